@@ -8,7 +8,7 @@ values. Gradients come back through both doors: from arrays that the user gives 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -221,11 +221,12 @@ def _assert_along(
 
 
 def _with_pull(batch: vrt.GraphBatch, name: str, by: np.ndarray) -> vrt.GraphBatch:
-    pull = batch.pulls[name]
+    of_edges = name in batch.edge_pulls
+    given = batch.edge_pulls if of_edges else batch.pulls
+    pull = given[name]
     moved = vrt.Pulled(pull.values + by, pull.index) if isinstance(pull, vrt.Pulled) else pull + by
-    return vrt.GraphBatch(
-        batch.graph_ptr, batch.child_ptr, batch.child, {**batch.pulls, name: moved}
-    )
+    both = {**given, name: moved}
+    return replace(batch, edge_pulls=both) if of_edges else replace(batch, pulls=both)
 
 
 def _compare(got: float, want: float, what: str) -> None:

@@ -12,6 +12,7 @@ from vertexrt.ir.updates import OPTIMIZERS as _OPTIMIZERS
 __version__ = "0.1.0"
 
 __all__ = [
+    "CarriedState",
     "Checkpoint",
     "ExponentialMovingAverage",
     "Gradients",
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
     from vertexrt import data, nn
     from vertexrt.api import init, schedules
     from vertexrt.api.average import ExponentialMovingAverage
+    from vertexrt.api.carried import CarriedState
     from vertexrt.api.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
     from vertexrt.api.compile import compile
     from vertexrt.api.draws import dropout, normal, uniform
@@ -163,6 +165,7 @@ else:
 
 # The module of each public name.
 _HOMES = {
+    "CarriedState": "vertexrt.api.carried",
     "Checkpoint": "vertexrt.api.checkpoint",
     "ExponentialMovingAverage": "vertexrt.api.average",
     "Gradients": "vertexrt.api.gradients",

@@ -11,7 +11,7 @@ import pytest
 import vertexrt as vrt
 from tests import typed_models as typed
 from tests.devices import gpu, require, shim
-from tests.runs import Way, evaluate, train
+from tests.runs import Way, cotangents, evaluate, train
 from vertexrt.graph import GraphBatch
 
 NETWORKS: dict[str, tuple[Callable[[], vrt.Model], Callable[[], GraphBatch]]] = {
@@ -20,6 +20,8 @@ NETWORKS: dict[str, tuple[Callable[[], vrt.Model], Callable[[], GraphBatch]]] = 
     "up-down": (typed.UpDown, typed.trees),
     "summary": (typed.Summarised, typed.chains),
     "translator": (typed.Translator, typed.translations),
+    "weighed": (typed.WeighedDag, typed.weighed),
+    "related": (typed.RelatedDag, typed.related),
 }
 WAYS = {
     "cpu": Way("cpu"),
@@ -90,7 +92,8 @@ def _agree(network: str, way: Way) -> None:
     model, batch = NETWORKS[network][0](), NETWORKS[network][1]()
     for run in (evaluate, train):
         want, got = run(Way().compile(model), batch), run(way.compile(model), batch)
-        for mine, other in ((want.outputs, got.outputs), (want.parameters, got.parameters)):
+        for part in ("outputs", "parameters", "pulled"):
+            mine, other = getattr(want, part), getattr(got, part)
             assert mine.keys() == other.keys()
             for name, value in mine.items():
                 np.testing.assert_allclose(other[name], value, rtol=0, atol=1e-11, err_msg=name)
@@ -117,6 +120,7 @@ def test_attention_over_an_input_is_what_its_papers_say() -> None:
     batch = typed.translations()
     net = Way("cpu").compile(typed.Translator())
     found = net.forward(batch)
+    assert "vertex type decode: reads before of decode, all over of encode" in net.explain()
     logits, joined = [], []
     letters, last = (np.asarray(batch.pulls[name]) for name in ("letter", "last"))
     for graph, begin in enumerate(batch.graph_ptr[:-1]):
@@ -160,6 +164,39 @@ def test_words_and_phrases_are_one_tree_lstm() -> None:
             d[v] = np.tanh(values["down.a"] @ h[v] + values["down.z"] @ over)
         states += d
     np.testing.assert_allclose(found, states, rtol=0, atol=1e-12)
+
+
+def test_edges_carry_values() -> None:
+    batch, net = typed.weighed(), Way("cpu").compile(typed.WeighedDag())
+    want = typed.weighed_states(net.parameters, batch)
+    np.testing.assert_allclose(net.forward(batch)["h"], want, rtol=0, atol=1e-12)
+    some = batch.take([2, 0, 2])
+    want = typed.weighed_states(net.parameters, some)
+    np.testing.assert_allclose(net.forward(some)["h"], want, rtol=0, atol=1e-12)
+
+
+def test_each_relation_has_a_weight_of_its_own() -> None:
+    batch, net = typed.related(), Way("cpu").compile(typed.RelatedDag())
+    want = typed.related_states(net.parameters, batch)
+    found = net.forward(batch)["h"][batch.of_type("node")]
+    np.testing.assert_allclose(found, want, rtol=0, atol=1e-12)
+
+
+def test_values_of_edges_have_gradients() -> None:
+    batch, net = typed.weighed(), Way("cpu", threads=2).compile(typed.WeighedDag())
+    found, rng = evaluate(net, batch), np.random.default_rng(3)
+    d_outputs = cotangents({name: value.shape for name, value in found.outputs.items()})
+    assert found.pulled.keys() == {"weight", "x"}
+    for name, gradient in found.pulled.items():
+        pull = batch.edge_pulls[name]
+        assert isinstance(pull, vrt.Pulled)
+        d, sums = rng.standard_normal(gradient.shape), []
+        for step in (STEP, -STEP):
+            moved = {**batch.edge_pulls, name: vrt.Pulled(pull.values + step * d, pull.index)}
+            outputs = net.forward(replace(batch, edge_pulls=moved))
+            sums.append(sum(float((outputs[n] * given).sum()) for n, given in d_outputs.items()))
+        slope = (sums[0] - sums[1]) / (2 * STEP)
+        assert abs(slope - float((gradient * d).sum())) < 1e-8 * max(1.0, abs(slope))
 
 
 def test_a_shared_parameter_has_one_name() -> None:

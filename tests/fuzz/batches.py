@@ -25,7 +25,7 @@ class PullSpec:
     Attributes:
         form: reals of a shape, or an integer below a bound.
         shared: rows of a table, or integers of one, through an index map.
-        index: of each vertex, a row, or the integer; -1 where it has none.
+        index: of each vertex (or edge), a row, or the integer; -1 where it has none.
     """
 
     form: PullForm
@@ -121,16 +121,22 @@ def draw_batch(rng: np.random.Generator, spec: FunctionSpec, most: int) -> Batch
         graphs.append(graphs[0])
     same = twice and bool(rng.random() < 0.5)
     total, first = sum(map(len, graphs)), len(graphs[0])
+    slots, first_slots = (
+        sum(map(len, each)) for each in ([c for g in graphs for c in g], graphs[0])
+    )
     leaves = [not any(c >= 0 for c in slots) for graph in graphs for slots in graph]
     only_leaves = rng.random() < 0.25
     pulls = {}
     for name, form in spec.pulls.items():
-        has = np.array(leaves) if only_leaves else rng.random(total) < rng.choice([0.5, 0.8, 1.0])
+        count, begin = (slots, first_slots) if form.edges else (total, first)
+        has = rng.random(count) < rng.choice([0.5, 0.8, 1.0])
+        if only_leaves and not form.edges:
+            has = np.array(leaves)
         few = rng.random() < 0.3  # vertices that pull the same, and may be merged
-        bound = form.bound or (2 if few else total)
-        index = np.where(has, rng.integers(0, bound, total), -1)
-        if same:
-            index[-first:] = index[:first]
+        bound = form.bound or (2 if few else max(count, 1))
+        index = np.where(has, rng.integers(0, bound, count), -1)
+        if same and begin:
+            index[-begin:] = index[:begin]
         shared = bool(rng.random() < (0.25 if form.bound else 0.5))
         if not form.bound and not shared:
             index = np.maximum(index, 0)  # an array of a row for each vertex has none absent
@@ -164,7 +170,8 @@ def pulled_rows(batch: BatchSpec) -> dict[str, PulledRows]:
         if pull.form.bound:
             found[name] = PulledRows(None, index)
             continue
-        table = reals(batch.seed, name, max(int(np.max(index)) + 1, 1), pull.form.shape)
+        rows = max(int(np.max(index, initial=0)) + 1, 1)
+        table = reals(batch.seed, name, rows, pull.form.shape)
         if not pull.shared:
             table, index = table[index], np.arange(len(index), dtype=np.int32)
         found[name] = PulledRows(table, index)
@@ -174,18 +181,25 @@ def pulled_rows(batch: BatchSpec) -> dict[str, PulledRows]:
 def graph_batch(batch: BatchSpec) -> vrt.GraphBatch:
     """Build the batch for vertexrt."""
     rows = pulled_rows(batch)
-    pulls = {name: _pull(pull, rows[name]) for name, pull in batch.pulls.items()}
+    of_edges, pulls = (
+        {n: _pull(pull, rows[n]) for n, pull in batch.pulls.items() if pull.form.edges == edges}
+        for edges in (True, False)
+    )
     ends = np.cumsum([len(graph) for graph in batch.graphs])
     if not batch.apart:
         lists = batch.children
         ptr = np.cumsum([0, *map(len, lists)])
         flat = np.array([c for slots in lists for c in slots], np.int32)
-        return vrt.GraphBatch.from_arrays(np.array([0, *ends]), ptr, flat, pulls)
+        ends = np.array([0, *ends])
+        return vrt.GraphBatch.from_arrays(ends, ptr, flat, pulls, edge_pulls=of_edges)
+    slots = np.cumsum([sum(map(len, graph)) for graph in batch.graphs])
     graphs = [
         vrt.InputGraph.from_children(
-            graph, {n: _of_graph(p, end - len(graph), end) for n, p in pulls.items()}
+            graph,
+            {n: _of_graph(p, end - len(graph), end) for n, p in pulls.items()},
+            {n: _of_graph(p, last - sum(map(len, graph)), last) for n, p in of_edges.items()},
         )
-        for graph, end in zip(batch.graphs, ends.tolist(), strict=True)
+        for graph, end, last in zip(batch.graphs, ends.tolist(), slots.tolist(), strict=True)
     ]
     return vrt.GraphBatch.from_graphs(graphs)
 

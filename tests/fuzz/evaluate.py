@@ -21,7 +21,7 @@ class PulledRows:
 
     Attributes:
         table: rows of reals [N, *shape]; None where the pull is an integer.
-        index: int [V], the row, or the integer itself; -1 where a vertex has none.
+        index: int [V], the row, or the integer itself; -1 where a vertex has none. Of edges [E].
     """
 
     table: Array | None
@@ -35,6 +35,7 @@ class OracleVertex:
     tape: Tape
     number: int
     slots: Sequence[int]
+    first_slot: int
     states: Mapping[int, Mapping[str, Value]]
     pulls: Mapping[str, PulledRows]
     pushed: dict[str, Value] = field(default_factory=dict)
@@ -55,6 +56,21 @@ class OracleVertex:
             else:
                 row = rows.table[index] if index >= 0 else np.zeros(rows.table.shape[1:])
             self.pulled[name] = self.constant(np.asarray(row)[None])
+            self.pulled[name].index = index
+        return self.pulled[name]
+
+    def edge(self, name: str) -> Value:
+        """Return what the edges to all children pull, a row each, the same for each call."""
+        if name not in self.pulled:
+            rows, present = self.pulls[name], [s for s, c in enumerate(self.slots) if c >= 0]
+            index = rows.index[[self.first_slot + s for s in present]]
+            if rows.table is None:
+                given = index.astype(np.float64)
+            else:
+                given = rows.table[np.maximum(index, 0)]
+                given = np.where(index.reshape(-1, *[1] * (given.ndim - 1)) >= 0, given, 0.0)
+            children = tuple(self.slots[s] for s in present)
+            self.pulled[name] = Value(self.tape, exact(given), given.shape[1:], children)
             self.pulled[name].index = index
         return self.pulled[name]
 
@@ -87,13 +103,15 @@ class OracleRun:
         self.tape = Tape()
         self._pulls = pulls
         self._leaves: dict[str, Value] = {}
+        self._trained = [name for name, p in function.parameters().items() if p.trainable]
         for name, parameter in function.parameters().items():
             number = exact(np.asarray(parameters[name])[None])
             self._leaves[name] = parameter.leaf = Value(self.tape, number, parameter.shape)
         states: dict[int, dict[str, Value]] = {}
         self._vertices: dict[int, OracleVertex] = {}
+        first_slot = np.cumsum([0, *map(len, children)]).tolist()
         for v in children_first(children):
-            vertex = OracleVertex(self.tape, v, children[v], states, pulls)
+            vertex = OracleVertex(self.tape, v, children[v], first_slot[v], states, pulls)
             function.vertex = oracle.VertexFunction.at = vertex
             function.forward()  # type: ignore[attr-defined]
             states[v], self._vertices[v] = vertex.scattered, vertex
@@ -127,7 +145,7 @@ class OracleRun:
             for v, vertex in self._vertices.items()
         ]
         propagate(self.tape, seeds)
-        parameters = {name: _gradient(leaf)[0] for name, leaf in self._leaves.items()}
+        parameters = {name: _gradient(self._leaves[name])[0] for name in self._trained}
         return OracleGradients(parameters, self._pulled_gradients())
 
     def _pulled_gradients(self) -> dict[str, Bounded]:
@@ -138,10 +156,11 @@ class OracleRun:
         }
         for vertex in self._vertices.values():
             for name, value in vertex.pulled.items():
-                if name in found and value.index >= 0:
-                    total = found[name][value.index] + _gradient(value)[0]
-                    found[name].value[value.index] = total.value
-                    found[name].error[value.index] = total.error
+                for k, row in enumerate(np.atleast_1d(value.index)):
+                    if name in found and row >= 0:
+                        total = found[name][row] + _gradient(value)[k]
+                        found[name].value[row] = total.value
+                        found[name].error[row] = total.error
         return found
 
 

@@ -91,15 +91,20 @@ class FuzzNode:
 
 @dataclass(frozen=True, slots=True)
 class PullForm:
-    """What a vertex pulls under a name: reals of a shape, or an integer below a bound."""
+    """What a vertex (or an edge) pulls under a name: reals, or an integer below a bound."""
 
     shape: Shape = ()
     bound: int = 0
+    edges: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionSpec:
-    """A vertex function: declarations, nodes, and the nodes that it scatters and pushes."""
+    """A vertex function: declarations, nodes, and the nodes that it scatters and pushes.
+
+    Attributes:
+        frozen: parameters that have no gradient.
+    """
 
     arity: int | None
     state: Mapping[str, int]
@@ -109,6 +114,7 @@ class FunctionSpec:
     nodes: tuple[FuzzNode, ...]
     scatter: Mapping[str, int]
     pushes: Mapping[str, int]
+    frozen: frozenset[str] = frozenset()
 
     @property
     def roots(self) -> tuple[int, ...]:
@@ -143,7 +149,7 @@ def prune(spec: FunctionSpec) -> FunctionSpec:
     read = {n.extra[1] for n in nodes if n.op == "gather"}  # an initial state is for slots
     initial = {field: name for field, name in spec.initial.items() if field in read}
     used = {n.extra[0] for n in nodes if n.op in PARAMETERS} | set(initial.values())
-    pulled = {n.extra[0] for n in nodes if n.op == "pull"}
+    pulled = {n.extra[0] for n in nodes if n.op in ("pull", "edge")}
     return replace(
         spec,
         nodes=nodes,
@@ -152,6 +158,7 @@ def prune(spec: FunctionSpec) -> FunctionSpec:
         pushes={name: new[k] for name, k in spec.pushes.items()},
         parameters={n: shape for n, shape in spec.parameters.items() if n in used},
         pulls={n: form for n, form in spec.pulls.items() if n in pulled},
+        frozen=spec.frozen & used,
     )
 
 
@@ -159,7 +166,8 @@ def source(spec: FunctionSpec) -> str:
     """Write `def build(vrt)`, which makes the function with either module."""
     lines = ["def build(vrt):", "    class F(vrt.VertexFunction):", "        def __init__(self):"]
     for name, shape in spec.parameters.items():
-        lines.append(f"            self.{name} = vrt.Parameter({tuple(shape)})")
+        frozen = ", trainable=False" if name in spec.frozen else ""
+        lines.append(f"            self.{name} = vrt.Parameter({tuple(shape)}{frozen})")
     initial = ", ".join(f"{field!r}: self.{name}" for field, name in spec.initial.items())
     tail = f", initial={{{initial}}}" if initial else ""
     lines.append(
@@ -186,7 +194,7 @@ def _body(spec: FunctionSpec) -> Iterator[str]:
         if node.op in PARAMETERS:
             continue
         operands = [name(x) for x in node.inputs]
-        if node.op == "pull":
+        if node.op in ("pull", "edge"):
             text = _pull(node.extra[0], spec.pulls[node.extra[0]], k in looked_up)
         elif node.op in TEXTS:
             text = TEXTS[node.op].format(*operands, *node.extra)
@@ -201,9 +209,10 @@ def _body(spec: FunctionSpec) -> Iterator[str]:
 
 
 def _pull(name: str, form: PullForm, looked_up: bool) -> str:
+    read = "self.edge" if form.edges else "self.pull"
     if form.bound:  # only a look-up shows by itself that it is an integer
-        return f"self.pull({name!r})" if looked_up else f"self.pull({name!r}, dtype='int')"
-    return f"self.pull({name!r}, {form.shape})" if form.shape else f"self.pull({name!r})"
+        return f"{read}({name!r})" if looked_up else f"{read}({name!r}, dtype='int')"
+    return f"{read}({name!r}, {form.shape})" if form.shape else f"{read}({name!r})"
 
 
 def builder(text: str) -> Build:

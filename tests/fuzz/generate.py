@@ -146,8 +146,8 @@ def _along(s: Sketch, rows: bool) -> None:
 def _compare(s: Sketch, rows: bool) -> None:
     op = s.pick(COMPARISONS)
     if s.chance(0.3):
-        index = s.pull_index(int(s.rng.integers(2, 6)))
-        if s.chance(0.5):
+        index = s.pull_index(int(s.rng.integers(2, 6)), rows)
+        if not rows and s.chance(0.5):
             s.compare(op, s.arithmetic(index), s.index(4))
             return
         bound = s.pulls[s.nodes[index].extra[0]].bound
@@ -237,16 +237,21 @@ def _finish(s: Sketch) -> FunctionSpec:
     shapes: tuple[tuple[int, ...] | None, ...] = (None, None, None, ())
     pushes = {f"p{k}": some(s, s.pick(shapes)) for k in range(s.pick((0, 1, 1, 2, 3)))}
     pushes["loss"] = _loss(s, list(scatter.values()))
-    spec = FunctionSpec(
-        s.arity, s.state, initial, s.parameters, s.pulls, tuple(s.nodes), scatter, pushes
+    freezes = s.chance(0.2)
+    frozen = frozenset(name for name in s.parameters if freezes and s.chance(0.5))
+    nodes = tuple(s.nodes)
+    return prune(
+        FunctionSpec(
+            s.arity, s.state, initial, s.parameters, s.pulls, nodes, scatter, pushes, frozen
+        )
     )
-    return prune(spec)
 
 
 def _loss(s: Sketch, scattered: list[int]) -> int:
     """Add up what nothing reads yet, and some of what is scattered."""
     read = {x for node in s.nodes for x in node.operands}
-    leaves = ("pull", "embed", "gather", "gather_all", "parameter", "part", "present", "has")
+    leaves = ("pull", "edge", "embed", "gather", "gather_all")
+    leaves += ("parameter", "part", "present", "has")
     loose = [
         k
         for k, node in enumerate(s.nodes)

@@ -43,6 +43,11 @@ def fresh(s: Sketch, shape: Shape | None, per_child: bool) -> int:
 
 
 def _fresh_per_child(s: Sketch, shape: Shape | None) -> int:
+    if s.chance(0.25):
+        length = s.size() if shape is None else next(iter(shape), 0)
+        if length and s.chance(0.5):
+            return s.embedding(length, edges=True)
+        return s.pull((length,) if length else (), edges=True)
     if shape == ():
         return s.element(s.children())
     fields = [field for field, n in s.state.items() if shape in (None, (n,))]

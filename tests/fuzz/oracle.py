@@ -66,10 +66,11 @@ class Matrix(Operators):
 
 
 class Parameter(Matrix):
-    """A trained array; `leaf` is its value in the batch that is being evaluated."""
+    """A trained or frozen array; `leaf` is its value in the batch that is being evaluated."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, trainable: bool = True) -> None:
         self.shape = tuple(shape)
+        self.trainable = trainable
 
     def part(self, start: int, shape: Shape) -> Part:
         """Return elements from one on."""
@@ -132,6 +133,9 @@ class Vertex(Protocol):
 
     def pull(self, name: str) -> Value:
         """Return the pulled value of the vertex; zeros with the index -1 where it is absent."""
+
+    def edge(self, name: str) -> Value:
+        """Return the pulled values of the edges to all children."""
 
 
 class VertexFunction:
@@ -201,6 +205,18 @@ class VertexFunction:
     def pull(self, name: str, shape: Shape | None = None, dtype: str | None = None) -> Value:
         """Read an external value."""
         found = self.vertex.pull(name)
+        assert found.shape == tuple(shape or ()), (name, found.shape, shape)
+        return found
+
+    def edge(
+        self,
+        name: str,
+        shape: Shape | None = None,
+        dtype: str | None = None,
+        relation: str = "children",
+    ) -> Value:
+        """Read an external value of the edge to each child."""
+        found = self.vertex.edge(name)
         assert found.shape == tuple(shape or ()), (name, found.shape, shape)
         return found
 

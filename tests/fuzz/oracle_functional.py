@@ -237,15 +237,19 @@ def _added(square: Value) -> Value:
 
 def embed(table: Operand, index: Value) -> Value:
     """Look up a row; zeros where the index is absent."""
-    leaf, row = lift(table), whole(index)
+    leaf = lift(table)
     count, width = leaf.shape
-    row = row if row < count else -1
+    named = np.atleast_1d(index.index if isinstance(index.index, np.ndarray) else whole(index))
+    rows = np.where(named < count, named, -1)
 
     def vjp(g: Bounded) -> Sequence[Bounded]:
         whole = exact(np.zeros((1, *leaf.shape)))
-        if row >= 0:
-            whole.value[0, row], whole.error[0, row] = g.value[0], g.error[0]
+        for k, row in enumerate(rows):
+            if row >= 0:
+                total = whole[0, row] + g[k]
+                whole.value[0, row], whole.error[0, row] = total.value, total.error
         return (whole,)
 
-    number = exact(np.zeros((1, width))) if row < 0 else leaf.number[:, row]
-    return Value(leaf.tape, number, (width,), None, (leaf,), vjp)
+    found = [leaf.number[:, row] if row >= 0 else exact(np.zeros((1, width))) for row in rows]
+    number = join([exact(np.zeros((0, width))), *found], 0)
+    return Value(leaf.tape, number, (width,), index.children, (leaf,), vjp)

@@ -128,7 +128,7 @@ def _smaller_batch(batch: BatchSpec) -> Iterator[BatchSpec]:
             for k in range(len(slots)):
                 less = (*slots[:k], *slots[k + 1 :])
                 lists = (*graph[:v], less, *graph[v + 1 :])
-                yield _without(batch, g, lists, ())
+                yield _without(batch, g, lists, (), (first + v, k))
         first += len(graph)
     if batch.apart:
         yield replace(batch, apart=False)
@@ -147,13 +147,26 @@ def _without_vertex(graph: ChildLists, v: int) -> ChildLists:
 
 
 def _without(
-    batch: BatchSpec, g: int, graph: ChildLists, vertices: Sequence[int] | range
+    batch: BatchSpec,
+    g: int,
+    graph: ChildLists,
+    vertices: Sequence[int] | range,
+    slot: tuple[int, int] | None = None,
 ) -> BatchSpec:
-    """Put a graph, or none, in place of another; leave out vertices from the pulls."""
+    """Put a graph, or none, in place of another; leave out vertices and a slot from the pulls."""
     graphs = (*batch.graphs[:g], *([graph] if graph else []), *batch.graphs[g + 1 :])
-    gone = set(vertices)
+    owners = [(v, k) for v, slots in enumerate(batch.children) for k in range(len(slots))]
+    gone, edges = (
+        set(vertices),
+        {e for e, of in enumerate(owners) if of[0] in vertices or of == slot},
+    )
     pulls = {
-        name: replace(pull, index=tuple(x for v, x in enumerate(pull.index) if v not in gone))
+        name: replace(
+            pull,
+            index=tuple(
+                x for k, x in enumerate(pull.index) if k not in (edges if pull.form.edges else gone)
+            ),
+        )
         for name, pull in batch.pulls.items()
     }
     return replace(batch, graphs=graphs, pulls=pulls)

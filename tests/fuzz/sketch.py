@@ -184,27 +184,32 @@ class Sketch:
         type = ValueType((self.state[field],), per_child=True)
         return self.emit("gather_all", (), type, STATE, (field,))
 
-    def pull(self, shape: Shape) -> int:
-        """Pull reals under an old or a new name."""
-        old = [n for n, form in self.pulls.items() if not form.bound and form.shape == shape]
-        name = self.pick(old) if old and self.chance(0.7) else f"x{len(self.pulls)}"
-        self.pulls[name] = PullForm(shape)
-        return self.emit("pull", (), ValueType(shape), PULLED, (name,))
+    def pull(self, shape: Shape, edges: bool = False) -> int:
+        """Pull reals of vertices or of edges, under an old or a new name."""
+        old = [n for n, f in self.pulls.items() if f == PullForm(shape, edges=edges)]
+        letter = "e" if edges else "x"
+        name = self.pick(old) if old and self.chance(0.7) else f"{letter}{len(self.pulls)}"
+        self.pulls[name] = PullForm(shape, edges=edges)
+        op = "edge" if edges else "pull"
+        return self.emit(op, (), ValueType(shape, edges), PULLED, (name,))
 
-    def pull_index(self, bound: int) -> int:
-        """Pull an integer below a bound, under an old or a new name."""
-        old = [n for n, form in self.pulls.items() if form.bound]
-        name = self.pick(old) if old and self.chance(0.6) else f"i{len(self.pulls)}"
+    def pull_index(self, bound: int, edges: bool = False) -> int:
+        """Pull an integer below a bound, of vertices or of edges, under an old or a new name."""
+        old = [n for n, form in self.pulls.items() if form.bound and form.edges == edges]
+        letter = "k" if edges else "i"
+        name = self.pick(old) if old and self.chance(0.6) else f"{letter}{len(self.pulls)}"
         least = min(bound, self.pulls[name].bound) if name in self.pulls else bound
-        self.pulls[name] = PullForm((), least)
-        return self.emit("pull", (), ValueType((), index=True), float(bound), (name,))
+        self.pulls[name] = PullForm((), least, edges)
+        op = "edge" if edges else "pull"
+        return self.emit(op, (), ValueType((), edges, index=True), float(bound), (name,))
 
-    def embedding(self, length: int) -> int:
+    def embedding(self, length: int, edges: bool = False) -> int:
         """Look up a row of a table, which products may share."""
         tables = [s for s in self.parameters.values() if len(s) == 2 and s[1] == length]
         rows = self.pick(tables)[0] if tables and self.chance(0.4) else int(self.rng.integers(2, 7))
         table = self.parameter((rows, length))
-        return self.emit("embed", (table, self.index(rows)), ValueType((length,)), 1.0)
+        index = self.pull_index(rows, edges) if edges else self.index(rows)
+        return self.emit("embed", (table, index), ValueType((length,), edges), 1.0)
 
     def index(self, bound: int) -> int:
         """Pull an integer below a bound, or compute one, which may be outside of it."""

@@ -149,7 +149,7 @@ class Value(Operators):
         number: [rows, *shape]; one row, or one for each child.
         children: the vertex behind each row of a value per child; None for a value per vertex.
         gradient: of the same shape as `number`, once `propagate` has been here.
-        index: of a pull, as an integer; -1 where it is absent.
+        index: of a pull, as an integer; -1 where it is absent. Of edges an array, a number each.
     """
 
     __slots__ = ("children", "gradient", "index", "inputs", "number", "shape", "tape", "vjp")
@@ -168,7 +168,7 @@ class Value(Operators):
         self.tape, self.number, self.shape, self.children = tape, number, shape, children
         self.inputs, self.vjp = tuple(inputs), vjp
         self.gradient: Bounded | None = None
-        self.index = -1
+        self.index: Any = -1
         tape.values.append(self)
 
     def receive(self, gradient: Bounded) -> None:

@@ -25,7 +25,7 @@ WAYS = {
     "agenda": Way("cpu", policy="agenda", threads=2),
     "persistent": Way("cpu", engine="persistent", processors=2, threads=2),
 }
-PULL = re.compile(r"'([xi]\d+)'")
+PULL = re.compile(r"'([xiek]\d+)'")
 
 
 def parts(seed: int) -> Iterator[tuple[str, str, FunctionSpec, BatchSpec]]:
@@ -44,6 +44,7 @@ def typed(given: list[tuple[str, str, FunctionSpec, BatchSpec]]) -> vrt.GraphBat
     """
     edges: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
     pulls: dict[str, dict[str, Any]] = {}
+    edge_pulls: dict[tuple[str, str, str], dict[str, Any]] = {}
     for name, _, spec, batch in given:
         reads_all = spec.arity is None or any(node.op == "gather_all" for node in spec.nodes)
         for slot in range(spec.arity or 0):
@@ -55,14 +56,17 @@ def typed(given: list[tuple[str, str, FunctionSpec, BatchSpec]]) -> vrt.GraphBat
                     edges[name, str(slot), name].append((child, v))
                 if child >= 0 and reads_all:
                     edges[name, "children", name].append((child, v))
-        pulls[name] = {
-            f"{name}{pull}": rows.index
-            if rows.table is None
-            else vrt.Pulled(rows.table, rows.index)
-            for pull, rows in pulled_rows(batch).items()
-        }
+        there = np.array([c >= 0 for slots in batch.children for c in slots], np.bool_)
+        pulls[name], edge_pulls[name, "children", name] = {}, {}
+        for pull, rows in pulled_rows(batch).items():
+            of_edges = batch.pulls[pull].form.edges
+            index = rows.index[there] if of_edges else rows.index
+            into = edge_pulls[name, "children", name] if of_edges else pulls[name]
+            table = rows.table
+            into[f"{name}{pull}"] = index if table is None else vrt.Pulled(table, index)
     sizes = {name: len(batch.children) for name, _, _, batch in given}
-    return vrt.GraphBatch.from_graphs([vrt.InputGraph.from_types(sizes, edges, pulls)])
+    graph = vrt.InputGraph.from_types(sizes, edges, pulls, edge_pulls)
+    return vrt.GraphBatch.from_graphs([graph])
 
 
 def gradients(net: vrt.Network, batch: vrt.GraphBatch, d: np.ndarray) -> tuple[Any, Any]:
@@ -74,22 +78,27 @@ def gradients(net: vrt.Network, batch: vrt.GraphBatch, d: np.ndarray) -> tuple[A
 def compare(seed: int, way: Way) -> None:
     given = list(parts(seed))
     model, losses, want, ds = vrt.Model(), [], {}, []
+    values: dict[str, np.ndarray] = {}
     for name, text, _, batch in given:
         function = builder(text)(vrt)
         vars(model)[name] = function
         alone = Way().compile(function)
         whole = graph_batch(batch)
-        whole = replace(whole, pulls={f"{name}{n}": v for n, v in whole.pulls.items()})
+        of_edges = {f"{name}{n}": v for n, v in whole.edge_pulls.items()}
+        of_vertices = {f"{name}{n}": v for n, v in whole.pulls.items()}
+        whole = replace(whole, pulls=of_vertices, edge_pulls=of_edges)
         ds.append(np.random.default_rng(seed).standard_normal(whole.num_vertices))
         loss, found = gradients(alone, whole, ds[-1])
         losses.append(loss)
-        want |= {f"{name}.{n}": (alone.parameters[n], g) for n, g in found.items()}
+        want |= {f"{name}.{n}": gradient for n, gradient in found.items()}
+        values |= {f"{name}.{n}": value for n, value in alone.parameters.items()}
     net = way.compile(model)
-    net.set_parameters({n: value for n, (value, _) in want.items()})
+    net.set_parameters(values)
     loss, found = gradients(net, typed(given), np.concatenate(ds))
     scale = max(1.0, float(np.abs(loss).max()))
     np.testing.assert_allclose(loss, np.concatenate(losses), rtol=0, atol=1e-11 * scale)
-    for name, (_, gradient) in want.items():
+    assert found.keys() == want.keys()
+    for name, gradient in want.items():
         scale = max(1.0, float(np.abs(gradient).max(initial=0.0)))
         np.testing.assert_allclose(found[name], gradient, rtol=0, atol=1e-10 * scale, err_msg=name)
 

@@ -9,8 +9,7 @@ import pytest
 
 import vertexrt as vrt
 from vertexrt import nn
-from vertexrt.data import CarriedState, load
-from vertexrt.models import LSTMLanguageModel
+from vertexrt.data import load
 
 PIECES, STREAMS, HIDDEN = 4, 3, 5
 
@@ -39,30 +38,21 @@ def text(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def pieces_of(text: Path, layers: int | None) -> list[vrt.GraphBatch]:
+def pieces_of(text: Path) -> list[vrt.GraphBatch]:
     """Return the minibatches of the training text, a piece of each stream in each."""
-    cut = load(str(text), format="text", pieces=PIECES, streams=STREAMS, layers=layers)
+    cut = load(str(text), format="text", pieces=PIECES, streams=STREAMS)
     train = cut.splits["train"]
     return [train[k : k + STREAMS] for k in range(0, len(train), STREAMS)]
 
 
-@pytest.mark.parametrize("layers", [None, 2])
-def test_pieces_are_one_text(text: Path, layers: int | None) -> None:
-    def model() -> vrt.Model | vrt.VertexFunction:
-        if layers is None:
-            return GRUWords(11)
-        return LSTMLanguageModel(11, 4, HIDDEN, layers=2, carried=True)
+def test_pieces_are_one_text(text: Path) -> None:
+    net = vrt.compile(GRUWords(11), device="reference", dtype="float64", seed=1)
+    whole = load(str(text), format="text", pieces=12, streams=STREAMS).splits["train"]
+    expected = states(whole, net.forward(vrt.CarriedState(net).put(whole))["h"])
 
-    fields = dict.fromkeys(("h",) if layers is None else ("h", "c"), HIDDEN)
-    net = vrt.compile(model(), device="reference", dtype="float64", seed=1)
-    whole = load(str(text), format="text", pieces=12, streams=STREAMS, layers=layers)
-    empty = CarriedState(fields)
-    uncut = empty.give(whole.splits["train"])
-    expected = states(uncut, net.forward(uncut)["h"])
-
-    carried, found = CarriedState(fields), []
-    for piece in pieces_of(text, layers):
-        batch = carried.give(piece)
+    carried, found = vrt.CarriedState(net), []
+    for piece in pieces_of(text):
+        batch = carried.put(piece)
         outputs = net.forward(batch)
         carried.keep(batch, outputs)
         found.append(states(batch, outputs["h"]))
@@ -72,27 +62,16 @@ def test_pieces_are_one_text(text: Path, layers: int | None) -> None:
 
 
 def states(batch: vrt.GraphBatch, pushed: np.ndarray) -> list[np.ndarray]:
-    """Return what the words of the highest layer pushed, graph by graph."""
-    graph = np.repeat(np.arange(len(batch)), np.diff(batch.graph_ptr))
-    chosen = np.ones(len(graph), np.bool_)
-    if batch.types is not None:
-        chosen = batch.types.of_vertex == batch.types.names.index("layers.1")
-    return [pushed[chosen & (graph == k)] for k in range(len(batch))]
+    """Return what each graph pushed."""
+    return np.split(pushed, batch.graph_ptr[1:-1])
 
 
-def test_the_beginning_of_a_text_pulls_nothing(text: Path) -> None:
-    first, second, *_ = pieces_of(text, None)
-    carried = CarriedState({"h": HIDDEN})
-    kept = np.ones((first.num_vertices, HIDDEN))
-    carried.keep(carried.give(first), {"h": kept})
-    assert (carried.give(second).pulls["h"].index >= 0).sum() == STREAMS
-    carried.begin()
-    assert (carried.give(second).pulls["h"].index < 0).all()
-
-
-def test_more_graphs_than_before_are_refused(text: Path) -> None:
-    first, second, *_ = pieces_of(text, None)
-    carried = CarriedState({"h": HIDDEN})
+def test_more_chains_than_before_are_refused(text: Path) -> None:
+    first, second, *_ = pieces_of(text)
+    carried = vrt.CarriedState(vrt.compile(GRUWords(11), device="reference", dtype="float64"))
+    assert carried.shapes == {"h": (HIDDEN,)}
     carried.keep(first[:1], {"h": np.ones((first[:1].num_vertices, HIDDEN))})
     with pytest.raises(vrt.VertexrtError, match="a minibatch of 3 graphs after one of fewer"):
-        carried.give(second)
+        carried.put(second)
+    carried.restart()
+    assert not np.asarray(carried.put(second).pulls["h"].values).any()

@@ -91,6 +91,7 @@ CASES: dict[str, Body] = {
     "arange": lambda vrt, f: (f.h + f.b)[vrt.argmax(f.h * f.b)] * f.b,
     "param": lambda vrt, f: f.b * f.s,
     "pull": lambda vrt, f: vrt.sum(f.mark) * f.b,
+    "edge_pull": lambda vrt, f: vrt.sum(f.kids * f.edge("weight")) * f.b,
     "gather": lambda vrt, f: f.gather(1).h * f.b,
     "gather_all": lambda vrt, f: vrt.sum(f.kids) * f.b,
     "present": lambda vrt, f: f.present(1) * f.b,
@@ -160,10 +161,15 @@ def batch() -> vrt.GraphBatch:
     chain: list[list[int]] = [[], [0], [1]]
     return vrt.GraphBatch.from_graphs(
         [
-            vrt.InputGraph.from_children(lists, pulls_for(len(lists), 8)),
-            vrt.InputGraph.from_children(chain, pulls_for(len(chain), 9)),
+            vrt.InputGraph.from_children(lists, pulls_for(len(lists), 8), weights(10)),
+            vrt.InputGraph.from_children(chain, pulls_for(len(chain), 9), weights(2)),
         ]
     )
+
+
+def weights(edges: int) -> dict[str, Any]:
+    """Draw what edges pull."""
+    return {"weight": np.random.default_rng(edges).standard_normal(edges)}
 
 
 USES = ("gradients", "training", "inference")
@@ -217,7 +223,7 @@ def children(whole: vrt.GraphBatch) -> list[list[int]]:
 def pulled(whole: vrt.GraphBatch) -> dict[str, PulledRows]:
     """Return the pulls of a batch, as the oracle takes them."""
     found = {}
-    for name, pull in whole.pulls.items():
+    for name, pull in (*whole.pulls.items(), *whole.edge_pulls.items()):
         if isinstance(pull, vrt.Pulled):
             found[name] = PulledRows(pull.values, pull.index)
         elif pull.dtype.kind == "i":
@@ -301,6 +307,7 @@ ACCEPTED: list[tuple[str, tuple[Type, ...], dict[str, Any], Type]] = [
     ("param", (), {"shape": (3, 2)}, param(3, 2)),
     ("pull", (), {"shape": (2, 3), "dtype": "float"}, vertex(2, 3)),
     ("pull", (), {"shape": (), "dtype": "int"}, INT),
+    ("edge_pull", (), {"shape": (2,), "dtype": "float"}, edge(2)),
     ("gather", (), {"shape": (2,)}, TWO),
     ("gather_all", (), {"shape": (2,)}, edge(2)),
     ("add", (TWO, vertex()), {}, TWO),

@@ -270,6 +270,8 @@ def data() -> None:
         attempt(vrt.data.Loader(one, 1).load_state, x)
         for make in (vrt.data.from_nltk, vrt.data.from_pyg, vrt.data.from_dgl):
             attempt(make, x)
+        attempt(vrt.data.from_networkx, x)
+        attempt(vrt.data.from_networkx, [x])
         for read in (vrt.data.read_trees, vrt.data.read_conllu, vrt.data.read_tagged):
             attempt(read, x)
         attempt(vrt.data.read_embeddings, x, vrt.data.Vocabulary(("<unk>",)), vrt.init.zeros)
@@ -310,6 +312,7 @@ TABLE: dict[str, Callable[[], None]] = {
     },
     "nn": cells,
     "schedules": schedules,
+    "CarriedState": of_odd(vrt.CarriedState),
     "ExponentialMovingAverage": of_odd(vrt.ExponentialMovingAverage, 2),
     "init": lambda: [of_odd(make)() for make in INIT] and None,
     "compile": compile_,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,43 @@ def test_reals_of_types_are_joined() -> None:
     assert pull.index is not None
     assert pull.index.tolist() == [0, 1, -1, 5, -1]
     assert pull.values[pull.index[[0, 3]]].tolist() == [[1.0] * 3, [2.0] * 3]
+
+
+def test_values_of_edges_keep_their_edges() -> None:
+    """Edges are sorted by their parents; what they carry goes with them, into batches and out."""
+    given = np.array([[1, 2], [0, 1], [0, 2]])
+    graph = InputGraph.from_edges(3, given, edge_pulls={"kind": [5, 6, 7], "x": [0.5, 1.5, 2.5]})
+    assert [graph.children(v) for v in range(3)] == [[], [0], [1, 0]]
+    assert np.asarray(graph.edge_pulls["kind"]).tolist() == [6, 5, 7]
+    lists = InputGraph.from_children([[], [0]], edge_pulls={"kind": [4], "x": [3.5]})
+    batch = GraphBatch.from_graphs([graph, lists])
+    assert "of edges: kind int32 [4], x float64 [4]" in repr(batch)
+    taken = pickle.loads(pickle.dumps(batch.take([1, 0, 1])))
+    assert np.asarray(taken.edge_pulls["kind"]).tolist() == [4, 6, 5, 7, 4]
+    assert np.asarray(taken.edge_pulls["x"]).tolist() == [3.5, 1.5, 0.5, 2.5, 3.5]
+    again = GraphBatch.from_arrays(
+        batch.graph_ptr, batch.child_ptr, batch.child, edge_pulls=batch.edge_pulls
+    )
+    assert np.asarray(again.edge_pulls["x"]).tolist() == [1.5, 0.5, 2.5, 3.5]
+
+
+def test_values_of_edges_of_types() -> None:
+    """An edge that its key gives no value has none; tables are joined."""
+    graph = InputGraph.from_types(
+        {"a": 2, "b": 2},
+        {("a", "x", "b"): [(1, 1), (0, 0)], ("b", "y", "b"): [(0, 1)]},
+        {},
+        {
+            ("b", "y", "b"): {"w": [[1.0, 2.0]], "kind": [3]},
+            ("a", "x", "b"): {"w": [[3.0, 4.0], [5.0, 6.0]]},
+        },
+    )
+    assert [graph.children(v) for v in (2, 3)] == [[0], [1, 2]]
+    assert np.asarray(graph.edge_pulls["kind"]).tolist() == [-1, -1, 3]
+    pull = graph.edge_pulls["w"]
+    assert isinstance(pull, Pulled)
+    assert pull.index is not None
+    assert pull.values[pull.index].tolist() == [[5.0, 6.0], [3.0, 4.0], [1.0, 2.0]]
 
 
 def test_names_of_types_are_joined_over_graphs() -> None:
@@ -108,6 +146,31 @@ def test_copies_keep_types(again: Callable[[Any], Any]) -> None:
             "vertex type 'w'",
         ),
         (lambda: InputGraph.from_types({"word": 2}, {}, {"word": [1]}), PullError, "pulls is"),
+        (
+            lambda: InputGraph.from_types({"word": 2}, {WORD: []}, {}, {WORD: {"x": [1.0]}}),
+            PullError,
+            "has 1 values; an array with a row for each of 0 edges",
+        ),
+        (
+            lambda: InputGraph.from_types({"word": 2}, {}, {}, {WORD: {"x": []}}),
+            GraphError,
+            "edge_pulls name the edges ('word', 'before', 'word'); edges are given of none",
+        ),
+        (
+            lambda: InputGraph.from_types({"word": 2}, {WORD: []}, {}, {WORD: [1]}),
+            PullError,
+            "edge_pulls is {('word', 'before', 'word'): [1]}; a dict of the keys of edges",
+        ),
+        (
+            lambda: InputGraph.from_edges(2, [(0, 1)], edge_pulls={"x": [1.0, 2.0]}),
+            PullError,
+            "edge pull 'x' has [2]; expected [1, ...], one row an edge",
+        ),
+        (
+            lambda: InputGraph.from_children([[], [0]], edge_pulls={"kind": [-2]}),
+            PullError,
+            "-1 where the edge has none",
+        ),
         (
             lambda: InputGraph.from_types(
                 {"a": 1, "b": 1}, {}, {"a": {"n": [1]}, "b": {"n": [1.0]}}
@@ -252,6 +315,43 @@ class Bare(vrt.VertexFunction):
         self.w = vrt.Parameter(2)
 
 
+def test_values_of_edges_that_do_not_fit() -> None:
+    net = vrt.compile(typed.WeighedDag(), device="reference")
+    good = typed.weighed_graph(5, np.random.default_rng(1))
+    kinds = np.asarray(good.edge_pulls["kind"])
+    args = np.flatnonzero(kinds >= 0)
+
+    def given(**values: Any) -> GraphBatch:
+        graph = replace(good, edge_pulls={**good.edge_pulls, **values})
+        return GraphBatch.from_graphs([graph])
+
+    net.forward(given())
+    wrong = kinds.copy()
+    wrong[args[0]] = typed.KINDS
+    for values, text in (
+        ({"kind": wrong}, r"'kind' of an edge of vertex \d of graph 0 is 4; 0 to 3, rows of the"),
+        ({"weight": kinds}, "reads real numbers of shape \\[\\] per edge"),
+        ({"kind": kinds * 1.0}, "WeighedDag reads an integer per edge"),
+    ):
+        with pytest.raises(PullError, match=text):
+            net.forward(given(**values))
+    with pytest.raises(PullError, match="WeighedDag pulls 'kind' of edges, which the batch does"):
+        net.forward(GraphBatch.from_graphs([replace(good, edge_pulls={})]))
+
+
+def test_a_name_is_of_vertices_or_of_edges() -> None:
+    def forward(f: Any) -> None:
+        f.pull("x")
+        f.edge("x", relation="over")
+
+    with pytest.raises(TraceError, match=r"'x' of vertices and of edges, at .*a name of its own"):
+        _model(a=Cell(forward)).trace()
+    with pytest.raises(TraceError, match=r"\[edge\] name 3 at .*a string"):
+        _model(a=Cell(lambda f: f.edge(3, relation="over"))).trace()
+    with pytest.raises(TraceError, match="by gather and by gather_all"):
+        _model(a=Cell(lambda f: (f.gather("over"), f.edge("x", relation="over")))).trace()
+
+
 def _reads(*relations: tuple[bool, str]) -> vrt.Model:
     """Return a model whose function reads relations: all children of them, or one child."""
 
@@ -343,15 +443,17 @@ def test_children_are_arranged_by_slot() -> None:
     allowed = np.full((3, 3), 1)
     given = child_ptr, child, functions, relations
     none = np.zeros(3, np.int64)
-    found, _, _, ptr, out = arrange(*given, slots, allowed, none)
+    found, _, _, ptr, out, _ = arrange(*given, (slots, allowed, none), False)
     assert found == ARRANGED
     assert ptr.tolist() == [0, 0, 0, 0, 2, 4]
     assert out.tolist() == [2, 0, 0, 1]
-    assert arrange(*given, slots, allowed * 2, none)[:3] == (OF_OTHER_TYPE, 3, 0)
+    assert arrange(*given, (slots, allowed * 2, none), False)[:3] == (OF_OTHER_TYPE, 3, 0)
     slots[1, 1] = ALL
-    found, _, _, ptr, out = arrange(*given, slots, allowed, np.array([0, 2, 0]))
+    rules = slots, allowed, np.array([0, 2, 0])
+    found, _, _, ptr, out, edges = arrange(*given, rules, True)
     assert found == ARRANGED
     assert ptr.tolist() == [0, 0, 0, 0, 3, 5]
     assert out.tolist() == [2, 0, 1, 0, 1]
+    assert edges.tolist() == [2, 0, 1, 3, 4]
     slots[1, 1], slots[2, 0] = NOT_READ, 0
-    assert arrange(*given, slots, allowed, none)[:3] == (SECOND_CHILD, 4, 0)
+    assert arrange(*given, (slots, allowed, none), False)[:3] == (SECOND_CHILD, 4, 0)

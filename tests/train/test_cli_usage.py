@@ -111,7 +111,7 @@ NO_PATH = "expected a name or a path, not empty, without control characters; Cha
         (["eval"], "RUN"),
         (["explain", "tree-lstm", "--data"], "--data"),
         (["bench", "report"], "report"),
-        (["bench", "compare", "a.json"], "compare"),
+        (["bench", "compare", __file__], "compare"),
     ],
 )
 def test_what_is_no_path(
@@ -233,6 +233,30 @@ def test_options_that_would_be_ignored(
     words: str, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert text in complaint(words.split(), 2, capsys)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "eval GONE",
+        "predict GONE",
+        "train --resume GONE",
+        "train tree-lstm --data GONE",
+        "train tree-lstm --config GONE",
+        "train GONE.py:Net --data GONE",
+        "bench report GONE",
+        "bench compare GONE GONE",
+        "bench breakdown --data GONE",
+    ],
+)
+def test_a_path_where_there_is_nothing_is_a_wrong_word(
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "gone" in complaint(words.replace("GONE", "./gone").split(), 2, capsys)
 
 
 def test_a_run_folder_is_not_overwritten(

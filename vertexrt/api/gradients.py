@@ -9,11 +9,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from vertexrt.api.arguments import real_array
-from vertexrt.engine.batched import rows_of_vertices
+from vertexrt.engine.batched import edges_pulled, rows_of_tensor, vertices_pulled
 from vertexrt.engine.executor import Executor
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.errors import PullError, UnknownParameterError, UsageError, nearest
 from vertexrt.graph import GraphBatch, Pulled
+from vertexrt.graph.pulls import PullValue
 from vertexrt.memory.aligned import aligned_zeros
 
 Array = np.ndarray[Any, Any]
@@ -43,8 +44,8 @@ class AccumulatedGradients(Mapping[str, Array]):
 
     def __init__(self, store: ParameterStore) -> None:
         self._store = store
-        self._flat = aligned_zeros(store.values.size, store.dtype)
-        self._views = store.views_of_trained(self._flat)
+        self._flat = aligned_zeros(store.trained_size, store.dtype)
+        self._views = store.views(self._flat)
         self._touched: dict[str, Array] = {}
         self.passes = 0  # which have been added up
 
@@ -160,19 +161,24 @@ def given_gradients(
 
 
 def pulled_gradient(batch: GraphBatch, runs: list[Any], arenas: list[Array], name: str) -> Array:
-    """Add up the gradients of pulled values over the vertices that pulled them."""
-    value = batch.pulls[name]
-    table = value.values if isinstance(value, Pulled) else value
-    index = value.index if isinstance(value, Pulled) else None
+    """Add up the gradients of pulled values over the vertices (or edges) that pulled them."""
+    of_edges = name in runs[0].variant.program.edge_pulls
+    given = batch.edge_pulls if of_edges else batch.pulls
+    table, index = _table_of(given[name])
     out = np.zeros(table.shape, arenas[0].dtype)
     if ("pull_grad", name) not in runs[0].variant.table.numbers:
         return out
     for run, data in zip(runs, arenas, strict=True):
-        mine = run.share.vertices
+        mine, at = edges_pulled(run, name) if of_edges else vertices_pulled(run, name)
         rows = mine if index is None else index[mine]
         has = np.flatnonzero(rows >= 0)
         if not len(has):  # the tensor may be younger than the plan of this run
             continue
-        given = rows_of_vertices(run, data, ("pull_grad", name), has).reshape(-1, *table.shape[1:])
-        np.add.at(out, rows[has], given)
+        found = rows_of_tensor(run, data, ("pull_grad", name), at[has])
+        np.add.at(out, rows[has], found.reshape(-1, *table.shape[1:]))
     return out
+
+
+def _table_of(value: PullValue) -> tuple[Array, Array | None]:
+    """Return the rows of a pull, and which of them each vertex pulls, if not its own."""
+    return (value.values, value.index) if isinstance(value, Pulled) else (value, None)

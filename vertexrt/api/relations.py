@@ -69,7 +69,7 @@ class Relations:
                 "gather_all",
                 f"{name!r} at {user_line()}, beside {self.every!r}",
                 "all children of one relation in a function, and one child of each other",
-                "put one gather_all into a vertex function of its own, which scatters the sum",
+                "give the other a vertex function of its own, which scatters the sum",
             )
         self.every = name
 

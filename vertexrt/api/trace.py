@@ -7,13 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from vertexrt.api.declaration import read_pulled
 from vertexrt.api.relations import Relations
 from vertexrt.errors import TraceError
 from vertexrt.ir.builder import Builder
+from vertexrt.ir.passes.specialise import MOST_PULLS
 from vertexrt.ir.program import Node, Program, Pull, attributes
+from vertexrt.ir.user_line import user_line
 from vertexrt.ir.values import Value
 
 _active = threading.local()
+PULLS = ("pull", "edge_pull")  # ops of external values
 
 
 def current_builder() -> Builder:
@@ -95,6 +99,42 @@ class Trace:
         _active.trace = self._outer
         self.builder.closed = True
 
+    def read(self, op: str, name: object, shape: object, dtype: str | None, **attrs: int) -> Value:
+        """Return an external value of the vertex, or of its edges, which is read once.
+
+        Args:
+            op: of PULLS; attrs: of its node.
+        Raises: TraceError, when the name was read before in another way, or too many are.
+        """
+        what = "pull" if op == "pull" else "edge"
+        if not isinstance(name, str):
+            got, action = f"name {name!r} at {user_line()}", "name an array of the batch"
+            raise TraceError.at(what, got, "a string", action)
+        extents = read_pulled(name, shape, dtype)
+        if name not in self.pulled:
+            if len(self.pulled) == MOST_PULLS:
+                raise TraceError.at(
+                    what,
+                    f"{name!r} at {user_line()}, after {MOST_PULLS} others",
+                    f"at most {MOST_PULLS} names",
+                    "pull vectors instead of many numbers",
+                )
+            self.pulled[name] = self.builder.emit(
+                op, name=name, shape=extents, dtype=dtype or "float", auto=not dtype, **attrs
+            )
+        found = self.pulled[name]
+        if found.node.op != op:
+            got, action = f"{name!r} of vertices and of edges, at {user_line()}", "rename one"
+            raise TraceError.at(what, got, "a name of its own for each", action)
+        if shape is not None and extents != found.shape:
+            raise TraceError.at(
+                what,
+                f"{name!r} of shape {list(extents)} at {user_line()}",
+                f"it was pulled before with shape {list(found.shape)}",
+                "pull it once, or use two names",
+            )
+        return found
+
     def program(
         self, declared: Mapping[str, Declared], state: dict[str, int], arity: int | None
     ) -> Program:
@@ -103,11 +143,12 @@ class Trace:
         pulls: list[Pull] = []
         nodes: list[Node] = []
         for node in self.builder.nodes:
-            if node.op == "pull":
+            if node.op in PULLS:
                 attrs = {k: v for k, v in node.attrs if k != "auto"}
                 node = replace(node, attrs=attributes({**attrs, "dtype": node.type.dtype}))
                 if all(p.name != node["name"] for p in pulls):
-                    pulls.append(Pull(node["name"], node.type.shape, node.type.dtype))
+                    of_edges = node.op == "edge_pull"
+                    pulls.append(Pull(node["name"], node.type.shape, node.type.dtype, of_edges))
             nodes.append(node)
         found = tuple(pulls)
         return Program(

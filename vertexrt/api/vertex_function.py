@@ -9,7 +9,6 @@ from vertexrt.api.declaration import (
     is_whole,
     read_arity,
     read_named_inputs,
-    read_pulled,
     read_state,
 )
 from vertexrt.api.parameter import Parameter
@@ -19,7 +18,6 @@ from vertexrt.api.state import State
 from vertexrt.api.trace import NetworkNames, Trace, current_builder
 from vertexrt.errors import TraceError
 from vertexrt.ir.passes.simplify import simplify
-from vertexrt.ir.passes.specialise import MOST_PULLS
 from vertexrt.ir.program import Program
 from vertexrt.ir.user_line import user_line
 from vertexrt.ir.values import Value
@@ -206,32 +204,27 @@ class VertexFunction:
                 integer is -1 where the vertex has none; in arithmetic it is a real number.
         Raises: TraceError, when it was pulled before in another shape, or too many are pulled.
         """
-        trace = self._tracing("pull")
-        if not isinstance(name, str):
-            raise self._error(
-                "pull", f"name {name!r} at {user_line()}", "a string", "name an array of the batch"
-            )
-        extents = read_pulled(name, shape, dtype)
-        if name not in trace.pulled:
-            if len(trace.pulled) == MOST_PULLS:
-                raise self._error(
-                    "pull",
-                    f"{name!r} at {user_line()}, after {MOST_PULLS} others",
-                    f"at most {MOST_PULLS} names",
-                    "pull vectors instead of many numbers",
-                )
-            trace.pulled[name] = trace.builder.emit(
-                "pull", name=name, shape=extents, dtype=dtype or "float", auto=not dtype
-            )
-        found = trace.pulled[name]
-        if shape is not None and extents != found.shape:
-            raise self._error(
-                "pull",
-                f"{name!r} of shape {list(extents)} at {user_line()}",
-                f"it was pulled before with shape {list(found.shape)}",
-                "pull it once, or use two names",
-            )
-        return found
+        return self._tracing("pull").read("pull", name, shape, dtype)
+
+    def edge(
+        self,
+        name: str,
+        shape: tuple[int, ...] | None = None,
+        dtype: str | None = None,
+        relation: str = CHILDREN,
+    ) -> Value:
+        """Read an external value of each edge to the children that `gather_all` reads.
+
+        Args:
+            name: of the array in `edge_pulls` of the graphs.
+            shape, dtype: as of `pull`, for each edge.
+            relation: in a `vrt.Model`, the relation of which `gather_all` reads all children.
+        Returns: a value per child, zero (or -1) where the edge has none.
+        Raises: TraceError, as `pull` and `gather_all` do.
+        """
+        trace = self._tracing("edge")
+        trace.relations.read_all(relation)
+        return trace.read("edge_pull", name, shape, dtype, slot=self.arity or 0)
 
     def present(self, what: int | str) -> Value:
         """Return 1.0 where the vertex has a child in a slot, or a pulled value; else 0.0.

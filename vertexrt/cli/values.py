@@ -6,7 +6,7 @@ import argparse
 import math
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from vertexrt.cli.limits import LONGEST_NAME, LONGEST_PATH, REAL, WHOLE
@@ -28,6 +28,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{**settings, "allow_abbrev": False})
+        self.defaults: Mapping[str, str] = {}  # by option, what its help says of them
         for name in (None, "store"):
             self.register("action", name, Once)
 
@@ -43,25 +44,31 @@ class Parser(argparse.ArgumentParser):
         """Add an option that takes a whole number."""
         flag = _flag(name)
         read = whole(flag, *(bounds or WHOLE[name]))
-        self.add_argument(flag, metavar="N", type=read, default=default, help=text)
+        self.add_argument(
+            flag, metavar="N", type=read, default=default, help=self._help(name, text)
+        )
 
     def add_real(self, name: str, text: str, metavar: str = "X") -> None:
         """Add an option that takes a number."""
         flag = _flag(name)
-        self.add_argument(flag, metavar=metavar, type=real(flag, REAL[name]), help=text)
+        read = real(flag, REAL[name])
+        self.add_argument(flag, metavar=metavar, type=read, help=self._help(name, text))
 
     def add_word(
         self, name: str, known: Sequence[str], text: str, metavar: str, default: Any = None
     ) -> None:
         """Add an option that takes one of some words."""
         flag = _flag(name)
-        read = one_of(flag, known)
+        read, text = one_of(flag, known), self._help(name, text)
         self.add_argument(flag, metavar=metavar, type=read, default=default, help=text)
 
     def add_path(self, name: str, text: str, metavar: str, default: Any = None) -> None:
         """Add an option that takes a path."""
-        flag = _flag(name)
+        flag, text = _flag(name), self._help(name, text)
         self.add_argument(flag, metavar=metavar, type=path(flag), default=default, help=text)
+
+    def _help(self, name: str, text: str) -> str:
+        return f"{text} ({self.defaults[name]})" if name in self.defaults else text
 
     def add_settings(self) -> None:
         """Add the option that sets any argument of a model."""
@@ -148,8 +155,12 @@ def one_of(flag: str, known: Sequence[str]) -> Callable[[str], str]:
     return read
 
 
-def path(flag: str) -> Callable[[str], str]:
-    """Return a reader of names and paths: what a system takes as a path, and not empty."""
+def path(flag: str, *, there: bool = False) -> Callable[[str], str]:
+    """Return a reader of names and paths: what a system takes as a path, and not empty.
+
+    Args:
+        there: it must exist.
+    """
 
     def read(text: str) -> str:
         whole_path = os.fsencode(text) if _encodable(text) else b"\0"
@@ -159,6 +170,8 @@ def path(flag: str) -> Callable[[str], str]:
         if len(whole_path) > LONGEST_PATH or longest > LONGEST_NAME:
             bounds = f"at most {LONGEST_PATH} bytes, {LONGEST_NAME} between two slashes"
             _refuse_value(flag, text, bounds)
+        if there and not os.path.exists(text):
+            _refuse_value(flag, text, "the path of what there is")
         return text
 
     return read

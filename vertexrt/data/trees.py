@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Unpack
 
-from vertexrt.data.columns import Collector, Examples, ReadOptions
+from vertexrt.data.collector import Collector
+from vertexrt.data.columns import Examples, ReadOptions
 from vertexrt.data.files import expanded, read_text
 from vertexrt.errors import DataError
 from vertexrt.graph import InputGraph

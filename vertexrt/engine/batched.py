@@ -29,7 +29,7 @@ from vertexrt.memory.aligned import aligned_zeros
 from vertexrt.scheduler import Schedule, policy_of
 from vertexrt.scheduler.balance import Share
 from vertexrt.scheduler.kinds import FINE
-from vertexrt.scheduler.rows import ORDER, ROW_OF
+from vertexrt.scheduler.rows import EDGE_ORDER, ORDER, ROW_OF, part_of
 from vertexrt.scheduler.schedule import schedule_of
 from vertexrt.script.assemble import Batch, Scripts, assemble
 from vertexrt.script.verify import verify_scripts
@@ -121,6 +121,12 @@ class Run:
         return self.share.numbers() if self.variant.draws else (NO_ROWS, NO_ROWS)
 
     @property
+    def orders(self) -> tuple[Array, Array]:
+        """The user's vertex of each row, and the place of what each edge pulls."""
+        indices, extents = self.indices, self.extents
+        return part_of(indices, extents, ORDER), part_of(indices, extents, EDGE_ORDER)
+
+    @property
     def row_of(self) -> Array:
         """Row of each of the user's vertices."""
         return self.indices[self.extents[ROW_OF, 0] : self.extents[ROW_OF, 1]]
@@ -153,7 +159,8 @@ def prepare(
             inputs.no_reals,
             order,
             variant.merges,
-            not variant.backend.shares_graphs or not variant.processors,
+            variant.merges_inner,
+            variant.program.reads_edges,
             variant.vertex_facts(),
             ready.programs,
         )
@@ -308,12 +315,41 @@ def read_rows(run: Run, data: Array, key: tuple[object, ...]) -> Array:
     return data[rows_at(run, key)].reshape(run.num_rows, -1)
 
 
-def rows_of_vertices(run: Run, data: Array, key: tuple[object, ...], vertices: Array) -> Array:
-    """Copy the rows of some of the user's vertices, [n, size]; only these need be in memory."""
+def rows_of_tensor(run: Run, data: Array, key: tuple[object, ...], rows: Array) -> Array:
+    """Copy some rows of a tensor, [n, size]; only these need be in memory."""
     number = run.variant.table.numbers[key]
     size = run.variant.table.specs[number].size
-    at = run.plan.base[number] + run.row_of[vertices].astype(np.int64) * size
+    at = run.plan.base[number] + rows.astype(np.int64) * size
     return np.asarray(data[at[:, None] + np.arange(size)])
+
+
+def _pulling(run: Run, name: str) -> Array:
+    """Mark the user's vertices whose function pulls a value, of its own or of its edges."""
+    nodes, functions = run.variant.program.nodes, run.inputs.functions
+    pulling = {n.function for n in nodes if n.op == "pull_grad" and n["name"] == name}
+    if not len(functions):
+        return np.ones(len(run.row_of), np.bool_)
+    return np.isin(functions, list(pulling))
+
+
+def vertices_pulled(run: Run, name: str) -> tuple[Array, Array]:
+    """Return the vertices that pull a value, in the whole batch, and their rows."""
+    mine = np.flatnonzero(_pulling(run, name))
+    return run.share.vertices[mine], run.row_of[mine]
+
+
+def edges_pulled(run: Run, name: str) -> tuple[Array, Array]:
+    """Return the edges of which a value is pulled, in the whole batch, and their rows."""
+    s, inputs, share = run.schedule, run.inputs, run.share
+    rows = np.flatnonzero((s.child_row >= 0) & _pulling(run, name)[s.order[s.edge_row]])
+    edges = s.edge_order[rows] - len(run.row_of)
+    if inputs.edge_of is not None:
+        edges = inputs.edge_of[edges]
+    if share.whole is not None:
+        parent = np.searchsorted(share.batch.child_ptr, edges, side="right") - 1
+        first = share.whole.child_ptr[share.vertices[parent]]
+        edges = first + edges - share.batch.child_ptr[parent]
+    return edges, rows
 
 
 def in_user_order(run: Run, rows: Array) -> Array:

@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.structure import read_structure
+from vertexrt.engine.structure import Structure, read_structure
 from vertexrt.errors import GraphError, PullError, nearest
 from vertexrt.graph import GraphBatch, Pulled
-from vertexrt.graph.batch import pulls_of
+from vertexrt.graph.batch import edge_pulls_of, pulls_of
 from vertexrt.graph.owned import INT32
 from vertexrt.ir.ops import FIRST_OF_GRAPH
 from vertexrt.ir.passes.specialise import MOST_SLOTS
@@ -22,6 +22,7 @@ from vertexrt.ir.program import Node, Program, Pull
 from vertexrt.scheduler.kinds import NOT_BOUNDED, TOO_MANY_CHILDREN
 
 Array = np.ndarray[Any, Any]
+NO_EDGES = np.zeros(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Reader:
 
 def make_reader(program: Program) -> Reader:
     """Find what a program reads of each vertex; a variant for inference reads no labels."""
-    names = {n["name"] for n in program.nodes if n.op in ("pull", "has_pull")}
+    names = {n["name"] for n in program.nodes if n.op in ("pull", "has_pull", "edge_pull")}
     numbers = sorted(range(len(program.pulls)), key=lambda k: program.pulls[k].dtype != "int")
     pulls = tuple(program.pulls[k] for k in numbers)
     limits = _limits(program, pulls)
@@ -75,8 +76,9 @@ class Inputs:
     """The structure of a batch and its pulled values, absent ones marked by an index of -1.
 
     Attributes:
-        child_ptr, child, functions: of `Structure`.
-        index: int32 [pulls, V] integers, then rows of reals, as `Reader.pulls`.
+        child_ptr, child, functions, edge_of: of `Structure`.
+        index: int32 [pulls, V] integers, then rows of reals, as `Reader.pulls`; where something
+            of edges is pulled, [pulls, V + E], and -1 for what is of others.
         floats: one flat array a real pull, read-only.
         no_reals: an empty array of their dtype.
     """
@@ -84,6 +86,7 @@ class Inputs:
     child_ptr: Array
     child: Array
     functions: Array
+    edge_of: Array | None
     index: Array
     floats: tuple[Array, ...]
     no_reals: Array
@@ -111,30 +114,90 @@ def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inpu
     """
     program = reader.program
     structure = read_structure(program, batch)
-    index = np.empty((len(reader.pulls), batch.num_vertices), np.int32)
+    count, edges = batch.num_vertices, _edges_read(program, batch, structure)
+    index = np.empty((len(reader.pulls), count + len(edges)), np.int32)
     floats: list[Array] = []
-    given = _given(reader, batch)
     for k, pull in enumerate(reader.pulls):
-        if not reader.is_used[k]:
-            index[k] = -1
-            if pull.dtype != "int":
-                floats.append(_flat(np.zeros(max(1, math.prod(pull.shape))), dtype))
-            continue
-        value = given.get(pull.name)
-        if value is None:
-            raise PullError.at(
-                "pull",
-                f"{program.name} pulls {pull.name!r}, which the batch does not give",
-                "it gives " + (", ".join(sorted(given)) or "nothing"),
-                f"add the array to the graphs.{nearest(pull.name, list(given))}",
-            )
-        if pull.dtype == "int":  # a batch's own whole numbers are int32 [V]
-            plain = type(value) is np.ndarray and value.dtype is INT32
-            index[k] = value if plain else _integers(program, pull, value, batch)
-        else:
-            table, index[k] = _reals(program, pull, value, batch, dtype)
+        own, table = _read(reader, k, batch, dtype)
+        if table is not None:
             floats.append(table)
+        if pull.edges:
+            index[k, :count] = -1
+            index[k, count:] = _of_edges(reader, k, batch, structure, own, edges)
+        else:
+            index[k, :count] = own
+            index[k, count:] = -1
     return Inputs(*structure, index, tuple(floats), _none_of(np.dtype(dtype)))
+
+
+def _read(reader: Reader, k: int, batch: GraphBatch, dtype: npt.DTypeLike) -> tuple[Any, Any]:
+    """Return what each vertex (or edge) of a batch has of a pull; the table of a real one."""
+    program, pull = reader.program, reader.pulls[k]
+    if not reader.is_used[k]:
+        zeros = _flat(np.zeros(max(1, math.prod(pull.shape))), dtype)
+        return NO_EDGES if pull.edges else -1, None if pull.dtype == "int" else zeros
+    value, rows = _given(program, pull, batch), batch.num_vertices
+    if pull.edges:
+        rows = batch.num_edges
+    if pull.dtype != "int":
+        table, own = _reals(program, pull, value, rows, dtype)
+        return own, table
+    plain = type(value) is np.ndarray and value.dtype is INT32  # a batch's own whole numbers
+    return value if plain else _integers(program, pull, value, rows), None
+
+
+def _given(program: Program, pull: Pull, batch: GraphBatch) -> Any:
+    """Return what a batch gives for a pull."""
+    if pull.name == FIRST_OF_GRAPH:
+        return np.repeat(batch.graph_ptr[:-1], np.diff(batch.graph_ptr)).astype(np.int32)
+    given = edge_pulls_of(batch) if pull.edges else pulls_of(batch)
+    value = given.get(pull.name)
+    if value is None:
+        what = " of edges" if pull.edges else ""
+        raise PullError.at(
+            "pull",
+            f"{program.name} pulls {pull.name!r}{what}, which the batch does not give",
+            "it gives " + (", ".join(sorted(given)) or "nothing"),
+            f"add the array to the graphs.{nearest(pull.name, list(given))}",
+        )
+    return value
+
+
+def _edges_read(program: Program, batch: GraphBatch, structure: Structure) -> Array:
+    """Return the batch's number of each edge that is read, where something of edges is."""
+    if not program.reads_edges:
+        return NO_EDGES
+    if structure.edge_of is not None:
+        return structure.edge_of
+    return np.arange(batch.num_edges)
+
+
+def _of_edges(
+    reader: Reader, k: int, batch: GraphBatch, structure: Structure, values: Array, edges: Array
+) -> Array:
+    """Return what edges have of a pull, -1 in empty slots; check what they look up.
+
+    Args:
+        values: of the batch's edges, none for -1; edges: which of them are read.
+    Raises: PullError for a number that is out of bounds.
+    """
+    if not len(values):
+        return np.full(len(edges), -1, np.int32)
+    own = np.where(structure.child >= 0, values[edges], -1)
+    parent = np.repeat(np.arange(batch.num_vertices), np.diff(structure.child_ptr))
+    functions = structure.functions[parent] if len(structure.functions) else 0
+    bounds = reader.bounds[k][functions]
+    wrong = np.flatnonzero((bounds >= 0) & (own >= bounds))
+    if len(wrong):
+        vertex, number = int(parent[wrong[0]]), int(own[wrong[0]])
+        raise PullError.at(
+            "pull",
+            f"{reader.pulls[k].name!r} of an edge of {vertex_name(batch, vertex)} is {number}",
+            f"0 to {int(np.broadcast_to(bounds, own.shape)[wrong[0]]) - 1}, rows of the table, or "
+            "-1 for none",
+            "correct the data or declare more",
+        )
+    return own
 
 
 def refuse(reader: Reader, batch: GraphBatch, inputs: Inputs, found: int, vertex: int) -> NoReturn:
@@ -210,7 +273,7 @@ def _bound(program: Program, node: Node) -> tuple[str, tuple[int, str]] | None:
         index, bound = sources[1], (sources[0].type.shape[0], "classes")
     else:
         return None
-    return (index["name"], bound) if index.op == "pull" else None
+    return (index["name"], bound) if index.op in ("pull", "edge_pull") else None
 
 
 def _declared(table: Node) -> str:
@@ -219,47 +282,45 @@ def _declared(table: Node) -> str:
     return name.partition("[")[0]
 
 
-def _given(reader: Reader, batch: GraphBatch) -> Mapping[str, Any]:
-    """Return the pulls of a batch, and the first vertex of each vertex's graph, if that is read."""
-    given: Mapping[str, Any] = pulls_of(batch)
-    if not any(pull.name == FIRST_OF_GRAPH for pull in reader.pulls):
-        return given
-    first = np.repeat(batch.graph_ptr[:-1], np.diff(batch.graph_ptr))
-    return {**given, FIRST_OF_GRAPH: first.astype(np.int32)}
-
-
-def _integers(program: Program, pull: Pull, value: Any, batch: GraphBatch) -> Array:
+def _integers(program: Program, pull: Pull, value: Any, rows: int) -> Array:
     given = value.values if isinstance(value, Pulled) else value
     if given.dtype.kind != "i" or given.ndim != 1:
         raise PullError.at(
             "pull",
             f"{pull.name!r} is {given.dtype} of shape {list(given.shape)}",
-            f"{program.name} reads an integer per vertex: [{batch.num_vertices}]",
-            "pass an integer array with -1 where a vertex has none",
+            f"{program.name} reads an integer per {_each(pull)}: [{rows}]",
+            f"pass an integer array with -1 where {_each(pull, 'a')} has none",
         )
     if not isinstance(value, Pulled) or value.index is None:
         return np.asarray(given)
     if not given.size:
-        return np.full(batch.num_vertices, -1, np.int32)
+        return np.full(rows, -1, np.int32)
     return np.where(value.index >= 0, given[value.index], -1)
 
 
 def _reals(
-    program: Program, pull: Pull, value: Any, batch: GraphBatch, dtype: npt.DTypeLike
+    program: Program, pull: Pull, value: Any, rows: int, dtype: npt.DTypeLike
 ) -> tuple[Array, Array]:
     table = value.values if isinstance(value, Pulled) else value
-    rows = value.index if isinstance(value, Pulled) else None
+    index = value.index if isinstance(value, Pulled) else None
     if table.dtype.kind != "f" or table.shape[1:] != pull.shape:
         raise PullError.at(
             "pull",
             f"{pull.name!r} is {table.dtype} of shape {list(table.shape)}",
-            f"{program.name} reads real numbers of shape {list(pull.shape)} per vertex: "
-            f"{[batch.num_vertices, *pull.shape]}",
+            f"{program.name} reads real numbers of shape {list(pull.shape)} per {_each(pull)}: "
+            f"{[rows, *pull.shape]}",
             "convert or reshape the array, or declare pull(name, shape=..., dtype=...)",
         )
-    if rows is None:
-        rows = np.arange(batch.num_vertices, dtype=np.int32)
-    return _flat(table, dtype), rows
+    if index is None:
+        index = np.arange(rows, dtype=np.int32)
+    return _flat(table, dtype), index
+
+
+def _each(pull: Pull, article: str = "") -> str:
+    """Name whose a pull is."""
+    if pull.edges:
+        return "an edge" if article else "edge"
+    return "a vertex" if article else "vertex"
 
 
 @cache

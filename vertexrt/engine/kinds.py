@@ -92,9 +92,8 @@ def _add(variant: Variant, stored: Stored, stage: Stage) -> int:
         variant.table.use(key, max(size, 1), edges, stage)
     for key in variant.table.numbers:
         if key[0] in ("push", "pull_grad"):  # read when the run is over
-            variant.table.use(
-                key, variant.table.specs[variant.table.numbers[key]].size, False, Stage.FINAL
-            )
+            spec = variant.table.specs[variant.table.numbers[key]]
+            variant.table.use(key, spec.size, spec.edges, Stage.FINAL)
     text = fingerprint(task)
     if text not in variant.numbers:
         variant.numbers[text] = len(variant.tasks)

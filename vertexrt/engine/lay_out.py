@@ -45,6 +45,7 @@ def lay_out(
     policy: int,
     merges: bool,
     inner: bool,
+    lists_edges: bool,
     vertices: VertexFacts,
     programs: ProgramFacts,
 ) -> tuple[Any, ...]:
@@ -54,7 +55,7 @@ def lay_out(
         child_ptr, child: CSR of the children; pulls: int32 [pulls, V].
         functions: of `read_vertices`.
         real: an array of the dtype of reals.
-        policy: of `policy_of`; merges, inner: of `number_rows`.
+        policy: of `policy_of`; merges, inner, lists_edges: of `number_rows`.
     Returns: what `read_vertices` found, and unless that is FINE nothing else that counts; how many
         vertices have a loss; what `number_rows` returns; the fields of `MemoryPlan`; and of
         `build_table` the table, how many launches are forward, and the rows of launches that take
@@ -70,7 +71,7 @@ def lay_out(
     weight = np.empty(len(path) if merges else 0, real.dtype)
     schedule = number_rows(
         child_ptr, child, functions, vertices.begins, path, path_kinds, level, policy, pulls, used,
-        weight, forest, inner,
+        weight, forest, inner, lists_edges,
     )  # fmt: skip
     ints, extents, _ = schedule
     ordered = (

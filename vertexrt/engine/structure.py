@@ -16,6 +16,7 @@ from vertexrt.ir.program import FunctionSite, Program
 from vertexrt.scheduler.arrange import ALL, ARRANGED, NOT_READ, SECOND_CHILD, arrange
 
 IntArray = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
 NO_FUNCTIONS = np.zeros(0, np.int32)
 
 
@@ -25,20 +26,21 @@ class Structure(NamedTuple):
     Attributes:
         child_ptr: int32 [V + 1]; child: int32 [E]: the child in each slot of each vertex.
         functions: int32 [V], which function each vertex evaluates; empty, where there is one.
+        edge_of: int32 [E], which edge of the batch each is, -1 in an empty slot; None, where they
+            are the same, or nothing of edges is read.
     """
 
     child_ptr: IntArray
     child: IntArray
     functions: IntArray
+    edge_of: IntArray | None = None
 
 
 class _Slots(NamedTuple):
     """How functions read the relations of a batch: see `arrange`."""
 
     function_of: IntArray
-    slots: npt.NDArray[np.int64]
-    allowed: npt.NDArray[np.int64]
-    begins: npt.NDArray[np.int64]
+    rules: tuple[Int64, Int64, Int64]
 
 
 def read_structure(program: Program, batch: GraphBatch) -> Structure:
@@ -57,12 +59,12 @@ def read_structure(program: Program, batch: GraphBatch) -> Structure:
     if (table.function_of < 0).any():
         _check_used(program, types, table)
     functions = table.function_of[types.of_vertex]
-    found, vertex, relation, out_ptr, out = arrange(
-        child_ptr, child, functions, types.of_edge, table.slots, table.allowed, table.begins
+    found, vertex, relation, out_ptr, out, edge_of = arrange(
+        child_ptr, child, functions, types.of_edge, table.rules, program.reads_edges
     )
     if found != ARRANGED:
         raise _misplaced(program, batch, types, found, vertex, relation)
-    return Structure(out_ptr, out, functions)
+    return Structure(out_ptr, out, functions, edge_of if program.reads_edges else None)
 
 
 @lru_cache(maxsize=64)
@@ -82,7 +84,7 @@ def _slots(
                 at = _number_of(relation, site.name, relations)
                 slots[f, at] = slot if slot < site.slots else ALL
                 allowed[f, at] = sum(1 << child for child in site.children[slot])
-    return _Slots(function_of, slots, allowed, begins)
+    return _Slots(function_of, (slots, allowed, begins))
 
 
 def _number_of(relation: str, reader: str, relations: tuple[str, ...]) -> int:

@@ -218,6 +218,12 @@ class Variant:
             )
         return self._vertex_facts
 
+    @property
+    def merges_inner(self) -> bool:
+        """Tell whether vertices with children may be computed once, if they are identical."""
+        groups = self.backend.shares_graphs and self.processors > 0
+        return not groups and not self.program.reads_edges
+
     def push_shape(self, name: str) -> tuple[int, ...]:
         """Return the shape per vertex of a push."""
         if not self._push_shapes:
@@ -322,6 +328,7 @@ def _binding(
         floats=numbers(p.name for p in program.pulls if p.dtype == "float"),
         seeds=numbers(sorted(seeds)),
         splits_edges=program.splits_edges,
+        reads_edges=program.reads_edges,
     )
 
 

@@ -19,6 +19,7 @@ from vertexrt.graph.input_graph import (
     InputGraph,
     held_child,
     held_child_ptr,
+    held_edge_pulls,
     held_pulls,
 )
 from vertexrt.graph.owned import (
@@ -40,6 +41,7 @@ from vertexrt.graph.pulls import (
     held_values,
     join_pulls,
     pulled_unchecked,
+    rows_of_pull,
 )
 from vertexrt.graph.types import VertexTypes, check_types, join_types, unknown_type
 
@@ -78,6 +80,7 @@ class GraphBatch:
         pulls: by name, int32 [V] (-1: absent), floats [V, *shape], or `Pulled`.
         types: of vertices and edges, for a network of several functions: see `from_types` of
             `InputGraph`.
+        edge_pulls: by name, values for each edge, in the order of `child`; forms as of `pulls`.
     Raises: GraphError, on structure that cannot be evaluated; PullError, on a pulled array that
         does not fit.
     """
@@ -87,6 +90,7 @@ class GraphBatch:
     child: IntArray
     pulls: Mapping[str, PullValue] = field(default_factory=dict)
     types: VertexTypes | None = None
+    edge_pulls: Mapping[str, PullValue] = field(default_factory=dict)
     _parts: _Parts | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -100,10 +104,12 @@ class GraphBatch:
         object.__setattr__(self, "pulls", check_pulls(pulls_of(self), len(child_ptr) - 1, _WHERE))
         types = check_types(self.types, len(child_ptr) - 1, len(child), _WHERE)
         object.__setattr__(self, "types", types)
+        of_edges = check_pulls(edge_pulls_of(self), len(child), _WHERE, "edge")
+        object.__setattr__(self, "edge_pulls", of_edges)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        fields = self.graph_ptr, self.child_ptr, self.child, dict(self.pulls), self.types
-        return GraphBatch, fields
+        given = dict(self.pulls), self.types, dict(self.edge_pulls)
+        return GraphBatch, (self.graph_ptr, self.child_ptr, self.child, *given)
 
     def __setstate__(self, state: Sequence[Any]) -> None:
         GraphBatch.__init__(self, *state)
@@ -111,7 +117,8 @@ class GraphBatch:
     def __repr__(self) -> str:
         slots = f"{self.num_edges} slots ({int((self.child >= 0).sum())} children)"
         size = f"{self.num_graphs} graphs, {self.num_vertices} vertices, {slots}"
-        return f"GraphBatch({size}; pulls: {describe_all(self.pulls)})"
+        of_edges = f"; of edges: {describe_all(self.edge_pulls)}" if self.edge_pulls else ""
+        return f"GraphBatch({size}; pulls: {describe_all(self.pulls)}{of_edges})"
 
     @classmethod
     def from_graphs(cls, graphs: Iterable[InputGraph]) -> GraphBatch:
@@ -127,6 +134,7 @@ class GraphBatch:
             [held_child(graph) for graph in several],
             [held_pulls(graph) for graph in several],
             [graph.types for graph in several],
+            [held_edge_pulls(graph) for graph in several],
         )
         return _side_by_side(parts, [len(each) - 1 for each in offsets], "graph")
 
@@ -145,6 +153,7 @@ class GraphBatch:
             [child_of(batch) for batch in several],
             [pulls_of(batch) for batch in several],
             [batch.types for batch in several],
+            [edge_pulls_of(batch) for batch in several],
         )
         sizes = np.concatenate([batch.sizes() for batch in several])
         return _side_by_side(parts, sizes, "batch")
@@ -157,12 +166,15 @@ class GraphBatch:
         child: Any,
         pulls: Mapping[str, Any] | None = None,
         types: VertexTypes | None = None,
+        edge_pulls: Mapping[str, Any] | None = None,
     ) -> GraphBatch:
         """Build a batch from CSR arrays, or lists; the same as the class.
 
         Raises: GraphError and PullError, as the class does.
         """
-        return cls(graph_ptr, child_ptr, child, {} if pulls is None else pulls, types)
+        given = ({} if each is None else each for each in (pulls, edge_pulls))
+        of_vertices, of_edges = given
+        return cls(graph_ptr, child_ptr, child, of_vertices, types, of_edges)
 
     @property
     def num_graphs(self) -> int:
@@ -213,7 +225,7 @@ class GraphBatch:
         if ids.ndim:
             return self.take(ids)
         one = self.take(ids.reshape(1))
-        return InputGraph(one.child_ptr, one.child, one.pulls, one.types)
+        return InputGraph(one.child_ptr, one.child, one.pulls, one.types, one.edge_pulls)
 
     def sizes(self) -> IntArray:
         """Return int32 [K], the number of vertices of each graph."""
@@ -253,8 +265,8 @@ class GraphBatch:
             take_rows(taken, rows, graph_ptr, ids)
             taken = taken.reshape(vertices, *rows.shape[1:])
             pulls[name] = taken if table is None else pulled_unchecked(taken, None)
-        types = _take_types(self, ids)
-        return _unchecked(whole[:first], whole[first:at], out_child, pulls, types, None)
+        types, of_edges = _take_types(self, ids), _take_edge_pulls(self, ids)
+        return _unchecked(whole[:first], whole[first:at], out_child, pulls, types, of_edges, None)
 
     def of_type(self, name: str) -> IntArray:
         """Return the vertices of a type, int32, rising.
@@ -273,6 +285,7 @@ class _Beside(NamedTuple):
     children: list[IntArray]
     pulls: list[dict[str, PullValue]]
     types: list[VertexTypes | None]
+    edge_pulls: list[dict[str, PullValue]]
 
 
 def _side_by_side(parts: _Beside, graphs: Sequence[int] | IntArray, what: str) -> GraphBatch:
@@ -291,6 +304,7 @@ def _side_by_side(parts: _Beside, graphs: Sequence[int] | IntArray, what: str) -
         own(np.where(child >= 0, child + first, -1), INT32),
         join_pulls(parts.pulls, sizes, what),
         join_types(parts.types, _WHERE),
+        join_pulls(parts.edge_pulls, slots, what),
         None,
     )
 
@@ -300,7 +314,7 @@ _unchecked = assembler(GraphBatch)
 graph_ptr_of, child_ptr_of, child_of = hand_out(
     GraphBatch, view_of, "graph_ptr", "child_ptr", "child"
 )
-(pulls_of,) = hand_out(GraphBatch, Pulls, "pulls")
+pulls_of, edge_pulls_of = hand_out(GraphBatch, Pulls, "pulls", "edge_pulls")
 
 
 def _take_types(batch: GraphBatch, ids: npt.NDArray[np.int64]) -> VertexTypes | None:
@@ -318,6 +332,18 @@ def _take_types(batch: GraphBatch, ids: npt.NDArray[np.int64]) -> VertexTypes | 
         take_rows(out, numbers, ptr, ids)
         taken.append(out)
     return types._replace(of_vertex=taken[0], of_edge=taken[1])
+
+
+def _take_edge_pulls(batch: GraphBatch, ids: npt.NDArray[np.int64]) -> dict[str, PullValue]:
+    """Return the pulls of the edges of the graphs named."""
+    given: dict[str, PullValue] = edge_pulls_of(batch)
+    if not given:
+        return {}
+    ptr = child_ptr_of(batch)[graph_ptr_of(batch)]
+    sizes = ptr[ids + 1] - ptr[ids]
+    starts = np.cumsum(sizes) - sizes
+    rows = np.arange(sizes.sum()) + np.repeat(ptr[ids] - starts, sizes)
+    return {name: rows_of_pull(value, rows) for name, value in given.items()}
 
 
 def _find_parts(batch: GraphBatch) -> _Parts:
@@ -368,5 +394,7 @@ def _not_a_graph(what: str, given: object) -> GraphError:
         action = "pass a list of graphs"
     elif isinstance(given, BracketTree):
         action = "pass the attribute `graph` of the tree"
+    elif isinstance(given, GraphBatch):
+        action = "pass the batch itself, or join batches by GraphBatch.concat"
     got = f"{what}a {type(given).__name__}"
     return GraphError.at(_WHERE, got, "expected a list of InputGraph", action)

@@ -12,9 +12,9 @@ import numpy.typing as npt
 from vertexrt.errors import DataError, GraphError
 from vertexrt.graph.brackets import parse_brackets
 from vertexrt.graph.checks import check_structure, count_of, int32_array, shape_of
-from vertexrt.graph.networks import read_networkx, write_networkx
+from vertexrt.graph.networks import NetworkParts, read_networkx, write_networkx
 from vertexrt.graph.owned import hand_out, read_array, view_of
-from vertexrt.graph.pulls import Pulls, PullValue, check_pulls, describe_all
+from vertexrt.graph.pulls import Pulls, PullValue, check_pulls, describe_all, ordered_pulls
 from vertexrt.graph.types import VertexTypes, check_types, read_typed
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class InputGraph:
         child: int32 [E], the child in each slot, -1 in an empty one.
         pulls: by name, int32 [V] (-1: absent), floats [V, *shape], or `Pulled`.
         types: of vertices and edges, for a network of several functions: see `from_types`.
+        edge_pulls: by name, values for each edge, in the order of `child`; forms as of `pulls`.
     Raises: GraphError, on a child out of range, a cycle (its vertices are named), bad offsets, or
         no vertex at all; PullError, on a pulled array that does not fit.
     """
@@ -46,6 +47,7 @@ class InputGraph:
     child: IntArray
     pulls: Mapping[str, PullValue] = field(default_factory=dict)
     types: VertexTypes | None = None
+    edge_pulls: Mapping[str, PullValue] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         child_ptr = int32_array(self.child_ptr, "child_ptr", _WHERE)
@@ -57,9 +59,12 @@ class InputGraph:
         object.__setattr__(self, "pulls", check_pulls(held_pulls(self), len(child_ptr) - 1, _WHERE))
         types = check_types(self.types, len(child_ptr) - 1, len(child), _WHERE)
         object.__setattr__(self, "types", types)
+        of_edges = check_pulls(held_edge_pulls(self), len(child), _WHERE, "edge")
+        object.__setattr__(self, "edge_pulls", of_edges)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return InputGraph, (self.child_ptr, self.child, dict(self.pulls), self.types)
+        fields = dict(self.pulls), self.types, dict(self.edge_pulls)
+        return InputGraph, (self.child_ptr, self.child, *fields)
 
     def __setstate__(self, state: Sequence[Any]) -> None:
         InputGraph.__init__(self, *state)
@@ -67,6 +72,8 @@ class InputGraph:
     def __repr__(self) -> str:
         slots = f"{self.num_edges} slots ({int((self.child >= 0).sum())} children)"
         pulls = describe_all(self.pulls)
+        if self.edge_pulls:
+            pulls += f"; of edges: {describe_all(self.edge_pulls)}"
         return f"InputGraph({self.num_vertices} vertices, {slots}; pulls: {pulls})"
 
     @property
@@ -90,9 +97,15 @@ class InputGraph:
 
     @classmethod
     def from_children(
-        cls, lists: Sequence[Sequence[int]], pulls: Mapping[str, Any] | None = None
+        cls,
+        lists: Sequence[Sequence[int]],
+        pulls: Mapping[str, Any] | None = None,
+        edge_pulls: Mapping[str, Any] | None = None,
     ) -> InputGraph:
         """Build a graph from the child list of each vertex, -1 in an empty slot.
+
+        Args:
+            edge_pulls: by name, a row for each slot, list after list.
 
         Raises: GraphError and PullError, as the class does.
         """
@@ -103,7 +116,9 @@ class InputGraph:
             got = f"the child lists are none ({error})"
             expected = "expected one list of children a vertex"
             raise GraphError.at(_WHERE, got, expected, "write [] for no child") from error
-        return cls(child_ptr, int32_array(child, "child", _WHERE), {} if pulls is None else pulls)
+        of_edges = {} if edge_pulls is None else edge_pulls
+        array = int32_array(child, "child", _WHERE)
+        return cls(child_ptr, array, {} if pulls is None else pulls, None, of_edges)
 
     @classmethod
     def from_edges(
@@ -111,9 +126,12 @@ class InputGraph:
         num_vertices: int,
         edges: Iterable[tuple[int, int]],
         pulls: Mapping[str, Any] | None = None,
+        edge_pulls: Mapping[str, Any] | None = None,
     ) -> InputGraph:
         """Build a graph from (child, parent) pairs; a parent's slots fill in the order given.
 
+        Args:
+            edge_pulls: by name, a row for each pair.
         Raises: GraphError, also when a parent is out of range; PullError, as the class does.
         """
         count = count_of(num_vertices, "num_vertices", _WHERE)
@@ -136,7 +154,8 @@ class InputGraph:
             )
         child_ptr = np.cumsum(np.concatenate([[0], np.bincount(parent, minlength=count)]))
         order = np.argsort(parent, kind="stable")
-        return cls(child_ptr, child[order], {} if pulls is None else pulls)
+        of_edges = ordered_pulls(edge_pulls, order, _WHERE)
+        return cls(child_ptr, child[order], {} if pulls is None else pulls, None, of_edges)
 
     @classmethod
     def from_types(
@@ -144,6 +163,7 @@ class InputGraph:
         sizes: Mapping[str, int],
         edges: Mapping[tuple[str, str, str], Any],
         pulls: Mapping[str, Mapping[str, Any]] | None = None,
+        edge_pulls: Mapping[tuple[str, str, str], Mapping[str, Any]] | None = None,
     ) -> InputGraph:
         """Build a graph of vertices of several types, for a network of several functions.
 
@@ -155,10 +175,13 @@ class InputGraph:
                 Geometric and DGL name the edges of heterogeneous graphs. A parent's children in a
                 relation keep the order given.
             pulls: vertex type -> name -> array with a row for each vertex of the type, or `Pulled`.
+            edge_pulls: (child type, relation, parent type) -> name -> array with a row for each of
+                these pairs, or `Pulled`; what PyTorch Geometric calls `edge_attr`.
         Raises: GraphError, when a type is unknown, a vertex out of range, or edges form a cycle;
             PullError, when an array does not fit.
         """
-        return cls(*read_typed(sizes, edges, {} if pulls is None else pulls))
+        given = {} if pulls is None else pulls, {} if edge_pulls is None else edge_pulls
+        return cls(*read_typed(sizes, edges, *given))
 
     @classmethod
     def chain(cls, length: int, pulls: Mapping[str, Any] | None = None) -> InputGraph:
@@ -225,7 +248,12 @@ class InputGraph:
         return BracketTree(graph, leaves, tuple(forest.words[i] for i in forest.word[leaves]))
 
     @classmethod
-    def from_networkx(cls, dag: networkx.DiGraph[Any], pulls: Iterable[str] = ()) -> InputGraph:
+    def from_networkx(
+        cls,
+        dag: networkx.DiGraph[Any],
+        pulls: Iterable[str] = (),
+        edge_pulls: Iterable[str] = (),
+    ) -> InputGraph:
         """Build a graph from a networkx graph whose edges go from child to parent.
 
         Vertices keep the order of `dag.nodes`. An edge may name its slot in the attribute `slot`;
@@ -234,21 +262,24 @@ class InputGraph:
         Args:
             dag: a DiGraph or MultiDiGraph.
             pulls: names of node attributes; a node without one pulls nothing.
+            edge_pulls: names of edge attributes, likewise.
         Raises: GraphError, on a graph that is not directed, two edges in one slot, or a cycle;
-            PullError, when no node has an attribute, or its values do not fit each other.
+            PullError, when no node (or edge) has an attribute, or its values do not fit each other.
         """
-        return cls(*read_networkx(dag, tuple(pulls)))
+        return cls(*read_networkx(dag, tuple(pulls), tuple(edge_pulls)))
 
     def to_networkx(self) -> networkx.MultiDiGraph[int]:
-        """Return a MultiDiGraph: edges from child to parent with their `slot`, pulls on nodes.
+        """Return a MultiDiGraph with edges from child to parent.
 
-        The `type` of a node and the `relation` of an edge are attributes, where there are types.
+        Attributes are pulls, the `slot` of an edge, and, where there are types, the `type` of a
+        node and the `relation` of an edge.
         """
-        return write_networkx(self.child_ptr, self.child, self.pulls, self.types)
+        structure = self.child_ptr, self.child
+        return write_networkx(NetworkParts(*structure, self.pulls, self.types, self.edge_pulls))
 
 
 held_child_ptr, held_child = hand_out(InputGraph, view_of, "child_ptr", "child")
-(held_pulls,) = hand_out(InputGraph, Pulls, "pulls")
+held_pulls, held_edge_pulls = hand_out(InputGraph, Pulls, "pulls", "edge_pulls")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

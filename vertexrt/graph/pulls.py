@@ -103,14 +103,15 @@ class Pulls(Mapping[str, PullValue]):
 
 
 def check_pulls(
-    pulls: Mapping[Any, Any], num_vertices: int, where: str = "input graph"
+    pulls: Mapping[Any, Any], count: int, where: str = "input graph", each: str = "vertex"
 ) -> dict[str, PullValue]:
     """Return the pulls as arrays of an allowed dtype, read-only and fit for V vertices.
 
     Args:
         pulls: by name; arrays, nested lists or `Pulled`.
-        num_vertices: V.
+        count: V; or E for pulls of edges.
         where: name for error messages.
+        each: whose pulls they are, `vertex` or `edge`.
     Returns: whole numbers as int32, floats as they are (float32 or float64).
     Raises: PullError, when a name, length, shape, dtype or value does not fit.
     """
@@ -124,8 +125,29 @@ def check_pulls(
             got = f"a pull is called {name!r}"
             raise PullError.at(where, got, "expected text", "use the name that F pulls")
         check = _check_pulled if isinstance(value, Pulled) else _check_plain
-        found[name] = check(f"pull '{name}' has", value, num_vertices, where)
+        what = "pull" if each == "vertex" else "edge pull"
+        found[name] = check(f"{what} '{name}' has", value, (count, each), where)
     return found
+
+
+def rows_of_pull(value: PullValue, rows: npt.NDArray[np.integer[Any]]) -> PullValue:
+    """Return what some vertices (or edges) pull, in another order."""
+    if not isinstance(value, Pulled):
+        return own(value[rows], value.dtype)
+    index = held_index(value)
+    taken = rows.astype(np.int32) if index is None else index[rows]
+    return pulled_unchecked(held_values(value), own(taken, INT32))
+
+
+def ordered_pulls(
+    pulls: Mapping[Any, Any] | None, order: npt.NDArray[np.integer[Any]], where: str
+) -> dict[str, PullValue]:
+    """Check pulls of edges, None for none, and return them in another order of the edges.
+
+    Raises: PullError, as `check_pulls` does.
+    """
+    found = check_pulls({} if pulls is None else pulls, len(order), where, "edge")
+    return {name: rows_of_pull(value, order) for name, value in found.items()}
 
 
 def describe(value: PullValue) -> str:
@@ -227,28 +249,30 @@ def _form_text(value: PullValue) -> str:
     return f"{values.dtype} [N{shape}] {'without' if value.index is None else 'with'} an index"
 
 
-def _check_plain(has: str, given: Any, num_vertices: int, where: str) -> PullValue:
-    array = _numbers(has, given, where)
-    if array.ndim == 0 or len(array) != num_vertices:
-        expected = f"[{num_vertices}, ...], one row a vertex"
+def _check_plain(has: str, given: Any, of: tuple[int, str], where: str) -> PullValue:
+    array, (count, each) = _numbers(has, given, where), of
+    if array.ndim == 0 or len(array) != count:
+        expected = f"[{count}, ...], one row {'an' if each == 'edge' else 'a'} {each}"
         raise _misfit(where, f"{has} {shape_of(array)}", expected)
     if array.dtype.kind == "i":
         if array.ndim != 1:
             got = f"{has} whole numbers of shape {shape_of(array)}"
-            raise _misfit(where, got, f"[{num_vertices}]")
-        _check_lowest(has, array, "vertex", where)
+            raise _misfit(where, got, f"[{count}]")
+        _check_lowest(has, array, each, where)
     return array
 
 
-def _check_pulled(has: str, given: Pulled, num_vertices: int, where: str) -> Pulled:
-    """Check how many vertices it is for; the rest was checked when it was made."""
+def _check_pulled(has: str, given: Pulled, of: tuple[int, str], where: str) -> Pulled:
+    """Check how many vertices (or edges) it is for; the rest was checked when it was made."""
+    count, each = of
     if given.index is None:
-        if len(given.values) != num_vertices:
+        if len(given.values) != count:
             got = f"{has} a table of shape {shape_of(given.values)} without an index"
-            raise _misfit(where, got, f"[{num_vertices}, ...], one row a vertex")
-    elif len(given.index) != num_vertices:
+            expected = f"[{count}, ...], one row {'an' if each == 'edge' else 'a'} {each}"
+            raise _misfit(where, got, expected)
+    elif len(given.index) != count:
         got = f"{has} an index int32 {shape_of(given.index)}"
-        raise _misfit(where, got, f"whole numbers [{num_vertices}]")
+        raise _misfit(where, got, f"whole numbers [{count}]")
     return given
 
 

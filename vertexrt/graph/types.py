@@ -12,7 +12,7 @@ import numpy.typing as npt
 from vertexrt.errors import GraphError, PullError, message, nearest
 from vertexrt.graph.checks import count_of, int32_array, shape_of
 from vertexrt.graph.owned import INT32, own, read_array
-from vertexrt.graph.pulls import Pulled
+from vertexrt.graph.pulls import Pulled, ordered_pulls
 
 IntArray = npt.NDArray[np.int32]
 
@@ -50,6 +50,7 @@ class TypedParts(NamedTuple):
     child: IntArray
     pulls: dict[str, Any]
     types: VertexTypes
+    edge_pulls: dict[str, Any]
 
 
 def unknown_type(what: str, name: object, names: Sequence[str]) -> GraphError:
@@ -66,6 +67,7 @@ def read_typed(
     sizes: Mapping[str, int],
     edges: Mapping[tuple[str, str, str], Any],
     pulls: Mapping[str, Mapping[str, Any]],
+    edge_pulls: Mapping[tuple[str, str, str], Mapping[str, Any]],
 ) -> TypedParts:
     """Put vertices of several types into one graph, type after type; see `from_types`.
 
@@ -81,23 +83,31 @@ def read_typed(
     total = sum(counts)
     of_vertex = np.repeat(np.arange(len(names), dtype=np.int32), counts)
     by_name = dict(zip(names, counts, strict=True))
-    child, parent, relations, of_edge = _read_edges(by_name, first, edges)
+    child, parent, relations, of_edge, many = _read_edges(by_name, first, edges)
     order = np.argsort(parent, kind="stable")
     child_ptr = np.cumsum(np.concatenate([[0], np.bincount(parent, minlength=total)]))
     types = VertexTypes(names, relations, own(of_vertex, INT32), own(of_edge[order], INT32))
     joined = _join_pulls(by_name, first, pulls)
-    return TypedParts(child_ptr, child[order], joined, types)
+    begins = dict(zip(many, np.cumsum([0, *many.values()]).tolist(), strict=False))
+    of_edges = _join_pulls(many, begins, edge_pulls, "edges")
+    return TypedParts(
+        child_ptr, child[order], joined, types, ordered_pulls(of_edges, order, _WHERE)
+    )
 
 
 def _read_edges(
     counts: Mapping[str, int], first: Mapping[str, int], edges: object
-) -> tuple[IntArray, IntArray, tuple[str, ...], IntArray]:
-    """Return child and parent of all edges in the graph's numbers, relations, and that of each."""
+) -> tuple[IntArray, IntArray, tuple[str, ...], IntArray, dict[tuple[str, str, str], int]]:
+    """Return child and parent of all edges in the graph's numbers, relations, and that of each.
+
+    And how many edges there are of each key, in order.
+    """
     if not isinstance(edges, Mapping):
         got = f"edges is a {type(edges).__name__}"
         expected = "a dict of (child type, relation, parent type) to pairs (child, parent)"
         raise GraphError.at(_WHERE, got, expected, "write {('word', 'before', 'word'): pairs}")
     relations: dict[str, int] = {}
+    many: dict[tuple[str, str, str], int] = {}
     none = np.zeros(0, np.int32)
     children, parents, numbers = [none], [none], [none]
     for key, given in edges.items():
@@ -109,12 +119,13 @@ def _read_edges(
             if name not in counts:
                 raise unknown_type("edges", name, list(counts))
         pairs = _read_pairs(key, given, counts[source], counts[target])
+        many[key] = len(pairs)
         number = relations.setdefault(relation, len(relations))
         children.append(pairs[:, 0] + np.int32(first[source]))
         parents.append(pairs[:, 1] + np.int32(first[target]))
         numbers.append(np.full(len(pairs), number, np.int32))
     child, parent, of_edge = (np.concatenate(x) for x in (children, parents, numbers))
-    return child, parent, tuple(relations), of_edge
+    return child, parent, tuple(relations), of_edge, many
 
 
 def _read_pairs(key: tuple[str, str, str], given: Any, sources: int, targets: int) -> IntArray:
@@ -137,31 +148,57 @@ def _read_pairs(key: tuple[str, str, str], given: Any, sources: int, targets: in
 
 
 class _Given(NamedTuple):
-    """What one type gives of a pull: for how many vertices, from which vertex of the graph on."""
+    """What one type gives of a pull: for how many vertices, from which vertex of the graph on.
 
-    owner: str
+    Or what the edges of one key give: for how many of them, from which on.
+    """
+
+    owner: Any
     first: int
     size: int
     value: Any
+    each: str = "vertices"
+
+
+# How users give what vertices or edges pull: the argument, what it is, and an example.
+_FORMS = {
+    "vertices": (
+        "pulls",
+        "a dict of vertex types to dicts of arrays by name",
+        "write pulls={'word': {'label': labels}}",
+    ),
+    "edges": (
+        "edge_pulls",
+        "a dict of the keys of edges to dicts of arrays by name",
+        "write edge_pulls={('word', 'before', 'word'): {'weight': weights}}",
+    ),
+}
 
 
 def _join_pulls(
-    counts: Mapping[str, int], first: Mapping[str, int], pulls: object
+    counts: Mapping[Any, int], first: Mapping[Any, int], pulls: object, each: str = "vertices"
 ) -> dict[str, Any]:
-    """Return pulls over all vertices: absent where a type does not give one."""
+    """Return pulls over all vertices: absent where a type does not give one; or those of edges."""
     if not isinstance(pulls, Mapping) or not all(isinstance(x, Mapping) for x in pulls.values()):
-        expected = "a dict of vertex types to dicts of arrays by name"
-        action = "write pulls={'word': {'label': labels}}"
-        raise PullError.at(_WHERE, f"pulls is {pulls!r:.60}", expected, action)
+        name, expected, action = _FORMS[each]
+        raise PullError.at(_WHERE, f"{name} is {pulls!r:.60}", expected, action)
     by_name: dict[str, list[_Given]] = {}
     for owner, given in pulls.items():
         if owner not in counts:
-            raise unknown_type("pulls", owner, list(counts))
+            raise _unknown_owner(owner, each, list(counts))
         for name, value in given.items():
-            part = _Given(owner, first[owner], counts[owner], value)
+            part = _Given(owner, first[owner], counts[owner], value, each)
             by_name.setdefault(name, []).append(part)
     total = sum(counts.values())
     return {name: _join_pull(name, total, parts) for name, parts in by_name.items()}
+
+
+def _unknown_owner(owner: Any, each: str, known: Sequence[Any]) -> GraphError:
+    if each == "vertices":
+        return unknown_type("pulls", owner, known)
+    got = f"edge_pulls name the edges {owner!r}"
+    expected = f"edges are given of {', '.join(map(str, known)) or 'none'}"
+    return GraphError.at(_WHERE, got, expected, "name the key of some edges")
 
 
 def _join_pull(name: str, total: int, parts: Sequence[_Given]) -> Any:
@@ -177,7 +214,7 @@ def _join_pull(name: str, total: int, parts: Sequence[_Given]) -> Any:
     if not tables:
         return index
     if len(tables) < len(parts) or len({table.shape[1:] for table in tables}) > 1:
-        got = f"{name!r} of {', '.join(part.owner for part in parts)} differs in dtype or shape"
+        got = f"{name!r} of {', '.join(str(p.owner) for p in parts)} differs in dtype or shape"
         raise PullError.at(_WHERE, got, "one dtype and shape for each name", "rename one")
     return Pulled(tables[0] if len(tables) == 1 else np.concatenate(tables), index)
 
@@ -205,7 +242,7 @@ def _check_length(name: str, part: _Given, length: int) -> None:
 
 
 def _misfit(name: str, part: _Given, got: str) -> PullError:
-    expected = f"an array with a row for each of {part.size} vertices"
+    expected = f"an array with a row for each of {part.size} {part.each}"
     return PullError.at(_WHERE, f"{name!r} of {part.owner!r} has {got}", expected, "correct it")
 
 

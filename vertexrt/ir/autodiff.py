@@ -102,7 +102,7 @@ class _Backward:
         return found
 
     def _is_wanted(self, node: Node, fields: Collection[str]) -> bool:
-        if node.op == "pull":
+        if node.op in ("pull", "edge_pull"):
             return node["name"] in self.pulls
         if node.op in ("gather", "gather_all"):
             return node["field"] in fields
@@ -164,8 +164,8 @@ class _Backward:
     def _propagate(self, index: int, node: Node, d: Value) -> None:
         if node.op in ("gather", "gather_all"):
             self._to_children(node.op == "gather_all", node["field"], node["slot"], d)
-        elif node.op == "pull":
-            self.b.emit("pull_grad", d, name=node["name"], shape=d.shape)
+        elif node.op in ("pull", "edge_pull"):
+            self.b.emit("pull_grad", on_children(self.b, d), name=node["name"], shape=d.shape)
         elif self.depends[index]:
             rule = OPS[node.op].vjp
             if rule is None:

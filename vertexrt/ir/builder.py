@@ -128,7 +128,7 @@ class Builder:
     def as_index(self, x: Value) -> Value:
         """Read a pull as an integer, the first time that it is used as an index or a label."""
         node = x.node
-        if node.op == "pull" and node["auto"]:
+        if node.op in ("pull", "edge_pull") and node["auto"]:
             settled = replace(
                 node,
                 type=replace(node.type, dtype="int"),

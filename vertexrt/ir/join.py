@@ -76,7 +76,9 @@ def _agreed(
 
 
 def _text(form: object) -> str:
-    return f"{form.dtype}{list(form.shape)}" if isinstance(form, Pull) else str(form)
+    if not isinstance(form, Pull):
+        return str(form)
+    return f"{form.dtype}{list(form.shape)}{' of edges' if form.edges else ''}"
 
 
 def _pushes(program: Program) -> dict[str, tuple[int, ...]]:
@@ -92,7 +94,7 @@ def _moved(program: Program, function: int, start: int, arity: int | None) -> li
     found = []
     for node in program.nodes:
         attrs = node.attrs
-        if node.op in ("gather_all", "degree"):
+        if node.op in ("gather_all", "degree", "edge_pull"):
             attrs = attributes({**dict(attrs), "slot": arity or 0})
         inputs = tuple(i + start for i in node.inputs)
         found.append(replace(node, inputs=inputs, attrs=attrs, function=function))

@@ -120,6 +120,11 @@ def _matmul_vjp(s: Site, d: Value) -> Sequence[Value]:
     return [d_w, s.b.emit("matmul", w, d, transpose=not turned)]
 
 
+def _embed_vjp(s: Site, d: Value) -> Sequence[Value | None]:
+    rows = on_children(s.b, d)
+    return [s.b.emit("embed_grad", s.x[1], rows, shape=s.x[0].shape), None]
+
+
 def _dropout_vjp(s: Site, d: Value) -> Sequence[Value | None]:
     by = s.x[1:]
     d_x = s.b.emit(s.node.op, d, *by, p=s.node["p"], key=s.node["key"])
@@ -133,6 +138,7 @@ ROWS = [
     Op("arange", 0, "leaf", shapes.constant),
     Op("param", 0, "leaf", shapes.declared_param),
     Op("pull", 0, "leaf", shapes.declared),
+    Op("edge_pull", 0, "leaf", shapes.declared_pull_of_edges),
     Op("gather", 0, "leaf", shapes.declared),
     Op("gather_all", 0, "leaf", shapes.declared_edge),
     Op("present", 0, "leaf", shapes.scalar_vertex),
@@ -316,7 +322,7 @@ ROWS = [
         2,
         "row",
         shapes.embed,
-        vjp=lambda s, d: [s.b.emit("embed_grad", s.x[1], d, shape=s.x[0].shape), None],
+        vjp=_embed_vjp,
     ),
     Op("embed_grad", 2, "row", shapes.to_param),
     Op("matmul", 2, "product", shapes.matmul, vjp=_matmul_vjp),

@@ -66,8 +66,8 @@ def _first_of_sites(program: Program) -> dict[int, int]:
 def _site(site: FunctionSite, program: Program) -> str:
     """Format how a vertex function stands in a network: what its vertices read of which types."""
     reads = [
-        f"{'all ' if site.every else ''}{relation} of "
-        + " or ".join(program.sites[child].name for child in children)
-        for relation, children in zip(site.relations, site.children, strict=True)
+        f"{'all ' if slot >= site.slots else ''}{relation} of "
+        + " or ".join(program.sites[child].name for child in site.children[slot])
+        for slot, relation in enumerate(site.relations)
     ]
     return f"vertex type {site.name}: reads {', '.join(reads) or 'no vertices'}"

@@ -95,11 +95,12 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """An external input: name, shape per vertex, element kind."""
+    """An external input: name, shape per vertex, element kind; `edges`: it is one of each edge."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    edges: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +160,16 @@ class Program:
         values per child have rows for the others alone.
         """
         return any(site.every and site.slots for site in self.sites)
+
+    @property
+    def edge_pulls(self) -> frozenset[str]:
+        """Name the external values of edges that it reads."""
+        return frozenset(pull.name for pull in self.pulls if pull.edges)
+
+    @property
+    def reads_edges(self) -> bool:
+        """Tell whether it reads external values of edges."""
+        return bool(self.edge_pulls)
 
     def consumers(self) -> list[list[int]]:
         """List, for each node, the positions of the nodes that read it."""

@@ -45,6 +45,11 @@ def declared_edge(types: Types, attrs: Attrs) -> Type:
     return Type(tuple(attrs["shape"]), "float", Domain.EDGE)
 
 
+def declared_pull_of_edges(types: Types, attrs: Attrs) -> Type:
+    """Give an external value per child its declared shape and element kind."""
+    return Type(tuple(attrs["shape"]), attrs.get("dtype", "float"), Domain.EDGE)
+
+
 def scalar_vertex(types: Types, attrs: Attrs) -> Type:
     """Give one real number per vertex."""
     return Type(())
@@ -164,7 +169,7 @@ def nll(types: Types, attrs: Attrs) -> Type:
         raise ShapeError("logits of shape [C] and one number")
     if label.dtype != "int" or label.shape:
         raise ShapeError("an integer label per vertex")
-    if logits.domain == Domain.EDGE:
+    if Domain.EDGE in (logits.domain, label.domain):
         raise ShapeError("logits per vertex, as the label is")
     return Type(())
 
@@ -176,7 +181,7 @@ def embed(types: Types, attrs: Attrs) -> Type:
         raise ShapeError("a parameter of shape [N, E] to look up in")
     if index.dtype != "int" or index.shape:
         raise ShapeError("an integer pull as the index")
-    return Type(table.shape[1:])
+    return Type(table.shape[1:], "float", max(index.domain, Domain.VERTEX))
 
 
 def matmul(types: Types, attrs: Attrs) -> Type:

@@ -47,7 +47,7 @@ class Binding:
         params: name of a parameter or stack -> position in `Buffers.param_at`.
         ints, floats: name of a pull -> position among the integer and the real pulls.
         seeds: name of a push with a given gradient -> position.
-        splits_edges: of `Program`.
+        splits_edges, reads_edges: of `Program`.
     """
 
     tensors: Mapping[Key, int]
@@ -56,6 +56,12 @@ class Binding:
     floats: Mapping[str, int]
     seeds: Mapping[str, int]
     splits_edges: bool = False
+    reads_edges: bool = False
+
+    @property
+    def has_edge_words(self) -> bool:
+        """Tell whether kernels may read more of the schedule than others: see `Schedule`."""
+        return self.splits_edges or self.reads_edges
 
 
 @dataclass(slots=True)
@@ -106,7 +112,8 @@ class StoreUpdate(NamedTuple):
         parts: int64 [groups + 1], the first piece of each group, and how many pieces there are.
         clip_norm: largest norm of the gradients, or 0 for any.
         limit, reach: of `engine.update.limit_of`.
-        values, gradients: [total]; moments: [*, total], the state in the order of the rule.
+        values: [total]; gradients: [trained]; moments: [*, trained], the state in the order of the
+            rule. Frozen parameters come last in `values`.
         pieces, spans, listed: how the store is cut, see `kernels.cpu.update`.
         found: [3] float64, the norm where it is bounded, whether a piece had to be tried, and
             whether the parameters have changed: they have, unless the norm or what the update would

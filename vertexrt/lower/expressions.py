@@ -92,6 +92,7 @@ class Leaf:
         slot: of a child; -1 for the child of the edge.
         size: elements a row of what is read.
         pull: the integer pull that `embed` looks up.
+        edges: the pull is one of each edge.
     """
 
     op: str
@@ -100,10 +101,12 @@ class Leaf:
     slot: int = -1
     size: int = 1
     pull: int = -1
+    edges: bool = False
 
     def __str__(self) -> str:
         given = {"number": self.number, "slot": self.slot, "pull": self.pull}
         facts = [f"{name} {value}" for name, value in given.items() if value != -1]
+        facts += ["of the edge"] if self.edges else []
         return f"{self.op}({', '.join([*facts, str(self.index)])})"
 
 

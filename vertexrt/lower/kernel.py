@@ -261,11 +261,12 @@ class Outer:
 
 @dataclass(frozen=True, slots=True)
 class AddLookups:
-    """Add a row of each vertex to the row of a table's gradient that it looked up.
+    """Add a row of each vertex (or edge) to the row of a table's gradient that it looked up.
 
     Attributes:
         pull: number of the integer pull that says which; size: elements of a row.
         words, columns: the rows and columns of the gradient that this processor adds to.
+        edges: the pull is one of each edge.
     """
 
     param: int
@@ -274,6 +275,7 @@ class AddLookups:
     source: ValuePlace
     words: Span
     columns: Span
+    edges: bool = False
 
     def __str__(self) -> str:
         where = spans_text((self.words, self.columns))

@@ -298,7 +298,8 @@ class LookupSum:
     """Sums of the rows of a value by what they looked up: a block for each row of the tables.
 
     Attributes:
-        pull: that names it; params: tables to whose gradients a sum is added.
+        pull: that names it, one of each edge or of each row; params: tables to whose gradients a
+            sum is added.
         listed: a launch may have a list of rows.
         width: elements that are loaded at once; down: blocks for the elements of a row.
     """
@@ -306,6 +307,7 @@ class LookupSum:
     source: ValuePlace
     params: tuple[int, ...]
     pull: int
+    edges: bool
     listed: bool
     width: int
     down: int

@@ -63,6 +63,7 @@ def _add_lookups(
             size,
             values.place[d],
             *shares.own_words(name, rows, size),
+            task.program.nodes[pull].op == "edge_pull",
         )
         for name in gradients_of(task, k)
     ]

@@ -205,7 +205,7 @@ class ValuePlaces:
         size = max(node.type.size, 1)
         if node.op in ("arange", "loss_scale", "weight", "has_child", "degree", "present"):
             return Leaf(node.op, index, slot=node["slot"] if node.op == "present" else -1)
-        if node.op in ("has_pull", "pull", "seed"):
+        if node.op in ("has_pull", "pull", "edge_pull", "seed"):
             return self._given(node, index, size)
         if node.op == "const":
             is_real = node.type.dtype == "float"
@@ -221,7 +221,8 @@ class ValuePlaces:
             return Leaf("param", index, self.binding.params[node["name"]], size=size)
         table, pulled = node.inputs
         param = self.binding.params[self.nodes[table]["name"]]
-        return Leaf("embed", index, param, -1, size, self.integer(pulled))
+        edges = self.nodes[pulled].op == "edge_pull"
+        return Leaf("embed", index, param, -1, size, self.integer(pulled), edges)
 
     def _given(self, node: Node, index: Index, size: int) -> Leaf:
         """Return what the user gives with a batch: a pull, whether there is one, or a gradient."""
@@ -235,6 +236,7 @@ class ValuePlaces:
                 if integer
                 else Leaf("has_real", FIRST, b.floats[name])
             )
+        edges = node.op == "edge_pull"
         if node.type.dtype == "int":
-            return Leaf("integer", FIRST, b.ints[name])
-        return Leaf("pull", index, b.floats[name], size=size)
+            return Leaf("integer", FIRST, b.ints[name], edges=edges)
+        return Leaf("pull", index, b.floats[name], size=size, edges=edges)

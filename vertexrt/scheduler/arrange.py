@@ -24,30 +24,33 @@ def arrange(
     child: Array,
     functions: Array,
     relations: Array,
-    slots: Array,
-    allowed: Array,
-    begins: Array,
+    rules: tuple[Array, Array, Array],
+    lists_edges: bool,
 ) -> tuple[Any, ...]:
     """Write the children of each vertex in the slots of its function.
 
     Args:
         child_ptr, child: CSR of the children.
         functions: int32 [V] of `read_vertices`; relations: int32 [E], of each edge.
-        slots: int64 [functions, relations] the slot of a relation; ALL, where the function reads
-            all children of it; or NOT_READ.
-        allowed: int64 [functions, relations] bits of the functions that such a child may have.
-        begins: int64 [functions] how many slots come before ALL children; 0, where none do.
+        rules: slots: int64 [functions, relations] the slot of a relation; ALL, where the function
+            reads all children of it; or NOT_READ.
+            allowed: int64 [functions, relations] bits of the functions that such a child may have.
+            begins: int64 [functions] how many slots come before ALL children; 0, where none do.
+        lists_edges: which edge each is is wanted, too.
     Returns: what was found (else than ARRANGED at once, and not more); at which vertex, and in
-        which relation; the CSR of children by slot.
+        which relation; the CSR of children by slot; int32 [E], which edge each is, -1 for none,
+        or nothing.
     """
+    slots, allowed, begins = rules
     out_ptr = np.zeros(len(child_ptr), np.int32)
     graph = child_ptr, child, functions, relations
     found, v, relation = _count(graph, slots, allowed, begins, out_ptr)
     if found != ARRANGED:
-        return found, v, relation, out_ptr, child
+        return found, v, relation, out_ptr, child, child
     out = np.full(out_ptr[len(child_ptr) - 1], -1, np.int32)
-    v, relation = _put(graph, slots, begins, out_ptr, out)
-    return (ARRANGED if v < 0 else SECOND_CHILD), v, relation, out_ptr, out
+    edge_of = np.full(len(out) if lists_edges else 0, -1, np.int32)
+    v, relation = _put(graph, slots, begins, out_ptr, (out, edge_of))
+    return (ARRANGED if v < 0 else SECOND_CHILD), v, relation, out_ptr, out, edge_of
 
 
 def _count(
@@ -79,10 +82,11 @@ def _put(
     slots: Array,
     begins: Array,
     out_ptr: Array,
-    out: Array,
+    into: tuple[Array, Array],
 ) -> tuple[int, int]:
     """Put children into slots; return a vertex and a relation of which it has two, or -1."""
     child_ptr, child, functions, relations = graph
+    out, edge_of = into
     for v in range(len(child_ptr) - 1):
         at = out_ptr[v] + begins[functions[v]]
         for e in range(child_ptr[v], child_ptr[v + 1]):
@@ -93,5 +97,7 @@ def _put(
             if out[to] >= 0:
                 return v, int(relations[e])
             out[to] = child[e]
+            if len(edge_of) > 0:
+                edge_of[to] = e
             at += int(slot == ALL)
     return -1, -1

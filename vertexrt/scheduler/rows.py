@@ -13,9 +13,9 @@ from vertexrt.scheduler.merge import merge_vertices
 Array = np.ndarray[Any, Any]
 
 # The arrays of `Schedule` that are int32, in its order: they come as parts of one.
-PARTS = 10
+PARTS = 11
 ORDER, ROW_OF, TASK_LO, TASK_KIND, EDGE_PTR, CHILD_ROW, EDGE_ROW, PARENT_PTR, PARENT_EDGE = range(9)
-EVERY_PTR = 9
+EVERY_PTR, EDGE_ORDER = 9, 10
 
 
 @compiled
@@ -33,6 +33,7 @@ def number_rows(
     weight: Array,
     forest: bool,
     inner: bool,
+    lists_edges: bool,
 ) -> tuple[Any, ...]:
     """Order the vertices by task, give them rows in that order, and rewrite the edges by row.
 
@@ -46,6 +47,7 @@ def number_rows(
         weight: reals, [V] where vertices merge, written with the vertices of each row; else empty.
         forest: no vertex has two parents.
         inner: vertices with children merge too.
+        lists_edges: the user's edges are wanted by row.
     Returns: int32 [*], the arrays of `Schedule` that are int32; int64 [PARTS, 2], where each of
         them begins and ends; the weight of each row.
     """
@@ -53,9 +55,13 @@ def number_rows(
         child_ptr, child, kinds, num_kinds, level, policy
     )
     count, tasks, slots = len(order), len(task_kind), len(child)
+    listed = slots if lists_edges else 0
     ints, extents = _make_room(
-        (count, count, tasks + 1, tasks, count + 1, slots, slots, count + 1, slots, count + 1)
-    )
+        (
+            count, count, tasks + 1, tasks, count + 1, slots, slots, count + 1, slots, count + 1,
+            listed,
+        )
+    )  # fmt: skip
     user, row_of = part_of(ints, extents, ORDER), part_of(ints, extents, ROW_OF)
     new_lo, new_kind = part_of(ints, extents, TASK_LO), part_of(ints, extents, TASK_KIND)
     rows = count
@@ -93,6 +99,9 @@ def number_rows(
         edges = _rewrite_apart(
             graph, begins, user[:rows], row_of, pointers, (child_row, edge_row, parent_ptr)
         )
+    if lists_edges:
+        _cut(extents, EDGE_ORDER, edges)
+        _order_edges(child_ptr, user[:rows], ints, extents)
     listed = _list_parents(child_row[:edges], parent_ptr, part_of(ints, extents, PARENT_EDGE))
     _cut(extents, CHILD_ROW, edges)
     _cut(extents, EDGE_ROW, edges)
@@ -187,6 +196,20 @@ def _rewrite_apart(
         ptr[len(order)] = edges
         others = True
     return edges
+
+
+def _order_edges(child_ptr: Array, order: Array, ints: Array, extents: Array) -> None:
+    """Write where the external values of each edge are: after those of all vertices."""
+    edge_ptr, every_ptr = part_of(ints, extents, EDGE_PTR), part_of(ints, extents, EVERY_PTR)
+    out = part_of(ints, extents, EDGE_ORDER)
+    after, is_split = len(child_ptr) - 1, extents[EVERY_PTR, 0] != extents[EDGE_PTR, 0]
+    for r in range(len(order)):
+        first = after + child_ptr[order[r]]
+        for e in range(edge_ptr[r], edge_ptr[r + 1]):
+            out[e] = first + e - edge_ptr[r]
+        first += edge_ptr[r + 1] - edge_ptr[r]
+        for e in range(every_ptr[r], every_ptr[r + 1] if is_split else every_ptr[r]):
+            out[e] = first + e - every_ptr[r]
 
 
 def _list_parents(child_row: Array, parent_ptr: Array, parent_edge: Array) -> int:

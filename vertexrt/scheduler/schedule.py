@@ -50,6 +50,8 @@ class Schedule:
         every_ptr: [rows + 1] first edge of each row that `gather_all` reads: `edge_ptr` itself, but
             where edges are split (`Program.splits_edges`), `edge_ptr` numbers those of slots alone,
             and the others come after all of these.
+        edge_order: [E] the place of each edge in the pulls of a batch: V, and its number there;
+            empty, where nothing of edges is pulled.
         weight: [rows] how many vertices each row stands for, as reals; empty, if none may merge.
         indices: what the arrays before it are parts of; begins: where each begins, in this order.
     """
@@ -64,6 +66,7 @@ class Schedule:
     parent_ptr: Int32
     parent_edge: Int32
     every_ptr: Int32
+    edge_order: Int32
     weight: npt.NDArray[Any]
     indices: Int32
     begins: list[int]
@@ -138,7 +141,7 @@ def make_schedule(
     return schedule_of(
         *number_rows(
             child_ptr, child, NO_FUNCTIONS, NO_NUMBERS, kinds, num_kinds, level,
-            policy_of(policy), pulls, used, weight, forest, inner,
+            policy_of(policy), pulls, used, weight, forest, inner, False,
         )
     )  # fmt: skip
 

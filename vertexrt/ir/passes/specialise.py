@@ -20,7 +20,7 @@ MOST_SLOTS, MOST_PULLS = 32, 30  # a kind is 63 bits: slots, all children togeth
 FUNCTION_AT = 57  # the bit where the number of a vertex function begins, where there are several
 MOST_FUNCTIONS = 64
 GRADIENTS_TO_CHILDREN = ("scatter_child", "scatter_children")
-OF_SLOTS = ("gather", "present", "gather_all", *GRADIENTS_TO_CHILDREN)
+OF_SLOTS = ("gather", "present", "gather_all", "edge_pull", *GRADIENTS_TO_CHILDREN)
 OF_PULLS = ("pull", "has_pull", "pull_grad")
 INDEX_OPERAND = {"embed": 1, "nll": 1, "embed_grad": 0, "nll_grad": 1}
 
@@ -154,7 +154,7 @@ def _known(out: Rewriter, node: Node, there: bool | None) -> int | None:
     """Return what a node is that reads from outside, where it is known whether that is there."""
     if node.op in ("present", "has_pull") and there is not None:
         return out.const(node, float(there))
-    if node.op not in ("gather", "gather_all", "pull") or there is not False:
+    if node.op not in ("gather", "gather_all", "edge_pull", "pull") or there is not False:
         return None
     return out.const(node, 0.0) if node.type.dtype == "float" else out.append(_absent_index(node))
 
@@ -171,7 +171,7 @@ def _drop_absent(program: Program, facts: Presence) -> Program:
     kept = []
     for node in program.nodes:
         gone = OPS[node.op].role == "effect" and facts.of(node) is False
-        gone |= node.op == "keep" and node.type.domain == Domain.EDGE and childless
+        gone |= node.op in ("keep", "pull_grad") and node.type.domain == Domain.EDGE and childless
         kept.append(not gone)
     return drop_dead(keep(program, kept))
 

@@ -36,6 +36,7 @@ class Field(IntEnum):
     SCALE = 20  # the bits of a float64
     SEED = 21  # 32 bits
     EVERY_PTR = 22
+    EDGE_ORDER = 23
 
 
 class Contexts:
@@ -53,7 +54,9 @@ class Contexts:
         s = b.schedule
         order, _, _, _, *others = s.begins
         indices = _address(s.indices)
-        *fields, every_ptr = [indices + s.indices.itemsize * begin for begin in (order, *others)]
+        *fields, every_ptr, edge_order = [
+            indices + s.indices.itemsize * begin for begin in (order, *others)
+        ]
         arrays = (
             b.rows, b.arena, b.base, b.params, b.gradients, b.param_at, s.weight, b.user_vertex,
             b.user_edge, b.ints, b.float_index,
@@ -66,7 +69,7 @@ class Contexts:
             fields.append(known[1])
         lists = [_address(array) for array in (*b.floats, *b.seeds)]
         bits = struct.unpack("q", struct.pack("d", b.loss_scale))[0]
-        fields += [0, 0, b.ints.shape[1], bits, b.random_seed, every_ptr, *lists]
+        fields += [0, 0, b.ints.shape[1], bits, b.random_seed, every_ptr, edge_order, *lists]
         found = np.array(fields, np.int64)
         begin = _address(found) + found.itemsize * len(Field)
         found[Field.FLOATS] = begin

@@ -212,6 +212,17 @@ class Expressions:
         array, vertex, code = self.array_in(field, number), self.vertex(), self.code
         return code.once(ROW, ("given", field, number), lambda: code.load_index(array, vertex))
 
+    def given_to_edge(self, field: Field, number: int) -> Register:
+        """Return what this edge has in one of several arrays of indices; -1 for nothing."""
+        array, order, edge, code = (
+            self.array_in(field, number), self.array(Field.EDGE_ORDER), self.edge, self.code,
+        )  # fmt: skip
+
+        def make() -> Register:
+            return code.load_index(array, code.load_index(order, edge))
+
+        return code.once(EDGE, ("given", field, number), make)
+
     def is_there(self, index: Register) -> Register:
         """Return the truth of an index being one."""
         return self.code.compare("sge", index, 0)
@@ -276,6 +287,8 @@ class Expressions:
     def _leaf(self, leaf: Leaf, j: Register, independent: bool) -> Register:
         """Return an input of the function."""
         match leaf.op:
+            case "integer" if leaf.edges:
+                return self.given_to_edge(Field.INTS, leaf.number)
             case "integer":
                 return self.given(Field.INTS, leaf.number)
             case "arange":
@@ -309,6 +322,7 @@ class Expressions:
     def _begin(self, leaf: Leaf) -> Register:
         """Return the address of the row that a leaf reads, or of zeros, where there is none."""
         code, key = self.code, (leaf.op, leaf.number)
+        scope, given = (EDGE, self.given_to_edge) if leaf.edges else (ROW, self.given)
         match leaf.op:
             case "param":
                 return self.param(leaf.number)
@@ -319,12 +333,12 @@ class Expressions:
                 )
             case "pull":
                 array = self.array_in(Field.FLOATS, leaf.number)
-                row = self.given(Field.FLOAT_INDEX, leaf.number)
-                return self._row_or_zeros(key, array, row, leaf.size, ROW)
+                row = given(Field.FLOAT_INDEX, leaf.number)
+                return self._row_or_zeros(key, array, row, leaf.size, scope)
             case "embed":
-                row = self.given(Field.INTS, leaf.pull)
+                row = given(Field.INTS, leaf.pull)
                 array = self.param(leaf.number)
-                return self._row_or_zeros((*key, leaf.pull), array, row, leaf.size, ROW)
+                return self._row_or_zeros((*key, leaf.pull), array, row, leaf.size, scope)
         assert leaf.op == "gather", leaf.op
         scope, row = EDGE if leaf.slot < 0 else ROW, self.child(leaf.slot)
         array = self.tensor(leaf.number)

@@ -331,14 +331,20 @@ class _Rendered:
         m, n, tiled = int64(outer.m), int64(outer.n), int64(outer.tiled)
         self.code.do("vrt_outer", [gradient, d, x, rows, m, n, *values.bounds(outer.span), tiled])
 
+    def _looked_up(self, edges: bool) -> list[Register]:
+        """Return the launch's rows (or edges) with the places of what they look up."""
+        order, array = Field.EDGE_ORDER if edges else Field.ORDER, self.values.array
+        first, count = (EDGE_LO, EDGES) if edges else (LO, COUNT)
+        return [array(order), first, array(Field.ROWS), AT, count]
+
     def _add_lookups(self, step: AddLookups) -> None:
         code, values, place = self.code, self.values, step.source
         size = int64(step.size)
         arguments = [
             values.param(step.param, Field.GRADIENTS), size, *values.bounds(step.words),
             *values.bounds(step.columns), code.at(values.base(place), place.start, code.real),
-            int64(place.step), values.array_in(Field.INTS, step.pull), values.array(Field.ORDER),
-            LO, values.array(Field.ROWS), AT, COUNT,
-            Register("i1", "true" if place.rows == Rows.LOCAL else "false"),
+            int64(place.step), values.array_in(Field.INTS, step.pull),
+            *self._looked_up(step.edges),
+            Register("i1", "true" if place.rows in (Rows.LOCAL, Rows.LOCAL_EDGE) else "false"),
         ]  # fmt: skip
         code.do("vrt_add_lookups", arguments)

@@ -21,7 +21,15 @@ from vertexrt.kernels.cuda.instruction import COLUMNS
 from vertexrt.kernels.cuda.lookups import sort_lookups
 from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, WrittenScripts
 from vertexrt.native.compiled import compiled
-from vertexrt.scheduler.rows import CHILD_ROW, EDGE_PTR, EVERY_PTR, ORDER, PARENT_PTR, part_of
+from vertexrt.scheduler.rows import (
+    CHILD_ROW,
+    EDGE_ORDER,
+    EDGE_PTR,
+    EVERY_PTR,
+    ORDER,
+    PARENT_PTR,
+    part_of,
+)
 from vertexrt.script.assemble import Batch, GroupSize
 from vertexrt.script.groups import Groups, assemble_groups
 from vertexrt.script.shape import Shape
@@ -105,8 +113,8 @@ def write_all(
     batch = Batch(table, edge_ptr, every_ptr, child_row)
     paths = assemble_groups(shape, batch, facts.outside_path, groups, size, COLUMNS)
     lookup_ptr, lookup_at, word, ptr, row = sort_lookups(
-        table, known.lookups_ptr, known.lookups, scheduled.pulls, order, scheduled.rows,
-        scheduled.seen,
+        table, known.lookups_ptr, known.lookups, scheduled.pulls,
+        (order, part_of(indices, extents, EDGE_ORDER)), scheduled.rows, scheduled.seen,
     )  # fmt: skip
     launched = Launched(table, lookup_ptr, lookup_at, known.gradients, chosen.clips, chosen.updates)
     parent_ptr = part_of(indices, extents, PARENT_PTR)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import ClassVar
 
-from vertexrt.kernels.cuda.row_text import RowText
+from vertexrt.kernels.cuda.row_text import EDGE_ORDER, RowText
 from vertexrt.kernels.cuda.segments import PartialSums, TileFacts
 from vertexrt.kernels.render import CUDA, render
 from vertexrt.lower.expressions import (
@@ -177,7 +177,14 @@ class ElementText:
     def _integer(self, e: Leaf) -> str:
         """Return the variable that holds an integer pull of this row (-1: absent)."""
         pull = self.t.word(f"int_{e.number}", "const int*")
+        if e.edges:
+            return self.t.edge_value(f"i{e.number}", "int", f"{pull}[{self.user_edge()}]")
         return self.t.row_value(f"i{e.number}", "int", f"{pull}[{self.user_vertex()}]")
+
+    def user_edge(self) -> str:
+        """Return the variable that holds the place of what the edge pulls."""
+        order = self.t.word(EDGE_ORDER, "const int*")
+        return self.t.edge_value("ue", "int", f"{order}[e]")
 
     def user_vertex(self) -> str:
         """Return the variable that holds the user's number of the vertex."""
@@ -258,9 +265,11 @@ class ElementText:
         where = t.word(f"float_index_{number}", "const int*")
         table = t.word(f"float_{number}", "const real*")
         zero = t.word("zero", "const real*")
-        at = t.row_value(f"x{number}", "int", f"{where}[{self.user_vertex()}]")
+        user = self.user_edge() if e.edges else self.user_vertex()
+        define = t.edge_value if e.edges else t.row_value
+        at = define(f"x{number}", "int", f"{where}[{user}]")
         row = f"{at} >= 0 ? {table} + (long long){at} * {e.size} : {zero}"
-        return self._of_row(t.row_value(f"pulled{number}", "auto", row), e)
+        return self._of_row(define(f"pulled{number}", "auto", row), e)
 
     def _seed(self, e: Leaf) -> str:
         table = self.t.word(f"seed_{e.number}", "const real*")
@@ -270,9 +279,10 @@ class ElementText:
     def _embed(self, e: Leaf) -> str:
         t = self.t
         rows, zero = t.word(f"param_{e.number}", "const real*"), t.word("zero", "const real*")
-        word = self._integer(Leaf("integer", number=e.pull))
+        word = self._integer(Leaf("integer", number=e.pull, edges=e.edges))
         row = f"{word} >= 0 ? {rows} + (long long){word} * {e.size} : {zero}"
-        return self._at(t.row_value(f"row_{e.number}_{e.pull}", "auto", row), e.index)
+        define = t.edge_value if e.edges else t.row_value
+        return self._at(define(f"row_{e.number}_{e.pull}", "auto", row), e.index)
 
     def _of_row(self, base: str, e: Leaf) -> str:
         """Read an element of a row that a pointer is to, or the one number there."""

@@ -26,7 +26,7 @@ def sort_lookups(
     lookups_ptr: Array,
     lookups: Array,
     ints: Array,
-    order: Array,
+    orders: tuple[Array, Array],
     rows: Array,
     seen: Array,
 ) -> tuple[Array, Array, Array, Array, Array]:
@@ -35,17 +35,19 @@ def sort_lookups(
     So a table's gradient is added up by one block for each of its rows, in a fixed order.
 
     Args:
-        lookups_ptr, lookups: CSR of the integer pulls that each program's lookups read.
-        ints: [pulls, V]; order: [rows] the user's vertex; rows: of launches that take a list.
+        lookups_ptr, lookups: CSR of the integer pulls that each program's lookups read; -1 - pull
+            for one of edges.
+        ints: [pulls, V + E]; orders: order and edge_order of `Schedule`.
+        rows: of launches that take a list.
         seen: int32 [largest index + 1], all -1; left so.
     Returns: lookup_ptr and lookup_at of `driver.launch`; segment_word, segment_ptr, segment_row.
     """
     total, lookup, longest = 0, 0, 0
     for t in range(len(table)):
         count = lookups_ptr[table[t, 0] + 1] - lookups_ptr[table[t, 0]]
-        total += count * table[t, 1]
+        total += count * max(table[t, 1], table[t, 4])
         lookup += count
-        longest = max(longest, table[t, 1])
+        longest = max(longest, max(table[t, 1], table[t, 4]))
     lookup_ptr = np.zeros(len(table) + 1, np.int64)
     lookup_at = np.zeros(lookup + 1, np.int64)
     found = _Segments(
@@ -57,14 +59,12 @@ def sort_lookups(
     words = np.empty(longest, np.int32)
     segments, lookup = 0, 0
     for t in range(len(table)):
-        p, n, lo, at = table[t, 0], table[t, 1], table[t, 2], table[t, 3]
+        p = table[t, 0]
         for k in range(lookups_ptr[p], lookups_ptr[p + 1]):
             lookup_at[lookup] = segments
             lookup += 1
-            index = ints[lookups[k]]
-            for i in range(n):
-                words[i] = index[order[lo + i if lo >= 0 else rows[at + i]]]
-            segments = _group(words[:n], seen, found, segments)
+            count = _look_up(table[t], lookups[k], ints, orders, rows, words)
+            segments = _group(words[:count], seen, found, segments)
         lookup_ptr[t + 1] = lookup
     lookup_at[lookup] = segments
     used = found.ptr[segments]
@@ -75,6 +75,27 @@ def sort_lookups(
         found.ptr[: segments + 1],
         found.row[:used],
     )
+
+
+def _look_up(
+    launch: Array, number: int, ints: Array, orders: tuple[Array, Array], rows: Array, words: Array
+) -> int:
+    """Write what each row of a launch looks up, or each edge, and return how many there are.
+
+    Args:
+        launch: of the table; number: of `lookups`; the others as of `sort_lookups`.
+    """
+    order, edge_order = orders
+    if number < 0:
+        index, edges, first_edge = ints[-1 - number], launch[4], launch[5]
+        for i in range(edges):
+            words[i] = index[edge_order[first_edge + i]]
+        return int(edges)
+    n, lo, at = launch[1], launch[2], launch[3]
+    index = ints[number]
+    for i in range(n):
+        words[i] = index[order[lo + i if lo >= 0 else rows[at + i]]]
+    return int(n)
 
 
 def _group(words: Array, seen: Array, found: _Segments, begin: int) -> int:

@@ -13,7 +13,8 @@ from vertexrt.kernels.layout import PAD
 from vertexrt.lower.places import Memory, Rows, Temporary, ValuePlace
 
 WARP = 32
-EVERY_PTR = "every_ptr"  # a word that is there only where edges are split
+# Words that are there only where edges are split, or something of edges is pulled.
+EVERY_PTR, EDGE_ORDER = "every_ptr", "edge_order"
 ROLLED = '_Pragma("unroll 1")'  # fetching unrolled code takes longer than the jumps
 
 

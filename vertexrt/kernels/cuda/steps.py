@@ -68,7 +68,8 @@ class Launches:
     @property
     def lookups(self) -> list[int]:
         """Return the integer pull of each step that adds to the rows of a table."""
-        return [step.pull for step in self.plan.steps if isinstance(step, LookupSum)]
+        sums = (step for step in self.plan.steps if isinstance(step, LookupSum))
+        return [-1 - step.pull if step.edges else step.pull for step in sums]
 
 
 def csr(lists: Sequence[Sequence[int]]) -> tuple[Array, Array]:

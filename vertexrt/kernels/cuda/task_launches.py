@@ -151,7 +151,8 @@ class _LaunchLowering:
         aligned = all(n % self.vector == 0 for n in (place.size, place.step, place.start))
         width = self.vector if aligned else 1
         down, threads = -(-place.size // (WARP * width)), LIMITS.sum_threads
-        step = LookupSum(place, params, sums[0].pull, self.listed, width, down, threads)
+        of = sums[0].pull, sums[0].edges
+        step = LookupSum(place, params, *of, self.listed, width, down, threads)
         self.steps.append(step)
 
     def _outers(self, k: int) -> None:

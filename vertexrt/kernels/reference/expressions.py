@@ -152,9 +152,13 @@ class Evaluator:
         found[has] = self.s.child_row[edge[has]]
         return found
 
-    def integer(self, pull: int, at: Points) -> Array:
+    def pulled(self, at: Points, edges: bool) -> Array:
+        """Return where the pulled values of the user's vertices (or of edges) are."""
+        return np.asarray(self.s.edge_order[at.edge]) if edges else self.vertex(at)
+
+    def integer(self, pull: int, at: Points, edges: bool = False) -> Array:
         """Return what an integer pull is, [n, 1]."""
-        return np.asarray(self.b.ints[pull][self.vertex(at)][:, None])
+        return np.asarray(self.b.ints[pull][self.pulled(at, edges)][:, None])
 
     # Places.
 
@@ -273,7 +277,7 @@ def _gather(v: Evaluator, e: Leaf, at: Points, index: Array) -> Array:
 
 
 def _embed(v: Evaluator, e: Leaf, at: Points, index: Array) -> Array:
-    begin, row = int(v.b.param_at[e.number]), v.integer(e.pull, at)[:, 0]
+    begin, row = int(v.b.param_at[e.number]), v.integer(e.pull, at, e.edges)[:, 0]
     return _rows(v.b.params.take, begin, row, e.size, index)
 
 
@@ -291,7 +295,7 @@ def _param(v: Evaluator, e: Leaf, at: Points, index: Array) -> Array:
 
 def _real_row(v: Evaluator, e: Leaf, at: Points) -> Array:
     """Return the rows of a real pull that the vertices have; -1 for none."""
-    return np.asarray(v.b.float_index[e.number][v.vertex(at)])
+    return np.asarray(v.b.float_index[e.number][v.pulled(at, e.edges)])
 
 
 def _degree(v: Evaluator, e: Leaf, at: Points, index: Array) -> Array:
@@ -319,7 +323,7 @@ LEAVES: dict[str, Callable[[Evaluator, Leaf, Points, Array], Any]] = {
     "embed": _embed,
     "pull": _pull,
     "seed": _seed,
-    "integer": lambda v, e, at, index: v.integer(e.number, at),
+    "integer": lambda v, e, at, index: v.integer(e.number, at, e.edges),
     "is_index": _is_index,
     "present": _tells(lambda v, e, at: v.child(e.slot, at)),
     "has_child": _tells(lambda v, e, at: v.child(-1, at)),

@@ -84,7 +84,7 @@ class Interpreter:
     def step(self, step: Step) -> None:
         """Run one step."""
         with np.errstate(all="ignore"):  # what empty slots make may be anything
-            at = self.values.points(not isinstance(step, AddLookups) and step.edges)
+            at = self.values.points(step.edges)
             self.values.loop = LoopValues()
             for statement in step.body if isinstance(step, RowLoop) else (step,):
                 self._do[type(statement)](statement, at)
@@ -203,7 +203,7 @@ class Interpreter:
 
     def _add_lookups(self, step: AddLookups, at: Points) -> None:
         (first, end), columns = self._bounds(step.words), np.arange(*self._bounds(step.columns))
-        word = self.values.integer(step.pull, at)[:, 0]
+        word = self.values.integer(step.pull, at, step.edges)[:, 0]
         own = (first <= word) & (word < end)
         if own.any():
             x, word = self.values.read(step.source, at.of(own), columns), word[own]
