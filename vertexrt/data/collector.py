@@ -60,6 +60,8 @@ class _Table:
         found: dict[str, PullValue] = {}
         for name, column in self.columns.items():
             form = column.form()
+            if form == "whole numbers" and name in numbering.reals:
+                form = "real numbers"
             if form == "words":
                 vocabularies[name] = column.words(numbering)
                 numbers = column.numbers(vocabularies[name])
