@@ -152,6 +152,11 @@ class Collector:
         """Return what messages call a graph's line."""
         return self._vertices.place(line)
 
+    def is_numbered(self, name: str) -> bool:
+        """Tell whether a vocabulary was given for a pull, whose values are then words."""
+        given = self._numbering.vocabularies
+        return given is not None and given.get(name) is not None
+
     def examples(self) -> Examples:
         """Return the batch of all graphs with their pulls, and the vocabularies.
 
