@@ -117,6 +117,7 @@ def compare(
     ids = [rng.integers(0, pool.num_graphs, size) for _ in range(STEPS.get(size, 30))]
     ready = [collate(pool.take(chosen), options.device) for chosen in ids]
     first = next(iter(nets.values()))
+    first.parameters["back.embedding"] = first.parameters["forth.embedding"]  # the peer has one
     peer = Peer(first)
     peer.take(first.parameters)
     peer.to(options.device)
@@ -162,7 +163,6 @@ def main() -> None:
         start = time.perf_counter()
         model = get("bilstm-char-tagger").build(data, **sizes)
         net = vrt.compile(model, device=options.device, engine=engine, seed=1)
-        net.parameters["back.embedding"] = net.parameters["forth.embedding"]
         net.step(pool[:16], vrt.SGD(lr=0.0))
         net.sync()
         nets[engine] = net
