@@ -12,6 +12,7 @@ from vertexrt.ir.updates import OPTIMIZERS as _OPTIMIZERS
 __version__ = "0.1.0"
 
 __all__ = [
+    "CarriedState",
     "Checkpoint",
     "ExponentialMovingAverage",
     "Gradients",
@@ -29,6 +30,7 @@ __all__ = [
     "abs",
     "argmax",
     "binary_cross_entropy_with_logits",
+    "block_diagonal",
     "clip",
     "compile",
     "concat",
@@ -82,6 +84,7 @@ if TYPE_CHECKING:
     from vertexrt import data, nn
     from vertexrt.api import init, schedules
     from vertexrt.api.average import ExponentialMovingAverage
+    from vertexrt.api.carried import CarriedState
     from vertexrt.api.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
     from vertexrt.api.compile import compile
     from vertexrt.api.draws import dropout, normal, uniform
@@ -108,6 +111,7 @@ if TYPE_CHECKING:
     )
     from vertexrt.api.functional import (
         argmax,
+        block_diagonal,
         concat,
         dot,
         embed,
@@ -161,6 +165,7 @@ else:
 
 # The module of each public name.
 _HOMES = {
+    "CarriedState": "vertexrt.api.carried",
     "Checkpoint": "vertexrt.api.checkpoint",
     "ExponentialMovingAverage": "vertexrt.api.average",
     "Gradients": "vertexrt.api.gradients",
@@ -177,6 +182,7 @@ _HOMES = {
     "abs": "vertexrt.api.elementwise",
     "argmax": "vertexrt.api.functional",
     "binary_cross_entropy_with_logits": "vertexrt.api.losses",
+    "block_diagonal": "vertexrt.api.functional",
     "clip": "vertexrt.api.elementwise",
     "compile": "vertexrt.api.compile",
     "concat": "vertexrt.api.functional",

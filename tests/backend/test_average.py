@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.backend.test_frozen import Cell
 from tests.backend.test_open_training import batch, copied, network
 from tests.devices import shim
 from tests.runs import Way
@@ -66,6 +67,13 @@ def test_an_average_is_stored_as_a_network_is(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"missing \['w'\], unknown \[\]"):
         again.set_parameters(values)
     assert again.set_parameters(values, strict=False).missing == ("w",)
+
+
+def test_constants_stay_as_they_are() -> None:
+    net = Way().compile(Cell("w"))
+    average, w = vrt.ExponentialMovingAverage(net, 0.9), net.parameters["w"].copy()
+    average.update()
+    np.testing.assert_array_equal(average.parameters["w"], w)
 
 
 def test_an_average_of_large_numbers_is_finite() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from tests.runs import Way, cotangents, evaluate
 from vertexrt import nn
 from vertexrt.graph import GraphBatch, InputGraph
 
-INPUT, H, LENGTH = 3, 4, 5
+INPUT, H, LENGTH, HEADS = 3, 4, 5, 2
 Cells = dict[str, Callable[[], nn.Cell]]
 
 CHAINS: Cells = {
@@ -26,6 +27,7 @@ CHAINS: Cells = {
     "gru-before": lambda: nn.GRUCell(INPUT, H, reset_after=False),
     "slstm": lambda: nn.SLSTMCell(INPUT, H),
     "slstm-sigmoid": lambda: nn.SLSTMCell(INPUT, H, forget="sigmoid"),
+    "slstm-heads": lambda: nn.SLSTMCell(INPUT, H, heads=HEADS),
 }
 FIELDS = {"lstm": ("h", "c"), "slstm": ("h", "c", "n", "m")}
 
@@ -65,6 +67,18 @@ def normed(p: Any, name: str, x: Any) -> Any:
     return moved / np.sqrt(x.var() + 1e-5) * p[f"{name}.weight"] + p[f"{name}.bias"]
 
 
+def recurrent(weight: Any) -> Any:
+    """Return the matrix of all gates; that of heads has blocks of each gate on the diagonal."""
+    if weight.ndim == 2:
+        return weight
+    whole, each = np.zeros((4 * H, H)), H // HEADS
+    for head, gate in itertools.product(range(HEADS), range(4)):
+        at = head * each
+        block = weight[head, gate * each : (gate + 1) * each]
+        whole[gate * H + at : gate * H + at + each, at : at + each] = block
+    return whole
+
+
 def step(name: str, p: Any, x: Any, state: list[Any]) -> list[Any]:
     """Take one step of a cell, from the equations of its paper."""
     kind, _, form = name.partition("-")
@@ -78,13 +92,13 @@ def step(name: str, p: Any, x: Any, state: list[Any]) -> list[Any]:
         else:
             n = np.tanh(given[2 * H :] + r * h_part[2 * H :])
         return [(1 - z) * n + z * h]
-    before = p["weight_hh"] @ h + p.get("bias_hh", 0.0)
+    before = recurrent(p["weight_hh"]) @ h + p.get("bias_hh", 0.0)
     if kind == "rnn":
         return [np.maximum(given + before, 0.0) if form else np.tanh(given + before)]
     if kind == "slstm":
         i, f, z, o = np.split(given + before, 4)
         _, c, n, m = state
-        f = (-np.logaddexp(0.0, -f) if form else f) + m
+        f = (-np.logaddexp(0.0, -f) if form == "sigmoid" else f) + m
         top = np.maximum(f, i)
         c = np.exp(f - top) * c + np.exp(i - top) * np.tanh(z)
         n = np.exp(f - top) * n + np.exp(i - top)

@@ -132,8 +132,9 @@ class ByHand(vrt.Optimizer):
         store.value("w")[...] -= np.nan if self.bad else store.gradient("w")
 
 
-def test_optimizers_of_ones_own_step_too() -> None:
-    net = network()
+@pytest.mark.parametrize("device", DEVICES)
+def test_optimizers_of_ones_own_step_too(device: str) -> None:
+    net = network(Way(device))
     before = net.parameters["w"].copy()
     found = back(net, batch(1)).parameters
     ByHand().step(net)
@@ -146,8 +147,10 @@ def test_optimizers_of_ones_own_step_too() -> None:
     "make", [lambda: vrt.SGD(0.1), lambda: vrt.Adam(0.1, clip_norm=1.0), ByHand]
 )
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, 1e300])
-def test_what_is_not_finite_reaches_no_parameter(make: Make, wrong: float) -> None:
-    net = network(Way("cpu", "float32"))
+@pytest.mark.parametrize("device", ["cpu", SHIM])
+def test_what_is_not_finite_reaches_no_parameter(make: Make, wrong: float, device: str) -> None:
+    net = network(Way(device, "float32"))
+    net.step(batch(1), vrt.SGD(0.0))
     before, optimizer = copied(net), make()
     out = net.forward(batch(1), train=True)
     net.backward({"loss": np.full(out["loss"].shape, wrong)})

@@ -161,8 +161,9 @@ def test_what_is_not_finite_is_refused(way: Way) -> None:
         assert optimizer.steps == 0
 
 
-def test_groups_may_change_between_steps() -> None:
-    net = Way("cpu").compile(FUNCTIONS["tree-lstm"][0]())
+@pytest.mark.parametrize("device", ["cpu", pytest.param("shim", marks=shim)])
+def test_groups_may_change_between_steps(device: str) -> None:
+    net = Way(device).compile(FUNCTIONS["tree-lstm"][0]())
     before = copied(net)
     optimizer = vrt.SGD(0.1, groups={"*": {"frozen": True}})
     net.step(batch(1), optimizer)

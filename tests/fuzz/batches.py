@@ -156,7 +156,7 @@ def parameters(shapes: Mapping[str, Shape], seed: int) -> dict[str, Array]:
     """Draw the parameters of a function, exact in float32."""
     found = {}
     for name, shape in shapes.items():
-        scale = MATRIX / np.sqrt(shape[1]) if len(shape) == 2 else 1.0
+        scale = MATRIX / np.sqrt(shape[-1]) if len(shape) > 1 else 1.0
         drawn = np.random.default_rng([seed, *name.encode()]).uniform(-1.0, 1.0, shape) * scale
         found[name] = np.asarray(np.round(drawn * 4096) / 4096)
     return found

@@ -188,7 +188,11 @@ def _differences(net: vrt.Network, want: Expected, dtype: str) -> Iterator[str]:
         found = net.forward(want.batch, train=True, outputs=plan.asked)
         pushes = {name: want.pushes[name] for name in plan.asked}
         yield from _all(found, pushes, dtype, "forward")
-        gradients = net.backward(want.d_pushes)
+        if plan.again:
+            net.forward(want.batch, outputs=plan.asked)
+        gradients = net.backward(want.d_pushes, of=found)
+        if gradients.parameters.keys() != want.back.parameters.keys():
+            yield f"backward: gradients of {sorted(gradients.parameters)}"
         yield from _all(gradients.parameters, want.back.parameters, dtype, "backward")
         pulled = {name: want.back.pulled[name] for name in gradients.pulled}
         yield from _all(gradients.pulled, pulled, dtype, "backward of pull")
@@ -229,7 +233,8 @@ def _step(net: vrt.Network, want: Expected, dtype: str) -> Iterator[str]:
     yield difference(net.step(want.batch, optimizer, names), want.loss, dtype, "loss")
     yield from _all(net.outputs, want.pushes, dtype, "push")
     if want.plan.sgd:
-        moved = {n: exact(p) - want.step[n] for n, p in want.parameters.items()}
+        moved = {n: exact(p) for n, p in want.parameters.items()}
+        moved |= {n: moved[n] - gradient for n, gradient in want.step.items()}
         yield from _all(net.parameters, moved, dtype, "updated parameter")
         net.set_parameters(want.parameters)
     else:

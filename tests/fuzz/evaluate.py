@@ -103,6 +103,7 @@ class OracleRun:
         self.tape = Tape()
         self._pulls = pulls
         self._leaves: dict[str, Value] = {}
+        self._trained = [name for name, p in function.parameters().items() if p.trainable]
         for name, parameter in function.parameters().items():
             number = exact(np.asarray(parameters[name])[None])
             self._leaves[name] = parameter.leaf = Value(self.tape, number, parameter.shape)
@@ -144,7 +145,7 @@ class OracleRun:
             for v, vertex in self._vertices.items()
         ]
         propagate(self.tape, seeds)
-        parameters = {name: _gradient(leaf)[0] for name, leaf in self._leaves.items()}
+        parameters = {name: _gradient(self._leaves[name])[0] for name in self._trained}
         return OracleGradients(parameters, self._pulled_gradients())
 
     def _pulled_gradients(self) -> dict[str, Bounded]:

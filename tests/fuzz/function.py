@@ -48,6 +48,7 @@ TEXTS = {
     "greater": "{0} > {1}",
     "greater_equal": "{0} >= {1}",
 }
+PARAMETERS = ("parameter", "part")  # extra: a name, and which part
 INDEXING = (
     "embed",
     "cross_entropy",
@@ -99,7 +100,11 @@ class PullForm:
 
 @dataclass(frozen=True, slots=True)
 class FunctionSpec:
-    """A vertex function: declarations, nodes, and the nodes that it scatters and pushes."""
+    """A vertex function: declarations, nodes, and the nodes that it scatters and pushes.
+
+    Attributes:
+        frozen: parameters that have no gradient.
+    """
 
     arity: int | None
     state: Mapping[str, int]
@@ -109,6 +114,7 @@ class FunctionSpec:
     nodes: tuple[FuzzNode, ...]
     scatter: Mapping[str, int]
     pushes: Mapping[str, int]
+    frozen: frozenset[str] = frozenset()
 
     @property
     def roots(self) -> tuple[int, ...]:
@@ -142,7 +148,7 @@ def prune(spec: FunctionSpec) -> FunctionSpec:
     )
     read = {n.extra[1] for n in nodes if n.op == "gather"}  # an initial state is for slots
     initial = {field: name for field, name in spec.initial.items() if field in read}
-    used = {n.extra[0] for n in nodes if n.op == "parameter"} | set(initial.values())
+    used = {n.extra[0] for n in nodes if n.op in PARAMETERS} | set(initial.values())
     pulled = {n.extra[0] for n in nodes if n.op in ("pull", "edge")}
     return replace(
         spec,
@@ -152,6 +158,7 @@ def prune(spec: FunctionSpec) -> FunctionSpec:
         pushes={name: new[k] for name, k in spec.pushes.items()},
         parameters={n: shape for n, shape in spec.parameters.items() if n in used},
         pulls={n: form for n, form in spec.pulls.items() if n in pulled},
+        frozen=spec.frozen & used,
     )
 
 
@@ -159,7 +166,8 @@ def source(spec: FunctionSpec) -> str:
     """Write `def build(vrt)`, which makes the function with either module."""
     lines = ["def build(vrt):", "    class F(vrt.VertexFunction):", "        def __init__(self):"]
     for name, shape in spec.parameters.items():
-        lines.append(f"            self.{name} = vrt.Parameter({tuple(shape)})")
+        frozen = ", trainable=False" if name in spec.frozen else ""
+        lines.append(f"            self.{name} = vrt.Parameter({tuple(shape)}{frozen})")
     initial = ", ".join(f"{field!r}: self.{name}" for field, name in spec.initial.items())
     tail = f", initial={{{initial}}}" if initial else ""
     lines.append(
@@ -177,13 +185,13 @@ def _body(spec: FunctionSpec) -> Iterator[str]:
         if isinstance(x, float):
             return repr(x)
         node = spec.nodes[x]
-        return f"self.{node.extra[0]}" if node.op == "parameter" else f"v{x}"
+        return f"self.{''.join(node.extra)}" if node.op in PARAMETERS else f"v{x}"
 
     looked_up = {n.operands[-1] for n in spec.nodes if n.op in INDEXING}
     others = (n for n in spec.nodes if n.op not in (*INDEXING, "has"))
     looked_up -= {x for n in others for x in n.operands}
     for k, node in enumerate(spec.nodes):
-        if node.op == "parameter":
+        if node.op in PARAMETERS:
             continue
         operands = [name(x) for x in node.inputs]
         if node.op in ("pull", "edge"):

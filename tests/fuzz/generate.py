@@ -13,7 +13,7 @@ from tests.fuzz.sketch import SMALL_SIZES, STATE, WIDE_SIZES, Sketch
 
 FUNCTIONS = (
     *("sigmoid", "tanh", "tanh", "relu", "exp", "log", "sqrt", "neg"),
-    *("abs", "softplus", "silu", "gelu", "elu", "leaky_relu", "stop_gradient", "floor"),
+    *("floor", "abs", "softplus", "silu", "gelu", "elu", "leaky_relu", "stop_gradient", "floor"),
 )
 BINARY = ("add", "add", "sub", "mul", "mul", "maximum", "minimum", "div")
 CONSTANTS = (0.0, 1.0, -1.0, 0.5, 2.0, -1.75)
@@ -104,6 +104,9 @@ def _product(s: Sketch, rows: bool) -> None:
     x = some(s, None, rows)
     if s.chance(0.3):
         x = s.concat([x, some(s, None, rows and s.chance(0.5))])
+    if s.chance(0.1):
+        s.block_diagonal(x)
+        return
     y = s.matmul(x, s.size()) if s.chance(0.8) else s.transposed(x, s.size())
     if s.chance(0.3):
         s.map("add", y, s.parameter(s.shape(y)) if s.chance(0.7) else s.full(s.length(y)))
@@ -236,16 +239,21 @@ def _finish(s: Sketch) -> FunctionSpec:
     shapes: tuple[tuple[int, ...] | None, ...] = (None, None, None, ())
     pushes = {f"p{k}": some(s, s.pick(shapes)) for k in range(s.pick((0, 1, 1, 2, 3)))}
     pushes["loss"] = _loss(s, list(scatter.values()))
-    spec = FunctionSpec(
-        s.arity, s.state, initial, s.parameters, s.pulls, tuple(s.nodes), scatter, pushes
+    freezes = s.chance(0.2)
+    frozen = frozenset(name for name in s.parameters if freezes and s.chance(0.5))
+    nodes = tuple(s.nodes)
+    return prune(
+        FunctionSpec(
+            s.arity, s.state, initial, s.parameters, s.pulls, nodes, scatter, pushes, frozen
+        )
     )
-    return prune(spec)
 
 
 def _loss(s: Sketch, scattered: list[int]) -> int:
     """Add up what nothing reads yet, and some of what is scattered."""
     read = {x for node in s.nodes for x in node.operands}
-    leaves = ("pull", "edge", "embed", "gather", "gather_all", "parameter", "present", "has")
+    leaves = ("pull", "edge", "embed", "gather", "gather_all")
+    leaves += ("parameter", "part", "present", "has")
     loose = [
         k
         for k, node in enumerate(s.nodes)

@@ -31,7 +31,7 @@ def fresh(s: Sketch, shape: Shape | None, per_child: bool) -> int:
     if c < 0.4:
         return s.pull((length,))
     if c < 0.55:
-        return s.parameter((length,))
+        return s.weight((length,))
     if c < 0.75:
         return s.matmul(some(s, None), length)
     fields = [field for field, n in s.state.items() if n == length]

@@ -70,6 +70,7 @@ class Sketch:
         self.rng, self.sizes, self.arity, self.reads_all = rng, list(sizes), arity, reads_all
         self.state = state
         self.parameters: dict[str, Shape] = {}
+        self.divided: dict[str, Shape] = {}  # into parts of a shape
         self.pulls: dict[str, PullForm] = {}
         self.nodes: list[FuzzNode] = []
         self.bounds: list[float] = []
@@ -134,14 +135,41 @@ class Sketch:
 
     def parameter(self, shape: Shape, fresh: bool = False) -> int:
         """Read an old or a new parameter of a shape."""
-        same = [name for name, other in self.parameters.items() if other == shape]
+        whole = {n: other for n, other in self.parameters.items() if n not in self.divided}
+        same = [name for name, other in whole.items() if other == shape]
         if same and not fresh and self.chance(0.5):
             name = self.pick(same)
         else:
-            name = f"{'cbW'[len(shape)]}{len(self.parameters)}"
+            name = f"{'cbWD'[len(shape)]}{len(self.parameters)}"
             self.parameters[name] = shape
-        bound = MATRIX / math.sqrt(shape[1]) if len(shape) == 2 else 1.0
+        bound = MATRIX / math.sqrt(shape[-1]) if len(shape) > 1 else 1.0
         return self.emit("parameter", (), ValueType(shape), bound, (name,))
+
+    def weight(self, shape: Shape) -> int:
+        """Read a parameter of a shape, or a part of one."""
+        return self.part(shape) if self.chance(0.12) else self.parameter(shape)
+
+    def part(self, shape: Shape) -> int:
+        """Read rows of a parameter, or a parameter in another shape."""
+        old = [name for name, each in self.divided.items() if each == shape]
+        rows, count = shape[0], self.pick((1, 2, 3))
+        if old and self.chance(0.7):
+            name = self.pick(old)
+        else:
+            name = f"P{len(self.parameters)}"
+            forms: list[Shape] = [(count, *shape)]
+            if len(shape) == 2:
+                forms += [(count * rows, shape[1]), (math.prod(shape),)]
+            self.parameters[name], self.divided[name] = self.pick(forms), shape
+        declared = self.parameters[name]
+        if len(declared) > len(shape):
+            text = f"[{int(self.rng.integers(-declared[0], declared[0]))}]"
+        elif len(declared) < len(shape):
+            text = f".reshape{shape}"
+        else:
+            k = int(self.rng.integers(declared[0] // rows))
+            text = f"[{k * rows}:{(k + 1) * rows}]"
+        return self.emit("part", (), ValueType(shape), 1.0, (name, text))
 
     def gather(self, slot: int | None = None, field: str | None = None) -> int:
         """Read a child in a slot."""
@@ -259,16 +287,26 @@ class Sketch:
     def matmul(self, x: int, length: int, weight: int | None = None) -> int:
         """Multiply a matrix, of the function's own or new, and a vector."""
         x = self.tame(x)
-        weight = self.parameter((length, self.length(x))) if weight is None else weight
-        bound = MATRIX * self.bound(x) * math.sqrt(self.length(x))
+        weight = self.weight((length, self.length(x))) if weight is None else weight
+        bound = self.bound(weight) * self.bound(x) * self.length(x)
         return self.emit("matmul", (weight, x), ValueType((length,), self.per_child(x)), bound)
 
     def transposed(self, x: int, length: int) -> int:
         """Multiply the transpose of a matrix and a vector."""
         x = self.tame(x)
-        weight = self.parameter((self.length(x), length))
+        weight = self.weight((self.length(x), length))
         bound = MATRIX * self.bound(x) * self.length(x)
         return self.emit("transposed", (weight, x), ValueType((length,), self.per_child(x)), bound)
+
+    def block_diagonal(self, x: int) -> int:
+        """Multiply parts of a vector, each by a matrix of its own."""
+        x, length = self.tame(x), self.length(x)
+        count = self.pick([n for n in (1, 2, 3, 4) if length % n == 0])
+        shape = (count, self.pick((1, 2, 3, 4)), length // count)
+        weights = self.parameter(shape)
+        bound = self.bound(weights) * self.bound(x) * shape[2]
+        type = ValueType((shape[0] * shape[1],), self.per_child(x))
+        return self.emit("block_diagonal", (weights, x), type, bound)
 
     def full(self, length: int) -> int:
         """Make a constant vector."""

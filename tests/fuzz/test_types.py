@@ -87,6 +87,7 @@ def gradients(net: vrt.Network, batch: vrt.GraphBatch, d: np.ndarray) -> tuple[A
 def compare(seed: int, way: Way) -> None:
     given = list(parts(seed))
     model, losses, want, ds = vrt.Model(), [], {}, []
+    values: dict[str, np.ndarray] = {}
     for name, text, _, batch in given:
         function = builder(text)(vrt)
         vars(model)[name] = function
@@ -98,13 +99,15 @@ def compare(seed: int, way: Way) -> None:
         ds.append(np.random.default_rng(seed).standard_normal(whole.num_vertices))
         loss, found = gradients(alone, whole, ds[-1])
         losses.append(loss)
-        want |= {f"{name}.{n}": (alone.parameters[n], g) for n, g in found.items()}
+        want |= {f"{name}.{n}": gradient for n, gradient in found.items()}
+        values |= {f"{name}.{n}": value for n, value in alone.parameters.items()}
     net = way.compile(model)
-    net.set_parameters({n: value for n, (value, _) in want.items()})
+    net.set_parameters(values)
     loss, found = gradients(net, typed(given), np.concatenate(ds))
     scale = max(1.0, float(np.abs(loss).max()))
     np.testing.assert_allclose(loss, np.concatenate(losses), rtol=0, atol=1e-11 * scale)
-    for name, (_, gradient) in want.items():
+    assert found.keys() == want.keys()
+    for name, gradient in want.items():
         scale = max(1.0, float(np.abs(gradient).max(initial=0.0)))
         np.testing.assert_allclose(found[name], gradient, rtol=0, atol=1e-10 * scale, err_msg=name)
 

@@ -42,6 +42,12 @@ def test_what_is_no_batch(net: vrt.Network, given: Any) -> None:
         )
 
 
+def test_what_a_reader_returns_is_no_batch(net: vrt.Network) -> None:
+    read = vrt.data.from_records([{"chain": 1}])
+    text = text_of(UsageError, lambda: net.forward(read))  # type: ignore[arg-type]
+    assert text.endswith("is a Examples; expected a GraphBatch; pass its attribute `batch`.")
+
+
 def test_no_output_is_asked_for(net: vrt.Network) -> None:
     for where, call in (
         ("submit", lambda: net.submit(BATCH, ())),

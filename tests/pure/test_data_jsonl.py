@@ -138,6 +138,77 @@ def test_words_of_other_files_are_numbered_as_in_training(tmp_path: Path) -> Non
     assert read(min_count=2).vocabularies["word"].words == ("<unk>", "film", "new")
 
 
+def test_edges_have_values_in_the_order_that_they_are_given_in(tmp_path: Path) -> None:
+    """Edges are given in another order than that of `child`, by hand."""
+    values = {"w": [[1, 2], [3, 4], [5, 6]], "kind": ["a", None, "b"]}
+    first = {"vertices": 3, "edges": [[1, 2], [0, 1], [0, 2]], "edge_pulls": values}
+    second = {"children": [[], [-1, 0]], "edge_pulls": {"w": [None, [7, 8]], "kind": [None, "a"]}}
+    path = file_of(tmp_path, first, {"chain": 1}, second)
+    found = vrt.data.read_jsonl(path)
+    assert found.batch.child.tolist() == [0, 1, 0, -1, 4]
+    assert words_of_edges(found) == [None, "a", "b", None, "a"]
+    table = found.batch.edge_pulls["w"]
+    assert isinstance(table, vrt.Pulled)
+    assert table.index is not None
+    rows = [table.values[row].tolist() if row >= 0 else None for row in table.index]
+    assert rows == [[3, 4], [1, 2], [5, 6], None, [7, 8]]
+    vrt.data.write_jsonl(tmp_path / "again", found.batch, found.vocabularies)
+    again = vrt.data.read_jsonl(tmp_path / "again", vocabularies=found.vocabularies)
+    assert words_of_edges(again) == words_of_edges(found)
+    twice = file_of(tmp_path, {**first, "pulls": {"w": [1, 2, 3]}})
+    text = text_of(VertexrtError, lambda: vrt.data.read_jsonl(twice))
+    assert text.startswith(f"[{twice}] 'w' is a pull and an edge pull; ")
+    wrong = file_of(tmp_path, first, {"chain": 2, "edge_pulls": {"w": [[1, 2]]}})
+    text = text_of(VertexrtError, lambda: vrt.data.read_jsonl(wrong))
+    assert text.startswith(f"[{wrong}, line 2] no edge pull 'kind'; line 1 has it; give all ")
+
+
+def words_of_edges(found: vrt.data.Examples) -> list[str | None]:
+    return found.vocabularies["kind"].decode(found.batch.edge_pulls["kind"])  # type: ignore[arg-type]
+
+
+def test_edges_of_relations_have_values(tmp_path: Path) -> None:
+    names = ("child", "relation", "parent", "pairs", "edge_pulls")
+    rows: list[tuple[Any, ...]] = [
+        ("a", "x", "b", [[0, 1], [1, 0]], {"w": [1.5, 2.5], "kind": ["p", "q"]}),
+        ("a", "y", "b", [[1, 1]], {}),
+        ("a", "z", "a", [[0, 1]], {"w": [7.0]}),
+    ]
+    relations = [dict(zip(names, row, strict=True)) for row in rows]
+    record = {"types": {"a": 2, "b": 2}, "relations": relations}
+    other = {
+        "types": {"a": 1, "b": 1},
+        "relations": [{**relations[0], "pairs": [], "edge_pulls": {}}],
+    }
+    found = vrt.data.read_jsonl(file_of(tmp_path, record, other))
+    edges = {
+        (row[0], row[1], row[2]): {name: values for name, values in row[4].items() if name == "w"}
+        for row in rows
+    }
+    pairs = {(row[0], row[1], row[2]): row[3] for row in rows}
+    expected = vrt.InputGraph.from_types({"a": 2, "b": 2}, pairs, None, edges)
+    assert np.array_equal(found.batch[0].child, expected.child)
+    tables = [graph.edge_pulls["w"] for graph in (found.batch[0], expected)]
+    w = [t.values[t.index].tolist() for t in tables]  # type: ignore[union-attr]
+    present = [(t.index >= 0).tolist() for t in tables]  # type: ignore[union-attr,operator]
+    assert present[0] == present[1]
+    assert np.array(w[0])[present[0]].tolist() == np.array(w[1])[present[0]].tolist()
+    vrt.data.write_jsonl(tmp_path / "again", found.batch, found.vocabularies)
+    again = vrt.data.read_jsonl(tmp_path / "again")
+    assert words_of_edges(again) == words_of_edges(found)
+    lines = (tmp_path / "again").read_text().splitlines()
+    written = {
+        each["relation"]: each.get("edge_pulls") for each in json.loads(lines[0])["relations"]
+    }
+    assert written == {"x": {"w": [2.5, 1.5], "kind": ["q", "p"]}, "y": None, "z": {"w": [7.0]}}
+    relations[2]["edge_pulls"] = {}
+    wrong = file_of(
+        tmp_path, {**record, "relations": [relations[2] | {"edge_pulls": {"w": [1]}}]}, record
+    )
+    text = text_of(VertexrtError, lambda: vrt.data.read_jsonl(wrong))
+    assert text.startswith(f"[{wrong}, line 2] no edge pull 'w' of ('a', 'z', 'a'); line 1 has it")
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.lists(dags(), min_size=1, max_size=4), st.data())
 def test_what_is_written_is_read(
@@ -185,7 +256,11 @@ WRONG: dict[str, tuple[Any, str]] = {
     "no structure": ({"pulls": {}}, "the fields pulls; expected one of children, chain"),
     "two structures": ({"chain": 1, "children": [[]]}, "the fields chain, children"),
     "an unknown field": ({"chain": 1, "pull": {}}, "Nearest: 'pulls'"),
-    "features": ({"vertices": 1, "features": {"w": []}}, "features of edges are not supported"),
+    "no edge pulls": ({"chain": 2, "pulls": {"x": [1, 2]}, "edge_pulls": 3}, "edge_pulls is 3"),
+    "a pull of three edges": (
+        {"vertices": 2, "edges": [[0, 1]], "edge_pulls": {"w": [1, 2, 3]}},
+        "the edge pull 'w' has 3 values; expected one for each of 1 edges",
+    ),
     "a child out of range": ({"children": [[], [2]]}, "vertex 1 has the child 2"),
     "a cycle": ({"vertices": 2, "edges": [[0, 1], [1, 0]]}, "form a cycle"),
     "no pairs": ({"vertices": 2, "edges": [[0, 1, 2]]}, "expected pairs (child, parent)"),
@@ -247,6 +322,26 @@ def test_vectors_that_differ(value: Any, expected: str, tmp_path: Path) -> None:
     text = text_of(VertexrtError, lambda: vrt.data.read_jsonl(path))
     assert text.startswith(f"[{path}, line 2] value 0 of the pull 'x' is ")
     assert expected in text
+
+
+def test_real_numbers_that_are_whole_in_a_file(tmp_path: Path) -> None:
+    """A negative number is one, not a vertex without a value; a column of nothing is real too."""
+    record = {"chain": 3, "pulls": {"x": [-1, 2, None], "y": [None] * 3}}
+    path = file_of(tmp_path, record)
+    pulls = vrt.data.read_jsonl(path, reals=["x", "y"]).batch.pulls
+    for name, values, index in (("x", [-1.0, 2.0], [0, 1, -1]), ("y", [], [-1, -1, -1])):
+        table = pulls[name]
+        assert isinstance(table, vrt.Pulled)
+        assert table.index is not None
+        assert (table.values.dtype, table.values.tolist()) == (np.float32, values)
+        assert table.index.tolist() == index
+
+
+def test_the_splits_of_a_data_set_agree_in_what_is_real(tmp_path: Path) -> None:
+    file_of(tmp_path, {"chain": 1, "pulls": {"x": [0.5]}}, name="train.jsonl")
+    file_of(tmp_path, {"chain": 1, "pulls": {"x": [-2]}}, name="dev.jsonl")
+    splits = vrt.data.load(tmp_path, format="json-lines").splits
+    assert [splits[name].pulls["x"].tolist() for name in ("train", "dev")] == [[0.5], [-2.0]]  # type: ignore[union-attr]
 
 
 def test_a_file_without_graphs_or_that_is_none(tmp_path: Path) -> None:

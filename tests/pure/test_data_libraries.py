@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pytest
 
@@ -51,6 +52,17 @@ class Hetero(dict[Any, Store]):
         return [key for key in self if isinstance(key, tuple)]
 
 
+class DglEdges(dict[Any, Any]):
+    """The edges of a `DGLGraph`: called for the ends, indexed for the data of a canonical type."""
+
+    def __init__(self, edges: Mapping[tuple[str, str, str], tuple[Any, Any]]) -> None:
+        super().__init__({key: SimpleNamespace(data={"w": WEIGHTS[key]}) for key in edges})
+        self.given = edges
+
+    def __call__(self, *, etype: tuple[str, str, str]) -> tuple[Any, Any]:
+        return self.given[etype]
+
+
 class Dgl:
     """A `DGLGraph`, which counts nodes by type and gives the edges of a canonical type."""
 
@@ -60,35 +72,56 @@ class Dgl:
         edges: Mapping[tuple[str, str, str], tuple[Any, Any]],
         data: Mapping[str, dict[str, Any]],
     ) -> None:
-        self.sizes, self.given = sizes, edges
+        self.sizes = sizes
         self.ntypes, self.canonical_etypes = list(sizes), list(edges)
         self.nodes = {name: SimpleNamespace(data=data.get(name, {})) for name in sizes}
+        self.edges = DglEdges(edges)
 
     def num_nodes(self, ntype: str) -> int:
         return self.sizes[ntype]
 
-    def edges(self, *, etype: tuple[str, str, str]) -> tuple[Any, Any]:
-        return self.given[etype]
 
-
+WEIGHTS = {
+    ("gate", "drives", "net"): OnGpu([0.5, 1.5]),
+    ("net", "feeds", "gate"): OnGpu([2.5]),
+    ("_N", "_E", "_N"): OnGpu([0.5, 1.5]),
+}
 X, Y = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], [1, 0, 2]
 EXPECTED = vrt.InputGraph.from_types(
     {"gate": 3, "net": 2},
     {("gate", "drives", "net"): [(2, 0), (0, 1)], ("net", "feeds", "gate"): [(1, 1)]},
     {"gate": {"x": X, "y": Y}, "net": {"y": [3, 4]}},
+    {
+        ("gate", "drives", "net"): {"w": [0.5, 1.5]},
+        ("net", "feeds", "gate"): {"w": [2.5]},
+    },
 )
 
 
+def named(graph: vrt.InputGraph) -> tuple[list[str], list[str]] | None:
+    """Return the type of each vertex and the relation of each edge."""
+    if graph.types is None:
+        return None
+    names, relations, of_vertex, of_edge = graph.types
+    return [names[n] for n in of_vertex], [relations[n] for n in of_edge]
+
+
 def is_expected(graph: vrt.InputGraph, expected: vrt.InputGraph = EXPECTED) -> bool:
-    if graph.types is None or expected.types is None:
-        typed = graph.types is expected.types
-    else:
-        typed = graph.types[:2] == expected.types[:2]
-        typed = typed and all(map(np.array_equal, graph.types[2:], expected.types[2:]))
+    typed = named(graph) == named(expected)
     pulls = [{name: repr(pull) for name, pull in g.pulls.items()} for g in (graph, expected)]
     values = [g.pulls["y"] for g in (graph, expected)]
     same = np.array_equal(graph.child, expected.child) and np.array_equal(*values)  # type: ignore[arg-type]
-    return typed and same and pulls[0].keys() == pulls[1].keys()
+    return (
+        typed
+        and same
+        and pulls[0].keys() == pulls[1].keys()
+        and weights(graph) == weights(expected)
+    )
+
+
+def weights(graph: vrt.InputGraph) -> list[float]:
+    pull = graph.edge_pulls["w"]
+    return (pull.values[pull.index] if isinstance(pull, vrt.Pulled) else pull).tolist()  # type: ignore[return-value]
 
 
 def test_data_of_pytorch_geometric() -> None:
@@ -100,6 +133,8 @@ def test_data_of_pytorch_geometric() -> None:
     assert graph.pulls["x"].tolist() == X  # type: ignore[union-attr]
     assert graph.pulls["y"].tolist() == Y  # type: ignore[union-attr]
     assert not vrt.data.from_pyg(data).pulls
+    again = vrt.data.from_pyg(data, edge_pulls=["edge_attr"])
+    assert again.edge_pulls["edge_attr"].tolist() == [1, 2]  # type: ignore[union-attr]
 
 
 def test_hetero_data_of_pytorch_geometric() -> None:
@@ -107,9 +142,9 @@ def test_hetero_data_of_pytorch_geometric() -> None:
         gate=Store(3, x=OnGpu(X), y=OnGpu(Y)),
         net=Store(2, y=OnGpu([3, 4])),
     )
-    data["gate", "drives", "net"] = Store(edge_index=OnGpu([[2, 0], [0, 1]]))
-    data["net", "feeds", "gate"] = Store(edge_index=OnGpu([[1], [1]]))
-    assert is_expected(vrt.data.from_pyg(data, ["x", "y"]))
+    data["gate", "drives", "net"] = Store(edge_index=OnGpu([[2, 0], [0, 1]]), w=OnGpu([0.5, 1.5]))
+    data["net", "feeds", "gate"] = Store(edge_index=OnGpu([[1], [1]]), w=OnGpu([2.5]))
+    assert is_expected(vrt.data.from_pyg(data, ["x", "y"], ["w"]))
 
 
 def test_graphs_of_dgl() -> None:
@@ -118,10 +153,12 @@ def test_graphs_of_dgl() -> None:
         ("net", "feeds", "gate"): (OnGpu([1]), OnGpu([1])),
     }
     data = {"gate": {"x": OnGpu(X), "y": OnGpu(Y)}, "net": {"y": OnGpu([3, 4])}}
-    assert is_expected(vrt.data.from_dgl(Dgl({"gate": 3, "net": 2}, edges, data), ["x", "y"]))
+    assert is_expected(
+        vrt.data.from_dgl(Dgl({"gate": 3, "net": 2}, edges, data), ["x", "y"], ["w"])
+    )
     plain = Dgl({"_N": 3}, {("_N", "_E", "_N"): ([2, 0], [1, 1])}, {"_N": {"y": Y}})
-    expected = vrt.InputGraph.from_edges(3, [(2, 1), (0, 1)], {"y": Y})
-    assert is_expected(vrt.data.from_dgl(plain, ["y"]), expected)
+    expected = vrt.InputGraph.from_edges(3, [(2, 1), (0, 1)], {"y": Y}, {"w": [0.5, 1.5]})
+    assert is_expected(vrt.data.from_dgl(plain, ["y"], ["w"]), expected)
 
 
 @pytest.mark.parametrize("read", [vrt.data.from_pyg, vrt.data.from_dgl])
@@ -147,3 +184,39 @@ def test_types_go_to_networkx() -> None:
     ]
     plain = vrt.InputGraph.chain(2).to_networkx()
     assert "type" not in plain.nodes[0]
+
+
+def test_graphs_of_networkx_with_words() -> None:
+    dags = [nx.DiGraph([("a", "c"), ("b", "c")]), nx.DiGraph([("x", "y")])]
+    nx.set_node_attributes(dags[0], {"a": "good", "b": "film"}, "word")
+    nx.set_node_attributes(dags[1], {"y": "film"}, "word")
+    for dag in dags:
+        nx.set_node_attributes(dag, {node: np.float32(0.5) for node in dag}, "x")
+    found = vrt.data.from_networkx(dags, ["word", "x"])
+    assert [graph.children(1) for graph in found.batch] == [[0, 2], [0]]  # nodes a, c, b
+    word = found.batch.pulls["word"]
+    assert found.vocabularies["word"].decode(word) == ["good", None, "film", None, "film"]  # type: ignore[arg-type]
+    assert found.batch.pulls["x"].tolist() == [0.5] * 5  # type: ignore[union-attr]
+
+
+def test_types_go_to_networkx_and_back() -> None:
+    other = vrt.InputGraph.from_types({"net": 1}, {}, {"net": {"y": [5]}})
+    networks = [EXPECTED.to_networkx(), other.to_networkx()]
+    found = vrt.data.from_networkx(networks, ["x", "y"], edge_pulls=["w"], types="type")
+    assert is_expected(found.batch[0])
+    assert found.batch[1].pulls["y"].tolist() == [5]  # type: ignore[union-attr]
+    del networks[0].nodes[3]["type"]
+    text = text_of(VertexrtError, lambda: vrt.data.from_networkx(networks, types="type"))
+    assert text.startswith("[from_networkx, graph 0] a node without 'type', or an edge without 're")
+
+
+def test_edges_of_networkx_have_values() -> None:
+    graph = vrt.InputGraph.from_children([[], [-1, 0], [1, 0]], None, {"w": [9, 0.5, 1.5, 2.5]})
+    network = graph.to_networkx()
+    again = vrt.InputGraph.from_networkx(network, edge_pulls=["w"]).edge_pulls["w"]
+    made = vrt.data.from_networkx([network], edge_pulls=["w"]).batch.edge_pulls["w"]
+    for pull in (again, made):
+        assert isinstance(pull, vrt.Pulled)
+        assert pull.index is not None
+        assert pull.index.tolist() == [-1, 0, 1, 2]  # the empty slot has none
+        assert pull.values.tolist() == [0.5, 1.5, 2.5]

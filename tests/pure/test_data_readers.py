@@ -167,12 +167,12 @@ def test_wrong_names(data: str, format: str, text: str) -> None:
 
 def test_wrong_paths(tmp_path: Path) -> None:
     for missing in (tmp_path / "none", str(tmp_path / "none")):
-        with pytest.raises(DataError, match=r"^\[data\] no folder .*none; expected a folder with"):
+        with pytest.raises(UsageError, match=r"^\[data\] no folder .*none; expected a folder with"):
             load(missing, format="trees")
-    with pytest.raises(DataError, match=r"^\[data\] no folder sst; expected a folder with"):
+    with pytest.raises(UsageError, match=r"^\[data\] no folder sst; expected a folder with"):
         load(Path("sst"), format="trees")  # a path is no name
     (tmp_path / "file").write_text("(1 a)")
-    with pytest.raises(DataError, match=r"file is a file; expected a folder; give the folder it"):
+    with pytest.raises(UsageError, match=r"file is a file; expected a folder; give the folder it"):
         load(tmp_path / "file", format="trees")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import linecache
+import math
+import operator
 import re
 from collections.abc import Callable
 from typing import Any
@@ -124,9 +126,33 @@ MISTAKES: list[tuple[Callable[[Any], None], str, str]] = [
     (lambda f: f.b[3], "slice", "elements 3..3 inside the operand"),
     (lambda f: f.b[2:1], "slice", "at least one element"),
     (lambda f: f.b[::2], "slice", "a step-1 slice"),
-    (lambda f: f.w[0], "slice", "of a value of shape (4, 3)"),
+    (lambda f: f.w[4], "slice", "4 of Parameter('w', (4, 3))"),
+    (lambda f: f.w[::2], "slice", "w[a:b], or w[k]"),
+    (lambda f: f.w[2:2], "slice", "some of 4 rows"),
+    (lambda f: f.w.reshape(5, 3), "reshape", "positive numbers whose product is 12"),
+    (lambda f: f.w.reshape(2, 2, 3) + 1.0, "Parameter", "write w[k]"),
+    (lambda f: f.w[0] @ f.b, "matmul", "a parameter of shape [M, N]"),
+    (lambda f: vrt.block_diagonal(f.w, f.b), "block_diagonal", "shapes [4, 3] and [3]"),
     # Python
     (lambda f: f.done() if f.b * 1.0 else None, "trace", "the truth of a traced value"),
+    (lambda f: f.b > 0.0 and f.b < 1.0, "trace", "multiply by a comparison"),
+    (lambda f: max(f.b[0], f.b[1]), "trace", "vrt.maximum"),
+    (lambda f: np.tanh(f.b), "numpy", "np.tanh of a traced value"),
+    (lambda f: np.concatenate([f.b, f.b]), "numpy", "write vrt.concat"),
+    (lambda f: math.exp(f.b[0]), "float", "vrt.exp for math.exp"),
+    (lambda f: len(f.b), "len", "write x.shape[0]"),
+    (lambda f: [x * 2.0 for x in f.b], "trace", "vrt.split for parts"),
+    (lambda f: operator.iadd(f.b, 1.0), "in-place arithmetic", "write b = self.b + x"),
+    (lambda f: operator.setitem(f.b * 1.0, 0, 1.0), "x[k] = y", "values do not change"),
+    (lambda f: (f.b * 1.0).sum(), "trace", ".sum of a traced value"),
+    (lambda f: f.b.mean(), "trace", "values have a shape and no methods"),
+    (lambda f: round(f.b[0]), "round", "vrt.floor"),
+    (lambda f: f"{f.b[0]:.2f}", "format", "there is no number yet"),
+    (lambda f: f.b @ f.w, "matmul", "multiply vectors only"),
+    (lambda f: (f.b * 1.0) @ f.w, "matmul", "write parameter @ x"),
+    (lambda f: vrt.where(f.gather_all().h > 0.0, 1.0, f.w), "where", "equal shapes"),
+    (lambda f: f.gather_all().h + f.pull("x", shape=(2,)), "add", "edge float[3], edge float[2]"),
+    (lambda f: f.done(vrt.softmax(f.gather_all().h, over="children")), "push", "per child"),
     (lambda f: (f.b * 1.0) ** "3", "pow", "exponent is a str"),
     (lambda f: f.b + np.ones(3), "trace", "an operand is a ndarray"),
     (lambda f: f.b + "1", "trace", "an operand is a str"),

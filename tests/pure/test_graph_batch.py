@@ -94,6 +94,17 @@ def test_concat_keeps_every_graph(batches: list[GraphBatch]) -> None:
     GraphBatch.from_arrays(joined.graph_ptr, joined.child_ptr, joined.child, joined.pulls)
 
 
+def test_edges_keep_their_values() -> None:
+    graphs = [
+        InputGraph.from_edges(3, [(2, 1), (0, 1)], None, {"w": [k + 0.5, k + 0.25]})
+        for k in range(3)
+    ]
+    batch = GraphBatch.from_graphs(graphs)
+    assert np.asarray(batch[2].edge_pulls["w"]).tolist() == [2.5, 2.25]
+    joined = GraphBatch.concat([batch[[2]], batch[:1]])
+    assert np.asarray(joined.edge_pulls["w"]).tolist() == [2.5, 2.25, 0.5, 0.25]
+
+
 def test_concat_of_types_and_of_what_differs() -> None:
     letters = InputGraph.from_types({"letter": 2}, {("letter", "before", "letter"): [(0, 1)]})
     words = InputGraph.from_types({"word": 1, "letter": 1}, {("letter", "in", "word"): [(0, 0)]})

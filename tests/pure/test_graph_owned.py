@@ -259,6 +259,10 @@ def test_from_graphs_says_what_it_takes() -> None:
         ([graph, tree], "graph 1 is a BracketTree; expected a list of InputGraph; pass the attr"),
         ([parse_brackets("(1 a)")], "graph 0 is a BracketForest; expected a list of InputGraph;"),
         (3, "a int; expected a list of InputGraph; make each an InputGraph, and pass a list"),
+        (
+            [GraphBatch.from_graphs([graph])],
+            "graph 0 is a GraphBatch; expected a list of InputGraph; pass the batch itself",
+        ),
     ]
     for graphs, text in cases:
         with pytest.raises(GraphError) as caught:

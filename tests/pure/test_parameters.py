@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import vertexrt as vrt
 from vertexrt.engine.parameters import ALIGNMENT, ParameterStore
 from vertexrt.errors import UsageError
 
@@ -146,3 +147,23 @@ def test_more_than_the_machine_has() -> None:
     """The system promises such memory and ends the process when it is written."""
     with pytest.raises(UsageError, match=r"their gradients take 7451 GiB; this machine has .* GiB"):
         ParameterStore({"w": (10**6, 10**6)})
+
+
+def test_frozen_parameters_come_last_and_have_values_alone() -> None:
+    shapes = {"a": (3, 4), "table": (9, 4), "b": (2, 4), "c": (5, 4), "words": (7, 4)}
+    frozen = ParameterStore(
+        shapes, sparse=["table"], stacks=[("a", "c")], copies=2, frozen=["b", "words"]
+    )
+    assert frozen.trained == ("a", "table", "c")
+    assert sorted(frozen.offsets, key=frozen.offsets.__getitem__) == [
+        "a",
+        "c",
+        "table",
+        "b",
+        "words",
+    ]
+    assert frozen.copies.shape == (2, frozen.sizes.trained)
+    assert frozen.offsets["b"] == frozen.sizes.trained < frozen.sizes.total == frozen.values.size
+    assert frozen.views(frozen.gradients).keys() == {"a", "table", "c"}
+    assert frozen.views(frozen.values).keys() == shapes.keys()
+    assert vrt.Adam().request(frozen).moments.shape == (2, frozen.sizes.trained)

@@ -256,7 +256,7 @@ def data() -> None:
     """Read, write and number what is no file, no batch and no words."""
     for x in ODD:
         attempt(vrt.data.read_jsonl, x)
-        for option in ("vocabularies", "labels", "min_count", "dtype", "label"):
+        for option in ("vocabularies", "labels", "reals", "min_count", "dtype", "label"):
             attempt(vrt.data.read_jsonl, "none.jsonl", **{option: x})
         attempt(vrt.data.write_jsonl, "no folder/x.jsonl", x)
         attempt(vrt.data.Vocabulary, x)
@@ -270,6 +270,8 @@ def data() -> None:
         attempt(vrt.data.Loader(one, 1).load_state, x)
         for make in (vrt.data.from_nltk, vrt.data.from_pyg, vrt.data.from_dgl):
             attempt(make, x)
+        attempt(vrt.data.from_networkx, x)
+        attempt(vrt.data.from_networkx, [x])
         for read in (vrt.data.read_trees, vrt.data.read_conllu, vrt.data.read_tagged):
             attempt(read, x)
         attempt(vrt.data.read_embeddings, x, vrt.data.Vocabulary(("<unk>",)), vrt.init.zeros)
@@ -293,6 +295,7 @@ TABLE: dict[str, Callable[[], None]] = {
     **{n: of_values(getattr(vrt, n), 1) for n in ("stop_gradient", "ones", "zeros")},
     **{n: of_values(getattr(vrt, n), 2) for n in ("elu", "leaky_relu", "straight_through")},
     **{n: of_values(getattr(vrt, n), 1) for n in ("argmax", "floor")},
+    "block_diagonal": of_values(vrt.block_diagonal, 2),
     **{n: of_values(getattr(vrt, n), 2) for n in ("hinge_loss", "multi_margin_loss")},
     "binary_cross_entropy_with_logits": of_values(vrt.binary_cross_entropy_with_logits, 2),
     **{n: of_values(getattr(vrt, n), 2) for n in ("dot", "full")},
@@ -309,6 +312,7 @@ TABLE: dict[str, Callable[[], None]] = {
     },
     "nn": cells,
     "schedules": schedules,
+    "CarriedState": of_odd(vrt.CarriedState),
     "ExponentialMovingAverage": of_odd(vrt.ExponentialMovingAverage, 2),
     "init": lambda: [of_odd(make)() for make in INIT] and None,
     "compile": compile_,

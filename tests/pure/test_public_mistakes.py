@@ -83,10 +83,6 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         traced(lambda f: f.pull("i", dtype="int") == 0.5),
         "an integer pull and 0.5",
     ),
-    "an integer with a value": (
-        traced(lambda f: f.pull("i", dtype="int") == f.b),
-        "real operands; an integer is an index of embed, a label, or compared with integers",
-    ),
     "a value that outlived its forward": (lambda: left_over() + 1.0, "outlived its forward()"),
     "a comparison outside of forward": (
         lambda: vrt.Parameter((3,)) == 1.0,

@@ -54,9 +54,9 @@ def test_training_waits_for_no_step_and_reports_its_exact_loss(
     words = (*CUDA, "--dtype", "float64", "--threads", "1")
     assert train(data, here, *words) == 0
     assert asked == [()] * 6, "a step with outputs is waited for"
-    first, *_ = capsys.readouterr().out.splitlines()
+    _, first, *_ = capsys.readouterr().out.splitlines()
     loss = records(here)[0]["loss"]
-    assert first.startswith(f"epoch 1/2  train: loss {loss:.4f}  dev: loss ")
+    assert first.startswith(f"epoch 1/2  train loss {loss:.4f}  dev loss ")
     assert ", root accuracy " in first
     assert train(data, there, *words[:1], "reference", *words[2:]) == 0
     for mine, theirs in zip(records(here), records(there), strict=True):

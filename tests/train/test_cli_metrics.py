@@ -103,6 +103,15 @@ def test_entities(tags: str, found: set[tuple[int, int, str]]) -> None:
     assert {end - begin for begin, end, _ in apart} <= {1}
 
 
+def test_entities_that_nothing_begins() -> None:
+    """In WikiNER few tags are B-: I- begins an entity where none is before it."""
+    names, totals = ("O", "I-PER"), Totals()
+    answer = np.eye(2)[[1, 1, 0]]
+    label = np.array([1, 1, 0], np.int32)
+    totals.add(TASKS["tagging"], chain(3, {"label": label}), {"logits": answer}, 0.0, names)
+    assert totals.value("entity_f1") == 1.0
+
+
 def test_entity_f1() -> None:
     right = np.array([1, 2, 0, 3, -1], np.int32)  # PER PER O LOC, and a word without a tag
     answer = np.eye(5)[[1, 2, 0, 1, 4]]

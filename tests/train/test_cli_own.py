@@ -139,7 +139,10 @@ def test_a_format_is_found_from_files(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "train.txt").write_text(text)
     (tmp_path / "c" / "train.jsonl.gz").write_bytes(b"")
+    (tmp_path / "x.jsonl").write_text("")
     found = [data.format_of(str(tmp_path / name)) for name in ("a", "b", "x.jsonl")]
+    with pytest.raises(vrt.VertexrtError, match="there is no "):
+        data.format_of(str(tmp_path / "none"))
     assert found == ["trees", "text", "json-lines"]
     assert [data.format_of(name) for name in ("sst", "ptb")] == ["trees", "text"]
     with pytest.raises(vrt.VertexrtError, match="data 'generated' without a format; one of trees"):

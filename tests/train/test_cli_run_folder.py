@@ -118,7 +118,7 @@ def test_killed_inside_the_first_save(
     assert f"Start the run again with --out {run}" in capsys.readouterr().err
     assert train(data, run, "--epochs", "1") == 0
     names = set(os.listdir(run)) - {"curve.png"}
-    assert names == {"metrics.jsonl", "last.safetensors", "best.safetensors"}
+    assert names == {"config.json", "metrics.jsonl", "last.safetensors", "best.safetensors"}
 
 
 def test_no_link_in_a_run_folder_is_written_through(data: Path, tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ def test_a_signal_writes_a_checkpoint(number: signal.Signals, code: int, tmp_pat
     watchdog = threading.Timer(SECONDS, process.kill)
     watchdog.start()
     assert process.stdout is not None
+    assert process.stdout.readline().startswith("tree-lstm (classification, ")
     assert process.stdout.readline().startswith(f"epoch 1/{EPOCHS}")
     process.send_signal(number)
     returned, _, err = finish(process)

@@ -23,6 +23,7 @@ from tests.train.cli_runs import (
 from vertexrt.api.parameters import Parameters
 from vertexrt.cli.interrupt import Interrupt
 from vertexrt.cli.main import main
+from vertexrt.config import config
 from vertexrt.engine import devices
 from vertexrt.engine.executor import Executor
 from vertexrt.engine.variant import CompileOptions
@@ -68,7 +69,8 @@ def spoil_before(monkeypatch: pytest.MonkeyPatch, minibatch: int) -> None:
 
 def test_a_run_leaves_what_it_promises(whole: Path) -> None:
     names = {path.name for path in whole.iterdir()}
-    assert names - {"curve.png"} == {"metrics.jsonl", "last.safetensors", "best.safetensors"}
+    checkpoints = {"last.safetensors", "best.safetensors"}
+    assert names - {"curve.png"} == {"config.json", "metrics.jsonl", *checkpoints}
     lines = records(whole)
     assert [(line["epoch"], line["split"]) for line in lines[:-1]] == [
         (epoch, split) for epoch in (1, 2, 3) for split in ("train", "dev")
@@ -95,8 +97,14 @@ def test_the_last_lines(data: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     out = tmp_path / "a run"
     assert train(data, out, "--epochs", "1") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("epoch 1/1  train: loss ")
-    assert "graphs/s" in lines[0]
+    assert lines[0] == (
+        f"tree-lstm (classification, embed 5, hidden 6, dropout 0.3) on {data} "
+        "(24 / 8 / 8 graphs): adagrad, lr 0.05, batch size 8, seed 0, 1 epochs; "
+        f"batched, {config().threads} threads"
+    )
+    assert lines[1].startswith("epoch 1/1  train loss ")
+    assert " graphs/s, " in lines[1]
+    assert len(lines[1]) < 100
     best, test, run, evaluate, resume = lines[-5:]
     assert best.startswith("best dev root accuracy ")
     assert best.endswith("(epoch 1 of 1)")
@@ -119,7 +127,7 @@ def test_a_terminal_shows_a_bar(
     assert f"{TRAIN}/{TRAIN} [" in shown.err
     assert ", loss " in shown.err
     assert " graphs/s]" in shown.err
-    assert shown.out.startswith("epoch 1/1  train: loss ")
+    assert shown.out.splitlines()[1].startswith("epoch 1/1  train loss ")
 
 
 def test_quiet_prints_the_result_only(

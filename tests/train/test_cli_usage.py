@@ -235,6 +235,29 @@ def test_options_that_would_be_ignored(
     assert text in complaint(words.split(), 2, capsys)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "eval GONE",
+        "predict GONE",
+        "train --resume GONE",
+        "train tree-lstm --data GONE",
+        "train tree-lstm --config GONE",
+        "train GONE.py:Net --data GONE",
+        "bench report GONE",
+        "bench compare GONE GONE",
+    ],
+)
+def test_a_path_where_there_is_nothing_is_a_wrong_word(
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "gone" in complaint(words.replace("GONE", "./gone").split(), 2, capsys)
+
+
 def test_a_run_folder_is_not_overwritten(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

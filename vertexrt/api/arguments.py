@@ -19,12 +19,11 @@ Array = np.ndarray[Any, Any]
 def check_batch(where: str, given: object) -> None:
     """Refuse what is no batch, a list of graphs above all. Raises: UsageError."""
     if not isinstance(given, GraphBatch):
-        raise UsageError.at(
-            where,
-            f"the batch is a {type(given).__name__}",
-            "expected a GraphBatch",
-            "build a GraphBatch: vrt.GraphBatch.from_graphs([...])",
-        )
+        action = "build a GraphBatch: vrt.GraphBatch.from_graphs([...])"
+        if isinstance(getattr(given, "batch", None), GraphBatch):
+            action = "pass its attribute `batch`"
+        got = f"the batch is a {type(given).__name__}"
+        raise UsageError.at(where, got, "expected a GraphBatch", action)
 
 
 def check_optimizer(where: str, given: object) -> None:

@@ -53,10 +53,11 @@ class ExponentialMovingAverage:
         if self._inside:
             got, action = "update inside of in_place()", "call it outside"
             raise UsageError.at("average", got, "the network's own parameters", action)
-        for name, value in self._net.parameters.items():
+        values = self._net.parameters
+        for name in self._net.executor.model.store.trained:  # the others stay as they are
             average = self.parameters[name]
             average *= self.decay
-            average += (1.0 - self.decay) * value
+            average += (1.0 - self.decay) * values[name]
 
     @contextmanager
     def in_place(self) -> Iterator[None]:

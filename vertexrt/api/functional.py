@@ -7,10 +7,9 @@ from typing import Any
 
 from vertexrt.api.declaration import is_whole, read_shape
 from vertexrt.api.elementwise import emit, exp, log, maximum, where
-from vertexrt.api.parameter import Parameter
+from vertexrt.api.parameter import Matrix
 from vertexrt.api.trace import current_builder
 from vertexrt.errors import TraceError
-from vertexrt.ir.builder import is_computed
 from vertexrt.ir.program import Domain
 from vertexrt.ir.user_line import user_line
 from vertexrt.ir.values import Value
@@ -24,21 +23,17 @@ def _value(x: Operand) -> Value:
     return current_builder().lift(x)
 
 
-def embed(table: Parameter, index: Value) -> Value:
+def embed(table: Matrix, index: Value) -> Value:
     """Look up a row of a parameter [N, E]: [E]; zeros where the index is absent.
 
     Only the rows that a batch looks up are updated by the optimizer. An index that is computed, as
     `vrt.argmax(x)` and `label + 1` are, takes a product of the whole table, and one without a row
-    reads zeros.
+    reads zeros; so does a table that is a part of a parameter.
 
     Args:
         index: an integer pull, or a number that is computed.
     """
-    b = current_builder()
-    row, rows = b.as_index(_value(index)), _value(table)
-    if is_computed(row) and len(rows.shape) == 2:
-        return b.emit("matmul", rows, b.one_hot(row, rows.shape[0]), transpose=True)
-    return emit("embed", rows, row)
+    return current_builder().look_up(_value(table), _value(index))
 
 
 def argmax(x: Operand) -> Value:
@@ -134,6 +129,22 @@ def dot(x: Operand, y: Operand) -> Value:
         got = f"shapes {list(left.shape)} and {list(right.shape)} at {user_line()}"
         raise TraceError.at("dot", got, "two vectors of one length", "slice one of them")
     return sum(left * right, over=ELEMENTS)
+
+
+def block_diagonal(weights: Matrix, x: Operand) -> Value:
+    """Multiply parts of a vector, each by a matrix of its own: [B, M, N] and [B N] to [B M].
+
+    Args:
+        weights: a parameter of three axes.
+    Raises: TraceError for other shapes.
+    """
+    value, found = _value(x), weights.shape if isinstance(weights, Matrix) else ()
+    if len(found) != 3 or value.shape != (found[0] * found[2],):
+        got = f"shapes {list(found)} and {list(value.shape)} at {user_line()}"
+        expected = "a vrt.Parameter of shape [B, M, N] times a vector of shape [B N]"
+        raise TraceError.at("block_diagonal", got, expected, "write w.reshape(B, M, N)")
+    parts = split(value, found[0])
+    return concat(*(weights[k] @ part for k, part in enumerate(parts)))
 
 
 def _no_vectors(got: str) -> TraceError:

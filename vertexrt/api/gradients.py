@@ -44,8 +44,8 @@ class AccumulatedGradients(Mapping[str, Array]):
 
     def __init__(self, store: ParameterStore) -> None:
         self._store = store
-        self._flat = aligned_zeros(store.values.size, store.dtype)
-        self._views = store.views_of_trained(self._flat)
+        self._flat = aligned_zeros(store.trained_size, store.dtype)
+        self._views = store.views(self._flat)
         self._touched: dict[str, Array] = {}
         self.passes = 0  # which have been added up
 

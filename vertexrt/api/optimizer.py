@@ -78,7 +78,7 @@ class Optimizer:
         self._rule = rule_of(self.row, self._numbers()) if self.row else None
         self._slots = self._rule.state if self._rule else ()
         self._store: ParameterStore | None = None
-        self._moments: FloatArray = NO_MOMENTS  # [*, total] of the store's layout
+        self._moments: FloatArray = NO_MOMENTS  # [*, trained_size] of the store's layout
         self._reach: tuple[float, ...] = ()  # of the moments: see `Update`
         self._loaded: dict[str, npt.NDArray[Any]] = {}  # a state that no store has taken yet
 
@@ -117,8 +117,8 @@ class Optimizer:
         """Update the parameters of a network by `net.gradients`, the sum of its backward passes.
 
         The sum stays, as PyTorch's does: `net.zero_grad()` begins another. Where there was one pass
-        from the same loss, parameters become what `net.step` makes them. On a GPU the update runs
-        on the host, and parameters go there and back: `net.step` is faster.
+        from the same loss, parameters become what `net.step` makes them. On a GPU it waits, and
+        the gradients have been on the host: `net.step` is faster.
 
         Raises: UsageError, when `net` is no network, or no pass has been gone back through since
             `zero_grad`; else as `net.step`. Nothing is changed then.
@@ -130,9 +130,7 @@ class Optimizer:
                 f"{type(self).__name__}.step", got, "a network", "pass what vrt.compile returned"
             )
         with net.executor.lock:
-            store = net.executor.model.store
-            store.refresh()
-            store.version += 1
+            net.executor.model.store.version += 1
             gradients.hand_over()
             asks = type(self).update is Optimizer.update
             update_by_gradients(net.executor, self, asks)
@@ -203,7 +201,7 @@ class Optimizer:
         if self._store is not None:
             self._store.refresh()
             for moment, flat in zip(self.moment_names, self._moments, strict=True):
-                for name, view in self._store.views_of_trained(flat).items():
+                for name, view in self._store.views(flat).items():
                     view.flags.writeable = False
                     found[f"{moment}/{name}"] = view
         return found
@@ -291,7 +289,7 @@ class Optimizer:
             )
         self._check_positive(self.row, store.dtype)
         self._groups.divide(store.trained)
-        moments = np.zeros((len(self._slots), store.values.size), store.dtype)
+        moments = np.zeros((len(self._slots), store.trained_size), store.dtype)
         for slot, row in zip(self._slots, moments, strict=True):
             if slot.start != 0.0:
                 row[:] = slot.start
@@ -319,7 +317,7 @@ class Optimizer:
         views = {
             f"{moment}/{name}": view
             for moment, flat in zip(self.moment_names, moments, strict=True)
-            for name, view in store.views_of_trained(flat).items()
+            for name, view in store.views(flat).items()
         }
         self._check_fit(loaded, views, store.dtype)
         starts = {slot.name: slot.start for slot in self._slots}

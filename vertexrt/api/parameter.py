@@ -2,19 +2,105 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
-from vertexrt.api.declaration import read_shape
+from vertexrt.api.declaration import is_whole, read_shape
 from vertexrt.api.init import Initializer
 from vertexrt.api.trace import current_builder, name_in_network
 from vertexrt.errors import TraceError
 from vertexrt.ir.builder import Builder
 from vertexrt.ir.user_line import user_line
-from vertexrt.ir.values import Construction, Operators, Value
+from vertexrt.ir.values import Construction, Operators, Value, is_plain, refused
 
 
-class Parameter(Operators):
+class Matrix(Operators):
+    """What a parameter and a part of one have in common: products, rows, other shapes.
+
+    Attributes:
+        shape: of the array.
+    """
+
+    shape: tuple[int, ...]
+
+    def _builder(self) -> Builder:
+        return current_builder()
+
+    def _part(self, start: int, shape: tuple[int, ...]) -> ParameterPart:
+        """Return elements from one on, as an array."""
+        raise NotImplementedError
+
+    # `self.b += x` would set the attribute to a value.
+    __iadd__ = __isub__ = __imul__ = __itruediv__ = refused(
+        "in-place arithmetic", "write b = self.b + x; an optimizer changes parameters"
+    )
+
+    def __matmul__(self, x: Any) -> Value:
+        return self._times(x, False)
+
+    def _times(self, x: Any, transpose: bool) -> Value:
+        """Multiply a vector by the matrix, or by its transpose."""
+        vector = current_builder().lift(x)
+        if (
+            len(vector.shape) > 1
+        ):  # the IR takes several rows at once; for people that is no product
+            raise TraceError.at(
+                "matmul",
+                f"a right operand of shape {list(vector.shape)} at {user_line()}",
+                f"a right operand of shape [{self.shape[0 if transpose else -1]}]",
+                "multiply vectors only",
+            )
+        return vector.builder.emit("matmul", self, vector, transpose=transpose)
+
+    @property
+    def T(self) -> Transposed:
+        """The transpose of a matrix, to multiply by: `w.T @ x`, [M, N] and [M] to [N]."""
+        if len(self.shape) != 2:
+            raise TraceError.at(
+                "Parameter",
+                f"the transpose of {self!r}",
+                "a matrix",
+                "leave .T out: a vector has none",
+            )
+        return Transposed(self)
+
+    def reshape(self, *shape: int) -> ParameterPart:
+        """Return the same elements in another shape, to multiply by or to take parts of.
+
+        Raises: TraceError, when it has other elements.
+        """
+        whole = all(is_whole(n) and n > 0 for n in shape)
+        if not shape or not whole or math.prod(shape) != math.prod(self.shape):
+            got = f"{self!r} in the shape {shape!r} at {user_line()}"
+            expected = f"positive numbers whose product is {math.prod(self.shape)}"
+            raise TraceError.at("reshape", got, expected, "write w.reshape(rows, columns)")
+        return self._part(0, shape)
+
+    def __getitem__(self, key: slice | int | Value) -> Any:
+        """Return rows: `w[a:b]`, `w[k]`, or the row that an integer names, as `vrt.embed` does."""
+        b = current_builder()
+        if len(self.shape) < 2:
+            return b.lift(self)[key]
+        if isinstance(key, Value):
+            return b.look_up(b.lift(self), key)
+        rows, *rest = self.shape
+        inside = is_plain(key) and (isinstance(key, slice) or -rows <= key < rows)
+        found = range(rows)[key] if inside else range(0)
+        each = math.prod(rest)
+        if isinstance(found, int):
+            return self._part(found * each, tuple(rest))
+        if not found:
+            raise TraceError.at(
+                "slice",
+                f"{key!r} of {self!r} at {user_line()}",
+                f"some of {rows} rows: w[a:b], or w[k]",
+                "write vrt.split(w @ x, n) for parts of a product",
+            )
+        return self._part(found.start * each, (len(found), *rest))
+
+
+class Parameter(Matrix):
     """An array shared by all vertices, trained unless it is frozen.
 
     Assign it to an attribute of a vertex function: the attribute's name is the parameter's.
@@ -64,11 +150,15 @@ class Parameter(Operators):
         self.trainable = trainable
         self.name: str | None = None
 
-    def _builder(self) -> Builder:
-        return current_builder()
+    def _part(self, start: int, shape: tuple[int, ...]) -> ParameterPart:
+        return ParameterPart(self, start, shape)
 
     def as_value(self, builder: Construction) -> Value:
         """Return the node that reads this parameter."""
+        return builder.emit("param", name=self.name_in_program(), shape=self.shape)
+
+    def name_in_program(self) -> str:
+        """Return what the program that is traced calls this parameter."""
         name = name_in_network(self) or self.name
         if name is None:
             raise TraceError.at(
@@ -78,50 +168,44 @@ class Parameter(Operators):
                 "that do not begin with _",
                 "write self.name = vrt.Parameter(...)",
             )
-        return builder.emit("param", name=name, shape=self.shape)
+        return name
 
     def __repr__(self) -> str:
         name = f"{self.name!r}, " if self.name else ""
         return f"Parameter({name}{self.shape})"
 
-    def __matmul__(self, x: Any) -> Value:
-        return self._times(x, False)
 
-    def _times(self, x: Any, transpose: bool) -> Value:
-        """Multiply a vector by the matrix, or by its transpose."""
-        vector = current_builder().lift(x)
-        if (
-            len(vector.shape) > 1
-        ):  # the IR takes several rows at once; for people that is no product
-            raise TraceError.at(
-                "matmul",
-                f"a right operand of shape {list(vector.shape)} at {user_line()}",
-                f"a right operand of shape [{self.shape[0 if transpose else -1]}]",
-                "multiply vectors only",
-            )
-        return vector.builder.emit("matmul", self, vector, transpose=transpose)
+class ParameterPart(Matrix):
+    """Elements of a parameter, in place: `w[a:b]`, `w[k]`, `w.reshape(m, n)`."""
 
-    @property
-    def T(self) -> Transposed:
-        """The transpose of a matrix, to multiply by: `w.T @ x`, [M, N] and [M] to [N]."""
-        if len(self.shape) != 2:
-            raise TraceError.at(
-                "Parameter",
-                f"the transpose of {self!r}",
-                "a matrix",
-                "leave .T out: a vector has none",
-            )
-        return Transposed(self)
+    def __init__(self, parameter: Parameter, start: int, shape: tuple[int, ...]) -> None:
+        self.parameter, self.start, self.shape = parameter, start, shape
 
-    def __getitem__(self, key: slice | int) -> Value:
-        return self.as_value(current_builder())[key]
+    def _part(self, start: int, shape: tuple[int, ...]) -> ParameterPart:
+        return ParameterPart(self.parameter, self.start + start, shape)
+
+    def as_value(self, builder: Construction) -> Value:
+        """Return the node that reads this part."""
+        if self.shape == self.parameter.shape:
+            return self.parameter.as_value(builder)
+        if len(self.shape) > 2:
+            got = f"{self!r} at {user_line()}"
+            raise TraceError.at("Parameter", got, "a vector or a matrix", "write w[k]")
+        rows, name = (1, *self.shape)[-2:], self.parameter.name_in_program()
+        value = builder.emit("param", name=name, shape=rows, start=self.start)
+        if rows == self.shape:
+            return value
+        return builder.emit("slice", value, start=0, shape=self.shape)
+
+    def __repr__(self) -> str:
+        return f"a part {list(self.shape)} of {self.parameter!r}"
 
 
 @dataclass(frozen=True, slots=True)
 class Transposed:
     """The transpose of a parameter: `w.T`. It multiplies vectors, and is nothing else."""
 
-    parameter: Parameter
+    parameter: Matrix
 
     def __matmul__(self, x: Any) -> Value:
         return self.parameter._times(x, True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from vertexrt.cli.loop import training_loader
+from vertexrt.cli.loop import carried_state, training_loader
 from vertexrt.cli.resolve import resolve
 from vertexrt.cli.session import device_line, open_session
 
@@ -18,7 +18,7 @@ def explain(given: argparse.Namespace) -> int:
     """
     options = resolve(given)
     session = open_session(options)
-    first = next(iter(training_loader(session)))
+    first = next(iter(training_loader(session, carried_state(session))))
     cost = session.net.explain_batch(first)  # before: the kinds of vertices are known
     device = device_line(options, session.net)
     if device is not None:

@@ -6,7 +6,8 @@ file, from becoming a size that no machine has.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from vertexrt.ir.updates import OPTIMIZERS as ROWS
 
@@ -40,6 +41,21 @@ REAL: Final = {
     "momentum": 1.0,
     "weight_decay": 1e30,
 }
+CONFIG_NAME: Final = "config.json"  # of the options in a run folder
 LONGEST_PATH = 4095  # bytes; what systems take
 LONGEST_NAME = 255  # bytes of one part of a path
 MOST_WORDS = 10**8  # of a vocabulary
+# What holds where neither the command line nor the model says anything.
+NEUTRAL: Final[Mapping[str, Any]] = {
+    "window": 1,
+    "seed": 0,
+    "patience": 0,
+    "momentum": 0.0,
+    "weight_decay": 0.0,
+    "clip_norm": 0.0,
+    "policy": "frontier",
+    "dtype": "float32",
+    "device": "auto",
+    "precision": "float32",
+    "engine": "batched",
+}

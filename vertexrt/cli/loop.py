@@ -10,10 +10,11 @@ from time import perf_counter
 
 import numpy as np
 
+from vertexrt.api.carried import CarriedState
 from vertexrt.api.optimizer import Optimizer
 from vertexrt.cli import run_state
 from vertexrt.cli.interrupt import Interrupt
-from vertexrt.cli.metrics import Totals, better, deciding
+from vertexrt.cli.metrics import Totals, better, deciding, shown
 from vertexrt.cli.progress import Reporter
 from vertexrt.cli.run_folder import RunFolder
 from vertexrt.cli.run_state import RunState
@@ -43,6 +44,10 @@ class Training:
     state: RunState
     trace: TraceFile | None = None
     _launched: GraphBatch | None = field(default=None, init=False)  # its loss is not known yet
+    _carried: CarriedState | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._carried = carried_state(self.session)
 
     @property
     def lags(self) -> bool:
@@ -50,7 +55,7 @@ class Training:
 
         Pushes would have to be waited for, so that training reports none of their measures then.
         """
-        return self.session.net.device == "cuda"
+        return self.session.net.device == "cuda" and self._carried is None
 
     def run(self) -> bool:
         """Train until the last epoch, or until the dev value no longer improves.
@@ -62,6 +67,7 @@ class Training:
         """
         if not self.folder.last.exists():
             self._save_last()
+        self.folder.configure(self.session.options.as_given())
         warm_up(self.session, self.optimizer)
         while not self.done():
             if not self._train_epoch() or not self._end_epoch():
@@ -81,7 +87,7 @@ class Training:
     def _train_epoch(self) -> bool:
         """Train on the minibatches that are left of this epoch; False when interrupted."""
         options, state = self.session.options, self.state
-        loader = training_loader(self.session)
+        loader = training_loader(self.session, self._carried)
         loader.load_state({**loader.state(), "epoch": state.epoch, "batch": state.batch})
         batches = iter(loader)
         title = f"epoch {state.epoch + 1}/{options.epochs}"
@@ -95,10 +101,12 @@ class Training:
     def _train_minibatch(self, batches: Iterator[GraphBatch]) -> int:
         """Train on the next minibatch; return its number of graphs."""
         start = perf_counter()
-        net, pushes = self.session.net, pushes_of_steps(self.session)
+        net, pushes = self.session.net, pushes_of_steps(self.session, self._carried)
         batch = next(batches)
         with self.trace.minibatch(net) if self.trace else nullcontext():
             loss = net.step(batch, self.optimizer, outputs=pushes)
+        if self._carried is not None:
+            self._carried.keep(batch, net.outputs)
         seconds = perf_counter() - start
         if self.lags:
             before, self._launched = self._launched, batch
@@ -152,9 +160,11 @@ class Training:
         if improved:
             self._save(self.folder.best)
         self._save_last()
+        judged = "" if measure == "loss" else f", {shown(measure, value)}"
+        losses = (shown("loss", each.value("loss")) for each in (train, dev))
         self.reporter.line(
-            f"epoch {epoch}/{self.session.options.epochs}  train: {train.text(task)}"
-            f"  dev: {dev.text(task)}{' (best)' if improved else ''}"
+            f"epoch {epoch}/{self.session.options.epochs}  train {next(losses)}"
+            f"  dev {next(losses)}{judged}{' (best)' if improved else ''}"
             f"  {train.graphs_per_s():.0f} graphs/s, {train.seconds:.1f} s"
         )
         return True
@@ -166,8 +176,15 @@ class Training:
         run_state.save(path, self.session, self.optimizer, self.state)
 
 
-def pushes_of_steps(session: RunSession) -> tuple[str, ...]:
+def carried_state(session: RunSession) -> CarriedState | None:
+    """Return what carries state over pieces of a text, where the model is told to."""
+    return CarriedState(session.net) if session.options.shape.get("carried") else None
+
+
+def pushes_of_steps(session: RunSession, carried: CarriedState | None) -> tuple[str, ...]:
     """Return the pushes that steps are asked for."""
+    if carried is not None:
+        return tuple(carried.shapes)
     if session.net.device == "cuda":
         return ()  # they would have to be waited for
     return tuple(name for name in session.task.pushes if name != "loss")
@@ -175,20 +192,27 @@ def pushes_of_steps(session: RunSession) -> tuple[str, ...]:
 
 def warm_up(session: RunSession, optimizer: Optimizer) -> None:
     """Compile what the kinds of vertices of a data set need, so that no minibatch waits for it."""
-    splits = session.dataset.splits
-    session.net.warm(splits["train"], optimizer, pushes_of_steps(session))
-    session.net.warm(splits["dev"], outputs=session.task.pushes)
+    splits, carried = session.dataset.splits, carried_state(session)
+    train, dev = (
+        splits[name] if carried is None else carried.put(splits[name]) for name in ("train", "dev")
+    )
+    session.net.warm(train, optimizer, pushes_of_steps(session, carried))
+    session.net.warm(dev, outputs=(*session.task.pushes, *(carried.shapes if carried else ())))
 
 
-def training_loader(session: RunSession) -> Loader:
+def training_loader(session: RunSession, carried: CarriedState | None) -> Loader:
     """Return the minibatches that a run trains on; the same for the same options."""
     options = session.options
-    return Loader(
-        session.dataset.splits["train"],
-        options.batch_size,
-        bucket=options.window,
-        seed=options.seed,
-    )
+    graphs = session.dataset.splits["train"]
+    if carried is not None:
+        return _streams(graphs, options.batch_size, carried)
+    return Loader(graphs, options.batch_size, bucket=options.window, seed=options.seed)
+
+
+def _streams(graphs: GraphBatch, size: int, carried: CarriedState) -> Loader:
+    """Return minibatches in the order of the text, from its beginning."""
+    carried.restart()
+    return Loader(graphs, size, shuffle=False, prepare=carried.put)
 
 
 def evaluate(
@@ -205,15 +229,21 @@ def evaluate(
         batch_size: graphs at a time.
     Returns: the totals; None after an interrupt.
     """
-    graphs = session.dataset.splits[split]
+    graphs, carried = session.dataset.splits[split], carried_state(session)
     task, names = session.task, session.dataset.labels
     size = batch_size or max(session.options.batch_size, EVALUATION_BATCH)
+    loader = Loader(graphs, size, shuffle=False, bucket=EVALUATION_WINDOW)
+    if carried is not None:
+        loader = _streams(graphs, session.options.batch_size, carried)
+    wanted = (*task.pushes, *(carried.shapes if carried else ()))
     totals = Totals()
     start = perf_counter()
-    for batch in Loader(graphs, size, shuffle=False, bucket=EVALUATION_WINDOW):
+    for batch in loader:
         if interrupt is not None and interrupt.number:
             return None
-        pushed = session.net.forward(batch, train=False, outputs=task.pushes)
+        pushed = session.net.forward(batch, train=False, outputs=wanted)
+        if carried is not None:
+            carried.keep(batch, pushed)
         loss = float(np.sum(pushed["loss"], dtype=np.float64))
         totals.add(task, batch, pushed, loss, names)
         end = perf_counter()

@@ -1,7 +1,8 @@
 """Enter the command line: read the words, run one command, turn errors into exit codes.
 
-Exit codes: 0 done; 1 an error of the data, the device, the system or the numbers; 2 a wrong option
-or name; 130 after Ctrl-C and 143 after SIGTERM. An error is one line on stderr, no traceback.
+Exit codes: 0 done; 1 an error of what was read, of the device, the system or the numbers; 2 a wrong
+word of the command line: an option, a name, a path where there is nothing; 130 after Ctrl-C and 143
+after SIGTERM. An error is one line on stderr, no traceback, except for one in a model's own file.
 
 Nothing heavy is imported before the handlers of signals are there.
 """
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, cast
 
 from vertexrt.cache import notes
 from vertexrt.cli.interrupt import Interrupt, Interrupted
+from vertexrt.cli.output import discard
 from vertexrt.config import limit_threads
 from vertexrt.errors import CheckpointError, DataError, UsageError, VertexrtError, message, one_line
 
@@ -65,7 +67,7 @@ def _checked(words: list[str], interrupt: Interrupt) -> int:
         _complain("interrupted")
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output, such as `head`, has left
-        _discard(sys.stdout.fileno())
+        discard(sys.stdout.fileno())
         return FAILED
     except MemoryError:
         text = ("there is not enough memory", "expected sizes that this machine has room for")
@@ -138,14 +140,9 @@ def _flush() -> OSError | None:
     try:
         sys.stdout.flush()
     except OSError as error:
-        _discard(sys.stdout.fileno())
+        discard(sys.stdout.fileno())
         return error
     return None
-
-
-def _discard(number: int) -> None:
-    """Send what is still written to an open file nowhere: Python would fail on it when it ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), number)
 
 
 def _complain_of(error: OSError) -> None:
@@ -158,4 +155,4 @@ def _complain(text: str) -> None:
     try:
         print(f"vertexrt: {text}", file=sys.stderr, flush=True)
     except OSError:  # there is nowhere to print it; the exit code still says it
-        _discard(sys.stderr.fileno())
+        discard(sys.stderr.fileno())

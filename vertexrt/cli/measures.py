@@ -99,7 +99,7 @@ def _roots(judged: Judged) -> Sums:
 
 def _entities(judged: Judged) -> Sums:
     label = classes_of(judged.label)
-    if label is None or judged.answer is None or not any(n[:2] == "B-" for n in judged.names):
+    if label is None or judged.answer is None or not any(_iob(n)[1] for n in judged.names):
         return {}
     at = np.flatnonzero(label >= 0)
     graph = judged.batch.graph_of[at].tolist()

@@ -23,8 +23,8 @@ from vertexrt.models import ModelSpec
 from vertexrt.models.own import is_own
 
 SHAPE = ("hidden", "embed", "dropout", "layers")  # options of models that have flags of their own
-READING = ("pieces", "streams", "binary", "min_count", "dev", "test")  # those of formats
-OF_MODELS = ("layers", "letters", "pyramid")  # options of formats that the model decides
+READING = ("pieces", "binary", "min_count", "dev", "test")  # those of formats
+OF_MODELS = ("layers", "letters", "pyramid", "streams")  # options of formats that the model decides
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,14 @@ class RunOptions:
     def title(self) -> str:
         """Return the name of the model, without the path of its file."""
         return self.model.rpartition(":")[2]
+
+    def as_given(self) -> dict[str, Any]:
+        """Return the options as a file for --config has them, by the names of their flags."""
+        found = asdict(self)
+        shape, reading = found.pop("shape"), found.pop("reading")
+        flags = {name: shape.pop(name) for name in SHAPE if name in shape}
+        found |= {**reading, **flags, "set": shape}
+        return {name: value for name, value in found.items() if value is not None}
 
     def to_json(self) -> dict[str, Any]:
         """Return the options for the meta data of a checkpoint."""

@@ -6,21 +6,27 @@ Nothing heavy is imported, so that `--help` and a mistyped flag answer at once.
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 from vertexrt.cli.bench_options import ACTIONS as BENCH_ACTIONS
 from vertexrt.cli.bench_options import DATA, add_bench
-from vertexrt.cli.limits import OPTIMIZERS, POLICIES, SPLITS, WITH_MOMENTUM
+from vertexrt.cli.config_file import words_of
+from vertexrt.cli.limits import CONFIG_NAME, NEUTRAL, OPTIMIZERS, POLICIES, SPLITS, WITH_MOMENTUM
 from vertexrt.cli.tasks import TASKS
 from vertexrt.cli.values import Parser, one_of, path
 from vertexrt.engine.devices import DEVICES, DTYPES, ENGINES, KERNEL_FORMS, PRECISIONS
 from vertexrt.errors import UsageError, nearest
-from vertexrt.models.catalogue import names
+from vertexrt.models.catalogue import OWN_TRAIN, SPECS, names
 
 *_FIRST, _LAST = names()
 MODELS = f"{', '.join(_FIRST)} or {_LAST}, or FILE.py:CLASS, a model of yours: the file is run"
 THREADS = "CPU threads, BLAS included"
+MOST_SHOWN = 2  # models with a default of their own that the help names
 BATCH_SIZE = "graphs in a minibatch"
+CONFIG = "options that are not given here: TOML, or the config.json of a run"
 
 
 def _add_data(parser: Parser) -> None:
@@ -30,7 +36,6 @@ def _add_data(parser: Parser) -> None:
     parser.add_path("dev", "file of the dev split, where --data is a file", "FILE")
     parser.add_path("test", "file of the test split, where --data is a file", "FILE")
     parser.add_whole("pieces", "cut a text into pieces of N words (format text)")
-    parser.add_whole("streams", "cut it into N streams first, and these into pieces (format text)")
     parser.add_whole("min_count", "words of train that are rarer count as unknown")
     parser.add_argument(
         "--binary",
@@ -52,7 +57,7 @@ def _add_machine(parser: Parser) -> None:
     parser.add_word("policy", POLICIES, "frontier, depth, agenda or serial", "P")
     parser.add_word("dtype", DTYPES, "float32 or float64", "T")
     _add_device(parser)
-    parser.add_word("engine", ENGINES, "batched (default), persistent or auto", "E")
+    parser.add_word("engine", ENGINES, "batched, persistent or auto", "E")
     parser.add_whole(
         "processors",
         "threads, on a GPU blocks, that share each task (persistent); by default chosen",
@@ -61,8 +66,8 @@ def _add_machine(parser: Parser) -> None:
 
 
 def _add_device(parser: Parser) -> None:
-    parser.add_word("device", DEVICES, "auto (default), cuda, cpu or reference", "D")
-    text = "of products on a GPU: float32 (default), tf32, or bf16 (persistent)"
+    parser.add_word("device", DEVICES, "auto, cuda, cpu or reference", "D")
+    text = "of products on a GPU: float32, tf32, or bf16 (persistent)"
     parser.add_word("precision", PRECISIONS, text, "P")
 
 
@@ -73,8 +78,33 @@ def _add_window(parser: Parser) -> None:
     )
 
 
+def _defaults() -> dict[str, str]:
+    """Return what the help says of the default of each option, by model where they differ."""
+    models = {spec.name: {**NEUTRAL, **spec.train, **spec.options} for spec in SPECS}
+    models["a model of yours"] = dict(OWN_TRAIN)
+    found = {}
+    for name in dict.fromkeys(name for values in models.values() for name in values):
+        owners: dict[Any, list[str]] = {}
+        for model, values in models.items():
+            if name in values:
+                owners.setdefault(values[name], []).append(model)
+        most, *others = sorted(owners, key=lambda value: -len(owners[value]))
+        apart = "".join(f"; {value}: {_few(owners[value])}" for value in others)
+        found[name] = f"default {most}{apart}"
+    return found
+
+
+def _few(names: list[str]) -> str:
+    """Return names, most of many left out."""
+    if len(names) <= MOST_SHOWN:
+        return ", ".join(names)
+    return f"{names[0]} and {len(names) - 1} others"
+
+
 def _add_train(parser: Parser) -> None:
+    parser.defaults = _defaults()
     parser.add_argument("model", metavar="MODEL", nargs="?", help=MODELS)
+    parser.add_path("config", CONFIG, "FILE")
     _add_data(parser)
     parser.add_whole("epochs", "epochs")
     parser.add_whole("batch_size", BATCH_SIZE)
@@ -114,7 +144,9 @@ def _add_run(parser: Parser, split: str) -> None:
 
 
 def _add_model(parser: Parser) -> None:
-    parser.add_argument("model", metavar="MODEL", help=MODELS)
+    parser.defaults = _defaults()
+    parser.add_argument("model", metavar="MODEL", nargs="?", help=f"{MODELS}; or a run folder")
+    parser.add_path("config", CONFIG, "FILE")
     _add_data(parser)
     parser.add_whole("batch_size", BATCH_SIZE)
     _add_window(parser)
@@ -139,6 +171,11 @@ def _add_warm(parser: Parser) -> None:
     parser.add_word("optimizer", tuple(OPTIMIZERS), ", ".join(OPTIMIZERS), "NAME")
 
 
+def _add_new(parser: Parser) -> None:
+    text = "file to write, such as my_model.py; data of the same name in .jsonl stand beside it"
+    parser.add_argument("file", metavar="FILE", type=path("FILE"), help=text)
+
+
 def _add_data_commands(parser: Parser) -> None:
     commands = parser.add_subparsers(dest="action", metavar="list|fetch", required=True)
     commands.add_parser("list", help="show the data sets that can be named")
@@ -152,8 +189,10 @@ COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {
     "predict": ("write what a trained run makes of graphs, as JSON lines", _add_predict),
     "explain": ("show what the compiler makes of a model", _add_explain),
     "warm": ("compile ahead what training a model needs", _add_warm),
+    "new": ("begin a model of yours, with data to try it on", _add_new),
     "bench": ("measure, and report what was measured", add_bench),
     "data": ("list or download data sets", _add_data_commands),
+    "info": ("show versions, machine and devices, for a report of a mistake", lambda parser: None),
 }
 ACTIONS = {"data": ("list", "fetch"), "bench": BENCH_ACTIONS}
 
@@ -193,7 +232,21 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     options, unknown = parser.parse_known_args(list(argv))
     if unknown:
         raise _unknown(unknown[0], parsers.get(options.command, parser), options)
+    run = getattr(options, "model", None)
+    if options.command in ("explain", "warm") and run is not None and os.path.isdir(run):
+        options.model, options.config = None, options.config or os.path.join(run, CONFIG_NAME)
+    if getattr(options, "config", None) is not None:
+        _fill(options, parse(["train", *words_of(Path(options.config))]))
     return options
+
+
+def _fill(options: argparse.Namespace, stored: argparse.Namespace) -> None:
+    """Put in what a file says and the command line does not."""
+    settings = {**dict(stored.set or ()), **dict(options.set or ())}
+    options.set = list(settings.items()) or None
+    for name, value in vars(options).items():
+        if value is None:
+            setattr(options, name, getattr(stored, name, None))
 
 
 def _check_command(argv: Sequence[str]) -> None:

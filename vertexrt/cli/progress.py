@@ -6,6 +6,7 @@ import sys
 from typing import Any, Self
 
 from vertexrt.cli.metrics import Totals
+from vertexrt.cli.output import discard
 
 BAR = "{desc} {percentage:3.0f}%|{bar:24}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
 
@@ -24,11 +25,15 @@ class Reporter:
     def line(self, text: str) -> None:
         """Print a line about the run's course."""
         if not self.quiet:
-            print(text, flush=True)
+            self.result(text)
 
     def result(self, text: str) -> None:
-        """Print a line that is shown even when quiet."""
-        print(text, flush=True)
+        """Print a line that is shown even when quiet, as long as there is a reader."""
+        try:
+            print(text, flush=True)
+        except BrokenPipeError:  # `| head -1` has what it wanted; the run has its folder
+            discard(sys.stdout.fileno())
+            self.warn("nobody reads the output any more; training goes on without it")
 
     def warn(self, text: str) -> None:
         """Print a line on stderr, shown even when quiet."""

@@ -9,34 +9,20 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from vertexrt.cli.limits import OPTIMIZERS, WITH_MOMENTUM
+from vertexrt.cli.limits import NEUTRAL, OPTIMIZERS, WITH_MOMENTUM
 from vertexrt.cli.options import READING, SHAPE, RunOptions
 from vertexrt.config import config
 from vertexrt.data import FORMATS, catalogue, format_of
 from vertexrt.data.files import expanded
 from vertexrt.errors import CheckpointError, UsageError
-from vertexrt.models import ModelSpec, get
+from vertexrt.models import ModelSpec, get, names
 from vertexrt.models.own import find, is_own
 
 # Options that --resume may change. With other threads or groups the result is equal to rounding;
 # data that have moved are compared with those of the run.
 CHANGEABLE = ("epochs", "patience", "threads", "processors", "data")
 # Words of the command line that are not options of the run itself.
-COMMAND_WORDS = ("command", "version", "resume", "quiet", "out", "model", "trace")
-# What holds where neither the command line nor the model says anything.
-NEUTRAL: dict[str, Any] = {
-    "window": 1,
-    "seed": 0,
-    "patience": 0,
-    "momentum": 0.0,
-    "weight_decay": 0.0,
-    "clip_norm": 0.0,
-    "policy": "frontier",
-    "dtype": "float32",
-    "device": "auto",
-    "precision": "float32",
-    "engine": "batched",
-}
+COMMAND_WORDS = ("command", "version", "resume", "quiet", "out", "model", "trace", "config")
 
 
 def model_of(given: argparse.Namespace) -> ModelSpec:
@@ -45,6 +31,13 @@ def model_of(given: argparse.Namespace) -> ModelSpec:
     Raises: UsageError, when there is no such model, or it has another task or format; whatever the
         user's file raises.
     """
+    if given.model is None:
+        raise UsageError.at(
+            f"vertexrt {given.command}",
+            "no model was named",
+            f"expected one of {', '.join(names())}, or FILE.py:CLASS",
+            "Name one, or give a file with --config, or a run (train --resume RUN, explain RUN)",
+        )
     if is_own(given.model):
         if given.data is None:
             action = "Give it with --data, a folder or a file"
@@ -87,7 +80,8 @@ def resolve(given: argparse.Namespace) -> RunOptions:
         "format": spec.format,
     }
     shape = dict(spec.options) | _settings(given)
-    chosen |= {"shape": shape, "reading": spec.reading(shape) | _reading(given)}
+    streams = {"streams": chosen["batch_size"]} if shape.get("carried") else {}
+    chosen |= {"shape": shape, "reading": spec.reading(shape) | _reading(given) | streams}
     return _with_whole_groups(RunOptions(**chosen))
 
 

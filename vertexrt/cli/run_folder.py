@@ -1,5 +1,6 @@
 """Keep what a training run writes: metrics, checkpoints and the learning curve.
 
+DIR/config.json         the options of the run, for --config
 DIR/metrics.jsonl       one object per epoch and split
 DIR/last.safetensors    where to continue
 DIR/best.safetensors    the parameters with the best dev value
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -25,7 +26,7 @@ from typing import Any
 from vertexrt.api.json_record import JsonRecord, parse_json
 from vertexrt.api.optimizer import LARGEST_COUNT
 from vertexrt.cli import run_lock
-from vertexrt.cli.limits import SPLITS
+from vertexrt.cli.limits import CONFIG_NAME, SPLITS
 from vertexrt.errors import CheckpointError, UsageError
 from vertexrt.plain_files import (
     append_durably,
@@ -40,7 +41,7 @@ BEST = "best.safetensors"
 METRICS = "metrics.jsonl"
 CURVE = "curve.png"
 CORRECT = "Correct or remove the line"
-WRITTEN = (LAST, BEST, METRICS, CURVE)
+WRITTEN = (LAST, BEST, METRICS, CURVE, CONFIG_NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,17 @@ class RunFolder:
     def curve(self) -> Path:
         """Return the picture of the learning curves."""
         return self.path / CURVE
+
+    def configure(self, options: Mapping[str, Any]) -> None:
+        """Write down the options of the run.
+
+        Raises: CheckpointError, when they cannot be written.
+        """
+        content = json.dumps(options, indent=2) + "\n"
+        try:
+            write_atomically(self.path / CONFIG_NAME, content.encode())
+        except OSError as error:
+            raise self._unwritable(error) from error
 
     def append(self, records: Iterable[dict[str, Any]]) -> None:
         """Add lines to the metrics; they are on disk when this returns.

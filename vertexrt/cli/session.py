@@ -106,7 +106,23 @@ def compile_model(options: RunOptions, spec: ModelSpec, dataset: Dataset) -> Net
 
 def device_line(options: RunOptions, net: Network) -> str | None:
     """Return what to say about the device: which one `auto` took, nothing if it was named."""
-    return f"device: {net.device} (auto)" if options.device == "auto" else None
+    if options.device != "auto":
+        return None
+    ignored = options.precision != "float32" and net.device != "cuda"
+    note = f"; --precision {options.precision} is of a GPU and does nothing here" if ignored else ""
+    return f"device: {net.device} (auto){note}"
+
+
+def configuration(session: RunSession) -> str:
+    """Return in a line what is trained, on what and how."""
+    options, dataset = session.options, session.dataset
+    sizes = " / ".join(f"{split.num_graphs:,}" for split in dataset.splits.values())
+    shape = "".join(f", {name} {value}" for name, value in options.shape.items())
+    return (
+        f"{options.title} ({options.task}{shape}) on {dataset.name} ({sizes} graphs): "
+        f"{options.optimizer}, lr {options.lr:g}, batch size {options.batch_size}, "
+        f"seed {options.seed}, {options.epochs} epochs; {options.engine}, {options.threads} threads"
+    )
 
 
 def make_optimizer(options: RunOptions) -> Optimizer:

@@ -6,7 +6,6 @@ import argparse
 import shlex
 import sys
 
-from vertexrt import models
 from vertexrt.cli import run_folder, run_state
 from vertexrt.cli.curve import draw
 from vertexrt.cli.interrupt import Interrupt, Interrupted
@@ -17,6 +16,7 @@ from vertexrt.cli.resolve import resolve, resume
 from vertexrt.cli.run_folder import RunFolder
 from vertexrt.cli.run_state import RunState
 from vertexrt.cli.session import (
+    configuration,
     device_line,
     make_optimizer,
     open_session,
@@ -24,7 +24,7 @@ from vertexrt.cli.session import (
     require_task,
 )
 from vertexrt.cli.trace import trace_file
-from vertexrt.errors import NumericError, UsageError
+from vertexrt.errors import NumericError
 
 
 def train(given: argparse.Namespace) -> int:
@@ -46,13 +46,6 @@ def train(given: argparse.Namespace) -> int:
 
 
 def _start(given: argparse.Namespace, interrupt: Interrupt) -> int:
-    if given.model is None:
-        raise UsageError.at(
-            "vertexrt train",
-            "no model was named",
-            "expected one of " + ", ".join(models.names()),
-            "Name one, or continue a run with --resume RUN",
-        )
     options = resolve(given)
     trace = trace_file(given.trace, options)
     folder = run_folder.fresh(given.out, options.title)
@@ -96,6 +89,7 @@ def _train(training: Training) -> int:
     device = device_line(training.session.options, training.session.net)
     if device is not None:
         reporter.line(device)
+    reporter.line(configuration(training.session))
     interrupt.defer()
     try:
         complete = training.run()

@@ -6,7 +6,7 @@ import argparse
 import math
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from vertexrt.cli.limits import LONGEST_NAME, LONGEST_PATH, REAL, WHOLE
@@ -28,6 +28,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{**settings, "allow_abbrev": False})
+        self.defaults: Mapping[str, str] = {}  # by option, what its help says of them
         for name in (None, "store"):
             self.register("action", name, Once)
 
@@ -43,25 +44,31 @@ class Parser(argparse.ArgumentParser):
         """Add an option that takes a whole number."""
         flag = _flag(name)
         read = whole(flag, *(bounds or WHOLE[name]))
-        self.add_argument(flag, metavar="N", type=read, default=default, help=text)
+        self.add_argument(
+            flag, metavar="N", type=read, default=default, help=self._help(name, text)
+        )
 
     def add_real(self, name: str, text: str, metavar: str = "X") -> None:
         """Add an option that takes a number."""
         flag = _flag(name)
-        self.add_argument(flag, metavar=metavar, type=real(flag, REAL[name]), help=text)
+        read = real(flag, REAL[name])
+        self.add_argument(flag, metavar=metavar, type=read, help=self._help(name, text))
 
     def add_word(
         self, name: str, known: Sequence[str], text: str, metavar: str, default: Any = None
     ) -> None:
         """Add an option that takes one of some words."""
         flag = _flag(name)
-        read = one_of(flag, known)
+        read, text = one_of(flag, known), self._help(name, text)
         self.add_argument(flag, metavar=metavar, type=read, default=default, help=text)
 
     def add_path(self, name: str, text: str, metavar: str, default: Any = None) -> None:
         """Add an option that takes a path."""
-        flag = _flag(name)
+        flag, text = _flag(name), self._help(name, text)
         self.add_argument(flag, metavar=metavar, type=path(flag), default=default, help=text)
+
+    def _help(self, name: str, text: str) -> str:
+        return f"{text} ({self.defaults[name]})" if name in self.defaults else text
 
     def add_settings(self) -> None:
         """Add the option that sets any argument of a model."""

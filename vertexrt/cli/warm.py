@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from time import perf_counter
 
-from vertexrt.cli.loop import evaluate, pushes_of_steps, training_loader, warm_up
+from vertexrt.cli.loop import carried_state, evaluate, pushes_of_steps, training_loader, warm_up
 from vertexrt.cli.resolve import resolve
 from vertexrt.cli.session import device_line, make_optimizer, open_session, require_task
 from vertexrt.config import config
@@ -25,8 +25,9 @@ def warm(given: argparse.Namespace) -> int:
     require_task(session)
     optimizer = make_optimizer(options)
     warm_up(session, optimizer)
-    first = next(iter(training_loader(session)))
-    session.net.step(first, optimizer, outputs=pushes_of_steps(session))
+    carried = carried_state(session)
+    first = next(iter(training_loader(session, carried)))
+    session.net.step(first, optimizer, outputs=pushes_of_steps(session, carried))
     session.net.sync()
     evaluate(session, "dev")
     device = device_line(options, session.net)

@@ -9,7 +9,7 @@ from vertexrt.data.embeddings import Embeddings, read_embeddings
 from vertexrt.data.files import WHOLE
 from vertexrt.data.formats import FORMATS
 from vertexrt.data.generated_text import GeneratedText, generate_text
-from vertexrt.data.graph_libraries import from_dgl, from_pyg
+from vertexrt.data.graph_libraries import from_dgl, from_networkx, from_pyg
 from vertexrt.data.jsonl import from_records, read_jsonl
 from vertexrt.data.jsonl_writer import write_jsonl
 from vertexrt.data.load import format_of, load
@@ -33,6 +33,7 @@ __all__ = [
     "fetch",
     "format_of",
     "from_dgl",
+    "from_networkx",
     "from_nltk",
     "from_pyg",
     "from_records",

@@ -1,7 +1,7 @@
 """Pulls of a whole file, column by column: words are numbered, numbers become arrays.
 
-A reader adds one graph after another, with the values of its vertices as plain lists. What a column
-holds (words, whole numbers, real numbers or vectors) is known when all of it has been read.
+What a column holds (words, whole numbers, real numbers or vectors) is known when all of it has been
+read.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ import numpy.typing as npt
 
 from vertexrt.data.dataset import Vocabulary
 from vertexrt.errors import DataError, UsageError, nearest
-from vertexrt.graph import GraphBatch, InputGraph, Pulled, PullValue
+from vertexrt.graph import GraphBatch, Pulled, PullValue
 
 LARGEST = 2**31 - 2  # of whole numbers
-_PLAIN = ""  # stands for the type of vertices that have none
 
 # What a column holds, by the types of its values.
 _FORMS = {
@@ -45,6 +44,16 @@ class Examples(NamedTuple):
     vocabularies: dict[str, Vocabulary]
 
 
+def real_pulls(batch: GraphBatch) -> list[str]:
+    """Return the pulls of vertices and edges that are real: `reals` of `ReadOptions`."""
+    tables = {
+        name: pull.values if isinstance(pull, Pulled) else pull
+        for pulls in (batch.pulls, batch.edge_pulls)
+        for name, pull in pulls.items()
+    }
+    return [name for name, table in tables.items() if table.dtype.kind == "f"]
+
+
 class ReadOptions(TypedDict, total=False):
     """How words become numbers, the same for every reader.
 
@@ -52,26 +61,29 @@ class ReadOptions(TypedDict, total=False):
         vocabularies: by pull, what numbers its words: those of the training file, to read others.
             None builds one for each pull whose values are words; None for a pull builds that one.
         labels: pulls whose vocabulary is built without `<unk>`: all their words are known.
+        reals: pulls that are real numbers even where a file has whole ones only, or none.
         min_count: when a vocabulary is built, words that are rarer count as `<unk>` (1).
         dtype: of real numbers and vectors, float32 (the default) or float64.
     """
 
     vocabularies: Mapping[str, Vocabulary | None] | None
     labels: Sequence[str]
+    reals: Sequence[str]
     min_count: int
     dtype: npt.DTypeLike
 
 
-class _Numbering(NamedTuple):
+class Numbering(NamedTuple):
     """Options of a reader that have been checked; see `ReadOptions`."""
 
     vocabularies: Mapping[str, Vocabulary | None] | None
-    labels: Sequence[str]
+    labels: Collection[str]
+    reals: Collection[str]
     min_count: int
     dtype: np.dtype[Any]
 
 
-def _numbering(options: ReadOptions) -> _Numbering:
+def read_options(options: ReadOptions) -> Numbering:
     """Return options with defaults. Raises: UsageError, when one is unknown or no such value."""
     known = list(ReadOptions.__annotations__)
     for name in options:
@@ -79,22 +91,25 @@ def _numbering(options: ReadOptions) -> _Numbering:
             expected = f"the options are {', '.join(known)}"
             action = "give one of them." + nearest(name, known)
             raise UsageError.at("read", f"no option '{name}'", expected, action)
-    vocabularies, labels = options.get("vocabularies"), options.get("labels", ())
-    min_count, dtype = options.get("min_count", 1), options.get("dtype", np.float32)
-    if not (vocabularies is None or isinstance(vocabularies, Mapping)):
-        raise _no_such("vocabularies", vocabularies, "a dict of pulls to Vocabulary, or None")
-    if isinstance(labels, str) or not isinstance(labels, Collection):
-        raise _no_such("labels", labels, "a list of names of pulls")
-    if not isinstance(min_count, int):
-        raise _no_such("min_count", min_count, "a whole number")
+    vocabularies, dtype = options.get("vocabularies"), options.get("dtype", np.float32)
+    labels, reals = options.get("labels", ()), options.get("reals", ())
+    min_count = options.get("min_count", 1)
     real = str(getattr(dtype, "__name__", dtype))  # a name, a type or a dtype
-    if real not in ("float32", "float64"):
-        raise _no_such("dtype", dtype, "float32 or float64")
-    return _Numbering(vocabularies, labels, min_count, np.dtype(real))
+    for name, fits, expected in (
+        ("vocabularies", isinstance(vocabularies, Mapping | None), "a dict of pulls to Vocabulary"),
+        ("labels", _are_names(labels), "a list of names of pulls"),
+        ("reals", _are_names(reals), "a list of names of pulls"),
+        ("min_count", isinstance(min_count, int), "a whole number"),
+        ("dtype", real in ("float32", "float64"), "float32 or float64"),
+    ):
+        if not fits:
+            got = f"{name}={options.get(name)!r:.60}"
+            raise UsageError.at("read", got, f"expected {expected}", "correct it")
+    return Numbering(vocabularies, labels, reals, min_count, np.dtype(real))
 
 
-def _no_such(option: str, given: object, expected: str) -> UsageError:
-    return UsageError.at("read", f"{option}={given!r:.60}", f"expected {expected}", "correct it")
+def _are_names(given: object) -> bool:
+    return isinstance(given, Collection) and not isinstance(given, str)
 
 
 class _Span(NamedTuple):
@@ -112,16 +127,18 @@ class _Span(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
+class Column:
     """The values of one pull, None where a vertex has none."""
 
     file: str
     unit: str
+    what: str
     name: str
     values: list[Any] = field(default_factory=list)
     spans: list[_Span] = field(default_factory=list)
 
     def add(self, line: int, first: int, values: Sequence[Any]) -> None:
+        """Add the values of some that stand side by side, the first of which is given."""
         self.spans.append(_Span(line, first, len(self.values)))
         self.values.extend(values)
 
@@ -130,7 +147,7 @@ class _Column:
         span = self.spans[bisect_right(self.spans, at, key=lambda span: span.at) - 1]
         where = f"{self.file}, {self.unit} {span.line}"
         got = got or f"{self.values[at]!r:.60}"
-        where_in_line = f"value {at - span.at} of the pull '{self.name}'"
+        where_in_line = f"value {at - span.at} of the {self.what} '{self.name}'"
         raise DataError.at(where, f"{where_in_line} is {got}", expected, "correct it")
 
     def form(self) -> str:
@@ -156,7 +173,7 @@ class _Column:
         shift = [span.first - span.at for span in self.spans]
         return np.arange(len(self.values)) + np.repeat(np.array(shift, np.int64), counts)
 
-    def words(self, numbering: _Numbering) -> Vocabulary:
+    def words(self, numbering: Numbering) -> Vocabulary:
         """Return the vocabulary of the column's words, which is built if none was given.
 
         Raises: DataError, when vocabularies were given, and none for this pull.
@@ -165,7 +182,7 @@ class _Column:
         if given is not None and self.name not in given:
             have = f"vocabularies were given for {', '.join(given) or 'nothing'}"
             action = f"read it with those of the training file, or with '{self.name}': None"
-            raise DataError.at(self.file, f"the pull '{self.name}' has words", have, action)
+            raise DataError.at(self.file, f"the {self.what} '{self.name}' has words", have, action)
         found = given[self.name] if given is not None else None
         if found is not None:
             return found
@@ -194,7 +211,7 @@ class _Column:
         numbers = [-1 if value is None else value for value in values]
         if numbers and (min(numbers) < -1 or max(numbers) > LARGEST):
             at = next(i for i, number in enumerate(numbers) if not -1 <= number <= LARGEST)
-            self.refuse(at, f"expected 0..{LARGEST}, or no value")
+            self.refuse(at, f"expected 0..{LARGEST}, or no value, or real numbers (option reals)")
         out[self.rows()] = numbers
         return out
 
@@ -204,7 +221,7 @@ class _Column:
         values = self._array([self.values[at] for at in present], dtype)
         if values is None:
             self._refuse_vector(present, dtype)
-        finite = np.isfinite(values.reshape(len(present), -1)).all(axis=1)
+        finite = np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
         if not finite.all():
             self.refuse(
                 present[int(np.argmin(finite))], f"expected finite numbers of {values.dtype}"
@@ -237,104 +254,3 @@ class _Column:
                 self.refuse(at, f"expected {expected}")
             shape = array.shape
         raise AssertionError(self.name)
-
-
-class Collector:
-    """Collect the graphs of a file and the values of their vertices.
-
-    Args:
-        file: name for error messages.
-        options: of the reader.
-        unit: what a graph stands in, which messages number.
-    Raises: UsageError, when an option is unknown or has no such value.
-    """
-
-    def __init__(self, file: str, options: ReadOptions, unit: str = "line") -> None:
-        self.file, self.unit = file, unit
-        self._numbering = _numbering(options)
-        self._graphs: list[InputGraph] = []
-        self._vertices = 0
-        self._columns: dict[str, _Column] = {}
-        self._names: dict[str, tuple[int, frozenset[str]]] = {}  # of each type: line, its pulls
-
-    def add(self, line: int, graph: InputGraph, pulls: Mapping[str, Sequence[Any]]) -> None:
-        """Add a graph whose vertices have no types; each pull has a value for each vertex.
-
-        Raises: DataError, when pulls do not fit the graph, or the graphs before it.
-        """
-        self._add_pulls(line, _PLAIN, (self._vertices, graph.num_vertices), pulls)
-        self._end(line, graph)
-
-    def add_typed(
-        self,
-        line: int,
-        graph: InputGraph,
-        sizes: Mapping[str, int],
-        pulls: Mapping[str, Mapping[str, Sequence[Any]]],
-    ) -> None:
-        """Add a graph of `InputGraph.from_types`, and the pulls of each type.
-
-        Raises: DataError, as `add` does.
-        """
-        first = self._vertices
-        for name, size in sizes.items():
-            if size or name in pulls:
-                self._add_pulls(line, name, (first, size), pulls.get(name, {}))
-            first += size
-        self._end(line, graph)
-
-    def _end(self, line: int, graph: InputGraph) -> None:
-        if self._graphs and (graph.types is None) != (self._graphs[0].types is None):
-            got = f"{'no vertex' if graph.types is None else 'vertex'} types"
-            action = "give all graphs vertex types, or none"
-            raise DataError.at(self.place(line), got, f"the {self.unit}s before differ", action)
-        self._graphs.append(graph)
-        self._vertices += graph.num_vertices
-
-    def place(self, line: int) -> str:
-        """Return what messages call a graph's line."""
-        return f"{self.file}, {self.unit} {line}"
-
-    def _add_pulls(
-        self, line: int, owner: str, vertices: tuple[int, int], pulls: Mapping[str, Sequence[Any]]
-    ) -> None:
-        first, size = vertices
-        of = f" of the type '{owner}'" if owner else ""
-        for name, values in pulls.items():
-            if len(values) != size:
-                got = f"the pull '{name}'{of} has {len(values)} values"
-                expected = f"expected one for each of {size} vertices"
-                raise DataError.at(self.place(line), got, expected, "correct it")
-            column = self._columns.setdefault(name, _Column(self.file, self.unit, name))
-            column.add(line, first, values)
-        before, names = self._names.setdefault(owner, (line, frozenset(pulls)))
-        if names != pulls.keys():
-            name = sorted(names ^ pulls.keys())[0]
-            got = f"{'no' if name in names else 'a'} pull '{name}'{of}"
-            expected = f"{self.unit} {before} has {'it' if name in names else 'none'}"
-            action = "give all graphs the same pulls, with no value where a vertex has none"
-            raise DataError.at(self.place(line), got, expected, action)
-
-    def examples(self) -> Examples:
-        """Return the batch of all graphs with their pulls, and the vocabularies.
-
-        Raises: DataError, when there is no graph, or values do not fit each other.
-        """
-        numbering = self._numbering
-        if not self._graphs:
-            raise DataError.at(self.file, "no graph", "expected at least one", "add examples")
-        batch = GraphBatch.from_graphs(self._graphs)
-        vocabularies = {name: v for name, v in (numbering.vocabularies or {}).items() if v}
-        pulls: dict[str, PullValue] = {}
-        for name, column in self._columns.items():
-            form = column.form()
-            if form == "words":
-                vocabularies[name] = column.words(numbering)
-                numbers = column.numbers(vocabularies[name])
-                pulls[name] = column.whole(numbers, self._vertices)
-            elif form == "whole numbers":
-                pulls[name] = column.whole(column.values, self._vertices)
-            else:
-                pulls[name] = column.reals(numbering.dtype, self._vertices)
-        filled = GraphBatch(batch.graph_ptr, batch.child_ptr, batch.child, pulls, batch.types)
-        return Examples(filled, vocabularies)

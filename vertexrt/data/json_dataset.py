@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from vertexrt.data.columns import real_pulls
 from vertexrt.data.dataset import Dataset, Vocabulary
 from vertexrt.data.files import WHOLE, files_of, has_split
 from vertexrt.data.jsonl import read_jsonl
@@ -78,11 +79,13 @@ def _read_all(
 ) -> tuple[dict[str, GraphBatch], Mapping[str, Vocabulary]]:
     """Return the graphs of each file, and what numbers words: those of the first file, or given."""
     found: dict[str, GraphBatch] = {}
+    reals: list[str] = []  # a file may have whole numbers only where train has real ones
     for split, file in files.items():
         if vocabularies is None:
             found[split], vocabularies = read_jsonl(file, labels=[LABEL], min_count=min_count)
         else:
-            found[split] = read_jsonl(file, vocabularies=vocabularies).batch
+            found[split] = read_jsonl(file, vocabularies=vocabularies, reals=reals).batch
+        reals = reals or real_pulls(found[split])
     return found, vocabularies or {}
 
 

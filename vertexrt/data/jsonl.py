@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Unpack
 
-from vertexrt.data.columns import Collector, Examples, ReadOptions
+import numpy as np
+
+from vertexrt.data.collector import Collector
+from vertexrt.data.columns import Examples, ReadOptions
 from vertexrt.data.files import expanded, read_text
 from vertexrt.errors import DataError, UsageError, VertexrtError, nearest
 from vertexrt.graph import InputGraph
 
 # The field that says how a line gives its structure -> fields that may come with it.
 _FORMS = {
-    "children": frozenset({"pulls"}),
-    "chain": frozenset({"pulls"}),
-    "vertices": frozenset({"edges", "features", "pulls"}),
+    "children": frozenset({"edge_pulls", "pulls"}),
+    "chain": frozenset({"edge_pulls", "pulls"}),
+    "vertices": frozenset({"edges", "edge_pulls", "pulls"}),
     "types": frozenset({"relations", "pulls"}),
 }
 _MOST_VERTICES = 1 << 24  # of a line: a slip in a number must not take all memory
@@ -72,10 +75,41 @@ def add_record(collector: Collector, number: int, record: object) -> None:
         got = f"a {type(record).__name__}"
         raise DataError.at(where, got, "expected an object", "write {...} for each graph")
     read = _read_graph(record, where)
+    graph, edge_pulls = read.graph, _in_slot_order(read)
+    if graph.edge_pulls:  # the numbers of edges have served
+        graph = InputGraph(graph.child_ptr, graph.child, {}, graph.types)
     if read.sizes is None:
-        collector.add(number, read.graph, read.pulls)
-    else:
-        collector.add_typed(number, read.graph, read.sizes, read.pulls)
+        collector.add(number, graph, read.pulls, edge_pulls)
+        return
+    for part in read.edge_pulls:
+        if part.size:
+            collector.require_same_edges(number, part.key, part.values)
+    collector.add_typed(number, graph, read.sizes, read.pulls, edge_pulls)
+
+
+class _EdgePulls(NamedTuple):
+    """Pulls of the edges of a relation, or of all edges of a graph without types.
+
+    Attributes:
+        key: child type, relation, parent type.
+        size: number of edges.
+        values: by name, one for each edge in the order given.
+    """
+
+    key: tuple[str, ...]
+    size: int
+    values: dict[str, list[Any]]
+
+
+class _Structure(NamedTuple):
+    """A graph, and the pulls of its edges.
+
+    Where edges were not given in the order of `child`, the graph has an edge pull that says which
+    of those given each is.
+    """
+
+    graph: InputGraph
+    edge_pulls: Sequence[_EdgePulls]
 
 
 class _Read(NamedTuple):
@@ -84,6 +118,25 @@ class _Read(NamedTuple):
     graph: InputGraph
     sizes: Mapping[str, int] | None
     pulls: Mapping[str, Any]
+    edge_pulls: Sequence[_EdgePulls]
+
+
+_AT = "at"  # the edge pull that numbers edges as they were given
+
+
+def _in_slot_order(read: _Read) -> dict[str, list[Any]]:
+    """Return the pulls of all edges in the order of `child`, None where there is none."""
+    total = sum(part.size for part in read.edge_pulls)
+    found: dict[str, list[Any]] = {}
+    first = 0
+    for part in read.edge_pulls:
+        for name, values in part.values.items():
+            found.setdefault(name, [None] * total)[first : first + part.size] = values
+        first += part.size
+    at: Any = read.graph.edge_pulls.get(_AT)
+    if at is None:
+        return found
+    return {name: [values[edge] for edge in at.tolist()] for name, values in found.items()}
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -122,16 +175,15 @@ def _read_graph(record: dict[str, Any], where: str) -> _Read:
         raise DataError.at(where, got, expected, "say how the graph is given")
     form = forms[0]
     _check_fields(record, {form, "id"} | _FORMS[form], where)
-    _refuse_features(record, where)
     _check_count(record[form], where)
     try:
-        graph = _BUILDERS[form](record, where)
+        graph, edge_pulls = _BUILDERS[form](record, where)
     except VertexrtError as error:
         raise error.moved(where) from error
     pulls = record.get("pulls", {})
     if form != "types":
         _check_lists(pulls, "pulls", where)
-        return _Read(graph, None, pulls)
+        return _Read(graph, None, pulls, edge_pulls)
     _check_named(pulls, "pulls", where)
     for name, given in pulls.items():
         if name not in record["types"]:
@@ -139,41 +191,77 @@ def _read_graph(record: dict[str, Any], where: str) -> _Read:
             action = "name one of these." + nearest(name, record["types"])
             raise DataError.at(where, f"pulls of the type '{name}'", known, action)
         _check_lists(given, f"pulls of '{name}'", where)
-    return _Read(graph, record["types"], pulls)
+    return _Read(graph, record["types"], pulls, edge_pulls)
 
 
-def _children(record: dict[str, Any], where: str) -> InputGraph:
-    return InputGraph.from_children(record["children"])
+def _children(record: dict[str, Any], where: str) -> _Structure:
+    return _in_order(InputGraph.from_children(record["children"]), record, where)
 
 
-def _chain(record: dict[str, Any], where: str) -> InputGraph:
-    return InputGraph.chain(record["chain"])
+def _chain(record: dict[str, Any], where: str) -> _Structure:
+    return _in_order(InputGraph.chain(record["chain"]), record, where)
 
 
-def _edges(record: dict[str, Any], where: str) -> InputGraph:
-    return InputGraph.from_edges(record["vertices"], record.get("edges", []))
+def _in_order(graph: InputGraph, record: dict[str, Any], where: str) -> _Structure:
+    return _Structure(graph, [_edge_pulls(record, (), graph.num_edges, where)])
 
 
-def _typed(record: dict[str, Any], where: str) -> InputGraph:
+def _edges(record: dict[str, Any], where: str) -> _Structure:
+    given = record.get("edges", [])
+    edge_pulls = _edge_pulls(record, (), len(given) if isinstance(given, list) else 0, where)
+    number = {_AT: np.arange(edge_pulls.size)} if edge_pulls.values else None
+    graph = InputGraph.from_edges(record["vertices"], given, None, number)
+    return _Structure(graph, [edge_pulls])
+
+
+def _edge_pulls(record: dict[str, Any], key: tuple[str, ...], size: int, where: str) -> _EdgePulls:
+    """Return the pulls that a graph, or a relation, gives of its edges."""
+    values = record.get("edge_pulls", {})
+    _check_lists(values, "edge_pulls", where)
+    for name, given in values.items():
+        if len(given) != size:
+            got = f"the edge pull '{name}' has {len(given)} values"
+            raise DataError.at(where, got, f"expected one for each of {size} edges", "correct it")
+    return _EdgePulls(key, size, values)
+
+
+def _typed(record: dict[str, Any], where: str) -> _Structure:
     edges: dict[tuple[str, str, str], Any] = {}
+    edge_pulls: list[_EdgePulls] = []
     for number, relation in enumerate(_relations(record, where)):
-        what = f"relation {number}"
-        _check_named(relation, what, where)
-        _check_fields(relation, {*_RELATION, "features"}, where)
-        _refuse_features(relation, where)
-        missing = [name for name in _RELATION if name not in relation]
-        if missing:
-            got, expected = f"{what} has no '{missing[0]}'", f"expected {', '.join(_RELATION)}"
-            raise DataError.at(where, got, expected, "add it")
-        key = relation["child"], relation["relation"], relation["parent"]
-        if not all(isinstance(name, str) for name in key):
-            got = f"{what} has the names {key!r:.80}"
-            raise DataError.at(where, got, "expected words", "correct them")
+        key = _key_of(relation, f"relation {number}", where)
         if key in edges:
-            got = f"{what} is {key} again"
+            got = f"relation {number} is {key} again"
             raise DataError.at(where, got, "expected each once", "join their pairs")
-        edges[key] = relation["pairs"]
-    return InputGraph.from_types(record["types"], edges)
+        pairs = edges[key] = relation["pairs"]
+        size = len(pairs) if isinstance(pairs, list) else 0
+        edge_pulls.append(_edge_pulls(relation, key, size, where))
+    numbers = _numbered(edge_pulls) if any(part.values for part in edge_pulls) else None
+    return _Structure(InputGraph.from_types(record["types"], edges, None, numbers), edge_pulls)
+
+
+def _key_of(relation: Any, what: str, where: str) -> tuple[str, str, str]:
+    """Return child type, relation and parent type of an object with the fields of a relation."""
+    _check_named(relation, what, where)
+    _check_fields(relation, {*_RELATION, "edge_pulls"}, where)
+    missing = [name for name in _RELATION if name not in relation]
+    if missing:
+        got, expected = f"{what} has no '{missing[0]}'", f"expected {', '.join(_RELATION)}"
+        raise DataError.at(where, got, expected, "add it")
+    child, name, parent = (relation[field] for field in _RELATION[:3])
+    if not all(isinstance(each, str) for each in (child, name, parent)):
+        got = f"{what} has the names {(child, name, parent)!r:.80}"
+        raise DataError.at(where, got, "expected words", "correct them")
+    return child, name, parent
+
+
+def _numbered(edge_pulls: Sequence[_EdgePulls]) -> dict[Any, dict[str, Any]]:
+    """Return edge pulls that number the edges of all relations, one after another."""
+    first = np.cumsum([0, *(part.size for part in edge_pulls)])
+    return {
+        part.key: {_AT: np.arange(at, at + part.size)}
+        for part, at in zip(edge_pulls, first, strict=False)
+    }
 
 
 _BUILDERS = {"children": _children, "chain": _chain, "vertices": _edges, "types": _typed}
@@ -202,12 +290,6 @@ def _check_count(given: object, where: str) -> None:
         if isinstance(count, int) and count > _MOST_VERTICES:
             expected = f"expected at most {_MOST_VERTICES} in a graph"
             raise DataError.at(where, f"{count} vertices", expected, "correct the number")
-
-
-def _refuse_features(record: dict[str, Any], where: str) -> None:
-    if record.get("features"):
-        expected = "features of edges are not supported yet"
-        raise DataError.at(where, "features", expected, "leave them out")
 
 
 def _check_named(given: object, what: str, where: str) -> None:

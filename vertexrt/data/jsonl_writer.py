@@ -38,10 +38,11 @@ def write_jsonl(
         and PullError, as `GraphBatch.from_graphs` does.
     """
     batch = graphs if isinstance(graphs, GraphBatch) else GraphBatch.from_graphs(graphs)
-    known = vocabularies or {}
-    values = {name: _values(pull, known.get(name)) for name, pull in batch.pulls.items()}
+    values, of_edges = (
+        _all_values(pulls, vocabularies or {}) for pulls in (batch.pulls, batch.edge_pulls)
+    )
     write = _plain if batch.types is None else _typed
-    lines = [json.dumps(record, ensure_ascii=False) for record in write(batch, values)]
+    lines = [json.dumps(record, ensure_ascii=False) for record in write(batch, values, of_edges)]
     content = "".join(f"{line}\n" for line in lines).encode("utf-8")
     file = expanded(path)
     try:
@@ -49,6 +50,10 @@ def write_jsonl(
     except OSError as error:
         got = f"cannot be written: {error.strerror}"
         raise DataError.at(str(file), got, "a file that may be written", "give another") from error
+
+
+def _all_values(pulls: Mapping[str, PullValue], vocabularies: Mapping[str, Vocabulary]) -> Values:
+    return {name: _values(pull, vocabularies.get(name)) for name, pull in pulls.items()}
 
 
 def _values(pull: PullValue, vocabulary: Vocabulary | None) -> list[Any]:
@@ -65,21 +70,25 @@ def _values(pull: PullValue, vocabulary: Vocabulary | None) -> list[Any]:
     return [None if number < 0 else number for number in pull.tolist()]
 
 
-def _plain(batch: GraphBatch, values: Values) -> Iterable[dict[str, Any]]:
+def _plain(batch: GraphBatch, values: Values, of_edges: Values) -> Iterable[dict[str, Any]]:
     child_ptr, child, ends = batch.child_ptr, batch.child, batch.graph_ptr.tolist()
     for first, end in pairwise(ends):
         slots = child[child_ptr[first] : child_ptr[end]]
         local = np.where(slots >= 0, slots - first, -1).tolist()
         at = (child_ptr[first : end + 1] - child_ptr[first]).tolist()
         children = [local[a:b] for a, b in pairwise(at)]
-        yield {"children": children, "pulls": {n: v[first:end] for n, v in values.items()}}
+        record = {"children": children, "pulls": {n: v[first:end] for n, v in values.items()}}
+        if of_edges:
+            edges = slice(child_ptr[first], child_ptr[end])
+            record["edge_pulls"] = {name: v[edges] for name, v in of_edges.items()}
+        yield record
 
 
-def _typed(batch: GraphBatch, values: Values) -> Iterable[dict[str, Any]]:
+def _typed(batch: GraphBatch, values: Values, of_edges: Values) -> Iterable[dict[str, Any]]:
     types = batch.types
     assert types is not None
     pulled = _pulls_of_types(batch, values)
-    edges = _edges_of(batch, types)
+    edges = _edges_of(batch, types, of_edges)
     bounds = np.searchsorted(edges.parent, batch.graph_ptr)
     for graph, (first, end) in enumerate(pairwise(batch.graph_ptr.tolist())):
         numbers = types.of_vertex[first:end]
@@ -106,23 +115,30 @@ class _Edges(NamedTuple):
         child, parent: int32 [n] each, vertices of the batch; parents rise.
         key: int [n], which of `names` an edge is of.
         names: child type, relation and parent type.
+        pulls: of the edges of each of `names` those that one of them has, n values each.
     """
 
     child: IntArray
     parent: IntArray
     key: npt.NDArray[np.int64]
     names: list[dict[str, str]]
+    pulls: list[Values]
 
     def relations(self, inside: slice, pairs: IntArray) -> list[dict[str, Any]]:
-        """Return the relations of a graph: their names, and the pairs of each."""
+        """Return the relations of a graph: their names, and pairs and pulls of each."""
         keys = self.key[inside]
-        return [
-            {**names, "pairs": pairs[keys == number].tolist()}
-            for number, names in enumerate(self.names)
-        ]
+        found: list[dict[str, Any]] = []
+        for number, (names, pulls) in enumerate(zip(self.names, self.pulls, strict=True)):
+            own = np.flatnonzero(keys == number)
+            relation: dict[str, Any] = {**names, "pairs": pairs[own].tolist()}
+            if pulls:
+                at = (own + inside.start).tolist()
+                relation["edge_pulls"] = {name: [v[e] for e in at] for name, v in pulls.items()}
+            found.append(relation)
+        return found
 
 
-def _edges_of(batch: GraphBatch, types: VertexTypes) -> _Edges:
+def _edges_of(batch: GraphBatch, types: VertexTypes, of_edges: Values) -> _Edges:
     filled = np.flatnonzero(batch.child >= 0)
     parent = np.repeat(np.arange(batch.num_vertices, dtype=np.int32), np.diff(batch.child_ptr))
     child, parent, relation = batch.child[filled], parent[filled], types.of_edge[filled]
@@ -133,17 +149,22 @@ def _edges_of(batch: GraphBatch, types: VertexTypes) -> _Edges:
     unused = set(range(len(types.relations))) - set(relation.tolist())
     named += [(types.names[0], types.relations[r], types.names[0]) for r in sorted(unused)]
     names = [{"child": c, "relation": r, "parent": p} for c, r, p in named]
-    return _Edges(child, parent, key.reshape(-1), names)
+    edges = filled.tolist()
+    given = {name: [values[e] for e in edges] for name, values in of_edges.items()}
+    key = key.reshape(-1)
+    pulls = [_of_members(given, key == number) for number in range(len(names))]
+    return _Edges(child, parent, key, names, pulls)
+
+
+def _of_members(values: Values, members: npt.NDArray[np.bool_]) -> Values:
+    """Return the pulls that one of some vertices or edges has."""
+    has = {name: np.array([value is not None for value in v]) for name, v in values.items()}
+    return {name: values[name] for name, present in has.items() if present[members].any()}
 
 
 def _pulls_of_types(batch: GraphBatch, values: Values) -> dict[str, list[str]]:
     """Return by type the pulls that a vertex of it has somewhere in the batch."""
     assert batch.types is not None
-    has = {name: np.array([value is not None for value in v]) for name, v in values.items()}
-    found: dict[str, list[str]] = {}
-    for number, owner in enumerate(batch.types.names):
-        members = batch.types.of_vertex == number
-        names = [name for name, present in has.items() if present[members].any()]
-        if names:
-            found[owner] = names
-    return found
+    of_vertex, names = batch.types.of_vertex, batch.types.names
+    found = {owner: list(_of_members(values, of_vertex == n)) for n, owner in enumerate(names)}
+    return {owner: pulls for owner, pulls in found.items() if pulls}

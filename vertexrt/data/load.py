@@ -10,7 +10,7 @@ from vertexrt.data.dataset import Dataset, Vocabulary
 from vertexrt.data.download import fetch
 from vertexrt.data.files import WHOLE, expanded
 from vertexrt.data.formats import FORMATS, DataFormat, Reading
-from vertexrt.errors import DataError, UsageError, VertexrtError, nearest
+from vertexrt.errors import DataError, UsageError, nearest
 
 GENERATED = "generated"
 
@@ -93,6 +93,9 @@ def format_of(data: str) -> str:
 
 
 def _format_of_files(path: Path) -> str:
+    if not os.path.exists(path):
+        text = ("expected a folder or a file with the data", "check the path")
+        raise UsageError.at("data", f"there is no {path}", *text)
     rows = [row for row in FORMATS.values() if row.read]
     for row in rows:
         if row.fits(path):
@@ -143,15 +146,15 @@ def _path(name: str, row: DataFormat, takes_file: bool) -> Path:
     raise _no_folder(name, row.name, path)
 
 
-def _no_folder(name: str, format: str, path: Path) -> VertexrtError:
+def _no_folder(name: str, format: str, path: Path) -> UsageError:
     """Say why what was given is no data: a file, a name that is not known, or no folder."""
     if os.path.exists(path):
-        return DataError.at(
+        return UsageError.at(
             "data", f"{path} is a file", "expected a folder", "give the folder it is in"
         )
     if os.sep in name or name.startswith("."):
         text = ("expected a folder with the data", "check the path")
-        return DataError.at("data", f"no folder {path}", *text)
+        return UsageError.at("data", f"no folder {path}", *text)
     known = [entry.name for entry in catalogue(format)]
     action = "give one of them or the path of a folder." + nearest(name, known)
     got = f"'{name}' is neither a data set nor a folder"

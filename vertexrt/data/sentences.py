@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Unpack
 
-from vertexrt.data.columns import Collector, Examples, ReadOptions
+from vertexrt.data.collector import Collector
+from vertexrt.data.columns import Examples, ReadOptions
 from vertexrt.data.files import expanded, read_text
 from vertexrt.data.jsonl import add_record
 from vertexrt.errors import DataError, UsageError, VertexrtError

@@ -96,7 +96,7 @@ def refused_step(model: CompiledModel, attempt: Attempt, norm: float, gradients_
     store = model.store
     if not gradients_known:
         store.gradients[:] = find_origins(model, attempt).gradients
-    for name in store.names:
+    for name in store.trained:
         bad = first_bad(store.gradient(name))
         if bad is None:
             continue

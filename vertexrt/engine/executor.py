@@ -114,7 +114,7 @@ class Executor(Protocol):
         """Bring the sum of all gradients to the store, given what `begin_gradients` returned."""
 
     def update(self, update: Update) -> Outcome:
-        """Update the store, in the host's memory, by the gradients there: see `apply_update`."""
+        """Update parameters by the gradients in the store: see `apply_update`."""
 
 
 class Evaluation:
@@ -197,6 +197,7 @@ def update_by_gradients(executor: Executor, optimizer: Trainer, asks: bool) -> N
             raise NumericError(refused_update(store, update, outcome.norm))
         optimizer.settle(outcome)
         return
+    store.refresh()
     if not all_finite(store, store.gradients):
         raise NumericError(refused_gradient(optimizer, store))
     _update_by_itself(store, optimizer)

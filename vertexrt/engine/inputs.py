@@ -268,12 +268,18 @@ def _bound(program: Program, node: Node) -> tuple[str, tuple[int, str]] | None:
     if node.op == "real" and node.has("bound"):
         index, bound = sources[0], (node["bound"], "elements")
     elif node.op == "embed":
-        index, bound = sources[1], (sources[0].type.shape[0], f"rows of {sources[0]['name']!r}")
+        index, bound = sources[1], (sources[0].type.shape[0], f"rows of {_declared(sources[0])!r}")
     elif node.op == "nll":
         index, bound = sources[1], (sources[0].type.shape[0], "classes")
     else:
         return None
     return (index["name"], bound) if index.op in ("pull", "edge_pull") else None
+
+
+def _declared(table: Node) -> str:
+    """Return what a parameter is called that may have been divided."""
+    name: str = table["name"]
+    return name.partition("[")[0]
 
 
 def _integers(program: Program, pull: Pull, value: Any, rows: int) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from vertexrt.engine.trace import Timeline
 from vertexrt.engine.variant import CompileOptions, Use, Variant, ending_with, make_variant
 from vertexrt.errors import GraphError, NoKernelError, PullError
 from vertexrt.graph import GraphBatch
+from vertexrt.ir.passes.parts import divide_parameters
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.stack import stack_parameters
 from vertexrt.ir.pretty import format_program
@@ -45,6 +46,15 @@ def sparse_parameters(program: Program) -> list[str]:
                 looked_up = node.op == "embed" and position == 0
                 tables[source["name"]] = tables.get(source["name"], True) and looked_up
     return [name for name, only in tables.items() if only and name not in program.frozen]
+
+
+def _places(
+    function: Program, store: ParameterStore, parts: Mapping[str, tuple[str, int]]
+) -> dict[str, int]:
+    """Return the first element of each parameter, of their parts, and of stacks of both."""
+    at = dict(store.offsets)
+    at |= {part: at[name] + start for part, (name, start) in parts.items()}
+    return at | {"+".join(names): at[names[0]] for names in function.stacks}
 
 
 class CompiledModel:
@@ -71,20 +81,22 @@ class CompiledModel:
     ) -> None:
         passes, policy, engine = options.passes, options.policy, options.engine
         processors = sizes[0] if sizes else options.processors
-        self.function = stack_parameters(place(traced)) if passes.stack else traced
+        divided = divide_parameters(traced)
+        function, places = divided.program, divided.places
+        self.function = stack_parameters(place(function)) if passes.stack else function
         self.backend = backend
         self.policy = policy
         self.engine = engine
         self.passes = passes
         self.sparse = sparse_parameters(traced)
-        stacked, copies = self.function.stacks, max(threads, 1)
+        stacked = [names for names in self.function.stacks if names[0] not in places]
+        copies = max(threads, 1)
         self.store = ParameterStore(
             traced.params, options.dtype, self.sparse, stacked, copies, traced.frozen
         )
-        stacks = {"+".join(names): self.store.stacked(names) for names in self.function.stacks}
-        self.param_names = [*self.store.names, *stacks]
-        offsets = [self.store.offsets[n] for n in self.store.names] + list(stacks.values())
-        self.param_at = np.array(offsets, np.int64)
+        at = _places(self.function, self.store, places)
+        self.param_names = list(at)
+        self.param_at = np.array(list(at.values()), np.int64)
         self.variants: dict[tuple[Use, int], Variant] = {}
         self.chooser: Chooser | None = None
         self._predicted: dict[tuple[int, int], Configuration] = {}  # by graphs, vertices

@@ -13,7 +13,7 @@ import itertools
 import math
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -39,20 +39,29 @@ def _require_room(size: int) -> None:
         )
 
 
+class StoreSizes(NamedTuple):
+    """Elements of a store, of its trained part, and of the dense part of that."""
+
+    total: int
+    trained: int
+    dense: int
+
+
 class ParameterStore:
     """Hold the values and gradients of a network's parameters.
 
     Attributes:
         values: float [total]; `values[:dense_size]` are the dense parameters and their padding.
-        gradients: float [total], the same layout. The rows of sparse parameters are zero between
-            steps.
-        copies: float [copies, total]: a gradient array for each of the groups that share a batch;
-            the first is `gradients`, the others are zero between steps.
+        gradients: float [trained_size], the same layout, which ends before the frozen parameters.
+            The rows of sparse parameters are zero between steps.
+        copies: float [copies, trained_size]: a gradient array for each of the groups that share a
+            batch; the first is `gradients`, the others are zero between steps.
         names: in the order of declaration; `trained` are those that are not frozen.
         shapes: shape of each parameter.
         offsets: first element of each parameter in `values` and in `gradients`.
         sparse: names of the sparse parameters, in the order of declaration.
-        dense_size: elements of the dense part, padding included.
+        dense_size: elements of the dense part, padding included; trained_size: of that and of the
+            sparse parameters. An optimizer's moments have as many.
         touched: for each sparse parameter that has a gradient in this step, the rows that have
             one: int64, sorted, unique. The engine sets it.
         cleared: an update has left all gradients at zero.
@@ -90,10 +99,11 @@ class ParameterStore:
         self.trained = tuple(name for name in self.names if name not in frozen)
         self.sparse = tuple(name for name in self.names if name in sparse)
         self._stack_of = self._check_stacks(stacks)
-        self.offsets, self.dense_size, total = self._layout()
-        _require_room(2 * total * self.dtype.itemsize)  # values and gradients
+        self.offsets, self.dense_size, self.trained_size, total = self._layout()
+        _require_room((total + self.trained_size) * self.dtype.itemsize)  # values and gradients
         self.values = aligned_zeros(total, self.dtype)
-        self.copies = aligned_zeros(copies * total, self.dtype).reshape(copies, total)
+        flat = aligned_zeros(copies * self.trained_size, self.dtype)
+        self.copies = flat.reshape(copies, self.trained_size)
         self.gradients = self.copies[0]
         self.touched: dict[str, RowArray] = {}
         self.cleared = False
@@ -117,6 +127,11 @@ class ParameterStore:
                 raise _refusal(
                     f"sparse parameter '{name}' has the shape ()", "rows", "declare it dense"
                 )
+
+    @property
+    def sizes(self) -> StoreSizes:
+        """How large its parts are."""
+        return StoreSizes(self.values.size, self.trained_size, self.dense_size)
 
     def value(self, name: str) -> FloatArray:
         """Return the live view of a parameter's values, in its shape."""
@@ -149,18 +164,15 @@ class ParameterStore:
                 )
         return self.offsets[names[0]]
 
-    def views_of_trained(self, flat: FloatArray) -> dict[str, FloatArray]:
-        """Return the same as `views`, without frozen parameters."""
-        return {n: view for n, view in self.views(flat).items() if n in self.trained}
-
     def views(self, flat: FloatArray) -> dict[str, FloatArray]:
         """Return views of a flat array of this store's layout: each parameter's part, shaped.
 
         Args:
-            flat: [total], contiguous.
+            flat: contiguous; as long as `gradients`, it has the trained parameters alone.
         """
         found = {}
-        for name, shape in self.shapes.items():
+        for name in self.names if flat.size == self.values.size else self.trained:
+            shape = self.shapes[name]
             start = self.offsets[name]
             found[name] = flat[start : start + math.prod(shape)].reshape(shape)
         return found
@@ -213,15 +225,15 @@ class ParameterStore:
                 stack_of[name] = tuple(stack)
         return stack_of
 
-    def _layout(self) -> tuple[dict[str, int], int, int]:
-        """Return offsets, the size of the dense part and the size of everything."""
+    def _layout(self) -> tuple[dict[str, int], int, int, int]:
+        """Return offsets, and the sizes of the dense part, the trained part and everything."""
         offsets: dict[str, int] = {}
         dense = [name for name in self.trained if name not in self.sparse]
         frozen = [name for name in self.names if name not in self.trained]
-        dense_size = end = self._place(dense, 0, offsets)
-        for part in (self.sparse, frozen):
-            end = self._place(part, end, offsets)
-        return {name: offsets[name] for name in self.names}, dense_size, end
+        dense_size = self._place(dense, 0, offsets)
+        trained_size = self._place(self.sparse, dense_size, offsets)
+        total = self._place(frozen, trained_size, offsets)
+        return {name: offsets[name] for name in self.names}, dense_size, trained_size, total
 
     def _place(self, names: Sequence[str], end: int, offsets: dict[str, int]) -> int:
         """Give parameters their offsets from an element on, stacks whole; return where they end."""

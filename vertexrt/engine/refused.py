@@ -28,7 +28,7 @@ def refused_update(store: ParameterStore, update: Update, norm: float) -> str:
         norm: of the gradients, where they were to be clipped.
     """
     where = f"{update.optimizer}.update"
-    if any(first_bad(store.gradient(name)) is not None for name in store.names):
+    if any(first_bad(store.gradient(name)) is not None for name in store.trained):
         return _refused_gradient(where, store)
     if not math.isfinite(norm):
         return message(
@@ -68,7 +68,7 @@ def refused_gradient(optimizer: object, store: ParameterStore) -> str:
 
 def _refused_gradient(where: str, store: ParameterStore) -> str:
     name, at = next(
-        (n, bad) for n in store.names if (bad := first_bad(store.gradient(n))) is not None
+        (n, bad) for n in store.trained if (bad := first_bad(store.gradient(n))) is not None
     )
     return message(
         where,

@@ -34,7 +34,7 @@ class Update(NamedTuple):
     """What an optimizer asks for.
 
     Attributes:
-        moments: [*, total] of the store's layout, the state in the order of the rule.
+        moments: [*, trained_size] of the store's layout, the state in the order of the rule.
         clip_norm: largest norm of the gradients, or None; clip_value: the largest size of one,
             which is seen to first.
         options: lr, t (number of the step), then the row's options, by name.
@@ -270,7 +270,7 @@ def apply_update(
 
 
 def try_update(store: ParameterStore, update: Update, norm: float) -> tuple[FloatArray, FloatArray]:
-    """Return what an update would make of copies: values [total] and moments [*, total]."""
+    """Return what an update would make of copies: values and moments."""
     bound = _bind(store, update)
     values, moments = store.values.copy(), update.moments.copy()
     scale = factor(norm, bound.clip_norm)

@@ -46,6 +46,7 @@ from vertexrt.graph.pulls import (
 from vertexrt.graph.types import VertexTypes, check_types, join_types, unknown_type
 
 IntArray = npt.NDArray[np.int32]
+Numbers = npt.NDArray[np.int64]
 
 _WHERE = "graph batch"
 _ZERO = np.zeros(1, np.int32)
@@ -56,14 +57,17 @@ class _Parts(NamedTuple):
     """What `take` takes of a batch besides its structure, found once.
 
     Attributes:
-        columns: int32 [V] each, of which the first `used` count; there is at least one.
+        columns: int32 [V] each, of which the first `used` count; there is at least one. Types of
+            vertices are the last.
         forms: of each pull its name; a table, where there is one; and the rows of the vertices,
             where they are not the next of the columns.
+        edge_ptr: int32 [K+1], the first edge of each graph.
     """
 
     columns: tuple[IntArray, ...]
     used: int
     forms: tuple[tuple[str, npt.NDArray[Any] | None, npt.NDArray[Any] | None], ...]
+    edge_ptr: IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -225,7 +229,7 @@ class GraphBatch:
         if ids.ndim:
             return self.take(ids)
         one = self.take(ids.reshape(1))
-        return InputGraph(one.child_ptr, one.child, one.pulls, one.types)
+        return InputGraph(one.child_ptr, one.child, one.pulls, one.types, one.edge_pulls)
 
     def sizes(self) -> IntArray:
         """Return int32 [K], the number of vertices of each graph."""
@@ -265,7 +269,8 @@ class GraphBatch:
             take_rows(taken, rows, graph_ptr, ids)
             taken = taken.reshape(vertices, *rows.shape[1:])
             pulls[name] = taken if table is None else pulled_unchecked(taken, None)
-        types, of_edges = _take_types(self, ids), _take_edge_pulls(self, ids)
+        types = _take_types(self.types, whole[end:], slots, parts.edge_ptr, ids)
+        of_edges = _take_edge_pulls(self, parts.edge_ptr, ids)
         return _unchecked(whole[:first], whole[first:at], out_child, pulls, types, of_edges, None)
 
     def of_type(self, name: str) -> IntArray:
@@ -317,32 +322,24 @@ graph_ptr_of, child_ptr_of, child_of = hand_out(
 pulls_of, edge_pulls_of = hand_out(GraphBatch, Pulls, "pulls", "edge_pulls")
 
 
-def _take_types(batch: GraphBatch, ids: npt.NDArray[np.int64]) -> VertexTypes | None:
-    """Return the types of the graphs named, where the batch has types."""
-    types = batch.types
+def _take_types(
+    types: VertexTypes | None, of_vertex: IntArray, edges: int, ptr: IntArray, ids: Numbers
+) -> VertexTypes | None:
+    """Return the types of the graphs named, which have so many edges; `ptr`: the first of each."""
     if types is None:
         return None
-    graph_ptr = graph_ptr_of(batch)
-    taken = []
-    for numbers, ptr in (
-        (types.of_vertex, graph_ptr),
-        (types.of_edge, child_ptr_of(batch)[graph_ptr]),
-    ):
-        out = unwritten(int((ptr[ids + 1] - ptr[ids]).sum()), INT32)
-        take_rows(out, numbers, ptr, ids)
-        taken.append(out)
-    return types._replace(of_vertex=taken[0], of_edge=taken[1])
+    of_edge = unwritten(edges, INT32)
+    take_rows(of_edge, types.of_edge, ptr, ids)
+    return types._replace(of_vertex=of_vertex, of_edge=of_edge)
 
 
-def _take_edge_pulls(batch: GraphBatch, ids: npt.NDArray[np.int64]) -> dict[str, PullValue]:
-    """Return the pulls of the edges of the graphs named."""
+def _take_edge_pulls(batch: GraphBatch, ptr: IntArray, ids: Numbers) -> dict[str, PullValue]:
+    """Return the pulls of the edges of the graphs named; `ptr`: the first edge of each graph."""
     given: dict[str, PullValue] = edge_pulls_of(batch)
     if not given:
         return {}
-    ptr = child_ptr_of(batch)[graph_ptr_of(batch)]
     sizes = ptr[ids + 1] - ptr[ids]
-    starts = np.cumsum(sizes) - sizes
-    rows = np.arange(sizes.sum()) + np.repeat(ptr[ids] - starts, sizes)
+    rows = np.arange(sizes.sum()) + np.repeat(ptr[ids] - np.cumsum(sizes) + sizes, sizes)
     return {name: rows_of_pull(value, rows) for name, value in given.items()}
 
 
@@ -358,7 +355,10 @@ def _find_parts(batch: GraphBatch) -> _Parts:
             forms.append((name, table, None))
         else:
             forms.append((name, table, pull if isinstance(pull, np.ndarray) else table))
-    parts = _Parts(tuple(columns) or _NO_COLUMNS, len(columns), tuple(forms))
+    if batch.types is not None:
+        columns.append(batch.types.of_vertex)
+    edge_ptr = child_ptr_of(batch)[graph_ptr_of(batch)]
+    parts = _Parts(tuple(columns) or _NO_COLUMNS, len(columns), tuple(forms), edge_ptr)
     object.__setattr__(batch, "_parts", parts)
     return parts
 
@@ -394,5 +394,7 @@ def _not_a_graph(what: str, given: object) -> GraphError:
         action = "pass a list of graphs"
     elif isinstance(given, BracketTree):
         action = "pass the attribute `graph` of the tree"
+    elif isinstance(given, GraphBatch):
+        action = "pass the batch itself, or join batches by GraphBatch.concat"
     got = f"{what}a {type(given).__name__}"
     return GraphError.at(_WHERE, got, "expected a list of InputGraph", action)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from vertexrt.errors import DataError, GraphError
 from vertexrt.graph.brackets import parse_brackets
 from vertexrt.graph.checks import check_structure, count_of, int32_array, shape_of
-from vertexrt.graph.networks import read_networkx, write_networkx
+from vertexrt.graph.networks import NetworkParts, read_networkx, write_networkx
 from vertexrt.graph.owned import hand_out, read_array, view_of
 from vertexrt.graph.pulls import Pulls, PullValue, check_pulls, describe_all, ordered_pulls
 from vertexrt.graph.types import VertexTypes, check_types, read_typed
@@ -248,7 +248,12 @@ class InputGraph:
         return BracketTree(graph, leaves, tuple(forest.words[i] for i in forest.word[leaves]))
 
     @classmethod
-    def from_networkx(cls, dag: networkx.DiGraph[Any], pulls: Iterable[str] = ()) -> InputGraph:
+    def from_networkx(
+        cls,
+        dag: networkx.DiGraph[Any],
+        pulls: Iterable[str] = (),
+        edge_pulls: Iterable[str] = (),
+    ) -> InputGraph:
         """Build a graph from a networkx graph whose edges go from child to parent.
 
         Vertices keep the order of `dag.nodes`. An edge may name its slot in the attribute `slot`;
@@ -257,17 +262,20 @@ class InputGraph:
         Args:
             dag: a DiGraph or MultiDiGraph.
             pulls: names of node attributes; a node without one pulls nothing.
+            edge_pulls: names of edge attributes, likewise.
         Raises: GraphError, on a graph that is not directed, two edges in one slot, or a cycle;
-            PullError, when no node has an attribute, or its values do not fit each other.
+            PullError, when no node (or edge) has an attribute, or its values do not fit each other.
         """
-        return cls(*read_networkx(dag, tuple(pulls)))
+        return cls(*read_networkx(dag, tuple(pulls), tuple(edge_pulls)))
 
     def to_networkx(self) -> networkx.MultiDiGraph[int]:
-        """Return a MultiDiGraph: edges from child to parent with their `slot`, pulls on nodes.
+        """Return a MultiDiGraph with edges from child to parent.
 
-        The `type` of a node and the `relation` of an edge are attributes, where there are types.
+        Attributes are pulls, the `slot` of an edge, and, where there are types, the `type` of a
+        node and the `relation` of an edge.
         """
-        return write_networkx(self.child_ptr, self.child, self.pulls, self.types)
+        structure = self.child_ptr, self.child
+        return write_networkx(NetworkParts(*structure, self.pulls, self.types, self.edge_pulls))
 
 
 held_child_ptr, held_child = hand_out(InputGraph, view_of, "child_ptr", "child")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +20,46 @@ IntArray = npt.NDArray[np.int32]
 _WHERE = "from_networkx"
 
 
+class Slot(NamedTuple):
+    """A slot of a vertex: its child, -1 for none, and the attributes of the edge."""
+
+    child: int
+    edge: Mapping[str, Any]
+
+
+class NetworkParts(NamedTuple):
+    """The fields of an input graph."""
+
+    child_ptr: IntArray
+    child: IntArray
+    pulls: Mapping[str, PullValue]
+    types: VertexTypes | None
+    edge_pulls: Mapping[str, PullValue]
+
+
 def read_networkx(
-    dag: networkx.DiGraph[Any], pulls: Sequence[str]
-) -> tuple[IntArray, IntArray, dict[str, PullValue]]:
-    """Return child_ptr, child and pulls of a networkx graph with edges from child to parent.
+    dag: networkx.DiGraph[Any], pulls: Sequence[str], edge_pulls: Sequence[str]
+) -> NetworkParts:
+    """Return the fields of a networkx graph with edges from child to parent.
 
     Raises: GraphError and PullError, as `InputGraph.from_networkx` says.
+    """
+    slots = read_slots(dag)
+    edges = [slot.edge for each in slots for slot in each]
+    child = [slot.child for each in slots for slot in each]
+    return NetworkParts(
+        np.cumsum([0, *map(len, slots)], dtype=np.int32),
+        np.array(child, np.int32),
+        {name: _attribute("node", name, [x for _, x in dag.nodes(data=name)]) for name in pulls},
+        None,
+        {name: _attribute("edge", name, [edge.get(name) for edge in edges]) for name in edge_pulls},
+    )
+
+
+def read_slots(dag: networkx.DiGraph[Any]) -> list[list[Slot]]:
+    """Return the slots of each node, whose edges may name theirs in the attribute `slot`.
+
+    Raises: GraphError, on a graph without directions, or two edges in one slot.
     """
     if not dag.is_directed():
         raise GraphError.at(
@@ -35,20 +69,17 @@ def read_networkx(
             "convert it",
         )
     number = {node: i for i, node in enumerate(dag.nodes)}
-    lists = [_slots(dag, node, number) for node in dag.nodes]
-    child_ptr = np.cumsum([0, *map(len, lists)], dtype=np.int32)
-    child = np.array([c for slot_list in lists for c in slot_list], np.int32)
-    return child_ptr, child, {name: _attribute(dag, name) for name in pulls}
+    return [_slots(dag, node, number) for node in dag.nodes]
 
 
-def _slots(dag: networkx.DiGraph[Any], node: Any, number: Mapping[Any, int]) -> list[int]:
+def _slots(dag: networkx.DiGraph[Any], node: Any, number: Mapping[Any, int]) -> list[Slot]:
     """Return the children of a node by slot, then those whose edges name no slot."""
-    slots: dict[int, int] = {}
-    loose: list[int] = []
-    slot: Any
-    for child, _, slot in dag.in_edges(node, data="slot"):
+    slots: dict[int, Slot] = {}
+    loose: list[Slot] = []
+    for child, _, edge in dag.in_edges(node, data=True):
+        slot = edge.get("slot")
         if slot is None:
-            loose.append(number[child])
+            loose.append(Slot(number[child], edge))
         elif slot in slots or not isinstance(slot, int) or slot < 0:
             raise GraphError.at(
                 _WHERE,
@@ -57,19 +88,19 @@ def _slots(dag: networkx.DiGraph[Any], node: Any, number: Mapping[Any, int]) -> 
                 "correct the attribute or leave it out",
             )
         else:
-            slots[slot] = number[child]
-    return [slots.get(slot, -1) for slot in range(max(slots, default=-1) + 1)] + loose
+            slots[slot] = Slot(number[child], edge)
+    empty = Slot(-1, {})
+    return [slots.get(slot, empty) for slot in range(max(slots, default=-1) + 1)] + loose
 
 
-def _attribute(dag: networkx.DiGraph[Any], name: str) -> PullValue:
-    given = [value for _, value in dag.nodes(data=name)]
+def _attribute(of: str, name: str, given: list[Any]) -> PullValue:
     present = [value for value in given if value is not None]
     if not present:
         raise PullError.at(
             _WHERE,
-            f"no node has the attribute '{name}'",
-            "a pull has a value at one node at least",
-            "set it or leave it out of `pulls`",
+            f"no {of} has the attribute '{name}'",
+            f"a pull has a value at one {of} at least",
+            "set it or leave it out of the pulls",
         )
     values = _array(name, present)
     has = np.array([value is not None for value in given])
@@ -99,32 +130,28 @@ def _array(name: str, values: list[Any]) -> npt.NDArray[Any]:
         ) from error
 
 
-def write_networkx(
-    child_ptr: IntArray,
-    child: IntArray,
-    pulls: Mapping[str, PullValue],
-    types: VertexTypes | None,
-) -> networkx.MultiDiGraph[int]:
+def write_networkx(graph: NetworkParts) -> networkx.MultiDiGraph[int]:
     """Return a MultiDiGraph with an edge for every filled slot; absent pulls leave no attribute."""
     import networkx
 
-    graph: networkx.MultiDiGraph[int] = networkx.MultiDiGraph()
-    graph.add_nodes_from(range(len(child_ptr) - 1))
-    parent = np.repeat(np.arange(len(child_ptr) - 1), np.diff(child_ptr))
-    slot = np.arange(len(child)) - child_ptr[parent]
-    for e, (c, p, s) in enumerate(zip(child.tolist(), parent.tolist(), slot.tolist(), strict=True)):
+    network: networkx.MultiDiGraph[int] = networkx.MultiDiGraph()
+    vertices, types = len(graph.child_ptr) - 1, graph.types
+    for vertex in range(vertices):
+        named = {} if types is None else {"type": types.names[types.of_vertex[vertex]]}
+        network.add_node(vertex, **{**named, **_values_at(graph.pulls, vertex)})
+    parent = np.repeat(np.arange(vertices), np.diff(graph.child_ptr))
+    slot = np.arange(len(graph.child)) - graph.child_ptr[parent]
+    for e, ends in enumerate(zip(graph.child.tolist(), parent.tolist(), strict=True)):
         named = {} if types is None else {"relation": types.relations[types.of_edge[e]]}
-        if c >= 0:
-            graph.add_edge(c, p, slot=s, **named)
-    if types is not None:
-        for vertex in graph.nodes:
-            graph.nodes[vertex]["type"] = types.names[types.of_vertex[vertex]]
-    for name, pull in pulls.items():
-        for vertex in graph.nodes:
-            value = _value_at(pull, vertex)
-            if value is not None:
-                graph.nodes[vertex][name] = value
-    return graph
+        if ends[0] >= 0:
+            values = {**named, **_values_at(graph.edge_pulls, e), "slot": int(slot[e])}
+            network.add_edge(*ends, **values)
+    return network
+
+
+def _values_at(pulls: Mapping[str, PullValue], at: int) -> dict[str, Any]:
+    found = {name: _value_at(pull, at) for name, pull in pulls.items()}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _value_at(pull: PullValue, vertex: int) -> Any:

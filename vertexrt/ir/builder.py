@@ -144,6 +144,18 @@ class Builder:
             self.nodes[x.index] = settled
         return x
 
+    def look_up(self, table: Value, index: Value) -> Value:
+        """Return a row of a parameter; where the index is computed or the table a part, a product.
+
+        Raises: TraceError, when they are no matrix and index.
+        """
+        row, node = self.as_index(index), table.node
+        part = node.op == "param" and node.has("start")
+        if len(table.shape) == 2 and (is_computed(row) or (part and row.type.dtype == "int")):
+            named = self.one_hot(row, table.shape[0])
+            return self.emit("matmul", table, named, transpose=True)
+        return self.emit("embed", table, row)
+
     def one_hot(self, index: Value, size: int) -> Value:
         """Return 1.0 at the element that an integer names, else 0.0; zeros where it names none.
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any, NoReturn, Protocol, TypeGuard, runtime_checkable
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 
-from vertexrt.errors import TraceError
+from vertexrt.errors import FieldError, TraceError
 from vertexrt.ir.program import Node, Type
 from vertexrt.ir.user_line import user_line
 
@@ -73,7 +73,7 @@ def _refuse(where: str, got: str, expected: str, action: str) -> NoReturn:
     raise TraceError.at(where, f"{got} at {user_line()}", expected, action)
 
 
-def _refused(symbol: str, action: str) -> Callable[..., NoReturn]:
+def refused(symbol: str, action: str) -> Callable[..., NoReturn]:
     """Make the method of an operator that F does not have."""
 
     def refuse(self: Operators, *others: object) -> NoReturn:
@@ -196,7 +196,8 @@ class Operators:
             "trace",
             "the truth of a traced value was asked for",
             "F is declared once, for all vertices, so it cannot branch on values",
-            "use vrt.where, or multiply by a comparison; objects are compared by `is`",
+            "use vrt.where, vrt.maximum or vrt.minimum, or multiply by a comparison; objects are "
+            "compared by `is`",
         )
 
     def __iter__(self) -> NoReturn:
@@ -210,14 +211,29 @@ class Operators:
     def __abs__(self) -> Value:
         return self._builder().emit("abs", self)
 
-    __rpow__ = _refused("pow", "write vrt.exp(x * math.log(base))")
-    __and__ = __rand__ = _refused("&", "multiply the masks: (x > 0) * (y > 0)")
-    __or__ = __ror__ = _refused("|", "write vrt.maximum(x > 0, y > 0)")
-    __invert__ = _refused("~", "write 1.0 - mask")
-    __float__ = _refused("float", "F is traced: there is no number yet; use the value itself")
-    __int__ = __index__ = _refused("int", "F is traced: there is no number yet")
-    __len__ = _refused("len", "write x.shape[0]")
-    __setitem__ = _refused("x[k] = y", "values do not change; write vrt.concat or vrt.where")
+    __rpow__ = refused("pow", "write vrt.exp(x * math.log(base))")
+    __and__ = __rand__ = refused("&", "multiply the masks: (x > 0) * (y > 0)")
+    __or__ = __ror__ = refused("|", "write vrt.maximum(x > 0, y > 0)")
+    __invert__ = refused("~", "write 1.0 - mask")
+    __round__ = refused("round", "write vrt.floor(x + 0.5)")
+    __divmod__ = __rdivmod__ = refused("divmod", "write x // y and x % y")
+    __format__ = refused("format", "write repr(x): F is traced, there is no number yet")
+    __float__ = refused("float", "use the value itself, and vrt.exp for math.exp")
+    __int__ = __index__ = refused("int", "F is traced: there is no number yet")
+    __len__ = refused("len", "write x.shape[0]")
+    __setitem__ = refused("x[k] = y", "values do not change; write vrt.concat or vrt.where")
+
+    if not TYPE_CHECKING:  # which knows what values have
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):  # what Python and its libraries look for
+                raise AttributeError(name)
+            raise FieldError.at(
+                "trace",
+                f".{name} of a traced value at {user_line()}",
+                "a function of vertexrt: values have a shape and no methods",
+                "write vrt.sum(x), vrt.concat(x, y) and so on",
+            )
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
         _refuse(
@@ -282,7 +298,7 @@ class Value(Operators):
         if len(self.shape) == 1 and isinstance(key, Value):
             named = self.builder.one_hot(key, self.shape[0])
             return self.builder.emit("reduce_sum", self.builder.emit("where", named, self, 0.0))
-        if len(self.shape) != 1 or not _is_plain(key):
+        if len(self.shape) != 1 or not is_plain(key):
             raise TraceError.at(
                 "slice",
                 f"{key!r} of a value of shape {self.shape}, at {user_line()}",
@@ -297,7 +313,7 @@ class Value(Operators):
         return self.builder.emit("slice", self, start=start, shape=(stop - start,))
 
 
-def _is_plain(key: object) -> TypeGuard[slice | int]:
+def is_plain(key: object) -> TypeGuard[slice | int]:
     """Tell whether what is in brackets is an index, or a slice without a step."""
     if not isinstance(key, slice):
         return isinstance(key, (int, np.integer))

@@ -112,7 +112,8 @@ class StoreUpdate(NamedTuple):
         parts: int64 [groups + 1], the first piece of each group, and how many pieces there are.
         clip_norm: largest norm of the gradients, or 0 for any.
         limit, reach: of `engine.update.limit_of`.
-        values, gradients: [total]; moments: [*, total], the state in the order of the rule.
+        values: [total]; gradients: [trained]; moments: [*, trained], the state in the order of the
+            rule. Frozen parameters come last in `values`.
         pieces, spans, listed: how the store is cut, see `kernels.cpu.update`.
         found: [3] float64, the norm where it is bounded, whether a piece had to be tried, and
             whether the parameters have changed: they have, unless the norm or what the update would

@@ -275,6 +275,9 @@ SPECS = (
     ),
 )
 
+# How a model in a user's file is trained.
+OWN_TRAIN: Mapping[str, Any] = {"optimizer": "adam", "lr": 1e-3, "batch_size": 16, "epochs": 10}
+
 
 def names() -> tuple[str, ...]:
     """Return the names of all models."""

@@ -8,16 +8,14 @@ import inspect
 import re
 import sys
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 from typing import Any, TypeGuard
 
 from vertexrt.api.model import Model
 from vertexrt.api.vertex_function import VertexFunction
 from vertexrt.errors import UsageError, nearest
-from vertexrt.models.catalogue import ModelSpec, get
+from vertexrt.models.catalogue import OWN_TRAIN, ModelSpec, get
 
-# How a model is trained of which nothing is known.
-TRAIN = MappingProxyType({"optimizer": "adam", "lr": 1e-3, "batch_size": 16, "epochs": 10})
 _NAME = re.compile(r"(.+\.py):(.*)", re.DOTALL)
 
 
@@ -52,7 +50,7 @@ def find(name: str, task: str, format: str) -> ModelSpec:
     plain = {
         a.name: a.default for a in arguments if isinstance(a.default, bool | int | float | str)
     }
-    return ModelSpec(title, task, format, module.__name__, title, plain, TRAIN)
+    return ModelSpec(title, task, format, module.__name__, title, plain, OWN_TRAIN)
 
 
 def _is_model(made: object) -> TypeGuard[type]:

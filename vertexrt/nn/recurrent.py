@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vertexrt.api.elementwise import exp, maximum, relu, sigmoid, softplus, tanh
-from vertexrt.api.functional import split
+from vertexrt.api.functional import block_diagonal, concat, split
 from vertexrt.api.parameter import Parameter
 from vertexrt.api.parts import Cell
 from vertexrt.errors import TraceError
@@ -160,17 +160,40 @@ class SLSTMCell(_Gates):
         input_size, hidden_size: elements of x, and of h, c, n and m.
         bias: add both biases.
         forget: "exp" or "sigmoid", the function of the forget gate.
-    Parameters: weight_ih [4H, I], weight_hh [4H, H], bias_ih, bias_hh [4H]; gates i, f, z, o.
+        heads: parts of h that see only themselves: the recurrent matrices are block-diagonal.
+    Parameters: weight_ih [4H, I], weight_hh [4H, H], bias_ih, bias_hh [4H]; gates i, f, z, o. With
+        several heads of D elements, weight_hh [heads, 4D, D], the gates of each head together.
     """
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, *, forget: str = "exp"
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        *,
+        forget: str = "exp",
+        heads: int = 1,
     ) -> None:
         super().__init__(input_size, hidden_size, 4, bias)
         if not isinstance(forget, str) or forget not in ("exp", "sigmoid"):
             got = f"forget is {forget!r:.60}"
             raise TraceError.at("SLSTMCell", got, "'exp' or 'sigmoid'", "choose one of them")
         self.forget = forget
+        self.heads = size_of("SLSTMCell", "heads", heads)
+        each, rest = divmod(self.hidden_size, self.heads)
+        if rest:
+            got = f"{self.hidden_size} elements in {self.heads} heads"
+            raise TraceError.at("SLSTMCell", got, "heads of equal size", "change one of them")
+        if self.heads > 1:
+            self.weight_hh = Parameter((self.heads, 4 * each, each), uniform_in(self.hidden_size))
+
+    def of_state(self, h: Operand) -> Value:
+        """Return what all gates take of the state before, head by head."""
+        if self.heads == 1:
+            return super().of_state(h)
+        parts = split(block_diagonal(self.weight_hh, h), 4 * self.heads)
+        product = concat(*(part for gate in range(4) for part in parts[gate::4]))
+        return product if self.bias_hh is None else product + self.bias_hh
 
     def __call__(
         self, x: Operand, state: tuple[Operand, Operand, Operand, Operand]

@@ -39,12 +39,17 @@ def stack_parameters(program: Program) -> Program:
 def _shared_operand(program: Program) -> dict[str, int]:
     """Find parameters, not stacked yet, that multiply one vector: name -> the product."""
     operands = _by_operand(program)
-    for weights, names in itertools.product(operands, program.stacks):
+    for weights, names in itertools.product(operands, _of_several(program)):
         if weights.keys() >= {*names}:
             return {name: weights[name] for name in names}
     stacked = {*itertools.chain(*program.stacks), *map("+".join, program.stacks)}
     free = [{n: k for n, k in each.items() if n not in stacked} for each in operands]
     return next((weights for weights in free if len(weights) > 1), {})
+
+
+def _of_several(program: Program) -> list[tuple[str, ...]]:
+    """List stacks of more than one parameter."""
+    return [names for names in program.stacks if len(names) > 1]
 
 
 def _by_operand(program: Program) -> list[dict[str, int]]:

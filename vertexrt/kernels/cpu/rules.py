@@ -2,8 +2,9 @@
 
 A loop works on pieces of a store (see `update.py`), a row of a piece at a time.
 
-    values, gradients        float32 or float64 [total], contiguous, of one layout
-    state                    [slots, total], of the same layout
+    values                   float32 or float64 [total], contiguous
+    gradients                [trained], of the same layout, without the frozen parameters at its end
+    state                    [slots, trained], likewise
     pieces, spans, listed    what to work on
     scale                    factor of every gradient: below 1 when the global norm is clipped
     s                        float64, the scalars of `StoreUpdate`

@@ -175,7 +175,7 @@ def check(rule: int, store: Any, cut: Any, scale: float, s: Any, limit: float, f
 
     Args:
         rule: address of its loop; scale: factor of every gradient; s: scalars of `StoreUpdate`.
-        store: values and gradients [total], state [slots, total].
+        store: values [total], gradients [trained], state [slots, trained].
         cut: pieces, spans, listed.
         limit: of `update.limit_of`: ranges within it need not be tried; below 0, all are.
         found: of `StoreUpdate`; says when a range was tried.

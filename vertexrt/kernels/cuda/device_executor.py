@@ -34,8 +34,8 @@ from vertexrt.engine.executor import (
     step_on_host,
 )
 from vertexrt.engine.model import CompiledModel, purpose
-from vertexrt.engine.sparse_rows import ranges_looked_up
-from vertexrt.engine.update import Outcome, Touched, Update, apply_update
+from vertexrt.engine.sparse_rows import ranges_looked_up, ranges_of
+from vertexrt.engine.update import Outcome, Touched, Update
 from vertexrt.engine.variant import Use, ending_with
 from vertexrt.errors import DeviceError, NumericError
 from vertexrt.graph import GraphBatch
@@ -48,15 +48,15 @@ from vertexrt.kernels.cuda.session import DeviceArena, Session
 from vertexrt.kernels.cuda.step_end import (
     GAVE_UP,
     NO_STARTS,
-    NO_WIDTHS,
     NORM,
     REFUSED,
-    GroupEnd,
+    LossRows,
     StepEnd,
-    ranges_of_groups,
+    end_of,
 )
 from vertexrt.kernels.cuda.step_end import LOSS as FOUND_LOSS
 from vertexrt.kernels.cuda.streams import Streams
+from vertexrt.kernels.cuda.update_apart import update_from_host
 from vertexrt.kernels.cuda.upload import UploadSlot
 from vertexrt.kernels.cuda.verify_launch import verify_launch
 from vertexrt.locks import share
@@ -101,8 +101,7 @@ class CudaExecutor:
         self.session = Session(
             device,
             store.dtype,
-            store.values.size,
-            store.dense_size,
+            store.sizes,
             model.param_at,
             config().check,
         )
@@ -235,9 +234,20 @@ class CudaExecutor:
         self.session.memory.download(self.model.store.gradients, self.session.gradients.address)
 
     def update(self, update: Update) -> Outcome:
-        """Update the store, which goes back to the device before the next run."""
-        self.to_host()
-        return apply_update(self.model.store, update)
+        """Update parameters on the device, by the gradients of the store, and wait."""
+        store = self.model.store
+        self._land_all()
+        self._to_device(update.moments if len(update.moments) else None)
+        touched = {
+            n: ranges_of(store.touched.get(n, NO_STARTS), store.offsets[n], self._widths[n])
+            for n in store.sparse
+        }
+        self._gradients_left = self._device_newer = True
+        found = update_from_host(self.session, store.gradients, end_of(store, update, touched))
+        if found[REFUSED]:
+            self.session.forgive()
+            self.to_host()  # to say what was refused
+        return Outcome(not found[REFUSED], float(found[NORM]))
 
     def _launch(
         self, run: Run, part: Part, ending: StepEnd | None, fetch: Sequence[slice] = ()
@@ -366,31 +376,10 @@ class CudaExecutor:
 
     def _ending(self, run: Run, update: Update, scale: float) -> StepEnd:
         """Return how a step ends."""
-        starts, widths, groups = self._ranges(run, update)
-        return StepEnd(
-            loss_at=start_of(run, ("push", "loss")),
-            rows=run.num_rows,
-            weighted=bool(len(run.weight)),
-            loss_scale=scale,
-            rule=update.rule,
-            scalars=update.scalars(),
-            clip_norm=update.clip_norm or 0.0,
-            starts=starts,
-            widths=widths,
-            clip_value=update.clip_value or 0.0,
-            groups=groups,
-        )
-
-    def _ranges(self, run: Run, update: Update) -> tuple[Array, Array, tuple[GroupEnd, ...]]:
-        """List the rows of tables that have a gradient, and what else `StepEnd` has as ranges."""
         store, index, lookups = self.model.store, run.inputs.index, run.variant.lookups
-        found = {
+        touched = {
             n: ranges_looked_up(marks, index, lookups[n], store.offsets[n], self._widths[n])
             for n, marks in self.model.marks.items()
         }
-        if update.groups:
-            return ranges_of_groups(store, update, found)
-        if len(found) == 1:
-            return (*next(iter(found.values())), ())
-        starts, widths = zip(*found.values(), strict=True) if found else ((), ())
-        return np.concatenate([NO_STARTS, *starts]), np.concatenate([NO_WIDTHS, *widths]), ()
+        loss = start_of(run, ("push", "loss")), run.num_rows, bool(len(run.weight)), scale
+        return end_of(store, update, touched, LossRows(*loss))

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.batched import Part, Run
+from vertexrt.engine.parameters import StoreSizes
 from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.calls import addresses_of, launch_one
 from vertexrt.kernels.cuda.compile import FOLDER
@@ -63,7 +64,7 @@ class Session:
 
     Args:
         dtype: of parameters and arena.
-        total, dense: elements of the parameter store, and of its dense part.
+        sizes: of the parameter store.
         param_at: [names] first element of each parameter and stack.
         poisons: memory of a run is filled with what is no number before it.
     """
@@ -72,8 +73,7 @@ class Session:
         self,
         device: Device,
         dtype: npt.DTypeLike,
-        total: int,
-        dense: int,
+        sizes: StoreSizes,
         param_at: Int64,
         poisons: bool = False,
     ) -> None:
@@ -81,10 +81,10 @@ class Session:
         self.memory = DeviceMemory(device, poisons)
         self.buffers = UploadBuffers(self.memory)
         self.dtype = np.dtype(dtype)
-        self.total, self.dense, self.param_at = total, dense, param_at
+        self.trained, self.dense, self.param_at = sizes.trained, sizes.dense, param_at
         size = self.dtype.itemsize
-        self.values = self.memory.take(total * size, "parameters", SMALLER_MODEL)
-        self.gradients = self.memory.cleared(total * size, "gradients")
+        self.values = self.memory.take(sizes.total * size, "parameters", SMALLER_MODEL)
+        self.gradients = self.memory.cleared(self.trained * size, "gradients")
         self.moments: Allocation | None = None
         self.arena = Allocation(0, 0, None)
         self._zero = Allocation(0, 0, None)
@@ -332,7 +332,7 @@ class Session:
             int(addresses[1]) + first * NO_WIDTHS.itemsize,
             self._squares.address,
             self.found.address,
-            self.total,
+            self.trained,
             *self._pieces(count, e),
             *scalars,
             *NO_SCALARS[len(scalars) :],

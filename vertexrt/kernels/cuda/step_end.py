@@ -67,15 +67,53 @@ class GroupEnd(NamedTuple):
     scalars: tuple[float, ...]
 
 
-def ranges_of_groups(
-    store: ParameterStore, update: Update, touched: Mapping[str, tuple[Int64, Int32]]
-) -> tuple[Int64, Int32, tuple[GroupEnd, ...]]:
-    """List what an update with groups updates.
+class LossRows(NamedTuple):
+    """Where the losses of a step are; see `StepEnd`."""
+
+    loss_at: int
+    rows: int
+    weighted: bool
+    loss_scale: float
+
+
+NO_LOSS = LossRows(0, 0, False, 0.0)
+
+
+def end_of(
+    store: ParameterStore,
+    update: Update,
+    touched: Mapping[str, tuple[Int64, Int32]],
+    loss: LossRows = NO_LOSS,
+) -> StepEnd:
+    """Return how a step ends with an update.
 
     Args:
         touched: starts and widths of the touched rows of each table.
-    Returns: starts, widths and groups of `StepEnd`.
     """
+    if update.groups:
+        starts, widths, groups = _ranges_of_groups(store, update, touched)
+    elif len(touched) == 1:
+        ((starts, widths),), groups = touched.values(), ()
+    else:
+        found = [(NO_STARTS, NO_WIDTHS), *touched.values()]
+        starts, widths = (np.concatenate(each) for each in zip(*found, strict=True))
+        groups = ()
+    return StepEnd(
+        *loss,
+        rule=update.rule,
+        scalars=update.scalars(),
+        clip_norm=update.clip_norm or 0.0,
+        starts=starts,
+        widths=widths,
+        clip_value=update.clip_value or 0.0,
+        groups=groups,
+    )
+
+
+def _ranges_of_groups(
+    store: ParameterStore, update: Update, touched: Mapping[str, tuple[Int64, Int32]]
+) -> tuple[Int64, Int32, tuple[GroupEnd, ...]]:
+    """List all that an update with groups updates, as ranges."""
     starts, widths, groups, first = [NO_STARTS], [NO_WIDTHS], [], 0
     for group in update.groups:
         count = 0

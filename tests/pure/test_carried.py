@@ -1,0 +1,77 @@
+"""A text cut in pieces whose state is carried gives what the text gives as one chain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from vertexrt import nn
+from vertexrt.data import load
+
+PIECES, STREAMS, HIDDEN = 4, 3, 5
+
+
+class GRUWords(vrt.VertexFunction):
+    """A GRU of one type, whose first word pulls a state."""
+
+    def __init__(self, vocab: int) -> None:
+        super().__init__(arity=1, state={"h": HIDDEN})
+        self.embedding, self.cell = vrt.Parameter((vocab, HIDDEN)), nn.GRUCell(HIDDEN, HIDDEN)
+
+    def forward(self) -> None:
+        """Compute one word."""
+        before = self.gather(0).h + self.pull("h", shape=(HIDDEN,))
+        h = self.cell(vrt.embed(self.embedding, self.pull("word")), before)
+        self.scatter(h=h)
+        self.push("h", h)
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 35), ("valid", 20), ("test", 20)):
+        words = " ".join(f"w{n}" for n in rng.integers(0, 9, count))
+        (tmp_path / f"{split}.txt").write_text(words + "\n")
+    return tmp_path
+
+
+def pieces_of(text: Path) -> list[vrt.GraphBatch]:
+    """Return the minibatches of the training text, a piece of each stream in each."""
+    cut = load(str(text), format="text", pieces=PIECES, streams=STREAMS)
+    train = cut.splits["train"]
+    return [train[k : k + STREAMS] for k in range(0, len(train), STREAMS)]
+
+
+def test_pieces_are_one_text(text: Path) -> None:
+    net = vrt.compile(GRUWords(11), device="reference", dtype="float64", seed=1)
+    whole = load(str(text), format="text", pieces=12, streams=STREAMS).splits["train"]
+    expected = states(whole, net.forward(vrt.CarriedState(net).put(whole))["h"])
+
+    carried, found = vrt.CarriedState(net), []
+    for piece in pieces_of(text):
+        batch = carried.put(piece)
+        outputs = net.forward(batch)
+        carried.keep(batch, outputs)
+        found.append(states(batch, outputs["h"]))
+    for stream in range(STREAMS):
+        parts = [piece[stream] for piece in found if stream < len(piece)]
+        np.testing.assert_allclose(np.concatenate(parts), expected[stream], atol=1e-12)
+
+
+def states(batch: vrt.GraphBatch, pushed: np.ndarray) -> list[np.ndarray]:
+    """Return what each graph pushed."""
+    return np.split(pushed, batch.graph_ptr[1:-1])
+
+
+def test_more_chains_than_before_are_refused(text: Path) -> None:
+    first, second, *_ = pieces_of(text)
+    carried = vrt.CarriedState(vrt.compile(GRUWords(11), device="reference", dtype="float64"))
+    assert carried.shapes == {"h": (HIDDEN,)}
+    carried.keep(first[:1], {"h": np.ones((first[:1].num_vertices, HIDDEN))})
+    with pytest.raises(vrt.VertexrtError, match="a minibatch of 3 graphs after one of fewer"):
+        carried.put(second)
+    carried.restart()
+    assert not np.asarray(carried.put(second).pulls["h"].values).any()

@@ -1,0 +1,150 @@
+"""The scripts in examples/ train, and compute what PyTorch computes, gradients included."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from examples import crf_tagger, halting, relations, tape, top_down
+from tests.model_evaluations import along, cross_entropy, gru, part, sigmoid, zeros
+from tests.runs import Way, train
+
+Evaluate = Callable[[Any, Any, vrt.GraphBatch], Any]
+
+
+def constant(lib: Any, x: Any) -> Any:
+    return lib.asarray(np.array(x))  # PyTorch wants memory that it may write to
+
+
+def crf(lib: Any, p: Any, batch: vrt.GraphBatch) -> Any:
+    """Add up all sequences of tags, one after another."""
+    words, tags = (np.asarray(batch.pulls[name]) for name in ("word", "tag"))
+    inputs = [p["embedding.weight"][word] for word in words]
+    states = [s[0] for s in along(lib, gru, part(p, "cell."), inputs)]
+    scores = [p["out.weight"] @ h + p["out.bias"] for h in states]
+
+    def total(path: Any) -> Any:
+        moves = sum(p[f"into.{b}"][a] for a, b in itertools.pairwise(path))
+        return sum(score[tag] for score, tag in zip(scores, path, strict=True)) + moves
+
+    paths = itertools.product(range(crf_tagger.TAGS), repeat=len(words))
+    return lib.log(sum(lib.exp(total(path)) for path in paths)) - total(tags.tolist())
+
+
+def up_and_down(lib: Any, p: Any, batch: vrt.GraphBatch) -> Any:
+    """Evaluate one tree."""
+    pulled, label = batch.pulls["number"], np.asarray(batch.pulls["label"])
+    assert isinstance(pulled, vrt.Pulled)
+    count = batch.num_vertices // 2
+    up: list[Any] = []
+    down: dict[int, Any] = {}
+    above: dict[int, int] = {}
+    for vertex in range(count):
+        children = batch[0].children(vertex)
+        above |= dict.fromkeys(children, vertex)
+        given = lib.concatenate([up[child] for child in children]) if children else None
+        x = constant(lib, pulled.values[vertex]) if given is None else given
+        name = "up.leaf" if given is None else "up.inner"
+        up.append(lib.tanh(p[f"{name}.weight"] @ x + p[f"{name}.bias"]))
+    loss = 0.0
+    for vertex in reversed(range(count)):
+        before = down[above[vertex]] if vertex in above else zeros(lib, top_down.HIDDEN)
+        down[vertex] = gru(lib, part(p, "down.cell."), up[vertex], [before])[0]
+        logits = p["down.out.weight"] @ down[vertex] + p["down.out.bias"]
+        loss = loss + cross_entropy(lib, logits, int(label[count + vertex]))
+    return loss
+
+
+def ponder(lib: Any, p: Any, batch: vrt.GraphBatch) -> Any:
+    target = batch.pulls["target"]
+    assert isinstance(target, vrt.Pulled)
+    inputs = [constant(lib, row) for row in np.asarray(batch.pulls["x"])]
+    states = along(lib, gru, part(p, "cell."), inputs)
+    left, total, cost = 1.0, 0.0, 0.0
+    for at, (h,) in enumerate(states):
+        cost = cost + halting.COST * left
+        wish = sigmoid(lib, p["halt.weight"] @ h + p["halt.bias"])[0]
+        share = left if at == len(states) - 1 or wish > left else wish
+        left, total = left - share, total + share * h
+    error = p["out.weight"] @ total + p["out.bias"] - float(target.values[0, 0])
+    return cost + (error * error).sum()
+
+
+def recorded(lib: Any, p: Any, batch: vrt.GraphBatch) -> Any:
+    value, target = batch.pulls["value"], batch.pulls["target"]
+    assert isinstance(value, vrt.Pulled)
+    assert isinstance(target, vrt.Pulled)
+    assert value.index is not None
+    known: list[Any] = []
+    for vertex in range(batch.num_vertices):
+        a, b = [*(known[k] for k in batch[0].children(vertex)), None, None][:2]
+        kinds = {name: batch.pulls[name].index[vertex] for name in tape.OPERATIONS}  # type: ignore[union-attr, index]
+        kind = next((name for name, at in kinds.items() if at >= 0), "leaf")
+        if kind == "leaf":
+            known.append(constant(lib, value.values[value.index[vertex]]))
+        elif kind == "matrix":
+            known.append(p["w"] @ a)
+        else:
+            known.append(lib.tanh(a) if kind == "tanh" else a + b if kind == "add" else a * b)
+    error = known[-1] - constant(lib, target.values[0])
+    return (error * error).sum()
+
+
+def related(lib: Any, p: Any, batch: vrt.GraphBatch) -> Any:
+    number, target = (np.asarray(batch.pulls[name]) for name in ("number", "target"))
+    kind, weight = (np.asarray(batch.edge_pulls[name]) for name in ("kind", "weight"))
+    known: list[Any] = []
+    loss = 0.0
+    for vertex in range(batch.num_vertices):
+        h = p["number.weight"] @ constant(lib, number[vertex])
+        for edge in range(batch.child_ptr[vertex], batch.child_ptr[vertex + 1]):
+            read = p[f"by_kind.{kind[edge]}.weight"] @ known[batch.child[edge]]
+            h = h + float(weight[edge]) * (read + p["of_edge"])
+        known.append(h)
+        error = p["out.weight"] @ h + p["out.bias"] - constant(lib, target[vertex])
+        loss = loss + (error * error).sum()
+    return loss
+
+
+def draw(seed: int = 3) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+EXAMPLES: dict[str, tuple[Any, Callable[[], Any], Callable[[], vrt.InputGraph], Evaluate]] = {
+    "crf_tagger": (crf_tagger, crf_tagger.CRF, lambda: crf_tagger.sentence(draw(6)), crf),
+    "top_down": (top_down, top_down.UpAndDown, lambda: top_down.tree(draw(), 5), up_and_down),
+    "halting": (halting, halting.Ponder, lambda: halting.example(draw()), ponder),
+    "relations": (relations, relations.RelationNet, lambda: relations.graph(draw()), related),
+    "tape": (tape, tape.Operation, lambda: tape.expression(draw()), recorded),
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_trains(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert EXAMPLES[name][0].main(10) < 0.97
+    assert "loss" in capsys.readouterr().out or name == "crf_tagger"
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_losses_are_those_of_the_equations(name: str) -> None:
+    _, make, graph, evaluate = EXAMPLES[name]
+    batch, net = vrt.GraphBatch.from_graphs([graph()]), Way().compile(make())
+    want = evaluate(np, dict(net.parameters), batch)
+    np.testing.assert_allclose(net.forward(batch)["loss"].sum(), want, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_gradients_are_those_of_pytorch(name: str) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed (extra `torch`)")
+    _, make, graph, evaluate = EXAMPLES[name]
+    batch, net = vrt.GraphBatch.from_graphs([graph()]), Way().compile(make())
+    found = train(net, batch).parameters
+    leaves = {k: torch.tensor(v, requires_grad=True) for k, v in net.parameters.items()}
+    evaluate(torch, leaves, batch).backward()
+    for key, leaf in leaves.items():
+        np.testing.assert_allclose(found[key], leaf.grad.numpy(), rtol=0, atol=1e-11, err_msg=key)
