@@ -101,6 +101,58 @@ def test_gradients_go_to_the_named_elements() -> None:
     assert_loss_gradients(Way().compile(Indexed()), batch())
 
 
+class OfEdges(vrt.VertexFunction):
+    """Elements, rows and arithmetic by the integer of each edge."""
+
+    def __init__(self) -> None:
+        super().__init__(state={"h": H})
+        self.table = vrt.Parameter((ROWS, H))
+
+    def forward(self) -> None:
+        kids, kind = self.gather_all().h, self.edge("kind", dtype="int")
+        rows = vrt.embed(self.table[1:4], kind % 3) * vrt.embed(self.table, kind + 1)
+        each = kids[kind] + (vrt.argmax(kids) == kind) * (kind // 2)
+        h = 0.5 * self.pull("x", shape=(H,)) + vrt.sum(each * rows)
+        self.scatter(h=h)
+        self.push("h", h)
+        self.push("loss", vrt.sum(h * h))
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_integers_of_edges_name_elements_and_count(device: str) -> None:
+    net, kinds = Way(device).compile(OfEdges()), np.array([0, 3, 2, -1, 1])
+    children: list[list[int]] = [[], [], [0, 1], [2], [3, 2], []]
+    graph = vrt.InputGraph.from_children(children, {"x": X}, edge_pulls={"kind": kinds})
+    batch = vrt.GraphBatch.from_graphs([graph])
+    table, states, edges = net.parameters["table"], [], iter(kinds)
+    for x, below in zip(X, children, strict=True):
+        h = 0.5 * x
+        for child, kind in zip(below, edges, strict=False):
+            state = states[child]
+            each = (state[kind] if kind >= 0 else 0.0) + (state.argmax() == kind) * (kind // 2)
+            h = h + each * table[1:4][kind % 3] * table[kind + 1]
+        states.append(h)
+    np.testing.assert_allclose(net.forward(batch)["h"], states, rtol=1e-11)
+    if device == "reference":
+        assert_loss_gradients(net, batch)
+
+
+def test_losses_are_those_of_pytorch() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed (extra `torch`)")
+    f, has = torch.nn.functional, LABEL >= 0
+    x, label = torch.tensor(X)[has], torch.tensor(LABEL)[has]
+    found = Way().compile(Indexed()).forward(batch())
+    want = {
+        "smooth": f.cross_entropy(x, label, reduction="none", label_smoothing=0.2),
+        "margin": f.multi_margin_loss(x, label, margin=0.5, reduction="none"),
+        "binary": f.binary_cross_entropy_with_logits(
+            x, torch.full_like(x, 0.25), reduction="none"
+        ).sum(1),
+    }
+    for name, value in want.items():
+        np.testing.assert_allclose(found[name][has], value.numpy(), rtol=1e-12, err_msg=name)
+
+
 def test_an_index_beyond_the_elements_is_refused() -> None:
     pulls = {"label": np.array([4]), "x": X[:1]}
     wrong = vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children([[]], pulls)])

@@ -324,6 +324,35 @@ def test_vectors_that_differ(value: Any, expected: str, tmp_path: Path) -> None:
     assert expected in text
 
 
+def test_real_numbers_that_are_whole_in_a_file(tmp_path: Path) -> None:
+    """A negative number is one, not a vertex without a value; a column of nothing is real too."""
+    record = {"chain": 3, "pulls": {"x": [-1, 2, None], "y": [None] * 3}}
+    path = file_of(tmp_path, record)
+    pulls = vrt.data.read_jsonl(path, reals=["x", "y"]).batch.pulls
+    for name, values, index in (("x", [-1.0, 2.0], [0, 1, -1]), ("y", [], [-1, -1, -1])):
+        table = pulls[name]
+        assert isinstance(table, vrt.Pulled)
+        assert table.index is not None
+        assert (table.values.dtype, table.values.tolist()) == (np.float32, values)
+        assert table.index.tolist() == index
+
+
+def test_the_splits_of_a_data_set_agree_in_what_is_real(tmp_path: Path) -> None:
+    file_of(tmp_path, {"chain": 1, "pulls": {"x": [0.5]}}, name="train.jsonl")
+    file_of(tmp_path, {"chain": 1, "pulls": {"x": [-2]}}, name="dev.jsonl")
+    splits = vrt.data.load(tmp_path, format="json-lines").splits
+    assert [splits[name].pulls["x"].tolist() for name in ("train", "dev")] == [[0.5], [-2.0]]  # type: ignore[union-attr]
+
+
+def test_a_file_alone_is_read_as_the_data_of_a_run_were(tmp_path: Path) -> None:
+    path = file_of(tmp_path, {"chain": 2, "pulls": {"x": [1, -2]}})
+    options: dict[str, Any] = {"format": "json-lines", "splits": ("all",), "vocabularies": {}}
+    x = vrt.data.load(path, reals=["x"], **options).splits["all"].pulls["x"]
+    assert (x.dtype, x.tolist()) == (np.float32, [1.0, -2.0])  # type: ignore[union-attr]
+    text = text_of(VertexrtError, lambda: vrt.data.load(path, **options))
+    assert "value 1 of the pull 'x' is -2; expected 0..2147483646, or no value, or real" in text
+
+
 def test_a_file_without_graphs_or_that_is_none(tmp_path: Path) -> None:
     path = file_of(tmp_path, "", " ")
     assert "no graph; expected at least one" in text_of(

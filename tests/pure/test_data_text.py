@@ -77,6 +77,15 @@ def test_sentiment_trees_are_those_of_the_other_reader(tmp_path: Path) -> None:
     assert words(found, "word") == expected
 
 
+def test_labels_that_look_like_numbers_are_words_where_training_had_words(tmp_path: Path) -> None:
+    (tmp_path / "train").write_text("(S (7 a))\n")
+    (tmp_path / "dev").write_text("(7 a)\n")
+    train = vrt.data.read_trees(tmp_path / "train", labels=["label"])
+    dev = vrt.data.read_trees(tmp_path / "dev", vocabularies=train.vocabularies)
+    assert words(dev, "label") == ["7"]
+    assert vrt.data.read_trees(tmp_path / "dev").batch.pulls["label"].tolist() == [7]  # type: ignore[union-attr]
+
+
 WRONG_TREES = {
     "(S (NP a)": "line 1] 1 brackets of the tree that begins here are never closed",
     "(S a)\n b": "line 2, column 2] 'b' stands outside of a tree",
@@ -119,7 +128,8 @@ def test_trees_of_nltk_are_those_of_their_text(
 
 def test_trees_of_nltk_itself() -> None:
     nltk = pytest.importorskip("nltk", reason="nltk is not installed")
-    found = vrt.data.from_nltk([nltk.Tree.fromstring("(S (NP the cat) (VP (V runs)))")])
+    lazy = nltk.collections.LazyMap(nltk.Tree.fromstring, ["(S (NP the cat) (VP (V runs)))"])
+    found = vrt.data.from_nltk(lazy)  # as its corpora give them
     assert lists(found.batch) == [[], [], [0, 1], [], [3], [2, 4]]
     assert words(found, "word") == ["the", "cat", None, "runs", None, None]
 

@@ -256,7 +256,7 @@ def data() -> None:
     """Read, write and number what is no file, no batch and no words."""
     for x in ODD:
         attempt(vrt.data.read_jsonl, x)
-        for option in ("vocabularies", "labels", "min_count", "dtype", "label"):
+        for option in ("vocabularies", "labels", "reals", "min_count", "dtype", "label"):
             attempt(vrt.data.read_jsonl, "none.jsonl", **{option: x})
         attempt(vrt.data.write_jsonl, "no folder/x.jsonl", x)
         attempt(vrt.data.Vocabulary, x)

@@ -9,7 +9,11 @@ import pytest
 
 from benchmarks.papers import __main__ as papers
 from benchmarks.peers import __main__ as peers
+from vertexrt.cli import run_lock
 from vertexrt.cli.parser import parse
+from vertexrt.cli.run_folder import WRITTEN
+from vertexrt.cli.tasks import TASKS
+from vertexrt.data import FORMATS
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -28,7 +32,17 @@ def test_links_lead_to_files(target: str) -> None:
     assert (ROOT / target).is_file()
 
 
-COMMANDS = re.findall(r"^    vertexrt (.+)$", README + BENCHMARKS, flags=re.MULTILINE)
+COMMAND_LINE = (ROOT / "docs" / "guide" / "command-line.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(
+    r"^    vertexrt (.+)$", README + BENCHMARKS + COMMAND_LINE, flags=re.MULTILINE
+)
+
+
+def test_the_page_of_the_command_line_has_every_task_format_and_code() -> None:
+    for name in (*TASKS, *(row.name for row in FORMATS.values() if row.read)):
+        assert f"| `{name}`" in COMMAND_LINE, name
+    for name in (*WRITTEN, run_lock.NAME):
+        assert f"| `{name}` |" in COMMAND_LINE, name
 
 
 @pytest.mark.parametrize("line", COMMANDS)

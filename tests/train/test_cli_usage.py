@@ -111,7 +111,7 @@ NO_PATH = "expected a name or a path, not empty, without control characters; Cha
         (["eval"], "RUN"),
         (["explain", "tree-lstm", "--data"], "--data"),
         (["bench", "report"], "report"),
-        (["bench", "compare", __file__], "compare"),
+        (["bench", "compare", "a.json"], "compare"),
     ],
 )
 def test_what_is_no_path(
@@ -246,7 +246,6 @@ def test_options_that_would_be_ignored(
         "train GONE.py:Net --data GONE",
         "bench report GONE",
         "bench compare GONE GONE",
-        "bench breakdown --data GONE",
     ],
 )
 def test_a_path_where_there_is_nothing_is_a_wrong_word(

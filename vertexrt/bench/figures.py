@@ -221,7 +221,7 @@ def _bar(axes: Any, row: int, step: dict[str, Entry], parts: list[str]) -> None:
     if "whole" in step:
         whole = step["whole"]
         low, high = whole.quartiles
-        text = f"{whole.median:,.0f} us ({low:,.0f}\u2013{high:,.0f})"
+        text = f"{whole.median:,.0f} \u00b5s ({low:,.0f}\u2013{high:,.0f})"
         axes.text(101, row, text, va="center")
 
 

@@ -15,7 +15,7 @@ from vertexrt.plain_files import write_atomically
 
 NAME = "report.html"
 STYLE = """
-body { font: 15px/1.45 sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em; }
+body { font: 15px/1.45 sans-serif; max-width: 110em; margin: 2em auto; padding: 0 1em; }
 img { max-width: 100%; }
 pre { background: #f3f3f3; padding: 0.6em; overflow-x: auto; font-size: 12px; }
 """

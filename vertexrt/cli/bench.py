@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from dataclasses import fields
 
 from vertexrt.config import config
+from vertexrt.errors import UsageError
 
 
 def bench(given: argparse.Namespace) -> int:
@@ -19,14 +21,21 @@ def bench(given: argparse.Namespace) -> int:
     if given.action == "report":
         from vertexrt.bench import page
 
-        page.run(given.folder)
+        page.run(_there(given.folder))
     elif given.action == "compare":
         from vertexrt.bench import compare
 
-        compare.run(given.before, given.after)
+        compare.run(_there(given.before), _there(given.after))
     else:
         _measure(given, command)
     return 0
+
+
+def _there(path: str) -> str:
+    """Return a path that the command line names. Raises: UsageError, when there is nothing."""
+    if not os.path.exists(path):
+        raise UsageError.at("bench", f"there is no {path}", "expected results", "Check the path")
+    return path
 
 
 def _measure(given: argparse.Namespace, command: list[str]) -> None:

@@ -24,12 +24,10 @@ def add_bench(parser: Parser) -> None:
     add_sizes(breakdown, (1, 16, 64))
     add_run(breakdown, 20.0, "over all batch sizes")
     report = actions.add_parser("report", help="join results in one HTML page")
-    report.add_argument(
-        "folder", metavar="FOLDER", type=path("report", there=True), help="that holds results"
-    )
+    report.add_argument("folder", metavar="FOLDER", type=path("report"), help="that holds results")
     compare = actions.add_parser("compare", help="what got faster or slower")
-    compare.add_argument("before", metavar="A.json", type=path("compare", there=True))
-    compare.add_argument("after", metavar="B.json", type=path("compare", there=True))
+    compare.add_argument("before", metavar="A.json", type=path("compare"))
+    compare.add_argument("after", metavar="B.json", type=path("compare"))
 
 
 def add_job(parser: Parser) -> None:

@@ -155,12 +155,8 @@ def one_of(flag: str, known: Sequence[str]) -> Callable[[str], str]:
     return read
 
 
-def path(flag: str, *, there: bool = False) -> Callable[[str], str]:
-    """Return a reader of names and paths: what a system takes as a path, and not empty.
-
-    Args:
-        there: it must exist.
-    """
+def path(flag: str) -> Callable[[str], str]:
+    """Return a reader of names and paths: what a system takes as a path, and not empty."""
 
     def read(text: str) -> str:
         whole_path = os.fsencode(text) if _encodable(text) else b"\0"
@@ -170,8 +166,6 @@ def path(flag: str, *, there: bool = False) -> Callable[[str], str]:
         if len(whole_path) > LONGEST_PATH or longest > LONGEST_NAME:
             bounds = f"at most {LONGEST_PATH} bytes, {LONGEST_NAME} between two slashes"
             _refuse_value(flag, text, bounds)
-        if there and not os.path.exists(text):
-            _refuse_value(flag, text, "the path of what there is")
         return text
 
     return read

@@ -60,6 +60,8 @@ class _Table:
         found: dict[str, PullValue] = {}
         for name, column in self.columns.items():
             form = column.form()
+            if form == "whole numbers" and name in numbering.reals:
+                form = "real numbers"
             if form == "words":
                 vocabularies[name] = column.words(numbering)
                 numbers = column.numbers(vocabularies[name])
@@ -149,6 +151,11 @@ class Collector:
     def place(self, line: int) -> str:
         """Return what messages call a graph's line."""
         return self._vertices.place(line)
+
+    def is_numbered(self, name: str) -> bool:
+        """Tell whether a vocabulary was given for a pull, whose values are then words."""
+        given = self._numbering.vocabularies
+        return given is not None and given.get(name) is not None
 
     def examples(self) -> Examples:
         """Return the batch of all graphs with their pulls, and the vocabularies.

@@ -44,6 +44,16 @@ class Examples(NamedTuple):
     vocabularies: dict[str, Vocabulary]
 
 
+def real_pulls(batch: GraphBatch) -> list[str]:
+    """Return the pulls of vertices and edges that are real: `reals` of `ReadOptions`."""
+    tables = {
+        name: pull.values if isinstance(pull, Pulled) else pull
+        for pulls in (batch.pulls, batch.edge_pulls)
+        for name, pull in pulls.items()
+    }
+    return [name for name, table in tables.items() if table.dtype.kind == "f"]
+
+
 class ReadOptions(TypedDict, total=False):
     """How words become numbers, the same for every reader.
 
@@ -51,12 +61,14 @@ class ReadOptions(TypedDict, total=False):
         vocabularies: by pull, what numbers its words: those of the training file, to read others.
             None builds one for each pull whose values are words; None for a pull builds that one.
         labels: pulls whose vocabulary is built without `<unk>`: all their words are known.
+        reals: pulls that are real numbers even where a file has whole ones only, or none.
         min_count: when a vocabulary is built, words that are rarer count as `<unk>` (1).
         dtype: of real numbers and vectors, float32 (the default) or float64.
     """
 
     vocabularies: Mapping[str, Vocabulary | None] | None
     labels: Sequence[str]
+    reals: Sequence[str]
     min_count: int
     dtype: npt.DTypeLike
 
@@ -65,7 +77,8 @@ class Numbering(NamedTuple):
     """Options of a reader that have been checked; see `ReadOptions`."""
 
     vocabularies: Mapping[str, Vocabulary | None] | None
-    labels: Sequence[str]
+    labels: Collection[str]
+    reals: Collection[str]
     min_count: int
     dtype: np.dtype[Any]
 
@@ -78,22 +91,25 @@ def read_options(options: ReadOptions) -> Numbering:
             expected = f"the options are {', '.join(known)}"
             action = "give one of them." + nearest(name, known)
             raise UsageError.at("read", f"no option '{name}'", expected, action)
-    vocabularies, labels = options.get("vocabularies"), options.get("labels", ())
-    min_count, dtype = options.get("min_count", 1), options.get("dtype", np.float32)
-    if not (vocabularies is None or isinstance(vocabularies, Mapping)):
-        raise _no_such("vocabularies", vocabularies, "a dict of pulls to Vocabulary, or None")
-    if isinstance(labels, str) or not isinstance(labels, Collection):
-        raise _no_such("labels", labels, "a list of names of pulls")
-    if not isinstance(min_count, int):
-        raise _no_such("min_count", min_count, "a whole number")
+    vocabularies, dtype = options.get("vocabularies"), options.get("dtype", np.float32)
+    labels, reals = options.get("labels", ()), options.get("reals", ())
+    min_count = options.get("min_count", 1)
     real = str(getattr(dtype, "__name__", dtype))  # a name, a type or a dtype
-    if real not in ("float32", "float64"):
-        raise _no_such("dtype", dtype, "float32 or float64")
-    return Numbering(vocabularies, labels, min_count, np.dtype(real))
+    for name, fits, expected in (
+        ("vocabularies", isinstance(vocabularies, Mapping | None), "a dict of pulls to Vocabulary"),
+        ("labels", _are_names(labels), "a list of names of pulls"),
+        ("reals", _are_names(reals), "a list of names of pulls"),
+        ("min_count", isinstance(min_count, int), "a whole number"),
+        ("dtype", real in ("float32", "float64"), "float32 or float64"),
+    ):
+        if not fits:
+            got = f"{name}={options.get(name)!r:.60}"
+            raise UsageError.at("read", got, f"expected {expected}", "correct it")
+    return Numbering(vocabularies, labels, reals, min_count, np.dtype(real))
 
 
-def _no_such(option: str, given: object, expected: str) -> UsageError:
-    return UsageError.at("read", f"{option}={given!r:.60}", f"expected {expected}", "correct it")
+def _are_names(given: object) -> bool:
+    return isinstance(given, Collection) and not isinstance(given, str)
 
 
 class _Span(NamedTuple):
@@ -195,7 +211,7 @@ class Column:
         numbers = [-1 if value is None else value for value in values]
         if numbers and (min(numbers) < -1 or max(numbers) > LARGEST):
             at = next(i for i, number in enumerate(numbers) if not -1 <= number <= LARGEST)
-            self.refuse(at, f"expected 0..{LARGEST}, or no value")
+            self.refuse(at, f"expected 0..{LARGEST}, or no value, or real numbers (option reals)")
         out[self.rows()] = numbers
         return out
 
@@ -205,7 +221,7 @@ class Column:
         values = self._array([self.values[at] for at in present], dtype)
         if values is None:
             self._refuse_vector(present, dtype)
-        finite = np.isfinite(values.reshape(len(present), -1)).all(axis=1)
+        finite = np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
         if not finite.all():
             self.refuse(
                 present[int(np.argmin(finite))], f"expected finite numbers of {values.dtype}"

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Unpack
+
+import numpy as np
 
 from vertexrt.data.collector import Collector
 from vertexrt.data.columns import Examples, ReadOptions
@@ -24,6 +26,7 @@ from vertexrt.graph import InputGraph
 _WORD = r"[^ \t\r()]"
 _PART = re.compile(rf"\(({_WORD}+)[ \t]+({_WORD}+)[ \t]*\)|\(({_WORD}*)|\)|{_WORD}+")
 _LEAF, _OPEN = 2, 3
+_WHOLE = re.compile("[0-9]+")
 
 
 @dataclass(slots=True)
@@ -77,7 +80,8 @@ def from_nltk(trees: Iterable[Any], **options: Unpack[ReadOptions]) -> Examples:
     Raises: DataError, when one is no such tree.
     """
     given: object = trees
-    if not isinstance(given, list | tuple | Iterator) or _is_nltk(given):
+    listed = isinstance(given, Iterable) and not isinstance(given, str | bytes | np.ndarray)
+    if not listed or _is_nltk(given):
         got = f"a {type(given).__name__}"
         raise DataError.at("from_nltk", got, "expected a list of trees", "pass [tree]")
     collector = Collector("from_nltk", options, "tree")
@@ -86,15 +90,12 @@ def from_nltk(trees: Iterable[Any], **options: Unpack[ReadOptions]) -> Examples:
 
 def _collect(trees: Iterable[_Tree], collector: Collector) -> Examples:
     read = list(trees)
-    numbers = all(
-        label is None or (label.isascii() and label.isdecimal())
-        for tree in read
-        for label in tree.labels
-    )
+    labels = {label for tree in read for label in tree.labels if label is not None}
+    numbers = not collector.is_numbered("label") and all(map(_WHOLE.fullmatch, labels))
     for tree in read:
-        labels = [int(x) if x and numbers else x for x in tree.labels]
+        labels_of = [int(x) if x and numbers else x for x in tree.labels]
         graph = InputGraph.from_children(tree.children)
-        collector.add(tree.line, graph, {"label": labels, "word": tree.words})
+        collector.add(tree.line, graph, {"label": labels_of, "word": tree.words})
     return collector.examples()
 
 

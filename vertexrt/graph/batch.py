@@ -339,8 +339,7 @@ def _take_edge_pulls(batch: GraphBatch, ptr: IntArray, ids: Numbers) -> dict[str
     if not given:
         return {}
     sizes = ptr[ids + 1] - ptr[ids]
-    starts = np.cumsum(sizes) - sizes
-    rows = np.arange(sizes.sum()) + np.repeat(ptr[ids] - starts, sizes)
+    rows = np.arange(sizes.sum()) + np.repeat(ptr[ids] - np.cumsum(sizes) + sizes, sizes)
     return {name: rows_of_pull(value, rows) for name, value in given.items()}
 
 
