@@ -230,6 +230,8 @@ def test_the_last_pass_is_meant_where_none_is_named() -> None:
     second = net.forward(batch(2), train=True)
     net.forward(batch(3, 4, 5))  # an evaluation changes nothing
     np.testing.assert_array_equal(net.backward().parameters["w"], expected)
+    with pytest.raises(UsageError, match=r"^\[backward\] no forward pass to go back through"):
+        net.backward()  # not the one before it
     np.testing.assert_array_equal(first["loss"], net.forward(batch(1))["loss"])
     del second
     net.backward(of=first)

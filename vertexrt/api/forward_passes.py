@@ -128,7 +128,7 @@ class ForwardPasses:
         return of._pass
 
     def _last_pass(self) -> ForwardPass:
-        """Return the last pass of this thread.
+        """Return the last pass of this thread; else the only one, which is another thread's.
 
         A thread of autograd may go back through what another has evaluated; but not where threads
         came between each other, since it cannot be known whose pass it means then.
@@ -138,7 +138,7 @@ class ForwardPasses:
         own = None if last is None else last()
         if caller not in self._overtaken and own is not None and own in self._alive:
             return own
-        alive = list(self._alive)
+        alive = [made for made in self._alive if made.thread is not caller]
         if self._overtaken and (caller in self._overtaken or alive):
             self._overtaken.discard(caller)
             _refuse(
