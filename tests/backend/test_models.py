@@ -20,19 +20,21 @@ from vertexrt.data.logic import layered_graphs
 from vertexrt.data.pyramid import pyramids
 from vertexrt.data.tagging import TaggedSentence, TaggedTexts, tagging_dataset
 from vertexrt.data.translation import translation_dataset
-from vertexrt.models.bilstm_char_tagger import BiLSTMCharTagger
-from vertexrt.models.bilstm_tagger import BiLSTMTagger
-from vertexrt.models.child_sum_tree_lstm import ChildSumTreeLSTM
-from vertexrt.models.dagnn import DAGNN
-from vertexrt.models.deepgate import DeepGate
-from vertexrt.models.gru_lm import GRULanguageModel
-from vertexrt.models.lstm_lm import LSTMLanguageModel
-from vertexrt.models.nary_tree_lstm import NaryTreeLSTM
-from vertexrt.models.residual_rnn import ResidualRNN
-from vertexrt.models.rnn_lm import RNNLanguageModel
-from vertexrt.models.rvnn import RvNN
-from vertexrt.models.seq2seq import Seq2Seq
-from vertexrt.models.slstm_lm import SLSTMLanguageModel
+from vertexrt.models import (
+    DAGNN,
+    BiLSTMCharTagger,
+    BiLSTMTagger,
+    ChildSumTreeLSTM,
+    DeepGate,
+    GRULanguageModel,
+    LSTMLanguageModel,
+    NaryTreeLSTM,
+    ResidualRNN,
+    RNNLanguageModel,
+    RvNN,
+    Seq2Seq,
+    SLSTMLanguageModel,
+)
 
 VOCAB, EMBED, HIDDEN, CLASSES = 7, 3, 4, 3
 

@@ -53,6 +53,13 @@ TASKS = {
         ),
         # Its logits, vertices x words, are never asked for.
         Task("language-model", "the next word", ("perplexity",), "label"),
+        Task(
+            "translation",
+            "the next word of a translation",
+            ("accuracy", "perplexity"),
+            "label",
+            "logits",
+        ),
         Task("loss", "whatever makes the push `loss` small"),
     )
 }

@@ -1,4 +1,4 @@
-"""Models that come with vertexrt: each a vertex function a reader can learn from."""
+"""Models that come with vertexrt: each one short file to learn from."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -6,11 +6,42 @@ from typing import TYPE_CHECKING, Any
 from vertexrt.models.catalogue import SPECS, ModelSpec, get, names
 
 if TYPE_CHECKING:
+    from vertexrt.models.bilstm_char_tagger import BiLSTMCharTagger
+    from vertexrt.models.bilstm_tagger import BiLSTMTagger
+    from vertexrt.models.child_sum_tree_lstm import ChildSumTreeLSTM
+    from vertexrt.models.dagnn import DAGNN
+    from vertexrt.models.deepgate import DeepGate
+    from vertexrt.models.gru_lm import GRULanguageModel
     from vertexrt.models.lstm_lm import LSTMLanguageModel
+    from vertexrt.models.nary_tree_lstm import NaryTreeLSTM
+    from vertexrt.models.residual_rnn import ResidualRNN
+    from vertexrt.models.rnn_lm import RNNLanguageModel
+    from vertexrt.models.rvnn import RvNN
+    from vertexrt.models.seq2seq import Seq2Seq
+    from vertexrt.models.slstm_lm import SLSTMLanguageModel
     from vertexrt.models.tree_fc import TreeFC
     from vertexrt.models.tree_lstm import TreeLSTM
 
-__all__ = ["LSTMLanguageModel", "ModelSpec", "TreeFC", "TreeLSTM", "get", "names"]
+__all__ = [
+    "DAGNN",
+    "BiLSTMCharTagger",
+    "BiLSTMTagger",
+    "ChildSumTreeLSTM",
+    "DeepGate",
+    "GRULanguageModel",
+    "LSTMLanguageModel",
+    "ModelSpec",
+    "NaryTreeLSTM",
+    "RNNLanguageModel",
+    "ResidualRNN",
+    "RvNN",
+    "SLSTMLanguageModel",
+    "Seq2Seq",
+    "TreeFC",
+    "TreeLSTM",
+    "get",
+    "names",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -248,7 +248,7 @@ SPECS = (
     ),
     ModelSpec(
         "seq2seq",
-        "tagging",
+        "translation",
         "pairs",
         "vertexrt.models.seq2seq",
         "Seq2Seq",
