@@ -8,7 +8,7 @@ import numpy as np
 
 from tests.fuzz.cells import CELLS
 from tests.fuzz.function import COMPARISONS, FunctionSpec, Operand, ValueType, prune
-from tests.fuzz.operands import fresh, some, summary
+from tests.fuzz.operands import fresh, of_edges, some, summary
 from tests.fuzz.sketch import SMALL_SIZES, STATE, WIDE_SIZES, Sketch
 
 FUNCTIONS = (
@@ -35,6 +35,8 @@ def draw_function(rng: np.random.Generator, most: int = MOST_NODES) -> FunctionS
         s.gather()
     if s.reads_all:
         s.children()
+        if s.chance(0.4):
+            of_edges(s, None)
     for _ in range(s.pick((1, 2, 2))):
         fresh(s, None, False)
     few = min(most, 16)

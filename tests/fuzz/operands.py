@@ -44,10 +44,7 @@ def fresh(s: Sketch, shape: Shape | None, per_child: bool) -> int:
 
 def _fresh_per_child(s: Sketch, shape: Shape | None) -> int:
     if s.chance(0.25):
-        length = s.size() if shape is None else next(iter(shape), 0)
-        if length and s.chance(0.5):
-            return s.embedding(length, edges=True)
-        return s.pull((length,) if length else (), edges=True)
+        return of_edges(s, shape)
     if shape == ():
         return s.element(s.children())
     fields = [field for field, n in s.state.items() if shape in (None, (n,))]
@@ -55,6 +52,14 @@ def _fresh_per_child(s: Sketch, shape: Shape | None) -> int:
         return s.children(s.pick(fields))
     assert shape is not None
     return s.matmul(s.children(), shape[0])
+
+
+def of_edges(s: Sketch, shape: Shape | None) -> int:
+    """Read what edges carry, or look it up."""
+    length = s.size() if shape is None else next(iter(shape), 0)
+    if length and s.chance(0.5):
+        return s.embedding(length, edges=True)
+    return s.pull((length,) if length else (), edges=True)
 
 
 def _fresh_number(s: Sketch) -> int:

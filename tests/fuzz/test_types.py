@@ -14,7 +14,7 @@ import vertexrt as vrt
 from tests.devices import shim
 from tests.fuzz.batches import BatchSpec, graph_batch, pulled_rows
 from tests.fuzz.campaign import drawn
-from tests.fuzz.function import FunctionSpec, builder, prune, source
+from tests.fuzz.function import FunctionSpec, FuzzNode, builder, prune, source
 from tests.runs import Way
 
 SEEDS = range(700, 716)
@@ -32,9 +32,17 @@ def parts(seed: int) -> Iterator[tuple[str, str, FunctionSpec, BatchSpec]]:
     """Yield two functions that fit into a model: name, source text, function and batch."""
     for name, number in (("a", seed), ("b", seed + 10_000)):
         spec, (batch, *_) = drawn(number, 5)
-        spec = prune(replace(spec, pushes={"loss": spec.pushes["loss"]}))
+        spec = prune(replace(spec, nodes=undropped(spec), pushes={"loss": spec.pushes["loss"]}))
         batch = replace(batch, pulls={n: batch.pulls[n] for n in spec.pulls})
         yield name, PULL.sub(rf"'{name}\1'", source(spec)), spec, batch
+
+
+def undropped(spec: FunctionSpec) -> tuple[FuzzNode, ...]:
+    """Return the nodes without random draws: these count by vertices and graphs of the batch."""
+    return tuple(
+        replace(node, extra=(0.0, *node.extra[1:])) if node.op == "dropout" else node
+        for node in spec.nodes
+    )
 
 
 def typed(given: list[tuple[str, str, FunctionSpec, BatchSpec]]) -> vrt.GraphBatch:
@@ -46,7 +54,8 @@ def typed(given: list[tuple[str, str, FunctionSpec, BatchSpec]]) -> vrt.GraphBat
     pulls: dict[str, dict[str, Any]] = {}
     edge_pulls: dict[tuple[str, str, str], dict[str, Any]] = {}
     for name, _, spec, batch in given:
-        reads_all = spec.arity is None or any(node.op == "gather_all" for node in spec.nodes)
+        ops = {node.op for node in spec.nodes}
+        reads_all = spec.arity is None or not ops.isdisjoint(("gather_all", "edge"))
         for slot in range(spec.arity or 0):
             edges[name, str(slot), name] = []
         edges[name, "children", name] = []

@@ -37,7 +37,7 @@ from vertexrt.kernels.cuda.weights import (
     TILE_ROWS,
     Layout,
 )
-from vertexrt.kernels.layout import PAD, Binding
+from vertexrt.kernels.layout import PAD, Binding, uses_edges
 from vertexrt.lower.launches import LaunchPlan
 
 MOST_ROWS = 56  # of a tile, whose indices lie in shared memory
@@ -340,7 +340,7 @@ class KernelWriter:
 def _most_children(task: TaskProgram) -> float:
     """Return how many children a row of a task may have."""
     program, nodes = task.program, task.program.nodes
-    reads_all = any(nodes[k].op in ("gather_all", "scatter_children") for k in task.members)
-    if program.arity is None or (program.sites and reads_all):
+    over_all = uses_edges(task) or any(nodes[k].op == "degree" for k in task.members)
+    if program.arity is None or (program.sites and over_all):
         return math.inf
     return program.arity
