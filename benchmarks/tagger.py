@@ -13,12 +13,9 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from importlib import import_module
 
 import numpy as np
-import torch
-from torch import nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
 
 import vertexrt as vrt
 from vertexrt.data import load
@@ -26,68 +23,6 @@ from vertexrt.models import get
 
 STEPS = {1: 200, 4: 150, 16: 80, 64: 30}  # of a block
 ROUNDS, RATE, BOUND = 5, 1e-4, 1e-4
-DIRECTIONS = (("", "forth", "left"), ("_reverse", "back", "right"))
-
-
-class Peer(nn.Module):
-    """The same tagger of `nn.LSTM`."""
-
-    def __init__(self, of: vrt.Network) -> None:
-        super().__init__()
-        shapes = {name: value.shape for name, value in of.parameters.items()}
-        letters, spelling = shapes["forth.embedding"]
-        words, embed = shapes["word.weight"]
-        tags, both = shapes["tag.out.weight"]
-        self.letter, self.word = nn.Embedding(letters, spelling), nn.Embedding(words, embed)
-        self.letters = nn.LSTM(spelling, spelling, bidirectional=True)
-        self.words = nn.LSTM(embed + 2 * spelling, both // 2, bidirectional=True)
-        self.out = nn.Linear(both, tags)
-
-    def take(self, values: Any) -> None:
-        """Copy parameters of ours."""
-        found = {"letter.weight": "forth.embedding", "word.weight": "word.weight"}
-        found |= {f"out.{each}": f"tag.out.{each}" for each in ("weight", "bias")}
-        for end, of_letters, of_words in DIRECTIONS:
-            for each in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
-                found[f"letters.{each}_l0{end}"] = f"{of_letters}.cell.{each}"
-                found[f"words.{each}_l0{end}"] = f"{of_words}.cell.{each}"
-        self.load_state_dict({k: torch.tensor(np.asarray(values[v])) for k, v in found.items()})
-
-    def forward(self, given: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return the mean over sentences of the sum of losses."""
-        letters, lengths, words, places, sizes, tags = given
-        packed = pack_padded_sequence(self.letter(letters), lengths, enforce_sorted=False)
-        _, (ends, _) = self.letters(packed)
-        x = torch.cat([self.word(words), ends[0][places], ends[1][places]], -1)
-        y, _ = self.words(pack_padded_sequence(x, sizes, enforce_sorted=False))
-        label = pack_padded_sequence(tags, sizes, enforce_sorted=False).data
-        loss = nn.functional.cross_entropy(self.out(y.data), label, reduction="sum")
-        return loss / len(sizes)
-
-
-def collate(batch: vrt.GraphBatch, device: str) -> list[torch.Tensor]:
-    """Return a minibatch as the peer reads it: its letters, words and tags, padded."""
-    assert batch.types
-    letter = np.asarray(batch.pulls["letter"])[batch.of_type("forth")]
-    follows = np.diff(batch.child_ptr)[batch.of_type("forth")] > 0
-    word = np.asarray(batch.pulls["word"])[batch.of_type("word")]
-    tag = np.asarray(batch.pulls["label"])[batch.of_type("tag")]
-    spelt = [torch.tensor(x) for x in np.split(letter, np.flatnonzero(~follows)[1:])]
-    graph = np.searchsorted(batch.graph_ptr, batch.of_type("word"), side="right")
-    cuts = np.flatnonzero(np.diff(graph)) + 1
-
-    def padded(values: np.ndarray) -> torch.Tensor:
-        parts = np.split(values.astype(np.int64), cuts)
-        return pad_sequence([torch.tensor(x) for x in parts]).to(device)
-
-    return [
-        pad_sequence(spelt).to(device),
-        torch.tensor([len(x) for x in spelt]),
-        padded(word),
-        padded(np.arange(len(word))),
-        torch.tensor([len(x) for x in np.split(word, cuts)]),
-        padded(tag),
-    ]
 
 
 def train_ours(net: vrt.Network, pool: vrt.GraphBatch, ids: Sequence[np.ndarray]) -> None:
@@ -98,30 +33,23 @@ def train_ours(net: vrt.Network, pool: vrt.GraphBatch, ids: Sequence[np.ndarray]
     net.sync()
 
 
-def train_peer(peer: Peer, ready: Sequence[Sequence[torch.Tensor]], device: str) -> None:
-    """Take a step on each minibatch."""
-    optimizer = torch.optim.SGD(peer.parameters(), lr=RATE, fused=device == "cuda")
-    for given in ready:
-        optimizer.zero_grad(set_to_none=True)
-        peer(given).backward()
-        optimizer.step()
-    if device == "cuda":
-        torch.cuda.synchronize()
-
-
 def compare(
     nets: dict[str, vrt.Network], pool: vrt.GraphBatch, size: int, options: argparse.Namespace
 ) -> str:
     """Check that all have one loss, time them in turn, and return a line."""
+    torch_tagger = import_module("benchmarks.peers.torch_tagger")  # PyTorch is optional
     rng = np.random.default_rng(size)
     ids = [rng.integers(0, pool.num_graphs, size) for _ in range(STEPS.get(size, 30))]
-    ready = [collate(pool.take(chosen), options.device) for chosen in ids]
+    ready = [torch_tagger.collate(pool.take(chosen), options.device) for chosen in ids]
     first = next(iter(nets.values()))
-    peer = Peer(first)
+    first.parameters["back.embedding"] = first.parameters["forth.embedding"]  # the peer has one
+    peer = torch_tagger.Peer(first)
     peer.take(first.parameters)
     peer.to(options.device)
     expected = peer(ready[0]).item()
-    ways: dict[str, Callable[[], None]] = {"torch": lambda: train_peer(peer, ready, options.device)}
+    ways: dict[str, Callable[[], None]] = {
+        "torch": lambda: torch_tagger.train_peer(peer, ready, options.device, RATE)
+    }
     for engine, net in nets.items():
         net.set_parameters(first.parameters)
         loss = float(net.forward(pool.take(ids[0]), outputs=["loss"])["loss"].sum()) / size
@@ -162,7 +90,6 @@ def main() -> None:
         start = time.perf_counter()
         model = get("bilstm-char-tagger").build(data, **sizes)
         net = vrt.compile(model, device=options.device, engine=engine, seed=1)
-        net.parameters["back.embedding"] = net.parameters["forth.embedding"]
         net.step(pool[:16], vrt.SGD(lr=0.0))
         net.sync()
         nets[engine] = net

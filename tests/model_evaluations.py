@@ -280,8 +280,7 @@ def deepgate(lib: Any, p: Params, signals: Sequence[Signal]) -> Evaluated:
             forth.append(p["input.start"])
             continue
         read = [forth[k] for k in below]
-        scores = [(p[f"{kind}.score"] * h).sum() for h in read] if len(read) == 2 else [read[0][0]]
-        message = attended(lib, scores, read)
+        message = attended(lib, [(p[f"{kind}.score"] * h).sum() for h in read], read)
         forth.append(gru(lib, part(p, f"{kind}.cell."), message, [p[f"{kind}.start"]])[0])
     back: dict[int, Any] = {}
     score, loss = p["reverse.score"], 0.0

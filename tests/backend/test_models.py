@@ -130,7 +130,7 @@ def tagger(letters: bool) -> Case:
     alphabet = data.vocabularies.get("letter", vocabulary)
     sentences = [
         SpeltSentence(
-            [vocabulary.index(word) for word in words],
+            [vocabulary.index(word.lower() if letters else word) for word in words],
             [[alphabet.index(letter) for letter in word] for word in words],
             [tags.index(tag) for tag in of_words],
         )

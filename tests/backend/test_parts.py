@@ -11,7 +11,7 @@ import pytest
 import vertexrt as vrt
 from tests.backend.test_comparisons import WAYS
 from tests.messages import text_of
-from tests.runs import Way, assert_loss_gradients, assert_same, evaluate, train
+from tests.runs import DRAWS, Way, assert_loss_gradients, assert_same, evaluate, train
 from tests.shim import build as shim
 from vertexrt.errors import TraceError
 
@@ -159,6 +159,54 @@ def test_a_frozen_parameter_has_frozen_parts() -> None:
     graph = vrt.InputGraph.chain(3, {})
     found = evaluate(net, vrt.GraphBatch.from_graphs([graph]))
     assert set(found.parameters) == {"b"}
+
+
+class Step(vrt.VertexFunction):
+    """A step of a chain that multiplies by parts of a matrix, or by all of it."""
+
+    def __init__(self, parts: bool) -> None:
+        super().__init__(state={"h": H})
+        self.parts, self.w = parts, vrt.Parameter((2 * H, H))
+
+    def forward(self) -> None:
+        x, before = self.pull("x", shape=(H,)), self.gather("before").h
+        if self.parts:
+            y, z = self.w[:H] @ before, self.w[H:] @ x
+        else:
+            y, z = vrt.split(self.w @ (before + x), 2)
+        mask = self.push("mask", vrt.dropout(vrt.ones(H), 0.5, per="graph"))
+        h = vrt.tanh(y * mask + z + x)
+        self.scatter(h=h)
+        self.push("loss", vrt.sum(h * h))
+
+
+class Directions(vrt.Model):
+    """Both directions of a chain share a matrix, of which one reads parts."""
+
+    def __init__(self) -> None:
+        self.left, self.right = Step(True), Step(False)
+        self.right.w = self.left.w
+
+
+def test_functions_of_a_network_share_a_parameter_and_its_parts() -> None:
+    """Their masks for a graph are their own."""
+    size, edges = 4, [(0, 1), (1, 2), (2, 3)]
+    x = {"x": np.random.default_rng(1).normal(size=(size, H))}
+    relations = {
+        ("left", "before", "left"): edges,
+        ("right", "before", "right"): [(b, a) for a, b in edges],
+    }
+    graph = vrt.InputGraph.from_types(
+        {"left": size, "right": size}, relations, {"left": x, "right": x}
+    )
+    batch, net = vrt.GraphBatch.from_graphs([graph] * 3), Way().compile(Directions())
+    net.set_random_state(DRAWS)
+    masks = net.forward(batch, train=True)["mask"].reshape(3, 2, size, H)
+    assert (masks == masks[:, :, :1]).all()
+    assert (masks[:, 0] != masks[:, 1]).any()
+    assert list(net.parameters) == ["left.w"]
+    loss = vrt.GraphBatch.from_graphs([graph])
+    assert_same(train(net, loss), train(Way(threads=2).compile(Directions()), loss), 1e-10)
 
 
 class Misread(vrt.VertexFunction):

@@ -344,6 +344,15 @@ def test_the_splits_of_a_data_set_agree_in_what_is_real(tmp_path: Path) -> None:
     assert [splits[name].pulls["x"].tolist() for name in ("train", "dev")] == [[0.5], [-2.0]]  # type: ignore[union-attr]
 
 
+def test_a_file_alone_is_read_as_the_data_of_a_run_were(tmp_path: Path) -> None:
+    path = file_of(tmp_path, {"chain": 2, "pulls": {"x": [1, -2]}})
+    options: dict[str, Any] = {"format": "json-lines", "splits": ("all",), "vocabularies": {}}
+    x = vrt.data.load(path, reals=["x"], **options).splits["all"].pulls["x"]
+    assert (x.dtype, x.tolist()) == (np.float32, [1.0, -2.0])  # type: ignore[union-attr]
+    text = text_of(VertexrtError, lambda: vrt.data.load(path, **options))
+    assert "value 1 of the pull 'x' is -2; expected 0..2147483646, or no value, or real" in text
+
+
 def test_a_file_without_graphs_or_that_is_none(tmp_path: Path) -> None:
     path = file_of(tmp_path, "", " ")
     assert "no graph; expected at least one" in text_of(

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from types import ModuleType
@@ -220,3 +221,18 @@ def test_damaged_entries_are_made_again(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("cache: 40 damaged entries, 0 wrong")
+
+
+def test_the_time_of_compiling_is_counted_once() -> None:
+    """The first epoch of a run was 50 times slower than the second: it counted compiling."""
+    before, begin = notes.seconds(), time.perf_counter()
+    with notes.compiling("all"):
+        time.sleep(0.02)
+        with notes.compiling("a part"):
+            time.sleep(0.02)
+    assert 0.04 <= notes.seconds() - before <= time.perf_counter() - begin
+    elsewhere: list[float] = []
+    thread = threading.Thread(target=lambda: elsewhere.append(notes.seconds()))
+    thread.start()
+    thread.join()
+    assert elsewhere == [0.0]

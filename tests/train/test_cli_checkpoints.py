@@ -96,6 +96,7 @@ FIELDS: list[tuple[str, Any, str]] = [
     ("vocabularies.word", ["<unk>", 3], "vocabularies.word is 3; expected texts"),
     ("vocabularies.word", ["<unk>", "a"], "the vocabularies are not those of data.words"),
     ("vocabularies.word", ["a", "a"], "a vocabulary is no list of different words"),
+    ("reals", [3], "reals is 3; expected texts"),
     ("vocabularies", ["a"], "vocabularies is a list of 1; expected an object with named fields"),
 ]
 

@@ -234,3 +234,22 @@ def test_its_predictions_are_written(
     assert capsys.readouterr().out == out.read_text()
     there = tmp_path / "none" / "out"
     assert "--out] " in complaint([*given, "--out", str(there)], capsys)
+
+
+def test_predictions_of_vertex_types_are_of_those_that_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for split, words in (("train", "Ann|B-PER saw|O Rome|B-LOC"), ("dev", "Ann|B-PER left|O")):
+        (tmp_path / f"{split}.txt").write_text(f"{words}\n" * 4)
+    run = str(tmp_path / "run")
+    words = ["train", "bilstm-tagger", "--data", str(tmp_path), *RUN, "--hidden", "3"]
+    assert main([*words, "--embed", "3", "--out", run]) == 0
+    capsys.readouterr()
+    assert main(["predict", run, "--split", "dev"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(found) == 4
+    for line in found:
+        assert list(line) == ["tag"]  # letters, words and their directions push zeros alone
+        assert len(line["tag"]["prediction"]) == 2
+        assert set(line["tag"]["prediction"]) <= {"B-LOC", "B-PER", "O"}
+        assert np.allclose(np.sum(line["tag"]["probabilities"], axis=1), 1.0, atol=1e-5)

@@ -97,7 +97,10 @@ class NamedSetting:
 
 
 def variants(device: str, threads: int) -> list[NamedSetting]:
-    """List the variants of both families; the head of each comes first, its control second."""
+    """List the variants of both families; the head of each comes first, its control second.
+
+    No name occurs twice, in the other family neither: what is timed goes by it.
+    """
     gpu = device == "cuda"
     groups = GPU_GROUPS if gpu else _groups(threads)
     passes = replace(OFF, loop=gpu, hold=not gpu)  # what the device has no switch for stays on
@@ -179,7 +182,7 @@ def _one_off(
         yield "- asynchronous host", "", replace(base, waits=True)
     else:
         yield "batched - compiled loop", engine, batched.but(loop=False)
-        yield "+ timed products", "", base.but(products=TIMED)
+        yield "timed products", "", base.but(products=TIMED)
         yield "- register tiles", "", base.but(products=BLAS)
     for processors in groups:
         label, group = f"groups of {processors}", replace(base, processors=processors)

@@ -1,4 +1,4 @@
-"""A line that says that something is being compiled, when that takes long.
+"""How long something is being compiled, and a line that says so when that takes long.
 
 It goes to stderr if that is a terminal, or if a command says that its user is to know; once in a
 process for each thing.
@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import perf_counter
 
 from vertexrt.config import config
 
@@ -17,6 +18,7 @@ SECONDS = 1.0
 
 _told: set[str] = set()
 _wanted = False
+_of_thread = threading.local()
 
 
 def always(wanted: bool) -> None:
@@ -35,10 +37,17 @@ def compiling(what: str) -> Iterator[None]:
     timer = threading.Timer(SECONDS, _tell, (what,))
     timer.daemon = True
     timer.start()
+    begin, before = perf_counter(), seconds()
     try:
         yield
     finally:
         timer.cancel()
+        _of_thread.seconds = before + perf_counter() - begin  # what is compiled inside included
+
+
+def seconds() -> float:
+    """Return how long this thread has compiled so far."""
+    return getattr(_of_thread, "seconds", 0.0)
 
 
 def _tell(what: str) -> None:

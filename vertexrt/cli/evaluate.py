@@ -64,6 +64,7 @@ def open_trained(stored: StoredRun, given: argparse.Namespace) -> tuple[RunSessi
         format=options.format,
         splits=(split,),
         vocabularies=stored.vocabularies,
+        reals=stored.reals,
         **options.reading,
     )
     require_graphs(dataset, split)

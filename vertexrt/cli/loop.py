@@ -12,6 +12,7 @@ import numpy as np
 
 from vertexrt.api.carried import CarriedState
 from vertexrt.api.optimizer import Optimizer
+from vertexrt.cache import notes
 from vertexrt.cli import run_state
 from vertexrt.cli.interrupt import Interrupt
 from vertexrt.cli.metrics import Totals, better, deciding, shown
@@ -100,14 +101,14 @@ class Training:
 
     def _train_minibatch(self, batches: Iterator[GraphBatch]) -> int:
         """Train on the next minibatch; return its number of graphs."""
-        start = perf_counter()
+        start = running_time()
         net, pushes = self.session.net, pushes_of_steps(self.session, self._carried)
         batch = next(batches)
         with self.trace.minibatch(net) if self.trace else nullcontext():
             loss = net.step(batch, self.optimizer, outputs=pushes)
         if self._carried is not None:
             self._carried.keep(batch, net.outputs)
-        seconds = perf_counter() - start
+        seconds = running_time() - start
         if self.lags:
             before, self._launched = self._launched, batch
             self._add(before, loss, seconds)
@@ -119,10 +120,10 @@ class Training:
     def _wait(self) -> None:
         """Wait for the last step of an epoch, or of what there is of it."""
         if self._launched is not None:
-            start = perf_counter()
+            start = running_time()
             loss = self.session.net.sync()
             batch, self._launched = self._launched, None
-            self._add(batch, loss, perf_counter() - start)
+            self._add(batch, loss, running_time() - start)
 
     def _add(
         self,
@@ -181,6 +182,11 @@ def carried_state(session: RunSession) -> CarriedState | None:
     return CarriedState(session.net) if session.options.shape.get("carried") else None
 
 
+def running_time() -> float:
+    """Return a clock in seconds that stands while something is compiled: that is done once."""
+    return perf_counter() - notes.seconds()
+
+
 def pushes_of_steps(session: RunSession, carried: CarriedState | None) -> tuple[str, ...]:
     """Return the pushes that steps are asked for."""
     if carried is not None:
@@ -237,7 +243,7 @@ def evaluate(
         loader = _streams(graphs, session.options.batch_size, carried)
     wanted = (*task.pushes, *(carried.shapes if carried else ()))
     totals = Totals()
-    start = perf_counter()
+    start = running_time()
     for batch in loader:
         if interrupt is not None and interrupt.number:
             return None
@@ -246,6 +252,6 @@ def evaluate(
             carried.keep(batch, pushed)
         loss = float(np.sum(pushed["loss"], dtype=np.float64))
         totals.add(task, batch, pushed, loss, names)
-        end = perf_counter()
+        end = running_time()
         totals.seconds, start = totals.seconds + end - start, end
     return totals

@@ -96,5 +96,7 @@ def _pushing(session: RunSession, push: str) -> Sequence[str]:
     """Return the vertex types whose function has a push."""
     program = session.net.program
     nodes = (program.nodes[k] for k in program.find("push"))
-    numbers = dict.fromkeys(node.function for node in nodes if node["name"] == push)
+    # Functions without it push a constant, so that each vertex has a row.
+    own = (node for node in nodes if program.nodes[node.inputs[0]].op != "const")
+    numbers = dict.fromkeys(node.function for node in own if node["name"] == push)
     return [program.sites[number].name for number in numbers]

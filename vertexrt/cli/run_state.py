@@ -10,12 +10,12 @@ from typing import Self
 import vertexrt as vrt
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
-from vertexrt.cli.limits import MOST_WORDS
+from vertexrt.cli.limits import MOST_PULLED, MOST_WORDS
 from vertexrt.cli.metrics import Totals
 from vertexrt.cli.options import RunOptions
 from vertexrt.cli.session import Fingerprint, RunSession, fingerprint, hash_of
 from vertexrt.cli.tasks import TASKS, Task
-from vertexrt.data import UNKNOWN, Vocabulary
+from vertexrt.data import UNKNOWN, Vocabulary, real_pulls
 from vertexrt.errors import CheckpointError, DataError
 
 FORMAT = "vertexrt-train-2"  # tells these checkpoints from those of other programs
@@ -75,6 +75,7 @@ class StoredRun:
         random: of the network.
         data: what the run was trained on.
         vocabularies: of its words, by pull.
+        reals: the pulls that were real numbers in its data.
     """
 
     path: Path
@@ -84,6 +85,7 @@ class StoredRun:
     random: dict[str, int]
     data: Fingerprint
     vocabularies: dict[str, Vocabulary]
+    reals: tuple[str, ...]
 
 
 def save(path: Path, session: RunSession, optimizer: Optimizer, state: RunState) -> None:
@@ -100,6 +102,7 @@ def save(path: Path, session: RunSession, optimizer: Optimizer, state: RunState)
         "vocabularies": {
             name: list(known.words) for name, known in session.dataset.vocabularies.items()
         },
+        "reals": real_pulls(session.dataset.splits["train"]),
     }
     vrt.save_checkpoint(path, session.net, optimizer, meta)
 
@@ -134,9 +137,10 @@ def load(path: Path) -> StoredRun:
     data = Fingerprint.from_json(fields.record("data"))
     words = fields.record("vocabularies")
     known = {name: words.texts(name, MOST_WORDS) for name in words.unread()}
+    reals = fields.texts("reals", MOST_PULLED)
     fields.end()
     vocabularies = _vocabularies(known, data, path)
-    return StoredRun(path, checkpoint, options, state, random, data, vocabularies)
+    return StoredRun(path, checkpoint, options, state, random, data, vocabularies, reals)
 
 
 def _random(fields: JsonRecord, options: RunOptions) -> dict[str, int]:

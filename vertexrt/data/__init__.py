@@ -2,7 +2,7 @@
 
 from vertexrt.data.batches import minibatches
 from vertexrt.data.catalogue import CatalogueEntry, catalogue
-from vertexrt.data.columns import Examples
+from vertexrt.data.columns import Examples, real_pulls
 from vertexrt.data.dataset import UNKNOWN, Dataset, Vocabulary
 from vertexrt.data.download import fetch
 from vertexrt.data.embeddings import Embeddings, read_embeddings
@@ -47,6 +47,7 @@ __all__ = [
     "read_jsonl",
     "read_tagged",
     "read_trees",
+    "real_pulls",
     "write_jsonl",
     "write_treebank",
 ]

@@ -18,8 +18,7 @@ INVERTERS = 0.35  # of all gates
 
 KINDS = ("input", "conjunction", "inverter")
 _RELATIONS = [
-    *((child, slot, "conjunction") for child in KINDS for slot in "01"),
-    *((child, "0", "inverter") for child in KINDS),
+    *((child, "reads", gate) for child in KINDS for gate in KINDS[1:]),
     *((kind, "own", "reverse") for kind in KINDS),
     ("reverse", "readers", "reverse"),
 ]
@@ -70,9 +69,9 @@ def circuit_graph(kinds: list[str], below: list[list[int]], targets: np.ndarray)
     for signal in order:
         kind = kinds[signal]
         edges[kind, "own", "reverse"].append((place[signal] - first[kind], place[signal]))
-        for slot, child in enumerate(below[signal]):
+        for child in below[signal]:
             pair = place[child] - first[kinds[child]], place[signal] - first[kind]
-            edges[kinds[child], str(slot), kind].append(pair)
+            edges[kinds[child], "reads", kind].append(pair)
             edges["reverse", "readers", "reverse"].append((place[signal], place[child]))
     sizes = {kind: kinds.count(kind) for kind in KINDS} | {"reverse": len(kinds)}
     target = {"target": Pulled(targets[order, None].astype(np.float32))}

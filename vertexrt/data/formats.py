@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vertexrt.data.circuits import circuits_dataset
+from vertexrt.data.columns import ReadOptions
 from vertexrt.data.dataset import Dataset, Vocabulary
 from vertexrt.data.files import Texts
 from vertexrt.data.generated_tags import generate_tagged
@@ -34,6 +35,7 @@ class Reading:
         options: those of the format that were given.
         splits: which to read; `WHOLE` alone for one file that is not divided.
         vocabularies: by pull, what numbers its words; None to build them of the words of train.
+        reals: pulls that are real numbers, whatever the files have.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Reading:
     options: Mapping[str, Any]
     splits: Sequence[str]
     vocabularies: Mapping[str, Vocabulary] | None
+    reals: Sequence[str]
 
     @property
     def vocabulary(self) -> Vocabulary | None:
@@ -100,8 +103,13 @@ def _text(given: Reading) -> Dataset:
 
 def _json_lines(given: Reading) -> Dataset:
     assert given.path is not None  # none are generated
-    how: dict[str, Any] = {**given.options, "vocabularies": given.vocabularies}
-    return json_lines_dataset(given.path, name=given.name, splits=given.splits, **how)
+    how = dict(given.options)
+    read: ReadOptions = {
+        "vocabularies": given.vocabularies,
+        "reals": given.reals,
+        "min_count": how.pop("min_count", 1),
+    }
+    return json_lines_dataset(given.path, read, name=given.name, splits=given.splits, **how)
 
 
 def _tree_fc(given: Reading) -> Dataset:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vertexrt.data.columns import real_pulls
+from vertexrt.data.columns import ReadOptions, real_pulls
 from vertexrt.data.dataset import Dataset, Vocabulary
 from vertexrt.data.files import WHOLE, files_of, has_split
 from vertexrt.data.jsonl import read_jsonl
@@ -27,13 +27,12 @@ def is_json_lines(path: Path) -> bool:
 
 def json_lines_dataset(
     path: Path,
+    options: ReadOptions,
     *,
     name: str,
     splits: Sequence[str] = tuple(SPLITS),
-    vocabularies: Mapping[str, Vocabulary] | None = None,
     dev: str | None = None,
     test: str | None = None,
-    min_count: int = 1,
 ) -> Dataset:
     """Make a data set of graphs in JSON lines; `read_jsonl` has the schema.
 
@@ -41,15 +40,14 @@ def json_lines_dataset(
         path: a folder with train.jsonl, dev.jsonl and, where there is one, test.jsonl (.gz is read
             too), or a file. Of a file, a tenth of the graphs, drawn with a fixed seed, is for dev
             and another for test, as far as `dev` and `test` name no files.
+        options: of `read_jsonl`. Vocabularies, and what is real, are those of train unless given.
         name: of the data set.
         splits: which to read.
-        vocabularies: by pull, what numbers its words; by default those of train.
-        min_count: words of train that are rarer count as `<unk>`; so do words not in train.
     Returns: pulls as the lines have them. Words of the pull "label" are classes.
     Raises: DataError, when a file cannot be read or is too short to be divided.
     """
     files = _files(path, splits, {"dev": dev, "test": test})
-    found, known = _read_all(files, vocabularies, min_count)
+    found, known = _read_all(files, options)
     about = f"graphs from {path}"
     held = [split for split in ("dev", "test") if split not in files]
     if path.is_file() and WHOLE not in splits and held:
@@ -75,18 +73,17 @@ def _in_folder(folder: Path, splits: list[str]) -> dict[str, Path]:
 
 
 def _read_all(
-    files: Mapping[str, Path], vocabularies: Mapping[str, Vocabulary] | None, min_count: int
+    files: Mapping[str, Path], options: ReadOptions
 ) -> tuple[dict[str, GraphBatch], Mapping[str, Vocabulary]]:
     """Return the graphs of each file, and what numbers words: those of the first file, or given."""
     found: dict[str, GraphBatch] = {}
-    reals: list[str] = []  # a file may have whole numbers only where train has real ones
+    known: Mapping[str, Vocabulary] = {}
+    given: ReadOptions = {**options, "labels": [LABEL]}
     for split, file in files.items():
-        if vocabularies is None:
-            found[split], vocabularies = read_jsonl(file, labels=[LABEL], min_count=min_count)
-        else:
-            found[split] = read_jsonl(file, vocabularies=vocabularies, reals=reals).batch
-        reals = reals or real_pulls(found[split])
-    return found, vocabularies or {}
+        found[split], known = read_jsonl(file, **given)
+        given["vocabularies"] = known
+        given["reals"] = sorted({*given.get("reals", ()), *real_pulls(found[split])})
+    return found, known
 
 
 def _divided(graphs: GraphBatch, held: Sequence[str], path: Path) -> dict[str, GraphBatch]:

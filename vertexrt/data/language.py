@@ -110,7 +110,7 @@ def _check_form(form: ChainForm) -> None:
             raise UsageError.at("data", f"{what} {number}", "expected 1 or more", "correct it")
     if form.streams > 1 and form.pieces is None:
         raise UsageError.at(
-            "data", f"{form.streams} streams of sentences", "streams of pieces", "set pieces"
+            "data", f"{form.streams} streams of sentences", "expected pieces", "set pieces"
         )
 
 

@@ -38,6 +38,7 @@ def load(
     seed: int = 0,
     splits: Sequence[str] = ("train", "dev", "test"),
     vocabularies: Mapping[str, Vocabulary] | None = None,
+    reals: Sequence[str] = (),
     **options: Unpack[LoadOptions],
 ) -> Dataset:
     """Load a data set.
@@ -52,6 +53,8 @@ def load(
         splits: which to read; `("all",)` for one file of any format, which is not divided.
         vocabularies: by pull, what numbers its words: those of another data set. By default they
             are built of the words of train, which is one of the splits then.
+        reals: json-lines: pulls that are real numbers in another data set, and are so here even
+            where all are whole.
         options:
             binary: trees: two classes, neutral trees left out (False).
             lower: trees: lower-case the words (True); other text is used as it is.
@@ -77,7 +80,7 @@ def load(
     name = data if isinstance(data, str) else os.path.join(os.curdir, data)
     takes_file = row.file or WHOLE in splits
     path = None if name == GENERATED and row.generated else _path(name, row, takes_file)
-    return row.make(Reading(name, path, seed, given, splits, vocabularies))
+    return row.make(Reading(name, path, seed, given, splits, vocabularies, reals))
 
 
 def format_of(data: str) -> str:

@@ -71,7 +71,8 @@ def tagging_dataset(
     Args:
         source: sentences of each split.
         name: of the data set.
-        letters: give the types of a `BiLSTMCharTagger`, else those of a `BiLSTMTagger`.
+        letters: give the types of a `BiLSTMCharTagger`, else those of a `BiLSTMTagger`. Words are
+            in lower case then: their letters tell the case.
         min_count: words of train that are rarer count as `<unk>`; so do words not in train.
         vocabularies: what numbers words, letters and labels; by default those of train.
     Returns: pulls "word", "label" and, for letters, "letter"; a label that is not known counts as
@@ -85,13 +86,15 @@ def tagging_dataset(
 def _vocabularies(
     sentences: Sequence[TaggedSentence], min_count: int, letters: bool
 ) -> dict[str, Vocabulary]:
-    counts = Counter(word for sentence in sentences for word in sentence.words)
+    words = [word for sentence in sentences for word in sentence.words]
+    looked_up = [word.lower() for word in words] if letters else words
     known = {
-        "word": Vocabulary.build(counts, min_count=min_count),
+        "word": Vocabulary.build(Counter(looked_up), min_count=min_count),
         "label": Vocabulary.of_labels(tag for sentence in sentences for tag in sentence.tags),
     }
-    alphabet = Vocabulary.build(Counter(chain.from_iterable(counts)))
-    return known | ({"letter": alphabet} if letters else {})
+    if letters:
+        known["letter"] = Vocabulary.build(Counter(chain.from_iterable(dict.fromkeys(words))))
+    return known
 
 
 def _graphs(
@@ -101,7 +104,9 @@ def _graphs(
     sizes = np.array([len(sentence.words) for sentence in sentences])
     words = [word for sentence in sentences for word in sentence.words]
     label = {"label": _labels(sentences, vocabularies["label"])}
-    word = {"word": vocabularies["word"].encode(words)}
+    spelt = "letter" in vocabularies
+    looked_up = [word.lower() for word in words] if spelt else words
+    word = {"word": vocabularies["word"].encode(looked_up)}
     vertices = np.arange(len(words))
     same = pairs(vertices, vertices)
     parts = TypedArrays(
@@ -116,7 +121,7 @@ def _graphs(
         },
         {"word": word, "tag": label},
     )
-    if "letter" in vocabularies:
+    if spelt:
         parts = parts.joined(*_letters(sizes, words, vocabularies["letter"]))
     return typed_batch(parts)
 

@@ -17,8 +17,7 @@ class Letters(vrt.VertexFunction):
 
     def forward(self) -> None:
         """Compute one letter."""
-        before = self.gather("before")
-        x = vrt.embed(self.embedding, self.pull("letter"))
+        x, before = vrt.embed(self.embedding, self.pull("letter")), self.gather("before")
         h, c = self.cell(x, (before.h, before.c))
         self.scatter(h=h, c=c)
 
@@ -41,9 +40,8 @@ class BiLSTMCharTagger(vrt.Model):
     """A bidirectional LSTM tagger over words and letters (Lample et al. 2016; VPPS and DyNet).
 
     Args:
-        vocab, num_letter: words and letters; classes: tags.
-        embed, hidden: elements of a word and of the LSTMs over words.
-        spelling: elements of a letter and of the LSTMs over letters; dropout: share of zeros.
+        vocab, num_letter, classes: words, letters and tags; dropout: share of zeros.
+        embed, hidden: elements of a word and of the LSTMs over words; spelling: over letters.
     """
 
     def __init__(
@@ -56,9 +54,7 @@ class BiLSTMCharTagger(vrt.Model):
         spelling: int = 32,
         dropout: float = 0.0,
     ) -> None:
-        self.forth = Letters(num_letter, spelling)
-        self.back = Letters(num_letter, spelling)
+        self.forth, self.back = Letters(num_letter, spelling), Letters(num_letter, spelling)
         self.word = SpeltWord(vocab, embed, self.forth, self.back)
-        self.left = Direction(self.word, hidden, dropout)
-        self.right = Direction(self.word, hidden, dropout)
+        self.left, self.right = (Direction(self.word, hidden, dropout) for _ in range(2))
         self.tag = Tag(self.left, self.right, classes)

@@ -20,34 +20,20 @@ class CircuitInput(vrt.VertexFunction):
         self.scatter(h=1.0 * self.start)
 
 
-class Conjunction(vrt.VertexFunction):
-    """An AND gate: attention over its two inputs, whose functions are set in `inputs` later."""
+class Gate(vrt.VertexFunction):
+    """A gate: a GRU of what it reads, with attention. `inputs` name the functions of that later."""
 
     def __init__(self, hidden: int) -> None:
-        super().__init__(arity=2, state={"h": hidden})
+        super().__init__(state={"h": hidden})
         self.start = vrt.Parameter((hidden,), init=vrt.init.normal(1.0))
         self.score = vrt.Parameter((hidden,), init=vrt.init.normal(0.1))
         self.cell = nn.GRUCell(hidden, hidden)
 
     def forward(self) -> None:
         """Compute one gate."""
-        left, right = self.gather(0).h, self.gather(1).h
-        share = vrt.sigmoid(vrt.dot(self.score, left - right))  # the softmax of two scores
-        message = share * left + (1.0 - share) * right
-        self.scatter(h=self.cell(message, 1.0 * self.start))
-
-
-class Inverter(vrt.VertexFunction):
-    """A NOT gate; `inputs` as for a conjunction."""
-
-    def __init__(self, hidden: int) -> None:
-        super().__init__(arity=1, state={"h": hidden})
-        self.start = vrt.Parameter((hidden,), init=vrt.init.normal(1.0))
-        self.cell = nn.GRUCell(hidden, hidden)
-
-    def forward(self) -> None:
-        """Compute one gate."""
-        self.scatter(h=self.cell(self.gather(0).h, 1.0 * self.start))
+        read = self.gather_all("reads").h
+        share = vrt.softmax(vrt.sum(self.score * read, over="elements"), over="children")
+        self.scatter(h=self.cell(vrt.sum(share * read), 1.0 * self.start))
 
 
 class Reverse(vrt.VertexFunction):
@@ -63,10 +49,10 @@ class Reverse(vrt.VertexFunction):
         self.inner, self.out = nn.Linear(2 * hidden, hidden), nn.Linear(hidden, 1)
 
     def forward(self) -> None:
-        """Compute one gate or input."""
+        """Compute one."""
         own, readers = self.gather("own").h, self.gather_all("readers").h
-        score = vrt.sum(self.score * readers, over="elements")
-        h = self.cell(vrt.sum(vrt.softmax(score, over="children") * readers), own)
+        share = vrt.softmax(vrt.sum(self.score * readers, over="elements"), over="children")
+        h = self.cell(vrt.sum(share * readers), own)
         self.scatter(h=h)
         output = vrt.sigmoid(self.out(vrt.relu(self.inner(vrt.concat(own, h)))))
         target = self.pull("target", shape=(1,), dtype="float")
@@ -85,8 +71,7 @@ class DeepGate(vrt.Model):
 
     def __init__(self, hidden: int) -> None:
         self.input = CircuitInput(hidden)
-        self.conjunction, self.inverter = Conjunction(hidden), Inverter(hidden)
+        self.conjunction, self.inverter = Gate(hidden), Gate(hidden)
         kinds = self.input, self.conjunction, self.inverter
-        self.conjunction.inputs = {"0": kinds, "1": kinds}
-        self.inverter.inputs = {"0": kinds}
+        self.conjunction.inputs = self.inverter.inputs = {"reads": kinds}
         self.reverse = Reverse(kinds, hidden)

@@ -12,8 +12,7 @@ class Encoder(vrt.VertexFunction):
     def __init__(self, vocab: int, embed: int, hidden: int) -> None:
         super().__init__(state={"h": hidden, "key": hidden})
         self.embedding = vrt.Parameter((vocab, embed), init=vrt.init.normal(0.1))
-        self.cell = nn.GRUCell(embed, hidden)
-        self.key = vrt.Parameter((hidden, hidden))
+        self.cell, self.key = nn.GRUCell(embed, hidden), vrt.Parameter((hidden, hidden))
 
     def forward(self) -> None:
         """Compute one word of the source."""
@@ -41,9 +40,8 @@ class Decoder(vrt.VertexFunction):
         before = self.gather("before").h + self.gather("start").h
         source = self.gather_all("source")
         match = vrt.tanh(source.key + self.query @ before)
-        score = vrt.sum(self.score * match, over="elements")
-        context = vrt.sum(vrt.softmax(score, over="children") * source.h)
-        said = vrt.embed(self.embedding, self.pull("said"))
+        share = vrt.softmax(vrt.sum(self.score * match, over="elements"), over="children")
+        context, said = vrt.sum(share * source.h), vrt.embed(self.embedding, self.pull("said"))
         h = self.cell(vrt.concat(said, context), before)
         self.scatter(h=h)
         logits = self.push("logits", self.out(vrt.concat(h, context)))
