@@ -53,7 +53,7 @@ OPTIONS = (
     "--hidden", "--embed", "--dropout", "--lr", "--optimizer", "--momentum", "--weight-decay",
     "--clip-norm", "--policy", "--dtype", "--device", "--precision", "--engine", "--processors",
     "--threads", "--patience", "--resume", "--trace", "--quiet", "--split", "--version", "--help",
-    "--batch-sizes", "--seconds", "--model", "--leaves", "--hiden", "--dat",
+    "--batch-sizes", "--seconds", "--schedule", "--model", "--leaves", "--hiden", "--dat",
 )  # fmt: skip
 TRAIN = (
     "train", "tree-lstm", "--data", "trees", "--epochs", "1", "--hidden", "4", "--embed", "3",

@@ -14,6 +14,7 @@ from vertexrt.ir.updates import OPTIMIZERS as ROWS
 POLICIES: Final = ("frontier", "depth", "agenda", "serial")
 OPTIMIZERS: Final = {row.name: row for row in ROWS}
 WITH_MOMENTUM: Final = tuple(name for name, row in OPTIMIZERS.items() if "momentum" in row.names())
+SCHEDULES: Final = ("constant", "cosine", "linear", "halving")  # of the learning rate
 SPLITS: Final = ("dev", "test", "train")
 
 # Least and most of whole numbers.
@@ -54,6 +55,7 @@ NEUTRAL: Final[Mapping[str, Any]] = {
     "momentum": 0.0,
     "weight_decay": 0.0,
     "clip_norm": 0.0,
+    "schedule": "constant",
     "policy": "frontier",
     "dtype": "float32",
     "device": "auto",

@@ -19,7 +19,7 @@ from vertexrt.cli.metrics import Totals, better, deciding, shown
 from vertexrt.cli.progress import Reporter
 from vertexrt.cli.run_folder import RunFolder
 from vertexrt.cli.run_state import RunState
-from vertexrt.cli.session import RunSession
+from vertexrt.cli.session import RunSession, rate_of
 from vertexrt.cli.trace import TraceFile
 from vertexrt.data import Loader
 from vertexrt.graph import GraphBatch
@@ -88,6 +88,7 @@ class Training:
     def _train_epoch(self) -> bool:
         """Train on the minibatches that are left of this epoch; False when interrupted."""
         options, state = self.session.options, self.state
+        self.optimizer.lr = rate_of(options, state.epoch)
         loader = training_loader(self.session, self._carried)
         loader.load_state({**loader.state(), "epoch": state.epoch, "batch": state.batch})
         batches = iter(loader)

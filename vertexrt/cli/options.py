@@ -13,6 +13,7 @@ from vertexrt.cli.limits import (
     OPTIMIZERS,
     POLICIES,
     REAL,
+    SCHEDULES,
     WHOLE,
     WITH_MOMENTUM,
 )
@@ -40,6 +41,7 @@ class RunOptions:
             command line.
         processors: of a group of the persistent engine; None where it chooses.
         optimizer, lr, momentum, weight_decay, clip_norm: the update; clip_norm 0 does not clip.
+        schedule: of the learning rate, over epochs: see `rate_of`.
     """
 
     model: str
@@ -58,6 +60,7 @@ class RunOptions:
     momentum: float
     weight_decay: float
     clip_norm: float
+    schedule: str
     policy: str
     dtype: str
     device: str
@@ -93,6 +96,7 @@ class RunOptions:
             **_of_model(fields),
             "data": fields.text("data", longest=LONGEST_PATH),
             "optimizer": fields.text("optimizer", tuple(OPTIMIZERS)),
+            "schedule": fields.text("schedule", SCHEDULES),
             "policy": fields.text("policy", POLICIES),
             "dtype": fields.text("dtype", DTYPES),
             "device": fields.text("device", DEVICES),

@@ -14,7 +14,15 @@ from typing import Any
 from vertexrt.cli.bench_options import ACTIONS as BENCH_ACTIONS
 from vertexrt.cli.bench_options import DATA, add_bench
 from vertexrt.cli.config_file import words_of
-from vertexrt.cli.limits import CONFIG_NAME, NEUTRAL, OPTIMIZERS, POLICIES, SPLITS, WITH_MOMENTUM
+from vertexrt.cli.limits import (
+    CONFIG_NAME,
+    NEUTRAL,
+    OPTIMIZERS,
+    POLICIES,
+    SCHEDULES,
+    SPLITS,
+    WITH_MOMENTUM,
+)
 from vertexrt.cli.tasks import TASKS
 from vertexrt.cli.values import Parser, one_of, path
 from vertexrt.engine.devices import DEVICES, DTYPES, ENGINES, KERNEL_FORMS, PRECISIONS
@@ -26,6 +34,10 @@ MODELS = f"{', '.join(_FIRST)} or {_LAST}, or FILE.py:CLASS, a model of yours: t
 THREADS = "CPU threads, BLAS included"
 MOST_SHOWN = 2  # models with a default of their own that the help names
 BATCH_SIZE = "graphs in a minibatch"
+SCHEDULE = (
+    "of the learning rate over epochs: constant, cosine and linear (towards 0), or halving, each "
+    "epoch after half of them"
+)
 CONFIG = "options that are not given here: TOML, or the config.json of a run"
 
 
@@ -117,6 +129,7 @@ def _add_train(parser: Parser) -> None:
     parser.add_real("momentum", "of " + ", ".join(WITH_MOMENTUM))
     parser.add_real("weight_decay", "L2 penalty")
     parser.add_real("clip_norm", "largest global norm; 0: none")
+    parser.add_word("schedule", SCHEDULES, SCHEDULE, "NAME")
     _add_machine(parser)
     parser.add_whole("patience", "stop after N epochs without a better dev value; 0: never")
     parser.add_path("resume", "continue the run in this folder", "RUN")

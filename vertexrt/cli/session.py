@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Self
@@ -123,6 +124,22 @@ def configuration(session: RunSession) -> str:
         f"{options.optimizer}, lr {options.lr:g}, batch size {options.batch_size}, "
         f"seed {options.seed}, {options.epochs} epochs; {options.engine}, {options.threads} threads"
     )
+
+
+def rate_of(options: RunOptions, epoch: int) -> float:
+    """Return the learning rate of an epoch, counted from 0.
+
+    It depends on the number of epochs, so a run that is continued with more of them goes on at
+    another rate. Halving is that of Zaremba et al. 2014.
+    """
+    done = epoch / options.epochs
+    if options.schedule == "cosine":
+        return options.lr * (1 + math.cos(math.pi * done)) / 2
+    if options.schedule == "linear":
+        return options.lr * (1 - done)
+    if options.schedule == "halving":
+        return options.lr * 0.5 ** max(0, epoch + 1 - (options.epochs + 1) // 2)
+    return options.lr
 
 
 def make_optimizer(options: RunOptions) -> Optimizer:
