@@ -143,7 +143,7 @@ class Capture:
         self.gradients: Arrays = {}
 
     def update(self, store: Any) -> None:
-        self.gradients = {name: store.gradient(name).copy() for name in store.names}
+        self.gradients = {name: store.gradient(name).copy() for name in store.trained}
 
 
 def train(net: vrt.Network, batch: vrt.GraphBatch) -> Result:

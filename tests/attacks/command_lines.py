@@ -44,10 +44,12 @@ VALUES = (
     "bad.json", "deep.json", "-", "--", "-h", "--help", "--version", "--epochs", "--epochs=1",
     "@file", "adam", "adamw", "sgd", "adagrad", "cpuu", "reference", "cuda", "float32", "float64",
     "fine", "binary", "dev", "test", "train", "depth", "serial", "agenda", "frontier",
-    "persistent", "batched", "sst ", "tree-lstm", "tree-fc", "lstm-lm", "list",
+    "persistent", "batched", "sst ", "tree-lstm", "tree-fc", "lstm-lm", "list", "my.py",
+    "my.py:Net", "=", "arity=2", "trees=", "loss",
 )  # fmt: skip
 OPTIONS = (
-    "--data", "--binary", "--pieces", "--epochs", "--batch-size", "--window", "--seed", "--out",
+    "--data", "--binary", "--set", "--config", "--format", "--task", "--test", "--pieces",
+    "--epochs", "--batch-size", "--window", "--seed", "--out",
     "--hidden", "--embed", "--dropout", "--lr", "--optimizer", "--momentum", "--weight-decay",
     "--clip-norm", "--policy", "--dtype", "--device", "--precision", "--engine", "--processors",
     "--threads", "--patience", "--resume", "--trace", "--quiet", "--split", "--version", "--help",
@@ -65,6 +67,11 @@ BASES: tuple[tuple[str, ...], ...] = (
     ("train", "--resume", "run", "--epochs", "3", "--quiet"),
     ("eval", "run", "--split", "test", "--data", "trees", "--batch-size", "4"),
     ("eval", "run/last.safetensors"),
+    ("predict", "run", "--data", "trees/test.txt", "--out", "predicted.jsonl"),
+    ("train", "--config", "run/config.json", "--out", "out", "--epochs", "1"),
+    ("explain", "run", "--set", "arity=2"),
+    ("train", "my.py:Net", "--data", "trees", "--task", "loss", "--out", "out"),
+    ("info",),
     EXPLAIN,
     ("data", "list"),
     ("data", "fetch", "generated"),
@@ -188,9 +195,11 @@ def unfinished(words: list[str], out: str, folder: Path) -> str:
         found = re.search(r"^run: (.*)$", out, re.MULTILINE)
         return _other_options(words, folder / found[1]) if found else "no run is named"
     expected = {
-        "eval": r"^(dev|test|train): loss \d.*; \d+ graphs of ",
+        "eval": r"^(dev|test|train|all): loss \d.*; \d+ graphs of ",
         "explain": r"\d+ graphs of ",
-        "data": r"^name +task|^/",
+        "data": r"^name +format|^/",
+        "predict": r"^predictions of \d+ graphs of |^{\"",
+        "info": "^vertexrt +",
         "bench": "written: |equal|hidden|slower|faster",
     }.get(words[0], "$^")
     return "" if re.search(expected, out, re.MULTILINE) else f"{words[0]} did something else"

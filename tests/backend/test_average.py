@@ -26,14 +26,14 @@ def test_an_average_follows_its_definition_and_is_swapped_in(device: str) -> Non
         average.update()
         for name, value in net.parameters.items():
             expected[name] = 0.8 * expected[name] + 0.2 * value
-    own, scores = copied(net), net.forward(batch(9))["logits"]
+    own, scores = copied(net), net.forward(batch(9))["h"]
     with average.in_place():
         for name, value in net.parameters.items():
             np.testing.assert_allclose(value, expected[name], rtol=1e-12)
-        assert (net.forward(batch(9))["logits"] != scores).any()
+        assert (net.forward(batch(9))["h"] != scores).any()
     for name, value in net.parameters.items():
         np.testing.assert_array_equal(value, own[name])
-    np.testing.assert_array_equal(net.forward(batch(9))["logits"], scores)
+    np.testing.assert_array_equal(net.forward(batch(9))["h"], scores)
 
 
 def test_the_networks_own_parameters_come_back_after_an_error() -> None:

@@ -52,13 +52,12 @@ def batch(*seeds: int) -> vrt.GraphBatch:
 WAYS = [
     Way("reference"),
     Way("cpu", threads=2),
-    Way("cpu", engine="persistent", processors=2),
     Way("shim"),
     Way("shim", engine="persistent", processors=2),
 ]
 
 
-FROZEN = [("w", "w2", "u"), ("table", "w2"), ("u", "b"), ("w", "table"), ("table",)]
+FROZEN = [("w", "w2", "u"), ("table", "w2"), ("w", "table"), ("table",)]
 
 
 def each(*more: list[tuple[str, ...]]) -> list[object]:

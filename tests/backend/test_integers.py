@@ -101,6 +101,22 @@ def test_gradients_go_to_the_named_elements() -> None:
     assert_loss_gradients(Way().compile(Indexed()), batch())
 
 
+def test_values_of_edges_are_averaged_without_children() -> None:
+    class Averaged(vrt.VertexFunction):
+        def __init__(self) -> None:
+            super().__init__(state={})
+            self.b = vrt.Parameter((2,))
+
+        def forward(self) -> None:
+            mean = self.push("mean", vrt.mean(self.edge("e", (2,))))
+            self.push("loss", vrt.sum(mean * self.b))
+
+    given = {"e": np.array([[1.0, 2.0], [3.0, 6.0]])}
+    graph = vrt.InputGraph.from_children([[], [], [0, 1]], {}, edge_pulls=given)
+    found = Way().compile(Averaged()).forward(vrt.GraphBatch.from_graphs([graph]))
+    np.testing.assert_array_equal(found["mean"], [[0.0, 0.0], [0.0, 0.0], [2.0, 4.0]])
+
+
 class OfEdges(vrt.VertexFunction):
     """Elements, rows and arithmetic by the integer of each edge."""
 

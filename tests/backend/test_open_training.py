@@ -12,7 +12,6 @@ import pytest
 
 import vertexrt as vrt
 from tests.devices import shim
-from tests.functions import FUNCTIONS
 from tests.optimizers import OPTIMIZERS, Make
 from tests.runs import Way, assert_close
 from tests.strategies import pulls_for
@@ -24,6 +23,21 @@ SHIM = pytest.param("shim", marks=shim)
 DEVICES = ["reference", "cpu", SHIM]
 
 
+class Tree(vrt.VertexFunction):
+    """A tree over words."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=2, state={"h": 5})
+        self.table = vrt.Parameter((7, 3))
+        self.w, self.u = vrt.Parameter((5, 3)), vrt.Parameter((5, 5))
+
+    def forward(self) -> None:
+        x = self.w @ vrt.embed(self.table, self.pull("word"))
+        h = vrt.tanh(x + self.u @ (self.gather(0).h + self.gather(1).h))
+        self.scatter(h=h)
+        self.push("loss", vrt.squared_error(self.push("h", h), 0.3))
+
+
 def graph(seed: int) -> vrt.InputGraph:
     return vrt.InputGraph.from_children(LISTS, pulls_for(5, seed))
 
@@ -33,7 +47,7 @@ def batch(*seeds: int) -> vrt.GraphBatch:
 
 
 def network(way: Way | None = None) -> vrt.Network:
-    return (way or Way()).compile(FUNCTIONS["tree-lstm"][0]())
+    return (way or Way()).compile(Tree())
 
 
 def copied(net: vrt.Network) -> dict[str, np.ndarray]:
@@ -112,10 +126,10 @@ def test_gradients_are_live_and_may_be_changed_before_the_update() -> None:
     before = copied(net)
     found = back(net, batch(1)).parameters
     net.gradients["w"] *= 0.5
-    net.gradients["v"][...] = 0.0
+    net.gradients["u"][...] = 0.0
     vrt.SGD(0.1).step(net)
     np.testing.assert_allclose(net.parameters["w"], before["w"] - 0.05 * found["w"], rtol=1e-12)
-    np.testing.assert_array_equal(net.parameters["v"], before["v"])
+    np.testing.assert_array_equal(net.parameters["u"], before["u"])
     np.testing.assert_array_equal(net.gradients["w"], 0.5 * found["w"])  # they stay
     with pytest.raises(UnknownParameterError, match=r"no gradient of a parameter 'ww'"):
         net.gradients["ww"]
@@ -154,9 +168,7 @@ def test_what_is_not_finite_reaches_no_parameter(make: Make, wrong: float, devic
     before, optimizer = copied(net), make()
     out = net.forward(batch(1), train=True)
     net.backward({"loss": np.full(out["loss"].shape, wrong)})
-    with pytest.raises(
-        NumericError, match=r"the gradient of 'embedding' is|the gradient of '\w+' is"
-    ):
+    with pytest.raises(NumericError, match=r"the gradient of '\w+' is"):
         optimizer.step(net)
     for name, value in net.parameters.items():
         np.testing.assert_array_equal(value, before[name])
@@ -195,7 +207,7 @@ def test_a_step_needs_a_network_and_gradients() -> None:
 )
 def test_passes_are_gone_back_through_in_any_order(way: Way) -> None:
     """Batches of several sizes, the same batch twice, and evaluations and passes between."""
-    net = network(way)
+    net = way.compile(Tree())
     batches = [batch(1), batch(2, 3, 4), batch(1), batch(5, 6)]
     alone = [back(net, each).parameters for each in batches]
     kept = [net.forward(each, train=True) for each in batches]
@@ -218,6 +230,8 @@ def test_the_last_pass_is_meant_where_none_is_named() -> None:
     second = net.forward(batch(2), train=True)
     net.forward(batch(3, 4, 5))  # an evaluation changes nothing
     np.testing.assert_array_equal(net.backward().parameters["w"], expected)
+    with pytest.raises(UsageError, match=r"^\[backward\] no forward pass to go back through"):
+        net.backward()  # not the one before it
     np.testing.assert_array_equal(first["loss"], net.forward(batch(1))["loss"])
     del second
     net.backward(of=first)
@@ -290,7 +304,7 @@ def test_outputs_are_a_dict_for_copies() -> None:
 
 def test_a_siamese_loss_is_that_of_torch() -> None:
     torch = pytest.importorskip("torch", reason="judged by autograd")
-    net = Way().compile(Mean())
+    net = Way().compile(Tree())
     batches = [batch(1), batch(2)]
     first, second = (net.forward(each, train=True) for each in batches)
     difference = first["h"][4] - second["h"][4]
@@ -299,32 +313,18 @@ def test_a_siamese_loss_is_that_of_torch() -> None:
         d_h[4] = sign * 2.0 * difference
         net.backward({"h": d_h}, of=outputs)
 
-    table, w = (torch.tensor(net.parameters[n], requires_grad=True) for n in ("table", "w"))
+    given = [torch.tensor(net.parameters[n], requires_grad=True) for n in ("table", "w", "u")]
+    table, w, u = given
 
     def root(word: np.ndarray) -> object:
         h: list[object] = []
         for v, children in enumerate(LISTS):
             x = table[int(word[v])] if word[v] >= 0 else torch.zeros(3, dtype=torch.float64)
             below = [h[c] for c in children if c >= 0]
-            h.append(torch.tanh(w @ x + sum(below)) if below else torch.tanh(w @ x))
+            h.append(torch.tanh(w @ x + u @ sum(below)) if below else torch.tanh(w @ x))
         return h[4]
 
     distance = root(pulls_for(5, 1)["word"]) - root(pulls_for(5, 2)["word"])
     (distance**2).sum().backward()
-    np.testing.assert_allclose(net.gradients["w"], w.grad.numpy(), rtol=1e-11, atol=1e-13)
-    np.testing.assert_allclose(net.gradients["table"], table.grad.numpy(), rtol=1e-11, atol=1e-13)
-
-
-class Mean(vrt.VertexFunction):
-    """A tree over words."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=2, state={"h": 5})
-        self.table = vrt.Parameter((7, 3))
-        self.w = vrt.Parameter((5, 3))
-
-    def forward(self) -> None:
-        x = self.w @ vrt.embed(self.table, self.pull("word"))
-        h = vrt.tanh(x + self.gather(0).h + self.gather(1).h)
-        self.scatter(h=h)
-        self.push("h", h)
+    for found, tensor in zip(net.gradients.values(), given, strict=True):
+        np.testing.assert_allclose(found, tensor.grad, rtol=1e-11, atol=1e-13)

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.backend.test_open_training import batch, copied
+from tests.backend.test_open_training import Tree, batch, copied, network
 from tests.devices import shim
-from tests.functions import FUNCTIONS
 from tests.optimizers import OPTIMIZERS, STEPS, make_store, set_gradients
 from tests.runs import Way
 from vertexrt.api.optimizer import Optimizer
@@ -90,15 +89,14 @@ def test_a_group_is_as_if_its_optimizer_were_alone(name: str) -> None:
 WAYS = [
     Way("reference"),
     Way("cpu", threads=2),
-    Way("cpu", engine="persistent", processors=2),
     pytest.param(Way("shim"), marks=shim),
     pytest.param(Way("shim", engine="persistent", processors=2), marks=shim),
 ]
 
 
 def trained(way: Way, optimizer: Optimizer) -> tuple[list[float], dict[str, np.ndarray]]:
-    """Train a Tree-LSTM; return losses, parameters and state."""
-    net = way.compile(FUNCTIONS["tree-lstm"][0]())
+    """Train a tree; return losses, parameters and state."""
+    net = way.compile(Tree())
     losses = []
     for seeds in ((1, 1), (2, 3), (1, 4)):
         net.step(batch(*seeds), optimizer)
@@ -113,8 +111,8 @@ def test_backends_agree(way: Way) -> None:
     def make(**groups: Any) -> Optimizer:
         return vrt.AdamW(0.05, clip_norm=0.5, clip_value=0.05, weight_decay=0.1, groups=groups)
 
-    rest: dict[str, Any] = {"v": {"frozen": True}, "w": {"weight_decay": 0.0}}
-    for groups in ({}, {"embedding": {"lr": 0.5}, **rest}):
+    rest: dict[str, Any] = {"u": {"frozen": True}, "w": {"weight_decay": 0.0}}
+    for groups in ({}, {"table": {"lr": 0.5}, **rest}):
         found, expected = (trained(w, make(**groups)) for w in (way, Way("reference")))
         np.testing.assert_allclose(found[0], expected[0], rtol=1e-10)
         for name, value in expected[1].items():
@@ -163,18 +161,18 @@ def test_what_is_not_finite_is_refused(way: Way) -> None:
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("shim", marks=shim)])
 def test_groups_may_change_between_steps(device: str) -> None:
-    net = Way(device).compile(FUNCTIONS["tree-lstm"][0]())
+    net = network(Way(device))
     before = copied(net)
     optimizer = vrt.SGD(0.1, groups={"*": {"frozen": True}})
     net.step(batch(1), optimizer)
     for name, value in net.parameters.items():
         np.testing.assert_array_equal(value, before[name])
-    optimizer.groups = {"*": {"frozen": True}, "v": {"frozen": False, "lr": 0.2}}
+    optimizer.groups = {"*": {"frozen": True}, "u": {"frozen": False, "lr": 0.2}}
     optimizer.lr = 0.05
     net.forward(batch(1), train=True)
-    gradient = net.backward().parameters["v"]
+    gradient = net.backward().parameters["u"]
     optimizer.step(net)
-    np.testing.assert_allclose(net.parameters["v"], before["v"] - 0.1 * gradient, rtol=1e-12)
+    np.testing.assert_allclose(net.parameters["u"], before["u"] - 0.1 * gradient, rtol=1e-12)
     np.testing.assert_array_equal(net.parameters["w"], before["w"])
     optimizer.groups = {}
     net.step(batch(1), optimizer)

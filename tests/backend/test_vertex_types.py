@@ -21,7 +21,6 @@ NETWORKS: dict[str, tuple[Callable[[], vrt.Model], Callable[[], GraphBatch]]] = 
     "summary": (typed.Summarised, typed.chains),
     "translator": (typed.Translator, typed.translations),
     "weighed": (typed.WeighedDag, typed.weighed),
-    "related": (typed.RelatedDag, typed.related),
 }
 WAYS = {
     "cpu": Way("cpu"),

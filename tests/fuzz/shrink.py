@@ -133,7 +133,7 @@ def _smaller_batch(batch: BatchSpec) -> Iterator[BatchSpec]:
     if batch.apart:
         yield replace(batch, apart=False)
     for name, pull in batch.pulls.items():
-        if pull.shared and (pull.form.bound or min(pull.index) >= 0):
+        if pull.shared and (pull.form.bound or min(pull.index, default=0) >= 0):
             plain = replace(pull, shared=False)
             yield replace(batch, pulls={**batch.pulls, name: plain})
 

@@ -222,9 +222,9 @@ def elementwise(
     )
 
 
-def whole(x: Value) -> int:
+def whole(x: Value | Leaf) -> int:
     """Return an integer: a pull's, or one that is computed; -1 where it is none."""
-    (number,) = x.number.value.reshape(-1)
+    (number,) = lift(x).number.value.reshape(-1)
     return int(number) if number == int(number) else -1
 
 

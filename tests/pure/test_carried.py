@@ -61,6 +61,13 @@ def test_pieces_are_one_text(text: Path) -> None:
         np.testing.assert_allclose(np.concatenate(parts), expected[stream], atol=1e-12)
 
 
+def test_values_of_edges_are_kept() -> None:
+    chain = vrt.InputGraph.from_children([[], [0]], {"word": [1, 2]}, {"weight": [0.5]})
+    net = vrt.compile(GRUWords(11), device="reference")
+    put = vrt.CarriedState(net).put(vrt.GraphBatch.from_graphs([chain]))
+    assert np.asarray(put.edge_pulls["weight"]).tolist() == [0.5]
+
+
 def states(batch: vrt.GraphBatch, pushed: np.ndarray) -> list[np.ndarray]:
     """Return what each graph pushed."""
     return np.split(pushed, batch.graph_ptr[1:-1])

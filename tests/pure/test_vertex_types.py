@@ -70,6 +70,11 @@ def test_values_of_edges_keep_their_edges() -> None:
         batch.graph_ptr, batch.child_ptr, batch.child, edge_pulls=batch.edge_pulls
     )
     assert np.asarray(again.edge_pulls["x"]).tolist() == [1.5, 0.5, 2.5, 3.5]
+    twice = GraphBatch.concat([batch.take([1]), batch])
+    assert np.asarray(twice.edge_pulls["kind"]).tolist() == [4, 6, 5, 7, 4]
+    without = GraphBatch.from_graphs([InputGraph.from_children([[], [0]])])
+    with pytest.raises(PullError, match=r"batch 1.*pull 'kind'"):
+        GraphBatch.concat([without, batch])
 
 
 def test_values_of_edges_of_types() -> None:

@@ -92,6 +92,14 @@ def test_it_trains_on_trees(
     assert "test: loss" in capsys.readouterr().out
     assert main(["train", "--resume", str(out), "--epochs", "3"]) == 0
     assert [line["epoch"] for line in records(out) if line["split"] == "dev"] == [1, 2, 3]
+    # The file may have moved; a model of another name is another model.
+    for name in ("helper.py", "my_model.py"):
+        (tmp_path / name).write_text((model.parent / name).read_text())
+    moved = f"{tmp_path / 'my_model.py'}:Tree"
+    assert main(["eval", str(out), "--model", moved]) == 0
+    assert main(["train", moved, "--resume", str(out), "--epochs", "4"]) == 0
+    assert vrt.load_checkpoint(out / "last.safetensors").meta["options"]["model"] == moved
+    assert main(["train", f"{model}:Sum", "--resume", str(out)]) == 1
     # What was given again is compared.
     again = ["train", "--resume", str(out), "--set", "depth=3"]
     assert "got --set [('depth', 3)], the run" in complaint(again, capsys)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import vertexrt as vrt
 from tests.train.cli_runs import (
     ROOT,
     SMALL,
@@ -142,3 +143,20 @@ def test_metrics_that_are_a_link(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="the metrics cannot be written"):
         folder.append([{"epoch": 1, "split": "dev"}])
     assert (tmp_path / "target").read_text() == ""
+
+
+def test_data_that_have_moved_are_named_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--data was refused, and without it nothing could be found."""
+    data, run = write_trees(tmp_path / "data"), tmp_path / "run"
+    assert train(data, run, "--epochs", "1") == 0
+    data.rename(tmp_path / "moved")
+    words = ["train", "--resume", str(run), "--epochs", "2"]
+    assert main(words) == 2
+    assert "no folder " in capsys.readouterr().err
+    other = write_trees(tmp_path / "other", train=20)
+    assert main([*words, "--data", str(other)]) == 1
+    assert "are not those of " in capsys.readouterr().err
+    assert main([*words, "--data", str(tmp_path / "moved")]) == 0
+    assert vrt.load_checkpoint(run / "last.safetensors").meta["state"]["epoch"] == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,7 @@ class CarriedState:
         for name, shape in self.shapes.items():
             kept = self._kept.get(name, np.zeros((len(starts), *shape), np.float32))
             pulls[name] = Pulled(kept[: len(starts)], index)
-        return GraphBatch(batch.graph_ptr, batch.child_ptr, batch.child, pulls, batch.types)
+        return replace(batch, pulls=pulls)
 
     def keep(self, batch: GraphBatch, pushed: Mapping[str, npt.NDArray[Any]]) -> None:
         """Keep what the last vertex of each chain pushed: of `net.outputs`, or of `net.forward`."""

@@ -127,19 +127,24 @@ class ForwardPasses:
             _refuse(got, "one of this network, once", "call forward(batch, train=True) again")
         return of._pass
 
+    def _own_pass(self, caller: threading.Thread) -> ForwardPass | None:
+        """Return the last pass of a thread, if it can be gone back through."""
+        last = self._last.get(caller)
+        own = None if last is None else last()
+        return own if own is not None and own in self._alive else None
+
     def _last_pass(self) -> ForwardPass:
-        """Return the last pass of this thread.
+        """Return the last pass of this thread; else the only one, which is another thread's.
 
         A thread of autograd may go back through what another has evaluated; but not where threads
         came between each other, since it cannot be known whose pass it means then.
         """
         caller = threading.current_thread()
-        last = self._last.get(caller)
-        own = None if last is None else last()
-        if caller not in self._overtaken and own is not None and own in self._alive:
+        lost, own = caller in self._overtaken, self._own_pass(caller)
+        if own is not None and not lost:
             return own
-        alive = list(self._alive)
-        if self._overtaken and (caller in self._overtaken or alive):
+        alive = [made for made in self._alive if made.thread is not caller]
+        if lost or (self._overtaken and alive):
             self._overtaken.discard(caller)
             _refuse(
                 "another thread used the network after forward(batch, train=True)",

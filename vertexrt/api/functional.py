@@ -217,11 +217,11 @@ def _over_children(
 
 
 def _slot(value: Value) -> int:
-    """Find the slot number that stands for all children, on the gather under a value."""
+    """Find the slot number that stands for all children, on what reads values of them."""
     for node in value.builder.nodes:
         if node.op in ("gather_all", "edge_pull"):
             return int(node["slot"])
-    raise AssertionError("a value per child without gather_all")
+    raise AssertionError("a value per child that nothing reads")
 
 
 def logsumexp(x: Operand, *, over: str | None = None) -> Value:

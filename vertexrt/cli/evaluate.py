@@ -12,7 +12,7 @@ import numpy as np
 from vertexrt.cli import run_state
 from vertexrt.cli.loop import evaluate as evaluate_split
 from vertexrt.cli.options import RunOptions
-from vertexrt.cli.resolve import data_name
+from vertexrt.cli.resolve import data_name, full_name
 from vertexrt.cli.run_folder import find_checkpoint
 from vertexrt.cli.run_state import StoredRun
 from vertexrt.cli.session import RunSession, compile_model, device_line, require_graphs
@@ -83,18 +83,21 @@ def open_trained(stored: StoredRun, given: argparse.Namespace) -> tuple[RunSessi
 
 def _changed(options: RunOptions, given: argparse.Namespace) -> RunOptions:
     """Put in what the command line says about where to run and on what."""
-    changes: dict[str, Any] = {}
-    for name in ("device", "precision", "threads"):
-        if getattr(given, name) is not None:
-            changes[name] = getattr(given, name)
+    named = {name: getattr(given, name) for name in ("device", "precision", "threads")}
+    changes: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     if given.device is not None and given.precision is None:
         changes["precision"] = "float32"  # the run's may be one that only a GPU has
     if given.threads is not None:
         changes["processors"] = None  # which may not divide them
-    if given.data is not None:
-        apart = {name: v for name, v in options.reading.items() if name not in ("dev", "test")}
-        changes |= {"data": data_name(given.data), "reading": apart}
-    return replace(options, **changes)
+    if given.model is not None:
+        changes["model"] = full_name(given.model)
+    return replace(options if given.data is None else _of_data(options, given.data), **changes)
+
+
+def _of_data(options: RunOptions, data: str) -> RunOptions:
+    """Return options with other data, of which nothing is said."""
+    apart = {name: v for name, v in options.reading.items() if name not in ("dev", "test")}
+    return replace(options, data=data_name(data), reading=apart)
 
 
 def unknown_words(graphs: GraphBatch, dataset: Dataset) -> list[str]:

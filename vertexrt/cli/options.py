@@ -69,7 +69,7 @@ class RunOptions:
     @property
     def title(self) -> str:
         """Return the name of the model, without the path of its file."""
-        return self.model.rpartition(":")[2]
+        return title_of(self.model)
 
     def as_given(self) -> dict[str, Any]:
         """Return the options as a file for --config has them, by the names of their flags."""
@@ -110,6 +110,11 @@ class RunOptions:
         if found["momentum"] and found["optimizer"] not in WITH_MOMENTUM:
             fields.refuse("momentum", f"0, since {found['optimizer']} has none")
         return cls(**found)
+
+
+def title_of(model: str) -> str:
+    """Return the name of a model without the path of its file, which may have moved."""
+    return model.rpartition(":")[2]
 
 
 def _of_model(fields: JsonRecord) -> dict[str, Any]:

@@ -138,6 +138,7 @@ def _add_run(parser: Parser, split: str) -> None:
     parser.add_argument("run", metavar="RUN", type=path("RUN"), help=text)
     parser.add_word("split", SPLITS, f"dev, test or train (default {split})", "SPLIT", split)
     parser.add_path("data", "other data of the same format; one file is taken whole", "NAME|PATH")
+    parser.add_path("model", "where the file of the model is, if it has moved", "FILE.py:CLASS")
     parser.add_whole("batch_size", BATCH_SIZE)
     _add_device(parser)
     parser.add_whole("threads", THREADS)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vertexrt.cli.limits import NEUTRAL, OPTIMIZERS, WITH_MOMENTUM
-from vertexrt.cli.options import READING, SHAPE, RunOptions
+from vertexrt.cli.options import READING, SHAPE, RunOptions, title_of
 from vertexrt.config import config
 from vertexrt.data import FORMATS, catalogue, format_of
 from vertexrt.data.files import expanded
@@ -122,7 +122,7 @@ def resume(given: argparse.Namespace, stored: RunOptions, run: str) -> RunOption
         over the result is given another value.
     """
     _require_same_run(given, stored, run)
-    changed: dict[str, Any] = {}
+    changed: dict[str, Any] = {} if given.model is None else {"model": full_name(given.model)}
     for name, value in vars(given).items():
         if value is None or name in COMMAND_WORDS:
             continue
@@ -135,7 +135,7 @@ def resume(given: argparse.Namespace, stored: RunOptions, run: str) -> RunOption
 
 def _require_same_run(given: argparse.Namespace, stored: RunOptions, run: str) -> None:
     """Refuse the model or the folder of another run."""
-    if given.model not in (None, stored.model) and full_name(given.model) != stored.model:
+    if given.model is not None and title_of(given.model) != stored.title:
         raise CheckpointError.at(
             "--resume",
             f"{run} is a run of {stored.model}",
