@@ -193,7 +193,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "lstm-lm-tied": lambda: language_model(LSTMLanguageModel, by_hand.lstm, 1, HIDDEN, tied=True),
     "gru-lm": lambda: language_model(GRULanguageModel, by_hand.gru, 2),
     "slstm-lm": lambda: language_model(SLSTMLanguageModel, by_hand.slstm, 2),
-    "residual-rnn": lambda: language_model(ResidualRNN, by_hand.rnn, 5, HIDDEN),
+    "residual-rnn": lambda: language_model(ResidualRNN, by_hand.rnn, 8, HIDDEN),
     "rvnn": lambda: tree(RvNN, TREES, by_hand.rvnn),
     "td-rnn": lambda: tree(RvNN, PYRAMID, by_hand.rvnn, pyramids(graphs(PYRAMID_TREES))),
     "nary-tree-lstm": lambda: tree(NaryTreeLSTM, TREES, by_hand.nary),

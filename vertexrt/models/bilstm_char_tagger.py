@@ -25,14 +25,18 @@ class Letters(vrt.VertexFunction):
 class SpeltWord(vrt.VertexFunction):
     """What is known of a word: its vector, and its letters from both ends. Pulls `word`."""
 
-    def __init__(self, vocab: int, embed: int, forth: Letters, back: Letters) -> None:
+    def __init__(
+        self, vocab: int, embed: int, forth: Letters, back: Letters, dropout: float
+    ) -> None:
         size = embed + forth.state["h"] + back.state["h"]
         super().__init__(state={"h": size}, inputs={"forth": forth, "back": back})
         self.weight = vrt.Parameter((vocab, embed), init=vrt.init.normal(0.1))
+        self.dropout = dropout
 
     def forward(self) -> None:
         """Compute one word."""
-        word = vrt.embed(self.weight, self.pull("word"))
+        known = vrt.dropout(vrt.ones(1), self.dropout)[0]  # of a whole word: its letters must do
+        word = known * vrt.embed(self.weight, self.pull("word"))
         self.scatter(h=vrt.concat(word, self.gather("forth").h, self.gather("back").h))
 
 
@@ -55,6 +59,6 @@ class BiLSTMCharTagger(vrt.Model):
         dropout: float = 0.0,
     ) -> None:
         self.forth, self.back = Letters(num_letter, spelling), Letters(num_letter, spelling)
-        self.word = SpeltWord(vocab, embed, self.forth, self.back)
+        self.word = SpeltWord(vocab, embed, self.forth, self.back, 0.5 * dropout)
         self.left, self.right = (Direction(self.word, hidden, dropout) for _ in range(2))
         self.tag = Tag(self.left, self.right, classes)
