@@ -18,7 +18,6 @@ from vertexrt.engine import explain_host
 from vertexrt.engine.variant import Passes
 from vertexrt.models.tree_lstm import TreeLSTM
 
-
 SIZES_OF_ALL = {"hidden": 16, "embed": 16, "layers": 2}
 
 
