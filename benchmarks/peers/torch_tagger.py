@@ -20,6 +20,8 @@ class Peer(nn.Module):
 
     def __init__(self, of: vrt.Network) -> None:
         super().__init__()
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
         shapes = {name: value.shape for name, value in of.parameters.items()}
         letters, spelling = shapes["forth.embedding"]
         words, embed = shapes["word.weight"]
