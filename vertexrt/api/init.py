@@ -17,6 +17,16 @@ from vertexrt.api.arguments import real_array
 from vertexrt.api.declaration import is_real, is_whole
 from vertexrt.errors import UsageError
 
+__all__ = [
+    "constant",
+    "normal",
+    "ones",
+    "orthogonal",
+    "uniform",
+    "xavier_uniform",
+    "zeros",
+]
+
 Array = npt.NDArray[np.float64]
 Shape = tuple[int, ...]
 Initializer = Callable[[Shape, np.random.Generator], Array]

@@ -24,6 +24,16 @@ from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
 from vertexrt.errors import UsageError
 
+__all__ = [
+    "CosineAnnealingLR",
+    "LambdaLR",
+    "LinearLR",
+    "RateSchedule",
+    "ReduceLROnPlateau",
+    "SequentialLR",
+    "StepLR",
+]
+
 LARGEST = 1.7e308
 LEAST_CHANGE = 1e-8  # of a rate, for ReduceLROnPlateau
 

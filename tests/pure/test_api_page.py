@@ -1,0 +1,68 @@
+"""docs/api.md is what its generator writes, has every public name, and its examples run."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import vertexrt as vrt
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Called by the engine, not by users.
+WITHOUT_EXAMPLE = {
+    "vrt.Optimizer.request",
+    "vrt.Optimizer.settle",
+    "vrt.Parameter.as_value",
+    "vrt.Parameter.name_in_program",
+    "vrt.VertexrtError.at",
+    "vrt.VertexrtError.moved",
+}
+
+
+@pytest.fixture(scope="module")
+def make_api() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_api", ROOT / "docs" / "make_api.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["make_api"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_what_its_generator_writes(make_api: ModuleType) -> None:
+    written = make_api.PAGE.read_text(encoding="utf-8")
+    assert written == make_api.page(), "run python docs/make_api.py"
+
+
+def test_every_public_name_is_on_the_page(make_api: ModuleType) -> None:
+    lines = set(make_api.PAGE.read_text(encoding="utf-8").split("\n"))
+    modules = ("nn", "data", "schedules", "init")
+    names = [f"vrt.{name}" for name in vrt.__all__ if name not in modules]
+    for module in modules:
+        names += [f"vrt.{module}.{name}" for name in getattr(vrt, module).__all__]
+    missing = [name for name in names if f"### `{name}`" not in lines]
+    assert not missing
+
+
+def test_every_name_has_an_example(make_api: ModuleType) -> None:
+    names = {entry.name for group in make_api.entries().values() for entry in group}
+    shown = make_api.examples()
+    assert names - set(shown) == WITHOUT_EXAMPLE
+    assert set(shown) - names == {"given"}
+
+
+def test_examples_run(
+    make_api: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    names: dict[str, object] = {"__name__": "examples"}
+    for code in dict.fromkeys(make_api.examples().values()):  # several names may share one
+        path = tmp_path / f"example_{len(list(tmp_path.iterdir()))}.py"
+        path.write_text(code, encoding="utf-8")  # a file, so that messages can show its lines
+        exec(compile(code, str(path), "exec"), names)
