@@ -195,9 +195,10 @@ print(net.explain_batch(batch))
 persistent = vrt.compile(Tree(), device="reference", engine="persistent")
 with persistent.trace() as timeline:
     persistent.step(batch, vrt.SGD(lr=0.1))
-#: vrt.InputGraph, vrt.InputGraph.num_vertices, vrt.InputGraph.num_edges
+#: vrt.InputGraph
+root_over_two = vrt.InputGraph(child_ptr=[0, 0, 0, 2], child=[0, 1])
+#: vrt.InputGraph.num_vertices, vrt.InputGraph.num_edges
 assert (graph.num_vertices, graph.num_edges) == (3, 2)
-assert graph.child_ptr.tolist() == [0, 0, 0, 2]
 #: vrt.InputGraph.children
 assert graph.children(2) == [0, 1]
 #: vrt.InputGraph.from_children
@@ -250,9 +251,13 @@ class SignDescent(vrt.Optimizer):
     """A rule of one's own, on the host."""
 
     def update(self, store):
-        for name in store.parameters:
-            store.parameters[name] -= self.lr * np.sign(store.gradients[name])
+        for name in store.trained:
+            store.value(name)[...] -= self.lr * np.sign(store.gradient(name))
 
+
+before = net.parameters["u"].copy()
+net.step(batch, SignDescent(lr=0.01))
+assert np.allclose(np.abs(net.parameters["u"] - before), 0.01)
 
 #: vrt.Optimizer.moment_names
 assert vrt.Adam(lr=0.01).moment_names == ("m", "v")
@@ -505,7 +510,7 @@ lstm = vrt.compile(LSTM(), device="reference")
 assert lstm.forward(vectors)["h"].shape == (3, 4)
 
 
-#: vrt.nn.SLSTMCell, vrt.nn.SLSTMCell.of_state
+#: vrt.nn.SLSTMCell
 class SLSTM(vrt.VertexFunction):
     def __init__(self):
         super().__init__(arity=1, state=dict.fromkeys("hcnm", 4))
@@ -703,12 +708,16 @@ for dev_loss in (1.0, 1.0):
 assert sgd.lr == 0.1
 #: vrt.schedules.ReduceLROnPlateau.state, vrt.schedules.ReduceLROnPlateau.load_state
 plateau.load_state(plateau.state)
-#: vrt.init.zeros, vrt.init.ones, vrt.init.xavier_uniform, vrt.init.orthogonal
-bias = vrt.Parameter(4, init=vrt.init.ones)
-weight = vrt.Parameter((4, 4), init=vrt.init.orthogonal)
+#: vrt.init.zeros, vrt.init.ones
+bias, scale = vrt.Parameter(4, init=vrt.init.zeros), vrt.Parameter(4, init=vrt.init.ones)
+#: vrt.init.xavier_uniform
+drawn = vrt.init.xavier_uniform((4, 4), np.random.default_rng(0))
+assert np.abs(drawn).max() <= (6 / (4 + 4)) ** 0.5
+#: vrt.init.orthogonal
 drawn = vrt.init.orthogonal((2, 4), np.random.default_rng(0))
 assert np.allclose(drawn @ drawn.T, np.eye(2))
 #: vrt.init.constant
 mask = vrt.Parameter(2, init=vrt.init.constant([1.0, 0.0]), trainable=False)
 #: vrt.init.normal, vrt.init.uniform
 table = vrt.Parameter((10, 4), init=vrt.init.normal(0.1))
+weight = vrt.Parameter((4, 4), init=vrt.init.uniform(0.05))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -87,7 +87,10 @@ def examples() -> dict[str, str]:
 
 
 def entries() -> dict[str, list[Entry]]:
-    """Return every public name by the title of its group; the members of a class follow it."""
+    """Return every public name by the title of its group, in the order of the examples.
+
+    Members follow their class; what has no example comes last.
+    """
     groups = {title: [f"vrt.{name}" for name in names.split()] for title, names in GROUPS.items()}
     for title, module in OPS.items():
         home = f"vertexrt.api.{module}"
@@ -96,13 +99,19 @@ def entries() -> dict[str, list[Entry]]:
     for module, title in MODULES.items():
         names = getattr(vrt, module).__all__
         groups[f"{title}: vrt.{module}"] = [f"vrt.{module}.{name}" for name in names]
+    order = {name: place for place, name in enumerate(examples())}
     return {
-        title: [entry for name in names for entry in with_members(name)]
+        title: [each for name in ordered(names, order) for each in with_members(name, order)]
         for title, names in groups.items()
     }
 
 
-def with_members(name: str) -> Iterator[Entry]:
+def ordered(names: Iterable[str], order: dict[str, int]) -> list[str]:
+    """Sort names by the places of their examples; names without one keep their order."""
+    return sorted(names, key=lambda name: order.get(name, len(order)))
+
+
+def with_members(name: str, order: dict[str, int]) -> Iterator[Entry]:
     """Go through a name and the public methods and properties of a class of ours."""
     value: Any = vrt
     for part in name.split(".")[1:]:
@@ -111,11 +120,14 @@ def with_members(name: str) -> Iterator[Entry]:
         yield Entry(name, value, "function" if callable(value) else "value")
         return
     yield Entry(name, value, "class")
-    for member, each in vars(value).items():
-        made = isinstance(each, (types.FunctionType, classmethod, staticmethod, property))
-        if made and not member.startswith("_"):
-            kind = "property" if isinstance(each, property) else "method"
-            yield Entry(f"{name}.{member}", getattr(value, member), kind)
+    made = (types.FunctionType, classmethod, staticmethod, property)
+    members = {
+        f"{name}.{member}": "property" if isinstance(each, property) else "method"
+        for member, each in vars(value).items()
+        if isinstance(each, made) and not member.startswith("_")
+    }
+    for member in ordered(members, order):
+        yield Entry(member, getattr(value, member.rpartition(".")[2]), members[member])
 
 
 def _home(value: object) -> str:
@@ -165,9 +177,8 @@ class Op(vrt.VertexFunction):
     def __init__(self, call: str) -> None:
         super().__init__(state={"h": 8})
         self.call, self.shape = call, ""
-        shapes: dict[str, Any] = {"x": 8, "y": 8, "c": 8, "z": 3, "p": 1}
-        shapes |= {"w": (3, 8), "u": (2, 3, 4), "t": (5, 7)}
-        for name, shape in shapes.items():
+        shapes = {"x": (8,), "y": (8,), "c": (8,), "z": (3,), "p": (1,)}
+        for name, shape in {**shapes, "w": (3, 8), "u": (2, 3, 4), "t": (5, 7)}.items():
             setattr(self, name, vrt.Parameter(shape, init=_between))
 
     def forward(self) -> None:
@@ -193,7 +204,7 @@ def row(call: str, what: str, doc: str = "", link: str = "") -> str:
     net = vrt.compile(function, device="reference", seed=1)
     graph = vrt.InputGraph.from_children([[], [], [0, 1]], {"k": [1, 2, 3]})
     out = net.forward(vrt.GraphBatch.from_graphs([graph]), train=True)["out"]
-    net.backward({"out": 1.0 + np.random.default_rng(0).random(out.shape)})
+    net.backward({"out": out * 0.0 + 1.0 + np.random.default_rng(0).random(out.shape)})
     names = {"c": "kids", "p": "a"}
     to = [names.get(n, n) for n, d in net.gradients.items() if np.any(np.abs(d) > 1e-6)]
     gradient = ", ".join(f"`{name}`" for name in to) or "none"
