@@ -239,7 +239,9 @@ INTRODUCTION = """# Every public name
 Written by `python docs/make_api.py` from docstrings and from `docs/api_examples.py`; do not edit
 it by hand. The [guide](guide/functions.md) is for reading, this page for looking up.
 
-Examples run as they stand, one after another, after these lines:
+Examples run as they stand, one after another, after the lines below. These give `vrt`, `np`, a
+`graph`, a `batch` of two of it, a network `net`, an `optimizer`, a `folder` for files, and
+`at_root`, which evaluates a function of values.
 """
 TABLE = """
 Shapes are those of one vertex: x and y are vectors [N], z is [M], a a number, n and N plain

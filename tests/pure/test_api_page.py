@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -44,7 +43,6 @@ def make_api() -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["make_api"] = module
     spec.loader.exec_module(module)
     return module
 
