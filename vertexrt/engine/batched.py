@@ -160,7 +160,7 @@ def prepare(
             order,
             variant.merges,
             variant.merges_inner,
-            variant.program.reads_edges,
+            variant.reader.reads_edges,
             variant.vertex_facts(),
             ready.programs,
         )

@@ -36,6 +36,7 @@ class Reader:
         is_used: [pulls] whether it reads them; used: int64, the places of those that it reads.
         bounds: int64 [pulls, functions] how many values each may take, -1 for any; largest: of
             these.
+        reads_edges: some are of edges.
     """
 
     program: Program
@@ -45,6 +46,7 @@ class Reader:
     used: Array
     bounds: Array
     largest: int
+    reads_edges: bool
 
 
 def make_reader(program: Program) -> Reader:
@@ -61,6 +63,7 @@ def make_reader(program: Program) -> Reader:
         np.array([k for k, pull in enumerate(pulls) if pull.name in names], np.int64),
         limits,
         int(limits.max(initial=0)),
+        program.reads_edges,
     )
 
 
@@ -114,14 +117,17 @@ def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inpu
     """
     program = reader.program
     structure = read_structure(program, batch)
-    count, edges = batch.num_vertices, _edges_read(program, batch, structure)
+    count = batch.num_vertices
+    edges = _edges_read(batch, structure) if reader.reads_edges else NO_EDGES
     index = np.empty((len(reader.pulls), count + len(edges)), np.int32)
     floats: list[Array] = []
     for k, pull in enumerate(reader.pulls):
         own, table = _read(reader, k, batch, dtype)
         if table is not None:
             floats.append(table)
-        if pull.edges:
+        if not reader.reads_edges:
+            index[k] = own
+        elif pull.edges:
             index[k, :count] = -1
             index[k, count:] = _of_edges(reader, k, batch, structure, own, edges)
         else:
@@ -164,10 +170,8 @@ def _given(program: Program, pull: Pull, batch: GraphBatch) -> Any:
     return value
 
 
-def _edges_read(program: Program, batch: GraphBatch, structure: Structure) -> Array:
-    """Return the batch's number of each edge that is read, where something of edges is."""
-    if not program.reads_edges:
-        return NO_EDGES
+def _edges_read(batch: GraphBatch, structure: Structure) -> Array:
+    """Return the batch's number of each edge that is read."""
     if structure.edge_of is not None:
         return structure.edge_of
     return np.arange(batch.num_edges)

@@ -222,7 +222,7 @@ class Variant:
     def merges_inner(self) -> bool:
         """Tell whether vertices with children may be computed once, if they are identical."""
         groups = self.backend.shares_graphs and self.processors > 0
-        return not groups and not self.program.reads_edges
+        return not groups and not self.reader.reads_edges
 
     def push_shape(self, name: str) -> tuple[int, ...]:
         """Return the shape per vertex of a push."""
