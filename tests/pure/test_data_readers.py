@@ -167,10 +167,16 @@ def test_wrong_names(data: str, format: str, text: str) -> None:
 
 def test_wrong_paths(tmp_path: Path) -> None:
     for missing in (tmp_path / "none", str(tmp_path / "none")):
-        with pytest.raises(UsageError, match=r"^\[data\] no folder .*none; expected a folder with"):
+        with pytest.raises(
+            UsageError, match=r"^\[data\] there is no .*none; expected a folder with"
+        ):
             load(missing, format="trees")
-    with pytest.raises(UsageError, match=r"^\[data\] no folder sst; expected a folder with"):
+    with pytest.raises(UsageError, match=r"^\[data\] there is no sst; expected a folder with"):
         load(Path("sst"), format="trees")  # a path is no name
+    with pytest.raises(UsageError) as caught:  # a format without data sets that have names
+        load("no.jsonl", format="json-lines")
+    expected = "expected a folder or a file with the data; check the path."
+    assert str(caught.value) == f"[data] there is no no.jsonl; {expected}"
     (tmp_path / "file").write_text("(1 a)")
     with pytest.raises(UsageError, match=r"file is a file; expected a folder; give the folder it"):
         load(tmp_path / "file", format="trees")

@@ -126,7 +126,8 @@ def test_a_missing_pull() -> None:
     batch = batch_of((TREE, {"words": np.zeros(3, np.int32), "label": np.zeros(3, np.int32)}))
     assert text_of(PullError, lambda: network().forward(batch)) == (
         "[pull] TreeLSTM pulls 'word', which the batch does not give; it gives label, words; "
-        "add the array to the graphs. Nearest: 'words'."
+        "add the array to the graphs, or compute what does without it, by "
+        "net.forward(batch, outputs=[...]). Nearest: 'words'."
     )
     nothing = vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children(TREE)])
     assert "; it gives nothing; " in text_of(PullError, lambda: network().forward(nothing))

@@ -154,7 +154,7 @@ def test_data_that_have_moved_are_named_anew(
     data.rename(tmp_path / "moved")
     words = ["train", "--resume", str(run), "--epochs", "2"]
     assert main(words) == 2
-    assert "no folder " in capsys.readouterr().err
+    assert "there is no " in capsys.readouterr().err
     other = write_trees(tmp_path / "other", train=20)
     assert main([*words, "--data", str(other)]) == 1
     assert "are not those of " in capsys.readouterr().err

@@ -146,19 +146,19 @@ def _path(name: str, row: DataFormat, takes_file: bool) -> Path:
     # They are False, too, where the system refuses such a name.
     if os.path.isdir(path) or (takes_file and os.path.isfile(path)):
         return path
-    raise _no_folder(name, row.name, path)
+    raise _no_data(name, row.name, path, "a folder or a file" if takes_file else "a folder")
 
 
-def _no_folder(name: str, format: str, path: Path) -> UsageError:
+def _no_data(name: str, format: str, path: Path, wanted: str) -> UsageError:
     """Say why what was given is no data: a file, a name that is not known, or no folder."""
     if os.path.exists(path):
         return UsageError.at(
             "data", f"{path} is a file", "expected a folder", "give the folder it is in"
         )
-    if os.sep in name or name.startswith("."):
-        text = ("expected a folder with the data", "check the path")
-        return UsageError.at("data", f"no folder {path}", *text)
     known = [entry.name for entry in catalogue(format)]
+    if os.sep in name or name.startswith(".") or not known:
+        text = (f"expected {wanted} with the data", "check the path")
+        return UsageError.at("data", f"there is no {path}", *text)
     action = "give one of them or the path of a folder." + nearest(name, known)
     got = f"'{name}' is neither a data set nor a folder"
     return UsageError.at("data", got, f"for {format} there is {', '.join(known)}", action)

@@ -164,7 +164,8 @@ def _given(program: Program, pull: Pull, batch: GraphBatch) -> Any:
             "pull",
             f"{program.name} pulls {pull.name!r}{what}, which the batch does not give",
             "it gives " + (", ".join(sorted(given)) or "nothing"),
-            f"add the array to the graphs.{nearest(pull.name, list(given))}",
+            "add the array to the graphs, or compute what does without it, by "
+            f"net.forward(batch, outputs=[...]).{nearest(pull.name, list(given))}",
         )
     return value
 
