@@ -79,6 +79,7 @@ class CompiledModel:
         threads: int,
         sizes: Sequence[int] = (),
     ) -> None:
+        self.traced, self.options = traced, options
         passes, policy, engine = options.passes, options.policy, options.engine
         processors = sizes[0] if sizes else options.processors
         divided = divide_parameters(traced)

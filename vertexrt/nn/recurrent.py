@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from vertexrt.api.elementwise import exp, maximum, relu, sigmoid, softplus, tanh
 from vertexrt.api.functional import block_diagonal, concat, split
@@ -17,7 +17,13 @@ LEAST = 1e-30  # below what a normaliser of an sLSTM can be
 
 
 class _Gates(Cell):
-    """What cells have in common: `weight_ih @ x + bias_ih` and `weight_hh @ h + bias_hh`."""
+    """What cells have in common: `weight_ih @ x + bias_ih` and `weight_hh @ h + bias_hh`.
+
+    Attributes:
+        states: their names, in the order in which a step takes and returns them.
+    """
+
+    states: ClassVar[tuple[str, ...]] = ("h",)
 
     def __init__(self, input_size: int, hidden_size: int, gates: int, bias: bool) -> None:
         where = type(self).__name__
@@ -78,6 +84,8 @@ class LSTMCell(_Gates):
     Parameters: weight_ih [4H, I], weight_hh [4H, H], bias_ih, bias_hh [4H]; with peepholes
         weight_ci, weight_cf, weight_co [H]; with layer norm norm_ih, norm_hh, norm_c.
     """
+
+    states: ClassVar[tuple[str, ...]] = ("h", "c")
 
     def __init__(
         self,
@@ -164,6 +172,8 @@ class SLSTMCell(_Gates):
     Parameters: weight_ih [4H, I], weight_hh [4H, H], bias_ih, bias_hh [4H]; gates i, f, z, o. With
         several heads of D elements, weight_hh [heads, 4D, D], the gates of each head together.
     """
+
+    states: ClassVar[tuple[str, ...]] = ("h", "c", "n", "m")
 
     def __init__(
         self,
