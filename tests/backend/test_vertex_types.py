@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests import edge_models as by_edges
 from tests import typed_models as typed
 from tests.devices import gpu, require, shim
 from tests.runs import Way, cotangents, evaluate, train
@@ -22,7 +23,7 @@ NETWORKS: dict[str, tuple[Callable[[], vrt.Model], Callable[[], GraphBatch]]] = 
     "up-down": (typed.UpDown, typed.trees),
     "summary": (typed.Summarised, typed.chains),
     "translator": (typed.Translator, typed.translations),
-    "weighed": (typed.WeighedDag, typed.weighed),
+    "weighed": (by_edges.WeighedDag, by_edges.weighed),
 }
 WAYS = {
     "cpu": Way("cpu"),
@@ -174,23 +175,23 @@ def test_words_and_phrases_are_one_tree_lstm() -> None:
 
 
 def test_edges_carry_values() -> None:
-    batch, net = typed.weighed(), Way("cpu").compile(typed.WeighedDag())
-    want = typed.weighed_states(net.parameters, batch)
+    batch, net = by_edges.weighed(), Way("cpu").compile(by_edges.WeighedDag())
+    want = by_edges.weighed_states(net.parameters, batch)
     np.testing.assert_allclose(net.forward(batch)["h"], want, rtol=0, atol=1e-12)
     some = batch.take([2, 0, 2])
-    want = typed.weighed_states(net.parameters, some)
+    want = by_edges.weighed_states(net.parameters, some)
     np.testing.assert_allclose(net.forward(some)["h"], want, rtol=0, atol=1e-12)
 
 
 def test_each_relation_has_a_weight_of_its_own() -> None:
-    batch, net = typed.related(), Way("cpu").compile(typed.RelatedDag())
-    want = typed.related_states(net.parameters, batch)
+    batch, net = by_edges.related(), Way("cpu").compile(by_edges.RelatedDag())
+    want = by_edges.related_states(net.parameters, batch)
     found = net.forward(batch)["h"][batch.of_type("node")]
     np.testing.assert_allclose(found, want, rtol=0, atol=1e-12)
 
 
 def test_values_of_edges_have_gradients() -> None:
-    batch, net = typed.weighed(), Way("cpu", threads=2).compile(typed.WeighedDag())
+    batch, net = by_edges.weighed(), Way("cpu", threads=2).compile(by_edges.WeighedDag())
     found, rng = evaluate(net, batch), np.random.default_rng(3)
     d_outputs = cotangents({name: value.shape for name, value in found.outputs.items()})
     assert found.pulled.keys() == {"weight", "x"}
