@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -14,7 +15,8 @@ from tests import typed_models as typed
 from tests.devices import gpu, require, shim
 from tests.runs import Way, cotangents, evaluate, train
 from vertexrt.errors import NoKernelError
-from vertexrt.graph import GraphBatch
+from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.ir.passes import specialise
 from vertexrt.kernels.cuda.compile_for_gpu import compile_for
 
 NETWORKS: dict[str, tuple[Callable[[], vrt.Model], Callable[[], GraphBatch]]] = {
@@ -172,6 +174,36 @@ def test_words_and_phrases_are_one_tree_lstm() -> None:
             d[v] = np.tanh(values["down.a"] @ h[v] + values["down.z"] @ over)
         states += d
     np.testing.assert_allclose(found, states, rtol=0, atol=1e-12)
+
+
+class Link(vrt.VertexFunction):
+    """Adds a vector to the state of the link before it; the first has none."""
+
+    def __init__(self, before: Link | None) -> None:
+        super().__init__(state={"h": 2}, inputs={} if before is None else {"before": before})
+        self.b = vrt.Parameter((2,), init=vrt.init.normal(1.0))
+
+    def forward(self) -> None:
+        h = self.b + (self.gather("before").h if self.inputs else 0.0)
+        self.scatter(h=h)
+        self.push("h", h)
+
+
+def test_a_model_may_have_64_functions() -> None:
+    """The last was an overflow where another read it: children were bits of a signed number."""
+    count = specialise.MOST_FUNCTIONS
+    links: list[Link] = []
+    for _ in range(count):
+        links.append(Link(links[-1] if links else None))
+    model = vrt.Model()
+    names = [f"link{k}" for k in range(count)]
+    vars(model).update(reversed(list(zip(names, links, strict=True))))  # the first is function 63
+    net = Way("cpu").compile(model)
+    edges = {(a, "before", b): [(0, 0)] for a, b in itertools.pairwise(names)}
+    graph = InputGraph.from_types(dict.fromkeys(names, 1), edges)
+    want = np.cumsum([net.parameters[f"{name}.b"] for name in names], axis=0)
+    found = net.forward(GraphBatch.from_graphs([graph]))["h"]
+    np.testing.assert_allclose(found, want, rtol=0, atol=1e-12)
 
 
 def test_edges_carry_values() -> None:

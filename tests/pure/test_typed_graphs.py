@@ -214,14 +214,15 @@ def test_children_are_arranged_by_slot() -> None:
     relations = np.array([0, 1, 2, 0, 0, 1], np.int32)
     functions = np.array([0, 0, 0, 1, 2], np.int32)
     slots = np.array([[NOT_READ] * 3, [1, NOT_READ, 0], [ALL, NOT_READ, NOT_READ]])
-    allowed = np.full((3, 3), 1)
+    allowed = np.zeros((3, 3, 3), np.bool_)
+    allowed[:, :, 0] = True
     given = child_ptr, child, functions, relations
     none = np.zeros(3, np.int64)
     found, _, _, ptr, out, _ = arrange(*given, (slots, allowed, none), False)
     assert found == ARRANGED
     assert ptr.tolist() == [0, 0, 0, 0, 2, 4]
     assert out.tolist() == [2, 0, 0, 1]
-    assert arrange(*given, (slots, allowed * 2, none), False)[:3] == (OF_OTHER_TYPE, 3, 0)
+    assert arrange(*given, (slots, ~allowed, none), False)[:3] == (OF_OTHER_TYPE, 3, 0)
     slots[1, 1] = ALL
     rules = slots, allowed, np.array([0, 2, 0])
     found, _, _, ptr, out, edges = arrange(*given, rules, True)
