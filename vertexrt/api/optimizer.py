@@ -130,8 +130,8 @@ class Optimizer:
                 f"{type(self).__name__}.step", got, "a network", "pass what vrt.compile returned"
             )
         with net.executor.lock:
-            net.executor.model.store.version += 1
             gradients.hand_over()
+            net.executor.model.store.version += 1
             asks = type(self).update is Optimizer.update
             update_by_gradients(net.executor, self, asks)
 
