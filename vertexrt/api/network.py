@@ -198,7 +198,7 @@ class Network:
             return self._model.meet(Use(frozenset(self._wanted("warm", outputs))), batch)
         check_optimizer("warm", optimizer)
         asks = getattr(type(optimizer), "update", None) is Optimizer.update
-        rule = optimizer.request(self._model.store).rule_in_step if asks else None
+        rule = optimizer._request(self._model.store).rule_in_step if asks else None
         use = self._training(names_of("warm", outputs or ()))
         return self._model.meet(replace(use, rule=rule), batch)
 
