@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import vertexrt as vrt
+from tests.train.cli_runs import train, write_trees
 from vertexrt.cli import run_folder, run_state
 from vertexrt.cli.main import main
 from vertexrt.cli.options import RunOptions
@@ -50,3 +52,12 @@ def test_schedules_are_those_of_the_library(options: RunOptions) -> None:
     linear = expected(lambda o: schedules.LinearLR(o, 1.0, 0.0, EPOCHS))
     assert rates("linear") == pytest.approx(linear)
     assert rates("halving") == [0.5, 0.5, 0.5, 0.25, 0.125, 0.0625]
+
+
+def test_a_run_with_a_schedule_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data, run = write_trees(tmp_path / "data"), tmp_path / "run"
+    assert train(data, run, "--epochs", "2", "--lr", "0.1", "--schedule", "linear") == 0
+    last = run / "last.safetensors"
+    assert vrt.load_checkpoint(last).optimizer["lr"] == pytest.approx(0.05)
+    assert main(["train", "--resume", str(run), "--epochs", "4"]) == 0, capsys.readouterr().err
+    assert vrt.load_checkpoint(last).optimizer["lr"] == pytest.approx(0.025)

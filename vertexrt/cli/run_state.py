@@ -171,7 +171,10 @@ def restore(stored: StoredRun, session: RunSession, optimizer: Optimizer) -> Run
     Raises: CheckpointError, when parameters, state or counts do not belong to this run.
     """
     checkpoint, state, options = stored.checkpoint, stored.state, session.options
-    if checkpoint.optimizer != optimizer.describe():
+    described = optimizer.describe()
+    if options.schedule != "constant":  # the rate of each epoch follows from the options
+        described["lr"] = checkpoint.optimizer.get("lr")
+    if checkpoint.optimizer != described:
         raise _not_of_one_run(stored.path, "the optimizer is not the one that the options name")
     session.net.set_parameters(checkpoint.parameters)
     session.net.set_random_state(stored.random)
