@@ -79,7 +79,7 @@ def test_a_run_leaves_what_it_promises(whole: Path) -> None:
     for line in lines:
         assert list(line) == [
             *("epoch", "split", "loss", "root_accuracy", "vertex_accuracy"),
-            *("graphs_per_s", "seconds"),
+            *("graphs_per_s", "seconds", *(["lr"] if line["split"] == "train" else [])),
         ]
         assert 0.0 <= line["root_accuracy"] <= 1.0
         assert line["graphs_per_s"] > 0

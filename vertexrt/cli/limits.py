@@ -16,6 +16,7 @@ OPTIMIZERS: Final = {row.name: row for row in ROWS}
 WITH_MOMENTUM: Final = tuple(name for name, row in OPTIMIZERS.items() if "momentum" in row.names())
 SCHEDULES: Final = ("constant", "cosine", "linear", "halving")  # of the learning rate
 SPLITS: Final = ("dev", "test", "train")
+LOGS: Final = ("tensorboard",)  # where metrics are written besides metrics.jsonl
 
 # Least and most of whole numbers.
 WHOLE: Final = {

@@ -158,7 +158,8 @@ class Training:
         state.next_epoch()
         # In this order a crash in between loses nothing: a resumed run drops lines of epochs that
         # its checkpoint does not know, and writes the same best checkpoint again.
-        self.folder.append([train.record(task, epoch, "train"), dev.record(task, epoch, "dev")])
+        trained = train.record(task, epoch, "train") | {"lr": self.optimizer.lr}
+        self.folder.append([trained, dev.record(task, epoch, "dev")])
         if improved:
             self._save(self.folder.best)
         self._save_last()

@@ -16,6 +16,7 @@ from vertexrt.cli.bench_options import DATA, add_bench
 from vertexrt.cli.config_file import words_of
 from vertexrt.cli.limits import (
     CONFIG_NAME,
+    LOGS,
     NEUTRAL,
     OPTIMIZERS,
     POLICIES,
@@ -133,6 +134,7 @@ def _add_train(parser: Parser) -> None:
     _add_machine(parser)
     parser.add_whole("patience", "stop after N epochs without a better dev value; 0: never")
     parser.add_path("resume", "continue the run in this folder", "RUN")
+    parser.add_word("log", LOGS, "write the metrics for TensorBoard, too", "tensorboard")
     parser.add_path("trace", "timeline of minibatches (persistent)", "FILE")
     parser.add_argument("--quiet", action="store_true", help="print the result only")
 

@@ -22,7 +22,7 @@ from vertexrt.models.own import find, is_own
 # data that have moved are compared with those of the run.
 CHANGEABLE = ("epochs", "patience", "threads", "processors", "data")
 # Words of the command line that are not options of the run itself.
-COMMAND_WORDS = ("command", "version", "resume", "quiet", "out", "model", "trace", "config")
+COMMAND_WORDS = ("command", "version", "resume", "quiet", "out", "model", "trace", "config", "log")
 
 
 def model_of(given: argparse.Namespace) -> ModelSpec:

@@ -5,6 +5,7 @@ DIR/metrics.jsonl       one object per epoch and split
 DIR/last.safetensors    where to continue
 DIR/best.safetensors    the parameters with the best dev value
 DIR/curve.png           learning curves, where matplotlib is installed
+DIR/events.out.tfevents.*  the metrics for TensorBoard, with --log tensorboard
 DIR/run.lock            while a run is at work: its process and machine (`run_lock`)
 
 Every file appears whole or not at all, and metrics reach the disk before the checkpoint that counts
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -27,6 +28,7 @@ from vertexrt.api.json_record import JsonRecord, parse_json
 from vertexrt.api.optimizer import LARGEST_COUNT
 from vertexrt.cli import run_lock
 from vertexrt.cli.limits import CONFIG_NAME, SPLITS
+from vertexrt.cli.scalar_log import ScalarLog
 from vertexrt.errors import CheckpointError, UsageError
 from vertexrt.plain_files import (
     append_durably,
@@ -52,11 +54,13 @@ class RunFolder:
         path: the folder; it exists.
         made: folders that did not exist before, the innermost first.
         lock: what keeps other runs out; None where the folder is only read.
+        log: where the metrics are written, too.
     """
 
     path: Path
     made: tuple[Path, ...] = ()
     lock: run_lock.RunLock | None = None
+    log: ScalarLog | None = None
 
     @property
     def last(self) -> Path:
@@ -89,13 +93,15 @@ class RunFolder:
         except OSError as error:
             raise self._unwritable(error) from error
 
-    def append(self, records: Iterable[dict[str, Any]]) -> None:
+    def append(self, records: Sequence[dict[str, Any]]) -> None:
         """Add lines to the metrics; they are on disk when this returns.
 
         Raises: CheckpointError, when they cannot be written.
         """
         try:
             append_durably(self.metrics, _lines(records))
+            if self.log is not None:
+                self.log.add(self.path, records)
         except OSError as error:
             raise self._unwritable(error) from error
 
@@ -125,6 +131,8 @@ class RunFolder:
 
     def close(self) -> None:
         """Let others in; remove folders that were made for a run that never saved."""
+        if self.log is not None:
+            self.log.close()
         if self.lock is not None:
             self.lock.release()
         for folder in self.made:
@@ -163,7 +171,7 @@ def _lines(records: Iterable[dict[str, Any]]) -> bytes:
     return "".join(json.dumps(record) + "\n" for record in records).encode()
 
 
-def fresh(out: str | None, model: str) -> RunFolder:
+def fresh(out: str | None, model: str, log: ScalarLog | None = None) -> RunFolder:
     """Make the folder of a new run and lock it.
 
     A folder may be there when it is empty, or when a run was killed in it before its first save.
@@ -171,6 +179,7 @@ def fresh(out: str | None, model: str) -> RunFolder:
     Args:
         out: the folder; by default `runs/MODEL-DATE-TIME`, a name not taken yet.
         model: name of the model.
+        log: where the metrics are written, too.
     Raises: UsageError, when the folder holds files already, another run is at work in it, or it
         cannot be made or written.
     """
@@ -180,7 +189,7 @@ def fresh(out: str | None, model: str) -> RunFolder:
         path.mkdir(parents=True, exist_ok=True)
         if not os.path.lexists(path / run_lock.NAME):  # a folder of other files gets none
             _require_empty(path)
-        folder = RunFolder(path, made, run_lock.take(path, "--out"))
+        folder = RunFolder(path, made, run_lock.take(path, "--out"), log)
     except OSError as error:
         raise _cannot_write("--out", path, error) from error
     try:
@@ -217,7 +226,7 @@ def _cannot_write(flag: str, path: Path, error: OSError) -> UsageError:
     )
 
 
-def existing(name: str) -> RunFolder:
+def existing(name: str, log: ScalarLog | None = None) -> RunFolder:
     """Return the folder of a run to continue, locked.
 
     Raises: UsageError, when there is no such folder, it cannot be written, or another run is at
@@ -234,7 +243,7 @@ def existing(name: str) -> RunFolder:
     if not (path / LAST).is_file() and not os.path.lexists(path / run_lock.NAME):
         raise _no_checkpoint(name)
     try:
-        folder = RunFolder(path, (), run_lock.take(path, "--resume"))
+        folder = RunFolder(path, (), run_lock.take(path, "--resume"), log)
     except OSError as error:
         raise _cannot_write("--resume", path, error) from error
     if not folder.last.is_file():

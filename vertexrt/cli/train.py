@@ -15,6 +15,7 @@ from vertexrt.cli.progress import Reporter
 from vertexrt.cli.resolve import resolve, resume
 from vertexrt.cli.run_folder import RunFolder
 from vertexrt.cli.run_state import RunState
+from vertexrt.cli.scalar_log import ScalarLog
 from vertexrt.cli.session import (
     configuration,
     device_line,
@@ -48,7 +49,7 @@ def train(given: argparse.Namespace) -> int:
 def _start(given: argparse.Namespace, interrupt: Interrupt) -> int:
     options = resolve(given)
     trace = trace_file(given.trace, options)
-    folder = run_folder.fresh(given.out, options.title)
+    folder = run_folder.fresh(given.out, options.title, ScalarLog() if given.log else None)
     try:
         session = open_session(options)
         require_task(session)
@@ -59,7 +60,7 @@ def _start(given: argparse.Namespace, interrupt: Interrupt) -> int:
 
 
 def _continue(given: argparse.Namespace, interrupt: Interrupt) -> int:
-    folder = run_folder.existing(given.resume)
+    folder = run_folder.existing(given.resume, ScalarLog() if given.log else None)
     try:
         return _train(_training(given, folder, interrupt))
     finally:
