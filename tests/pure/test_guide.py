@@ -27,6 +27,10 @@ def test_pages_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)  # where pages that show files write them
     monkeypatch.syspath_prepend(tmp_path)  # and import them from
     names: dict[str, object] = {}
+    if page.stem == "command-line":
+        for line in commands_of(page):
+            if line.startswith(("new ", "train my_model.py:")) or " exported" in line:
+                assert main(shlex.split(line)) == 0
     for number, block in enumerate(
         re.findall(r"```python\n(.+?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     ):
@@ -47,6 +51,9 @@ def test_pages_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         want = [json.loads(line)["pulls"]["label"][-1] for line in given]
         right = [one == label[-1] for label, one in zip(found, want, strict=True)]
         assert sum(right) > 0.95 * len(right)
+    if page.stem == "command-line":
+        right = names["logits"].argmax(axis=1) == names["graphs"].pulls["label"]  # type: ignore[attr-defined]
+        assert right.mean() > 0.9
     if page.stem == "from-other-libraries":
         assert_gradients_are_differences(names)
     if page.stem == "speed":

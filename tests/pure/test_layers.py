@@ -52,6 +52,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "models": (*BASE, "api", "nn", ""),
     "bench": (*BASE, *INSIDE, "kernels.cuda", "api", "", "models", "data"),
     "cli": (*BASE, *INSIDE, "api", "", "models", "data", "bench"),
+    "hub": (*BASE, "graph", "api", "models", "data", "cli"),
     "__main__": ("cli",),
 }
 

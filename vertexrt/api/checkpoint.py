@@ -142,27 +142,11 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         not written by `save_checkpoint`, or holds numbers that are not finite.
     """
     path = Path(path)
+    tensors, texts = _read(path, FORMAT, VERSION, "save_checkpoint")
     try:
-        content = read_plain(path)
-    except (OSError, ValueError) as error:  # ValueError: the path holds a NUL
-        raise _unreadable(
-            f"cannot read {path} ({getattr(error, 'strerror', None) or error})",
-            "a checkpoint file",
-            "check the path",
-        ) from error
-    texts = _own_texts(path, content)
-    try:
-        tensors = read_tensors(content)
-        stated = texts.pop(CHECKSUM, None)
-        if stated != checksum(tensors, texts):
-            raise ValueError("its checksum is another")
         optimizer, meta = (_json_object(texts, name) for name in ("optimizer", "meta"))
     except ValueError as error:
-        raise _unreadable(
-            f"{path} is damaged or truncated ({len(content)} bytes; {error})",
-            "a whole checkpoint",
-            "use an earlier checkpoint or a fresh copy",
-        ) from error
+        raise _damaged(path, str(error)) from error
     _require_expected(path, tensors)
     return Checkpoint(
         parameters=_named(tensors, _PARAMETER),
@@ -172,8 +156,48 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     )
 
 
-def _own_texts(path: Path, content: bytes) -> dict[str, str]:
-    """Return the texts of a file that `save_checkpoint` wrote.
+def read_parameters(
+    path: Path, format: str, version: int, writer: str
+) -> dict[str, npt.NDArray[Any]]:
+    """Read a file of parameters alone, by their names, that `write_tensors` wrote.
+
+    Args:
+        format, version: what its texts of these names say.
+        writer: what writes such files.
+    Raises: CheckpointError, as `load_checkpoint` does.
+    """
+    tensors, _ = _read(path, format, version, writer)
+    _require_expected(path, {_PARAMETER + name: array for name, array in tensors.items()})
+    return tensors
+
+
+def _read(
+    path: Path, format: str, version: int, writer: str
+) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
+    """Return the tensors and texts of a file, no bit of which has changed."""
+    try:
+        content = read_plain(path)
+    except (OSError, ValueError) as error:  # ValueError: the path holds a NUL
+        raise _unreadable(
+            f"cannot read {path} ({getattr(error, 'strerror', None) or error})",
+            "a checkpoint file",
+            "check the path",
+        ) from error
+    texts = _own_texts(path, content, format, version, writer)
+    try:
+        tensors = read_tensors(content)
+    except ValueError as error:
+        raise _damaged(path, f"{len(content)} bytes; {error}") from error
+    stated = texts.pop(CHECKSUM, None)
+    if stated != checksum(tensors, texts):
+        raise _damaged(path, f"{len(content)} bytes; its checksum is another")
+    return tensors, texts
+
+
+def _own_texts(
+    path: Path, content: bytes, format: str, version: int, writer: str
+) -> dict[str, str]:
+    """Return the texts of a file that `writer` wrote.
 
     Raises: CheckpointError, when another program or another version wrote it.
     """
@@ -181,19 +205,19 @@ def _own_texts(path: Path, content: bytes) -> dict[str, str]:
     if texts is None:
         raise _unreadable(
             f"{path} is not a safetensors file, or only the start of one ({len(content)} bytes)",
-            "a file that save_checkpoint wrote",
+            f"a file that {writer} wrote",
             "check the path, or use an earlier checkpoint",
         )
-    if texts.get("format") != FORMAT:
+    if texts.get("format") != format:
         raise _unreadable(
             f"{path} holds tensors that vertexrt did not write",
-            "a file that save_checkpoint wrote",
+            f"a file that {writer} wrote",
             "read it with safetensors and hand the arrays to net.set_parameters",
         )
-    if texts.get("version") != str(VERSION):
+    if texts.get("version") != str(version):
         raise _unreadable(
             f"{path} has the format version {one_line(str(texts.get('version'))[:20])}",
-            f"version {VERSION}",
+            f"version {version}",
             "use the version of vertexrt that wrote it",
         )
     return texts
@@ -274,6 +298,14 @@ def _named(tensors: Arrays, prefix: str) -> dict[str, npt.NDArray[Any]]:
         for name, array in tensors.items()
         if name.startswith(prefix)
     }
+
+
+def _damaged(path: Path, why: str) -> CheckpointError:
+    return _unreadable(
+        f"{path} is damaged or truncated ({why})",
+        "a whole checkpoint",
+        "use an earlier checkpoint or a fresh copy",
+    )
 
 
 def _unreadable(got: str, expected: str, action: str) -> CheckpointError:

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.cli import run_state
 from vertexrt.cli.loop import evaluate as evaluate_split
 from vertexrt.cli.options import RunOptions
+from vertexrt.cli.pretrained import open_run
 from vertexrt.cli.resolve import data_name, full_name
-from vertexrt.cli.run_folder import find_checkpoint
 from vertexrt.cli.run_state import StoredRun
 from vertexrt.cli.session import RunSession, compile_model, device_line, require_graphs
 from vertexrt.data import UNKNOWN, WHOLE, Dataset, load
@@ -29,7 +28,7 @@ def evaluate(given: argparse.Namespace) -> int:
     Raises: UsageError, when there is no such run or data set; CheckpointError, when the
         checkpoint is damaged or does not fit the data; DataError, when the split has no graphs.
     """
-    stored = run_state.load(find_checkpoint(given.run))
+    stored = open_run(given.run)
     session, split = open_trained(stored, given)
     device = device_line(session.options, session.net)
     if device is not None:

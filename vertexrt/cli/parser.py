@@ -39,6 +39,7 @@ SCHEDULE = (
     "of the learning rate over epochs: constant, cosine and linear (towards 0), or halving, each "
     "epoch after half of them"
 )
+MOVED = "where the file of the model is, if it has moved"
 CONFIG = "options that are not given here: TOML, or the config.json of a run"
 
 
@@ -149,14 +150,23 @@ def _add_predict(parser: Parser) -> None:
 
 
 def _add_run(parser: Parser, split: str) -> None:
-    text = "run folder, or one checkpoint of it"
+    text = "run folder, one checkpoint of it, or an exported folder"
     parser.add_argument("run", metavar="RUN", type=path("RUN"), help=text)
     parser.add_word("split", SPLITS, f"dev, test or train (default {split})", "SPLIT", split)
     parser.add_path("data", "other data of the same format; one file is taken whole", "NAME|PATH")
-    parser.add_path("model", "where the file of the model is, if it has moved", "FILE.py:CLASS")
+    parser.add_path("model", MOVED, "FILE.py:CLASS")
     parser.add_whole("batch_size", BATCH_SIZE)
     _add_device(parser)
     parser.add_whole("threads", THREADS)
+
+
+def _add_export(parser: Parser) -> None:
+    text = "run folder, or one checkpoint of it"
+    parser.add_argument("run", metavar="RUN", type=path("RUN"), help=text)
+    text = "new folder: parameters, config, vocabularies, a model card"
+    parser.add_argument("out", metavar="OUT", type=path("OUT"), help=text)
+    parser.add_path("model", MOVED, "FILE.py:CLASS")
+    parser.add_path("push", "upload it to the Hugging Face Hub, too", "OWNER/NAME")
 
 
 def _add_model(parser: Parser) -> None:
@@ -203,6 +213,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {
     "train": ("train a model, or continue a run", _add_train),
     "eval": ("evaluate a trained run", _add_eval),
     "predict": ("write what a trained run makes of graphs, as JSON lines", _add_predict),
+    "export": ("write a trained run as a folder for the Hugging Face Hub", _add_export),
     "explain": ("show what the compiler makes of a model", _add_explain),
     "warm": ("compile ahead what training a model needs", _add_warm),
     "new": ("begin a model of yours, with data to try it on", _add_new),

@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.cli import run_state
 from vertexrt.cli.evaluate import open_trained, unknown_words
 from vertexrt.cli.loop import EVALUATION_BATCH
-from vertexrt.cli.run_folder import find_checkpoint
+from vertexrt.cli.pretrained import open_run
 from vertexrt.cli.session import RunSession, device_line
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
@@ -28,7 +27,7 @@ def predict(given: argparse.Namespace) -> int:
 
     Raises: as `evaluate` does; UsageError, when the file cannot be written.
     """
-    stored = run_state.load(find_checkpoint(given.run))
+    stored = open_run(given.run)
     session, split = open_trained(stored, given)
     graphs = session.dataset.splits[split]
     notes = [device_line(session.options, session.net), *unknown_words(graphs, session.dataset)]

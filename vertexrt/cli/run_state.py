@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
@@ -130,16 +129,28 @@ def load(path: Path) -> StoredRun:
             "Give the folder of such a run",
         )
     fields = JsonRecord(checkpoint.meta, str(path))
-    fields.text("format")
+    return checked(path, checkpoint, fields, fields.record("vocabularies"))
+
+
+def checked(
+    path: Path, checkpoint: vrt.Checkpoint, fields: JsonRecord, words: JsonRecord
+) -> StoredRun:
+    """Check the description of a run.
+
+    Args:
+        path: where the parameters are from.
+        fields: what `save` describes it with; all but the vocabularies are read.
+        words: the vocabularies, by pull.
+    Raises: CheckpointError, as `load` does.
+    """
+    fields.text("format", (FORMAT,))
     options = RunOptions.from_json(fields.record("options"))
     state = RunState.from_json(fields.record("state"), TASKS[options.task])
     random = _random(fields.record("random"), options)
     data = Fingerprint.from_json(fields.record("data"))
-    words = fields.record("vocabularies")
-    known = {name: words.texts(name, MOST_WORDS) for name in words.unread()}
     reals = fields.texts("reals", MOST_PULLED)
     fields.end()
-    vocabularies = _vocabularies(known, data, path)
+    vocabularies = _vocabularies(words, data)
     return StoredRun(path, checkpoint, options, state, random, data, vocabularies, reals)
 
 
@@ -150,9 +161,9 @@ def _random(fields: JsonRecord, options: RunOptions) -> dict[str, int]:
     return {"seed": seed, "step": step}
 
 
-def _vocabularies(
-    known: Mapping[str, tuple[str, ...]], data: Fingerprint, path: Path
-) -> dict[str, Vocabulary]:
+def _vocabularies(fields: JsonRecord, data: Fingerprint) -> dict[str, Vocabulary]:
+    known = {name: fields.texts(name, MOST_WORDS) for name in fields.unread()}
+    path = Path(fields.where)
     try:
         found = {
             name: Vocabulary(words, unknown=UNKNOWN if UNKNOWN in words[:1] else None)

@@ -1,0 +1,79 @@
+"""Load a model that `vertexrt export` wrote, or that was fetched from the Hugging Face Hub."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from vertexrt.api.network import Network
+from vertexrt.cli.options import RunOptions
+from vertexrt.cli.pretrained import read
+from vertexrt.cli.session import compile_model
+from vertexrt.data import WHOLE, Dataset, Vocabulary, load
+from vertexrt.graph import GraphBatch
+from vertexrt.models.own import find
+
+__all__ = ["PretrainedModel", "load_pretrained"]
+
+
+@dataclass(frozen=True, slots=True)
+class PretrainedModel:
+    """Hold a trained network and what it takes to read graphs for it.
+
+    Attributes:
+        net: the network, with the parameters that were exported.
+        options: of the run that trained it: model, task, format of the data, and so on.
+        vocabularies: by pull, what numbers its words; those of "label" are the classes.
+        reals: the pulls that are real numbers.
+    """
+
+    net: Network
+    options: RunOptions
+    vocabularies: Mapping[str, Vocabulary]
+    reals: tuple[str, ...]
+
+    def read(self, path: str | os.PathLike[str]) -> GraphBatch:
+        """Read all graphs of a file, with words numbered as in training.
+
+        Args:
+            path: of a file of the format that the model was trained on.
+        Raises: UsageError, when there is no such file; DataError, when it cannot be read.
+        """
+        options = self.options
+        dataset = load(
+            os.fspath(path),
+            format=options.format,
+            splits=(WHOLE,),
+            vocabularies=self.vocabularies,
+            reals=self.reals,
+            **options.reading,
+        )
+        return dataset.splits[WHOLE]
+
+
+def load_pretrained(
+    folder: str | os.PathLike[str], *, device: str | None = None
+) -> PretrainedModel:
+    """Load an exported folder.
+
+    **A model of a user's own is a file of Python in the folder, which is run.** Read it first.
+
+    Args:
+        folder: with the `model.safetensors`, `config.json` and `vocabularies.json` of an export.
+        device: as `vrt.compile` takes it; by default the one it was trained with, in the
+            precision of that.
+    Raises: CheckpointError, that names the file that is missing, damaged or of another library;
+        whatever the model's own file raises.
+    """
+    stored = read(Path(folder))
+    options = stored.options
+    if device is not None:
+        options = replace(options, device=device, precision="float32")
+    spec = find(options.model, options.task, options.format)
+    sizes = (stored.vocabularies, stored.data.classes)
+    dataset = Dataset(options.data, options.format, {}, *sizes, "")
+    net = compile_model(options, spec, dataset)
+    net.set_parameters(stored.checkpoint.parameters)
+    return PretrainedModel(net, options, stored.vocabularies, stored.reals)
