@@ -25,7 +25,7 @@ from vertexrt.models.own import is_own
 
 SHAPE = ("hidden", "embed", "dropout", "layers")  # options of models that have flags of their own
 READING = ("pieces", "binary", "min_count", "dev", "test")  # those of formats
-OF_MODELS = ("layers", "letters", "pyramid", "streams")  # options of formats that the model decides
+OF_MODELS = ("crf", "layers", "letters", "pyramid", "streams")  # of formats: the model decides
 
 
 @dataclass(frozen=True, slots=True)
