@@ -42,6 +42,7 @@ class RunOptions:
         processors: of a group of the persistent engine; None where it chooses.
         optimizer, lr, momentum, weight_decay, clip_norm: the update; clip_norm 0 does not clip.
         schedule: of the learning rate, over epochs: see `rate_of`.
+        average: share that the average of the parameters keeps at each update; 0 takes none.
     """
 
     model: str
@@ -61,6 +62,7 @@ class RunOptions:
     weight_decay: float
     clip_norm: float
     schedule: str
+    average: float
     policy: str
     dtype: str
     device: str
@@ -108,7 +110,7 @@ class RunOptions:
         found["processors"] = None if none else fields.whole("processors", *processors)
         for name in ("epochs", "patience", "batch_size", "window", "seed", "threads"):
             found[name] = fields.whole(name, *WHOLE[name])
-        for name in ("lr", "momentum", "weight_decay", "clip_norm"):
+        for name in ("lr", "momentum", "weight_decay", "clip_norm", "average"):
             found[name] = _real(fields, name)
         fields.end()
         if found["momentum"] and found["optimizer"] not in WITH_MOMENTUM:
