@@ -239,6 +239,8 @@ assert batch.roots.tolist() == [2, 5]
 assert batch.sizes().tolist() == [3, 3]
 #: vrt.GraphBatch.take
 assert batch.take([1]).num_graphs == 1
+#: vrt.GraphBatch.with_pulls
+assert batch.with_pulls({"weight": np.ones(6)}).pulls["weight"].sum() == 6.0
 #: vrt.GraphBatch.of_type
 assert vrt.GraphBatch.from_graphs([typed]).of_type("sentence").tolist() == [2]
 #: vrt.Pulled

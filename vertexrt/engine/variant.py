@@ -115,6 +115,7 @@ class Use:
         seeds: pushes whose gradient the user gives.
         pulls: real pulls whose gradient is wanted.
         rule: of the update that a kernel ends with, where it is a whole step; else None.
+        dropout: whether it drops; None: where dF is part of it.
     """
 
     outputs: frozenset[str]
@@ -122,6 +123,7 @@ class Use:
     seeds: frozenset[str] = frozenset()
     pulls: frozenset[str] = frozenset()
     rule: UpdateRule | None = None
+    dropout: bool | None = None
 
     @property
     def starts(self) -> frozenset[str]:
@@ -132,6 +134,11 @@ class Use:
     def backward(self) -> bool:
         """Tell whether dF is part of it."""
         return bool(self.starts)
+
+    @property
+    def drops(self) -> bool:
+        """Tell whether dropout drops."""
+        return self.backward if self.dropout is None else self.dropout
 
 
 @cache
@@ -293,7 +300,7 @@ def make_variant(
     """
     wanted = use.outputs | use.starts
     program = without_effects(function, lambda n: n.op == "push" and n["name"] not in wanted)
-    if not use.backward:
+    if not use.drops:
         program = without_dropout(program)
     draws = _draws(program)
     merges = _merges(program, use, passes, backend.shares_graphs and processors > 0)
