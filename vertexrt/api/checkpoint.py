@@ -88,11 +88,10 @@ def save_checkpoint(
         not hold; NumericError, when a parameter or the optimizer's state is not finite;
         CheckpointError, when the file cannot be written.
     """
-    tensors = {_PARAMETER + name: array for name, array in net.parameters.items()}
-    if average is not None:
-        tensors.update({_AVERAGE + name: array for name, array in average.parameters.items()})
-    if optimizer is not None:
-        tensors.update({_OPTIMIZER + key: array for key, array in optimizer.state.items()})
+    averages = {} if average is None else average.parameters
+    state = {} if optimizer is None else optimizer.state
+    tensors = _prefixed(_PARAMETER, net.parameters) | _prefixed(_AVERAGE, averages)
+    tensors |= _prefixed(_OPTIMIZER, state)
     _require_storable(tensors)
     texts = {
         "format": FORMAT,
@@ -109,6 +108,10 @@ def save_checkpoint(
             "a folder that exists, can be written to and has room",
             "choose another path or free some space",
         ) from error
+
+
+def _prefixed(prefix: str, arrays: Arrays) -> dict[str, npt.NDArray[Any]]:
+    return {prefix + name: array for name, array in arrays.items()}
 
 
 def _note(meta: Mapping[str, Any]) -> str:
