@@ -15,13 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Called by the engine, not by users.
 WITHOUT_EXAMPLE = {
-    "vrt.Optimizer.request",
-    "vrt.Optimizer.settle",
-    "vrt.Parameter.as_value",
-    "vrt.Parameter.name_in_program",
     "vrt.VertexrtError.at",
     "vrt.VertexrtError.moved",
-    "vrt.nn.SLSTMCell.of_state",
 }
 # Classes of which users see objects that others make, or whose children they use.
 RETURNED = {

@@ -48,6 +48,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "nn": (*BASE, "ir", "api"),
     "data": (*BASE, "graph"),
     "": ("ir", "engine", "api", "nn", "graph", "data", "errors"),
+    "torch": (*BASE, "ir", "graph", "engine", "api", "nn", ""),
     "models": (*BASE, "api", "nn", ""),
     "bench": (*BASE, *INSIDE, "kernels.cuda", "api", "", "models", "data"),
     "cli": (*BASE, *INSIDE, "api", "", "models", "data", "bench"),

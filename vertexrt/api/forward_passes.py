@@ -110,6 +110,10 @@ class ForwardPasses:
         if made.thread != threading.current_thread():
             self._overtaken.add(made.thread)
 
+    def keeps(self, outputs: object) -> bool:
+        """Tell whether outputs are of a pass that was not gone back through."""
+        return isinstance(outputs, ForwardOutputs) and outputs._pass in self._alive
+
     def find(self, of: Mapping[str, Array] | None, version: int) -> ForwardPass:
         """Return the pass that `backward` means.
 
@@ -161,7 +165,7 @@ class ForwardPasses:
         if not isinstance(of, ForwardOutputs):
             got = f"of is a {type(of).__name__}"
             _refuse(got, "what forward(batch, train=True) returned", "keep that, and pass it")
-        if of._pass not in self._alive:
+        if not self.keeps(of):
             got = "a forward pass of another network, or one that was gone back through"
             _refuse(got, "one of this network, once", "call forward(batch, train=True) again")
         return of._pass

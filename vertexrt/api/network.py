@@ -60,6 +60,7 @@ class Network:
     A forked child has a network of its own, as it was; on a GPU it has none (`spawn` works).
 
     Attributes:
+        reduction: of the loss, see `vrt.compile`.
         parameters: live arrays by name; writing to them, or setting them, changes the network.
         outputs: pushes of the last `step` of this thread, as it was asked, in the user's vertex
             order.
@@ -70,7 +71,7 @@ class Network:
         self._model = executor.model
         self._seed = seed
         self._step = 0
-        self._reduction = reduction
+        self.reduction = reduction
         self._gradients: AccumulatedGradients | None = None
         self._passes = ForwardPasses(executor)
         self._outputs = threading.local()
@@ -168,7 +169,7 @@ class Network:
                 self._passes.make_room()
             seed = self._next_seed()
             self._model.store.version += 1
-            step = TrainStep(use, batch, optimizer, asks, self._reduction, seed, names)
+            step = TrainStep(use, batch, optimizer, asks, self.reduction, seed, names)
             loss, self._outputs.of_step = self._executor.step(step)
             return loss
 
@@ -197,7 +198,7 @@ class Network:
             return self._model.meet(Use(frozenset(self._wanted("warm", outputs))), batch)
         check_optimizer("warm", optimizer)
         asks = getattr(type(optimizer), "update", None) is Optimizer.update
-        rule = optimizer.request(self._model.store).rule_in_step if asks else None
+        rule = optimizer._request(self._model.store).rule_in_step if asks else None
         use = self._training(names_of("warm", outputs or ()))
         return self._model.meet(replace(use, rule=rule), batch)
 
@@ -312,7 +313,7 @@ class Network:
         batch, runs, use = made.batch, made.runs, made.use
         if d_outputs is None:
             check_loss("backward", self.program.name, self.pushes)
-            d_loss = loss_scale(self._reduction, batch, runs)
+            d_loss = loss_scale(self.reduction, batch, runs)
             d_outputs = {"loss": np.full(batch.num_vertices, d_loss)}
         unknown = names_of("backward", sorted(set(d_outputs) - use.seeds, key=str))
         check_known(unknown, self._pushes, self.program.name)
@@ -323,6 +324,11 @@ class Network:
         if accumulate:
             self.gradients.add()
         return found
+
+    @in_turn
+    def keeps(self, outputs: Mapping[str, Array]) -> bool:
+        """Tell whether `backward(of=outputs)` may still go back through a pass."""
+        return self._passes.keeps(outputs)
 
     @property
     def gradients(self) -> AccumulatedGradients:

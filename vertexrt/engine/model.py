@@ -79,6 +79,7 @@ class CompiledModel:
         threads: int,
         sizes: Sequence[int] = (),
     ) -> None:
+        self.traced, self.options = traced, options
         passes, policy, engine = options.passes, options.policy, options.engine
         processors = sizes[0] if sizes else options.processors
         divided = divide_parameters(traced)
@@ -177,9 +178,11 @@ class CompiledModel:
         try:
             return [prepare(variant, share, self.policy, dtype, chosen) for share in shares]
         except (GraphError, PullError):
-            inputs = read_inputs(variant.reader, batch, dtype)
-            meet_kinds(variant, batch, inputs)  # names the vertex as the user knows it
-            raise
+            if parts == 1:
+                raise
+        # Refused again, with the numbers that graphs and vertices have in the whole batch.
+        meet_kinds(variant, batch, read_inputs(variant.reader, batch, dtype))
+        raise AssertionError("a share is refused, the batch is not")
 
     def meet(self, use: Use, batch: GraphBatch) -> None:
         """Compile F for the kinds of vertices of a batch, which is not scheduled."""
