@@ -19,7 +19,6 @@ if find_spec("torch") is None:
         "pip install 'vertexrt[torch]'"
     )
 
-# ruff: noqa: E402
 from vertexrt.torch.layers import GRU as GRU
 from vertexrt.torch.layers import LSTM as LSTM
 from vertexrt.torch.layers import RNN as RNN
