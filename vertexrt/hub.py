@@ -75,5 +75,5 @@ def load_pretrained(
     sizes = (stored.vocabularies, stored.data.classes)
     dataset = Dataset(options.data, options.format, {}, *sizes, "")
     net = compile_model(options, spec, dataset)
-    net.set_parameters(stored.checkpoint.parameters)
+    net.set_parameters(stored.judged)
     return PretrainedModel(net, options, stored.vocabularies, stored.reals)

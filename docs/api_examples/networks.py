@@ -118,8 +118,9 @@ last_loss = net.sync()
 assert net.forward(batch, outputs=["h"])["h"].shape == (6, 4)
 #: vrt.Network.submit
 assert net.submit(batch, ["h"]).result()["h"].shape == (6, 4)
-#: vrt.Network.backward, vrt.Gradients
+#: vrt.Network.backward, vrt.Network.keeps, vrt.Gradients
 outputs = net.forward(batch, train=True)
+assert net.keeps(outputs)
 gradients = net.backward({"h": np.ones((6, 4))}, of=outputs)
 assert gradients.parameters["u"].shape == (4, 4)
 #: vrt.Network.gradients, vrt.Network.zero_grad

@@ -95,6 +95,16 @@ def test_the_folder_has_the_shape_of_the_hub(
     assert f"test: loss {test['loss']:.4f}, root accuracy" in capsys.readouterr().out
 
 
+def test_of_a_run_that_averages_the_average_is_exported(folder: Path, tmp_path: Path) -> None:
+    run, out = tmp_path / "run", tmp_path / "out"
+    assert train(folder / "data", run, "--epochs", "1", "--average", "0.9") == 0
+    assert main(["export", str(run), str(out)]) == 0
+    stored, found = vrt.load_checkpoint(run / "best.safetensors"), load_pretrained(out).net
+    for name, array in found.parameters.items():
+        assert np.array_equal(array, stored.average[name])
+    assert not np.array_equal(found.parameters["v"], stored.parameters["v"])
+
+
 def test_a_model_of_a_user_goes_with_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,7 +157,7 @@ def of_other_words(path: Path) -> None:
 
 
 def of_another_format(path: Path) -> None:
-    path.write_text(path.read_text().replace("vertexrt-train-2", "vertexrt-train-9"))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": "vertexrt-train-0"}))
 
 
 def without_checksum(path: Path) -> None:
@@ -164,7 +174,7 @@ def without_checksum(path: Path) -> None:
         ("config.json", Path.unlink, "No such file"),
         ("config.json", cut, "it is not JSON"),
         ("config.json", of_another_library, "it does not say that the model is of vertexrt"),
-        ("config.json", of_another_format, "expected one of vertexrt-train-2"),
+        ("config.json", of_another_format, "format is 'vertexrt-train-0'"),
         ("vocabularies.json", Path.unlink, "No such file"),
         ("vocabularies.json", cut, "it is not JSON"),
         ("vocabularies.json", of_other_words, "the vocabularies are not those of data.words"),

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from vertexrt.api.gradients import Gradients, pulled_gradient
+from vertexrt.api.gradients import Gradients, gradients_of, pulled_gradient
 from vertexrt.engine.batched import Part, Run
 from vertexrt.engine.executor import Arenas, Executor, outputs_of
 from vertexrt.engine.variant import Use
@@ -131,11 +131,14 @@ class ForwardPasses:
             )
         return made
 
-    def go_back(self, made: ForwardPass, d_outputs: Mapping[str, Array], scale: float) -> Gradients:
+    def go_back(
+        self, made: ForwardPass, d_outputs: Mapping[str, Array], scale: float, sparse: bool
+    ) -> Gradients:
         """Go back through a pass; its gradients are in the store then, too.
 
         Args:
             d_outputs: gradients of its pushes; scale: factor of them.
+            sparse: return of tables the rows that were looked up.
         """
 
         def part(run: Run) -> Part:
@@ -148,10 +151,10 @@ class ForwardPasses:
         touched = executor.begin_gradients(made.runs)
         arenas = executor.launch(made.runs, [part(run) for run in made.runs])
         executor.collect_gradients(touched)
-        parameters = {n: store.gradient(n).copy() for n in store.trained}
-        wanted = sorted(made.use.pulls)
-        pulled = {n: pulled_gradient(made.batch, made.runs, arenas, n) for n in wanted}
-        return Gradients(parameters, pulled)
+        found = gradients_of(store, sparse)
+        for name in sorted(made.use.pulls):
+            found.pulled[name] = pulled_gradient(made.batch, made.runs, arenas, name)
+        return found
 
     def _restore(self, made: ForwardPass) -> None:
         """Let the executor have the arenas of a pass, which its backward pass then overwrites."""

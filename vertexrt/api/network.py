@@ -290,6 +290,7 @@ class Network:
         of: Mapping[str, Array] | None = None,
         scale: float = 1.0,
         accumulate: bool = True,
+        sparse: bool = False,
     ) -> Gradients:
         """Go back through a `forward(batch, train=True)`, once; add to `self.gradients`.
 
@@ -301,6 +302,7 @@ class Network:
                 if anything else runs in between.
             scale: factor of `d_outputs`: 1 / n where the loss is the mean over n batches.
             accumulate: add to `self.gradients`.
+            sparse: of tables, which are only looked up in, return the rows that were looked up.
         Returns: gradients of this pass alone, copies: of parameters, and of real pulled values in
             the shape of their arrays.
         Raises: UsageError, when there is no such forward, or parameters have been updated or set
@@ -320,7 +322,7 @@ class Network:
         shapes = {n: (batch.num_vertices, *runs[0].variant.push_shape(n)) for n in use.seeds}
         whole = given_gradients(d_outputs, shapes, model.store.dtype)
 
-        found = self._passes.go_back(made, whole, scale)
+        found = self._passes.go_back(made, whole, scale, sparse)
         if accumulate:
             self.gradients.add()
         return found

@@ -77,7 +77,7 @@ def open_trained(stored: StoredRun, given: argparse.Namespace) -> tuple[RunSessi
     source = options.reading.get(split, dataset.name)  # dev and test may be files of their own
     dataset = replace(dataset, classes=stored.data.classes, name=source)
     net = compile_model(options, spec, dataset)
-    net.set_parameters(stored.checkpoint.parameters)
+    net.set_parameters(stored.judged)
     return RunSession(options, spec, dataset, net), split
 
 

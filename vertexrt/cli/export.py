@@ -89,7 +89,7 @@ def _card(stored: StoredRun, out: str) -> str:
     Source: huggingface.co/docs/hub/model-cards.
     """
     options = public(stored.options)
-    count = sum(array.size for array in stored.checkpoint.parameters.values())
+    count = sum(array.size for array in stored.judged.values())
     sizes = [
         f"- {split}: {graphs:,} graphs, {vertices:,} vertices"
         for split, (graphs, vertices) in stored.data.splits.items()

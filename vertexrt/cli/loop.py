@@ -10,6 +10,7 @@ from time import perf_counter
 
 import numpy as np
 
+from vertexrt.api.average import ExponentialMovingAverage
 from vertexrt.api.carried import CarriedState
 from vertexrt.api.optimizer import Optimizer
 from vertexrt.cache import notes
@@ -34,11 +35,13 @@ class Training:
     """Hold a run while it trains.
 
     Attributes:
+        average: of the parameters; dev is judged by it, where there is one.
         state: where it stands; changes with every minibatch.
     """
 
     session: RunSession
     optimizer: Optimizer
+    average: ExponentialMovingAverage | None
     folder: RunFolder
     reporter: Reporter
     interrupt: Interrupt
@@ -109,6 +112,8 @@ class Training:
             loss = net.step(batch, self.optimizer, outputs=pushes)
         if self._carried is not None:
             self._carried.keep(batch, net.outputs)
+        if self.average is not None:
+            self.average.update()
         seconds = running_time() - start
         if self.lags:
             before, self._launched = self._launched, batch
@@ -143,7 +148,8 @@ class Training:
     def _end_epoch(self) -> bool:
         """Judge the epoch on dev and write it down; False when interrupted."""
         state, task = self.state, self.session.task
-        dev = evaluate(self.session, "dev", self.interrupt)
+        with self.average.in_place() if self.average else nullcontext():
+            dev = evaluate(self.session, "dev", self.interrupt)
         if dev is None:
             return False
         dev.require_finite("dev")
@@ -176,7 +182,7 @@ class Training:
         self._save(self.folder.last)
 
     def _save(self, path: Path) -> None:
-        run_state.save(path, self.session, self.optimizer, self.state)
+        run_state.save(path, self.session, self.optimizer, self.state, self.average)
 
 
 def carried_state(session: RunSession) -> CarriedState | None:

@@ -25,7 +25,7 @@ from vertexrt.models.own import is_own
 
 SHAPE = ("hidden", "embed", "dropout", "layers")  # options of models that have flags of their own
 READING = ("pieces", "binary", "min_count", "dev", "test")  # those of formats
-OF_MODELS = ("layers", "letters", "pyramid", "streams")  # options of formats that the model decides
+OF_MODELS = ("crf", "layers", "letters", "pyramid", "streams")  # of formats: the model decides
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,7 @@ class RunOptions:
         processors: of a group of the persistent engine; None where it chooses.
         optimizer, lr, momentum, weight_decay, clip_norm: the update; clip_norm 0 does not clip.
         schedule: of the learning rate, over epochs: see `rate_of`.
+        average: share that the average of the parameters keeps at each update; 0 takes none.
     """
 
     model: str
@@ -61,6 +62,7 @@ class RunOptions:
     weight_decay: float
     clip_norm: float
     schedule: str
+    average: float
     policy: str
     dtype: str
     device: str
@@ -108,7 +110,7 @@ class RunOptions:
         found["processors"] = None if none else fields.whole("processors", *processors)
         for name in ("epochs", "patience", "batch_size", "window", "seed", "threads"):
             found[name] = fields.whole(name, *WHOLE[name])
-        for name in ("lr", "momentum", "weight_decay", "clip_norm"):
+        for name in ("lr", "momentum", "weight_decay", "clip_norm", "average"):
             found[name] = _real(fields, name)
         fields.end()
         if found["momentum"] and found["optimizer"] not in WITH_MOMENTUM:

@@ -63,7 +63,7 @@ def read(folder: Path) -> StoredRun:
     fields.text("library_version")
     words = _json(folder / VOCABULARIES)
     parameters = read_parameters(folder / MODEL, FORMAT, VERSION, WRITER)
-    checkpoint = vrt.Checkpoint(parameters, {}, {}, {})
+    checkpoint = vrt.Checkpoint(parameters, {}, {}, {}, {})
     stored = run_state.checked(folder / MODEL, checkpoint, fields, words)
     return replace(stored, options=_in_folder(stored.options, folder))
 
@@ -108,7 +108,7 @@ def files_of(stored: StoredRun) -> dict[str, bytes]:
             got = f"the file of the model cannot be read ({error.strerror or error})"
             text = ("expected it where the run was trained", "Put it back, or name it with --model")
             raise CheckpointError.at(str(source), got, *text) from error
-    files[MODEL] = write_tensors(stored.checkpoint.parameters, texts)
+    files[MODEL] = write_tensors(stored.judged, texts)
     return files
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
+
+import numpy.typing as npt
 
 import vertexrt as vrt
 from vertexrt.api.json_record import JsonRecord
@@ -17,8 +19,8 @@ from vertexrt.cli.tasks import TASKS, Task
 from vertexrt.data import UNKNOWN, Vocabulary, real_pulls
 from vertexrt.errors import CheckpointError, DataError
 
-FORMAT = "vertexrt-train-2"  # tells these checkpoints from those of other programs
-EARLIER = ("vertexrt-train-1",)
+FORMAT = "vertexrt-train-3"  # tells these checkpoints from those of other programs
+EARLIER = ("vertexrt-train-1", "vertexrt-train-2")
 
 
 @dataclass(slots=True)
@@ -86,8 +88,19 @@ class StoredRun:
     vocabularies: dict[str, Vocabulary]
     reals: tuple[str, ...]
 
+    @property
+    def judged(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the parameters that the run is judged by: their average where it takes one."""
+        return self.checkpoint.average or self.checkpoint.parameters
 
-def save(path: Path, session: RunSession, optimizer: Optimizer, state: RunState) -> None:
+
+def save(
+    path: Path,
+    session: RunSession,
+    optimizer: Optimizer,
+    state: RunState,
+    average: vrt.ExponentialMovingAverage | None = None,
+) -> None:
     """Write a checkpoint to a temporary name and rename it.
 
     Raises: NumericError, when a number is not finite; the file there stays as it is.
@@ -103,7 +116,7 @@ def save(path: Path, session: RunSession, optimizer: Optimizer, state: RunState)
         },
         "reals": real_pulls(session.dataset.splits["train"]),
     }
-    vrt.save_checkpoint(path, session.net, optimizer, meta)
+    vrt.save_checkpoint(path, session.net, optimizer, meta, average)
 
 
 def load(path: Path) -> StoredRun:
@@ -129,7 +142,11 @@ def load(path: Path) -> StoredRun:
             "Give the folder of such a run",
         )
     fields = JsonRecord(checkpoint.meta, str(path))
-    return checked(path, checkpoint, fields, fields.record("vocabularies"))
+    stored = checked(path, checkpoint, fields, fields.record("vocabularies"))
+    decay = stored.options.average
+    if bool(checkpoint.average) != bool(decay):
+        raise _not_of_one_run(path, f"{len(checkpoint.average)} averages, --average {decay:g}")
+    return stored
 
 
 def checked(
@@ -176,8 +193,13 @@ def _vocabularies(fields: JsonRecord, data: Fingerprint) -> dict[str, Vocabulary
     return found
 
 
-def restore(stored: StoredRun, session: RunSession, optimizer: Optimizer) -> RunState:
-    """Put network and optimizer back to where a checkpoint was written; return the position.
+def restore(
+    stored: StoredRun,
+    session: RunSession,
+    optimizer: Optimizer,
+    average: vrt.ExponentialMovingAverage | None = None,
+) -> RunState:
+    """Put all that changes back to where a checkpoint was written; return the position.
 
     Raises: CheckpointError, when parameters, state or counts do not belong to this run.
     """
@@ -188,6 +210,8 @@ def restore(stored: StoredRun, session: RunSession, optimizer: Optimizer) -> Run
     if checkpoint.optimizer != described:
         raise _not_of_one_run(stored.path, "the optimizer is not the one that the options name")
     session.net.set_parameters(checkpoint.parameters)
+    if average is not None:
+        average.set_parameters(checkpoint.average)
     session.net.set_random_state(stored.random)
     optimizer.load_state(checkpoint.optimizer_state)
     graphs = session.dataset.splits["train"].num_graphs

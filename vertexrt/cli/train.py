@@ -19,6 +19,7 @@ from vertexrt.cli.scalar_log import ScalarLog
 from vertexrt.cli.session import (
     configuration,
     device_line,
+    make_average,
     make_optimizer,
     open_session,
     require_same_data,
@@ -54,7 +55,9 @@ def _start(given: argparse.Namespace, interrupt: Interrupt) -> int:
         session = open_session(options)
         require_task(session)
         optimizer, reporter = make_optimizer(options), Reporter(quiet=given.quiet)
-        return _train(Training(session, optimizer, folder, reporter, interrupt, RunState(), trace))
+        average, state = make_average(session), RunState()
+        made = Training(session, optimizer, average, folder, reporter, interrupt, state, trace)
+        return _train(made)
     finally:
         folder.close()
 
@@ -74,14 +77,14 @@ def _training(given: argparse.Namespace, folder: RunFolder, interrupt: Interrupt
     trace = trace_file(given.trace, options)
     session = open_session(options)
     require_same_data(session.dataset, stored.data, given.resume)
-    optimizer = make_optimizer(options)
-    state = run_state.restore(stored, session, optimizer)
+    optimizer, average = make_optimizer(options), make_average(session)
+    state = run_state.restore(stored, session, optimizer, average)
     reporter = Reporter(quiet=given.quiet)
     folder.keep(lambda line: line["split"] != "test" and line["epoch"] <= state.epoch)
     reporter.line(
         f"continuing {folder.path} after {state.epoch} epochs and {state.batch} minibatches"
     )
-    return Training(session, optimizer, folder, reporter, interrupt, state, trace)
+    return Training(session, optimizer, average, folder, reporter, interrupt, state, trace)
 
 
 def _train(training: Training) -> int:
@@ -122,7 +125,7 @@ def _report(training: Training) -> bool:
     if training.out_of_patience():
         result(f"stopped early: no better dev value for {state.stale} epochs")
     if folder.best.is_file():
-        session.net.set_parameters(run_state.load(folder.best).checkpoint.parameters)
+        session.net.set_parameters(run_state.load(folder.best).judged)
         best = shown(state.measure, state.best or 0.0)
         result(f"best dev {best} (epoch {state.best_epoch} of {state.epoch})")
     if "test" in session.dataset.splits and session.dataset.splits["test"].num_graphs:

@@ -185,7 +185,7 @@ FORMATS = {
             "tagged",
             "sentences of word|tag, one a line, in train.txt, dev.txt and perhaps test.txt",
             _tagged,
-            ("letters", "min_count"),
+            ("crf", "letters", "min_count"),
         ),
         DataFormat(
             "pairs",

@@ -160,9 +160,9 @@ SPECS = (
         "tagged",
         "vertexrt.models.bilstm_char_tagger",
         "BiLSTMCharTagger",
-        WIDTHS | {"spelling": 32},
-        ADAM,
-        {"letters": True},
+        {"embed": 100, "hidden": 128, "dropout": 0.6, "spelling": 50},
+        ADAM | {"batch_size": 10, "epochs": 10, "schedule": "cosine"},
+        {"letters": True, "crf": True},
     ),
     ModelSpec(
         "dag-lstm",

@@ -73,7 +73,8 @@ class BoundNetwork:
 
     Attributes:
         number: by which ops find it.
-        names: of the parameters; own: tensors with their memory; trained: which get gradients.
+        names: of the parameters; own: tensors with their memory; trained: those that get
+            gradients; tables: those that are only looked up in.
         push_shapes: of a vertex, by name; pulls: their names; dtype: PyTorch's.
     """
 
@@ -83,7 +84,8 @@ class BoundNetwork:
         self.names = list(values)
         self.own = [torch.from_numpy(values[name]) for name in self.names]
         store = network.executor.model.store
-        self.trained = [name in store.trained for name in self.names]
+        self.trained = [name for name in self.names if name in store.trained]
+        self.tables = frozenset(network.executor.model.sparse)
         pushes = (node for node in program.nodes if node.op == "push")
         self.push_shapes = {node["name"]: tuple(node["shape"]) for node in pushes}
         self.pulls = {pull.name for pull in program.pulls}

@@ -28,14 +28,19 @@ def run(
     batch: BatchTensors,
     pulls: Mapping[str, Tensor],
     outputs: tuple[str, ...],
-    training: bool,
+    modes: tuple[bool, bool],
 ) -> dict[str, Tensor]:
-    """Evaluate a bound network; gradients go to the parameters and to real pulls."""
+    """Evaluate a bound network; gradients go to the parameters and to real pulls.
+
+    Args:
+        modes: whether it is training, and whether gradients of tables are sparse.
+    """
+    training, sparse = modes
     given = {n: x.to(bound.dtype) if x.is_floating_point() else x for n, x in pulls.items()}
     wanted = _with_gradients(given)
     keep = bool(wanted) or bool(_with_gradients(dict(enumerate(parameters))))
     seed = torch.randint(2**32, (1,)) if training else torch.zeros(1, dtype=torch.int64)
-    call = Call(bound.number, tuple(given), outputs, wanted, keep, training)
+    call = Call(bound.number, tuple(given), outputs, wanted, keep, training, sparse)
     of_batch = [batch.token, batch.graph_of, seed]
     found = forward(parameters, list(given.values()), of_batch, call.text())
     return dict(zip(outputs, found, strict=False))
@@ -57,26 +62,28 @@ class Module(BoundModule):
 
     Args:
         network: what `vrt.compile` returned, for the CPU.
+        sparse: gradients of tables, which are only looked up in, are sparse tensors, as of
+            `nn.Embedding(sparse=True)`; not under `torch.compile`.
     Raises: UsageError, when it is none, or a part of F has the name of a method of `nn.Module`.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, *, sparse: bool = False) -> None:
         super().__init__()
         given: object = network
         if not isinstance(given, Network):
             got = f"a {type(network).__name__}"
             action = "write Module(vrt.compile(function, device='cpu'))"
             raise UsageError.at("torch", got, "a network", action)
-        bound = BoundNetwork(network)
+        bound, self.sparse = BoundNetwork(network), sparse
         self.sources, self.owned = [NetworkSource.of(network)], [bound.names]
-        for name, tensor, trained in zip(bound.names, bound.own, bound.trained, strict=True):
+        for name, tensor in zip(bound.names, bound.own, strict=True):
             *path, last = name.split(".")
             inside: nn.Module = self
             for part in path:
                 if part not in inside._modules:
                     inside.add_module(_free(inside, part), NamedPart())
                 inside = inside.get_submodule(part)
-            parameter = nn.Parameter(tensor, requires_grad=trained)
+            parameter = nn.Parameter(tensor, requires_grad=name in bound.trained)
             inside.register_parameter(_free(inside, last), parameter)
         self.bind([bound])
 
@@ -112,7 +119,7 @@ class Module(BoundModule):
         _check_names("pushes", names, bound.push_shapes)
         _check_names("pulls", tuple(pulls), bound.pulls)
         parameters = self.parameters_of(0)
-        return run(bound, parameters, given, pulls, names, self.training)
+        return run(bound, parameters, given, pulls, names, (self.training, self.sparse))
 
 
 def _free(inside: nn.Module, name: str) -> str:

@@ -33,6 +33,7 @@ class Call(NamedTuple):
         pulls: names of those that are tensors; outputs: names of pushes.
         wanted: names of the pulls that get a gradient.
         keep: for the backward op; drop: let dropout drop.
+        sparse: gradients of tables are rows and their numbers.
     """
 
     number: int
@@ -41,21 +42,22 @@ class Call(NamedTuple):
     wanted: tuple[str, ...]
     keep: bool
     drop: bool
+    sparse: bool = False
 
     def text(self) -> str:
         """Write it as text."""
-        number, *names, keep, drop = self
-        lists = [BETWEEN_NAMES.join(each) for each in names]
-        return BETWEEN_FIELDS.join([str(number), *lists, str(int(keep)), str(int(drop))])
+        number, pulls, outputs, wanted, *flags = self
+        lists = [BETWEEN_NAMES.join(each) for each in (pulls, outputs, wanted)]
+        return BETWEEN_FIELDS.join([str(number), *lists, *(str(int(flag)) for flag in flags)])
 
     @staticmethod
     def of(text: str) -> Call:
         """Read it from text."""
-        number, *names, keep, drop = text.split(BETWEEN_FIELDS)
+        number, *lists, keep, drop, sparse = text.split(BETWEEN_FIELDS)
         pulls, outputs, wanted = (
-            tuple(each.split(BETWEEN_NAMES)) if each else () for each in names
+            tuple(each.split(BETWEEN_NAMES)) if each else () for each in lists
         )
-        return Call(int(number), pulls, outputs, wanted, keep == "1", drop == "1")
+        return Call(int(number), pulls, outputs, wanted, keep == "1", drop == "1", sparse == "1")
 
 
 def _with_pulls(
@@ -130,7 +132,8 @@ def backward(
 
     Args:
         d_outputs: gradients of the pushes; the last of `of_batch` is the token of the pass.
-    Returns: gradients of the trained parameters, and of the wanted pulls.
+    Returns: gradients of the trained parameters, and of the wanted pulls; of a table, if they are
+        sparse, the rows first, int64 [n].
     """
     asked, (*of_forward, made) = Call.of(call), of_batch
     mine = binding(asked.number)
@@ -139,9 +142,11 @@ def backward(
         kept = taken(made)
         if kept is None or not net.keeps(kept):
             kept = _evaluate(net, pulls, of_forward, asked)
-        found = net.backward(given, of=kept, accumulate=False)
-    trained = [name for name, has in zip(mine.names, mine.trained, strict=True) if has]
-    arrays = [*(found.parameters[n] for n in trained), *(found.pulled[n] for n in asked.wanted)]
+        found = net.backward(given, of=kept, accumulate=False, sparse=asked.sparse)
+    arrays: list[np.ndarray[Any, Any]] = []
+    for name in mine.trained:
+        arrays += found.rows[name] if name in found.rows else (found.parameters[name],)
+    arrays += [found.pulled[name] for name in asked.wanted]
     return [torch.from_numpy(array) for array in arrays]
 
 
@@ -154,9 +159,9 @@ def _fake_backward(
     call: str,
 ) -> list[Tensor]:
     asked = Call.of(call)
-    mine, of = binding(asked.number), dict(zip(asked.pulls, pulls, strict=True))
-    trained = [p for p, has in zip(parameters, mine.trained, strict=True) if has]
-    like = (*trained, *(of[name] for name in asked.wanted))
+    mine = binding(asked.number)
+    of = dict(zip((*asked.pulls, *mine.names), (*pulls, *parameters), strict=True))
+    like = [of[name] for name in (*mine.trained, *asked.wanted)]
     return [torch.empty_like(x, dtype=mine.dtype) for x in like]
 
 
@@ -174,10 +179,24 @@ def _go_back(ctx: Any, d_outputs: list[Tensor]) -> tuple[Any, ...]:
     count, end = ctx.sizes[0], sum(ctx.sizes)
     parameters, pulls, of_batch = list(saved[:count]), list(saved[count:end]), list(saved[end:])
     found = iter(backward(d_outputs[:-1], parameters, pulls, of_batch, ctx.call))
-    of_parameters = [next(found) if has else None for has in binding(asked.number).trained]
+    mine = binding(asked.number)
+    tables = mine.tables if asked.sparse else frozenset()
+    shapes = dict(zip(mine.names, [each.shape for each in parameters], strict=True))
+    gradients = {
+        name: _sparse(next(found), next(found), shapes[name]) if name in tables else next(found)
+        for name in mine.trained
+    }
     of_pulls = dict(zip(asked.wanted, found, strict=True))
     nothing = [None] * (len(of_batch) - 1)
+    of_parameters = [gradients.get(name) for name in mine.names]
     return of_parameters, [of_pulls.get(name) for name in asked.pulls], nothing, None
+
+
+def _sparse(rows: Tensor, values: Tensor, shape: torch.Size) -> Tensor:
+    """Return a gradient of some rows."""
+    return torch.sparse_coo_tensor(
+        rows[None], values, shape, is_coalesced=True, check_invariants=False
+    )
 
 
 forward.register_autograd(_go_back, setup_context=_keep_inputs)

@@ -129,7 +129,7 @@ def run_chains(
     chains, names = chains_of(layout), tuple(name for name, _ in layout.sizes)
     pulls = {"x": x.index_select(0, chains.order)}
     pulls |= {first(name): state for name, state in zip(names, states, strict=bool(states))}
-    found = run(bound, parameters, chains.batch, pulls, names, training)
+    found = run(bound, parameters, chains.batch, pulls, names, (training, False))
     every = [found[name].index_select(0, chains.place) for name in names]
     return every, [found[name].index_select(0, chains.last) for name in names]
 

@@ -25,7 +25,7 @@ class _Held(np.ndarray[Any, Any]):
 
 
 _numbers = itertools.count(1)
-_alive: weakref.WeakValueDictionary[int, _Held] = weakref.WeakValueDictionary()
+alive: weakref.WeakValueDictionary[int, _Held] = weakref.WeakValueDictionary()
 
 
 def token_of(thing: object) -> Tensor:
@@ -33,13 +33,13 @@ def token_of(thing: object) -> Tensor:
     number = next(_numbers)
     held = np.array([number]).view(_Held)
     held.thing = thing
-    _alive[number] = held
+    alive[number] = held
     return torch.from_numpy(held)
 
 
 def taken(token: Tensor) -> Any:
     """Return what a token stands for; None, where that is gone, or was of another process."""
-    held = _alive.get(int(token))
+    held = alive.get(int(token))
     return None if held is None else held.thing
 
 
