@@ -2,6 +2,7 @@
 
 import struct
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.train.cli_runs import records, train, write_trees
 from vertexrt.cli.main import main
+from vertexrt.cli.scalar_log import ScalarLog
 
 Scalars = dict[tuple[str, int], float]
 
@@ -67,8 +69,13 @@ def test_event_files_hold_the_metrics(tmp_path: Path) -> None:
     found = scalars(event_files(run))
     assert [found["lr/train", epoch] for epoch in (1, 2)] == pytest.approx([0.1, 0.05])
     assert {tag.split("/")[0] for tag, _ in found} >= {"loss", "root_accuracy", "graphs_per_s"}
+    lost = ScalarLog()  # of an epoch whose checkpoint was not written any more
+    lost.add(run, [{"epoch": 3, "split": "train", "loss": -1.0}])
+    lost.close()
+    assert scalars(event_files(run))["loss/train", 3] == -1.0
+    time.sleep(1.1)  # names of event files count seconds
     assert main(["train", "--resume", str(run), "--epochs", "3", "--quiet", *logged]) == 0
-    assert len(event_files(run)) == 2
+    assert len(event_files(run)) == 3
     assert_logged(run)
     before = event_files(run)
     assert main(["train", "--resume", str(run), "--epochs", "4", "--quiet"]) == 0
