@@ -721,3 +721,19 @@ mask = vrt.Parameter(2, init=vrt.init.constant([1.0, 0.0]), trainable=False)
 #: vrt.init.normal, vrt.init.uniform
 table = vrt.Parameter((10, 4), init=vrt.init.normal(0.1))
 weight = vrt.Parameter((4, 4), init=vrt.init.uniform(0.05))
+#: vrt.parallel.init, vrt.parallel.ProcessGroup
+group = vrt.parallel.init(shares=8)  # those that torchrun or mpiexec has started: here one
+net.step(batch, optimizer, group=group)
+#: vrt.parallel.ProcessGroup.own, vrt.parallel.ProcessGroup.limit
+assert group.own == slice(0, 8)
+assert group.limit == 8.0  # seconds; a step has been done
+#: vrt.parallel.ProcessGroup.gather, vrt.parallel.ProcessGroup.add_up
+assert group.gather(np.array([1.0, 2.0])).shape == (group.size, 2)
+numbers = np.array([1.0, 2.0])
+group.add_up(numbers)
+#: vrt.parallel.ProcessGroup.largest, vrt.parallel.ProcessGroup.broadcast
+assert group.largest(3) == 3
+assert group.broadcast(b"a text of process 0") == b"a text of process 0"
+#: vrt.parallel.ProcessGroup.barrier, vrt.parallel.ProcessGroup.close
+group.barrier()
+group.close()

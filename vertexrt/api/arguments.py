@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vertexrt.api.declaration import is_real
-from vertexrt.errors import UsageError, VertexrtError
+from vertexrt.errors import UsageError, VertexrtError, nearest
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.owned import read_array
+from vertexrt.parallel.group import ProcessGroup
 
 Array = np.ndarray[Any, Any]
 
@@ -33,6 +34,36 @@ def check_optimizer(where: str, given: object) -> None:
         got = f"the class {given.__name__}" if isinstance(given, type) else f"{given!r:.60}"
         action = "pass an optimizer such as vrt.Adam(lr=1e-3)"
         raise UsageError.at(where, got, "expected an optimizer", action)
+
+
+def check_pushes(names: Collection[str], function: str, pushes: Sequence[str]) -> None:
+    """Refuse names of what a function does not push. Raises: UsageError."""
+    for name in names:
+        if name not in pushes:
+            known = f"{function} pushes {', '.join(pushes)}"
+            action = f"ask for one of these.{nearest(str(name), pushes)}"
+            raise UsageError.at("outputs", f"{name!r}", known, action)
+
+
+def wanted(where: str, outputs: object, function: str, pushes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the pushes that are asked for, by default all. Raises: UsageError."""
+    names = pushes if outputs is None else names_of(where, outputs)
+    check_pushes(names, function, pushes)
+    if not names:
+        known = f"{function} pushes {', '.join(pushes)}"
+        action = "name one, or leave outputs out for all"
+        raise UsageError.at(where, "outputs names no push", known, action)
+    return names
+
+
+def shared(group: object) -> ProcessGroup | None:
+    """Return a group that has anything to share; None for one process. Raises: UsageError."""
+    if group is None:
+        return None
+    if not isinstance(group, ProcessGroup):
+        got = f"group={group!r:.60}"
+        raise UsageError.at("step", got, "expected a group", "pass what vrt.parallel.init returns")
+    return group if group.shares > 1 else None
 
 
 def check_mapping(where: str, given: object, error: type[VertexrtError]) -> None:

@@ -17,8 +17,11 @@ from vertexrt.api.arguments import (
     check_loss,
     check_mapping,
     check_optimizer,
+    check_pushes,
     check_scale,
     names_of,
+    shared,
+    wanted,
 )
 from vertexrt.api.forward_passes import ForwardOutputs, ForwardPass, ForwardPasses
 from vertexrt.api.gradients import (
@@ -43,9 +46,10 @@ from vertexrt.engine.executor import (
 from vertexrt.engine.explain import explain_batch, explain_function
 from vertexrt.engine.trace import Timeline, recording
 from vertexrt.engine.variant import Use
-from vertexrt.errors import UsageError, nearest
+from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.program import Program
+from vertexrt.parallel.group import ProcessGroup
 
 Array = np.ndarray[Any, Any]
 P = ParamSpec("P")
@@ -154,13 +158,20 @@ class Network:
         """
         return self.parameters.replace(values, strict, self.program.name)
 
-    def step(self, batch: GraphBatch, optimizer: Optimizer, outputs: Collection[str] = ()) -> float:
+    def step(
+        self,
+        batch: GraphBatch,
+        optimizer: Optimizer,
+        outputs: Collection[str] = (),
+        group: ProcessGroup | None = None,
+    ) -> float:
         """Train on a batch: forward, backward, update.
 
         Args:
             batch: graphs with the pulled values that F reads.
             optimizer: updates the parameters.
             outputs: pushes to keep in `self.outputs`.
+            group: of processes, all of which pass the whole batch: see `vrt.parallel.init`.
         Returns: the loss, reduced as `vrt.compile` was told. On a GPU the step is not waited for:
             the loss is that of the step before, except for the first step and with outputs.
         Raises: NumericError, when the loss, a gradient, or a number that the update would write to
@@ -168,7 +179,8 @@ class Network:
             that made it, or the element of the update, and nothing has changed; on a GPU the next
             call raises it, and steps launched since have changed nothing either. An optimizer with
             an `update` of its own is called with finite gradients only, and what it has written is
-            looked at: see `Optimizer`. PullError, when pulled values do not fit.
+            looked at: see `Optimizer`. PullError, when pulled values do not fit. ParallelError,
+            when another process is lost; UsageError, when it has another batch.
         """
         with self._executor.lock:
             # It leaves the update to us, unless it has one of its own.
@@ -182,13 +194,14 @@ class Network:
                 self._passes.make_room()
             seed = self._next_seed()
             self._model.store.version += 1
-            step = TrainStep(use, batch, optimizer, asks, self._reduction, seed, names)
+            several = shared(group)
+            step = TrainStep(use, batch, optimizer, asks, self._reduction, seed, names, several)
             loss, self._outputs.of_step = self._executor.step(step)
             return loss
 
     def _training(self, names: tuple[str, ...]) -> Use:
         """Return what a step is that keeps pushes; UsageError, where there is none."""
-        self._check_names(names)
+        check_pushes(names, self.program.name, self.pushes)
         check_loss("step", self.program.name, self.pushes)
         use = self._uses[names] = Use(frozenset(names) | {"loss"}, loss=True)
         return use
@@ -208,12 +221,13 @@ class Network:
         """
         check_batch("warm", batch)
         if optimizer is None:
-            return self._model.meet(Use(frozenset(self._wanted("warm", outputs))), batch)
+            self._model.meet(Use(frozenset(self._wanted("warm", outputs))), batch)
+            return
         check_optimizer("warm", optimizer)
         asks = getattr(type(optimizer), "update", None) is Optimizer.update
         rule = optimizer.request(self._model.store).rule_in_step if asks else None
         use = self._training(names_of("warm", outputs or ()))
-        return self._model.meet(replace(use, rule=rule), batch)
+        self._model.meet(replace(use, rule=rule), batch)
 
     @_in_turn
     def sync(self) -> float:
@@ -310,7 +324,8 @@ class Network:
             check_loss("backward", self.program.name, self.pushes)
             d_loss = loss_scale(self._reduction, batch, runs)
             d_outputs = {"loss": np.full(batch.num_vertices, d_loss)}
-        self._check_names(names_of("backward", sorted(set(d_outputs) - use.seeds, key=str)))
+        others = sorted(set(d_outputs) - use.seeds, key=str)
+        check_pushes(names_of("backward", others), self.program.name, self.pushes)
         shapes = {n: (batch.num_vertices, *runs[0].variant.push_shape(n)) for n in use.seeds}
         whole = given_gradients(d_outputs, shapes, model.store.dtype)
 
@@ -377,20 +392,7 @@ class Network:
         return recording(self._model, timeline)
 
     def _wanted(self, where: str, outputs: Collection[str] | None) -> tuple[str, ...]:
-        names = self._pushes if outputs is None else names_of(where, outputs)
-        if not names:
-            pushes = f"{self.program.name} pushes {', '.join(self.pushes)}"
-            action = "name one, or leave outputs out for all"
-            raise UsageError.at(where, "outputs names no push", pushes, action)
-        self._check_names(names)
-        return names
-
-    def _check_names(self, names: Collection[str]) -> None:
-        for name in names:
-            if name not in self.pushes:
-                pushes = f"{self.program.name} pushes {', '.join(self.pushes)}"
-                action = f"ask for one of these.{nearest(str(name), self.pushes)}"
-                raise UsageError.at("outputs", f"{name!r}", pushes, action)
+        return wanted(where, outputs, self.program.name, self.pushes)
 
     def _next_seed(self) -> int:
         self._step += 1

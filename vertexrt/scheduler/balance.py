@@ -75,6 +75,14 @@ def share_out(batch: GraphBatch, parts: int, level: float = LEVEL) -> list[Share
     return shares
 
 
+def divide(share: Share, parts: int, level: float = LEVEL) -> list[Share]:
+    """Divide a share as `share_out` does a batch; its vertices keep their numbers."""
+    if share.chosen is None or parts == 1:
+        return [share] if parts == 1 else share_out(share.batch, parts, level)
+    inner = share_out(share.batch, parts, level)
+    return [Share(each.batch, share.chosen[each.vertices], share.whole) for each in inner]
+
+
 @compiled
 def graph_costs(graph_ptr: Array, child_ptr: Array, child: Array, level_cost: float) -> Array:
     """Return the cost of each graph: vertices + level_cost * levels.
