@@ -98,7 +98,7 @@ def _scale(step: TrainStep, group: ProcessGroup, own: Sequence[Sequence[Run]]) -
     if step.reduction != "vertex":
         return loss_scale(step.reduction, step.batch, ())
     count = np.array(sum(run.with_loss for runs in own for run in runs))
-    return 1.0 / max(1, int(group.gather(count, group.limit).sum()))
+    return 1.0 / max(1, int(group.gather(count).sum()))
 
 
 def _fingerprint(step: TrainStep, inputs: Inputs, store: ParameterStore) -> list[float]:
@@ -114,7 +114,7 @@ def _total_loss(group: ProcessGroup, losses: Array, fingerprint: list[float]) ->
     Raises: UsageError, when a process has another batch, seed or parameters.
     """
     mine = np.array([group.signal, *fingerprint, *losses], np.float64)
-    found = group.gather(mine, group.limit)
+    found = group.gather(mine)
     group.signal = int(found[:, 0].max())
     for k, what in enumerate(COMPARED, 1):
         others = np.flatnonzero(found[:, k] != found[0, k])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from vertexrt.errors import DeviceError, ParallelError, one_line
 from vertexrt.parallel.communicator import Array, Deadline, bytes_of, ended, silent
 
+RESTARTS = "TORCHELASTIC_RESTART_COUNT"  # of torchrun
 SHOWN = 100  # characters of gloo's own text
 LEAST = 0.001  # seconds: gloo takes 0 for no limit
 
@@ -26,15 +28,22 @@ class GlooCommunicator:
         try:
             import torch  # optional; loading it takes seconds
             import torch.distributed as dist
+            from torch.distributed.rendezvous import rendezvous
         except ImportError as error:
             raise _no_torch(f"PyTorch is not there ({error})") from error
         if not (dist.is_available() and dist.is_gloo_available()):
             raise _no_torch("this PyTorch has no gloo")
         timeout = timedelta(seconds=limit)
         try:
-            if not dist.is_initialized():
-                dist.init_process_group("gloo", timeout=timeout)
-            self._group = dist.new_group(backend="gloo", timeout=timeout)
+            if dist.is_initialized():  # by the caller, with whatever backend
+                self._group = dist.new_group(backend="gloo", timeout=timeout)
+            else:
+                store, rank, size = next(rendezvous("env://", timeout=timeout))
+                # The store outlives a restart, with the addresses of processes that are gone.
+                own = dist.PrefixStore(f"vertexrt/{os.environ.get(RESTARTS, '0')}", store)
+                options = {"rank": rank, "world_size": size, "timeout": timeout}
+                dist.init_process_group("gloo", store=own, **options)
+                self._group = dist.group.WORLD
         except (RuntimeError, ValueError) as error:
             got = f"the processes do not find each other: {_shown(error)}"
             expected = "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun sets them"

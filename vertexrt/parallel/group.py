@@ -21,8 +21,8 @@ from vertexrt.parallel.communicator import Alone, Communicator
 
 Array = npt.NDArray[Any]
 
-STEP_LIMIT = 8.0  # seconds: what is lost is known within ten
-SETUP_LIMIT = 600.0  # seconds, where others may compile, read data or write a checkpoint
+STEP_LIMIT = 7.0  # seconds: what is lost is known within ten
+SETUP_LIMIT = 600.0  # seconds, until the first step has been done: others may compile
 
 
 class ProcessGroup:
@@ -58,6 +58,10 @@ class ProcessGroup:
     def __repr__(self) -> str:
         return f"ProcessGroup(process {self.rank} of {self.size}, {self.shares} shares)"
 
+    def shared_out(self, shares: int | None) -> ProcessGroup:
+        """Return a group of the same processes with other shares. Raises: UsageError."""
+        return ProcessGroup(self._communicator, shares, self._limit)
+
     @property
     def own(self) -> slice:
         """Which shares are those of this process."""
@@ -68,16 +72,18 @@ class ProcessGroup:
         each = self.shares // self.size
         return slice(rank * each, (rank + 1) * each)
 
-    def gather(self, array: Array, limit: float = SETUP_LIMIT) -> Array:
+    def gather(self, array: Array, more: float = 0.0) -> Array:
         """Return an array of each process, [size, ...], by rank; they have one shape and dtype.
 
+        Args:
+            more: seconds to wait beyond `limit`, where processes may come later than in a step.
         Raises: ParallelError, when a process is lost.
         """
         found = np.empty((self.size, *array.shape), array.dtype)
         found[self.rank] = array
         mine = np.ascontiguousarray(array)
         rows = list(found.reshape(self.size, -1))
-        self._communicator.exchange([mine] * self.size, rows, limit)
+        self._communicator.exchange([mine] * self.size, rows, self.limit + more)
         return found
 
     def gather_rows(self, own: Array, lengths: list[int]) -> list[Array]:
@@ -103,9 +109,9 @@ class ProcessGroup:
         mine[:] = add_in_pairs(found)
         self._communicator.exchange([mine] * self.size, pieces, self.limit)
 
-    def largest(self, number: int) -> int:
-        """Return the largest of the numbers of all processes."""
-        return int(self.gather(np.array(number, np.int64)).max())
+    def largest(self, number: int, more: float = 0.0) -> int:
+        """Return the largest of the numbers of all processes; see `gather`."""
+        return int(self.gather(np.array(number, np.int64), more).max())
 
     def broadcast(self, content: bytes) -> bytes:
         """Return what process 0 passes; others pass anything.
@@ -118,16 +124,16 @@ class ProcessGroup:
             text[:] = np.frombuffer(content, np.uint8)
         return bytes(self.gather(text)[0])
 
-    def barrier(self) -> None:
-        """Wait until all processes are here: before a step after which some may be late.
+    def barrier(self, more: float = 0.0) -> None:
+        """Wait until all processes are here; see `gather`.
 
-        Raises: ParallelError, when one has ended, or does not come for ten minutes.
+        Raises: ParallelError, when a process is lost.
         """
-        self.gather(np.zeros(1, np.int8))
+        self.gather(np.zeros(1, np.int8), more)
 
     @property
     def limit(self) -> float:
-        """Seconds that a step waits for another process."""
+        """Seconds to wait for another process: ten minutes until a step has been done."""
         return self._limit if self._warm else SETUP_LIMIT
 
     def began(self) -> None:
