@@ -24,7 +24,7 @@ WITHOUT_EXAMPLE = {
     "vrt.nn.SLSTMCell.of_state",
     "vrt.parallel.ProcessGroup.began",
     "vrt.parallel.ProcessGroup.gather_rows",
-    "vrt.parallel.ProcessGroup.shares_of",
+    "vrt.parallel.ProcessGroup.shared_out",
 }
 # Classes of which users see objects that others make, or whose children they use.
 RETURNED = {

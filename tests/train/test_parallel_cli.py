@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -168,19 +169,47 @@ def test_torchrun_restarts_from_the_last_checkpoint(trees: Path, tmp_path: Path)
         text=True,
     )
     wait_for(lambda: epochs_done(run) >= 2)
-    os.kill(worker(agent.pid, rank=1), signal.SIGKILL)
+    os.kill(worker(run, b"RANK=1"), signal.SIGKILL)
     said, _ = agent.communicate(timeout=WAIT)
     assert agent.returncode == 0, said
     assert f"continuing {run} after" in said
     assert_same_run(one, run)
 
 
-def worker(agent: int, rank: int) -> int:
-    """Return the process of a rank that torchrun has started."""
-    children = Path(f"/proc/{agent}/task/{agent}/children").read_text().split()
-    environments = {int(pid): Path(f"/proc/{pid}/environ").read_bytes() for pid in children}
-    (found,) = (pid for pid, text in environments.items() if b"\0RANK=%d\0" % rank in b"\0" + text)
-    return found
+def worker(run: Path, variable: bytes) -> int:
+    """Return the process that trains in a run folder with a variable in its environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            told = (process / "cmdline").read_bytes().split(b"\0")
+            if os.fsencode(run) in told and variable in (process / "environ").read_bytes().split(
+                b"\0"
+            ):
+                found.append(int(process.name))
+    (pid,) = found
+    return pid
+
+
+@mpi
+def test_a_run_of_mpiexec_goes_on_after_one_process_was_killed(trees: Path, tmp_path: Path) -> None:
+    """MPI ends all processes when one dies; the same command line goes on."""
+    one, run = alone(trees, tmp_path / "one", "--epochs", "60"), tmp_path / "two"
+    command = [str(MPIEXEC), "-n", "2", *COMMAND, *words(trees, run, "--epochs", "60")]
+    command.append("--continue")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL) as job:
+        wait_for(lambda: epochs_done(run) >= 2)
+        start = time.monotonic()
+        os.kill(worker(run, b"PMI_RANK=1"), signal.SIGKILL)
+        assert job.wait(WAIT) != 0
+        assert time.monotonic() - start < 10.0
+    assert epochs_done(run) < 60
+    again = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=WAIT
+    )
+    assert again.returncode == 0, again.stderr
+    assert f"continuing {run} after" in again.stdout
+    assert_same_run(one, run)
 
 
 @mpi

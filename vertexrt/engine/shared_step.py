@@ -35,7 +35,7 @@ from vertexrt.engine.variant import Variant
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
 from vertexrt.parallel.group import ProcessGroup, add_in_pairs
-from vertexrt.scheduler.balance import Share, share_out
+from vertexrt.scheduler.balance import Share, assign_graphs, share_of
 
 Array = np.ndarray[Any, Any]
 
@@ -53,8 +53,9 @@ def step_in_group(executor: Executor, step: TrainStep) -> tuple[float, Outputs]:
     assert group is not None
     variant, inputs = model.meet(step.use, step.batch)
     rows = model.looked_up(variant, inputs)
-    shares = share_out(step.batch, group.shares, level_in_vertices(model.work))
-    own = [model.prepare_share(step.use, share) for share in shares[group.own]]
+    parts = min(group.shares, step.batch.num_graphs)
+    owner = assign_graphs(step.batch, parts, level_in_vertices(model.work))
+    shares, own = _own_shares(model, step, owner, range(parts)[group.own])
     scale = _scale(step, group, own)
     whole = {name: _empty_push(model, step.batch, variant, name) for name in step.outputs}
     losses = np.zeros(group.shares // group.size)
@@ -67,8 +68,7 @@ def step_in_group(executor: Executor, step: TrainStep) -> tuple[float, Outputs]:
             losses[k] = total_loss(runs, arenas)
             _place_pushes(whole, runs, arenas)
             yield _pack(store, rows)
-            batch = shares[group.own][k].batch
-            model.observe(step.use, batch, runs, time.perf_counter() - start)
+            model.observe(step.use, shares[k].batch, runs, time.perf_counter() - start)
         for _ in range(len(own), len(losses)):  # there are fewer graphs than shares
             yield np.zeros(_packed_size(store, rows), store.dtype)
 
@@ -77,12 +77,20 @@ def step_in_group(executor: Executor, step: TrainStep) -> tuple[float, Outputs]:
     loss = _total_loss(group, losses, _fingerprint(step, inputs, store)) * scale
     group.add_up(total)
     for found in whole.values():
-        _gather_push(group, shares, found)
+        _gather_push(group, np.repeat(owner, step.batch.sizes()), found)
     group.began()
     _unpack(store, rows, total)
-    attempt = Attempt(step.use, step.batch, scale, step.seed, len(shares), update)
+    attempt = Attempt(step.use, step.batch, scale, step.seed, parts, update)
     end_step(executor, step.optimizer, attempt, loss)
     return loss, {n: each.reshape(len(each), *variant.push_shape(n)) for n, each in whole.items()}
+
+
+def _own_shares(
+    model: CompiledModel, step: TrainStep, owner: Array, parts: range
+) -> tuple[list[Share], list[list[Run]]]:
+    """Return the shares of this process, and their runs; none for a share without a graph."""
+    shares = [share_of(step.batch, owner, part) for part in parts]
+    return shares, [model.prepare_share(step.use, share) for share in shares]
 
 
 def _run_share(executor: Executor, runs: Sequence[Run], part: Part) -> list[Array]:
@@ -167,13 +175,14 @@ def _place_pushes(whole: Mapping[str, Array], runs: Sequence[Run], arenas: Seque
             found[run.share.vertices] = in_user_order(run, read_rows(run, data, ("push", name)))
 
 
-def _gather_push(group: ProcessGroup, shares: Sequence[Share], whole: Array) -> None:
-    """Bring the rows of a push from the processes that have them."""
-    none = np.zeros(0, np.int64)
-    vertices = [
-        np.concatenate([none, *(share.vertices for share in shares[group.shares_of(rank)])])
-        for rank in range(group.size)
-    ]
+def _gather_push(group: ProcessGroup, owner: Array, whole: Array) -> None:
+    """Bring the rows of a push from the processes that have them.
+
+    Args:
+        owner: [V], the share of each vertex.
+    """
+    process = owner // (group.shares // group.size)
+    vertices = [np.flatnonzero(process == rank) for rank in range(group.size)]
     width = whole.shape[1]
     own = whole[vertices[group.rank]].reshape(-1)
     found = group.gather_rows(own, [width * len(each) for each in vertices])

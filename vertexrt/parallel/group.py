@@ -65,12 +65,8 @@ class ProcessGroup:
     @property
     def own(self) -> slice:
         """Which shares are those of this process."""
-        return self.shares_of(self.rank)
-
-    def shares_of(self, rank: int) -> slice:
-        """Return which shares are those of a process."""
         each = self.shares // self.size
-        return slice(rank * each, (rank + 1) * each)
+        return slice(self.rank * each, (self.rank + 1) * each)
 
     def gather(self, array: Array, more: float = 0.0) -> Array:
         """Return an array of each process, [size, ...], by rank; they have one shape and dtype.
