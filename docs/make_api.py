@@ -1,4 +1,4 @@
-"""Write docs/api.md: every public name, from its docstring and docs/api_examples.py.
+"""Write docs/api.md: every public name, from its docstring and docs/api_examples.
 
 python docs/make_api.py
 """
@@ -18,7 +18,7 @@ import vertexrt as vrt
 from vertexrt.ir.program import Domain
 
 DOCS = Path(__file__).resolve().parent
-EXAMPLES, PAGE = DOCS / "api_examples.py", DOCS / "api.md"
+EXAMPLES, PAGE = DOCS / "api_examples", DOCS / "api.md"
 
 # In reading order. Ops are the functions of these modules; the rest of `vrt` is below.
 OPS = {"Elementwise": "elementwise", "Vectors and children": "functional"}
@@ -77,9 +77,13 @@ class Entry(NamedTuple):
 
 
 def examples() -> dict[str, str]:
-    """Return the code of each example by the names that it shows; `given` is what all have."""
+    """Return the code of each example by the names that it shows; `given` is what all have.
+
+    In each file an example begins after the line `#:` with the names that it shows.
+    """
     found: dict[str, str] = {}
-    for block in EXAMPLES.read_text(encoding="utf-8").split("\n#: ")[1:]:
+    texts = [path.read_text(encoding="utf-8") for path in sorted(EXAMPLES.glob("*.py"))]
+    for block in [block for text in texts for block in text.split("\n#: ")[1:]]:
         names, _, code = block.partition("\n")
         for name in names.split(", "):
             assert name not in found, f"two examples of {name}"
@@ -237,8 +241,8 @@ def anchor(name: str) -> str:
 
 INTRODUCTION = """# Every public name
 
-Written by `python docs/make_api.py` from docstrings and from `docs/api_examples.py`; do not edit
-it by hand. The [guide](guide/functions.md) is for reading, this page for looking up.
+Written by `python docs/make_api.py` from docstrings and from `docs/api_examples`; do not edit it
+by hand. The [guide](guide/functions.md) is for reading, this page for looking up.
 
 Examples run as they stand, one after another, after the lines below. These give `vrt`, `np`, a
 `graph`, a `batch` of two of it, a network `net`, an `optimizer`, a `folder` for files, and

@@ -7,6 +7,7 @@ Written from the papers' equations with the few functions that both libraries ha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise, product
 from typing import Any, NamedTuple
 
 Params = Mapping[str, Any]
@@ -188,8 +189,8 @@ class SpeltSentence(NamedTuple):
 
 
 def tagger(lib: Any, p: Params, sentences: Sequence[SpeltSentence]) -> Evaluated:
-    """Evaluate a BiLSTM tagger, with letters where it has parameters for them."""
-    logits, labels = [], []
+    """Evaluate a BiLSTM tagger, with letters and paths where it has parameters for them."""
+    logits, labels, losses = [], [], []
     for words, letters, tags in sentences:
         inputs = [p["word.weight"][word] for word in words]
         if "forth.embedding" in p:
@@ -197,11 +198,40 @@ def tagger(lib: Any, p: Params, sentences: Sequence[SpeltSentence]) -> Evaluated
             inputs = [lib.concatenate([x, *_spelt(lib, p, spelt)]) for x, spelt in pairs]
         left = along(lib, lstm, part(p, "left.cell."), inputs)
         right = along(lib, lstm, part(p, "right.cell."), inputs[::-1])[::-1]
-        for a, b in zip(left, right, strict=True):
-            both = lib.concatenate([a[0], b[0]])
-            logits.append(p["tag.out.weight"] @ both + p["tag.out.bias"])
+        paths = "scores.moves" in p
+        out = part(p, "scores.out." if paths else "tag.out.")
+        scores = [
+            out["weight"] @ lib.concatenate([a[0], b[0]]) + out["bias"]
+            for a, b in zip(left, right, strict=True)
+        ]
+        if paths:
+            scores, loss = _all_paths(lib, scores, p["scores.moves"], tags)
+            losses.append(loss)
+        logits += scores
         labels += tags
-    return classified(lib, logits, labels)
+    found = classified(lib, logits, labels)
+    return Evaluated(found.logits, sum(losses)) if losses else found
+
+
+def _all_paths(
+    lib: Any, scores: Sequence[Any], moves: Any, tags: Sequence[int]
+) -> tuple[list[Any], Any]:
+    """Return log-probabilities of each word's tags, and -log p(tags), by listing all paths."""
+    classes = range(len(moves))
+    weights = {
+        path: lib.exp(
+            sum(score[tag] for score, tag in zip(scores, path, strict=True))
+            + sum(moves[a][b] for a, b in pairwise(path))
+        )
+        for path in product(classes, repeat=len(scores))
+    }
+    total = sum(weights.values())
+    shares = [
+        [sum(w for path, w in weights.items() if path[at] == tag) / total for tag in classes]
+        for at in range(len(scores))
+    ]
+    logs = [lib.stack([lib.log(share) for share in of_word]) for of_word in shares]
+    return logs, lib.log(total) - lib.log(weights[tuple(tags)])
 
 
 def _spelt(lib: Any, p: Params, letters: Sequence[int]) -> list[Any]:

@@ -11,8 +11,9 @@ import pytest
 
 import vertexrt as vrt
 from tests import model_evaluations as by_hand
+from tests.devices import shim
 from tests.model_evaluations import Evaluated, LabelledVertex, Signal, SpeltSentence
-from tests.runs import Way, train
+from tests.runs import TOLERANCE, Way, assert_same, train
 from vertexrt.data.circuits import circuit_graph
 from vertexrt.data.files import Texts
 from vertexrt.data.language import layered_chains
@@ -127,7 +128,8 @@ TAGGED = [
 
 
 def tagger(letters: bool) -> Case:
-    data = tagging_dataset(TaggedTexts({"train": TAGGED}, ""), name="tags", letters=letters)
+    texts = TaggedTexts({"train": TAGGED}, "")
+    data = tagging_dataset(texts, name="tags", letters=letters, crf=letters)
     vocabulary, tags = data.vocabulary, data.labels
     alphabet = data.vocabularies.get("letter", vocabulary)
     sentences = [
@@ -239,3 +241,13 @@ def test_gradients_are_those_of_pytorch(name: str) -> None:
     (case.evaluate(torch, leaves).loss / case.batch.num_graphs).backward()
     for key, leaf in leaves.items():
         np.testing.assert_allclose(found[key], leaf.grad.numpy(), rtol=0, atol=1e-11, err_msg=key)
+
+
+@pytest.mark.parametrize(
+    "way", [Way("cpu"), Way("cpu", engine="persistent"), pytest.param(Way("shim"), marks=shim)]
+)
+def test_paths_of_tags_are_the_same_on_every_device(way: Way) -> None:
+    case = tagger(True)
+    want = train(Way().compile(case.model()), case.batch)
+    got = train(way.compile(case.model()), case.batch)
+    assert_same(got, want, TOLERANCE["float64"])

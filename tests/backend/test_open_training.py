@@ -274,6 +274,18 @@ def test_a_pass_of_other_parameters_is_refused(change: str) -> None:
         net.backward(of=dict(outputs))
 
 
+def test_an_update_without_gradients_leaves_a_pass_alive() -> None:
+    """It is refused and changes nothing; the parameters counted as changed."""
+    net, want = network(), network()
+    outputs = net.forward(batch(1), train=True)
+    with pytest.raises(UsageError, match="no gradients"):
+        vrt.SGD(0.1).step(net)
+    found = net.backward(of=outputs).parameters
+    want.forward(batch(1), train=True)
+    for name, gradient in want.backward().parameters.items():
+        np.testing.assert_array_equal(found[name], gradient)
+
+
 def test_memory_of_a_pass_is_freed_with_its_outputs() -> None:
     net, large = network(Way("cpu")), batch(*range(40))
     back(net, large)

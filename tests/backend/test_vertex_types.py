@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -9,11 +10,13 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests import edge_models as by_edges
 from tests import typed_models as typed
 from tests.devices import gpu, require, shim
 from tests.runs import Way, cotangents, evaluate, train
 from vertexrt.errors import NoKernelError
-from vertexrt.graph import GraphBatch
+from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.ir.passes import specialise
 from vertexrt.kernels.cuda.compile_for_gpu import compile_for
 
 NETWORKS: dict[str, tuple[Callable[[], vrt.Model], Callable[[], GraphBatch]]] = {
@@ -22,7 +25,7 @@ NETWORKS: dict[str, tuple[Callable[[], vrt.Model], Callable[[], GraphBatch]]] = 
     "up-down": (typed.UpDown, typed.trees),
     "summary": (typed.Summarised, typed.chains),
     "translator": (typed.Translator, typed.translations),
-    "weighed": (typed.WeighedDag, typed.weighed),
+    "weighed": (by_edges.WeighedDag, by_edges.weighed),
 }
 WAYS = {
     "cpu": Way("cpu"),
@@ -173,24 +176,54 @@ def test_words_and_phrases_are_one_tree_lstm() -> None:
     np.testing.assert_allclose(found, states, rtol=0, atol=1e-12)
 
 
+class Link(vrt.VertexFunction):
+    """Adds a vector to the state of the link before it; the first has none."""
+
+    def __init__(self, before: Link | None) -> None:
+        super().__init__(state={"h": 2}, inputs={} if before is None else {"before": before})
+        self.b = vrt.Parameter((2,), init=vrt.init.normal(1.0))
+
+    def forward(self) -> None:
+        h = self.b + (self.gather("before").h if self.inputs else 0.0)
+        self.scatter(h=h)
+        self.push("h", h)
+
+
+def test_a_model_may_have_64_functions() -> None:
+    """The last was an overflow where another read it: children were bits of a signed number."""
+    count = specialise.MOST_FUNCTIONS
+    links: list[Link] = []
+    for _ in range(count):
+        links.append(Link(links[-1] if links else None))
+    model = vrt.Model()
+    names = [f"link{k}" for k in range(count)]
+    vars(model).update(reversed(list(zip(names, links, strict=True))))  # the first is function 63
+    net = Way("cpu").compile(model)
+    edges = {(a, "before", b): [(0, 0)] for a, b in itertools.pairwise(names)}
+    graph = InputGraph.from_types(dict.fromkeys(names, 1), edges)
+    want = np.cumsum([net.parameters[f"{name}.b"] for name in names], axis=0)
+    found = net.forward(GraphBatch.from_graphs([graph]))["h"]
+    np.testing.assert_allclose(found, want, rtol=0, atol=1e-12)
+
+
 def test_edges_carry_values() -> None:
-    batch, net = typed.weighed(), Way("cpu").compile(typed.WeighedDag())
-    want = typed.weighed_states(net.parameters, batch)
+    batch, net = by_edges.weighed(), Way("cpu").compile(by_edges.WeighedDag())
+    want = by_edges.weighed_states(net.parameters, batch)
     np.testing.assert_allclose(net.forward(batch)["h"], want, rtol=0, atol=1e-12)
     some = batch.take([2, 0, 2])
-    want = typed.weighed_states(net.parameters, some)
+    want = by_edges.weighed_states(net.parameters, some)
     np.testing.assert_allclose(net.forward(some)["h"], want, rtol=0, atol=1e-12)
 
 
 def test_each_relation_has_a_weight_of_its_own() -> None:
-    batch, net = typed.related(), Way("cpu").compile(typed.RelatedDag())
-    want = typed.related_states(net.parameters, batch)
+    batch, net = by_edges.related(), Way("cpu").compile(by_edges.RelatedDag())
+    want = by_edges.related_states(net.parameters, batch)
     found = net.forward(batch)["h"][batch.of_type("node")]
     np.testing.assert_allclose(found, want, rtol=0, atol=1e-12)
 
 
 def test_values_of_edges_have_gradients() -> None:
-    batch, net = typed.weighed(), Way("cpu", threads=2).compile(typed.WeighedDag())
+    batch, net = by_edges.weighed(), Way("cpu", threads=2).compile(by_edges.WeighedDag())
     found, rng = evaluate(net, batch), np.random.default_rng(3)
     d_outputs = cotangents({name: value.shape for name, value in found.outputs.items()})
     assert found.pulled.keys() == {"weight", "x"}

@@ -15,16 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Called by the engine, not by users.
 WITHOUT_EXAMPLE = {
-    "vrt.Optimizer.request",
-    "vrt.Optimizer.settle",
-    "vrt.Parameter.as_value",
-    "vrt.Parameter.name_in_program",
     "vrt.VertexrtError.at",
     "vrt.VertexrtError.moved",
-    "vrt.nn.SLSTMCell.of_state",
-    "vrt.parallel.ProcessGroup.began",
-    "vrt.parallel.ProcessGroup.gather_rows",
-    "vrt.parallel.ProcessGroup.shared_out",
 }
 # Classes of which users see objects that others make, or whose children they use.
 RETURNED = {

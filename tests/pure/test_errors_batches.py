@@ -122,6 +122,15 @@ def test_numbers_out_of_range(changes: dict[str, Any], text: str, threads: int) 
     assert text_of(PullError, lambda: train(network(threads=threads), batch)) == text
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_mistake_is_reported_once(threads: int) -> None:
+    """A traceback had the same error twice, the second while the first was handled."""
+    batch = batch_of((TREE, pulls(3)), (TREE, pulls(3, word=np.full(3, WORDS, np.int32))))
+    with pytest.raises(PullError, match="of graph 1 is") as caught:
+        network(threads=threads).forward(batch)
+    assert caught.value.__context__ is None
+
+
 def test_a_missing_pull() -> None:
     batch = batch_of((TREE, {"words": np.zeros(3, np.int32), "label": np.zeros(3, np.int32)}))
     assert text_of(PullError, lambda: network().forward(batch)) == (

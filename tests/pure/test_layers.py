@@ -59,6 +59,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "nn": (*BASE, "ir", "api"),
     "data": (*BASE, "graph"),
     "": ("ir", "engine", "api", "nn", "graph", "data", "parallel", "errors"),
+    "torch": (*BASE, "ir", "graph", "engine", "api", "nn", ""),
     "models": (*BASE, "api", "nn", ""),
     "bench": (*BASE, *INSIDE, "kernels.cuda", "api", "", "models", "data"),
     "cli": (*BASE, *INSIDE, "parallel", "api", "", "models", "data", "bench"),

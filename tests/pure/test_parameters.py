@@ -166,4 +166,4 @@ def test_frozen_parameters_come_last_and_have_values_alone() -> None:
     assert frozen.offsets["b"] == frozen.sizes.trained < frozen.sizes.total == frozen.values.size
     assert frozen.views(frozen.gradients).keys() == {"a", "table", "c"}
     assert frozen.views(frozen.values).keys() == shapes.keys()
-    assert vrt.Adam().request(frozen).moments.shape == (2, frozen.sizes.trained)
+    assert vrt.Adam()._request(frozen).moments.shape == (2, frozen.sizes.trained)

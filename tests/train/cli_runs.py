@@ -89,6 +89,7 @@ def require_same_checkpoint(one: Path, other: Path) -> None:
     left, right = vrt.load_checkpoint(one), vrt.load_checkpoint(other)
     for found, expected in (
         (left.parameters, right.parameters),
+        (left.average, right.average),
         (left.optimizer_state, right.optimizer_state),
     ):
         assert found.keys() == expected.keys()

@@ -169,7 +169,7 @@ CHANGES: list[tuple[Callable[[Parts], None], str]] = [
     (other_optimizer, "the optimizer is not the one that the options name"),
     (other_state, "the state holds moments m; expected: m, v"),
     (whole_parameter, "holds the parameter 'b' of dtype int64"),
-    (other_tensor, "holds a tensor 'b'; parameters and an optimizer's state"),
+    (other_tensor, "holds a tensor 'b'; parameters, averages and an optimizer's state"),
     (meta_list, "its meta is no object of JSON"),
     (deep, "more than 32 levels"),
 ]

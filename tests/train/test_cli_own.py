@@ -123,6 +123,26 @@ def test_it_trains_on_one_file_of_json_lines(
     assert "; 3 graphs of " in capsys.readouterr().out
 
 
+def test_eval_names_the_file_of_its_split(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, count in (("train", 8), ("dev", 3), ("other", 5)):
+        (tmp_path / f"{name}.jsonl").write_text(sums(count))
+    train, dev, other = (str(tmp_path / f"{name}.jsonl") for name in ("train", "dev", "other"))
+    out = str(tmp_path / "run")
+    words = [f"{model}:Sum", "--data", train, "--dev", dev, *RUN, "--task", "regression"]
+    assert main(["train", *words, "--out", out]) == 0
+    capsys.readouterr()
+    for given, shown in (
+        (["--split", "train"], f"; 7 graphs of {train}, "),  # one is held out for test
+        (["--split", "dev"], f"; 3 graphs of {dev}, "),
+        (["--split", "test"], f"; 1 graphs of {train}, "),
+        (["--split", "dev", "--data", other], f"; 5 graphs of {other}, "),
+    ):
+        assert main(["eval", out, *given]) == 0
+        assert shown in capsys.readouterr().out
+
+
 def test_it_is_explained(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "my.jsonl").write_text(sums(20))
     words = ["explain", f"{model}:Sum", "--data", str(tmp_path / "my.jsonl")]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.api.declaration import is_real
+from vertexrt.api.declaration import is_real, is_whole
 from vertexrt.errors import UsageError, VertexrtError, nearest
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.owned import read_array
@@ -34,26 +34,6 @@ def check_optimizer(where: str, given: object) -> None:
         got = f"the class {given.__name__}" if isinstance(given, type) else f"{given!r:.60}"
         action = "pass an optimizer such as vrt.Adam(lr=1e-3)"
         raise UsageError.at(where, got, "expected an optimizer", action)
-
-
-def check_pushes(names: Collection[str], function: str, pushes: Sequence[str]) -> None:
-    """Refuse names of what a function does not push. Raises: UsageError."""
-    for name in names:
-        if name not in pushes:
-            known = f"{function} pushes {', '.join(pushes)}"
-            action = f"ask for one of these.{nearest(str(name), pushes)}"
-            raise UsageError.at("outputs", f"{name!r}", known, action)
-
-
-def wanted(where: str, outputs: object, function: str, pushes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the pushes that are asked for, by default all. Raises: UsageError."""
-    names = pushes if outputs is None else names_of(where, outputs)
-    check_pushes(names, function, pushes)
-    if not names:
-        known = f"{function} pushes {', '.join(pushes)}"
-        action = "name one, or leave outputs out for all"
-        raise UsageError.at(where, "outputs names no push", known, action)
-    return names
 
 
 def shared(group: object) -> ProcessGroup | None:
@@ -86,6 +66,43 @@ def check_scale(given: object) -> None:
     if not is_real(given):
         got, action = f"scale={given!r:.60}", "pass 1 / n for the mean over n batches"
         raise UsageError.at("backward", got, "expected a finite number", action)
+
+
+def check_draw(given: object) -> None:
+    """Refuse a seed of a pass that is no whole number of 32 bits. Raises: UsageError."""
+    if not is_whole(given) or not 0 <= int(given) < 2**32:
+        got = f"seed={given!r:.60}"
+        raise UsageError.at("forward", got, "a whole number below 2**32", "leave seed out")
+
+
+def check_pulled(given: object, known: frozenset[str]) -> frozenset[str]:
+    """Return names of real pulls. Raises: UsageError, when there is another among them."""
+    names = _listed(given)
+    if names is not None and all(isinstance(name, str) and name in known for name in names):
+        return frozenset(names)
+    real = ", ".join(sorted(known)) or "none"
+    action = "name some of these"
+    raise UsageError.at("forward", f"pulls is {given!r:.60}", f"the real pulls are {real}", action)
+
+
+def check_known(names: Collection[str], pushes: Collection[str], function: str) -> None:
+    """Refuse names that F does not push. Raises: UsageError."""
+    for name in names:
+        if name not in pushes:
+            action = f"ask for one of these.{nearest(str(name), pushes)}"
+            expected = f"{function} pushes {', '.join(pushes)}"
+            raise UsageError.at("outputs", f"{name!r}", expected, action)
+
+
+def check_pushes(
+    where: str, names: Collection[str], pushes: Collection[str], function: str
+) -> None:
+    """Refuse names of which F pushes none, and no name at all. Raises: UsageError."""
+    if not names:
+        expected = f"{function} pushes {', '.join(pushes)}"
+        action = "name one, or leave outputs out for all"
+        raise UsageError.at(where, "outputs names no push", expected, action)
+    check_known(names, pushes, function)
 
 
 def names_of(where: str, outputs: object) -> tuple[str, ...]:

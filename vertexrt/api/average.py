@@ -32,8 +32,8 @@ class ExponentialMovingAverage:
         with average.in_place():
             net.forward(test)
 
-    It starts from the parameters as they are. `vrt.save_checkpoint(path, average)` stores it, and
-    `average.set_parameters(vrt.load_checkpoint(path).parameters)` goes on from there.
+    It starts from the parameters as they are. `vrt.save_checkpoint(path, net, average=average)`
+    stores it, and `average.set_parameters(vrt.load_checkpoint(path).average)` goes on from there.
 
     Attributes:
         parameters: the averages by name.

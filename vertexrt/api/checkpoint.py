@@ -1,6 +1,7 @@
 """Checkpoints: parameters, optimizer state and a note of the caller's, in one safetensors file.
 
-Tensors are called "parameter/NAME" and "optimizer/KEY" (a key of `Optimizer.state`). The metadata
+Tensors are called "parameter/NAME", "average/NAME" (of an average of the parameters) and
+"optimizer/KEY" (a key of `Optimizer.state`). The metadata
 of safetensors is text only, so that it holds JSON: "meta" is the caller's, "optimizer" is
 `Optimizer.describe()`, "format" and "version" tell our files from others', "sha256" says that no
 bit has changed. A file appears under its name only when it is whole and on disk: an interrupted
@@ -34,7 +35,9 @@ FORMAT = "vertexrt-checkpoint"
 VERSION = 2  # 1 had no checksum
 
 _PARAMETER = "parameter/"
+_AVERAGE = "average/"
 _OPTIMIZER = "optimizer/"
+_SPOKEN = {_PARAMETER: "parameter", _AVERAGE: "average", _OPTIMIZER: "optimizer state"}
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -56,12 +59,14 @@ class Checkpoint:
         optimizer_state: for `Optimizer.load_state`; empty when none was saved.
         optimizer: class and options of the optimizer, as `Optimizer.describe` gave them.
         meta: what the caller of `save_checkpoint` passed; tuples have become lists.
+        average: arrays by the user's name, for `average.set_parameters`; empty when none was saved.
     """
 
     parameters: dict[str, npt.NDArray[Any]]
     optimizer_state: dict[str, npt.NDArray[Any]]
     optimizer: dict[str, Any]
     meta: dict[str, Any]
+    average: dict[str, npt.NDArray[Any]]
 
 
 def save_checkpoint(
@@ -69,6 +74,7 @@ def save_checkpoint(
     net: HasParameters,
     optimizer: Optimizer | None = None,
     meta: Mapping[str, Any] | None = None,
+    average: HasParameters | None = None,
 ) -> None:
     """Write a checkpoint; the file at `path` is replaced at once or not at all.
 
@@ -77,13 +83,15 @@ def save_checkpoint(
         net: the network whose parameters are saved.
         optimizer: its state is saved too.
         meta: anything that JSON can hold, such as epoch and random state.
+        average: an `ExponentialMovingAverage` of the network, to go on with as well.
     Raises: UsageError, when `meta` cannot be JSON or an array is of a dtype that a checkpoint does
         not hold; NumericError, when a parameter or the optimizer's state is not finite;
         CheckpointError, when the file cannot be written.
     """
-    tensors = {_PARAMETER + name: array for name, array in net.parameters.items()}
-    if optimizer is not None:
-        tensors.update({_OPTIMIZER + key: array for key, array in optimizer.state.items()})
+    averages = {} if average is None else average.parameters
+    state = {} if optimizer is None else optimizer.state
+    tensors = _prefixed(_PARAMETER, net.parameters) | _prefixed(_AVERAGE, averages)
+    tensors |= _prefixed(_OPTIMIZER, state)
     _require_storable(tensors)
     texts = {
         "format": FORMAT,
@@ -100,6 +108,10 @@ def save_checkpoint(
             "a folder that exists, can be written to and has room",
             "choose another path or free some space",
         ) from error
+
+
+def _prefixed(prefix: str, arrays: Arrays) -> dict[str, npt.NDArray[Any]]:
+    return {prefix + name: array for name, array in arrays.items()}
 
 
 def _note(meta: Mapping[str, Any]) -> str:
@@ -169,6 +181,7 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         optimizer_state=_named(tensors, _OPTIMIZER),
         optimizer=optimizer,
         meta=meta,
+        average=_named(tensors, _AVERAGE),
     )
 
 
@@ -210,9 +223,9 @@ def _json_object(texts: Mapping[str, str], name: str) -> dict[str, Any]:
 def _require_expected(path: Path, tensors: Arrays) -> None:
     """Refuse tensors that no checkpoint holds."""
     for name, array in tensors.items():
-        if not name.startswith((_PARAMETER, _OPTIMIZER)):
+        if not name.startswith(tuple(_SPOKEN)):
             got = f"a tensor '{one_line(name[:80])}'"
-        elif name.startswith(_PARAMETER) and array.dtype.kind != "f":
+        elif not name.startswith(_OPTIMIZER) and array.dtype.kind != "f":
             got = f"{_spoken(name)} of dtype {array.dtype}"
         elif not np.isfinite(array).all():
             got = f"{_spoken(name)} that is not finite"
@@ -220,15 +233,15 @@ def _require_expected(path: Path, tensors: Arrays) -> None:
             continue
         raise _unreadable(
             f"{path} holds {got}",
-            "parameters and an optimizer's state, finite numbers",
+            "parameters, averages and an optimizer's state, finite numbers",
             "use an earlier checkpoint",
         )
 
 
 def _spoken(name: str) -> str:
     """Return what a tensor of a checkpoint is, for people."""
-    kind = "parameter" if name.startswith(_PARAMETER) else "optimizer state"
-    return f"the {kind} '{one_line(name.partition('/')[2][:80])}'"
+    prefix, slash, own = name.partition("/")
+    return f"the {_SPOKEN[prefix + slash]} '{one_line(own[:80])}'"
 
 
 def parameter_differences(found: Arrays, expected: Arrays) -> list[str]:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import numpy as np
 
-from vertexrt.engine.batched import Run
-from vertexrt.engine.executor import Arenas, Executor
+from vertexrt.api.gradients import Gradients, gradients_of, pulled_gradient
+from vertexrt.engine.batched import Part, Run
+from vertexrt.engine.executor import Arenas, Executor, outputs_of
 from vertexrt.engine.variant import Use
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
@@ -72,7 +73,23 @@ class ForwardPasses:
         )
         self._overtaken: set[threading.Thread] = set()  # whose pass another overwrote
 
-    def begin(self, made: ForwardPass, pushes: Mapping[str, Array]) -> ForwardOutputs:
+    def run(self, use: Use, names: Sequence[str], batch: GraphBatch, seed: int) -> ForwardOutputs:
+        """Evaluate F on a batch, and keep what the way back needs; return the pushes.
+
+        Args:
+            names: of the pushes, in order.
+            seed: of the random draws.
+        """
+        self.make_room()
+        model = self._executor.model
+        runs = model.prepare(use, batch)
+        zero = tuple(np.zeros(1, model.store.dtype) for _ in use.seeds)
+        parts = [Part(slice(0, run.forward_launches), random_seed=seed, seeds=zero) for run in runs]
+        arenas = self._executor.launch(runs, parts)
+        made = ForwardPass(batch, runs, use, seed, model.store.version)
+        return self._begin(made, {name: outputs_of(runs, arenas, name) for name in names})
+
+    def _begin(self, made: ForwardPass, pushes: Mapping[str, Array]) -> ForwardOutputs:
         """Note a pass that the executor's arenas have now; return its outputs."""
         outputs = ForwardOutputs(pushes, made)
         self.here, self._outputs = made, weakref.ref(outputs)
@@ -93,6 +110,10 @@ class ForwardPasses:
         if made.thread != threading.current_thread():
             self._overtaken.add(made.thread)
 
+    def keeps(self, outputs: object) -> bool:
+        """Tell whether outputs are of a pass that was not gone back through."""
+        return isinstance(outputs, ForwardOutputs) and outputs._pass in self._alive
+
     def find(self, of: Mapping[str, Array] | None, version: int) -> ForwardPass:
         """Return the pass that `backward` means.
 
@@ -110,7 +131,32 @@ class ForwardPasses:
             )
         return made
 
-    def restore(self, made: ForwardPass) -> None:
+    def go_back(
+        self, made: ForwardPass, d_outputs: Mapping[str, Array], scale: float, sparse: bool
+    ) -> Gradients:
+        """Go back through a pass; its gradients are in the store then, too.
+
+        Args:
+            d_outputs: gradients of its pushes; scale: factor of them.
+            sparse: return of tables the rows that were looked up.
+        """
+
+        def part(run: Run) -> Part:
+            own = [scale * given[run.share.vertices] for given in d_outputs.values()]
+            seeds = tuple(np.ascontiguousarray(given).reshape(-1) for given in own)
+            return Part(slice(run.forward_launches, None), 1.0, made.seed, seeds)
+
+        executor, store = self._executor, self._executor.model.store
+        self._restore(made)
+        touched = executor.begin_gradients(made.runs)
+        arenas = executor.launch(made.runs, [part(run) for run in made.runs])
+        executor.collect_gradients(touched)
+        found = gradients_of(store, sparse)
+        for name in sorted(made.use.pulls):
+            found.pulled[name] = pulled_gradient(made.batch, made.runs, arenas, name)
+        return found
+
+    def _restore(self, made: ForwardPass) -> None:
         """Let the executor have the arenas of a pass, which its backward pass then overwrites."""
         self._alive.discard(made)
         if made is not self.here:
@@ -122,7 +168,7 @@ class ForwardPasses:
         if not isinstance(of, ForwardOutputs):
             got = f"of is a {type(of).__name__}"
             _refuse(got, "what forward(batch, train=True) returned", "keep that, and pass it")
-        if of._pass not in self._alive:
+        if not self.keeps(of):
             got = "a forward pass of another network, or one that was gone back through"
             _refuse(got, "one of this network, once", "call forward(batch, train=True) again")
         return of._pass

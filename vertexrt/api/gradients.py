@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,13 +24,27 @@ Array = np.ndarray[Any, Any]
 class Gradients:
     """What `Network.backward` returns: gradients of one pass, by the names of parameters and of
     real pulled values.
+
+    Attributes:
+        parameters: in their shapes.
+        pulled: in the shapes of the arrays that were given.
+        rows: with `sparse`, of a table the rows that were looked up, int64 [n], rising, and their
+            gradients [n, ...]; it is not among `parameters` then.
     """
 
     parameters: dict[str, Array]
     pulled: dict[str, Array]
+    rows: dict[str, tuple[Array, Array]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"Gradients(parameters: {_shapes(self.parameters)}; pulled: {_shapes(self.pulled)})"
+
+
+def gradients_of(store: ParameterStore, sparse: bool) -> Gradients:
+    """Return copies of the gradients in a store; none of pulls."""
+    looked_up = {n: rows.astype(np.int64) for n, rows in store.touched.items() if sparse}
+    whole = {n: store.gradient(n).copy() for n in store.trained if n not in looked_up}
+    return Gradients(whole, {}, {n: (at, store.gradient(n)[at]) for n, at in looked_up.items()})
 
 
 class AccumulatedGradients(Mapping[str, Array]):

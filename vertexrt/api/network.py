@@ -2,45 +2,44 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
+from typing import Any, NoReturn
 
 import numpy as np
 
 from vertexrt.api.arguments import (
     check_batch,
+    check_draw,
+    check_known,
     check_loss,
     check_mapping,
     check_optimizer,
+    check_pulled,
     check_pushes,
     check_scale,
     names_of,
     shared,
-    wanted,
 )
-from vertexrt.api.forward_passes import ForwardOutputs, ForwardPass, ForwardPasses
+from vertexrt.api.forward_passes import ForwardPasses
 from vertexrt.api.gradients import (
     AccumulatedGradients,
     Gradients,
     given_gradients,
-    pulled_gradient,
 )
 from vertexrt.api.init import LARGEST_SEED
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
 from vertexrt.api.parameters import NameDifferences, Parameters
-from vertexrt.engine.batched import Part, Run
+from vertexrt.api.turns import in_turn
 from vertexrt.engine.executor import (
     Evaluation,
     Executor,
     TrainStep,
     loss_scale,
-    outputs_of,
     step_seed,
 )
 from vertexrt.engine.explain import explain_batch, explain_function
@@ -52,21 +51,6 @@ from vertexrt.ir.program import Program
 from vertexrt.parallel.group import ProcessGroup
 
 Array = np.ndarray[Any, Any]
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def _in_turn(
-    method: Callable[Concatenate[Network, P], R],
-) -> Callable[Concatenate[Network, P], R]:
-    """Let one thread at a time into a network; 0.3 us."""
-
-    def guarded(self: Network, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with self._executor.lock:
-            return method(self, *args, **kwargs)
-
-    functools.update_wrapper(guarded, method)
-    return guarded
 
 
 class Network:
@@ -78,6 +62,7 @@ class Network:
     A forked child has a network of its own, as it was; on a GPU it has none (`spawn` works).
 
     Attributes:
+        reduction: of the loss, see `vrt.compile`.
         parameters: live arrays by name; writing to them, or setting them, changes the network.
         outputs: pushes of the last `step` of this thread, as it was asked, in the user's vertex
             order.
@@ -88,14 +73,14 @@ class Network:
         self._model = executor.model
         self._seed = seed
         self._step = 0
-        self._reduction = reduction
+        self.reduction = reduction
         self._gradients: AccumulatedGradients | None = None
         self._passes = ForwardPasses(executor)
         self._outputs = threading.local()
         self._pushes = tuple(dict.fromkeys(n["name"] for n in self.program.nodes if n.op == "push"))
         self._draws = bool(self.program.find("uniform"))  # in inference as well
         self._uses: dict[tuple[str, ...], Use] = {}  # to train, by what is kept
-        self._evaluations: dict[tuple[str, ...], Use] = {}  # by what is wanted
+        self._evaluations: dict[tuple[tuple[str, ...], bool], Use] = {}  # wanted, with dropout
 
     def __repr__(self) -> str:
         model, store = self._model, self._model.store
@@ -143,7 +128,7 @@ class Network:
         with self._executor.lock:
             return Parameters(self._model.store, self._executor.lock)
 
-    @_in_turn
+    @in_turn
     def set_parameters(
         self, values: Mapping[str, Array], *, strict: bool = True
     ) -> NameDifferences:
@@ -179,34 +164,32 @@ class Network:
             that made it, or the element of the update, and nothing has changed; on a GPU the next
             call raises it, and steps launched since have changed nothing either. An optimizer with
             an `update` of its own is called with finite gradients only, and what it has written is
-            looked at: see `Optimizer`. PullError, when pulled values do not fit. ParallelError,
-            when another process is lost; UsageError, when it has another batch.
+            looked at: see `Optimizer`. PullError, when pulled values do not fit; ParallelError
+            and UsageError, when another process is lost, or has another batch.
         """
         with self._executor.lock:
-            # It leaves the update to us, unless it has one of its own.
-            asks = getattr(type(optimizer), "update", None) is Optimizer.update
+            asks = getattr(type(optimizer), "update", None) is Optimizer.update  # not its own
             if not asks:
                 check_optimizer("step", optimizer)
             check_batch("step", batch)
-            names = names_of("step", outputs)
+            names, several = names_of("step", outputs), shared(group)
             use = self._uses.get(names) or self._training(names)
             if self._passes.here is not None:
                 self._passes.make_room()
             seed = self._next_seed()
             self._model.store.version += 1
-            several = shared(group)
-            step = TrainStep(use, batch, optimizer, asks, self._reduction, seed, names, several)
+            step = TrainStep(use, batch, optimizer, asks, self.reduction, seed, names, several)
             loss, self._outputs.of_step = self._executor.step(step)
             return loss
 
     def _training(self, names: tuple[str, ...]) -> Use:
         """Return what a step is that keeps pushes; UsageError, where there is none."""
-        check_pushes(names, self.program.name, self.pushes)
+        check_known(names, self._pushes, self.program.name)
         check_loss("step", self.program.name, self.pushes)
         use = self._uses[names] = Use(frozenset(names) | {"loss"}, loss=True)
         return use
 
-    @_in_turn
+    @in_turn
     def warm(
         self,
         batch: GraphBatch,
@@ -221,15 +204,14 @@ class Network:
         """
         check_batch("warm", batch)
         if optimizer is None:
-            self._model.meet(Use(frozenset(self._wanted("warm", outputs))), batch)
-            return
+            return self._model.meet(Use(frozenset(self._wanted("warm", outputs))), batch)
         check_optimizer("warm", optimizer)
         asks = getattr(type(optimizer), "update", None) is Optimizer.update
-        rule = optimizer.request(self._model.store).rule_in_step if asks else None
+        rule = optimizer._request(self._model.store).rule_in_step if asks else None
         use = self._training(names_of("warm", outputs or ()))
-        self._model.meet(replace(use, rule=rule), batch)
+        return self._model.meet(replace(use, rule=rule), batch)
 
-    @_in_turn
+    @in_turn
     def sync(self) -> float:
         """Wait for all steps; return the loss of the last, nan if there was none.
 
@@ -238,37 +220,42 @@ class Network:
         return self._executor.wait()
 
     def forward(
-        self, batch: GraphBatch, train: bool = False, outputs: Collection[str] | None = None
+        self,
+        batch: GraphBatch,
+        train: bool = False,
+        outputs: Collection[str] | None = None,
+        *,
+        pulls: Collection[str] | None = None,
+        dropout: bool | None = None,
+        seed: int | None = None,
     ) -> dict[str, Array]:
         """Evaluate F on a batch.
 
         Args:
-            train: keep what `backward` needs, and let dropout drop.
+            train: keep what `backward` needs.
             outputs: names of pushes; all by default. With `train`, these can get gradients.
+            pulls: real pulls whose gradients `backward` is to return; all by default.
+            dropout: let dropout drop; by default with `train`.
+            seed: of what is drawn, from 0 to 2**32 - 1; by default the next of the network's.
         Returns: name -> [V, *shape], in the user's vertex order. With `train` it is a dict that
             names the pass: `backward(..., of=outputs)` goes back through it as long as it lives,
             whatever else has run. Several may be alive; their memory is freed with them.
+        Raises: UsageError, for a name that F does not have; PullError, when pulled values do not
+            fit.
         """
+        if seed is not None:
+            check_draw(seed)
         if not train:
-            return self.submit(batch, outputs).result()
-        return self._forward_to_train(batch, outputs)
-
-    @_in_turn
-    def _forward_to_train(
-        self, batch: GraphBatch, outputs: Collection[str] | None
-    ) -> ForwardOutputs:
-        check_batch("forward", batch)
-        names = self._wanted("forward", outputs)
-        self._passes.make_room()
-        reals = frozenset(p.name for p in self.program.pulls if p.dtype == "float")
-        use = Use(frozenset(names), seeds=frozenset(names), pulls=reals)
-        model = self._model
-        runs = model.prepare(use, batch)
-        seed, zero = self._next_seed(), tuple(np.zeros(1, model.store.dtype) for _ in use.seeds)
-        parts = [Part(slice(0, run.forward_launches), random_seed=seed, seeds=zero) for run in runs]
-        arenas = self._executor.launch(runs, parts)
-        made = ForwardPass(batch, runs, use, seed, model.store.version)
-        return self._passes.begin(made, {name: outputs_of(runs, arenas, name) for name in names})
+            return self._submit(batch, outputs, bool(dropout), seed).result()
+        with self._executor.lock:
+            check_batch("forward", batch)
+            names = self._wanted("forward", outputs)
+            seeds = frozenset(names)
+            reals = frozenset(p.name for p in self.program.pulls if p.dtype == "float")
+            if pulls is not None:
+                reals = check_pulled(pulls, reals)
+            use = Use(seeds, seeds=seeds, pulls=reals, dropout=dropout)
+            return self._passes.run(use, names, batch, self._next_seed() if seed is None else seed)
 
     def submit(self, batch: GraphBatch, outputs: Collection[str] | None = None) -> Evaluation:
         """Begin to evaluate F on a batch, without dropout; `result()` of what it returns waits.
@@ -281,25 +268,38 @@ class Network:
         Raises: UsageError, when no push is named, or one that F does not have; PullError, when
             pulled values do not fit.
         """
+        return self._submit(batch, outputs, False, None)
+
+    def _submit(
+        self,
+        batch: GraphBatch,
+        outputs: Collection[str] | None,
+        dropout: bool,
+        seed: int | None,
+    ) -> Evaluation:
+        """Begin to evaluate F; see `forward`."""
         with self._executor.lock:
             check_batch("submit", batch)
             names = self._pushes if outputs is None else names_of("submit", outputs)
-            use = self._evaluations.get(names)
+            use = self._evaluations.get((names, dropout))
             if use is None:
-                use = Use(frozenset(self._wanted("submit", names)))
-                self._evaluations[names] = use
+                use = Use(frozenset(self._wanted("submit", names)), dropout=dropout or None)
+                self._evaluations[names, dropout] = use
             if self._passes.here is not None:
                 self._passes.make_room()
-            seed = self._next_seed() if self._draws else 0
+            if seed is None:
+                seed = self._next_seed() if self._draws or dropout else 0
             return self._executor.submit(use, batch, names, seed)
 
-    @_in_turn
+    @in_turn
     def backward(
         self,
         d_outputs: Mapping[str, Array] | None = None,
         *,
         of: Mapping[str, Array] | None = None,
         scale: float = 1.0,
+        accumulate: bool = True,
+        sparse: bool = False,
     ) -> Gradients:
         """Go back through a `forward(batch, train=True)`, once; add to `self.gradients`.
 
@@ -310,6 +310,8 @@ class Network:
             of: what that forward returned. By default the last of this thread, which must be kept
                 if anything else runs in between.
             scale: factor of `d_outputs`: 1 / n where the loss is the mean over n batches.
+            accumulate: add to `self.gradients`.
+            sparse: of tables, which are only looked up in, return the rows that were looked up.
         Returns: gradients of this pass alone, copies: of parameters, and of real pulled values in
             the shape of their arrays.
         Raises: UsageError, when there is no such forward, or parameters have been updated or set
@@ -322,26 +324,22 @@ class Network:
         batch, runs, use = made.batch, made.runs, made.use
         if d_outputs is None:
             check_loss("backward", self.program.name, self.pushes)
-            d_loss = loss_scale(self._reduction, batch, runs)
+            d_loss = loss_scale(self.reduction, batch, runs)
             d_outputs = {"loss": np.full(batch.num_vertices, d_loss)}
-        others = sorted(set(d_outputs) - use.seeds, key=str)
-        check_pushes(names_of("backward", others), self.program.name, self.pushes)
+        unknown = names_of("backward", sorted(set(d_outputs) - use.seeds, key=str))
+        check_known(unknown, self._pushes, self.program.name)
         shapes = {n: (batch.num_vertices, *runs[0].variant.push_shape(n)) for n in use.seeds}
         whole = given_gradients(d_outputs, shapes, model.store.dtype)
 
-        def part(run: Run) -> Part:
-            own = [scale * given[run.share.vertices] for given in whole.values()]
-            seeds = tuple(np.ascontiguousarray(given).reshape(-1) for given in own)
-            return Part(slice(run.forward_launches, None), 1.0, made.seed, seeds)
+        found = self._passes.go_back(made, whole, scale, sparse)
+        if accumulate:
+            self.gradients.add()
+        return found
 
-        self._passes.restore(made)
-        touched = self._executor.begin_gradients(runs)
-        arenas = self._executor.launch(runs, [part(run) for run in runs])
-        self._executor.collect_gradients(touched)
-        self.gradients.add()
-        parameters = {n: model.store.gradient(n).copy() for n in model.store.trained}
-        pulled = {n: pulled_gradient(batch, runs, arenas, n) for n in sorted(use.pulls)}
-        return Gradients(parameters, pulled)
+    @in_turn
+    def keeps(self, outputs: Mapping[str, Array]) -> bool:
+        """Tell whether `backward(of=outputs)` may still go back through a pass."""
+        return self._passes.keeps(outputs)
 
     @property
     def gradients(self) -> AccumulatedGradients:
@@ -354,18 +352,18 @@ class Network:
                 self._gradients = AccumulatedGradients(self._model.store)
             return self._gradients
 
-    @_in_turn
+    @in_turn
     def zero_grad(self) -> None:
         """Set `gradients` to zero, to begin another sum."""
         if self._gradients is not None:
             self._gradients.zero()
 
-    @_in_turn
+    @in_turn
     def random_state(self) -> dict[str, int]:
         """Return what continues the random draws: the seed and the number of draws so far."""
         return {"seed": self._seed, "step": self._step}
 
-    @_in_turn
+    @in_turn
     def set_random_state(self, state: Mapping[str, int]) -> None:
         """Continue from a state that `random_state` returned.
 
@@ -376,12 +374,12 @@ class Network:
         fields.end()
         self._seed, self._step = found
 
-    @_in_turn
+    @in_turn
     def explain(self, *, kernels: str = "") -> str:
         """Print F and dF, kinds met, placement, fused groups; kernels as `ir` or `llvm`, too."""
         return explain_function(self._executor, kernels)
 
-    @_in_turn
+    @in_turn
     def explain_batch(self, batch: GraphBatch) -> str:
         """Print what a batch costs: levels, rows per task, FLOPs, peak bytes, kernel calls."""
         check_batch("explain_batch", batch)
@@ -392,7 +390,10 @@ class Network:
         return recording(self._model, timeline)
 
     def _wanted(self, where: str, outputs: Collection[str] | None) -> tuple[str, ...]:
-        return wanted(where, outputs, self.program.name, self.pushes)
+        """Return the pushes that are named, all by default; there is one."""
+        names = self._pushes if outputs is None else names_of(where, outputs)
+        check_pushes(where, names, self._pushes, self.program.name)
+        return names
 
     def _next_seed(self) -> int:
         self._step += 1

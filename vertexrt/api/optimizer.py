@@ -130,8 +130,8 @@ class Optimizer:
                 f"{type(self).__name__}.step", got, "a network", "pass what vrt.compile returned"
             )
         with net.executor.lock:
-            net.executor.model.store.version += 1
             gradients.hand_over()
+            net.executor.model.store.version += 1
             asks = type(self).update is Optimizer.update
             update_by_gradients(net.executor, self, asks)
 
@@ -154,13 +154,13 @@ class Optimizer:
                     "call net.step(batch, optimizer), or optimizer.step(net) after net.backward",
                 )
             )
-        request = self.request(store)
+        request = self._request(store)
         outcome = apply_update(store, request)
         if not outcome.done:
             raise NumericError(refused_update(store, request, outcome.norm))
-        self.settle(outcome)
+        self._settle(outcome)
 
-    def request(self, store: ParameterStore) -> Update:
+    def _request(self, store: ParameterStore) -> Update:
         """Return what the next update is to do with a store; the engine may do it in a step.
 
         Raises: as `update`.
@@ -183,7 +183,7 @@ class Optimizer:
             groups=self._groups.at(self._lr, self.weight_decay, row.decoupled),
         )
 
-    def settle(self, outcome: Outcome) -> None:
+    def _settle(self, outcome: Outcome) -> None:
         """Count an update that has been done."""
         self.steps += 1
         self._reach = outcome.reach or (math.inf,) * len(self._moments)

@@ -153,11 +153,11 @@ class Parameter(Matrix):
     def _part(self, start: int, shape: tuple[int, ...]) -> ParameterPart:
         return ParameterPart(self, start, shape)
 
-    def as_value(self, builder: Construction) -> Value:
+    def _as_value(self, builder: Construction) -> Value:
         """Return the node that reads this parameter."""
-        return builder.emit("param", name=self.name_in_program(), shape=self.shape)
+        return builder.emit("param", name=self._name_in_program(), shape=self.shape)
 
-    def name_in_program(self) -> str:
+    def _name_in_program(self) -> str:
         """Return what the program that is traced calls this parameter."""
         name = name_in_network(self) or self.name
         if name is None:
@@ -184,14 +184,14 @@ class ParameterPart(Matrix):
     def _part(self, start: int, shape: tuple[int, ...]) -> ParameterPart:
         return ParameterPart(self.parameter, self.start + start, shape)
 
-    def as_value(self, builder: Construction) -> Value:
+    def _as_value(self, builder: Construction) -> Value:
         """Return the node that reads this part."""
         if self.shape == self.parameter.shape:
-            return self.parameter.as_value(builder)
+            return self.parameter._as_value(builder)
         if len(self.shape) > 2:
             got = f"{self!r} at {user_line()}"
             raise TraceError.at("Parameter", got, "a vector or a matrix", "write w[k]")
-        rows, name = (1, *self.shape)[-2:], self.parameter.name_in_program()
+        rows, name = (1, *self.shape)[-2:], self.parameter._name_in_program()
         value = builder.emit("param", name=name, shape=rows, start=self.start)
         if rows == self.shape:
             return value

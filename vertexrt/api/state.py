@@ -33,7 +33,7 @@ class State(Operators):
     def __repr__(self) -> str:
         return f"State({', '.join(f'{name}: {v.type}' for name, v in vars(self).items())})"
 
-    def as_value(self, builder: Construction) -> NoReturn:
+    def _as_value(self, builder: Construction) -> NoReturn:
         """Refuse to stand for a value: the user has to pick a field."""
         self._refuse()
 

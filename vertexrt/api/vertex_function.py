@@ -104,7 +104,7 @@ class VertexFunction:
             value = b.emit("gather", slot=number, field=field, shape=(size,))
             if name in initial:
                 absent = 1.0 - b.emit("present", slot=number)
-                value = value + absent * initial[name].as_value(b)
+                value = value + absent * initial[name]._as_value(b)
             fields[name] = value
         return State(fields)
 

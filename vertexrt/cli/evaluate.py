@@ -75,9 +75,10 @@ def open_trained(stored: StoredRun, given: argparse.Namespace) -> tuple[RunSessi
             "expected data of the same task",
             "Give other data, or train a model for these",
         )
-    dataset = replace(dataset, classes=stored.data.classes)
+    source = options.reading.get(split, dataset.name)  # dev and test may be files of their own
+    dataset = replace(dataset, classes=stored.data.classes, name=source)
     net = compile_model(options, spec, dataset)
-    net.set_parameters(stored.checkpoint.parameters)
+    net.set_parameters(stored.judged)
     return RunSession(options, spec, dataset, net), split
 
 

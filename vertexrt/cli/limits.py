@@ -37,6 +37,7 @@ WHOLE: Final = {
 }
 # Numbers from 0 up to, and without, this one.
 REAL: Final = {
+    "average": 1.0,
     "clip_norm": 1e30,
     "dropout": 1.0,
     "lr": 1e30,
@@ -57,6 +58,7 @@ NEUTRAL: Final[Mapping[str, Any]] = {
     "weight_decay": 0.0,
     "clip_norm": 0.0,
     "schedule": "constant",
+    "average": 0.0,
     "policy": "frontier",
     "dtype": "float32",
     "device": "auto",

@@ -10,6 +10,7 @@ from time import perf_counter
 
 import numpy as np
 
+from vertexrt.api.average import ExponentialMovingAverage
 from vertexrt.api.carried import CarriedState
 from vertexrt.api.optimizer import Optimizer
 from vertexrt.cache import notes
@@ -37,11 +38,13 @@ class Training:
     """Hold a run while it trains.
 
     Attributes:
+        average: of the parameters; dev is judged by it, where there is one.
         state: where it stands; changes with every minibatch.
     """
 
     session: RunSession
     optimizer: Optimizer
+    average: ExponentialMovingAverage | None
     folder: RunFolder
     reporter: Reporter
     interrupt: Interrupt
@@ -110,9 +113,10 @@ class Training:
     def _stops(self) -> bool:
         """Tell whether a signal came: to any process, so that all stop at the same minibatch."""
         group = self.group
-        found = self.interrupt.number if group.size == 1 else group.signal
+        if self.interrupt.number if group.size == 1 else group.signal:
+            return True
         group.signal = self.interrupt.number  # the next step tells the others
-        return bool(found)
+        return False
 
     def _train_minibatch(self, batches: Iterator[GraphBatch]) -> int:
         """Train on the next minibatch; return its number of graphs."""
@@ -123,6 +127,8 @@ class Training:
             loss = net.step(batch, self.optimizer, outputs=pushes, group=self.group)
         if self._carried is not None:
             self._carried.keep(batch, net.outputs)
+        if self.average is not None:
+            self.average.update()
         seconds = running_time() - start
         if self.lags:
             before, self._launched = self._launched, batch
@@ -157,7 +163,8 @@ class Training:
     def _end_epoch(self) -> bool:
         """Judge the epoch on dev and write it down; False when interrupted."""
         state, task = self.state, self.session.task
-        dev = evaluate(self.session, "dev", self.interrupt, group=self.group)
+        with self.average.in_place() if self.average else nullcontext():
+            dev = evaluate(self.session, "dev", self.interrupt, group=self.group)
         if dev is None:
             return False
         dev.require_finite("dev")
@@ -195,7 +202,7 @@ class Training:
 
     def _write(self, path: Path) -> None:
         if self.folder.writes:
-            run_state.save(path, self.session, self.optimizer, self.state)
+            run_state.save(path, self.session, self.optimizer, self.state, self.average)
 
 
 def carried_state(session: RunSession) -> CarriedState | None:

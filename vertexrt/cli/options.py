@@ -25,7 +25,7 @@ from vertexrt.models.own import is_own
 
 SHAPE = ("hidden", "embed", "dropout", "layers")  # options of models that have flags of their own
 READING = ("pieces", "binary", "min_count", "dev", "test")  # those of formats
-OF_MODELS = ("layers", "letters", "pyramid", "streams")  # options of formats that the model decides
+OF_MODELS = ("crf", "layers", "letters", "pyramid", "streams")  # of formats: the model decides
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,7 @@ class RunOptions:
         shares: that each minibatch is cut into for several processes; None for one a process.
         optimizer, lr, momentum, weight_decay, clip_norm: the update; clip_norm 0 does not clip.
         schedule: of the learning rate, over epochs: see `rate_of`.
+        average: share that the average of the parameters keeps at each update; 0 takes none.
     """
 
     model: str
@@ -62,6 +63,7 @@ class RunOptions:
     weight_decay: float
     clip_norm: float
     schedule: str
+    average: float
     policy: str
     dtype: str
     device: str
@@ -110,7 +112,7 @@ class RunOptions:
             found[name] = None if none else fields.whole(name, *WHOLE[name])
         for name in ("epochs", "patience", "batch_size", "window", "seed", "threads"):
             found[name] = fields.whole(name, *WHOLE[name])
-        for name in ("lr", "momentum", "weight_decay", "clip_norm"):
+        for name in ("lr", "momentum", "weight_decay", "clip_norm", "average"):
             found[name] = _real(fields, name)
         fields.end()
         if found["momentum"] and found["optimizer"] not in WITH_MOMENTUM:

@@ -38,6 +38,7 @@ SCHEDULE = (
     "of the learning rate over epochs: constant, cosine and linear (towards 0), or halving, each "
     "epoch after half of them"
 )
+AVERAGE = "judge and keep a moving average of the parameters, such as 0.999; 0: none"
 CONFIG = "options that are not given here: TOML, or the config.json of a run"
 
 
@@ -130,6 +131,7 @@ def _add_train(parser: Parser) -> None:
     parser.add_real("weight_decay", "L2 penalty")
     parser.add_real("clip_norm", "largest global norm; 0: none")
     parser.add_word("schedule", SCHEDULES, SCHEDULE, "NAME")
+    parser.add_real("average", AVERAGE, "DECAY")
     _add_machine(parser)
     parser.add_whole("patience", "stop after N epochs without a better dev value; 0: never")
     parser.add_path("resume", "continue the run in this folder", "RUN")

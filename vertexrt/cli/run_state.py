@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
+
+import numpy.typing as npt
 
 import vertexrt as vrt
 from vertexrt.api.json_record import JsonRecord
@@ -18,8 +20,8 @@ from vertexrt.cli.tasks import TASKS, Task
 from vertexrt.data import UNKNOWN, Vocabulary, real_pulls
 from vertexrt.errors import CheckpointError, DataError
 
-FORMAT = "vertexrt-train-2"  # tells these checkpoints from those of other programs
-EARLIER = ("vertexrt-train-1",)
+FORMAT = "vertexrt-train-3"  # tells these checkpoints from those of other programs
+EARLIER = ("vertexrt-train-1", "vertexrt-train-2")
 
 
 @dataclass(slots=True)
@@ -87,8 +89,19 @@ class StoredRun:
     vocabularies: dict[str, Vocabulary]
     reals: tuple[str, ...]
 
+    @property
+    def judged(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the parameters that the run is judged by: their average where it takes one."""
+        return self.checkpoint.average or self.checkpoint.parameters
 
-def save(path: Path, session: RunSession, optimizer: Optimizer, state: RunState) -> None:
+
+def save(
+    path: Path,
+    session: RunSession,
+    optimizer: Optimizer,
+    state: RunState,
+    average: vrt.ExponentialMovingAverage | None = None,
+) -> None:
     """Write a checkpoint to a temporary name and rename it.
 
     Raises: NumericError, when a number is not finite; the file there stays as it is.
@@ -104,7 +117,7 @@ def save(path: Path, session: RunSession, optimizer: Optimizer, state: RunState)
         },
         "reals": real_pulls(session.dataset.splits["train"]),
     }
-    vrt.save_checkpoint(path, session.net, optimizer, meta)
+    vrt.save_checkpoint(path, session.net, optimizer, meta, average)
 
 
 def load(path: Path) -> StoredRun:
@@ -140,6 +153,10 @@ def load(path: Path) -> StoredRun:
     reals = fields.texts("reals", MOST_PULLED)
     fields.end()
     vocabularies = _vocabularies(known, data, path)
+    if bool(checkpoint.average) != bool(options.average):
+        raise _not_of_one_run(
+            path, f"{len(checkpoint.average)} averages, --average {options.average:g}"
+        )
     return StoredRun(path, checkpoint, options, state, random, data, vocabularies, reals)
 
 
@@ -165,8 +182,13 @@ def _vocabularies(
     return found
 
 
-def restore(stored: StoredRun, session: RunSession, optimizer: Optimizer) -> RunState:
-    """Put network and optimizer back to where a checkpoint was written; return the position.
+def restore(
+    stored: StoredRun,
+    session: RunSession,
+    optimizer: Optimizer,
+    average: vrt.ExponentialMovingAverage | None = None,
+) -> RunState:
+    """Put all that changes back to where a checkpoint was written; return the position.
 
     Raises: CheckpointError, when parameters, state or counts do not belong to this run.
     """
@@ -174,6 +196,8 @@ def restore(stored: StoredRun, session: RunSession, optimizer: Optimizer) -> Run
     if checkpoint.optimizer != optimizer.describe():
         raise _not_of_one_run(stored.path, "the optimizer is not the one that the options name")
     session.net.set_parameters(checkpoint.parameters)
+    if average is not None:
+        average.set_parameters(checkpoint.average)
     session.net.set_random_state(stored.random)
     optimizer.load_state(checkpoint.optimizer_state)
     graphs = session.dataset.splits["train"].num_graphs

@@ -153,6 +153,12 @@ def make_optimizer(options: RunOptions) -> Optimizer:
     return optim.OPTIMIZERS[OPTIMIZERS[options.optimizer].title](options.lr, **hyper)
 
 
+def make_average(session: RunSession) -> vrt.ExponentialMovingAverage | None:
+    """Build the average of the parameters that the options ask for."""
+    decay = session.options.average
+    return vrt.ExponentialMovingAverage(session.net, decay) if decay else None
+
+
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
     """Tell two data sets apart.

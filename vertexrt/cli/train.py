@@ -22,6 +22,7 @@ from vertexrt.cli.run_state import RunState
 from vertexrt.cli.session import (
     configuration,
     device_line,
+    make_average,
     make_optimizer,
     open_session,
     require_same_data,
@@ -71,10 +72,10 @@ def _start(
         session = open_session(options)
         require_task(session)
         optimizer, reporter = make_optimizer(options), _reporter(given, group)
-        state = RunState()
-        return _train(
-            Training(session, optimizer, folder, reporter, interrupt, state, trace, group)
-        )
+        average, state = make_average(session), RunState()
+        made = Training(session, optimizer, average, folder, reporter, interrupt, state, trace)
+        made.group = group
+        return _train(made)
     finally:
         folder.close()
 
@@ -97,14 +98,16 @@ def _training(
     group = group.shared_out(options.shares)
     session = open_session(options)
     require_same_data(session.dataset, stored.data, given.resume)
-    optimizer = make_optimizer(options)
-    state = run_state.restore(stored, session, optimizer)
+    optimizer, average = make_optimizer(options), make_average(session)
+    state = run_state.restore(stored, session, optimizer, average)
     reporter = _reporter(given, group)
     folder.keep(lambda line: line["split"] != "test" and line["epoch"] <= state.epoch)
     reporter.line(
         f"continuing {folder.path} after {state.epoch} epochs and {state.batch} minibatches"
     )
-    return Training(session, optimizer, folder, reporter, interrupt, state, trace, group)
+    made = Training(session, optimizer, average, folder, reporter, interrupt, state, trace)
+    made.group = group
+    return made
 
 
 def _reporter(given: argparse.Namespace, group: ProcessGroup) -> Reporter:
@@ -160,7 +163,7 @@ def _report(training: Training) -> bool:
     if training.out_of_patience():
         result(f"stopped early: no better dev value for {state.stale} epochs")
     if folder.best.is_file():
-        session.net.set_parameters(run_state.load(folder.best).checkpoint.parameters)
+        session.net.set_parameters(run_state.load(folder.best).judged)
         best = shown(state.measure, state.best or 0.0)
         result(f"best dev {best} (epoch {state.best_epoch} of {state.epoch})")
     if "test" in session.dataset.splits and session.dataset.splits["test"].num_graphs:

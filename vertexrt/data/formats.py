@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from vertexrt.data.circuits import circuits_dataset
 from vertexrt.data.columns import ReadOptions
@@ -22,6 +22,8 @@ from vertexrt.data.tagging import TaggedTexts, read_tagged_splits, tagging_datas
 from vertexrt.data.translation import generate_pairs, read_pairs, translation_dataset
 from vertexrt.data.tree_fc import LEAVES, tree_fc_dataset
 from vertexrt.data.treebank import generate_treebank
+
+Source = TypeVar("Source")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +78,19 @@ class DataFormat:
     file: bool = False
 
 
+def _source(
+    given: Reading,
+    generate: Callable[[int, Sequence[str]], Source],
+    read: Callable[[Path, Sequence[str]], Source],
+) -> Source:
+    """Return what a data set is made of: generated, or read from files."""
+    if given.path is None:
+        return generate(given.seed, given.splits)
+    return read(given.path, given.splits)
+
+
 def _trees(given: Reading) -> Dataset:
-    texts = (
-        _generated_trees(given.seed, given.splits)
-        if given.path is None
-        else read_treebank(given.path, given.splits)
-    )
+    texts = _source(given, _generated_trees, read_treebank)
     how: dict[str, Any] = {**given.options, "vocabulary": given.vocabulary}
     pyramid = how.pop("pyramid", False)
     trees = treebank_dataset(texts, name=given.name, **how)
@@ -91,11 +100,7 @@ def _trees(given: Reading) -> Dataset:
 
 
 def _text(given: Reading) -> Dataset:
-    texts = (
-        _generated_text(given.seed, given.splits)
-        if given.path is None
-        else read_sentences(given.path, given.splits)
-    )
+    texts = _source(given, _generated_text, read_sentences)
     how: dict[str, Any] = {**given.options, "vocabulary": given.vocabulary}
     form = ChainForm(**{name: how.pop(name) for name in ChainForm._fields if name in how})
     return language_model_dataset(texts, name=given.name, form=form, **how)
@@ -118,11 +123,7 @@ def _tree_fc(given: Reading) -> Dataset:
 
 
 def _tagged(given: Reading) -> Dataset:
-    if given.path is None:
-        made = generate_tagged(given.seed)
-        source = TaggedTexts({split: made[split] for split in given.splits}, "generated sentences")
-    else:
-        source = read_tagged_splits(given.path, given.splits)
+    source = _source(given, _generated_tags, read_tagged_splits)
     how: dict[str, Any] = {**given.options, "vocabularies": given.vocabularies}
     return tagging_dataset(source, name=given.name, **how)
 
@@ -136,11 +137,7 @@ def _circuits(given: Reading) -> Dataset:
 
 
 def _pairs(given: Reading) -> Dataset:
-    texts = (
-        generate_pairs(given.seed, given.splits)
-        if given.path is None
-        else read_pairs(given.path, given.splits)
-    )
+    texts = _source(given, generate_pairs, read_pairs)
     how: dict[str, Any] = {**given.options, "vocabularies": given.vocabularies}
     return translation_dataset(texts, name=given.name, **how)
 
@@ -150,6 +147,11 @@ def _generated_trees(seed: int, splits: Sequence[str]) -> Texts:
     texts = {split: made[split] for split in splits}
     files = {split: f"generated {split} trees" for split in splits}
     return Texts(texts, files, f"sentiment trees of a small grammar, seed {seed}")
+
+
+def _generated_tags(seed: int, splits: Sequence[str]) -> TaggedTexts:
+    made = generate_tagged(seed)
+    return TaggedTexts({split: made[split] for split in splits}, "generated sentences")
 
 
 def _generated_text(seed: int, splits: Sequence[str]) -> Texts:
@@ -183,7 +185,7 @@ FORMATS = {
             "tagged",
             "sentences of word|tag, one a line, in train.txt, dev.txt and perhaps test.txt",
             _tagged,
-            ("letters", "min_count"),
+            ("crf", "letters", "min_count"),
         ),
         DataFormat(
             "pairs",

@@ -52,7 +52,7 @@ class ChainForm(NamedTuple):
         streams: text is cut into so many parts of one length first. Chains come in the order piece
             0 of each stream, piece 1 of each, so that minibatches of as many graphs follow each
             other and a state may be carried from one to the next.
-        layers: None for vertices of one type; n for the types of `vrt.models.LanguageModel`.
+        layers: None for vertices of one type; n for the types of a `LanguageModel`.
     """
 
     pieces: int | None = None

@@ -23,6 +23,7 @@ class LoadOptions(TypedDict, total=False):
     min_count: int
     pyramid: bool
     letters: bool
+    crf: bool
     pieces: int | None
     streams: int
     layers: int | None
@@ -60,6 +61,7 @@ def load(
             lower: trees: lower-case the words (True); other text is used as it is.
             pyramid: trees: pyramids over their words instead (False).
             letters: tagged: words and their letters are vertices, too (True).
+            crf: tagged: the scores of a word's tags are a vertex, and tags a chain (False).
             min_count: words of train that are rarer count as `<unk>` (1).
             pieces: text: cut it into chains of so many words; None for sentences.
             streams: text: parts of it side by side, which are cut into pieces (1).

@@ -63,6 +63,7 @@ def tagging_dataset(
     *,
     name: str,
     letters: bool = True,
+    crf: bool = False,
     min_count: int = 1,
     vocabularies: Mapping[str, Vocabulary] | None = None,
 ) -> Dataset:
@@ -71,15 +72,17 @@ def tagging_dataset(
     Args:
         source: sentences of each split.
         name: of the data set.
-        letters: give the types of a `BiLSTMCharTagger`, else those of a `BiLSTMTagger`. Words are
-            in lower case then: their letters tell the case.
+        letters: give the types of letters, too. Words are in lower case then: their letters tell
+            the case.
+        crf: make tags a chain, and give the type "scores" between words and tags. A
+            `BiLSTMCharTagger` needs both, a `BiLSTMTagger` neither.
         min_count: words of train that are rarer count as `<unk>`; so do words not in train.
         vocabularies: what numbers words, letters and labels; by default those of train.
     Returns: pulls "word", "label" and, for letters, "letter"; a label that is not known counts as
         none.
     """
     known = vocabularies or _vocabularies(source.splits["train"], min_count, letters)
-    splits = {split: _graphs(given, known) for split, given in source.splits.items()}
+    splits = {split: _graphs(given, known, crf) for split, given in source.splits.items()}
     return Dataset(name, "tagged", splits, known, len(known["label"]), source.description)
 
 
@@ -98,7 +101,7 @@ def _vocabularies(
 
 
 def _graphs(
-    sentences: Sequence[TaggedSentence], vocabularies: Mapping[str, Vocabulary]
+    sentences: Sequence[TaggedSentence], vocabularies: Mapping[str, Vocabulary], crf: bool
 ) -> GraphBatch:
     """Return sentences, with the letters of their words where there is a vocabulary of them."""
     sizes = np.array([len(sentence.words) for sentence in sentences])
@@ -109,18 +112,23 @@ def _graphs(
     word = {"word": vocabularies["word"].encode(looked_up)}
     vertices = np.arange(len(words))
     same = pairs(vertices, vertices)
+    onward, backward = chain_pairs(sizes), chain_pairs(sizes, backward=True)
+    classifier = "scores" if crf else "tag"
     parts = TypedArrays(
         dict.fromkeys(("word", "left", "right", "tag"), sizes),
         {
-            ("left", "before", "left"): chain_pairs(sizes),
-            ("right", "before", "right"): chain_pairs(sizes, backward=True),
+            ("left", "before", "left"): onward,
+            ("right", "before", "right"): backward,
             ("word", "word", "left"): same,
             ("word", "word", "right"): same,
-            ("left", "left", "tag"): same,
-            ("right", "right", "tag"): same,
+            ("left", "left", classifier): same,
+            ("right", "right", classifier): same,
         },
         {"word": word, "tag": label},
     )
+    if crf:
+        chained = {("tag", "before", "tag"): onward, ("scores", "after", "scores"): backward}
+        parts = parts.joined({"scores": sizes}, {**chained, ("scores", "scores", "tag"): same}, {})
     if spelt:
         parts = parts.joined(*_letters(sizes, words, vocabularies["letter"]))
     return typed_batch(parts)

@@ -144,8 +144,8 @@ def prepare(
     Raises: PullError, when pulled values do not fit; GraphError, when a vertex has more children
         than the function has slots.
     """
-    batch = share.batch
-    inputs = read_inputs(variant.reader, batch, dtype)
+    batch, reader = share.batch, variant.reader
+    inputs = read_inputs(reader, batch, dtype)
     order = policy_of(policy)
     if variant.loaded is None:
         meet_kinds(variant, batch, inputs)
@@ -160,7 +160,7 @@ def prepare(
             order,
             variant.merges,
             variant.merges_inner,
-            variant.reader.reads_edges,
+            reader.reads_edges,
             variant.vertex_facts(),
             ready.programs,
         )

@@ -37,10 +37,10 @@ class Trainer(Protocol):
 
     steps: int
 
-    def request(self, store: ParameterStore) -> Update:
+    def _request(self, store: ParameterStore) -> Update:
         """Say what the next update is to do."""
 
-    def settle(self, outcome: Outcome) -> None:
+    def _settle(self, outcome: Outcome) -> None:
         """Count an update that was done."""
 
     def update(self, store: ParameterStore) -> None:
@@ -165,7 +165,7 @@ def step_on_host(executor: Executor, step: TrainStep) -> tuple[float, Outputs]:
     runs = model.prepare(step.use, step.batch)
     scale = loss_scale(step.reduction, step.batch, runs)
     touched = executor.begin_gradients(runs)
-    update = step.optimizer.request(store) if step.asks else None
+    update = step.optimizer._request(store) if step.asks else None
     whole = Part(loss_scale=scale, random_seed=step.seed)
     arenas = executor.launch(runs, [whole] * len(runs))
     executor.collect_gradients(touched)
@@ -194,7 +194,7 @@ def end_step(executor: Executor, optimizer: Trainer, attempt: Attempt, loss: flo
     outcome = executor.update(update)
     if not outcome.done:
         raise NumericError(refused_step(model, attempt, outcome.norm, True))
-    optimizer.settle(outcome)
+    optimizer._settle(outcome)
 
 
 def update_by_gradients(executor: Executor, optimizer: Trainer, asks: bool) -> None:
@@ -204,11 +204,11 @@ def update_by_gradients(executor: Executor, optimizer: Trainer, asks: bool) -> N
     """
     store = executor.model.store
     if asks:
-        update = optimizer.request(store)
+        update = optimizer._request(store)
         outcome = executor.update(update)
         if not outcome.done:
             raise NumericError(refused_update(store, update, outcome.norm))
-        optimizer.settle(outcome)
+        optimizer._settle(outcome)
         return
     store.refresh()
     if not all_finite(store, store.gradients):

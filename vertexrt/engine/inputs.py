@@ -142,14 +142,14 @@ def _read(reader: Reader, k: int, batch: GraphBatch, dtype: npt.DTypeLike) -> tu
     if not reader.is_used[k]:
         zeros = _flat(np.zeros(max(1, math.prod(pull.shape))), dtype)
         return NO_EDGES if pull.edges else -1, None if pull.dtype == "int" else zeros
-    value, rows = _given(program, pull, batch), batch.num_vertices
-    if pull.edges:
-        rows = batch.num_edges
-    if pull.dtype != "int":
-        table, own = _reals(program, pull, value, rows, dtype)
-        return own, table
-    plain = type(value) is np.ndarray and value.dtype is INT32  # a batch's own whole numbers
-    return value if plain else _integers(program, pull, value, rows), None
+    value = _given(program, pull, batch)
+    if type(value) is np.ndarray and value.dtype is INT32 and pull.dtype == "int":
+        return value, None  # a batch's own whole numbers
+    rows = batch.num_edges if pull.edges else batch.num_vertices
+    if pull.dtype == "int":
+        return _integers(program, pull, value, rows), None
+    table, own = _reals(program, pull, value, rows, dtype)
+    return own, table
 
 
 def _given(program: Program, pull: Pull, batch: GraphBatch) -> Any:

@@ -79,6 +79,7 @@ class CompiledModel:
         threads: int,
         sizes: Sequence[int] = (),
     ) -> None:
+        self.traced, self.options = traced, options
         passes, policy, engine = options.passes, options.policy, options.engine
         processors = sizes[0] if sizes else options.processors
         divided = divide_parameters(traced)
@@ -179,12 +180,18 @@ class CompiledModel:
         try:
             return [prepare(variant, each, self.policy, dtype, chosen) for each in shares]
         except (GraphError, PullError):
-            inputs = read_inputs(variant.reader, batch, dtype)
-            meet_kinds(variant, batch, inputs)  # names the vertex as the user knows it
-            raise
+            if parts == 1:
+                raise
+        # Refused again, with the numbers that graphs and vertices have in the whole batch.
+        meet_kinds(variant, batch, read_inputs(variant.reader, batch, dtype))
+        raise AssertionError("a share is refused, the batch is not")
 
-    def meet(self, use: Use, batch: GraphBatch) -> tuple[Variant, Inputs]:
+    def meet(self, use: Use, batch: GraphBatch) -> None:
         """Compile F for the kinds of vertices of a batch, which is not scheduled."""
+        self.read(use, batch)
+
+    def read(self, use: Use, batch: GraphBatch) -> tuple[Variant, Inputs]:
+        """Read a batch, and compile F for its kinds of vertices; return what both gave."""
         chosen = Configuration(False, self.threads) if self.chooser else self.choose(use, batch)
         variant = self.variant(use, chosen)
         inputs = read_inputs(variant.reader, batch, self.store.dtype)

@@ -51,7 +51,7 @@ def step_in_group(executor: Executor, step: TrainStep) -> tuple[float, Outputs]:
     """
     model, store, group = executor.model, executor.model.store, step.group
     assert group is not None
-    variant, inputs = model.meet(step.use, step.batch)
+    variant, inputs = model.read(step.use, step.batch)
     rows = model.looked_up(variant, inputs)
     parts = min(group.shares, step.batch.num_graphs)
     owner = assign_graphs(step.batch, parts, level_in_vertices(model.work))
@@ -73,7 +73,7 @@ def step_in_group(executor: Executor, step: TrainStep) -> tuple[float, Outputs]:
             yield np.zeros(_packed_size(store, rows), store.dtype)
 
     total = add_in_pairs(gradients())
-    update = step.optimizer.request(store) if step.asks else None
+    update = step.optimizer._request(store) if step.asks else None
     loss = _total_loss(group, losses, _fingerprint(step, inputs, store)) * scale
     group.add_up(total)
     for found in whole.values():

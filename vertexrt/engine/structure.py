@@ -40,7 +40,7 @@ class _Slots(NamedTuple):
     """How functions read the relations of a batch: see `arrange`."""
 
     function_of: IntArray
-    rules: tuple[Int64, Int64, Int64]
+    rules: tuple[Int64, npt.NDArray[np.bool_], Int64]
 
 
 def read_structure(program: Program, batch: GraphBatch) -> Structure:
@@ -75,7 +75,7 @@ def _slots(
     own = [site.name for site in sites]
     function_of = np.array([own.index(n) if n in own else -1 for n in names], np.int32)
     slots = np.full((len(sites), len(relations)), NOT_READ, np.int64)
-    allowed = np.zeros((len(sites), len(relations)), np.int64)
+    allowed = np.zeros((len(sites), len(relations), len(sites)), np.bool_)
     begins = np.zeros(len(sites), np.int64)
     for f, site in enumerate(sites):
         begins[f] = site.slots * site.every
@@ -83,7 +83,7 @@ def _slots(
             for slot, relation in enumerate(site.relations):
                 at = _number_of(relation, site.name, relations)
                 slots[f, at] = slot if slot < site.slots else ALL
-                allowed[f, at] = sum(1 << child for child in site.children[slot])
+                allowed[f, at, list(site.children[slot])] = True
     return _Slots(function_of, (slots, allowed, begins))
 
 

@@ -115,6 +115,7 @@ class Use:
         seeds: pushes whose gradient the user gives.
         pulls: real pulls whose gradient is wanted.
         rule: of the update that a kernel ends with, where it is a whole step; else None.
+        dropout: whether it drops; None: where dF is part of it.
     """
 
     outputs: frozenset[str]
@@ -122,6 +123,7 @@ class Use:
     seeds: frozenset[str] = frozenset()
     pulls: frozenset[str] = frozenset()
     rule: UpdateRule | None = None
+    dropout: bool | None = None
 
     @property
     def starts(self) -> frozenset[str]:
@@ -132,6 +134,11 @@ class Use:
     def backward(self) -> bool:
         """Tell whether dF is part of it."""
         return bool(self.starts)
+
+    @property
+    def drops(self) -> bool:
+        """Tell whether dropout drops."""
+        return self.backward if self.dropout is None else self.dropout
 
 
 @cache
@@ -186,16 +193,15 @@ class Variant:
     origins: dict[object, int] = field(default_factory=dict)  # of nodes that passes have added
     paths: dict[int, Stored] = field(default_factory=dict)  # by the bits that the path depends on
     loaded: Ready | None = None  # None: there is no kind yet, or a new one
-    _reader: Reader | None = None
+    reader: Reader = field(init=False)  # what it reads of each vertex
+    merges_inner: bool = field(init=False)  # so are identical vertices with children
     _vertex_facts: VertexFacts | None = None
     _push_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
-    @property
-    def reader(self) -> Reader:
-        """What it reads of each vertex."""
-        if self._reader is None:
-            self._reader = make_reader(self.program)
-        return self._reader
+    def __post_init__(self) -> None:
+        groups = self.backend.shares_graphs and self.processors > 0
+        self.reader = make_reader(self.program)
+        self.merges_inner = not groups and not self.reader.reads_edges
 
     def vertex_facts(self) -> VertexFacts:
         """Return what `read_vertices` takes after a batch; made anew after a new kind."""
@@ -217,12 +223,6 @@ class Variant:
                 np.array([k.has_loss for k in self.lazy_kinds.values()], np.int64),
             )
         return self._vertex_facts
-
-    @property
-    def merges_inner(self) -> bool:
-        """Tell whether vertices with children may be computed once, if they are identical."""
-        groups = self.backend.shares_graphs and self.processors > 0
-        return not groups and not self.reader.reads_edges
 
     def push_shape(self, name: str) -> tuple[int, ...]:
         """Return the shape per vertex of a push."""
@@ -293,7 +293,7 @@ def make_variant(
     """
     wanted = use.outputs | use.starts
     program = without_effects(function, lambda n: n.op == "push" and n["name"] not in wanted)
-    if not use.backward:
+    if not use.drops:
         program = without_dropout(program)
     draws = _draws(program)
     merges = _merges(program, use, passes, backend.shares_graphs and processors > 0)

@@ -41,12 +41,11 @@ from vertexrt.graph.pulls import (
     held_values,
     join_pulls,
     pulled_unchecked,
-    rows_of_pull,
+    take_pulls,
 )
-from vertexrt.graph.types import VertexTypes, check_types, join_types, unknown_type
+from vertexrt.graph.types import VertexTypes, check_types, join_types, take_types, unknown_type
 
 IntArray = npt.NDArray[np.int32]
-Numbers = npt.NDArray[np.int64]
 
 _WHERE = "graph batch"
 _ZERO = np.zeros(1, np.int32)
@@ -269,9 +268,20 @@ class GraphBatch:
             take_rows(taken, rows, graph_ptr, ids)
             taken = taken.reshape(vertices, *rows.shape[1:])
             pulls[name] = taken if table is None else pulled_unchecked(taken, None)
-        types = _take_types(self.types, whole[end:], slots, parts.edge_ptr, ids)
-        of_edges = _take_edge_pulls(self, parts.edge_ptr, ids)
+        types = take_types(self.types, whole[end:], slots, parts.edge_ptr, ids)
+        of_edges = take_pulls(edge_pulls_of(self), parts.edge_ptr, ids)
         return _unchecked(whole[:first], whole[first:at], out_child, pulls, types, of_edges, None)
+
+    def with_pulls(self, pulls: Mapping[str, Any]) -> GraphBatch:
+        """Return the same graphs with some pulls added or replaced; the structure is shared.
+
+        Args:
+            pulls: by name, in the forms that the class takes.
+        Raises: PullError, as the class does.
+        """
+        found = {**pulls_of(self), **check_pulls(pulls, self.num_vertices, _WHERE)}
+        parts = graph_ptr_of(self), child_ptr_of(self), child_of(self)
+        return _unchecked(*parts, found, self.types, edge_pulls_of(self), None)
 
     def of_type(self, name: str) -> IntArray:
         """Return the vertices of a type, int32, rising.
@@ -320,27 +330,6 @@ graph_ptr_of, child_ptr_of, child_of = hand_out(
     GraphBatch, view_of, "graph_ptr", "child_ptr", "child"
 )
 pulls_of, edge_pulls_of = hand_out(GraphBatch, Pulls, "pulls", "edge_pulls")
-
-
-def _take_types(
-    types: VertexTypes | None, of_vertex: IntArray, edges: int, ptr: IntArray, ids: Numbers
-) -> VertexTypes | None:
-    """Return the types of the graphs named, which have so many edges; `ptr`: the first of each."""
-    if types is None:
-        return None
-    of_edge = unwritten(edges, INT32)
-    take_rows(of_edge, types.of_edge, ptr, ids)
-    return types._replace(of_vertex=of_vertex, of_edge=of_edge)
-
-
-def _take_edge_pulls(batch: GraphBatch, ptr: IntArray, ids: Numbers) -> dict[str, PullValue]:
-    """Return the pulls of the edges of the graphs named; `ptr`: the first edge of each graph."""
-    given: dict[str, PullValue] = edge_pulls_of(batch)
-    if not given:
-        return {}
-    sizes = ptr[ids + 1] - ptr[ids]
-    rows = np.arange(sizes.sum()) + np.repeat(ptr[ids] - np.cumsum(sizes) + sizes, sizes)
-    return {name: rows_of_pull(value, rows) for name, value in given.items()}
 
 
 def _find_parts(batch: GraphBatch) -> _Parts:

@@ -139,6 +139,21 @@ def rows_of_pull(value: PullValue, rows: npt.NDArray[np.integer[Any]]) -> PullVa
     return pulled_unchecked(held_values(value), own(taken, INT32))
 
 
+def take_pulls(
+    pulls: Mapping[str, PullValue], ptr: IntArray, ids: npt.NDArray[np.int64]
+) -> dict[str, PullValue]:
+    """Return the pulls of the graphs named.
+
+    Args:
+        ptr: [graphs + 1], the first vertex (or edge) of each.
+    """
+    if not pulls:
+        return {}
+    sizes = ptr[ids + 1] - ptr[ids]
+    rows = np.arange(sizes.sum()) + np.repeat(ptr[ids] - np.cumsum(sizes) + sizes, sizes)
+    return {name: rows_of_pull(value, rows) for name, value in pulls.items()}
+
+
 def ordered_pulls(
     pulls: Mapping[Any, Any] | None, order: npt.NDArray[np.integer[Any]], where: str
 ) -> dict[str, PullValue]:

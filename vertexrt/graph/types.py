@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from vertexrt.errors import GraphError, PullError, message, nearest
 from vertexrt.graph.checks import count_of, int32_array, shape_of
-from vertexrt.graph.owned import INT32, own, read_array
+from vertexrt.graph.compiled import take_rows
+from vertexrt.graph.owned import INT32, own, read_array, unwritten
 from vertexrt.graph.pulls import Pulled, ordered_pulls
 
 IntArray = npt.NDArray[np.int32]
@@ -41,6 +42,26 @@ class VertexTypes(NamedTuple):
         if name in self.names:
             return self.names.index(name)
         raise unknown_type("types", name, self.names)
+
+
+def take_types(
+    types: VertexTypes | None,
+    of_vertex: IntArray,
+    edges: int,
+    ptr: IntArray,
+    ids: npt.NDArray[np.int64],
+) -> VertexTypes | None:
+    """Return the types of the graphs named.
+
+    Args:
+        of_vertex: of their vertices; edges: how many they have.
+        ptr: [graphs + 1], the first edge of each.
+    """
+    if types is None:
+        return None
+    of_edge = unwritten(edges, INT32)
+    take_rows(of_edge, types.of_edge, ptr, ids)
+    return types._replace(of_vertex=of_vertex, of_edge=of_edge)
 
 
 class TypedParts(NamedTuple):

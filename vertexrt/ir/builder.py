@@ -89,7 +89,7 @@ class Builder:
                 )
             return x
         if isinstance(x, AsValue):
-            return x.as_value(self)
+            return x._as_value(self)
         return self.const(self.number(x))
 
     def number(self, x: Operand) -> float:

@@ -61,7 +61,7 @@ class Construction(Protocol):
 class AsValue(Protocol):
     """Anything that can stand in an expression: a declared parameter, for one."""
 
-    def as_value(self, builder: Construction) -> Value:
+    def _as_value(self, builder: Construction) -> Value:
         """Return the node that reads this in the program under construction."""
 
 

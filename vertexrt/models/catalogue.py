@@ -106,63 +106,28 @@ WIDTHS = {"embed": 128, "hidden": 128, "dropout": 0.3}
 LAYERED = {"embed": 128, "hidden": 128, "dropout": 0.2, "layers": 1}
 
 
+def _of_trees(
+    name: str, module: str, title: str, options: Mapping[str, Any], pyramid: bool = False
+) -> ModelSpec:
+    """Return the row of a classifier of trees."""
+    graphs = {"pyramid": True} if pyramid else {}
+    module = f"vertexrt.models.{module}"
+    return ModelSpec(name, "classification", "trees", module, title, options, OF_TREES, graphs)
+
+
+def _of_text(name: str, module: str, title: str, options: Mapping[str, Any]) -> ModelSpec:
+    """Return the row of a language model."""
+    module = f"vertexrt.models.{module}"
+    return ModelSpec(name, "language-model", "text", module, title, options, OF_TEXT)
+
+
 SPECS = (
-    ModelSpec(
-        "tree-lstm",
-        "classification",
-        "trees",
-        "vertexrt.models.tree_lstm",
-        "TreeLSTM",
-        WIDTHS,
-        OF_TREES,
-    ),
-    ModelSpec(
-        "nary-tree-lstm",
-        "classification",
-        "trees",
-        "vertexrt.models.nary_tree_lstm",
-        "NaryTreeLSTM",
-        WIDTHS,
-        OF_TREES,
-    ),
-    ModelSpec(
-        "child-sum-tree-lstm",
-        "classification",
-        "trees",
-        "vertexrt.models.child_sum_tree_lstm",
-        "ChildSumTreeLSTM",
-        WIDTHS,
-        OF_TREES,
-    ),
-    ModelSpec(
-        "rvnn",
-        "classification",
-        "trees",
-        "vertexrt.models.rvnn",
-        "RvNN",
-        {"hidden": 128, "dropout": 0.3},
-        OF_TREES,
-    ),
-    ModelSpec(
-        "td-rnn",
-        "classification",
-        "trees",
-        "vertexrt.models.rvnn",
-        "RvNN",
-        {"hidden": 128, "dropout": 0.3},
-        OF_TREES,
-        {"pyramid": True},
-    ),
-    ModelSpec(
-        "td-lstm",
-        "classification",
-        "trees",
-        "vertexrt.models.nary_tree_lstm",
-        "NaryTreeLSTM",
-        WIDTHS,
-        OF_TREES,
-        {"pyramid": True},
-    ),
+    _of_trees("tree-lstm", "tree_lstm", "TreeLSTM", WIDTHS),
+    _of_trees("nary-tree-lstm", "nary_tree_lstm", "NaryTreeLSTM", WIDTHS),
+    _of_trees("child-sum-tree-lstm", "child_sum_tree_lstm", "ChildSumTreeLSTM", WIDTHS),
+    _of_trees("rvnn", "rvnn", "RvNN", {"hidden": 128, "dropout": 0.3}),
+    _of_trees("td-rnn", "rvnn", "RvNN", {"hidden": 128, "dropout": 0.3}, pyramid=True),
+    _of_trees("td-lstm", "nary_tree_lstm", "NaryTreeLSTM", WIDTHS, pyramid=True),
     ModelSpec(
         "tree-fc",
         "regression",
@@ -172,50 +137,12 @@ SPECS = (
         {"hidden": 64},
         {**ADAM, "lr": 1e-3, "batch_size": 16, "epochs": 5},
     ),
-    ModelSpec(
-        "rnn-lm",
-        "language-model",
-        "text",
-        "vertexrt.models.rnn_lm",
-        "RNNLanguageModel",
-        LAYERED,
-        OF_TEXT,
-    ),
-    ModelSpec(
-        "lstm-lm",
-        "language-model",
-        "text",
-        "vertexrt.models.lstm_lm",
-        "LSTMLanguageModel",
-        LAYERED,
-        OF_TEXT,
-    ),
-    ModelSpec(
-        "gru-lm",
-        "language-model",
-        "text",
-        "vertexrt.models.gru_lm",
-        "GRULanguageModel",
-        LAYERED,
-        OF_TEXT,
-    ),
-    ModelSpec(
-        "slstm-lm",
-        "language-model",
-        "text",
-        "vertexrt.models.slstm_lm",
-        "SLSTMLanguageModel",
-        LAYERED,
-        OF_TEXT,
-    ),
-    ModelSpec(
-        "residual-rnn",
-        "language-model",
-        "text",
-        "vertexrt.models.residual_rnn",
-        "ResidualRNN",
-        {"hidden": 64, "dropout": 0.0, "layers": 48},
-        OF_TEXT,
+    _of_text("rnn-lm", "rnn_lm", "RNNLanguageModel", LAYERED),
+    _of_text("lstm-lm", "lstm_lm", "LSTMLanguageModel", LAYERED),
+    _of_text("gru-lm", "gru_lm", "GRULanguageModel", LAYERED),
+    _of_text("slstm-lm", "slstm_lm", "SLSTMLanguageModel", LAYERED),
+    _of_text(
+        "residual-rnn", "residual_rnn", "ResidualRNN", {"hidden": 64, "dropout": 0.0, "layers": 48}
     ),
     ModelSpec(
         "bilstm-tagger",
@@ -233,9 +160,9 @@ SPECS = (
         "tagged",
         "vertexrt.models.bilstm_char_tagger",
         "BiLSTMCharTagger",
-        WIDTHS | {"spelling": 32},
-        ADAM,
-        {"letters": True},
+        {"embed": 100, "hidden": 128, "dropout": 0.6, "spelling": 50},
+        ADAM | {"batch_size": 10, "epochs": 10, "schedule": "cosine"},
+        {"letters": True, "crf": True},
     ),
     ModelSpec(
         "dag-lstm",

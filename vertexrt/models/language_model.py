@@ -6,8 +6,7 @@ side by side, as a wavefront.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import vertexrt as vrt
 from vertexrt.errors import UsageError
@@ -18,14 +17,14 @@ class LayerForm(NamedTuple):
     """Say what a layer is.
 
     Attributes:
-        cell: makes its cell of `vrt.nn`, given the elements of its input.
+        cell: class of its cell, of `vrt.nn`, which is given the elements of its input and of h.
         state: names of the fields of the cell's state; h comes first. hidden: elements of each.
         dropout: share of zeros in its input, and in the input of the softmax.
         carried: the first word of a piece pulls the state after the piece before, by field.
         residual: the input is added to what the layer hands up (He et al. 2016).
     """
 
-    cell: Callable[[int], Any]
+    cell: type[Any]
     state: tuple[str, ...]
     hidden: int
     dropout: float = 0.0
@@ -44,7 +43,7 @@ class RecurrentLayer(vrt.VertexFunction):
     def __init__(self, below: vrt.VertexFunction, form: LayerForm) -> None:
         fields = dict.fromkeys(("h", *form.fields), form.hidden)
         super().__init__(state=fields, inputs={"below": below})
-        self.form, self.cell = form, form.cell(below.state["h"])
+        self.form, self.cell = form, form.cell(below.state["h"], form.hidden)
 
     def forward(self) -> None:
         """Compute one word."""
@@ -82,22 +81,39 @@ class LanguageModel(vrt.Model):
     """Predict the next word (Mikolov et al. 2010; Zaremba et al. 2014).
 
     Vertex types are `word`, `layers.0` and so on, and `next`. exp of the mean loss is the
-    perplexity. Layers push their states, by field.
+    perplexity. Layers push their states, by field. A subclass names the `cell` of its layers and
+    the `state` of that, and whether they are `residual`: see `LayerForm`.
 
     Args:
-        vocab: words; embed: elements of a word; layers: how many.
-        form: of each layer.
+        vocab: words; embed: elements of a word; hidden: of the states of a layer.
+        layers: how many.
+        dropout, carried: as those of `LayerForm`.
         tied: words are looked up in the weights of the softmax (Press and Wolf 2017).
     Raises: UsageError, when sizes are not alike that have to be.
     """
 
-    def __init__(self, vocab: int, embed: int, layers: int, form: LayerForm, tied: bool) -> None:
-        if (tied or form.residual) and form.hidden != embed:
-            got = f"words of {embed} elements and layers of {form.hidden}"
+    cell: ClassVar[type[Any]]
+    state: ClassVar[tuple[str, ...]]
+    residual: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        vocab: int,
+        embed: int,
+        hidden: int,
+        *,
+        layers: int = 1,
+        dropout: float = 0.0,
+        tied: bool = False,
+        carried: bool = False,
+    ) -> None:
+        if (tied or self.residual) and hidden != embed:
+            got = f"words of {embed} elements and layers of {hidden}"
             raise UsageError.at("LanguageModel", got, "one size", "give embed and hidden alike")
+        form = LayerForm(self.cell, self.state, hidden, dropout, carried, self.residual)
         self.word = LookedUpWord(vocab, embed, vrt.init.uniform(0.1))
         self.layers = [RecurrentLayer(self.word, form)]
         for _ in range(layers - 1):
             self.layers.append(RecurrentLayer(self.layers[-1], form))
-        weight = self.word.weight if tied else vrt.Parameter((vocab, form.hidden))
+        weight = self.word.weight if tied else vrt.Parameter((vocab, hidden))
         self.next = NextWord(self.layers[-1], weight)

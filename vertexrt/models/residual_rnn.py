@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from vertexrt import nn
-from vertexrt.models.language_model import LanguageModel, LayerForm
+from vertexrt.models.language_model import LanguageModel
 
 
 class ResidualRNN(LanguageModel):
     """48 layers, each added to its input (Diamos et al. 2016, section 5; He et al. 2016).
 
     Args:
-        vocab: words; hidden: elements of words and layers; layers, tied: see `LanguageModel`.
-        dropout, carried: as those of `LayerForm`.
+        vocab: words; hidden: elements of words and layers; others as those of `LanguageModel`.
     """
+
+    cell, state, residual = nn.RNNCell, ("h",), True
 
     def __init__(
         self,
@@ -24,7 +25,6 @@ class ResidualRNN(LanguageModel):
         tied: bool = False,
         carried: bool = False,
     ) -> None:
-        form = LayerForm(
-            lambda size: nn.RNNCell(size, hidden), ("h",), hidden, dropout, carried, residual=True
+        super().__init__(
+            vocab, hidden, hidden, layers=layers, dropout=dropout, tied=tied, carried=carried
         )
-        super().__init__(vocab, hidden, layers, form, tied)

@@ -40,6 +40,8 @@ OF_VALUES: tuple[tuple[Any, Type], ...] = (
 )
 _asked: set[tuple[FunctionType, tuple[Type, ...]]] = set()
 _made: dict[tuple[FunctionType, tuple[Type, ...]], Callable[..., Any]] = {}
+# NumPy warns where numbers overflow; machine code does not, and hashes wrap on purpose.
+_quiet = np.errstate(all="ignore")
 FASTCALL = 0x80  # how Python passes arguments: an array of objects, and how many
 
 
@@ -59,7 +61,7 @@ def compiled(function: Function) -> Function:
 
     def choose(*given: Any) -> Any:
         nonlocal run
-        run = python if config().plain else _compiled(python, choose, given)
+        run = _quiet(python) if config().plain else _compiled(python, choose, given)
         return run(*given)
 
     run = choose

@@ -31,11 +31,14 @@ class Foreign:
     def __call__(self, address: int, *given: Any) -> Any:
         """Call it from Python."""
         kinds = [KINDS[name] for name in self.arguments.split()]
-        values = [x.ctypes.data if isinstance(x, np.ndarray) else x for x in given]
-        return ctypes.CFUNCTYPE(KINDS[self.result], *kinds)(address)(*map(_plain, values))
+        function = ctypes.CFUNCTYPE(KINDS[self.result], *kinds)(_plain(address))
+        return function(*map(_plain, given))
 
 
 def _plain(value: Any) -> Any:
+    """Return a number, or the address of an array, as ctypes takes it."""
+    if isinstance(value, np.ndarray):
+        return value.ctypes.data
     return value.item() if isinstance(value, np.generic) else value
 
 

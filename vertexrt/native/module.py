@@ -58,7 +58,7 @@ class Translated:
     keeps: bool
 
 
-class Module:
+class NativeModule:
     """The functions of a module: call `translate` for one, and what it calls comes with it."""
 
     def __init__(self) -> None:
@@ -284,7 +284,7 @@ def _node(function: FunctionType) -> ast.FunctionDef:
     line = code.co_firstlineno
     now = codes.get(line)
     if line not in nodes or now is None or code_text(now) != code_text(code):
-        Scope(function, Module().call).error(
+        Scope(function, NativeModule().call).error(
             f"{function.__name__} is not in its file as it was loaded", "the file unchanged"
         )
     return nodes[line]

@@ -21,7 +21,7 @@ from vertexrt.config import config
 from vertexrt.errors import DeviceError
 from vertexrt.native.fingerprint import parts_of
 from vertexrt.native.load import load_made
-from vertexrt.native.module import Module, Translated, called
+from vertexrt.native.module import NativeModule, Translated, called
 from vertexrt.native.text import FunctionText
 from vertexrt.native.values import (
     INT,
@@ -290,6 +290,6 @@ def type_text(type: Type) -> str:
 
 def _text(function: FunctionType, types: tuple[Type, ...]) -> str:
     """Translate a function, and all that it calls."""
-    module = Module()
+    module = NativeModule()
     made = module.translate(function, types)
     return "\n".join([RUNTIME, *module.texts, wrapper(made, list(types))])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from vertexrt.api.elementwise import exp, maximum, relu, sigmoid, softplus, tanh
 from vertexrt.api.functional import block_diagonal, concat, split
@@ -17,7 +17,13 @@ LEAST = 1e-30  # below what a normaliser of an sLSTM can be
 
 
 class _Gates(Cell):
-    """What cells have in common: `weight_ih @ x + bias_ih` and `weight_hh @ h + bias_hh`."""
+    """What cells have in common: `weight_ih @ x + bias_ih` and `weight_hh @ h + bias_hh`.
+
+    Attributes:
+        states: their names, in the order in which a step takes and returns them.
+    """
+
+    states: ClassVar[tuple[str, ...]] = ("h",)
 
     def __init__(self, input_size: int, hidden_size: int, gates: int, bias: bool) -> None:
         where = type(self).__name__
@@ -30,12 +36,12 @@ class _Gates(Cell):
         self.bias_ih = Parameter((rows,), draw) if biased else None
         self.bias_hh = Parameter((rows,), draw) if biased else None
 
-    def of_input(self, x: Operand) -> Value:
+    def _of_input(self, x: Operand) -> Value:
         """Return what all gates take of the input."""
         product: Value = self.weight_ih @ x
         return product if self.bias_ih is None else product + self.bias_ih
 
-    def of_state(self, h: Operand) -> Value:
+    def _of_state(self, h: Operand) -> Value:
         """Return what all gates take of the state before."""
         product: Value = self.weight_hh @ h
         return product if self.bias_hh is None else product + self.bias_hh
@@ -63,7 +69,7 @@ class RNNCell(_Gates):
 
     def __call__(self, x: Operand, h: Operand) -> Value:
         """Return the next h."""
-        total = self.of_input(x) + self.of_state(h)
+        total = self._of_input(x) + self._of_state(h)
         return tanh(total) if self.nonlinearity == "tanh" else relu(total)
 
 
@@ -78,6 +84,8 @@ class LSTMCell(_Gates):
     Parameters: weight_ih [4H, I], weight_hh [4H, H], bias_ih, bias_hh [4H]; with peepholes
         weight_ci, weight_cf, weight_co [H]; with layer norm norm_ih, norm_hh, norm_c.
     """
+
+    states: ClassVar[tuple[str, ...]] = ("h", "c")
 
     def __init__(
         self,
@@ -102,7 +110,7 @@ class LSTMCell(_Gates):
     def __call__(self, x: Operand, state: tuple[Operand, Operand]) -> tuple[Value, Value]:
         """Return the next (h, c), given (h, c)."""
         h, c = state
-        given, before = self.of_input(x), self.of_state(h)
+        given, before = self._of_input(x), self._of_state(h)
         if self.layer_norm:
             given, before = self.norm_ih(given), self.norm_hh(before)
         i, f, g, o = split(given + before, 4)
@@ -140,12 +148,12 @@ class GRUCell(_Gates):
 
     def __call__(self, x: Operand, h: Operand) -> Value:
         """Return the next h."""
-        x_r, x_z, x_n = split(self.of_input(x), 3)
+        x_r, x_z, x_n = split(self._of_input(x), 3)
         if self.reset_after:
-            h_r, h_z, h_n = split(self.of_state(h), 3)
+            h_r, h_z, h_n = split(self._of_state(h), 3)
             candidate = tanh(x_n + sigmoid(x_r + h_r) * h_n)
         else:
-            h_r, h_z = split(self.of_state(h), 2)
+            h_r, h_z = split(self._of_state(h), 2)
             product = self.weight_hn @ (sigmoid(x_r + h_r) * h)
             candidate = tanh(x_n + (product if self.bias_hn is None else product + self.bias_hn))
         z = sigmoid(x_z + h_z)
@@ -164,6 +172,8 @@ class SLSTMCell(_Gates):
     Parameters: weight_ih [4H, I], weight_hh [4H, H], bias_ih, bias_hh [4H]; gates i, f, z, o. With
         several heads of D elements, weight_hh [heads, 4D, D], the gates of each head together.
     """
+
+    states: ClassVar[tuple[str, ...]] = ("h", "c", "n", "m")
 
     def __init__(
         self,
@@ -187,10 +197,10 @@ class SLSTMCell(_Gates):
         if self.heads > 1:
             self.weight_hh = Parameter((self.heads, 4 * each, each), uniform_in(self.hidden_size))
 
-    def of_state(self, h: Operand) -> Value:
+    def _of_state(self, h: Operand) -> Value:
         """Return what all gates take of the state before, head by head."""
         if self.heads == 1:
-            return super().of_state(h)
+            return super()._of_state(h)
         parts = split(block_diagonal(self.weight_hh, h), 4 * self.heads)
         product = concat(*(part for gate in range(4) for part in parts[gate::4]))
         return product if self.bias_hh is None else product + self.bias_hh
@@ -200,7 +210,7 @@ class SLSTMCell(_Gates):
     ) -> tuple[Value, Value, Value, Value]:
         """Return the next (h, c, n, m), given (h, c, n, m)."""
         h, c, n, m = state
-        i, f, z, o = split(self.of_input(x) + self.of_state(h), 4)
+        i, f, z, o = split(self._of_input(x) + self._of_state(h), 4)
         log_f = (f if self.forget == "exp" else -softplus(-f)) + m
         new_m = maximum(log_f, i)
         keep, take = exp(log_f - new_m), exp(i - new_m)

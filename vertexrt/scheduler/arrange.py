@@ -34,7 +34,7 @@ def arrange(
         functions: int32 [V] of `read_vertices`; relations: int32 [E], of each edge.
         rules: slots: int64 [functions, relations] the slot of a relation; ALL, where the function
             reads all children of it; or NOT_READ.
-            allowed: int64 [functions, relations] bits of the functions that such a child may have.
+            allowed: bool [functions, relations, functions] which function such a child may have.
             begins: int64 [functions] how many slots come before ALL children; 0, where none do.
         lists_edges: which edge each is is wanted, too.
     Returns: what was found (else than ARRANGED at once, and not more); at which vertex, and in
@@ -70,7 +70,7 @@ def _count(
             slot = slots[function, relation]
             if slot == NOT_READ or c < 0:
                 continue
-            if ((allowed[function, relation] >> functions[c]) & 1) == 0:
+            if not allowed[function, relation, functions[c]]:
                 return OF_OTHER_TYPE, v, int(relation)
             taken = taken + 1 if slot == ALL else max(taken, slot + 1)
         out_ptr[v + 1] = out_ptr[v] + taken

@@ -315,7 +315,7 @@ class CudaExecutor:
         if step.group is not None or not step.asks:
             return self._step_by_host(step)
         start = time.perf_counter()
-        update: Update = optimizer.request(self.model.store)
+        update: Update = optimizer._request(self.model.store)
         use = ending_with(use, update.rule_in_step)
         runs = self.model.prepare(use, batch)
         (run,) = runs
@@ -326,7 +326,7 @@ class CudaExecutor:
         slot = self._launch(run, Part(loss_scale=scale, random_seed=seed), ending)
         if self.model.chooser is not None:
             self._time(self.model.chooser, use, batch, runs, slot, start, prepared)
-        optimizer.settle(DONE)  # it counts; what was found is looked at when it lands
+        optimizer._settle(DONE)  # it counts; what was found is looked at when it lands
         self._device_newer = True
         self._gradients_left = bool(ending.groups)  # of parameters that are in none
         attempt = Attempt(use, batch, scale, seed, 1, update)

@@ -1,0 +1,120 @@
+"""Examples of ops."""
+
+import numpy as np
+from given import at_root
+
+import vertexrt as vrt
+
+#: vrt.abs
+assert at_root(lambda f, x, y: vrt.abs(x)) == [1.0, 2.0]
+#: vrt.clip
+assert at_root(lambda f, x, y: vrt.clip(x, 0.0, 1.0)) == [0.0, 1.0]
+#: vrt.elu
+assert at_root(lambda f, x, y: vrt.elu(x)) == [-0.632, 2.0]
+#: vrt.exp
+assert at_root(lambda f, x, y: vrt.exp(x)) == [0.368, 7.389]
+#: vrt.floor
+assert at_root(lambda f, x, y: vrt.floor(y)) == [3.0, 0.0]
+#: vrt.gelu
+assert at_root(lambda f, x, y: vrt.gelu(x)) == [-0.159, 1.955]
+#: vrt.leaky_relu
+assert at_root(lambda f, x, y: vrt.leaky_relu(x, 0.1)) == [-0.1, 2.0]
+#: vrt.log
+assert at_root(lambda f, x, y: vrt.log(y + 1.0)) == [1.386, 0.405]
+#: vrt.maximum
+assert at_root(lambda f, x, y: vrt.maximum(x, y)) == [3.0, 2.0]
+#: vrt.minimum
+assert at_root(lambda f, x, y: vrt.minimum(x, y)) == [-1.0, 0.5]
+#: vrt.relu
+assert at_root(lambda f, x, y: vrt.relu(x)) == [0.0, 2.0]
+#: vrt.sigmoid
+assert at_root(lambda f, x, y: vrt.sigmoid(x)) == [0.269, 0.881]
+#: vrt.silu
+assert at_root(lambda f, x, y: vrt.silu(x)) == [-0.269, 1.762]
+#: vrt.softplus
+assert at_root(lambda f, x, y: vrt.softplus(x)) == [0.313, 2.127]
+#: vrt.sqrt
+assert at_root(lambda f, x, y: vrt.sqrt(y + 1.0)) == [2.0, 1.225]
+#: vrt.stop_gradient
+assert at_root(lambda f, x, y: vrt.stop_gradient(x)) == [-1.0, 2.0]
+#: vrt.straight_through
+assert at_root(lambda f, x, y: vrt.straight_through(x, x > 0.5)) == [0.0, 1.0]
+#: vrt.tanh
+assert at_root(lambda f, x, y: vrt.tanh(x)) == [-0.762, 0.964]
+#: vrt.where
+assert at_root(lambda f, x, y: vrt.where(x > 0.0, x, y)) == [3.0, 2.0]
+#: vrt.argmax
+assert at_root(lambda f, x, y: vrt.argmax(x)) == 1.0
+
+
+#: vrt.block_diagonal
+class Blocks(vrt.VertexFunction):
+    def __init__(self):
+        super().__init__(arity=1, state={"h": 6})
+        self.u = vrt.Parameter((2, 3, 4))
+
+    def forward(self):
+        product = vrt.block_diagonal(self.u, self.pull("x", shape=(8,)))
+        self.scatter(h=product)
+        self.push("product", product)
+
+
+blocks = vrt.compile(Blocks(), device="reference")
+x = np.random.default_rng(0).standard_normal(8)
+pushed = blocks.forward(vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(1, {"x": x[None]})]))
+first_half = blocks.parameters["u"][0] @ x[:4]
+assert np.allclose(pushed["product"][0, :3], first_half, atol=1e-5)
+
+#: vrt.concat
+assert at_root(lambda f, x, y: vrt.concat(x, y)) == [-1.0, 2.0, 3.0, 0.5]
+#: vrt.dot
+assert at_root(lambda f, x, y: vrt.dot(x, y)) == -2.0
+#: vrt.embed
+assert at_root(lambda f, x, y: vrt.embed(f.w, f.pull("k"))) == [3.0, 4.0]
+#: vrt.full
+assert at_root(lambda f, x, y: vrt.full(2, 0.5)) == [0.5, 0.5]
+#: vrt.zeros
+assert at_root(lambda f, x, y: vrt.zeros(2)) == [0.0, 0.0]
+#: vrt.ones
+assert at_root(lambda f, x, y: vrt.ones(2)) == [1.0, 1.0]
+#: vrt.sum
+assert at_root(lambda f, x, y: vrt.sum(x)) == 1.0
+assert at_root(lambda f, x, y: vrt.sum(f.gather_all().h, over="children")) == [4.0, 6.0]
+#: vrt.max
+assert at_root(lambda f, x, y: vrt.max(f.gather_all().h)) == [3.0, 4.0]
+#: vrt.mean
+assert at_root(lambda f, x, y: vrt.mean(f.gather_all().h)) == [2.0, 3.0]
+
+
+#: vrt.softmax
+def attention(f, x, y):
+    kids = f.gather_all()
+    score = vrt.sum(kids.h * y, over="elements")  # 4 and 11
+    return vrt.sum(vrt.softmax(score, over="children") * kids.h)
+
+
+assert at_root(attention) == [2.998, 3.998]
+#: vrt.log_softmax
+assert at_root(lambda f, x, y: vrt.log_softmax(x)) == [-3.049, -0.049]
+#: vrt.logsumexp
+assert at_root(lambda f, x, y: vrt.logsumexp(f.gather_all().h, over="children")) == [3.127, 4.127]
+#: vrt.split
+assert at_root(lambda f, x, y: vrt.split(vrt.concat(x, y), 2)[1]) == [3.0, 0.5]
+#: vrt.stack
+assert at_root(lambda f, x, y: vrt.stack(x[1], y[1])) == [2.0, 0.5]
+#: vrt.dropout
+assert at_root(lambda f, x, y: vrt.dropout(x, 0.5)) == [-1.0, 2.0]  # drops in training only
+#: vrt.uniform
+assert all(1.0 <= number < 2.0 for number in at_root(lambda f, x, y: vrt.uniform(2, 1.0, 2.0)))
+#: vrt.normal
+sample = at_root(lambda f, x, y: vrt.normal(2, x, vrt.exp(y)))
+#: vrt.cross_entropy
+assert at_root(lambda f, x, y: vrt.cross_entropy(x, f.pull("k"))) == 0.049
+#: vrt.multi_margin_loss
+assert at_root(lambda f, x, y: vrt.multi_margin_loss(y, f.pull("k"))) == 1.75
+#: vrt.squared_error
+assert at_root(lambda f, x, y: vrt.squared_error(x, y)) == 18.25
+#: vrt.binary_cross_entropy_with_logits
+assert at_root(lambda f, x, y: vrt.binary_cross_entropy_with_logits(x, 1.0)) == 1.44
+#: vrt.hinge_loss
+assert at_root(lambda f, x, y: vrt.hinge_loss(x, 1.0)) == 2.0

@@ -1,0 +1,83 @@
+"""Options of `forward`: dropout, seed and pulls apart from `train`; other pulls of a batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from vertexrt.errors import PullError, UsageError
+
+SIZE = 40
+
+
+class Masked(vrt.VertexFunction):
+    """Half of w x + y, drawn anew for each vertex."""
+
+    def __init__(self) -> None:
+        super().__init__(state={"x": SIZE})
+        self.w = vrt.Parameter((SIZE,), vrt.init.constant(2.0))
+
+    def forward(self) -> None:
+        x, y = self.pull("x", shape=(SIZE,)), self.pull("y", shape=(SIZE,))
+        self.scatter(x=x)
+        self.push("loss", vrt.sum(self.push("out", vrt.dropout(self.w * x + y, 0.5))))
+
+
+def batch(scale: float = 1.0) -> vrt.GraphBatch:
+    x = scale * np.ones((3, SIZE))
+    return vrt.GraphBatch.from_arrays([0, 1, 3], [0, 0, 0, 1], [1], {"x": x, "y": 0.0 * x})
+
+
+@pytest.fixture(params=["cpu", "reference"])
+def net(request: pytest.FixtureRequest) -> vrt.Network:
+    return vrt.compile(Masked(), device=request.param, dtype="float64")
+
+
+def test_gradients_without_dropout(net: vrt.Network) -> None:
+    given = net.forward(batch(3.0), train=True, dropout=False)
+    assert np.array_equal(given["out"], np.full((3, SIZE), 6.0))
+    found = net.backward({"loss": np.ones(3)})
+    assert np.array_equal(found.parameters["w"], np.full(SIZE, 9.0))
+    assert np.array_equal(found.pulled["x"], np.full((3, SIZE), 2.0))
+
+
+def test_dropout_without_gradients(net: vrt.Network) -> None:
+    kept = net.forward(batch(), outputs=["out"], dropout=True)["out"] != 0.0
+    assert 0.2 < kept.mean() < 0.8
+    assert net.forward(batch())["out"].all()
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_a_seed_repeats_what_is_drawn_and_leaves_the_networks_own(
+    net: vrt.Network, train: bool
+) -> None:
+    state = net.random_state()
+    a, b, c = (net.forward(batch(), train, dropout=True, seed=n)["out"] for n in (7, 7, 8))
+    assert np.array_equal(a, b)
+    assert not np.array_equal(a, c)
+    assert net.random_state() == state
+    assert not np.array_equal(*(net.forward(batch(), train, dropout=True)["out"] for _ in "ab"))
+
+
+def test_gradients_of_some_pulls_and_none_added_up(net: vrt.Network) -> None:
+    net.forward(batch(), train=True, pulls=["y"], dropout=False)
+    found = net.backward({"loss": np.ones(3)}, accumulate=False)
+    assert list(found.pulled) == ["y"]
+    assert np.array_equal(found.pulled["y"], np.ones((3, SIZE)))
+    assert net.gradients.passes == 0
+    with pytest.raises(UsageError, match=r"pulls is \['z'\]; the real pulls are x, y"):
+        net.forward(batch(), train=True, pulls=["z"])
+    with pytest.raises(UsageError, match=r"seed=-1; a whole number below 2\*\*32"):
+        net.forward(batch(), seed=-1)
+
+
+def test_other_pulls_of_the_same_graphs(net: vrt.Network) -> None:
+    first = batch()
+    y = np.arange(3.0 * SIZE).reshape(3, SIZE)
+    second = first.with_pulls({"y": y})
+    assert np.array_equal(net.forward(second)["out"], 2.0 + y)
+    assert np.array_equal(net.forward(first)["out"], np.full((3, SIZE), 2.0))
+    assert np.array_equal(net.forward(second.take([1]))["out"], 2.0 + y[1:])
+    with pytest.raises(PullError, match=r"expected \[3, ...\]"):
+        first.with_pulls({"y": y[:2]})

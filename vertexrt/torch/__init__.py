@@ -1,0 +1,21 @@
+"""Networks inside PyTorch: a module around any network, and recurrent layers in place of `nn`'s.
+
+    import vertexrt.torch as vt
+
+    encoder = vt.Module(vrt.compile(TreeLSTM(...)))        # an nn.Module; its weights are tensors
+    states = encoder(batch, outputs=["h"])["h"]            # with gradients to weights and pulls
+
+    lstm = vt.LSTM(128, 256, num_layers=2)                 # as nn.LSTM, with its state_dict
+    cell = vt.Recurrent(nn.SLSTMCell(128, 256), 128)       # any cell, with resets
+
+PyTorch is needed: pip install 'vertexrt[torch]'. Without it, importing this raises ImportError.
+"""
+
+from vertexrt.torch.layers import GRU as GRU
+from vertexrt.torch.layers import LSTM as LSTM
+from vertexrt.torch.layers import RNN as RNN
+from vertexrt.torch.module import Module as Module
+from vertexrt.torch.recurrent import Recurrent as Recurrent
+from vertexrt.torch.tokens import BatchTensors as BatchTensors
+
+__all__ = ["GRU", "LSTM", "RNN", "BatchTensors", "Module", "Recurrent"]

@@ -1,0 +1,202 @@
+"""Forward and backward of a network as ops of PyTorch, with fakes: autograd and compilers see two.
+
+The forward op returns the pushes and, with gradients to come, a token of the pass that it keeps.
+Where that is gone when the backward op runs (it was gone back through already, or a compiler made
+the op anew), the pass is repeated: the seed of what is drawn is an input.
+
+Both take parameters in the binding's order; pulls; the tensors of a batch, which are those of
+`BatchTensors` and the seed, int64 [1]; and a `Call` as text, since ops know no records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vertexrt.api.network import Network
+from vertexrt.graph import GraphBatch, Pulled
+from vertexrt.torch.binding import binding
+from vertexrt.torch.tokens import BatchTensors, taken, token_of
+
+BETWEEN_NAMES, BETWEEN_FIELDS = "\n", "\n\n"
+
+
+class Call(NamedTuple):
+    """What is asked of a network.
+
+    Attributes:
+        number: of the binding.
+        pulls: names of those that are tensors; outputs: names of pushes.
+        wanted: names of the pulls that get a gradient.
+        keep: for the backward op; drop: let dropout drop.
+        sparse: gradients of tables are rows and their numbers.
+    """
+
+    number: int
+    pulls: tuple[str, ...]
+    outputs: tuple[str, ...]
+    wanted: tuple[str, ...]
+    keep: bool
+    drop: bool
+    sparse: bool = False
+
+    def text(self) -> str:
+        """Write it as text."""
+        number, pulls, outputs, wanted, *flags = self
+        lists = [BETWEEN_NAMES.join(each) for each in (pulls, outputs, wanted)]
+        return BETWEEN_FIELDS.join([str(number), *lists, *(str(int(flag)) for flag in flags)])
+
+    @staticmethod
+    def of(text: str) -> Call:
+        """Read it from text."""
+        number, *lists, keep, drop, sparse = text.split(BETWEEN_FIELDS)
+        pulls, outputs, wanted = (
+            tuple(each.split(BETWEEN_NAMES)) if each else () for each in lists
+        )
+        return Call(int(number), pulls, outputs, wanted, keep == "1", drop == "1", sparse == "1")
+
+
+def _with_pulls(
+    graphs: GraphBatch, names: Sequence[str], given: Sequence[Tensor], dtype: np.dtype[Any]
+) -> GraphBatch:
+    """Return a batch with pulls from tensors; of one that it has as a table, these are the rows.
+
+    Args:
+        dtype: of real pulls.
+    """
+    found: dict[str, Any] = {}
+    for name, tensor in zip(names, given, strict=True):
+        array = tensor.detach().numpy()
+        array = array.astype(dtype if tensor.is_floating_point() else np.int32, copy=False)
+        table = graphs.pulls.get(name)
+        found[name] = Pulled(array, table.index) if isinstance(table, Pulled) else array
+    return graphs.with_pulls(found) if found else graphs
+
+
+def _evaluate(
+    net: Network, pulls: Sequence[Tensor], of_batch: Sequence[Tensor], call: Call
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Evaluate a network."""
+    token, graph_of, seed = of_batch
+    graphs = BatchTensors(token, graph_of, graph_of).graphs
+    dtype = net.executor.model.store.dtype
+    return net.forward(
+        _with_pulls(graphs, call.pulls, pulls, dtype),
+        call.keep,
+        call.outputs,
+        pulls=call.wanted,
+        dropout=call.drop,
+        seed=int(seed),
+    )
+
+
+@torch.library.custom_op("vertexrt::forward", mutates_args=())
+def forward(
+    parameters: Sequence[Tensor], pulls: Sequence[Tensor], of_batch: Sequence[Tensor], call: str
+) -> list[Tensor]:
+    """Evaluate a network on a batch.
+
+    Returns: the pushes [V, ...], and if the pass is kept, its token.
+    """
+    asked = Call.of(call)
+    with binding(asked.number).holding(parameters) as net:
+        found = _evaluate(net, pulls, of_batch, asked)
+    tensors = [torch.from_numpy(found[name]) for name in asked.outputs]
+    return [*tensors, token_of(found)] if asked.keep else tensors
+
+
+@forward.register_fake
+def _fake_forward(
+    parameters: Sequence[Tensor], pulls: Sequence[Tensor], of_batch: Sequence[Tensor], call: str
+) -> list[Tensor]:
+    asked = Call.of(call)
+    mine, (token, graph_of, _) = binding(asked.number), of_batch
+    shapes = [(graph_of.shape[0], *mine.push_shapes[name]) for name in asked.outputs]
+    tensors = [graph_of.new_empty(shape, dtype=mine.dtype) for shape in shapes]
+    return [*tensors, torch.empty_like(token)] if asked.keep else tensors
+
+
+@torch.library.custom_op("vertexrt::backward", mutates_args=())
+def backward(
+    d_outputs: Sequence[Tensor],
+    parameters: Sequence[Tensor],
+    pulls: Sequence[Tensor],
+    of_batch: Sequence[Tensor],
+    call: str,
+) -> list[Tensor]:
+    """Go back through a pass of the forward op.
+
+    Args:
+        d_outputs: gradients of the pushes; the last of `of_batch` is the token of the pass.
+    Returns: gradients of the trained parameters, and of the wanted pulls; of a table, if they are
+        sparse, the rows first, int64 [n].
+    """
+    asked, (*of_forward, made) = Call.of(call), of_batch
+    mine = binding(asked.number)
+    given = {n: d.detach().numpy() for n, d in zip(asked.outputs, d_outputs, strict=True)}
+    with mine.holding(parameters) as net:
+        kept = taken(made)
+        if kept is None or not net.keeps(kept):
+            kept = _evaluate(net, pulls, of_forward, asked)
+        found = net.backward(given, of=kept, accumulate=False, sparse=asked.sparse)
+    arrays: list[np.ndarray[Any, Any]] = []
+    for name in mine.trained:
+        arrays += found.rows[name] if name in found.rows else (found.parameters[name],)
+    arrays += [found.pulled[name] for name in asked.wanted]
+    return [torch.from_numpy(array) for array in arrays]
+
+
+@backward.register_fake
+def _fake_backward(
+    d_outputs: Sequence[Tensor],
+    parameters: Sequence[Tensor],
+    pulls: Sequence[Tensor],
+    of_batch: Sequence[Tensor],
+    call: str,
+) -> list[Tensor]:
+    asked = Call.of(call)
+    mine = binding(asked.number)
+    of = dict(zip((*asked.pulls, *mine.names), (*pulls, *parameters), strict=True))
+    like = [of[name] for name in (*mine.trained, *asked.wanted)]
+    return [torch.empty_like(x, dtype=mine.dtype) for x in like]
+
+
+def _keep_inputs(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    """Note for the way back what the forward op was given, and its pass."""
+    parameters, pulls, of_batch, ctx.call = inputs
+    if Call.of(ctx.call).keep:
+        ctx.sizes = len(parameters), len(pulls)
+        ctx.save_for_backward(*parameters, *pulls, *of_batch, output[-1])
+
+
+def _go_back(ctx: Any, d_outputs: list[Tensor]) -> tuple[Any, ...]:
+    """Return the gradient of each input of the forward op."""
+    asked, saved = Call.of(ctx.call), ctx.saved_tensors
+    count, end = ctx.sizes[0], sum(ctx.sizes)
+    parameters, pulls, of_batch = list(saved[:count]), list(saved[count:end]), list(saved[end:])
+    found = iter(backward(d_outputs[:-1], parameters, pulls, of_batch, ctx.call))
+    mine = binding(asked.number)
+    tables = mine.tables if asked.sparse else frozenset()
+    shapes = dict(zip(mine.names, [each.shape for each in parameters], strict=True))
+    gradients = {
+        name: _sparse(next(found), next(found), shapes[name]) if name in tables else next(found)
+        for name in mine.trained
+    }
+    of_pulls = dict(zip(asked.wanted, found, strict=True))
+    nothing = [None] * (len(of_batch) - 1)
+    of_parameters = [gradients.get(name) for name in mine.names]
+    return of_parameters, [of_pulls.get(name) for name in asked.pulls], nothing, None
+
+
+def _sparse(rows: Tensor, values: Tensor, shape: torch.Size) -> Tensor:
+    """Return a gradient of some rows."""
+    return torch.sparse_coo_tensor(
+        rows[None], values, shape, is_coalesced=True, check_invariants=False
+    )
+
+
+forward.register_autograd(_go_back, setup_context=_keep_inputs)

@@ -1,0 +1,271 @@
+"""Chains: a cell along sequences of any lengths, with resets, as a module of PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
+
+import vertexrt as vrt
+from vertexrt.errors import UsageError
+from vertexrt.graph import GraphBatch, Pulled
+from vertexrt.torch.binding import BoundModule, BoundNetwork
+from vertexrt.torch.module import Module, run
+from vertexrt.torch.tokens import BatchTensors
+
+KEPT = 64  # structures of minibatches
+
+
+class CellStep(vrt.VertexFunction):
+    """A step of a cell. Pulls `x`, and of the first vertex of a chain `h_first` and the like.
+
+    Args:
+        cell: called as `cell(x, h)`, or `cell(x, (h, c))` with several states.
+        input_size: elements of x; sizes: of each state, by name.
+    """
+
+    def __init__(self, cell: Any, input_size: int, sizes: Mapping[str, int]) -> None:
+        super().__init__(state=dict(sizes), arity=1)
+        self.cell, self.input_size, self.sizes = cell, input_size, dict(sizes)
+
+    def forward(self) -> None:
+        """Compute one step."""
+        x, before = self.pull("x", shape=(self.input_size,)), self.gather(0)
+        state = [
+            getattr(before, name) + self.pull(first(name), shape=(size,))
+            for name, size in self.sizes.items()
+        ]
+        found = self.cell(x, tuple(state) if len(state) > 1 else state[0])
+        named = dict(zip(self.sizes, found if len(state) > 1 else (found,), strict=True))
+        self.scatter(**named)
+        for name, value in named.items():
+            self.push(name, value)
+
+
+def first(name: str) -> str:
+    """Return the name of the pull that gives the first vertex of a chain a state."""
+    return f"{name}_first"
+
+
+class Chains(NamedTuple):
+    """Sequences as chains, one after the other.
+
+    Attributes:
+        batch: of the chains; a reset begins another one.
+        order: int64 [V], for each vertex its row among the steps that are given.
+        place: int64 [V], for each step given its vertex.
+        last: int64 [B], the vertex with the final state of each sequence.
+    """
+
+    batch: BatchTensors
+    order: Tensor
+    place: Tensor
+    last: Tensor
+
+
+class ChainLayout(NamedTuple):
+    """What the chains of a minibatch depend on; hashable.
+
+    Attributes:
+        lengths: of the sequences; starts: the row of step t of sequence b is `starts[t] + b`.
+        resets: the bytes of bool [rows], where a step takes no state; b"" where there is none.
+        sizes: of each state that is given from outside; those of a cell otherwise.
+        given: states are given from outside.
+        reverse: chains run from the end to the beginning; without resets.
+    """
+
+    lengths: tuple[int, ...]
+    starts: tuple[int, ...]
+    resets: bytes
+    sizes: tuple[tuple[str, int], ...]
+    given: bool
+    reverse: bool
+
+
+@lru_cache(KEPT)
+def chains_of(layout: ChainLayout) -> Chains:
+    """Return sequences as chains; those of the last layouts are kept."""
+    lengths, count = np.array(layout.lengths), len(layout.lengths)
+    total, reverse = int(lengths.sum()), layout.reverse
+    sequence, before = np.repeat(np.arange(count), lengths), np.cumsum(lengths) - lengths
+    step = np.arange(total) - np.repeat(before, lengths)
+    order = np.array(layout.starts)[step] + sequence
+    at_end = step == (lengths[sequence] - 1 if reverse else 0)  # where chains begin
+    cut = np.zeros(total, np.bool_)
+    if layout.resets:
+        cut = np.frombuffer(layout.resets, np.bool_)[order]
+    child = np.where(at_end | cut, -1, np.arange(total) + (1 if reverse else -1))
+    graph_ptr = np.append(np.flatnonzero((step == 0) | cut), total)
+    index = np.where(at_end & ~cut & layout.given, sequence, -1).astype(np.int32)
+    firsts = {first(name): Pulled(np.zeros((count, n)), index) for name, n in layout.sizes}
+    graphs = GraphBatch.from_arrays(graph_ptr, np.arange(total + 1), child, firsts)
+    place = np.empty(total, np.int64)
+    place[order] = np.arange(total)
+    last = before if reverse else before + lengths - 1
+    return Chains(
+        BatchTensors.of(graphs), *(torch.from_numpy(each) for each in (order, place, last))
+    )
+
+
+def run_chains(
+    bound: BoundNetwork,
+    parameters: list[Tensor],
+    steps: tuple[Tensor, ChainLayout],
+    states: Sequence[Tensor],
+    training: bool,
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Run a cell along sequences.
+
+    Args:
+        steps: x [rows, I], and where its rows belong; states: [B, H] each, or none.
+    Returns: of each state all values, in the order of the rows; of each state the final ones.
+    """
+    x, layout = steps
+    chains, names = chains_of(layout), tuple(name for name, _ in layout.sizes)
+    pulls = {"x": x.index_select(0, chains.order)}
+    pulls |= {first(name): state for name, state in zip(names, states, strict=bool(states))}
+    found = run(bound, parameters, chains.batch, pulls, names, (training, False))
+    every = [found[name].index_select(0, chains.place) for name in names]
+    return every, [found[name].index_select(0, chains.last) for name in names]
+
+
+class Recurrent(BoundModule):
+    """Any cell along sequences of any lengths, as `nn.LSTM` runs its own. Nothing is padded.
+
+    Args:
+        cell: a cell of `vrt.nn`, or anything with parameters that is called as `cell(x, h)`, or as
+            `cell(x, (h, c))` where it has several states, and returns the next ones.
+        input_size: elements of x.
+        state: elements of each state, by name, the first one being the output; by default those of
+            the cells of `vrt.nn`.
+        batch_first: x and the output are [B, T, ...], else [T, B, ...].
+    Raises: UsageError, when the states are not known.
+    """
+
+    def __init__(
+        self,
+        cell: Any,
+        input_size: int,
+        state: Mapping[str, int] | None = None,
+        *,
+        batch_first: bool = False,
+    ) -> None:
+        super().__init__()
+        sizes = _sizes(cell) if state is None else state
+        network = vrt.compile(CellStep(cell, input_size, sizes), device="cpu")
+        inside = Module(network)
+        self.sizes, self.batch_first = tuple(sizes.items()), batch_first
+        for name, part in inside.get_submodule("cell").named_children():
+            self.add_module(name, part)
+        for name, value in inside.get_submodule("cell").named_parameters(recurse=False):
+            self.register_parameter(name, value)
+        self.sources = inside.sources
+        self.owned = [[name.removeprefix("cell.") for name in inside.owned[0]]]
+        self.bind(inside.bindings)
+
+    def forward(
+        self,
+        x: Tensor | PackedSequence,
+        state: Tensor | Sequence[Tensor] | None = None,
+        resets: Tensor | None = None,
+    ) -> tuple[Tensor | PackedSequence, tuple[Tensor, ...]]:
+        """Run the cell.
+
+        Args:
+            x: [T, B, I], or [B, T, I] if `batch_first`; or a PackedSequence of such steps.
+            state: before the first step, [B, H] each; zeros by default.
+            resets: bool [T, B] (or [B, T]), steps that take no state from the step before, nor one
+                from outside; with a PackedSequence bool [rows of its data].
+        Returns: the first state at all steps, as x is given; all states after the last step, [B, H]
+            each.
+        Raises: UsageError, when a shape does not fit.
+        """
+        given = (state,) if isinstance(state, Tensor) else tuple(state or ())
+        if given and len(given) != len(self.sizes):
+            names = ", ".join(name for name, _ in self.sizes)
+            raise _misfit(f"{len(given)} states", f"those of {names}")
+        rows = _rows_of(x, self.batch_first)
+        marks = b"" if resets is None else _marks(resets, x, self.batch_first)
+        layout = ChainLayout(rows.lengths, rows.starts, marks, self.sizes, bool(given), False)
+        bound, parameters, steps = self.bindings[0], self.parameters_of(0), (rows.x, layout)
+        own = [_in_order(each, rows.sort) for each in given]
+        every, last = run_chains(bound, parameters, steps, own, self.training)
+        final = tuple([_in_order(each, rows.unsort) for each in last])
+        return _as_given(every[0], x, self.batch_first), final
+
+
+class _Steps(NamedTuple):
+    """Steps as rows.
+
+    Attributes:
+        lengths, starts: of `ChainLayout`.
+        sort, unsort: how sequences were sorted, and back; None, if they were not.
+    """
+
+    x: Tensor
+    lengths: tuple[int, ...]
+    starts: tuple[int, ...]
+    sort: Tensor | None = None
+    unsort: Tensor | None = None
+
+
+def _in_order(states: Tensor, order: Tensor | None) -> Tensor:
+    return states if order is None else states.index_select(0, order)
+
+
+def _sizes(cell: Any) -> dict[str, int]:
+    """Return the elements of each state of a cell of `vrt.nn`."""
+    names = getattr(cell, "states", None)
+    if names is None:
+        got = f"a {type(cell).__name__}, whose states are not known"
+        raise _misfit(got, "their sizes", "write Recurrent(cell, input_size, state={'h': 64})")
+    return dict.fromkeys(names, cell.hidden_size)
+
+
+def packed_layout(sizes: np.ndarray[Any, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return lengths and starts of `ChainLayout`, given how many sequences there are at a time."""
+    lengths = (sizes[:, None] > np.arange(sizes[0])).sum(0)
+    return tuple(lengths.tolist()), tuple((np.cumsum(sizes) - sizes).tolist())
+
+
+def _rows_of(x: Tensor | PackedSequence, batch_first: bool) -> _Steps:
+    """Return steps as rows, those of one time side by side."""
+    if isinstance(x, PackedSequence):
+        layout = packed_layout(x.batch_sizes.numpy())
+        return _Steps(x.data, *layout, x.sorted_indices, x.unsorted_indices)
+    if x.dim() != 3 or 0 in x.shape[:2]:
+        raise _misfit(f"x of shape {list(x.shape)}", "[T, B, I], or [B, T, I] if batch_first")
+    steps = x.transpose(0, 1) if batch_first else x
+    length, count = steps.shape[:2]
+    return _Steps(steps.reshape(length * count, -1), *packed_layout(np.full(length, count)))
+
+
+def _marks(resets: Tensor, x: Tensor | PackedSequence, batch_first: bool) -> bytes:
+    """Return resets as the bytes of `ChainLayout`."""
+    shape = x.data.shape[:1] if isinstance(x, PackedSequence) else x.shape[:2]
+    if resets.dtype != torch.bool or resets.shape != shape:
+        got = f"resets are {resets.dtype}, {list(resets.shape)}"
+        raise _misfit(got, f"bool of shape {list(shape)}")
+    rows = resets.transpose(0, 1) if batch_first and resets.dim() == 2 else resets
+    found: bytes = rows.reshape(-1).contiguous().numpy().tobytes()
+    return found
+
+
+def _as_given(
+    rows: Tensor, x: Tensor | PackedSequence, batch_first: bool
+) -> Tensor | PackedSequence:
+    """Return rows in the form of x."""
+    if isinstance(x, PackedSequence):
+        return PackedSequence(rows, x.batch_sizes, x.sorted_indices, x.unsorted_indices)
+    length, count = (x.shape[1], x.shape[0]) if batch_first else x.shape[:2]
+    steps = rows.reshape(length, count, -1)
+    return steps.transpose(0, 1) if batch_first else steps
+
+
+def _misfit(got: str, expected: str, action: str = "correct it") -> UsageError:
+    return UsageError.at("Recurrent", got, expected, action)
