@@ -31,11 +31,15 @@ from tests.train.cli_runs import (
     without_times,
     write_trees,
 )
+from vertexrt.cli.loop import evaluate
 from vertexrt.cli.main import main
 from vertexrt.cli.measures import MEASURES
 from vertexrt.cli.metrics import Totals
+from vertexrt.cli.parser import parse
 from vertexrt.cli.processes import in_turn, open_folder
+from vertexrt.cli.resolve import resolve
 from vertexrt.cli.run_folder import RunFolder
+from vertexrt.cli.session import open_session
 from vertexrt.cli.tasks import TASKS
 from vertexrt.errors import ParallelError, UsageError
 from vertexrt.parallel import ProcessGroup
@@ -155,6 +159,34 @@ def test_a_lost_process_is_an_error_within_ten_seconds(
 
 
 @torch
+def test_a_signal_to_one_stops_all_at_the_same_minibatch(trees: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    both = start_all(2, words(trees, run, "--epochs", "100000", "--quiet"))
+    wait_for(lambda: epochs_done(run) >= 1)
+    both[1].send_signal(signal.SIGTERM)
+    (_, first), (_, second) = (process.communicate(timeout=WAIT) for process in both)
+    assert [process.returncode for process in both] == [143, 143], first + second
+    assert "SIGTERM came; stopped at epoch" in first
+    assert second == "", "one process speaks"
+    epoch = vrt.load_checkpoint(run / "last.safetensors").meta["state"]["epoch"]
+    assert main(["train", "--resume", str(run), "--epochs", str(epoch + 1), "--quiet"]) == 0
+    assert_same_run(alone(trees, tmp_path / "one", "--epochs", str(epoch + 1)), run)
+
+
+@torch
+def test_a_process_that_waits_for_others_can_be_ended(trees: Path, tmp_path: Path) -> None:
+    first, second = start_all(2, words(trees, tmp_path / "run"))
+    second.kill()
+    second.communicate()
+    with pytest.raises(subprocess.TimeoutExpired):  # it waits for ten minutes
+        first.wait(8.0)
+    first.send_signal(signal.SIGTERM)
+    first.communicate(timeout=5.0)
+    assert first.returncode in (-signal.SIGTERM, 143)
+    assert not (tmp_path / "run").exists()
+
+
+@torch
 def test_torchrun_restarts_from_the_last_checkpoint(trees: Path, tmp_path: Path) -> None:
     """One of two processes is killed, and the run goes on to the same bits."""
     one, run = alone(trees, tmp_path / "one", "--epochs", "30"), tmp_path / "two"
@@ -271,6 +303,43 @@ def test_evaluations_add_up_as_in_one_process() -> None:
             return in_turn(own, task, len(parts), ProcessGroup(communicator))
 
         assert together(size, gather) == [parts] * size
+
+
+NOISY = """
+import vertexrt as vrt
+
+
+class Noisy(vrt.VertexFunction):
+    def __init__(self):
+        super().__init__(arity=2, state={"h": 3})
+        self.w = vrt.Parameter((3, 3))
+
+    def forward(self):
+        h = vrt.tanh(self.w @ vrt.uniform(3) + self.gather(0).h + self.gather(1).h)
+        self.scatter(h=h)
+        self.push("loss", vrt.sum(h * h))
+"""
+
+
+def test_random_numbers_of_an_evaluation_are_those_of_one_process(
+    trees: Path, tmp_path: Path
+) -> None:
+    """A model may draw in inference: what others evaluate counts too."""
+    (tmp_path / "noisy.py").write_text(NOISY)
+    line = f"train {tmp_path / 'noisy.py'}:Noisy --data {trees} --task loss --lr 0.1"
+    options = resolve(parse([*line.split(), "--device", "reference", "--batch-size", "8"]))
+    assert options.format == "trees"
+
+    def work(communicator: ThreadCommunicator) -> tuple[float, dict[str, int]]:
+        session = open_session(options)
+        totals = evaluate(session, "dev", batch_size=8, group=ProcessGroup(communicator))
+        assert totals is not None
+        return totals.loss, session.net.random_state()
+
+    (one,) = together(1, work)
+    assert isinstance(one, tuple), one
+    assert one[1]["step"] == 9, "minibatches"
+    assert together(2, work) == [one] * 2
 
 
 def test_a_folder_that_cannot_be_made_stops_all(tmp_path: Path) -> None:

@@ -51,7 +51,9 @@ def train(given: argparse.Namespace) -> int:
 
 def _start_or_continue(given: argparse.Namespace, interrupt: Interrupt) -> int:
     options = None if given.resume is not None else resolve(given)
-    with closing(parallel.init()) as group:
+    with interrupt.at_once():  # it waits for processes that may never come
+        joined = parallel.init()
+    with closing(joined) as group:
         run = given.resume
         if run is None and given.go_on:
             run = run_to_continue(group, given.out)
