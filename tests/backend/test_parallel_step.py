@@ -13,7 +13,11 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.functions import GRU
 from tests.processes import ThreadCommunicator, lost, together
+from tests.runs import Way
+from tests.shim import build as shim
+from tests.strategies import with_pulls
 from vertexrt.errors import NumericError, UsageError
 from vertexrt.models import get
 from vertexrt.parallel import ProcessGroup
@@ -202,6 +206,24 @@ def test_the_largest_signal_reaches_all() -> None:
         return group.signal
 
     assert together(3, work) == [15, 15, 15]
+
+
+@pytest.mark.skipif(not shim.available(), reason="no C++ compiler")
+@pytest.mark.parametrize("way", [{}, {"engine": "persistent", "processors": 2}], ids=str)
+def test_gradients_of_a_gpu_add_up_on_the_host(way: dict[str, Any]) -> None:
+    """On the CPU in place of a GPU: the same bits in two processes, the losses of `cpu`."""
+    batch = with_pulls([[[], [], [0, 1], [], [2, 3]]] * 6, seed=4)
+
+    def steps(way: Way, group: ProcessGroup) -> Trained:
+        net, adam = way.compile(GRU()), vrt.Adam(0.05, clip_norm=0.5)
+        losses = [net.step(batch, adam, group=group) for _ in range(4)]
+        return Trained(losses, {n: np.array(v) for n, v in net.parameters.items()}, {})
+
+    gpu = Way("shim", **way)
+    one, cpu = (steps(each, ProcessGroup(shares=4)) for each in (gpu, Way("cpu")))
+    assert np.allclose(one.losses, cpu.losses, rtol=1e-12)
+    for found in together(2, lambda c: steps(gpu, ProcessGroup(c, 4))):
+        assert_same_bits(found, one)
 
 
 def test_a_group_is_a_group() -> None:
