@@ -67,7 +67,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
 }
 
 # What `import vertexrt` must leave alone: it stays quick, and works without a GPU.
-HEAVY = ("llvmlite", "scipy", "networkx", "cupy", "matplotlib", "torch")
+HEAVY = ("llvmlite", "scipy", "networkx", "cupy", "matplotlib", "mpi4py", "torch")
 
 
 def layer_of(module: str) -> str | None:
