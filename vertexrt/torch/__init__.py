@@ -11,6 +11,14 @@
 PyTorch is needed: pip install 'vertexrt[torch]'. Without it, importing this raises ImportError.
 """
 
+from importlib.util import find_spec
+
+if find_spec("torch") is None:
+    raise ImportError(
+        "[torch] PyTorch is not installed; vertexrt.torch is for use inside it; "
+        "pip install 'vertexrt[torch]'"
+    )
+
 from vertexrt.torch.layers import GRU as GRU
 from vertexrt.torch.layers import LSTM as LSTM
 from vertexrt.torch.layers import RNN as RNN

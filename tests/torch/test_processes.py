@@ -1,0 +1,69 @@
+"""A module in DistributedDataParallel: two processes on halves are one process on the whole."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+if not torch.distributed.is_available():
+    pytest.skip("PyTorch has no torch.distributed", allow_module_level=True)
+
+import vertexrt as vrt  # noqa: E402
+import vertexrt.torch as vt  # noqa: E402
+from vertexrt.models.tree_lstm import TreeLSTM  # noqa: E402
+
+STEPS, GRAPHS = 3, 4
+
+
+def forest() -> vrt.GraphBatch:
+    """Return trees of equal size, so that halves weigh the same."""
+    rng, graphs = np.random.default_rng(0), []
+    for _ in range(GRAPHS):
+        pulls = {"word": rng.integers(0, 9, 3), "label": rng.integers(0, 2, 3)}
+        pulls["word"][2], pulls["label"][:2] = -1, -1
+        graphs.append(vrt.InputGraph.from_children([[], [], [0, 1]], pulls))
+    return vrt.GraphBatch.from_graphs(graphs)
+
+
+def model() -> vt.Module:
+    function = TreeLSTM(vocab=9, embed=4, hidden=4, classes=2)
+    return vt.Module(vrt.compile(function, device="cpu", dtype="float64", seed=3))
+
+
+def train(module: torch.nn.Module, batch: vrt.GraphBatch) -> None:
+    """Take steps on the mean loss of a batch."""
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        (module(batch, outputs=("loss",))["loss"].sum() / batch.num_graphs).backward()
+        torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+        optimizer.step()
+
+
+def work(rank: int, port: int, out: str) -> None:
+    """Train on a half of the graphs, and keep the parameters."""
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
+    module = model()
+    train(torch.nn.parallel.DistributedDataParallel(module), forest().take([rank, rank + 2]))
+    torch.save(module.state_dict(), f"{out}/{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+def test_two_processes_are_one(tmp_path: Path) -> None:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    torch.multiprocessing.spawn(work, (port, str(tmp_path)), nprocs=2)
+    whole = model()
+    before = {name: value.clone() for name, value in whole.state_dict().items()}
+    train(whole, forest())
+    for rank in range(2):
+        for name, value in torch.load(tmp_path / f"{rank}.pt").items():
+            torch.testing.assert_close(value, whole.state_dict()[name], rtol=0.0, atol=1e-12)
+    assert not torch.equal(whole.get_parameter("w"), before["w"])
