@@ -52,11 +52,13 @@ class RunFolder:
         path: the folder; it exists.
         made: folders that did not exist before, the innermost first.
         lock: what keeps other runs out; None where the folder is only read.
+        writes: False in processes of a group that leave it to another to write.
     """
 
     path: Path
     made: tuple[Path, ...] = ()
     lock: run_lock.RunLock | None = None
+    writes: bool = True
 
     @property
     def last(self) -> Path:
@@ -83,6 +85,8 @@ class RunFolder:
 
         Raises: CheckpointError, when they cannot be written.
         """
+        if not self.writes:
+            return
         content = json.dumps(options, indent=2) + "\n"
         try:
             write_atomically(self.path / CONFIG_NAME, content.encode())
@@ -94,6 +98,8 @@ class RunFolder:
 
         Raises: CheckpointError, when they cannot be written.
         """
+        if not self.writes:
+            return
         try:
             append_durably(self.metrics, _lines(records))
         except OSError as error:
@@ -117,6 +123,8 @@ class RunFolder:
 
         Raises: CheckpointError, when the metrics cannot be read or written.
         """
+        if not self.writes:
+            return
         kept = _lines(record for record in self.records() if wanted(record))
         try:
             write_atomically(self.metrics, kept)
