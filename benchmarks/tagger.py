@@ -90,7 +90,7 @@ def main() -> None:
     parser = argparse.ArgumentParser("python -m benchmarks.tagger", description=__doc__)
     parser.add_argument("--data", required=True, help="folder with train.txt, word|tag")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--engines", default="batched")
+    parser.add_argument("--engines", default="persistent,batched")
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--spelling", type=int, default=64)
     parser.add_argument("--batch", default="1,4,16,64")

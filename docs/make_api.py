@@ -32,6 +32,7 @@ GROUPS = {
     "Version": "__version__",
 }
 MODULES = {"nn": "Cells", "data": "Data", "schedules": "Schedules", "init": "Initializers"}
+MODULES |= {"parallel": "Several processes"}
 
 # Rows of the table of ops that are written with signs.
 OPERATORS = {

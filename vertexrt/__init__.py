@@ -59,6 +59,7 @@ __all__ = [
     "nn",
     "normal",
     "ones",
+    "parallel",
     "relu",
     "save_checkpoint",
     "schedules",
@@ -81,7 +82,7 @@ __all__ = [
 __all__ += [row.title for row in _OPTIMIZERS]
 
 if TYPE_CHECKING:
-    from vertexrt import data, nn
+    from vertexrt import data, nn, parallel
     from vertexrt.api import init, schedules
     from vertexrt.api.average import ExponentialMovingAverage
     from vertexrt.api.carried import CarriedState
@@ -155,7 +156,7 @@ else:
         if name not in _HOMES:
             raise AttributeError(f"module 'vertexrt' has no attribute {name!r}")
         home = import_module(_HOMES[name])
-        value = home if name in ("data", "init", "nn", "schedules") else getattr(home, name)
+        value = home if name in _MODULES else getattr(home, name)
         globals()[name] = value
         return value
 
@@ -163,6 +164,7 @@ else:
         return sorted({*globals(), *__all__})
 
 
+_MODULES = ("data", "init", "nn", "parallel", "schedules")
 # The module of each public name.
 _HOMES = {
     "CarriedState": "vertexrt.api.carried",
@@ -211,6 +213,7 @@ _HOMES = {
     "nn": "vertexrt.nn",
     "normal": "vertexrt.api.draws",
     "ones": "vertexrt.api.functional",
+    "parallel": "vertexrt.parallel",
     "relu": "vertexrt.api.elementwise",
     "save_checkpoint": "vertexrt.api.checkpoint",
     "schedules": "vertexrt.api.schedules",

@@ -68,6 +68,10 @@ class DeviceError(VertexrtError):
     """Report a device or backend that is not available on this machine."""
 
 
+class ParallelError(VertexrtError):
+    """Report that another process of a group has ended, or does not answer."""
+
+
 class NoKernelError(DeviceError):
     """A function has no kernel of the kind that was asked for; another engine runs it."""
 

@@ -18,7 +18,7 @@ from tests.launches import device_of, launch_of
 from tests.optimizers import OPTIMIZERS
 from tests.paper_device import on_paper
 from tests.runs import PLAIN, TOLERANCE, Way, assert_close, assert_same, evaluate, train
-from tests.shim_device import put_in_place
+from tests.shim_device import ShimDevice, put_in_place
 from tests.strategies import with_pulls
 from tests.watched_device import (
     CHILD_SLOT,
@@ -30,12 +30,16 @@ from tests.watched_device import (
     watch,
 )
 from vertexrt.api.network import Network
+from vertexrt.data import load
 from vertexrt.engine import choose
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch
+from vertexrt.kernels.cuda.compile_for_gpu import compile_on
+from vertexrt.kernels.cuda.cupy_device import CupyDevice
 from vertexrt.kernels.cuda.device_scripts import write_all
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
+from vertexrt.models import TreeLSTM, get
 from vertexrt.native.compiled import compiled_for
 
 TREE = [[], [], [0, 1], [], [2, 3], [], [4, 5]]
@@ -90,6 +94,47 @@ def test_it_agrees_with_the_reference(device: str, name: str, processors: int, d
         for key, value in first.parameters.items():
             assert np.array_equal(value, again.parameters[key]), f"{key} has other bits"
     assert_same(train(here, batch), train(there, batch), TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+def test_phrases_of_several_graphs_in_groups_of_as_few_processors_as_fit(device: str) -> None:
+    """Equal phrases stay apart: else a group would read what another makes, without waiting."""
+    require(device)
+    function = TreeLSTM(vocab=9, embed=8, hidden=16, classes=3)
+    gpu_device = ShimDevice(processors=32) if device == "shim" else CupyDevice("float32")
+    options = Way(device, "float32", engine="persistent").options()
+    executor = compile_on(gpu_device, function.trace(), options)
+    found, plain = Network(executor, 3, "graph"), PLAIN.compile(function)
+    found.set_parameters(plain.parameters)
+    graphs = []
+    for last in range(8):  # the first four vertices are equal in all
+        word = np.array([1, 2, -1, 3, -1, last, -1])
+        pulls = {"word": word, "label": np.where(word < 0, 1, -1)}
+        graphs.append(vrt.InputGraph.from_children(TREE, pulls))
+    batch = GraphBatch.from_graphs(graphs)  # scripts are verified, as in all tests
+    assert_same(train(found, batch), train(plain, batch), 2e-5)
+    assert executor.model.configuration == choose.Configuration(True, 1, choose.FEWEST)
+
+
+@pytest.mark.parametrize("graphs", [4, 16])
+@pytest.mark.parametrize("name", ["bilstm-char-tagger", "tree-lstm", "lstm-lm"])
+@gpu
+def test_models_of_real_size_agree_with_the_batched_engine(name: str, graphs: int) -> None:
+    require("cuda")
+    spec = get(name)
+    data = load("generated", format=spec.format, **spec.graphs)
+    sizes = {"hidden": 256, "dropout": 0.0}
+    nets = [
+        vrt.compile(spec.build(data, **sizes), device="cuda", engine=engine, seed=1)
+        for engine in ("persistent", "batched")
+    ]
+    pool = data.splits["train"]
+    batch = pool.take(np.arange(graphs) % max(graphs // 2, 1))  # each graph is there twice
+    for _ in range(2):
+        found, wanted = (net.forward(batch, outputs=["loss"])["loss"] for net in nets)
+        np.testing.assert_allclose(found, wanted, rtol=0.0, atol=2e-5)
+        losses = [net.step(batch, vrt.SGD(0.1)) or net.sync() for net in nets]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
 def test_each_group_of_a_launch_has_a_counter() -> None:

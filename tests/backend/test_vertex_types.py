@@ -14,10 +14,8 @@ from tests import edge_models as by_edges
 from tests import typed_models as typed
 from tests.devices import gpu, require, shim
 from tests.runs import Way, cotangents, evaluate, train
-from vertexrt.errors import NoKernelError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.passes import specialise
-from vertexrt.kernels.cuda.compile_for_gpu import compile_for
 
 NETWORKS: dict[str, tuple[Callable[[], vrt.Model], Callable[[], GraphBatch]]] = {
     "tagger": (typed.CharTagger, typed.sentences),
@@ -85,17 +83,11 @@ def test_a_tile_of_many_children() -> None:
 
 
 @gpu
-@pytest.mark.parametrize("engine", ["batched", "auto"])
+@pytest.mark.parametrize("way", SHIM)
 @pytest.mark.parametrize("network", NETWORKS)
-def test_a_gpu_agrees(network: str, engine: str) -> None:
+def test_a_gpu_agrees(network: str, way: str) -> None:
     require("cuda")
-    _agree(network, Way("cuda", engine=engine))
-
-
-def test_a_gpu_refuses_several_types_in_one_kernel() -> None:
-    options = Way("cuda", engine="persistent").options()
-    with pytest.raises(NoKernelError, match=r"4 vertex types.*take engine='batched'"):
-        compile_for("cuda", typed.CharTagger().trace(), options)
+    _agree(network, replace(SHIM[way], device="cuda", threads=1, processors=None))
 
 
 def _agree(network: str, way: Way) -> None:

@@ -33,6 +33,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "cache": ("errors", "config", "locks"),
     "native": ("errors", "config", "locks", "cache"),
     "memory.aligned": (),
+    "parallel": ("errors",),
     "graph": BASE,
     "ir": BASE,
     "scheduler": (*BASE, "ir", "graph"),
@@ -42,22 +43,32 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "lower": (*BASE, "ir", "kernels.layout"),
     "script": (*BASE, "ir", "scheduler", "memory", "script.isa", "kernels.layout"),
     "kernels": (*BASE, "ir", "script", "script.isa", *LOWERED),
-    "engine": (*BASE, "graph", "ir", "scheduler", "memory", "script", "script.isa", *KERNELS),
+    "engine": (
+        *BASE,
+        "parallel",
+        "graph",
+        "ir",
+        "scheduler",
+        "memory",
+        "script",
+        "script.isa",
+        *KERNELS,
+    ),
     "kernels.cuda": (*BASE, *INSIDE),
-    "api": (*BASE, "ir", "graph", "engine"),
+    "api": (*BASE, "parallel", "ir", "graph", "engine"),
     "nn": (*BASE, "ir", "api"),
     "data": (*BASE, "graph"),
-    "": ("ir", "engine", "api", "nn", "graph", "data", "errors"),
+    "": ("ir", "engine", "api", "nn", "graph", "data", "parallel", "errors"),
     "torch": (*BASE, "ir", "graph", "engine", "api", "nn", ""),
     "models": (*BASE, "api", "nn", ""),
     "bench": (*BASE, *INSIDE, "kernels.cuda", "api", "", "models", "data"),
-    "cli": (*BASE, *INSIDE, "api", "", "models", "data", "bench"),
+    "cli": (*BASE, *INSIDE, "parallel", "api", "", "models", "data", "bench"),
     "hub": (*BASE, "graph", "api", "models", "data", "cli"),
     "__main__": ("cli",),
 }
 
 # What `import vertexrt` must leave alone: it stays quick, and works without a GPU.
-HEAVY = ("llvmlite", "scipy", "networkx", "cupy", "matplotlib", "torch")
+HEAVY = ("llvmlite", "scipy", "networkx", "cupy", "matplotlib", "mpi4py", "torch")
 
 
 def layer_of(module: str) -> str | None:

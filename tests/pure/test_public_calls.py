@@ -283,6 +283,14 @@ def data() -> None:
         attempt(vrt.data.read_tagged, __file__, ("word",), x)
 
 
+def parallel() -> None:
+    """Share out among what is no number of processes."""
+    for x in ODD:
+        attempt(vrt.parallel.init, x)
+        attempt(vrt.parallel.init, None, x)
+        attempt(network_of().step, None, vrt.SGD(0.1), group=x)
+
+
 INIT = [vrt.init.constant, vrt.init.normal, vrt.init.uniform]
 
 TABLE: dict[str, Callable[[], None]] = {
@@ -311,6 +319,7 @@ TABLE: dict[str, Callable[[], None]] = {
         for row in ROWS
     },
     "nn": cells,
+    "parallel": parallel,
     "schedules": schedules,
     "CarriedState": of_odd(vrt.CarriedState),
     "ExponentialMovingAverage": of_odd(vrt.ExponentialMovingAverage, 2),

@@ -41,7 +41,7 @@ DEVICE_LINES = 300  # of a file in C++ or CUDA
 DEVICE_FILES = (".cuh", ".cu", ".h", ".cpp")
 
 # Imported where they are used: not everybody has them, or they take long to import.
-OPTIONAL = ("cupy", "cupy_backends", "dynet", "matplotlib", "torch")
+OPTIONAL = ("cupy", "cupy_backends", "dynet", "matplotlib", "mpi4py", "torch")
 SLOW = ("networkx", "scipy", "threadpoolctl", "tqdm")
 
 SOURCES = {path: path.read_text(encoding="utf-8") for path in FILES}

@@ -1,7 +1,6 @@
 """A checkpoint is checked field by field: no file makes a traceback or a silent result."""
 
 import copy
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.train.cli_runs import train, write_trees
-from vertexrt.api.checkpoint import FORMAT, VERSION
-from vertexrt.api.tensor_file import read_tensors, read_texts, write_tensors
+from tests.train.cli_runs import Parts, train, write_trees
 from vertexrt.cli.main import main
 
 Meta = dict[str, Any]
@@ -24,23 +21,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "run"
     assert train(data, out, "--epochs", "1", "--optimizer", "adam") == 0
     return out
-
-
-class Parts:
-    """A checkpoint taken apart; `write` puts it together again with a checksum that is right."""
-
-    def __init__(self, path: Path) -> None:
-        content = path.read_bytes()
-        texts = read_texts(content)
-        assert texts is not None
-        self.tensors = read_tensors(content)
-        self.meta: Any = json.loads(texts["meta"])
-        self.optimizer: Any = json.loads(texts["optimizer"])
-
-    def write(self, path: Path) -> None:
-        texts = {"format": FORMAT, "version": str(VERSION)}
-        texts |= {"meta": json.dumps(self.meta), "optimizer": json.dumps(self.optimizer)}
-        path.write_bytes(write_tensors(self.tensors, texts))
 
 
 def complaint(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:

@@ -12,6 +12,7 @@ from vertexrt.api.declaration import is_real, is_whole
 from vertexrt.errors import UsageError, VertexrtError, nearest
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.owned import read_array
+from vertexrt.parallel.group import ProcessGroup
 
 Array = np.ndarray[Any, Any]
 
@@ -33,6 +34,16 @@ def check_optimizer(where: str, given: object) -> None:
         got = f"the class {given.__name__}" if isinstance(given, type) else f"{given!r:.60}"
         action = "pass an optimizer such as vrt.Adam(lr=1e-3)"
         raise UsageError.at(where, got, "expected an optimizer", action)
+
+
+def shared(group: object) -> ProcessGroup | None:
+    """Return a group that has anything to share; None for one process. Raises: UsageError."""
+    if group is None:
+        return None
+    if not isinstance(group, ProcessGroup):
+        got = f"group={group!r:.60}"
+        raise UsageError.at("step", got, "expected a group", "pass what vrt.parallel.init returns")
+    return group if group.shares > 1 else None
 
 
 def check_mapping(where: str, given: object, error: type[VertexrtError]) -> None:

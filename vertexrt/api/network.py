@@ -22,6 +22,7 @@ from vertexrt.api.arguments import (
     check_pushes,
     check_scale,
     names_of,
+    shared,
 )
 from vertexrt.api.forward_passes import ForwardPasses
 from vertexrt.api.gradients import (
@@ -47,6 +48,7 @@ from vertexrt.engine.variant import Use
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.program import Program
+from vertexrt.parallel.group import ProcessGroup
 
 Array = np.ndarray[Any, Any]
 
@@ -141,13 +143,20 @@ class Network:
         """
         return self.parameters.replace(values, strict, self.program.name)
 
-    def step(self, batch: GraphBatch, optimizer: Optimizer, outputs: Collection[str] = ()) -> float:
+    def step(
+        self,
+        batch: GraphBatch,
+        optimizer: Optimizer,
+        outputs: Collection[str] = (),
+        group: ProcessGroup | None = None,
+    ) -> float:
         """Train on a batch: forward, backward, update.
 
         Args:
             batch: graphs with the pulled values that F reads.
             optimizer: updates the parameters.
             outputs: pushes to keep in `self.outputs`.
+            group: of processes, all of which pass the whole batch: see `vrt.parallel.init`.
         Returns: the loss, reduced as `vrt.compile` was told. On a GPU the step is not waited for:
             the loss is that of the step before, except for the first step and with outputs.
         Raises: NumericError, when the loss, a gradient, or a number that the update would write to
@@ -155,21 +164,21 @@ class Network:
             that made it, or the element of the update, and nothing has changed; on a GPU the next
             call raises it, and steps launched since have changed nothing either. An optimizer with
             an `update` of its own is called with finite gradients only, and what it has written is
-            looked at: see `Optimizer`. PullError, when pulled values do not fit.
+            looked at: see `Optimizer`. PullError, when pulled values do not fit; ParallelError
+            and UsageError, when another process is lost, or has another batch.
         """
         with self._executor.lock:
-            # It leaves the update to us, unless it has one of its own.
-            asks = getattr(type(optimizer), "update", None) is Optimizer.update
+            asks = getattr(type(optimizer), "update", None) is Optimizer.update  # not its own
             if not asks:
                 check_optimizer("step", optimizer)
             check_batch("step", batch)
-            names = names_of("step", outputs)
+            names, several = names_of("step", outputs), shared(group)
             use = self._uses.get(names) or self._training(names)
             if self._passes.here is not None:
                 self._passes.make_room()
             seed = self._next_seed()
             self._model.store.version += 1
-            step = TrainStep(use, batch, optimizer, asks, self.reduction, seed, names)
+            step = TrainStep(use, batch, optimizer, asks, self.reduction, seed, names, several)
             loss, self._outputs.of_step = self._executor.step(step)
             return loss
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Self
 
@@ -64,6 +66,17 @@ class Interrupt:
         if self.number:
             raise Interrupted(self.number)
         self._deferred = True
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Let a signal end the process, inside a call that does not come back to Python."""
+        for number in self._before:
+            signal.signal(number, signal.SIG_DFL)
+        try:
+            yield
+        finally:
+            for number in self._before:
+                signal.signal(number, self._receive)
 
     @property
     def name(self) -> str:

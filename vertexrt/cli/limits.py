@@ -30,6 +30,7 @@ WHOLE: Final = {
     "pieces": (1, 2**31 - 1),
     "processors": (1, 2**16),
     "seed": (0, 2**64 - 1),
+    "shares": (1, 2**16),
     "spelling": (1, 2**16),
     "streams": (1, 2**31 - 1),
     "threads": (1, 1024),

@@ -17,6 +17,7 @@ from vertexrt.cache import notes
 from vertexrt.cli import run_state
 from vertexrt.cli.interrupt import Interrupt
 from vertexrt.cli.metrics import Totals, better, deciding, shown
+from vertexrt.cli.processes import in_turn, skip_draws
 from vertexrt.cli.progress import Reporter
 from vertexrt.cli.run_folder import RunFolder
 from vertexrt.cli.run_state import RunState
@@ -24,9 +25,11 @@ from vertexrt.cli.session import RunSession, rate_of
 from vertexrt.cli.trace import TraceFile
 from vertexrt.data import Loader
 from vertexrt.graph import GraphBatch
+from vertexrt.parallel import ProcessGroup
 
 EVALUATION_BATCH = 64  # graphs; more than most runs train with: no gradients are kept
 EMPTY: Mapping[str, np.ndarray] = {}
+SLOW_DISK = 2e6  # bytes of parameters a second, to wait for; moments come with them
 EVALUATION_WINDOW = 16  # minibatches over which graphs are sorted by size: fuller levels
 
 
@@ -47,6 +50,7 @@ class Training:
     interrupt: Interrupt
     state: RunState
     trace: TraceFile | None = None
+    group: ProcessGroup = field(default_factory=ProcessGroup)
     _launched: GraphBatch | None = field(default=None, init=False)  # its loss is not known yet
     _carried: CarriedState | None = field(init=False)
 
@@ -59,7 +63,8 @@ class Training:
 
         Pushes would have to be waited for, so that training reports none of their measures then.
         """
-        return self.session.net.device == "cuda" and self._carried is None
+        apart = self.session.net.device == "cuda" and self.group.shares == 1
+        return apart and self._carried is None
 
     def run(self) -> bool:
         """Train until the last epoch, or until the dev value no longer improves.
@@ -70,9 +75,11 @@ class Training:
             the last one that was good.
         """
         if not self.folder.last.exists():
-            self._save_last()
+            self._write(self.folder.last)
         self.folder.configure(self.session.options.as_given())
         warm_up(self.session, self.optimizer)
+        self.group.barrier()
+        self.group.began()
         while not self.done():
             if not self._train_epoch() or not self._end_epoch():
                 self._save_last()
@@ -97,11 +104,19 @@ class Training:
         batches = iter(loader)
         title = f"epoch {state.epoch + 1}/{options.epochs}"
         with self.reporter.bar(title, len(loader.graphs), state.totals.graphs) as bar:
-            while state.batch < len(loader) and not self.interrupt.number:
+            while state.batch < len(loader) and not self._stops():
                 bar.advance(self._train_minibatch(batches), state.totals)
                 state.batch += 1
             self._wait()
         return state.batch == len(loader)
+
+    def _stops(self) -> bool:
+        """Tell whether a signal came: to any process, so that all stop at the same minibatch."""
+        group = self.group
+        if self.interrupt.number if group.size == 1 else group.signal:
+            return True
+        group.signal = self.interrupt.number  # the next step tells the others
+        return False
 
     def _train_minibatch(self, batches: Iterator[GraphBatch]) -> int:
         """Train on the next minibatch; return its number of graphs."""
@@ -109,7 +124,7 @@ class Training:
         net, pushes = self.session.net, pushes_of_steps(self.session, self._carried)
         batch = next(batches)
         with self.trace.minibatch(net) if self.trace else nullcontext():
-            loss = net.step(batch, self.optimizer, outputs=pushes)
+            loss = net.step(batch, self.optimizer, outputs=pushes, group=self.group)
         if self._carried is not None:
             self._carried.keep(batch, net.outputs)
         if self.average is not None:
@@ -149,7 +164,7 @@ class Training:
         """Judge the epoch on dev and write it down; False when interrupted."""
         state, task = self.state, self.session.task
         with self.average.in_place() if self.average else nullcontext():
-            dev = evaluate(self.session, "dev", self.interrupt)
+            dev = evaluate(self.session, "dev", self.interrupt, group=self.group)
         if dev is None:
             return False
         dev.require_finite("dev")
@@ -182,7 +197,13 @@ class Training:
         self._save(self.folder.last)
 
     def _save(self, path: Path) -> None:
-        run_state.save(path, self.session, self.optimizer, self.state, self.average)
+        """Write a checkpoint, which all processes may read afterwards."""
+        self._write(path)
+        self.group.barrier(self.session.net.executor.model.store.values.nbytes / SLOW_DISK)
+
+    def _write(self, path: Path) -> None:
+        if self.folder.writes:
+            run_state.save(path, self.session, self.optimizer, self.state, self.average)
 
 
 def carried_state(session: RunSession) -> CarriedState | None:
@@ -234,6 +255,7 @@ def evaluate(
     split: str,
     interrupt: Interrupt | None = None,
     batch_size: int | None = None,
+    group: ProcessGroup | None = None,
 ) -> Totals | None:
     """Evaluate a split without dropout.
 
@@ -241,25 +263,51 @@ def evaluate(
         split: a split of the session's data set that holds graphs.
         interrupt: when a signal is noted there, evaluation stops.
         batch_size: graphs at a time.
+        group: of processes, each of which evaluates some minibatches; all return the same.
     Returns: the totals; None after an interrupt.
     """
-    graphs, carried = session.dataset.splits[split], carried_state(session)
-    task, names = session.task, session.dataset.labels
-    size = batch_size or max(session.options.batch_size, EVALUATION_BATCH)
-    loader = Loader(graphs, size, shuffle=False, bucket=EVALUATION_WINDOW)
-    if carried is not None:
-        loader = _streams(graphs, session.options.batch_size, carried)
-    wanted = (*task.pushes, *(carried.shapes if carried else ()))
-    totals = Totals()
+    interrupt, group = interrupt or Interrupt(), group or ProcessGroup()
+    carried = carried_state(session)
+    loader = _evaluation_loader(session, split, batch_size, carried)
+    # What is carried comes from the minibatch before: then every process evaluates all.
+    several = group if carried is None else ProcessGroup()
     start = running_time()
-    for batch in loader:
-        if interrupt is not None and interrupt.number:
-            return None
-        pushed = session.net.forward(batch, train=False, outputs=wanted)
-        if carried is not None:
-            carried.keep(batch, pushed)
-        loss = float(np.sum(pushed["loss"], dtype=np.float64))
-        totals.add(task, batch, pushed, loss, names)
-        end = running_time()
-        totals.seconds, start = totals.seconds + end - start, end
-    return totals
+    parts: list[Totals] = []
+    for number, batch in enumerate(loader):
+        if interrupt.number:
+            break
+        if number % several.size == several.rank:
+            parts.append(_evaluate_minibatch(session, batch, carried))
+        else:
+            skip_draws(session)
+    seconds = running_time() - start
+    group.signal = group.largest(interrupt.number, seconds)  # others may take twice as long
+    if group.signal:
+        return None
+    return Totals.of(in_turn(parts, session.task, len(loader), several), seconds)
+
+
+def _evaluation_loader(
+    session: RunSession, split: str, batch_size: int | None, carried: CarriedState | None
+) -> Loader:
+    """Return the minibatches of an evaluation."""
+    graphs, options = session.dataset.splits[split], session.options
+    if carried is not None:
+        return _streams(graphs, options.batch_size, carried)
+    size = batch_size or max(options.batch_size, EVALUATION_BATCH)
+    return Loader(graphs, size, shuffle=False, bucket=EVALUATION_WINDOW)
+
+
+def _evaluate_minibatch(
+    session: RunSession, batch: GraphBatch, carried: CarriedState | None
+) -> Totals:
+    """Return what one minibatch adds to an evaluation."""
+    task = session.task
+    wanted = (*task.pushes, *(carried.shapes if carried else ()))
+    pushed = session.net.forward(batch, train=False, outputs=wanted)
+    if carried is not None:
+        carried.keep(batch, pushed)
+    part = Totals()
+    loss = float(np.sum(pushed["loss"], dtype=np.float64))
+    part.add(task, batch, pushed, loss, session.dataset.labels)
+    return part

@@ -47,6 +47,16 @@ class Totals:
         fields.end()
         return cls(loss, graphs, seconds, sums)
 
+    @classmethod
+    def of(cls, parts: Sequence[Totals], seconds: float) -> Self:
+        """Add up sums of minibatches, in order."""
+        found = cls(seconds=seconds)
+        for part in parts:
+            found.loss += part.loss
+            found.graphs += part.graphs
+            found._count(part.sums)
+        return found
+
     def add(
         self,
         task: Task,
@@ -70,6 +80,9 @@ class Totals:
         counted: Sums = {}
         for measure in task.measures:  # several are made of the same sums
             counted |= MEASURES[measure].count(judged)
+        self._count(counted)
+
+    def _count(self, counted: Sums) -> None:
         for name, value in counted.items():
             self.sums[name] = self.sums.get(name, 0) + value
 

@@ -40,6 +40,7 @@ class RunOptions:
         batch_size, window, seed, policy, dtype, device, precision, engine, threads: as on the
             command line.
         processors: of a group of the persistent engine; None where it chooses.
+        shares: that each minibatch is cut into for several processes; None for one a process.
         optimizer, lr, momentum, weight_decay, clip_norm: the update; clip_norm 0 does not clip.
         schedule: of the learning rate, over epochs: see `rate_of`.
         average: share that the average of the parameters keeps at each update; 0 takes none.
@@ -70,6 +71,7 @@ class RunOptions:
     engine: str
     threads: int
     processors: int | None
+    shares: int | None
 
     @property
     def title(self) -> str:
@@ -105,9 +107,9 @@ class RunOptions:
             "precision": fields.text("precision", PRECISIONS),
             "engine": fields.text("engine", ENGINES),
         }
-        processors = WHOLE["processors"]
-        none = fields.null("processors")
-        found["processors"] = None if none else fields.whole("processors", *processors)
+        for name in ("processors", "shares"):
+            none = name not in fields.unread() or fields.null(name)  # earlier runs have no shares
+            found[name] = None if none else fields.whole(name, *WHOLE[name])
         for name in ("epochs", "patience", "batch_size", "window", "seed", "threads"):
             found[name] = fields.whole(name, *WHOLE[name])
         for name in ("lr", "momentum", "weight_decay", "clip_norm", "average"):

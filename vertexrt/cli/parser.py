@@ -137,6 +137,13 @@ def _add_train(parser: Parser) -> None:
     _add_machine(parser)
     parser.add_whole("patience", "stop after N epochs without a better dev value; 0: never")
     parser.add_path("resume", "continue the run in this folder", "RUN")
+    parser.add_argument(
+        "--continue",
+        dest="go_on",
+        action="store_true",
+        help="continue the run in the --out folder where there is one, so that a restart goes on",
+    )
+    parser.add_whole("shares", "parts of a minibatch for several processes: a power of two")
     parser.add_word("log", LOGS, "write the metrics for TensorBoard, too", "tensorboard")
     parser.add_path("trace", "timeline of minibatches (persistent)", "FILE")
     parser.add_argument("--quiet", action="store_true", help="print the result only")

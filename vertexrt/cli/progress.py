@@ -16,11 +16,13 @@ class Reporter:
 
     Args:
         quiet: print neither bars nor lines per epoch.
+        silent: print nothing at all: another process does.
     """
 
-    def __init__(self, *, quiet: bool) -> None:
-        self.quiet = quiet
-        self.bars = not quiet and sys.stderr.isatty()
+    def __init__(self, *, quiet: bool, silent: bool = False) -> None:
+        self.quiet = quiet or silent
+        self.silent = silent
+        self.bars = not self.quiet and sys.stderr.isatty()
 
     def line(self, text: str) -> None:
         """Print a line about the run's course."""
@@ -29,6 +31,8 @@ class Reporter:
 
     def result(self, text: str) -> None:
         """Print a line that is shown even when quiet, as long as there is a reader."""
+        if self.silent:
+            return
         try:
             print(text, flush=True)
         except BrokenPipeError:  # `| head -1` has what it wanted; the run has its folder
@@ -37,6 +41,8 @@ class Reporter:
 
     def warn(self, text: str) -> None:
         """Print a line on stderr, shown even when quiet."""
+        if self.silent:
+            return
         print(f"vertexrt: {text}", file=sys.stderr, flush=True)
 
     def bar(self, title: str, graphs: int, done: int) -> Bar:

@@ -17,12 +17,24 @@ from vertexrt.data.files import expanded
 from vertexrt.errors import CheckpointError, UsageError
 from vertexrt.models import ModelSpec, get, names
 from vertexrt.models.own import find, is_own
+from vertexrt.parallel.start import processes_here
 
 # Options that --resume may change. With other threads or groups the result is equal to rounding;
 # data that have moved are compared with those of the run.
 CHANGEABLE = ("epochs", "patience", "threads", "processors", "data")
 # Words of the command line that are not options of the run itself.
-COMMAND_WORDS = ("command", "version", "resume", "quiet", "out", "model", "trace", "config", "log")
+COMMAND_WORDS = (
+    "command",
+    "version",
+    "resume",
+    "quiet",
+    "out",
+    "model",
+    "trace",
+    "config",
+    "go_on",
+    "log",
+)
 
 
 def model_of(given: argparse.Namespace) -> ModelSpec:
@@ -72,7 +84,8 @@ def resolve(given: argparse.Namespace) -> RunOptions:
         chosen[field.name] = defaults.get(field.name) if value is None else value
     # Kept, since a run repeats with the same number: as many whole groups as there is room for.
     processors = given.processors or 1
-    chosen["threads"] = given.threads or max(config().threads // processors, 1) * processors
+    room = config().threads // processes_here(os.environ)
+    chosen["threads"] = given.threads or max(room // processors, 1) * processors
     chosen |= {
         "model": full_name(given.model),
         "task": spec.task,

@@ -55,12 +55,14 @@ class RunFolder:
         made: folders that did not exist before, the innermost first.
         lock: what keeps other runs out; None where the folder is only read.
         log: where the metrics are written, too.
+        writes: False in processes of a group that leave it to another to write.
     """
 
     path: Path
     made: tuple[Path, ...] = ()
     lock: run_lock.RunLock | None = None
     log: ScalarLog | None = None
+    writes: bool = True
 
     @property
     def last(self) -> Path:
@@ -87,6 +89,8 @@ class RunFolder:
 
         Raises: CheckpointError, when they cannot be written.
         """
+        if not self.writes:
+            return
         content = json.dumps(options, indent=2) + "\n"
         try:
             write_atomically(self.path / CONFIG_NAME, content.encode())
@@ -98,6 +102,8 @@ class RunFolder:
 
         Raises: CheckpointError, when they cannot be written.
         """
+        if not self.writes:
+            return
         try:
             append_durably(self.metrics, _lines(records))
             if self.log is not None:
@@ -123,6 +129,8 @@ class RunFolder:
 
         Raises: CheckpointError, when the metrics cannot be read or written.
         """
+        if not self.writes:
+            return
         kept = _lines(record for record in self.records() if wanted(record))
         try:
             write_atomically(self.metrics, kept)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from contextlib import closing
 
+from vertexrt import parallel
 from vertexrt.cli import run_folder, run_state
 from vertexrt.cli.curve import draw
 from vertexrt.cli.interrupt import Interrupt, Interrupted
 from vertexrt.cli.loop import Training, evaluate
 from vertexrt.cli.metrics import shown
+from vertexrt.cli.options import RunOptions
+from vertexrt.cli.processes import open_folder, run_to_continue
 from vertexrt.cli.progress import Reporter
 from vertexrt.cli.resolve import resolve, resume
 from vertexrt.cli.run_folder import RunFolder
@@ -26,7 +30,8 @@ from vertexrt.cli.session import (
     require_task,
 )
 from vertexrt.cli.trace import trace_file
-from vertexrt.errors import NumericError
+from vertexrt.errors import NumericError, ParallelError
+from vertexrt.parallel import ProcessGroup
 
 
 def train(given: argparse.Namespace) -> int:
@@ -37,9 +42,7 @@ def train(given: argparse.Namespace) -> int:
     """
     with Interrupt() as interrupt:
         try:
-            if given.resume is not None:
-                return _continue(given, interrupt)
-            return _start(given, interrupt)
+            return _start_or_continue(given, interrupt)
         except Interrupted as stop:
             print(
                 "vertexrt: interrupted before the end; the last checkpoint stays", file=sys.stderr
@@ -47,44 +50,77 @@ def train(given: argparse.Namespace) -> int:
             return 128 + stop.number
 
 
-def _start(given: argparse.Namespace, interrupt: Interrupt) -> int:
-    options = resolve(given)
-    trace = trace_file(given.trace, options)
-    folder = run_folder.fresh(given.out, options.title, ScalarLog() if given.log else None)
+def _start_or_continue(given: argparse.Namespace, interrupt: Interrupt) -> int:
+    options = None if given.resume is not None else resolve(given)
+    with interrupt.at_once():  # it waits for processes that may never come
+        joined = parallel.init()
+    with closing(joined) as group:
+        run = given.resume
+        if run is None and given.go_on:
+            run = run_to_continue(group, given.out)
+        if run is not None:
+            given.resume = run
+            return _continue(given, interrupt, group)
+        assert options is not None
+        return _start(given, options, interrupt, group)
+
+
+def _start(
+    given: argparse.Namespace, options: RunOptions, interrupt: Interrupt, group: ProcessGroup
+) -> int:
+    trace = trace_file(given.trace, options) if group.rank == 0 else None
+    group = group.shared_out(options.shares)
+    folder = open_folder(group, lambda: run_folder.fresh(given.out, options.title, _log(given)))
     try:
         session = open_session(options)
         require_task(session)
-        optimizer, reporter = make_optimizer(options), Reporter(quiet=given.quiet)
+        optimizer, reporter = make_optimizer(options), _reporter(given, group)
         average, state = make_average(session), RunState()
         made = Training(session, optimizer, average, folder, reporter, interrupt, state, trace)
+        made.group = group
         return _train(made)
     finally:
         folder.close()
 
 
-def _continue(given: argparse.Namespace, interrupt: Interrupt) -> int:
-    folder = run_folder.existing(given.resume, ScalarLog() if given.log else None)
+def _continue(given: argparse.Namespace, interrupt: Interrupt, group: ProcessGroup) -> int:
+    folder = open_folder(group, lambda: run_folder.existing(given.resume, _log(given)))
     try:
-        return _train(_training(given, folder, interrupt))
+        return _train(_training(given, folder, interrupt, group))
     finally:
         folder.close()
 
 
-def _training(given: argparse.Namespace, folder: RunFolder, interrupt: Interrupt) -> Training:
+def _training(
+    given: argparse.Namespace, folder: RunFolder, interrupt: Interrupt, group: ProcessGroup
+) -> Training:
     """Return the run in a folder where it stopped."""
     stored = run_state.load(folder.last)
     options = resume(given, stored.options, given.resume)
-    trace = trace_file(given.trace, options)
+    trace = trace_file(given.trace, options) if group.rank == 0 else None
+    group = group.shared_out(options.shares)
     session = open_session(options)
     require_same_data(session.dataset, stored.data, given.resume)
     optimizer, average = make_optimizer(options), make_average(session)
     state = run_state.restore(stored, session, optimizer, average)
-    reporter = Reporter(quiet=given.quiet)
+    reporter = _reporter(given, group)
     folder.keep(lambda line: line["split"] != "test" and line["epoch"] <= state.epoch)
     reporter.line(
         f"continuing {folder.path} after {state.epoch} epochs and {state.batch} minibatches"
     )
-    return Training(session, optimizer, average, folder, reporter, interrupt, state, trace)
+    made = Training(session, optimizer, average, folder, reporter, interrupt, state, trace)
+    made.group = group
+    return made
+
+
+def _log(given: argparse.Namespace) -> ScalarLog | None:
+    """Return where metrics are written, too; UsageError, where that cannot be done."""
+    return None if given.log is None else ScalarLog()
+
+
+def _reporter(given: argparse.Namespace, group: ProcessGroup) -> Reporter:
+    """Return what prints the lines of a run: one process does."""
+    return Reporter(quiet=given.quiet, silent=group.rank > 0)
 
 
 def _train(training: Training) -> int:
@@ -94,26 +130,36 @@ def _train(training: Training) -> int:
     if device is not None:
         reporter.line(device)
     reporter.line(configuration(training.session))
+    _say_shares(training)
     interrupt.defer()
     try:
         complete = training.run()
-    except NumericError as error:
+    except (NumericError, ParallelError) as error:
         _draw(training)
         kept = f"The last good checkpoint is {folder.last}." if folder.last.is_file() else ""
-        raise NumericError(f"{error} {kept}".rstrip()) from error
+        raise type(error)(f"{error} {kept}".rstrip()) from error
     _draw(training)
     if training.trace is not None:
         reporter.line(training.trace.report())
     if complete and _report(training):
         return 0
+    interrupt.number = interrupt.number or training.group.signal
     where = f"epoch {training.state.epoch + 1}, minibatch {training.state.batch}"
     reporter.warn(f"{interrupt.name} came; stopped at {where}; checkpoint {folder.last} written")
     reporter.warn(f"continue it: vertexrt train --resume {_quoted(folder)}")
     return interrupt.exit_code
 
 
+def _say_shares(training: Training) -> None:
+    """Say what processes do, where there is something to share out."""
+    count, shares = training.group.size, training.group.shares
+    if shares > 1:
+        processes = f"{count} process{'es' if count > 1 else ''}"
+        training.reporter.line(f"{processes}, each minibatch in {shares} shares")
+
+
 def _draw(training: Training) -> None:
-    why_not = draw(training.folder)
+    why_not = draw(training.folder) if training.folder.writes else None
     if why_not is not None:
         training.reporter.line(why_not)
 
@@ -129,7 +175,7 @@ def _report(training: Training) -> bool:
         best = shown(state.measure, state.best or 0.0)
         result(f"best dev {best} (epoch {state.best_epoch} of {state.epoch})")
     if "test" in session.dataset.splits and session.dataset.splits["test"].num_graphs:
-        test = evaluate(session, "test", training.interrupt)
+        test = evaluate(session, "test", training.interrupt, group=training.group)
         if test is None:
             return False
         folder.append([test.record(task, state.best_epoch or state.epoch, "test")])

@@ -25,6 +25,7 @@ from vertexrt.engine.variant import Use
 from vertexrt.errors import DeviceError, NumericError
 from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cpu.update import sum_loss
+from vertexrt.parallel.group import ProcessGroup
 
 Array = np.ndarray[Any, Any]
 Outputs = dict[str, Array]
@@ -54,6 +55,7 @@ class TrainStep(NamedTuple):
         reduction: of the loss, see `vrt.compile`.
         seed: 32 random bits.
         outputs: names of pushes.
+        group: of the processes that do it together; None for this one alone.
     """
 
     use: Use
@@ -63,6 +65,7 @@ class TrainStep(NamedTuple):
     reduction: str
     seed: int
     outputs: Sequence[str]
+    group: ProcessGroup | None = None
 
 
 class Executor(Protocol):
@@ -158,30 +161,40 @@ class Evaluation:
 def step_on_host(executor: Executor, step: TrainStep) -> tuple[float, Outputs]:
     """Do a step whose gradients are updated in the host's memory; see `Network.step`."""
     start = time.perf_counter()
-    model, optimizer, store = executor.model, step.optimizer, executor.model.store
+    model, store = executor.model, executor.model.store
     runs = model.prepare(step.use, step.batch)
     scale = loss_scale(step.reduction, step.batch, runs)
     touched = executor.begin_gradients(runs)
-    update = optimizer._request(store) if step.asks else None
+    update = step.optimizer._request(store) if step.asks else None
     whole = Part(loss_scale=scale, random_seed=step.seed)
     arenas = executor.launch(runs, [whole] * len(runs))
     executor.collect_gradients(touched)
     loss = total_loss(runs, arenas) * scale
     attempt = Attempt(step.use, step.batch, scale, step.seed, len(runs), update)
+    found = {name: outputs_of(runs, arenas, name) for name in step.outputs}
+    end_step(executor, step.optimizer, attempt, loss)
+    model.observe(step.use, step.batch, runs, time.perf_counter() - start)
+    return loss, found
+
+
+def end_step(executor: Executor, optimizer: Trainer, attempt: Attempt, loss: float) -> None:
+    """Update the parameters by the gradients of a step, which the store has.
+
+    Raises: NumericError, when the loss or a number that would be written is not finite; nothing
+        was updated then.
+    """
+    model, store, update = executor.model, executor.model.store, attempt.update
     if not math.isfinite(loss):
         raise NumericError(refused_loss(model, attempt, loss))
-    found = {name: outputs_of(runs, arenas, name) for name in step.outputs}
     if update is None:
         if not all_finite(store, store.gradients):
             raise NumericError(refused_step(model, attempt, 0.0, True))
         _update_by_itself(store, optimizer)
-    else:
-        outcome = executor.update(update)
-        if not outcome.done:
-            raise NumericError(refused_step(model, attempt, outcome.norm, True))
-        optimizer._settle(outcome)
-    model.observe(step.use, step.batch, runs, time.perf_counter() - start)
-    return loss, found
+        return
+    outcome = executor.update(update)
+    if not outcome.done:
+        raise NumericError(refused_step(model, attempt, outcome.norm, True))
+    optimizer._settle(outcome)
 
 
 def update_by_gradients(executor: Executor, optimizer: Trainer, asks: bool) -> None:

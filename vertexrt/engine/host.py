@@ -24,6 +24,7 @@ from vertexrt.engine.executor import (
 )
 from vertexrt.engine.explain_host import Explanation, HostExplanation
 from vertexrt.engine.model import CompiledModel
+from vertexrt.engine.shared_step import step_in_group
 from vertexrt.engine.sparse_rows import take_marked
 from vertexrt.engine.update import Outcome, Touched, Update, apply_update, collect
 from vertexrt.engine.variant import CompileOptions, Use
@@ -100,7 +101,8 @@ class HostExecutor:
 
     def step(self, step: TrainStep) -> tuple[float, Outputs]:
         """Train on a batch: forward, backward, update."""
-        self._last_loss, found = step_on_host(self, step)
+        train = step_on_host if step.group is None else step_in_group
+        self._last_loss, found = train(self, step)
         return self._last_loss, found
 
     def submit(self, use: Use, batch: GraphBatch, names: Sequence[str], seed: int) -> Evaluation:

@@ -15,7 +15,7 @@ from vertexrt.engine.choose import (
     level_in_vertices,
     predicted_best,
 )
-from vertexrt.engine.inputs import read_inputs
+from vertexrt.engine.inputs import Inputs, read_inputs
 from vertexrt.engine.kinds import meet_kinds
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.sparse_rows import new_marks, rows_looked_up
@@ -30,7 +30,7 @@ from vertexrt.ir.pretty import format_program
 from vertexrt.ir.program import Program
 from vertexrt.kernels.layout import Backend
 from vertexrt.scheduler import POLICIES as POLICIES  # for the front end
-from vertexrt.scheduler.balance import Share, share_out
+from vertexrt.scheduler.balance import Share, divide
 
 Array = np.ndarray[Any, Any]
 REDUCTIONS = ("graph", "vertex", "sum")
@@ -158,25 +158,27 @@ class CompiledModel:
 
     def prepare(self, use: Use, batch: GraphBatch) -> list[Run]:
         """Schedule a batch, one run for each worker or group that gets a share of it."""
+        return self.prepare_share(use, Share(batch))
+
+    def prepare_share(self, use: Use, share: Share) -> list[Run]:
+        """Schedule a share of a batch as if it were one; its vertices keep their numbers."""
         while True:
-            chosen = self.choose(use, batch)
+            chosen = self.choose(use, share.batch)
             try:
-                return self._prepare_as(chosen, use, batch)
+                return self._prepare_as(chosen, use, share)
             except NoKernelError:  # what does not fit on chip is no candidate any more
                 if self.chooser is None or not chosen.persistent:
                     raise
                 self.chooser.refuse(chosen)
 
-    def _prepare_as(self, chosen: Configuration, use: Use, batch: GraphBatch) -> list[Run]:
-        """Schedule a batch for a way to run it; see `prepare`."""
-        variant = self.variant(use, chosen)
+    def _prepare_as(self, chosen: Configuration, use: Use, share: Share) -> list[Run]:
+        """Schedule a share of a batch for a way to run it; see `prepare`."""
+        variant, batch = self.variant(use, chosen), share.batch
         parts = min(chosen.groups, batch.num_graphs)
         dtype = self.store.dtype
-        shares = (
-            [Share(batch)] if parts == 1 else share_out(batch, parts, level_in_vertices(self.work))
-        )
+        shares = [share] if parts == 1 else divide(share, parts, level_in_vertices(self.work))
         try:
-            return [prepare(variant, share, self.policy, dtype, chosen) for share in shares]
+            return [prepare(variant, each, self.policy, dtype, chosen) for each in shares]
         except (GraphError, PullError):
             if parts == 1:
                 raise
@@ -186,9 +188,15 @@ class CompiledModel:
 
     def meet(self, use: Use, batch: GraphBatch) -> None:
         """Compile F for the kinds of vertices of a batch, which is not scheduled."""
+        self.read(use, batch)
+
+    def read(self, use: Use, batch: GraphBatch) -> tuple[Variant, Inputs]:
+        """Read a batch, and compile F for its kinds of vertices; return what both gave."""
         chosen = Configuration(False, self.threads) if self.chooser else self.choose(use, batch)
         variant = self.variant(use, chosen)
-        meet_kinds(variant, batch, read_inputs(variant.reader, batch, self.store.dtype))
+        inputs = read_inputs(variant.reader, batch, self.store.dtype)
+        meet_kinds(variant, batch, inputs)
+        return variant, inputs
 
     def observe(self, use: Use, batch: GraphBatch, runs: Sequence[Run], seconds: float) -> None:
         """Tell the automatic choice what a step took."""
@@ -197,7 +205,11 @@ class CompiledModel:
 
     def touched(self, run: Run) -> dict[str, Array]:
         """List for each sparse parameter the rows that a run looked up."""
-        index, lookups = run.inputs.index, run.variant.lookups
+        return self.looked_up(run.variant, run.inputs)
+
+    def looked_up(self, variant: Variant, inputs: Inputs) -> dict[str, Array]:
+        """List for each sparse parameter the rows that what was read looks up."""
+        index, lookups = inputs.index, variant.lookups
         return {n: rows_looked_up(self.marks[n], index, lookups[n]) for n in self.sparse}
 
 

@@ -181,7 +181,7 @@ class Variant:
     backend: Backend
     binding: Binding
     passes: Passes
-    processors: int  # 0: batched engine; else those of a group, as `Backend.written_for`
+    processors: int  # 0: batched engine; else those of a group, or FEWEST: `Backend.written_for`
     merges: bool  # identical vertices are computed once
     draws: bool  # it has random ops
     lookups: dict[str, Int64]  # by parameter: which integer pulls look up rows of it
@@ -199,8 +199,8 @@ class Variant:
     _push_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        groups = self.backend.shares_graphs and self.processors > 0
         self.reader = make_reader(self.program)
+        groups = _groups_share(self.backend, self.processors)
         self.merges_inner = not groups and not self.reader.reads_edges
 
     def vertex_facts(self) -> VertexFacts:
@@ -271,6 +271,11 @@ def _merges(program: Program, use: Use, passes: Passes, leaves_apart: bool) -> b
     return _leaves_multiply(program) and (passes.specialise or not leaves_apart)
 
 
+def _groups_share(backend: Backend, processors: int) -> bool:
+    """Tell whether groups share one schedule: none may need what another makes on the path."""
+    return backend.shares_graphs and processors != 0  # negative: of as few as the weights fit
+
+
 def _draws(program: Program) -> bool:
     """Tell whether a program draws random numbers."""
     return any(OPS[node.op].draws for node in program.nodes)
@@ -296,7 +301,7 @@ def make_variant(
     if not use.drops:
         program = without_dropout(program)
     draws = _draws(program)
-    merges = _merges(program, use, passes, backend.shares_graphs and processors > 0)
+    merges = _merges(program, use, passes, _groups_share(backend, processors))
     if merges and backend.publishes and not processors and not program.sites:
         program = publish_products(program)
     if use.backward:

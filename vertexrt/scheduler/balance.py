@@ -62,17 +62,32 @@ def share_out(batch: GraphBatch, parts: int, level: float = LEVEL) -> list[Share
     parts = min(parts, batch.num_graphs)
     if parts == 1:
         return [Share(batch)]
+    owner = assign_graphs(batch, parts, level)
+    return [share_of(batch, owner, part) for part in range(parts)]
+
+
+def assign_graphs(batch: GraphBatch, parts: int, level: float = LEVEL) -> Array:
+    """Return int32 [K], which share has each graph; all have one where there are enough."""
     costs = graph_costs(batch.graph_ptr, batch.child_ptr, batch.child, level)
-    owner = _assign(costs, np.argsort(-costs, kind="stable"), parts)
-    shares = []
-    for part in range(parts):
-        graphs = np.flatnonzero(owner == part).astype(np.int32)
-        first, end = batch.graph_ptr[graphs].astype(np.int64), batch.graph_ptr[graphs + 1]
-        sizes = end - first
-        starts = np.cumsum(sizes) - sizes
-        vertices = np.arange(sizes.sum()) + np.repeat(first - starts, sizes)
-        shares.append(Share(batch.take(graphs), vertices, batch))
-    return shares
+    return _assign(costs, np.argsort(-costs, kind="stable"), parts)
+
+
+def share_of(batch: GraphBatch, owner: Array, part: int) -> Share:
+    """Return one share of a batch, given which share has each graph."""
+    graphs = np.flatnonzero(owner == part).astype(np.int32)
+    first, end = batch.graph_ptr[graphs].astype(np.int64), batch.graph_ptr[graphs + 1]
+    sizes = end - first
+    starts = np.cumsum(sizes) - sizes
+    vertices = np.arange(sizes.sum()) + np.repeat(first - starts, sizes)
+    return Share(batch.take(graphs), vertices, batch)
+
+
+def divide(share: Share, parts: int, level: float = LEVEL) -> list[Share]:
+    """Divide a share as `share_out` does a batch; its vertices keep their numbers."""
+    if share.chosen is None or parts == 1:
+        return [share] if parts == 1 else share_out(share.batch, parts, level)
+    inner = share_out(share.batch, parts, level)
+    return [Share(each.batch, share.chosen[each.vertices], share.whole) for each in inner]
 
 
 @compiled

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import CompileOptions
-from vertexrt.errors import NoKernelError, UsageError
+from vertexrt.errors import UsageError
 from vertexrt.ir.program import Program
 from vertexrt.kernels.cuda import cupy_device as cuda
 from vertexrt.kernels.cuda.device import Device
@@ -55,23 +54,7 @@ def check(device: str, options: CompileOptions) -> None:
 
 
 def compile_for(device: str, traced: Program, options: CompileOptions) -> CudaExecutor:
-    """Compile a program of F for the GPU of this process; see `engine.devices`.
-
-    A network of several vertex types runs on the batched engine: on an H200 the persistent one
-    gave a tagger of six types losses that are 0.1 to 0.2 % off, from four sentences on, for a
-    reason that is not known (`benchmarks/results/tagger_h200.txt`).
-
-    Raises: NoKernelError, when the persistent engine is asked for by name for such a network.
-    """
-    if len(traced.sites) > 1 and options.engine == "persistent":
-        raise NoKernelError.at(
-            "cuda",
-            f"{traced.name} has {len(traced.sites)} vertex types, with engine='persistent'",
-            "one vertex type: of several, results can be wrong there",
-            "take engine='batched'",
-        )
-    if len(traced.sites) > 1:
-        options = replace(options, engine="batched", processors=None)
+    """Compile a program of F for the GPU of this process; see `engine.devices`."""
     return compile_on(cuda.CupyDevice(options.precision), traced, options)
 
 

@@ -34,6 +34,7 @@ from vertexrt.engine.executor import (
     step_on_host,
 )
 from vertexrt.engine.model import CompiledModel, purpose
+from vertexrt.engine.shared_step import step_in_group
 from vertexrt.engine.sparse_rows import ranges_looked_up, ranges_of
 from vertexrt.engine.update import Outcome, Touched, Update
 from vertexrt.engine.variant import Use, ending_with
@@ -311,11 +312,8 @@ class CudaExecutor:
         With outputs, and at the first step, it waits.
         """
         use, batch, optimizer, seed = step.use, step.batch, step.optimizer, step.seed
-        if not step.asks:  # its update runs on the host
-            self.to_host()
-            self._last_loss, found = step_on_host(self, step)
-            self._host_newer = True
-            return self._last_loss, found
+        if step.group is not None or not step.asks:
+            return self._step_by_host(step)
         start = time.perf_counter()
         update: Update = optimizer._request(self.model.store)
         use = ending_with(use, update.rule_in_step)
@@ -339,6 +337,14 @@ class CudaExecutor:
             self._land()
         arenas: list[Any] = [DeviceArena(self.session)]
         return self._last_loss, {name: outputs_of(runs, arenas, name) for name in step.outputs}
+
+    def _step_by_host(self, step: TrainStep) -> tuple[float, Outputs]:
+        """Do a step whose update, or whose sum over processes, runs on the host."""
+        self.to_host()
+        train = step_on_host if step.group is None else step_in_group
+        self._last_loss, found = train(self, step)
+        self._host_newer = not step.asks
+        return self._last_loss, found
 
     def wait(self) -> float:
         """Wait for all steps; return the loss of the last."""

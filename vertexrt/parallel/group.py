@@ -1,0 +1,190 @@
+"""Processes that train together: which share of a batch is whose, and sums in a fixed order.
+
+A sum of floats depends on its order. So a batch is cut into a number of shares that does not depend
+on the number of processes, and their gradients are added up in pairs, pairs of pairs, and so on. A
+process has neighbouring shares, whole subtrees of that tree; what is left is added up over the
+processes in the same way, each process one piece of the array (a reduce-scatter and an all-gather:
+Thakur, Rabenseifner and Gropp 2005, with their direct exchange, 2 (N - 1) / N times the array's
+bytes). So sums have the same bits for 1, 2, 4, ... processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.errors import UsageError
+from vertexrt.parallel.communicator import Alone, Communicator
+
+Array = npt.NDArray[Any]
+
+STEP_LIMIT = 7.0  # seconds: what is lost is known within ten
+SETUP_LIMIT = 600.0  # seconds, until the first step has been done: others may compile
+
+
+class ProcessGroup:
+    """Processes that train together. Made by `vrt.parallel.init`.
+
+    Args:
+        communicator: what sends between them; by default there is one process.
+        shares, limit: see `init`.
+    Attributes:
+        rank: number of this process, from 0.
+        size: how many processes there are.
+        shares: parts that each batch is cut into.
+        signal: a whole number that a step tells the other processes; afterwards the largest of all.
+    Raises: UsageError, when the shares do not fit.
+    """
+
+    def __init__(
+        self,
+        communicator: Communicator | None = None,
+        shares: int | None = None,
+        limit: float = STEP_LIMIT,
+    ) -> None:
+        self._communicator = communicator or Alone()
+        self.rank, self.size = self._communicator.rank, self._communicator.size
+        _check_limit(limit)
+        _check_shares(shares, self.size)
+        self.shares = shares or self.size
+        self.signal = 0
+        self._limit = limit
+        self._warm = False  # a step has been done: what steps need is compiled
+        self._check_alike()
+
+    def __repr__(self) -> str:
+        return f"ProcessGroup(process {self.rank} of {self.size}, {self.shares} shares)"
+
+    def shared_out(self, shares: int | None) -> ProcessGroup:
+        """Return a group of the same processes with other shares. Raises: UsageError."""
+        return ProcessGroup(self._communicator, shares, self._limit)
+
+    @property
+    def own(self) -> slice:
+        """Which shares are those of this process."""
+        each = self.shares // self.size
+        return slice(self.rank * each, (self.rank + 1) * each)
+
+    def gather(self, array: Array, more: float = 0.0) -> Array:
+        """Return an array of each process, [size, ...], by rank; they have one shape and dtype.
+
+        Args:
+            more: seconds to wait beyond `limit`, where processes may come later than in a step.
+        Raises: ParallelError, when a process is lost.
+        """
+        found = np.empty((self.size, *array.shape), array.dtype)
+        found[self.rank] = array
+        mine = np.ascontiguousarray(array)
+        rows = list(found.reshape(self.size, -1))
+        self._communicator.exchange([mine] * self.size, rows, self.limit + more)
+        return found
+
+    def gather_rows(self, own: Array, lengths: list[int]) -> list[Array]:
+        """Return flat arrays of all processes, by rank, where their lengths are known."""
+        found = [np.empty(length, own.dtype) for length in lengths]
+        found[self.rank] = own
+        self._communicator.exchange([own] * self.size, found, self.limit)
+        return found
+
+    def add_up(self, flat: Array) -> None:
+        """Replace a flat array by the sum of those of all processes, in place and in fixed order.
+
+        Raises: ParallelError, when a process is lost.
+        """
+        if self.size == 1:
+            return
+        each = -(-flat.size // self.size)
+        pieces = [flat[k * each : (k + 1) * each] for k in range(self.size)]
+        mine = pieces[self.rank]
+        found = [np.empty_like(mine) for _ in pieces]
+        found[self.rank] = mine.copy()
+        self._communicator.exchange(pieces, found, self.limit)
+        mine[:] = add_in_pairs(found)
+        self._communicator.exchange([mine] * self.size, pieces, self.limit)
+
+    def largest(self, number: int, more: float = 0.0) -> int:
+        """Return the largest of the numbers of all processes; see `gather`."""
+        return int(self.gather(np.array(number, np.int64), more).max())
+
+    def broadcast(self, content: bytes) -> bytes:
+        """Return what process 0 passes; others pass anything.
+
+        Raises: ParallelError, when a process is lost.
+        """
+        length = int(self.gather(np.array(len(content), np.int64))[0])
+        text = np.zeros(length, np.uint8)
+        if self.rank == 0:
+            text[:] = np.frombuffer(content, np.uint8)
+        return bytes(self.gather(text)[0])
+
+    def barrier(self, more: float = 0.0) -> None:
+        """Wait until all processes are here; see `gather`.
+
+        Raises: ParallelError, when a process is lost.
+        """
+        self.gather(np.zeros(1, np.int8), more)
+
+    @property
+    def limit(self) -> float:
+        """Seconds to wait for another process: ten minutes until a step has been done."""
+        return self._limit if self._warm else SETUP_LIMIT
+
+    def began(self) -> None:
+        """Note that a step has been done, or that there is nothing more to compile."""
+        self._warm = True
+
+    def _check_alike(self) -> None:
+        """Refuse processes that do not have the same shares."""
+        found = self.gather(np.array(self.shares, np.int64)).tolist()
+        if len(set(found)) > 1:
+            expected = "the same number in every process"
+            raise UsageError.at("parallel", f"{found} shares", expected, "give all the same")
+
+    def close(self) -> None:
+        """Leave the group; what torchrun or mpiexec has started ends by itself."""
+        self._communicator.close()
+
+
+def add_in_pairs(parts: Iterable[Array]) -> Array:
+    """Add up arrays in pairs, then pairs of pairs; the first of each pair is overwritten.
+
+    As many are kept at once as the tree has levels.
+    """
+    waiting: list[tuple[int, Array]] = []  # sums of 2**level parts
+    for part in parts:
+        level, total = 0, part
+        while waiting and waiting[-1][0] == level:
+            left = waiting.pop()[1]
+            total = np.add(left, total, out=left)
+            level += 1
+        waiting.append((level, total))
+    total = waiting.pop()[1]
+    while waiting:  # the number of parts is no power of two
+        left = waiting.pop()[1]
+        total = np.add(left, total, out=left)
+    return total
+
+
+def _check_limit(limit: object) -> None:
+    """Refuse a limit that is no time."""
+    real = isinstance(limit, int | float) and not isinstance(limit, bool)
+    if not real or not 0 < limit < SETUP_LIMIT:  # type: ignore[operator]
+        expected = f"seconds, above 0 and below {SETUP_LIMIT:g}"
+        raise UsageError.at("parallel", f"limit={limit!r:.60}", expected, "correct it")
+
+
+def _check_shares(shares: object, size: int) -> None:
+    """Refuse shares that do not fit the processes."""
+    if shares is None:
+        return
+    whole = isinstance(shares, int) and not isinstance(shares, bool)
+    if not whole or shares < 1 or shares & (shares - 1) or shares % size:  # type: ignore[operator]
+        raise UsageError.at(
+            "parallel",
+            f"{shares!r:.60} shares for {size} process{'es' if size > 1 else ''}",
+            "a power of two that is a multiple of the number of processes",
+            "give 8 for 1, 2, 4 or 8 processes, or leave shares out",
+        )
