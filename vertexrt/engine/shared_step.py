@@ -111,9 +111,14 @@ def _scale(step: TrainStep, group: ProcessGroup, own: Sequence[Sequence[Run]]) -
 
 def _fingerprint(step: TrainStep, inputs: Inputs, store: ParameterStore) -> list[float]:
     """Return a number for each thing of COMPARED that all processes must have alike."""
-    structure = zlib.crc32(inputs.child, zlib.crc32(inputs.child_ptr, step.batch.num_graphs))
-    some = np.ascontiguousarray(store.values[:: max(1, store.values.size // SAMPLE)])
-    return [structure, zlib.crc32(np.ascontiguousarray(inputs.index)), step.seed, zlib.crc32(some)]
+    structure = _sum_of(inputs.child, _sum_of(inputs.child_ptr, step.batch.num_graphs))
+    some = store.values[:: max(1, store.values.size // SAMPLE)]
+    return [structure, _sum_of(inputs.index), step.seed, _sum_of(some)]
+
+
+def _sum_of(array: Array, start: int = 0) -> int:
+    """Return a check sum of the bytes of an array."""
+    return zlib.crc32(np.ascontiguousarray(array).data, start)
 
 
 def _total_loss(group: ProcessGroup, losses: Array, fingerprint: list[float]) -> float:
