@@ -82,7 +82,8 @@ def same(mine: list[Any], theirs: list[Any]) -> None:
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("training", [False, True])
 def test_results_and_gradients_are_theirs(theirs: Any, training: bool, packed: bool) -> None:
-    for given, forward in cases(theirs, training, packed):
+    every = 1 if training else 4  # they differ where there is dropout alone
+    for given, forward in list(cases(theirs, training, packed))[::every]:
         mine, judge = pair(theirs, given, training)
         assert isinstance(mine, theirs)
         assert list(mine.state_dict()) == list(judge.state_dict())
