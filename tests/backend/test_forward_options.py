@@ -68,6 +68,8 @@ def test_gradients_of_some_pulls_and_none_added_up(net: vrt.Network) -> None:
     assert net.gradients.passes == 0
     with pytest.raises(UsageError, match=r"pulls is \['z'\]; the real pulls are x, y"):
         net.forward(batch(), train=True, pulls=["z"])
+    with pytest.raises(UsageError, match="without train=True"):
+        net.forward(batch(), pulls=["y"])
     with pytest.raises(UsageError, match=r"seed=-1; a whole number below 2\*\*32"):
         net.forward(batch(), seed=-1)
 

@@ -216,6 +216,9 @@ def test_loading_by_assignment() -> None:
         mine.embedding.mul_(2.0)
     fresh.load_state_dict(copy.deepcopy(mine.state_dict()), assign=True)
     assert torch.equal(mine(batch)["h"], fresh(batch)["h"])
+    with torch.no_grad():
+        fresh.embedding.fill_(1.0)  # the network has the memory that was assigned
+    assert (fresh.network.parameters["embedding"] == 1.0).all()
 
 
 def test_sparse_gradients_of_tables() -> None:

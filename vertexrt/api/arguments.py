@@ -69,20 +69,27 @@ def check_scale(given: object) -> None:
 
 
 def check_draw(given: object) -> None:
-    """Refuse a seed of a pass that is no whole number of 32 bits. Raises: UsageError."""
-    if not is_whole(given) or not 0 <= int(given) < 2**32:
+    """Refuse a seed of a pass, if given, that is no whole number of 32 bits. Raises: UsageError."""
+    if given is not None and not (is_whole(given) and 0 <= int(given) < 2**32):
         got = f"seed={given!r:.60}"
         raise UsageError.at("forward", got, "a whole number below 2**32", "leave seed out")
 
 
 def check_pulled(given: object, known: frozenset[str]) -> frozenset[str]:
-    """Return names of real pulls. Raises: UsageError, when there is another among them."""
-    names = _listed(given)
+    """Return names of real pulls; None is all. Raises: UsageError, when another is among them."""
+    names = known if given is None else _listed(given)
     if names is not None and all(isinstance(name, str) and name in known for name in names):
         return frozenset(names)
     real = ", ".join(sorted(known)) or "none"
     action = "name some of these"
     raise UsageError.at("forward", f"pulls is {given!r:.60}", f"the real pulls are {real}", action)
+
+
+def refuse_pulls(given: object) -> None:
+    """Refuse pulls whose gradients nobody will ask for. Raises: UsageError."""
+    if given is not None:
+        got = f"pulls is {given!r:.60}, without train=True"
+        raise UsageError.at("forward", got, "a pass with gradients to come", "leave pulls out")
 
 
 def check_known(names: Collection[str], pushes: Collection[str], function: str) -> None:

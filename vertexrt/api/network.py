@@ -22,6 +22,7 @@ from vertexrt.api.arguments import (
     check_pushes,
     check_scale,
     names_of,
+    refuse_pulls,
     shared,
 )
 from vertexrt.api.forward_passes import ForwardPasses
@@ -243,18 +244,16 @@ class Network:
         Raises: UsageError, for a name that F does not have; PullError, when pulled values do not
             fit.
         """
-        if seed is not None:
-            check_draw(seed)
+        check_draw(seed)
         if not train:
+            refuse_pulls(pulls)
             return self._submit(batch, outputs, bool(dropout), seed).result()
         with self._executor.lock:
             check_batch("forward", batch)
             names = self._wanted("forward", outputs)
             seeds = frozenset(names)
             reals = frozenset(p.name for p in self.program.pulls if p.dtype == "float")
-            if pulls is not None:
-                reals = check_pulled(pulls, reals)
-            use = Use(seeds, seeds=seeds, pulls=reals, dropout=dropout)
+            use = Use(seeds, seeds=seeds, pulls=check_pulled(pulls, reals), dropout=dropout)
             return self._passes.run(use, names, batch, self._next_seed() if seed is None else seed)
 
     def submit(self, batch: GraphBatch, outputs: Collection[str] | None = None) -> Evaluation:

@@ -111,13 +111,13 @@ def _scale(step: TrainStep, group: ProcessGroup, own: Sequence[Sequence[Run]]) -
 
 def _fingerprint(step: TrainStep, inputs: Inputs, store: ParameterStore) -> list[float]:
     """Return a number for each thing of COMPARED that all processes must have alike."""
-    structure = _sum_of(inputs.child, _sum_of(inputs.child_ptr, step.batch.num_graphs))
+    structure = _checksum(inputs.child, _checksum(inputs.child_ptr, step.batch.num_graphs))
     some = store.values[:: max(1, store.values.size // SAMPLE)]
-    return [structure, _sum_of(inputs.index), step.seed, _sum_of(some)]
+    return [structure, _checksum(inputs.index), step.seed, _checksum(some)]
 
 
-def _sum_of(array: Array, start: int = 0) -> int:
-    """Return a check sum of the bytes of an array."""
+def _checksum(array: Array, start: int = 0) -> int:
+    """Return a checksum of the bytes of an array."""
     return zlib.crc32(np.ascontiguousarray(array).data, start)
 
 

@@ -109,7 +109,7 @@ class BoundNetwork:
     def holding(self, parameters: Sequence[Tensor]) -> Iterator[Network]:
         """Let the network compute with the numbers of tensors, which may be others than its own.
 
-        `torch.func.functional_call` gives others, and so does `load_state_dict(assign=True)`.
+        `torch.func.functional_call` gives others.
         """
         with self.network.executor.lock:
             pairs = zip(self.own, parameters, strict=True)
@@ -139,6 +139,10 @@ class BoundModule(nn.Module):
     sources: list[NetworkSource]
     owned: list[list[str]]
     bindings: list[BoundNetwork]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.register_load_state_dict_post_hook(_bind_again)  # which may have assigned others
 
     def parameters_of(self, k: int) -> list[Tensor]:
         """Return the parameters of a network, in its order; tensors, inside `functional_call`."""
@@ -176,6 +180,11 @@ class BoundModule(nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self.bind()
+
+
+def _bind_again(module: BoundModule, _: object) -> None:
+    """Let parameters that were loaded have the memory of the networks."""
+    module.bind(list(module.bindings))
 
 
 def check_place(tensor: Tensor) -> None:

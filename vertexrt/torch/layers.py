@@ -146,8 +146,8 @@ class Layers(BoundModule, nn.RNNBase):
                 layout = ChainLayout(lengths, starts, b"", self.sizes, bool(states), bool(back))
                 parameters = self.parameters_of(k)
                 own = [state[k] for state in states]
-                every, last = run_chains(self.bindings[k], parameters, (rows, layout), own, False)
-                made.append(every[0])
+                out, last = run_chains(self.bindings[k], parameters, (rows, layout), own, False)
+                made.append(out)
                 final.append(last)
             rows = torch.cat(made, 1) if self.directions > 1 else made[0]
             if self.dropout and layer < self.num_layers - 1:

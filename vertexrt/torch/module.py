@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +13,6 @@ from vertexrt.graph import GraphBatch
 from vertexrt.torch.binding import BoundModule, BoundNetwork, NetworkSource
 from vertexrt.torch.ops import Call, forward
 from vertexrt.torch.tokens import BatchTensors
-
-K = TypeVar("K")
 
 
 class NamedPart(nn.Module):
@@ -28,17 +25,13 @@ def run(
     batch: BatchTensors,
     pulls: Mapping[str, Tensor],
     outputs: tuple[str, ...],
-    modes: tuple[bool, bool],
+    training: bool,
+    sparse: bool = False,
 ) -> dict[str, Tensor]:
-    """Evaluate a bound network; gradients go to the parameters and to real pulls.
-
-    Args:
-        modes: whether it is training, and whether gradients of tables are sparse.
-    """
-    training, sparse = modes
+    """Evaluate a bound network; gradients go to the parameters and to real pulls."""
     given = {n: x.to(bound.dtype) if x.is_floating_point() else x for n, x in pulls.items()}
     wanted = _with_gradients(given)
-    keep = bool(wanted) or bool(_with_gradients(dict(enumerate(parameters))))
+    keep = bool(wanted) or (torch.is_grad_enabled() and any(p.requires_grad for p in parameters))
     seed = torch.randint(2**32, (1,)) if training else torch.zeros(1, dtype=torch.int64)
     call = Call(bound.number, tuple(given), outputs, wanted, keep, training, sparse)
     of_batch = [batch.token, batch.graph_of, seed]
@@ -46,11 +39,11 @@ def run(
     return dict(zip(outputs, found, strict=False))
 
 
-def _with_gradients(tensors: Mapping[K, Tensor]) -> tuple[K, ...]:
-    """Return the keys of tensors to which a gradient will come."""
+def _with_gradients(pulls: Mapping[str, Tensor]) -> tuple[str, ...]:
+    """Return the names of pulls to which a gradient will come."""
     if not torch.is_grad_enabled():
         return ()
-    return tuple([key for key, tensor in tensors.items() if tensor.requires_grad])
+    return tuple([name for name, tensor in pulls.items() if tensor.requires_grad])
 
 
 class Module(BoundModule):
@@ -119,7 +112,7 @@ class Module(BoundModule):
         _check_names("pushes", names, bound.push_shapes)
         _check_names("pulls", tuple(pulls), bound.pulls)
         parameters = self.parameters_of(0)
-        return run(bound, parameters, given, pulls, names, (self.training, self.sparse))
+        return run(bound, parameters, given, pulls, names, self.training, self.sparse)
 
 
 def _free(inside: nn.Module, name: str) -> str:

@@ -11,6 +11,7 @@ Both take parameters in the binding's order; pulls; the tensors of a batch, whic
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from torch import Tensor
 from vertexrt.api.network import Network
 from vertexrt.graph import GraphBatch, Pulled
 from vertexrt.torch.binding import binding
-from vertexrt.torch.tokens import BatchTensors, taken, token_of
+from vertexrt.torch.tokens import graphs_of, taken, token_of
 
 BETWEEN_NAMES, BETWEEN_FIELDS = "\n", "\n\n"
 
@@ -51,8 +52,9 @@ class Call(NamedTuple):
         return BETWEEN_FIELDS.join([str(number), *lists, *(str(int(flag)) for flag in flags)])
 
     @staticmethod
+    @lru_cache
     def of(text: str) -> Call:
-        """Read it from text."""
+        """Read it from text; those of the last calls are kept."""
         number, *lists, keep, drop, sparse = text.split(BETWEEN_FIELDS)
         pulls, outputs, wanted = (
             tuple(each.split(BETWEEN_NAMES)) if each else () for each in lists
@@ -81,14 +83,13 @@ def _evaluate(
     net: Network, pulls: Sequence[Tensor], of_batch: Sequence[Tensor], call: Call
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Evaluate a network."""
-    token, graph_of, seed = of_batch
-    graphs = BatchTensors(token, graph_of, graph_of).graphs
+    token, _, seed = of_batch
     dtype = net.executor.model.store.dtype
     return net.forward(
-        _with_pulls(graphs, call.pulls, pulls, dtype),
+        _with_pulls(graphs_of(token), call.pulls, pulls, dtype),
         call.keep,
         call.outputs,
-        pulls=call.wanted,
+        pulls=call.wanted if call.keep else None,
         dropout=call.drop,
         seed=int(seed),
     )

@@ -118,20 +118,21 @@ def run_chains(
     steps: tuple[Tensor, ChainLayout],
     states: Sequence[Tensor],
     training: bool,
-) -> tuple[list[Tensor], list[Tensor]]:
+) -> tuple[Tensor, list[Tensor]]:
     """Run a cell along sequences.
 
     Args:
         steps: x [rows, I], and where its rows belong; states: [B, H] each, or none.
-    Returns: of each state all values, in the order of the rows; of each state the final ones.
+    Returns: the first state, in the order of the rows; of each state the final values.
     """
     x, layout = steps
     chains, names = chains_of(layout), tuple(name for name, _ in layout.sizes)
     pulls = {"x": x.index_select(0, chains.order)}
     pulls |= {first(name): state for name, state in zip(names, states, strict=bool(states))}
-    found = run(bound, parameters, chains.batch, pulls, names, (training, False))
-    every = [found[name].index_select(0, chains.place) for name in names]
-    return every, [found[name].index_select(0, chains.last) for name in names]
+    found = run(bound, parameters, chains.batch, pulls, names, training)
+    return found[names[0]].index_select(0, chains.place), [
+        found[name].index_select(0, chains.last) for name in names
+    ]
 
 
 class Recurrent(BoundModule):
@@ -194,9 +195,9 @@ class Recurrent(BoundModule):
         layout = ChainLayout(rows.lengths, rows.starts, marks, self.sizes, bool(given), False)
         bound, parameters, steps = self.bindings[0], self.parameters_of(0), (rows.x, layout)
         own = [_in_order(each, rows.sort) for each in given]
-        every, last = run_chains(bound, parameters, steps, own, self.training)
+        out, last = run_chains(bound, parameters, steps, own, self.training)
         final = tuple([_in_order(each, rows.unsort) for each in last])
-        return _as_given(every[0], x, self.batch_first), final
+        return _as_given(out, x, self.batch_first), final
 
 
 class _Steps(NamedTuple):

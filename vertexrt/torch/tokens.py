@@ -72,13 +72,21 @@ class BatchTensors(NamedTuple):
     @property
     def graphs(self) -> GraphBatch:
         """The batch that the token stands for."""
-        found = taken(self.token)
-        if not isinstance(found, GraphBatch):
-            got = "the token of a batch that is gone, or of another process"
-            action = "keep the BatchTensors; between processes pass a GraphBatch"
-            raise UsageError.at("torch", got, "one that is alive", action)
-        return found
+        return graphs_of(self.token)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the batch itself: tokens mean nothing elsewhere."""
         return BatchTensors.of, (self.graphs,)
+
+
+def graphs_of(token: Tensor) -> GraphBatch:
+    """Return the batch that a token stands for.
+
+    Raises: UsageError, when it is gone.
+    """
+    found = taken(token)
+    if not isinstance(found, GraphBatch):
+        got = "the token of a batch that is gone, or of another process"
+        action = "keep the BatchTensors; between processes pass a GraphBatch"
+        raise UsageError.at("torch", got, "one that is alive", action)
+    return found
