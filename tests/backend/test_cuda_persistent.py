@@ -122,7 +122,7 @@ def test_phrases_of_several_graphs_in_groups_of_as_few_processors_as_fit(device:
 def test_models_of_real_size_agree_with_the_batched_engine(name: str, graphs: int) -> None:
     require("cuda")
     spec = get(name)
-    data = load("generated", format=spec.format, **spec.graphs)
+    data = load("generated", format=spec.format, **spec.reading(spec.options))
     sizes = {"hidden": 256, "dropout": 0.0}
     nets = [
         vrt.compile(spec.build(data, **sizes), device="cuda", engine=engine, seed=1)
