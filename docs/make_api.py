@@ -24,7 +24,8 @@ EXAMPLES, PAGE = DOCS / "api_examples", DOCS / "api.md"
 OPS = {"Elementwise": "elementwise", "Vectors and children": "functional"}
 OPS |= {"Random numbers": "draws", "Losses": "losses"}
 GROUPS = {
-    "Functions and networks": "VertexFunction Model Parameter compile Passes Network Gradients",
+    "Functions": "VertexFunction Model Parameter compile Passes",
+    "Networks": "Network OnDevice Gradients",
     "Graphs": "InputGraph GraphBatch Pulled",
     "Optimizers": "Optimizer SGD Adagrad Adam AdamW RMSprop Lion",
     "Averages and carried states": "ExponentialMovingAverage CarriedState",

@@ -148,7 +148,7 @@ class ShimDevice:
         """Copy from the array as it is then."""
 
         def copy() -> None:
-            memory(to, source.nbytes)[:] = source
+            bytes_at(to, source.nbytes)[:] = source
 
         self._ask(copy)
 
@@ -156,7 +156,7 @@ class ShimDevice:
         """Copy what is there then."""
 
         def copy() -> None:
-            to[:] = memory(source, to.nbytes)
+            to[:] = bytes_at(source, to.nbytes)
 
         self._ask(copy)
 
@@ -164,7 +164,7 @@ class ShimDevice:
         """Set what is there then."""
 
         def clear() -> None:
-            memory(to, size)[:] = byte
+            bytes_at(to, size)[:] = byte
 
         self._ask(clear)
 
@@ -173,6 +173,24 @@ class ShimDevice:
         return None
 
     def wait(self, event: Any) -> None:
+        """Do what was asked for."""
+        self._drain()
+
+    def arrays(self) -> Any:
+        """Return NumPy: its memory is this one."""
+        return np
+
+    def array(self, memory: Allocation, dtype: np.dtype[Any]) -> Any:
+        """Return memory as an array, which keeps its owner alive."""
+        found = bytes_at(memory.address, memory.size).view(dtype)
+        weakref.finalize(found, lambda owner: None, memory.owner)
+        return found
+
+    def follow_caller(self) -> None:
+        """Do what was asked for: the caller's stream does it at once."""
+        self._drain()
+
+    def lead_caller(self) -> None:
         """Do what was asked for."""
         self._drain()
 
@@ -205,7 +223,7 @@ def put_in_place(
     )
 
 
-def memory(address: int, size: int) -> Array:
+def bytes_at(address: int, size: int) -> Array:
     """Return bytes at an address."""
     if size == 0:
         return np.zeros(0, np.uint8)

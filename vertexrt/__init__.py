@@ -20,6 +20,7 @@ __all__ = [
     "InputGraph",
     "Model",
     "Network",
+    "OnDevice",
     "Optimizer",
     "Parameter",
     "Passes",
@@ -128,7 +129,6 @@ if TYPE_CHECKING:
         sum,
         zeros,
     )
-    from vertexrt.api.gradients import Gradients
     from vertexrt.api.losses import (
         binary_cross_entropy_with_logits,
         cross_entropy,
@@ -138,10 +138,12 @@ if TYPE_CHECKING:
     )
     from vertexrt.api.model import Model
     from vertexrt.api.network import Network
+    from vertexrt.api.on_device import OnDevice
     from vertexrt.api.optim import *  # noqa: F403 - a class for each row of a table
     from vertexrt.api.optimizer import Optimizer
     from vertexrt.api.parameter import Parameter
     from vertexrt.api.vertex_function import VertexFunction
+    from vertexrt.engine.results import Gradients
     from vertexrt.engine.variant import Passes
     from vertexrt.errors import VertexrtError
     from vertexrt.graph import GraphBatch, InputGraph, Pulled
@@ -170,11 +172,12 @@ _HOMES = {
     "CarriedState": "vertexrt.api.carried",
     "Checkpoint": "vertexrt.api.checkpoint",
     "ExponentialMovingAverage": "vertexrt.api.average",
-    "Gradients": "vertexrt.api.gradients",
+    "Gradients": "vertexrt.engine.results",
     "GraphBatch": "vertexrt.graph",
     "InputGraph": "vertexrt.graph",
     "Model": "vertexrt.api.model",
     "Network": "vertexrt.api.network",
+    "OnDevice": "vertexrt.api.on_device",
     "Optimizer": "vertexrt.api.optimizer",
     "Parameter": "vertexrt.api.parameter",
     "Passes": "vertexrt.engine.variant",

@@ -116,6 +116,12 @@ net.warm(batch, optimizer)
 last_loss = net.sync()
 #: vrt.Network.forward
 assert net.forward(batch, outputs=["h"])["h"].shape == (6, 4)
+#: vrt.OnDevice, vrt.OnDevice.forward, vrt.OnDevice.parameters
+assert isinstance(net.on_device, vrt.OnDevice)
+here = net.on_device.forward(batch, train=True, outputs=["h"])  # on a GPU, arrays of CuPy
+assert here["h"].shape == net.on_device.parameters["table"][:6].shape
+#: vrt.OnDevice.backward
+assert net.on_device.backward({"h": here["h"]}, of=here).parameters["u"].shape == (4, 4)
 #: vrt.Network.submit
 assert net.submit(batch, ["h"]).result()["h"].shape == (6, 4)
 #: vrt.Network.backward, vrt.Network.keeps, vrt.Gradients

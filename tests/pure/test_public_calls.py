@@ -291,6 +291,21 @@ def parallel() -> None:
         attempt(network_of().step, None, vrt.SGD(0.1), group=x)
 
 
+def on_device() -> None:
+    """Evaluate what is no batch, and go back from what is no gradient."""
+    net = network_of()
+    here, batch = net.on_device, vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(2)])
+    for x in ODD:
+        attempt(here.forward, x)
+        for option in ("outputs", "pulls", "dropout", "seed"):
+            attempt(here.forward, batch, **{option: x})
+            attempt(here.forward, batch, True, **{option: x})
+        attempt(here.backward, x, of=x)
+        attempt(here.backward, {"out": x}, of=x)
+        for name in net.pushes:
+            attempt(lambda name=name, x=x: here.backward({name: x}, of=here.forward(batch, True)))
+
+
 INIT = [vrt.init.constant, vrt.init.normal, vrt.init.uniform]
 
 TABLE: dict[str, Callable[[], None]] = {
@@ -329,6 +344,7 @@ TABLE: dict[str, Callable[[], None]] = {
     "VertexFunction": vertex_function,
     "Model": model,
     "Network": network,
+    "OnDevice": on_device,
     **dict.fromkeys(("GraphBatch", "InputGraph", "Pulled"), graphs_of_odd_parts),
 }
 

@@ -75,6 +75,13 @@ def check_draw(given: object) -> None:
         raise UsageError.at("forward", got, "a whole number below 2**32", "leave seed out")
 
 
+def check_dropout(given: object) -> None:
+    """Refuse what does not say whether dropout drops. Raises: UsageError."""
+    if given is not None and not isinstance(given, bool):
+        got = f"dropout={given!r:.60}"
+        raise UsageError.at("forward", got, "True, False, or None", "leave dropout out")
+
+
 def check_pulled(given: object, known: frozenset[str]) -> frozenset[str]:
     """Return names of real pulls; None is all. Raises: UsageError, when another is among them."""
     names = known if given is None else _listed(given)

@@ -15,9 +15,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from vertexrt.api.gradients import Gradients, gradients_of, pulled_gradient
 from vertexrt.engine.batched import Part, Run
-from vertexrt.engine.executor import Arenas, Executor, outputs_of
+from vertexrt.engine.executor import Arenas, Executor
+from vertexrt.engine.host_results import HostResults
+from vertexrt.engine.results import Gradients, PassResults, WayBack
 from vertexrt.engine.variant import Use
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
@@ -32,6 +33,7 @@ class ForwardPass:
     Attributes:
         seed: of its random draws.
         version: of the parameters.
+        results: how it runs.
         arenas: what it computed, where that is set aside.
         thread: which called it; numbers of threads are given away again.
     """
@@ -41,6 +43,7 @@ class ForwardPass:
     use: Use
     seed: int
     version: int
+    results: PassResults
     arenas: Arenas | None = None
     thread: threading.Thread = field(default_factory=threading.current_thread)
 
@@ -65,6 +68,7 @@ class ForwardPasses:
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
+        self.on_host = HostResults(executor)
         self.here: ForwardPass | None = None  # whose values the executor's arenas have
         self._outputs: weakref.ref[ForwardOutputs] | None = None  # of that pass
         self._alive: weakref.WeakSet[ForwardPass] = weakref.WeakSet()  # not gone back through
@@ -73,21 +77,30 @@ class ForwardPasses:
         )
         self._overtaken: set[threading.Thread] = set()  # whose pass another overwrote
 
-    def run(self, use: Use, names: Sequence[str], batch: GraphBatch, seed: int) -> ForwardOutputs:
+    def run(
+        self,
+        use: Use,
+        names: Sequence[str],
+        batch: GraphBatch,
+        seed: int,
+        results: PassResults | None = None,
+    ) -> ForwardOutputs:
         """Evaluate F on a batch, and keep what the way back needs; return the pushes.
 
         Args:
             names: of the pushes, in order.
             seed: of the random draws.
+            results: how it runs, and where what it gives back lies; by default the host.
         """
         self.make_room()
         model = self._executor.model
         runs = model.prepare(use, batch)
         zero = tuple(np.zeros(1, model.store.dtype) for _ in use.seeds)
         parts = [Part(slice(0, run.forward_launches), random_seed=seed, seeds=zero) for run in runs]
-        arenas = self._executor.launch(runs, parts)
-        made = ForwardPass(batch, runs, use, seed, model.store.version)
-        return self._begin(made, {name: outputs_of(runs, arenas, name) for name in names})
+        way = self.on_host if results is None else results
+        pushes = way.forward(runs, parts, names)
+        made = ForwardPass(batch, runs, use, seed, model.store.version, way)
+        return self._begin(made, pushes)
 
     def _begin(self, made: ForwardPass, pushes: Mapping[str, Array]) -> ForwardOutputs:
         """Note a pass that the executor's arenas have now; return its outputs."""
@@ -114,16 +127,24 @@ class ForwardPasses:
         """Tell whether outputs are of a pass that was not gone back through."""
         return isinstance(outputs, ForwardOutputs) and outputs._pass in self._alive
 
-    def find(self, of: Mapping[str, Array] | None, version: int) -> ForwardPass:
+    def find(
+        self, of: Mapping[str, Array] | None, results: PassResults | None = None
+    ) -> ForwardPass:
         """Return the pass that `backward` means.
 
         Args:
             of: outputs of a forward pass; None for the last of this thread.
-            version: of the parameters, now.
+            results: how it has to have run; by default on the host.
         Raises: UsageError, when there is none, or the parameters are others since.
         """
         made = self._last_pass() if of is None else self._pass_of(of)
-        if made.version != version:
+        if made.results is not (results or self.on_host):
+            got = "a forward pass whose arrays are elsewhere"
+            action = (
+                "net.on_device.backward for net.on_device.forward, net.backward for net.forward"
+            )
+            _refuse(got, "forward and backward of one of the two", action)
+        if made.version != self._executor.model.store.version:
             _refuse(
                 "the parameters have changed since that forward pass",
                 "gradients of what was computed",
@@ -134,27 +155,16 @@ class ForwardPasses:
     def go_back(
         self, made: ForwardPass, d_outputs: Mapping[str, Array], scale: float, sparse: bool
     ) -> Gradients:
-        """Go back through a pass; its gradients are in the store then, too.
+        """Go back through a pass; on the host, its gradients are in the store then, too.
 
         Args:
             d_outputs: gradients of its pushes; scale: factor of them.
             sparse: return of tables the rows that were looked up.
         """
-
-        def part(run: Run) -> Part:
-            own = [scale * given[run.share.vertices] for given in d_outputs.values()]
-            seeds = tuple(np.ascontiguousarray(given).reshape(-1) for given in own)
-            return Part(slice(run.forward_launches, None), 1.0, made.seed, seeds)
-
-        executor, store = self._executor, self._executor.model.store
         self._restore(made)
-        touched = executor.begin_gradients(made.runs)
-        arenas = executor.launch(made.runs, [part(run) for run in made.runs])
-        executor.collect_gradients(touched)
-        found = gradients_of(store, sparse)
-        for name in sorted(made.use.pulls):
-            found.pulled[name] = pulled_gradient(made.batch, made.runs, arenas, name)
-        return found
+        pulls = sorted(made.use.pulls)
+        way = WayBack(made.batch, made.runs, made.seed, d_outputs, scale, pulls, sparse)
+        return made.results.backward(way)
 
     def _restore(self, made: ForwardPass) -> None:
         """Let the executor have the arenas of a pass, which its backward pass then overwrites."""

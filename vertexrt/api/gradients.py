@@ -3,48 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
 from vertexrt.api.arguments import real_array
-from vertexrt.engine.batched import edges_pulled, rows_of_tensor, vertices_pulled
 from vertexrt.engine.executor import Executor
 from vertexrt.engine.parameters import ParameterStore
+from vertexrt.engine.results import shapes_of
 from vertexrt.errors import PullError, UnknownParameterError, UsageError, nearest
-from vertexrt.graph import GraphBatch, Pulled
-from vertexrt.graph.pulls import PullValue
 from vertexrt.memory.aligned import aligned_zeros
 
 Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Gradients:
-    """What `Network.backward` returns: gradients of one pass, by the names of parameters and of
-    real pulled values.
-
-    Attributes:
-        parameters: in their shapes.
-        pulled: in the shapes of the arrays that were given.
-        rows: with `sparse`, of a table the rows that were looked up, int64 [n], rising, and their
-            gradients [n, ...]; it is not among `parameters` then.
-    """
-
-    parameters: dict[str, Array]
-    pulled: dict[str, Array]
-    rows: dict[str, tuple[Array, Array]] = field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        return f"Gradients(parameters: {_shapes(self.parameters)}; pulled: {_shapes(self.pulled)})"
-
-
-def gradients_of(store: ParameterStore, sparse: bool) -> Gradients:
-    """Return copies of the gradients in a store; none of pulls."""
-    looked_up = {n: rows.astype(np.int64) for n, rows in store.touched.items() if sparse}
-    whole = {n: store.gradient(n).copy() for n in store.trained if n not in looked_up}
-    return Gradients(whole, {}, {n: (at, store.gradient(n)[at]) for n, at in looked_up.items()})
 
 
 class AccumulatedGradients(Mapping[str, Array]):
@@ -81,7 +51,7 @@ class AccumulatedGradients(Mapping[str, Array]):
         return len(self._views)
 
     def __repr__(self) -> str:
-        return f"AccumulatedGradients({_shapes(self)}; {self.passes} backward passes)"
+        return f"AccumulatedGradients({shapes_of(self)}; {self.passes} backward passes)"
 
     def add(self) -> None:
         """Add the gradients that a pass has left in the store."""
@@ -135,10 +105,6 @@ class Trained(Protocol):
         """What has its parameters."""
 
 
-def _shapes(arrays: Mapping[str, Array]) -> str:
-    return ", ".join(f"{name} {list(a.shape)}" for name, a in arrays.items()) or "none"
-
-
 def given_gradients(
     given: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]], dtype: np.dtype[Any]
 ) -> dict[str, Array]:
@@ -172,27 +138,3 @@ def given_gradients(
             )
         found[name] = array
     return found
-
-
-def pulled_gradient(batch: GraphBatch, runs: list[Any], arenas: list[Array], name: str) -> Array:
-    """Add up the gradients of pulled values over the vertices (or edges) that pulled them."""
-    of_edges = name in runs[0].variant.program.edge_pulls
-    given = batch.edge_pulls if of_edges else batch.pulls
-    table, index = _table_of(given[name])
-    out = np.zeros(table.shape, arenas[0].dtype)
-    if ("pull_grad", name) not in runs[0].variant.table.numbers:
-        return out
-    for run, data in zip(runs, arenas, strict=True):
-        mine, at = edges_pulled(run, name) if of_edges else vertices_pulled(run, name)
-        rows = mine if index is None else index[mine]
-        has = np.flatnonzero(rows >= 0)
-        if not len(has):  # the tensor may be younger than the plan of this run
-            continue
-        found = rows_of_tensor(run, data, ("pull_grad", name), at[has])
-        np.add.at(out, rows[has], found.reshape(-1, *table.shape[1:]))
-    return out
-
-
-def _table_of(value: PullValue) -> tuple[Array, Array | None]:
-    """Return the rows of a pull, and which of them each vertex pulls, if not its own."""
-    return (value.values, value.index) if isinstance(value, Pulled) else (value, None)

@@ -14,6 +14,7 @@ import numpy as np
 from vertexrt.api.arguments import (
     check_batch,
     check_draw,
+    check_dropout,
     check_known,
     check_loss,
     check_mapping,
@@ -26,24 +27,16 @@ from vertexrt.api.arguments import (
     shared,
 )
 from vertexrt.api.forward_passes import ForwardPasses
-from vertexrt.api.gradients import (
-    AccumulatedGradients,
-    Gradients,
-    given_gradients,
-)
+from vertexrt.api.gradients import AccumulatedGradients, given_gradients
 from vertexrt.api.init import LARGEST_SEED
 from vertexrt.api.json_record import JsonRecord
+from vertexrt.api.on_device import OnDevice
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
 from vertexrt.api.parameters import NameDifferences, Parameters
 from vertexrt.api.turns import in_turn
-from vertexrt.engine.executor import (
-    Evaluation,
-    Executor,
-    TrainStep,
-    loss_scale,
-    step_seed,
-)
+from vertexrt.engine.executor import Evaluation, Executor, TrainStep, loss_scale, step_seed
 from vertexrt.engine.explain import explain_batch, explain_function
+from vertexrt.engine.results import Gradients
 from vertexrt.engine.trace import Timeline, recording
 from vertexrt.engine.variant import Use
 from vertexrt.errors import UsageError
@@ -64,6 +57,7 @@ class Network:
 
     Attributes:
         reduction: of the loss, see `vrt.compile`.
+        on_device: the same network, whose arrays stay on its device.
         parameters: live arrays by name; writing to them, or setting them, changes the network.
         outputs: pushes of the last `step` of this thread, as it was asked, in the user's vertex
             order.
@@ -77,6 +71,7 @@ class Network:
         self.reduction = reduction
         self._gradients: AccumulatedGradients | None = None
         self._passes = ForwardPasses(executor)
+        self.on_device = OnDevice(executor, self._passes, self._next_seed)
         self._outputs = threading.local()
         self._pushes = tuple(dict.fromkeys(n["name"] for n in self.program.nodes if n.op == "push"))
         self._draws = bool(self.program.find("uniform"))  # in inference as well
@@ -245,6 +240,7 @@ class Network:
             fit.
         """
         check_draw(seed)
+        check_dropout(dropout)
         if not train:
             refuse_pulls(pulls)
             return self._submit(batch, outputs, bool(dropout), seed).result()
@@ -319,7 +315,7 @@ class Network:
         if d_outputs is not None:
             check_mapping("backward", d_outputs, UsageError)
         check_scale(scale)
-        made, model = self._passes.find(of, self._model.store.version), self._model
+        made, model = self._passes.find(of), self._model
         batch, runs, use = made.batch, made.runs, made.use
         if d_outputs is None:
             check_loss("backward", self.program.name, self.pushes)

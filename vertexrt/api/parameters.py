@@ -75,7 +75,7 @@ class Parameters(MutableMapping[str, Array]):
         with self._lock:
             self._store.refresh()
             self._store.value(name)[...] = array
-            self._store.version += 1
+            self._store.written()
 
     def replace(self, values: Mapping[str, Array], strict: bool, function: str) -> NameDifferences:
         """Set parameters by name, all or none; see `Network.set_parameters`.

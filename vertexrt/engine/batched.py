@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from vertexrt.config import config
 from vertexrt.engine.choose import Configuration
-from vertexrt.engine.inputs import Inputs, read_inputs
+from vertexrt.engine.inputs import Inputs, read_inputs, refuse_device_rows
 from vertexrt.engine.kinds import meet_kinds
 from vertexrt.engine.lay_out import lay_out
 from vertexrt.engine.parameters import ParameterStore
@@ -232,6 +232,7 @@ def make_jobs(
     Args:
         timeline: gets the times of all instructions, where there are processors.
     """
+    refuse_device_rows(run.inputs)
     table = run.table[part.launches]
     scripts = None if run.ready.processors is None else _assemble(run, table)
     each = 0 if scripts is None else _padded(scripts.temporary)

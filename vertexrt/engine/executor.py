@@ -20,6 +20,7 @@ from vertexrt.engine.explain_host import Explanation
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.refused import refused_gradient, refused_update, written_by
+from vertexrt.engine.results import PassResults
 from vertexrt.engine.update import Outcome, Touched, Update, all_finite
 from vertexrt.engine.variant import Use
 from vertexrt.errors import DeviceError, NumericError
@@ -84,6 +85,9 @@ class Executor(Protocol):
 
     def launch(self, runs: Sequence[Run], parts: Sequence[Part]) -> list[Array]:
         """Run one part of each run's launches; return the arenas, to be read."""
+
+    def results_here(self) -> PassResults:
+        """Return how passes run whose results stay in the device's memory."""
 
     def step(self, step: TrainStep) -> tuple[float, Outputs]:
         """Train on a batch.

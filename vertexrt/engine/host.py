@@ -23,7 +23,9 @@ from vertexrt.engine.executor import (
     step_on_host,
 )
 from vertexrt.engine.explain_host import Explanation, HostExplanation
+from vertexrt.engine.host_results import HostResults
 from vertexrt.engine.model import CompiledModel
+from vertexrt.engine.results import PassResults
 from vertexrt.engine.shared_step import step_in_group
 from vertexrt.engine.sparse_rows import take_marked
 from vertexrt.engine.update import Outcome, Touched, Update, apply_update, collect
@@ -98,6 +100,10 @@ class HostExecutor:
                 other.result()
         for job in jobs:
             job.check()
+
+    def results_here(self) -> PassResults:
+        """Return what copies to arrays of the host."""
+        return HostResults(self)
 
     def step(self, step: TrainStep) -> tuple[float, Outputs]:
         """Train on a batch: forward, backward, update."""

@@ -15,6 +15,7 @@ from vertexrt.engine.structure import Structure, read_structure
 from vertexrt.errors import GraphError, PullError, nearest
 from vertexrt.graph import GraphBatch, Pulled
 from vertexrt.graph.batch import edge_pulls_of, pulls_of
+from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.graph.owned import INT32
 from vertexrt.ir.ops import FIRST_OF_GRAPH
 from vertexrt.ir.passes.specialise import MOST_SLOTS
@@ -318,7 +319,19 @@ def _reals(
         )
     if index is None:
         index = np.arange(rows, dtype=np.int32)
+    if isinstance(table, DeviceRows):
+        if table.dtype != dtype:
+            got, expected = f"{pull.name!r} is {table.dtype}, on a GPU", f"{dtype}, the network's"
+            raise PullError.at("pull", got, expected, "convert it there")
+        return table, index  # type: ignore[return-value]
     return _flat(table, dtype), index
+
+
+def refuse_device_rows(inputs: Inputs) -> None:
+    """Refuse pulls on a GPU, where the network is on the host. Raises: PullError."""
+    if any(isinstance(table, DeviceRows) for table in inputs.floats):
+        got, action = "a pull lies on a GPU", "copy it to the host, or compile with device='cuda'"
+        raise PullError.at("pull", got, "the host, where the network is", action)
 
 
 def _each(pull: Pull, article: str = "") -> str:

@@ -109,6 +109,7 @@ class ParameterStore:
         self.cleared = False
         self.version = 0
         self.on_refresh: Callable[[], None] | None = None
+        self.on_write: Callable[[], None] | None = None
         self._values = self.views(self.values)
         self._gradients = self.views(self.gradients)
 
@@ -147,6 +148,12 @@ class ParameterStore:
         """Make the arrays current where they are a copy of a device's; they may be written to."""
         if self.on_refresh is not None:
             self.on_refresh()
+
+    def written(self) -> None:
+        """Note that values were set from outside."""
+        self.version += 1
+        if self.on_write is not None:
+            self.on_write()
 
     def stacked(self, names: Sequence[str]) -> int:
         """Return the offset of the first of `names`, whose rows lie one after another.

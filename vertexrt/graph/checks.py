@@ -142,6 +142,6 @@ def count_of(given: object, what: str, where: str, most: int = MOST - 1) -> int:
     raise GraphError.at(where, f"{what} is {given!r:.60}", expected, "correct it")
 
 
-def shape_of(array: npt.NDArray[Any]) -> str:
+def shape_of(array: Any) -> str:
     """Return the shape of an array as messages write it."""
     return "[" + ", ".join(map(str, array.shape)) + "]"

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from vertexrt.errors import PullError
 from vertexrt.graph.checks import shape_of
+from vertexrt.graph.device_rows import DeviceRows, on_device
 from vertexrt.graph.owned import (
     INT32,
     MOST,
@@ -48,7 +49,8 @@ class Pulled:
 
     Attributes:
         values: float32, float64 or int32 [N, *shape], the table; whole numbers are -1 where there
-            is none.
+            is none. Real ones may lie on a GPU (arrays of CuPy, PyTorch, JAX), for a network that
+            does: these are neither copied nor looked at.
         index: int32 [V], the row that each vertex pulls, -1 where it pulls nothing; None when
             vertex i pulls row i (then N = V).
     Raises: PullError, on a dtype or shape that does not fit, or a row that is not in the table.
@@ -58,7 +60,8 @@ class Pulled:
     index: IntArray | None = None
 
     def __post_init__(self) -> None:
-        values = _own_table(held_values(self))
+        values: Any = held_values(self)
+        values = DeviceRows.of(values) if on_device(values) else _own_table(values)
         object.__setattr__(self, "values", values)
         if self.index is not None:
             object.__setattr__(self, "index", _own_index(self.index, len(values)))
@@ -124,10 +127,20 @@ def check_pulls(
         if not isinstance(name, str):
             got = f"a pull is called {name!r}"
             raise PullError.at(where, got, "expected text", "use the name that F pulls")
+        if on_device(value):
+            value = _by_row(value, name, count, where)
         check = _check_pulled if isinstance(value, Pulled) else _check_plain
         what = "pull" if each == "vertex" else "edge pull"
         found[name] = check(f"{what} '{name}' has", value, (count, each), where)
     return found
+
+
+def _by_row(given: Any, name: str, count: int, where: str) -> Pulled:
+    """Return an array of a GPU, a row for each vertex (or edge), with that as an index map."""
+    rows = DeviceRows.of(given)
+    if len(rows) != count:
+        raise _misfit(where, f"pull '{name}' has {shape_of(rows)}", f"[{count}, ...]")
+    return Pulled(rows, np.arange(count, dtype=INT32))
 
 
 def rows_of_pull(value: PullValue, rows: npt.NDArray[np.integer[Any]]) -> PullValue:
@@ -217,13 +230,24 @@ def _join(name: str, parts: list[PullValue], sizes: Sequence[int]) -> PullValue:
 def _join_pulled(name: str, tables: list[Pulled], sizes: Sequence[int]) -> Pulled:
     """Join tables with or without an index map; equal ones are shared."""
     values = [held_values(table) for table in tables]
+    _refuse_device_rows(name, values)
     maps = [index for index in map(held_index, tables) if index is not None]
+    if len(values) == 1:
+        return tables[0]
     if not maps:
         return pulled_unchecked(own(np.concatenate(values), values[0].dtype), None)
     index = np.concatenate(maps)
-    if all(same_memory(each, values[0]) for each in values):
+    if all(each is values[0] or same_memory(each, values[0]) for each in values):
         return pulled_unchecked(values[0], own(index, INT32))
     return _join_tables(name, values, index, sizes)
+
+
+def _refuse_device_rows(name: str, tables: Sequence[Any]) -> None:
+    """Refuse to join arrays of a GPU, but one with itself. Raises: PullError."""
+    if any(isinstance(each, DeviceRows) and each is not tables[0] for each in tables):
+        got = f"pull '{name}' lies on a GPU, in several arrays"
+        action = "join the batches first: batch.with_pulls({...})"
+        raise PullError.at("graph batch", got, "one array, of the batch", action)
 
 
 def _join_tables(name: str, values: list[Array], index: IntArray, sizes: Sequence[int]) -> Pulled:

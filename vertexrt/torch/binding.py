@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from vertexrt.api.network import Network
+from vertexrt.engine.batched import BATCHED
 from vertexrt.engine.devices import module_of
 from vertexrt.engine.variant import CompileOptions
 from vertexrt.errors import UsageError
@@ -29,7 +30,7 @@ DTYPES: dict[torch.dtype, np.dtype[Any]] = {
     torch.float32: np.dtype("float32"),
     torch.float64: np.dtype("float64"),
 }
-DEVICE = "cpu"
+DEVICES = ("cpu", "cuda")
 
 
 @dataclass(frozen=True)
@@ -37,57 +38,151 @@ class NetworkSource:
     """What a network is made from.
 
     Attributes:
-        traced: the program of F; options: of `vrt.compile`.
+        traced: the program of F; options: of `vrt.compile`, for a device.
         reduction: of the loss.
+        gpu_engine: on a GPU, where it was made for a CPU; "persistent" where that has a kernel of
+            it, else the batched one.
     """
 
     traced: Program
     options: CompileOptions
+    device: str
     reduction: str
+    gpu_engine: str = "batched"
 
     @staticmethod
     def of(network: Network) -> NetworkSource:
         """Return what a network was made from.
 
-        Raises: UsageError, when it is on another device than a CPU.
+        Raises: UsageError, when it is on another device than a CPU or a GPU.
         """
         model = network.executor.model
-        if network.device != DEVICE:
-            got = f"a network on {network.device!r}"
-            raise UsageError.at("torch", got, "one on the CPU", "compile it with device='cpu'")
-        return NetworkSource(model.traced, model.options, network.reduction)
+        if network.device not in DEVICES:
+            got, action = f"a network on {network.device!r}", "compile it with device='cpu'"
+            raise UsageError.at("torch", got, "one on the CPU or a GPU", action)
+        return NetworkSource(model.traced, model.options, network.device, network.reduction)
 
-    def network(self, dtype: torch.dtype) -> Network:
-        """Compile it for a dtype; parameters are zero."""
+    def network(self, dtype: torch.dtype, device: torch.device) -> Network:
+        """Compile it for a dtype and a device; parameters are zero.
+
+        Raises: DeviceError, when vertexrt cannot use the device; UsageError, where it does not have
+            what the network was compiled with.
+        """
         options = replace(self.options, dtype=DTYPES[dtype])
-        executor = module_of(DEVICE).compile_for(DEVICE, self.traced, options)
-        return Network(executor, 0, self.reduction)
+        if device.type != self.device:
+            engine = self.gpu_engine if device.type == "cuda" else "batched"
+            options = replace(options, engine=engine, threads=None, processors=None)
+        module = module_of(device.type)
+        with beside(device):
+            module.check(device.type, options)
+            executor = module.compile_for(device.type, self.traced, options)
+            return Network(executor, 0, self.reduction)
+
+    def falls_back(self, network: Network) -> bool:
+        """Let a network go on by the batched engine, if its engine was not asked for.
+
+        Call it where a GPU has no kernel of it: its weights do not fit.
+        """
+        model, given = network.executor.model, self.device == network.device
+        if given or not model.persistent:
+            return False
+        model.configuration = BATCHED
+        return True
+
+
+@contextmanager
+def beside(device: torch.device) -> Iterator[None]:
+    """Let networks on a GPU work in the order of PyTorch's current stream there."""
+    if device.type != "cuda":
+        yield
+        return
+    with torch.cuda.device(device), _stream(torch.cuda.current_stream(device).cuda_stream):
+        yield
+
+
+class StreamOfTorch:
+    """A stream of another library, as CuPy takes it."""
+
+    def __init__(self, address: int) -> None:
+        self.address = address
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Return the version of the protocol, and the stream's address."""
+        return 0, self.address
+
+
+def _stream(address: int) -> Any:
+    """Return a stream of PyTorch as one of CuPy."""
+    import cupy  # without it there is no network on a GPU
+
+    stream = cupy.cuda.Stream
+    if hasattr(stream, "from_external"):  # since CuPy 14
+        return stream.from_external(StreamOfTorch(address))
+    return cupy.cuda.ExternalStream(address)
+
+
+def tensor_of(array: Any) -> Tensor:
+    """Return an array of the host or of a GPU as a tensor with the same memory."""
+    if isinstance(array, np.ndarray):
+        return torch.from_numpy(array)
+    found: Tensor = torch.from_dlpack(array)
+    return found
 
 
 _numbers = itertools.count(1)
 _alive: weakref.WeakValueDictionary[int, BoundNetwork] = weakref.WeakValueDictionary()
 
 
+def tensors_of(arrays: Sequence[Any]) -> list[Tensor]:
+    """Return arrays as tensors; those that are parts of one array are parts of one tensor."""
+    wholes: dict[int, Tensor] = {}
+    return [_part_of(array, wholes) for array in arrays]
+
+
+def _part_of(array: Any, wholes: dict[int, Tensor]) -> Tensor:
+    """Return an array as a tensor.
+
+    Args:
+        wholes: tensors of the arrays that others are parts of, by identity.
+    """
+    base = array.base
+    if isinstance(array, np.ndarray) or base is None or base.ndim != 1:
+        return tensor_of(array)
+    whole = wholes.get(id(base))
+    if whole is None:
+        whole = wholes[id(base)] = tensor_of(base)
+    start = (array.data.ptr - base.data.ptr) // base.itemsize
+    return whole[start : start + array.size].view(array.shape)
+
+
+def array_of(tensor: Tensor | None) -> Any:
+    """Return the numbers of a tensor as an array of the host, or as what CuPy takes."""
+    if tensor is None:
+        return None
+    return tensor.detach().numpy() if tensor.device.type == "cpu" else tensor.detach()
+
+
 class BoundNetwork:
     """A network whose parameters are tensors, too.
 
     Attributes:
-        number: by which ops find it.
+        source: of the network; number: by which ops find it.
         names: of the parameters; own: tensors with their memory; trained: those that get
             gradients; tables: those that are only looked up in.
-        push_shapes: of a vertex, by name; pulls: their names; dtype: PyTorch's.
+        push_shapes: of a vertex, by name; pulls: their names; dtype, device: PyTorch's.
     """
 
-    def __init__(self, network: Network) -> None:
-        self.network, self.number = network, next(_numbers)
-        program, values = network.program, network.parameters
+    def __init__(self, network: Network, source: NetworkSource) -> None:
+        self.network, self.source, self.number = network, source, next(_numbers)
+        program, values = network.program, network.on_device.parameters
         self.names = list(values)
-        self.own = [torch.from_numpy(values[name]) for name in self.names]
+        self.own = [tensor_of(values[name]) for name in self.names]
+        self.device = self.own[0].device if self.own else torch.device("cpu")
         store = network.executor.model.store
         self.trained = [name for name in self.names if name in store.trained]
         self.tables = frozenset(network.executor.model.sparse)
-        pushes = (node for node in program.nodes if node.op == "push")
-        self.push_shapes = {node["name"]: tuple(node["shape"]) for node in pushes}
+        pushes = [program.nodes[k] for k in program.find("push")]
+        self.push_shapes = {n["name"]: tuple(n["shape"]) for n in pushes}
         self.pulls = {pull.name for pull in program.pulls}
         self.dtype = {real: torch_s for torch_s, real in DTYPES.items()}[store.dtype]
         _alive[self.number] = self
@@ -111,7 +206,7 @@ class BoundNetwork:
 
         `torch.func.functional_call` gives others.
         """
-        with self.network.executor.lock:
+        with beside(self.device), self.network.executor.lock:
             pairs = zip(self.own, parameters, strict=True)
             moved = [(a, b) for a, b in pairs if a.data_ptr() != b.data_ptr()]
             before = [mine.clone() for mine, _ in moved]
@@ -156,11 +251,11 @@ class BoundModule(nn.Module):
             parameters = self.parameters_of(k)
             if any(p.is_meta for p in parameters):
                 return found.clear()  # nothing is there to compute with
-            dtype = parameters[0].dtype
+            dtype, device = parameters[0].dtype, parameters[0].device
             check_place(parameters[0])
             mine = bindings[k] if k < len(bindings) else None
-            if mine is None or mine.dtype != dtype:
-                mine = BoundNetwork(source.network(dtype))
+            if mine is None or mine.dtype != dtype or mine.device != device:
+                mine = BoundNetwork(source.network(dtype, device), source)
             if not mine.shares(parameters):
                 mine.adopt(parameters)
             found.append(mine)
@@ -189,9 +284,9 @@ def _bind_again(module: BoundModule, _: object) -> None:
 
 def check_place(tensor: Tensor) -> None:
     """Refuse devices and dtypes that no network here computes with. Raises: UsageError."""
-    if tensor.device.type not in ("cpu", "meta"):
+    if tensor.device.type not in (*DEVICES, "meta"):
         got = f"parameters on {tensor.device}"
-        raise UsageError.at("torch", got, "on the CPU", "leave the module on the CPU")
+        raise UsageError.at("torch", got, "on a CPU or a GPU of CUDA", "leave the module there")
     if tensor.dtype not in DTYPES:
         got, expected = f"parameters of {tensor.dtype}", "float32 or float64"
         action = "leave the module in float32; under autocast it computes in float32"

@@ -11,7 +11,7 @@ from vertexrt.api.network import Network
 from vertexrt.errors import UsageError, nearest
 from vertexrt.graph import GraphBatch
 from vertexrt.torch.binding import BoundModule, BoundNetwork, NetworkSource
-from vertexrt.torch.ops import Call, forward
+from vertexrt.torch.ops import Call, Pass, forward
 from vertexrt.torch.tokens import BatchTensors
 
 
@@ -29,14 +29,25 @@ def run(
     sparse: bool = False,
 ) -> dict[str, Tensor]:
     """Evaluate a bound network; gradients go to the parameters and to real pulls."""
-    given = {n: x.to(bound.dtype) if x.is_floating_point() else x for n, x in pulls.items()}
+    given = {name: _placed(bound, tensor) for name, tensor in pulls.items()}
     wanted = _with_gradients(given)
     keep = bool(wanted) or (torch.is_grad_enabled() and any(p.requires_grad for p in parameters))
     seed = torch.randint(2**32, (1,)) if training else torch.zeros(1, dtype=torch.int64)
     call = Call(bound.number, tuple(given), outputs, wanted, keep, training, sparse)
     of_batch = [batch.token, batch.graph_of, seed]
-    found = forward(parameters, list(given.values()), of_batch, call.text())
+    pulled = list(given.values())
+    if torch.compiler.is_compiling():
+        found = forward(parameters, pulled, of_batch, call.text())
+    else:
+        found = Pass.apply(call.text(), len(parameters), of_batch, *parameters, *pulled)
     return dict(zip(outputs, found, strict=False))
+
+
+def _placed(bound: BoundNetwork, pull: Tensor) -> Tensor:
+    """Return a pull where, and as, the network reads it: whole numbers on the host."""
+    if not pull.is_floating_point():
+        return pull.cpu()
+    return pull.to(bound.device, bound.dtype)
 
 
 def _with_gradients(pulls: Mapping[str, Tensor]) -> tuple[str, ...]:
@@ -54,7 +65,7 @@ class Module(BoundModule):
     under autocast too; real pulls are converted. `state_dict` has the network's names.
 
     Args:
-        network: what `vrt.compile` returned, for the CPU.
+        network: what `vrt.compile` returned, for the CPU or a GPU.
         sparse: gradients of tables, which are only looked up in, are sparse tensors, as of
             `nn.Embedding(sparse=True)`; not under `torch.compile`.
     Raises: UsageError, when it is none, or a part of F has the name of a method of `nn.Module`.
@@ -67,8 +78,9 @@ class Module(BoundModule):
             got = f"a {type(network).__name__}"
             action = "write Module(vrt.compile(function, device='cpu'))"
             raise UsageError.at("torch", got, "a network", action)
-        bound, self.sparse = BoundNetwork(network), sparse
-        self.sources, self.owned = [NetworkSource.of(network)], [bound.names]
+        source = NetworkSource.of(network)
+        bound, self.sparse = BoundNetwork(network, source), sparse
+        self.sources, self.owned = [source], [bound.names]
         for name, tensor in zip(bound.names, bound.own, strict=True):
             *path, last = name.split(".")
             inside: nn.Module = self

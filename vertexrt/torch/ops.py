@@ -1,5 +1,8 @@
 """Forward and backward of a network as ops of PyTorch, with fakes: autograd and compilers see two.
 
+Outside of compilers `Pass` does the same as one function of autograd: calling an op of Python takes
+PyTorch longer than a small network runs.
+
 The forward op returns the pushes and, with gradients to come, a token of the pass that it keeps.
 Where that is gone when the backward op runs (it was gone back through already, or a compiler made
 the op anew), the pass is repeated: the seed of what is drawn is an input.
@@ -19,8 +22,10 @@ import torch
 from torch import Tensor
 
 from vertexrt.api.network import Network
+from vertexrt.errors import NoKernelError
 from vertexrt.graph import GraphBatch, Pulled
-from vertexrt.torch.binding import binding
+from vertexrt.graph.device_rows import ALIGNED
+from vertexrt.torch.binding import array_of, binding, tensor_of, tensors_of
 from vertexrt.torch.tokens import graphs_of, taken, token_of
 
 BETWEEN_NAMES, BETWEEN_FIELDS = "\n", "\n\n"
@@ -72,8 +77,13 @@ def _with_pulls(
     """
     found: dict[str, Any] = {}
     for name, tensor in zip(names, given, strict=True):
-        array = tensor.detach().numpy()
-        array = array.astype(dtype if tensor.is_floating_point() else np.int32, copy=False)
+        array: Any = tensor.detach()
+        if tensor.device.type == "cpu":
+            real = tensor.is_floating_point()
+            array = array.numpy().astype(dtype if real else np.int32, copy=False)
+        else:
+            array = array.contiguous()
+            array = array.clone() if array.data_ptr() % ALIGNED else array
         table = graphs.pulls.get(name)
         found[name] = Pulled(array, table.index) if isinstance(table, Pulled) else array
     return graphs.with_pulls(found) if found else graphs
@@ -81,11 +91,22 @@ def _with_pulls(
 
 def _evaluate(
     net: Network, pulls: Sequence[Tensor], of_batch: Sequence[Tensor], call: Call
-) -> dict[str, np.ndarray[Any, Any]]:
+) -> dict[str, Any]:
     """Evaluate a network."""
+    try:
+        return _forward(net, pulls, of_batch, call)
+    except NoKernelError:
+        if not binding(call.number).source.falls_back(net):
+            raise
+    return _forward(net, pulls, of_batch, call)
+
+
+def _forward(
+    net: Network, pulls: Sequence[Tensor], of_batch: Sequence[Tensor], call: Call
+) -> dict[str, Any]:
     token, _, seed = of_batch
     dtype = net.executor.model.store.dtype
-    return net.forward(
+    return net.on_device.forward(
         _with_pulls(graphs_of(token), call.pulls, pulls, dtype),
         call.keep,
         call.outputs,
@@ -106,7 +127,7 @@ def forward(
     asked = Call.of(call)
     with binding(asked.number).holding(parameters) as net:
         found = _evaluate(net, pulls, of_batch, asked)
-    tensors = [torch.from_numpy(found[name]) for name in asked.outputs]
+        tensors = [tensor_of(found[name]) for name in asked.outputs]
     return [*tensors, token_of(found)] if asked.keep else tensors
 
 
@@ -117,7 +138,8 @@ def _fake_forward(
     asked = Call.of(call)
     mine, (token, graph_of, _) = binding(asked.number), of_batch
     shapes = [(graph_of.shape[0], *mine.push_shapes[name]) for name in asked.outputs]
-    tensors = [graph_of.new_empty(shape, dtype=mine.dtype) for shape in shapes]
+    like = {"dtype": mine.dtype, "device": mine.device}
+    tensors = [graph_of.new_empty(shape, **like) for shape in shapes]
     return [*tensors, torch.empty_like(token)] if asked.keep else tensors
 
 
@@ -136,19 +158,30 @@ def backward(
     Returns: gradients of the trained parameters, and of the wanted pulls; of a table, if they are
         sparse, the rows first, int64 [n].
     """
-    asked, (*of_forward, made) = Call.of(call), of_batch
+    *of_forward, made = of_batch
+    return _back(d_outputs, parameters, pulls, of_forward, Call.of(call), taken(made))
+
+
+def _back(
+    d_outputs: Sequence[Tensor | None],
+    parameters: Sequence[Tensor],
+    pulls: Sequence[Tensor],
+    of_batch: Sequence[Tensor],
+    asked: Call,
+    kept: Any,
+) -> list[Tensor]:
+    """Go back through a pass that is kept, or that is repeated; see `backward`."""
     mine = binding(asked.number)
-    given = {n: d.detach().numpy() for n, d in zip(asked.outputs, d_outputs, strict=True)}
     with mine.holding(parameters) as net:
-        kept = taken(made)
+        given = {n: array_of(d) for n, d in zip(asked.outputs, d_outputs, strict=True)}
         if kept is None or not net.keeps(kept):
-            kept = _evaluate(net, pulls, of_forward, asked)
-        found = net.backward(given, of=kept, accumulate=False, sparse=asked.sparse)
-    arrays: list[np.ndarray[Any, Any]] = []
-    for name in mine.trained:
-        arrays += found.rows[name] if name in found.rows else (found.parameters[name],)
-    arrays += [found.pulled[name] for name in asked.wanted]
-    return [torch.from_numpy(array) for array in arrays]
+            kept = _evaluate(net, pulls, of_batch, asked)
+        found = net.on_device.backward(given, of=kept, sparse=asked.sparse)
+        arrays: list[Any] = []
+        for name in mine.trained:
+            arrays += found.rows[name] if name in found.rows else (found.parameters[name],)
+        arrays += [found.pulled[name] for name in asked.wanted]
+        return tensors_of(arrays)
 
 
 @backward.register_fake
@@ -179,18 +212,27 @@ def _go_back(ctx: Any, d_outputs: list[Tensor]) -> tuple[Any, ...]:
     asked, saved = Call.of(ctx.call), ctx.saved_tensors
     count, end = ctx.sizes[0], sum(ctx.sizes)
     parameters, pulls, of_batch = list(saved[:count]), list(saved[count:end]), list(saved[end:])
-    found = iter(backward(d_outputs[:-1], parameters, pulls, of_batch, ctx.call))
-    mine = binding(asked.number)
+    found = backward(d_outputs[:-1], parameters, pulls, of_batch, ctx.call)
+    of_parameters, of_pulls = _by_input(asked, found, parameters)
+    return of_parameters, of_pulls, [None] * (len(of_batch) - 1), None
+
+
+def _by_input(
+    asked: Call, gradients: Sequence[Tensor], parameters: Sequence[Tensor]
+) -> tuple[list[Tensor | None], list[Tensor | None]]:
+    """Return the gradients of all parameters and of all pulls, None where there is none."""
+    mine, found = binding(asked.number), iter(gradients)
     tables = mine.tables if asked.sparse else frozenset()
     shapes = dict(zip(mine.names, [each.shape for each in parameters], strict=True))
-    gradients = {
+    of_parameters = {
         name: _sparse(next(found), next(found), shapes[name]) if name in tables else next(found)
         for name in mine.trained
     }
     of_pulls = dict(zip(asked.wanted, found, strict=True))
-    nothing = [None] * (len(of_batch) - 1)
-    of_parameters = [gradients.get(name) for name in mine.names]
-    return of_parameters, [of_pulls.get(name) for name in asked.pulls], nothing, None
+    return (
+        [of_parameters.get(name) for name in mine.names],
+        [of_pulls.get(name) for name in asked.pulls],
+    )
 
 
 def _sparse(rows: Tensor, values: Tensor, shape: torch.Size) -> Tensor:
@@ -201,3 +243,36 @@ def _sparse(rows: Tensor, values: Tensor, shape: torch.Size) -> Tensor:
 
 
 forward.register_autograd(_go_back, setup_context=_keep_inputs)
+
+
+class Pass(torch.autograd.Function):
+    """A pass and its way back, where no compiler looks; takes what `forward` takes, one by one."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, call: str, count: int, of_batch: Sequence[Tensor], *given: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Evaluate a network.
+
+        Args:
+            given: `count` parameters, then pulls.
+        """
+        asked, parameters, pulls = Call.of(call), given[:count], given[count:]
+        with binding(asked.number).holding(parameters) as net:
+            found = _evaluate(net, pulls, of_batch, asked)
+            pushes = tuple([tensor_of(found[name]) for name in asked.outputs])
+        if asked.keep:
+            ctx.asked, ctx.count, ctx.of_batch, ctx.kept = asked, count, of_batch, found
+            ctx.save_for_backward(*given)
+            ctx.set_materialize_grads(False)
+        return pushes
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *d_outputs: Tensor | None) -> tuple[Any, ...]:
+        """Return the gradient of each argument of `forward`."""
+        given = ctx.saved_tensors
+        parameters, pulls = given[: ctx.count], given[ctx.count :]
+        found = _back(d_outputs, parameters, pulls, ctx.of_batch, ctx.asked, ctx.kept)
+        of_parameters, of_pulls = _by_input(ctx.asked, found, parameters)
+        return None, None, None, *of_parameters, *of_pulls

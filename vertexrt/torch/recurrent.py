@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -88,8 +89,8 @@ class ChainLayout(NamedTuple):
 
 
 @lru_cache(KEPT)
-def chains_of(layout: ChainLayout) -> Chains:
-    """Return sequences as chains; those of the last layouts are kept."""
+def chains_of(layout: ChainLayout, device: torch.device) -> Chains:
+    """Return sequences as chains, indices on a device; those of the last layouts are kept."""
     lengths, count = np.array(layout.lengths), len(layout.lengths)
     total, reverse = int(lengths.sum()), layout.reverse
     sequence, before = np.repeat(np.arange(count), lengths), np.cumsum(lengths) - lengths
@@ -108,7 +109,8 @@ def chains_of(layout: ChainLayout) -> Chains:
     place[order] = np.arange(total)
     last = before if reverse else before + lengths - 1
     return Chains(
-        BatchTensors.of(graphs), *(torch.from_numpy(each) for each in (order, place, last))
+        BatchTensors.of(graphs),
+        *(torch.from_numpy(each).to(device) for each in (order, place, last)),
     )
 
 
@@ -126,7 +128,7 @@ def run_chains(
     Returns: the first state, in the order of the rows; of each state the final values.
     """
     x, layout = steps
-    chains, names = chains_of(layout), tuple(name for name, _ in layout.sizes)
+    chains, names = chains_of(layout, x.device), tuple(name for name, _ in layout.sizes)
     pulls = {"x": x.index_select(0, chains.order)}
     pulls |= {first(name): state for name, state in zip(names, states, strict=bool(states))}
     found = run(bound, parameters, chains.batch, pulls, names, training)
@@ -165,7 +167,7 @@ class Recurrent(BoundModule):
             self.add_module(name, part)
         for name, value in inside.get_submodule("cell").named_parameters(recurse=False):
             self.register_parameter(name, value)
-        self.sources = inside.sources
+        self.sources = [replace(inside.sources[0], gpu_engine="persistent")]
         self.owned = [[name.removeprefix("cell.") for name in inside.owned[0]]]
         self.bind(inside.bindings)
 
@@ -253,7 +255,7 @@ def _marks(resets: Tensor, x: Tensor | PackedSequence, batch_first: bool) -> byt
         got = f"resets are {resets.dtype}, {list(resets.shape)}"
         raise _misfit(got, f"bool of shape {list(shape)}")
     rows = resets.transpose(0, 1) if batch_first and resets.dim() == 2 else resets
-    found: bytes = rows.reshape(-1).contiguous().numpy().tobytes()
+    found: bytes = rows.reshape(-1).cpu().numpy().tobytes()
     return found
 
 

@@ -72,6 +72,7 @@ class CupyDevice:
         self.stream = self.cupy.cuda.Stream(non_blocking=True)
         self.processors = int(properties["multiProcessorCount"])
         self.shared_bytes = int(properties["sharedMemPerBlockOptin"])
+        self._between = self.cupy.cuda.Event(disable_timing=True)  # streams wait for it at once
         self._ready: set[int] = set()  # functions whose shared memory is set
         self._launches: dict[tuple[int, int, int, int], CooperativeLaunch] = {}
         self._modules: list[Any] = []
@@ -270,6 +271,27 @@ class CupyDevice:
             raise DeviceError.at(
                 "cuda", str(error), "kernels that end", "report this as a bug; restart Python"
             ) from None
+
+    def arrays(self) -> Any:
+        """Return CuPy."""
+        return self.cupy
+
+    def array(self, memory: Allocation, dtype: np.dtype[Any]) -> Any:
+        """Return an array of CuPy."""
+        cuda = self.cupy.cuda
+        held = cuda.UnownedMemory(memory.address, memory.size, memory.owner)
+        count = memory.size // dtype.itemsize
+        return self.cupy.ndarray((count,), dtype, cuda.MemoryPointer(held, 0))
+
+    def follow_caller(self) -> None:
+        """Wait for CuPy's current stream, on the device."""
+        self._between.record(self.cupy.cuda.get_current_stream())
+        self.stream.wait_event(self._between)
+
+    def lead_caller(self) -> None:
+        """Let CuPy's current stream wait, on the device."""
+        self._between.record(self.stream)
+        self.cupy.cuda.get_current_stream().wait_event(self._between)
 
     def check(self, code: int, launch: int, step: int) -> None:
         """Name an error of the driver or of cuBLAS."""

@@ -129,6 +129,21 @@ class Device(Protocol):
     def wait(self, event: Any) -> None:
         """Wait until an event has come."""
 
+    def arrays(self) -> Any:
+        """Return the module, with NumPy's names, whose arrays lie in this memory.
+
+        What its functions do is in the order of its current stream: the caller's.
+        """
+
+    def array(self, memory: Allocation, dtype: np.dtype[Any]) -> Any:
+        """Return memory as an array of one axis, which keeps it alive."""
+
+    def follow_caller(self) -> None:
+        """Let what is asked for from now on come after what the caller's stream has."""
+
+    def lead_caller(self) -> None:
+        """Let what the caller's stream gets from now on come after everything asked for here."""
+
     def check(self, code: int, launch: int, step: int) -> None:
         """Raise DeviceError for what the driver returned, if it is an error."""
 
@@ -142,6 +157,21 @@ def in_a_child() -> DeviceError:
         "start it by spawn: multiprocessing.get_context('spawn'), or for a DataLoader "
         "multiprocessing_context='spawn', and compile the network there",
     )
+
+
+class InAChild:
+    """The lock of a model in a forked child: a GPU of the parent's cannot be used there."""
+
+    def __enter__(self) -> None:
+        raise in_a_child()
+
+    def __exit__(self, *_: object) -> None:
+        """Give back what is never taken."""
+
+    def acquire(self) -> None:
+        """Let the child fork again."""
+
+    release = acquire
 
 
 def launch_error(code: int, launch: int, step: int) -> DeviceError:

@@ -34,18 +34,22 @@ from vertexrt.engine.executor import (
     step_on_host,
 )
 from vertexrt.engine.model import CompiledModel, purpose
+from vertexrt.engine.results import PassResults
 from vertexrt.engine.shared_step import step_in_group
 from vertexrt.engine.sparse_rows import ranges_looked_up, ranges_of
 from vertexrt.engine.update import Outcome, Touched, Update
 from vertexrt.engine.variant import Use, ending_with
 from vertexrt.errors import DeviceError, NumericError
 from vertexrt.graph import GraphBatch
-from vertexrt.kernels.cuda.device import Allocation, Device, in_a_child
+from vertexrt.kernels.cuda.copies import Copies
+from vertexrt.kernels.cuda.device import Allocation, Device, InAChild
+from vertexrt.kernels.cuda.device_arena import DeviceArena
 from vertexrt.kernels.cuda.device_explanation import DeviceExplanation
+from vertexrt.kernels.cuda.device_results import DeviceResults
 from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.device_timeline import record_launch
 from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch, gave_up
-from vertexrt.kernels.cuda.session import DeviceArena, Session
+from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import (
     GAVE_UP,
     NO_STARTS,
@@ -78,21 +82,6 @@ class _Flight:
     optimizer: Trainer
 
 
-class _InAChild:
-    """The lock of a model in a forked child: a GPU of the parent's cannot be used there."""
-
-    def __enter__(self) -> None:
-        raise in_a_child()
-
-    def __exit__(self, *_: object) -> None:
-        """Give back what is never taken."""
-
-    def acquire(self) -> None:
-        """Let the child fork again."""
-
-    release = acquire
-
-
 class CudaExecutor:
     """Runs the batches of a model on a device; see the module."""
 
@@ -109,9 +98,8 @@ class CudaExecutor:
         streams = model.passes.streams
         self.streams = Streams(self.session, streams) if streams > 1 else None
         self.persistent_launch = PersistentLaunch(self.session)
-        store.on_refresh = self.to_host
-        self._host_newer, self._device_newer = True, False
-        self._moments: Array | None = None
+        self.copies = Copies(self.session, store)
+        store.on_refresh, store.on_write = self.to_host, self.copies.written
         self._gradients_left = False  # on the device, of a run without an update
         self._flights: deque[_Flight] = deque()
         self._last_loss = math.nan
@@ -125,37 +113,28 @@ class CudaExecutor:
 
     def after_fork(self) -> None:
         """Refuse every use."""
-        self.lock = _InAChild()
+        self.lock = InAChild()
 
     # Copies.
 
     def to_host(self) -> None:
         """Bring parameters and moments to the host, where they may be changed."""
         self._land_all()
-        if self._device_newer:
-            self.session.memory.download(self.model.store.values, self.session.values.address)
-            if self._moments is not None and self.session.moments is not None:
-                self.session.memory.download(self._moments, self.session.moments.address)
-            self._device_newer = False
-        self._host_newer = True
+        self.copies.to_host()
 
-    def _to_device(self, moments: Array | None = None) -> None:
-        other = moments is not None and moments is not self._moments
-        if other and self._moments is not None:
-            self.to_host()  # what another optimizer has on the device would be lost
-        if self._host_newer:
-            self.session.memory.upload(self.session.values, self.model.store.values)
-        if moments is not None and (other or self._host_newer):
-            self.session.take_moments(moments)
-            self._moments = moments
-        self._host_newer = False
+    def share_values(self) -> Any:
+        """Return the parameters on the device, [total], which others may write to from now on."""
+        self._land_all()
+        self.copies.to_device()
+        self.copies.shared = True
+        return self.session.device.array(self.session.values, self.session.dtype)
 
     # Runs.
 
     def launch(self, runs: Sequence[Run], parts: Sequence[Part]) -> list[Array]:
         """Run a part of a batch's launches; the arrays that it returns copy what is read."""
         self._land_all()
-        self._to_device()
+        self.copies.to_device()
         (run,) = runs
         slot = self._launch(run, parts[0], None)
         if run.configuration.persistent:
@@ -164,10 +143,32 @@ class CudaExecutor:
         self._gradients_left = run.variant.use.backward
         return [DeviceArena(self.session)]  # type: ignore[list-item]
 
+    def results_here(self) -> PassResults:
+        """Return what leaves arrays on the device."""
+        return DeviceResults(self)
+
+    def launch_between(self, run: Run, part: Part) -> Any:
+        """Run launches between what the caller's stream has and what it gets; do not wait."""
+        self._land_all()
+        device = self.session.device
+        device.follow_caller()
+        self.copies.to_device()
+        slot = self._launch(run, part, None)
+        if run.configuration.persistent:
+            slot.reader = partial(self._look, slot)
+        self._gradients_left = run.variant.use.backward
+        device.lead_caller()
+        return device.array(self.session.arena, self.session.dtype)
+
+    def _look(self, slot: UploadSlot) -> None:
+        """Raise DeviceError, if a launch that nobody waited for has given up."""
+        self.session.device.wait(slot.event)
+        self._gave_up(slot.found)
+
     def submit(self, use: Use, batch: GraphBatch, names: Sequence[str], seed: int) -> Evaluation:
         """Launch an evaluation; what it pushes comes after it, and is read when asked for."""
         self._land_all()
-        self._to_device()
+        self.copies.to_device()
         start = time.perf_counter()
         (run,) = self.model.prepare(use, batch)
         pieces = [rows_at(run, ("push", name)) for name in names]
@@ -238,12 +239,12 @@ class CudaExecutor:
         """Update parameters on the device, by the gradients of the store, and wait."""
         store = self.model.store
         self._land_all()
-        self._to_device(update.moments if len(update.moments) else None)
+        self.copies.to_device(update.moments if len(update.moments) else None)
         touched = {
             n: ranges_of(store.touched.get(n, NO_STARTS), store.offsets[n], self._widths[n])
             for n in store.sparse
         }
-        self._gradients_left = self._device_newer = True
+        self._gradients_left = self.copies.device_newer = True
         found = update_from_host(self.session, store.gradients, end_of(store, update, touched))
         if found[REFUSED]:
             self.session.forgive()
@@ -320,14 +321,14 @@ class CudaExecutor:
         runs = self.model.prepare(use, batch)
         (run,) = runs
         scale = loss_scale(step.reduction, batch, runs)
-        self._to_device(update.moments if len(update.moments) else None)
+        self.copies.to_device(update.moments if len(update.moments) else None)
         ending = self._ending(run, update, scale)
         prepared = time.perf_counter()
         slot = self._launch(run, Part(loss_scale=scale, random_seed=seed), ending)
         if self.model.chooser is not None:
             self._time(self.model.chooser, use, batch, runs, slot, start, prepared)
         optimizer._settle(DONE)  # it counts; what was found is looked at when it lands
-        self._device_newer = True
+        self.copies.device_newer = True
         self._gradients_left = bool(ending.groups)  # of parameters that are in none
         attempt = Attempt(use, batch, scale, seed, 1, update)
         flight = _Flight(slot.event, slot.found, attempt, optimizer)
@@ -343,7 +344,7 @@ class CudaExecutor:
         self.to_host()
         train = step_on_host if step.group is None else step_in_group
         self._last_loss, found = train(self, step)
-        self._host_newer = not step.asks
+        self.copies.host_newer = not step.asks
         return self._last_loss, found
 
     def wait(self) -> float:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from vertexrt.engine.batched import Part, Run
 from vertexrt.engine.parameters import StoreSizes
 from vertexrt.errors import DeviceError
+from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.kernels.cuda.calls import addresses_of, launch_one
 from vertexrt.kernels.cuda.compile import FOLDER
 from vertexrt.kernels.cuda.device import Allocation, Calls, Device
@@ -265,11 +266,8 @@ class Session:
         if end < 0:
             self.buffers.grow(slot, -end)
             end, addresses = pack(slot.pinned, slot.memory.address, *given)
-        for word, array in zip(executable.real_words, reals, strict=True):
-            if executable.wanted[word]:
-                words[word] = slot.memory.address + end
-                slot.pinned[end : end + array.nbytes] = array.view(np.uint8)
-                end += -(-array.nbytes // ALIGN) * ALIGN
+        if reals:
+            end = _put_reals(slot, end, executable, words, reals)
         slot.open = True
         self.device.upload(slot.memory.address, slot.pinned[:end])
         return slot, words, addresses
@@ -373,25 +371,18 @@ class Session:
         self.device.check(code, -1, -1)
 
 
-class DeviceArena:
-    """The arena after a run, read as if it were an array: a slice or elements are copied."""
+def _put_reals(
+    slot: UploadSlot, end: int, executable: Uploads, words: Int64, reals: Sequence[Array]
+) -> int:
+    """Copy real pulls and seeds into a pinned buffer, but for those that are on the device.
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self.dtype = session.dtype
-
-    def __getitem__(self, key: slice | Array) -> Array:
-        if isinstance(key, slice):
-            assert key.step is None
-            return self._copy(key.start or 0, key.stop)
-        if key.size == 0:
-            return np.zeros(key.shape, self.dtype)
-        first = int(key.min())
-        return np.asarray(self._copy(first, int(key.max()) + 1)[key - first])
-
-    def _copy(self, start: int, stop: int) -> Array:
-        array = np.empty(max(0, stop - start), self.dtype)
-        self._session.memory.download(
-            array, self._session.arena.address + start * self.dtype.itemsize
-        )
-        return array
+    Returns: where the buffer ends then; before, it ended at `end`.
+    """
+    for word, array in zip(executable.real_words, reals, strict=True):
+        if isinstance(array, DeviceRows):
+            words[word] = array.address
+        elif executable.wanted[word]:
+            words[word] = slot.memory.address + end
+            slot.pinned[end : end + array.nbytes] = array.view(np.uint8)
+            end += -(-array.nbytes // ALIGN) * ALIGN
+    return end

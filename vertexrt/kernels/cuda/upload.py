@@ -52,9 +52,9 @@ class UploadBuffers:
                 )
         slot = self._slots[self._next]
         self._next = (self._next + 1) % SLOTS
-        if slot.reader is not None:
-            slot.reader()
-            slot.reader = None
+        reader, slot.reader = slot.reader, None
+        if reader is not None:
+            reader()
         if slot.open:  # a launch failed after the upload
             self.memory.synchronize()
             slot.open = False

@@ -1,0 +1,218 @@
+"""Arrays that stay on a device: what passes take and give back, against the reference on the host.
+
+The shim is a device whose arrays are NumPy's; a GPU's are CuPy's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.backend.test_models import CASES
+from tests.devices import SHIM_AND_GPU, require
+from tests.runs import Way
+from vertexrt.errors import PullError, UsageError
+from vertexrt.memory.aligned import aligned_zeros
+
+SIZE = 4
+ENGINES = ["batched", "persistent"]
+
+
+class Node(vrt.VertexFunction):
+    """Sums over children, with vectors of vertices, of edges and of a table."""
+
+    def __init__(self) -> None:
+        super().__init__(state={"h": SIZE})
+        self.w = vrt.Parameter((SIZE, SIZE), vrt.init.normal(0.5))
+        self.table = vrt.Parameter((5, SIZE), vrt.init.normal(0.5))
+        self.fixed = vrt.Parameter((SIZE,), vrt.init.normal(0.5), trainable=False)
+
+    def forward(self) -> None:
+        x = self.pull("x", shape=(SIZE,)) * self.pull("shared", shape=(SIZE,))
+        below = vrt.sum(self.gather_all().h * self.edge("y", shape=(SIZE,)), over="children")
+        h = vrt.tanh(self.w @ (x + below) + vrt.embed(self.table, self.pull("word")) + self.fixed)
+        self.scatter(h=h)
+        self.push("h", h)
+        self.push("loss", vrt.sum(h * h))
+
+
+class Lent:
+    """An array as libraries of a GPU lend theirs."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self.held = aligned_zeros(array.size, array.dtype).reshape(array.shape)
+        self.held[...] = array
+        self.__cuda_array_interface__ = {
+            **self.held.__array_interface__,
+            "version": 3,
+            "strides": None,
+        }
+
+
+def batch() -> vrt.GraphBatch:
+    rng, made = np.random.default_rng(2), []
+    table = rng.normal(size=(3, SIZE)).astype(np.float32)
+    for lists in ([[], [], [0, 1], [2, 0]], [[], [0]], [[]]):
+        n, edges = len(lists), sum(len(each) for each in lists)
+        pulls = {
+            "x": rng.normal(size=(n, SIZE)).astype(np.float32),
+            "word": rng.integers(-1, 5, n),
+            "shared": vrt.Pulled(table, rng.integers(0, 3, n)),
+        }
+        edge_pulls = {"y": rng.normal(size=(edges, SIZE)).astype(np.float32)}
+        made.append(vrt.InputGraph.from_children(lists, pulls, edge_pulls=edge_pulls))
+    return vrt.GraphBatch.from_graphs(made)
+
+
+def lend(device: str, array: np.ndarray[Any, Any]) -> Any:
+    if device == "shim":
+        return Lent(array)
+    import cupy
+
+    return cupy.asarray(array)
+
+
+def host(array: Any) -> np.ndarray[Any, Any]:
+    return np.asarray(array.get() if hasattr(array, "get") else array)
+
+
+def assert_near(found: Any, wanted: np.ndarray[Any, Any], name: str = "") -> None:
+    assert found.shape == wanted.shape, name
+    scale = max(1.0, float(np.abs(wanted).max(initial=0.0)))
+    np.testing.assert_allclose(host(found), wanted, rtol=0.0, atol=2e-5 * scale, err_msg=name)
+
+
+def nets(device: str, engine: str, function: Any = Node) -> tuple[vrt.Network, vrt.Network]:
+    require(device)
+    found = Way(
+        device, "float32", engine=engine, processors=4 if engine == "persistent" else None
+    ).compile(function())
+    wanted = Way("reference", "float64").compile(function())
+    wanted.set_parameters(found.parameters)
+    return found, wanted
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_forward_and_backward(device: str, engine: str, sparse: bool) -> None:
+    found, wanted = nets(device, engine)
+    graphs, rng = batch(), np.random.default_rng(3)
+    there = {"x": lend(device, graphs.pulls["x"])}
+    shared = graphs.pulls["shared"]
+    there["shared"] = vrt.Pulled(lend(device, shared.values), shared.index)
+    there["h"] = rng.normal(size=(graphs.num_vertices, SIZE)).astype(np.float32)
+    given = {"h": there.pop("h")}
+    for _ in range(2):
+        out = found.on_device.forward(graphs.with_pulls(there), train=True)
+        expected = wanted.forward(graphs, train=True)
+        for name in ("h", "loss"):
+            assert_near(out[name], expected[name], name)
+        ours = found.on_device.backward(given, of=out, sparse=sparse)
+        theirs = wanted.backward(given, of=expected, sparse=sparse)
+        assert ours.parameters.keys() == theirs.parameters.keys()
+        assert "fixed" not in ours.parameters
+        for name, value in theirs.parameters.items():
+            assert_near(ours.parameters[name], value, name)
+        for name, value in theirs.pulled.items():
+            assert_near(ours.pulled[name], value, name)
+        assert ours.rows.keys() == theirs.rows.keys() == ({"table"} if sparse else set())
+        for name, (rows, values) in theirs.rows.items():
+            assert host(ours.rows[name][0]).tolist() == rows.tolist()
+            assert_near(ours.rows[name][1], values, name)
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", ["bilstm-tagger", "dag-lstm", "seq2seq", "deepgate"])
+def test_models(device: str, engine: str, name: str) -> None:
+    case = CASES[name]()
+    found, wanted = nets(device, engine, case.model)
+    for net in (found, wanted):
+        net.forward(case.batch)
+    out = found.on_device.forward(case.batch, train=True, outputs=["loss"], dropout=False)
+    expected = wanted.forward(case.batch, train=True, outputs=["loss"], dropout=False)
+    assert_near(out["loss"], expected["loss"])
+    ones = {"loss": np.ones(case.batch.num_vertices, np.float32)}
+    ours = found.on_device.backward(ones, of=out)
+    for key, value in wanted.backward(ones, of=expected).parameters.items():
+        assert_near(ours.parameters[key], value, key)
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_parameters_are_shared(device: str, engine: str) -> None:
+    found, wanted = nets(device, engine)
+    graphs, live = batch(), found.on_device.parameters
+    assert host(live["w"]).tolist() == found.parameters["w"].tolist()
+    live["w"][...] = live["w"] * 2
+    wanted.parameters["w"] = 2 * wanted.parameters["w"]
+    expected = wanted.forward(graphs, outputs=["h"])["h"]
+    assert_near(found.on_device.forward(graphs, outputs=["h"])["h"], expected)
+    assert_near(found.forward(graphs, outputs=["h"])["h"], expected)
+    for net in (found, wanted):
+        net.step(graphs, vrt.Adam(0.1))
+        net.sync()
+    for name, value in wanted.parameters.items():
+        assert_near(live[name], value, name)
+        assert_near(found.parameters[name], value, name)
+    found.parameters["w"] = np.ones((SIZE, SIZE))
+    found.on_device.forward(graphs)
+    assert (host(live["w"]) == 1.0).all()
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+def test_several_passes_are_alive(device: str) -> None:
+    found, wanted = nets(device, "persistent")
+    graphs, ones = batch(), {"loss": np.ones(7, np.float32)}
+    passes = [found.on_device.forward(part, train=True) for part in (graphs, graphs[:1])]
+    theirs = [wanted.forward(part, train=True) for part in (graphs, graphs[:1])]
+    for k in (0, 1):
+        size = {"loss": ones["loss"][: len(theirs[k]["loss"])]}
+        ours = found.on_device.backward(size, of=passes[k])
+        expected = wanted.backward(size, of=theirs[k])
+        for name, value in expected.parameters.items():
+            assert_near(ours.parameters[name], value, name)
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+def test_what_is_refused(device: str) -> None:
+    found, _ = nets(device, "batched")
+    graphs = batch()
+    there = graphs.with_pulls({"x": lend(device, graphs.pulls["x"])})
+    for net in (vrt.compile(Node(), device=name) for name in ("cpu", "reference")):
+        with pytest.raises(PullError, match=r"a pull lies on a GPU; the host"):
+            net.forward(there)
+    out = found.on_device.forward(there, train=True)
+    with pytest.raises(UsageError, match="arrays are elsewhere"):
+        found.backward(of=out)
+    with pytest.raises(PullError, match=r"shape \[7, 3\]; shape \[7, 4\]"):
+        found.on_device.backward({"h": np.zeros((7, 3))}, of=out)
+    with pytest.raises(UsageError, match="'z'; Node pushes h, loss"):
+        found.on_device.forward(there, outputs=["z"])
+    with pytest.raises(PullError, match="whole numbers decide what runs"):
+        graphs.with_pulls({"word": lend(device, np.zeros(7, np.int32))})
+    with pytest.raises(PullError, match="float64, on a GPU; float32, the network's"):
+        found.forward(graphs.with_pulls({"x": lend(device, np.zeros((7, SIZE)))}))
+    with pytest.raises(PullError, match=r"expected \[7, ...\]"):
+        graphs.with_pulls({"x": lend(device, np.zeros((6, SIZE), np.float32))})
+    with pytest.raises(PullError, match="in several arrays"):
+        vrt.GraphBatch.concat([there, graphs.with_pulls({"x": lend(device, graphs.pulls["x"])})])
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_on_a_host_they_are_of_numpy(device: str) -> None:
+    net = Way(device, "float32").compile(Node())
+    out = net.on_device.forward(batch(), train=True, outputs=["h"])
+    again = net.forward(batch(), train=True, outputs=["h"])
+    assert out["h"].tolist() == again["h"].tolist()
+    given = {"h": np.ones_like(out["h"])}
+    ours = net.on_device.backward(given, of=out)
+    theirs = net.backward(given, of=again)
+    assert {n: g.tolist() for n, g in ours.parameters.items()} == {
+        n: g.tolist() for n, g in theirs.parameters.items()
+    }
+    assert np.shares_memory(net.on_device.parameters["w"], net.parameters["w"])

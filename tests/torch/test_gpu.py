@@ -1,0 +1,188 @@
+"""Modules on a GPU: weights in its memory, tensors that stay there, the caller's stream.
+
+A module around the shim has tensors of the host, since the shim's memory is; what is moved by
+`.to("cuda")` needs a GPU.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+import vertexrt as vrt  # noqa: E402
+import vertexrt.torch as vt  # noqa: E402
+from tests.devices import SHIM_AND_GPU, gpu, require  # noqa: E402
+from tests.shim_device import put_in_place  # noqa: E402
+from tests.torch.test_module import SIZE, Node, trees  # noqa: E402
+from vertexrt import nn  # noqa: E402
+from vertexrt.errors import UsageError  # noqa: E402
+
+ENGINES = ["batched", "persistent"]
+
+
+def modules(device: str, engine: str, patch: pytest.MonkeyPatch) -> tuple[Any, Any]:
+    """Return a module on the device, and one of the host with the same numbers in float64."""
+    require(device)
+    if device == "shim":
+        put_in_place(patch)
+    more = {"processors": 4} if engine == "persistent" else {}
+    mine = vt.Module(vrt.compile(Node(), device="cuda", engine=engine, seed=2, **more))
+    judge = vt.Module(vrt.compile(Node(), device="cpu", dtype="float64", seed=2))
+    judge.load_state_dict({n: p.double().cpu() for n, p in mine.state_dict().items()})
+    return mine, judge
+
+
+def assert_near(found: Any, wanted: Any) -> None:
+    scale = max(1.0, wanted.detach().abs().max().item())
+    torch.testing.assert_close(found.double().cpu(), wanted.cpu(), rtol=0.0, atol=2e-5 * scale)
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_training(device: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, judge = modules(device, engine, monkeypatch)
+    steps = [torch.optim.Adam(m.parameters(), lr=0.01) for m in (mine, judge)]
+    place = next(mine.parameters()).device
+    assert place.type == ("cpu" if device == "shim" else "cuda")
+    for count in (3, 2, 4):
+        batch = trees(count)
+        torch.manual_seed(count)
+        x = torch.randn(batch.num_vertices, SIZE, dtype=torch.float64)
+        ours = x.to(place, torch.float32).requires_grad_()
+        theirs = x.clone().requires_grad_()
+        for step, module, given in ((steps[0], mine, ours), (steps[1], judge, theirs)):
+            step.zero_grad()
+            found = module(batch, x=given)
+            (found["h"].square().sum() + found["loss"].mean()).backward()
+        assert_near(ours.grad, theirs.grad)
+        for p, q in zip(mine.parameters(), judge.parameters(), strict=True):
+            assert (p.grad is None) == (q.grad is None)
+            if q.grad is not None:
+                assert p.grad.device == place
+                assert_near(p.grad, q.grad)
+        for step in steps:
+            step.step()
+    for p, q in zip(mine.parameters(), judge.parameters(), strict=True):
+        assert_near(p, q)
+    for name, value in judge.network.parameters.items():
+        np.testing.assert_allclose(mine.network.parameters[name], value, atol=2e-5)
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+def test_passes_that_are_alive_together(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, judge = modules(device, "batched", monkeypatch)
+    for module in (mine, judge):
+        a, b = module(trees(2))["h"], module(trees(3))["h"]
+        loss = (a.sum() * b.sum()).square()
+        loss.backward(retain_graph=True)
+        loss.backward()
+    for p, q in zip(mine.parameters(), judge.parameters(), strict=True):
+        if q.grad is not None:
+            assert_near(p.grad, q.grad)
+
+
+@gpu
+def test_a_module_moves() -> None:
+    require("cuda")
+    here = vt.Module(vrt.compile(Node(), device="cpu", seed=2))
+    there, batch = copy.deepcopy(here).to("cuda"), trees()
+    assert_near(there(batch)["h"], here(batch)["h"].double())
+    with torch.no_grad():
+        there.embedding.mul_(2.0)
+        here.embedding.mul_(2.0)
+    assert_near(there(batch)["h"], here(batch)["h"].double())
+    back = copy.deepcopy(there).cpu()
+    assert torch.equal(back.embedding, here.embedding)
+    assert torch.equal(back(batch)["h"], here(batch)["h"])
+    there.load_state_dict(here.state_dict())
+    assert there.network.device == "cuda"
+    assert there.embedding.device.type == "cuda"
+    with pytest.raises(UsageError, match="float32 or float64"):
+        there.bfloat16()
+
+
+@gpu
+def test_streams_wait_for_each_other() -> None:
+    require("cuda")
+    mine, batch = vt.Module(vrt.compile(Node(), device="cuda", seed=2)), trees(4)
+    x = torch.randn(batch.num_vertices, SIZE, device="cuda")
+    expected = mine(batch, x=x)["h"]
+    side, slow = torch.cuda.Stream(), torch.randn(4096, 4096, device="cuda")
+    for _ in range(20):
+        late = torch.zeros_like(x)
+        torch.cuda.synchronize()
+        with torch.cuda.stream(side):
+            for _ in range(20):
+                slow @ slow  # takes a while
+            late.copy_(x)
+            found = mine(batch, x=late)["h"] + 0.0
+        side.synchronize()
+        assert torch.equal(found, expected)
+
+
+@gpu
+@pytest.mark.parametrize("name", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("size", [16, 256])
+def test_layers(name: str, size: int) -> None:
+    require("cuda")
+    torch.manual_seed(1)
+    more = {"num_layers": 2, "bidirectional": True}
+    judge = getattr(torch.nn, name)(size, size, **more).to("cuda", torch.float64)
+    mine = getattr(vt, name)(size, size, **more).to("cuda")
+    mine.load_state_dict(judge.state_dict())
+    given = [torch.randn(n, size, device="cuda") for n in (7, 3, 5)]
+    packed = torch.nn.utils.rnn.pack_sequence(given, enforce_sorted=False)
+    found, states = mine(packed)
+    wanted, expected = judge(packed.to(torch.float64))
+    assert_near(found.data, wanted.data)
+    pairs = (
+        [(states, expected)]
+        if isinstance(states, torch.Tensor)
+        else zip(states, expected, strict=True)
+    )
+    for a, b in pairs:
+        assert_near(a, b)
+    found.data.square().sum().backward()
+    wanted.data.square().sum().backward()
+    for p, q in zip(mine.parameters(), judge.parameters(), strict=True):
+        assert_near(p.grad, q.grad)
+
+
+@gpu
+def test_resets_on_a_gpu() -> None:
+    require("cuda")
+    here = vt.Recurrent(nn.GRUCell(8, 16), 8)
+    there = copy.deepcopy(here).to("cuda")
+    x, resets = torch.randn(9, 4, 8), torch.rand(9, 4) < 0.3
+    for a, b in ((here(x, resets=resets), there(x.cuda(), resets=resets.cuda())),):
+        assert_near(b[0], a[0].double())
+        assert_near(b[1][0], a[1][0].double())
+
+
+@gpu
+def test_it_compiles_whole() -> None:
+    require("cuda")
+    mine, batch = vt.Module(vrt.compile(Node(), device="cuda", seed=2)), trees(3)
+    whole = torch.compile(lambda given: mine(given)["h"].sum(), fullgraph=True)
+    given = vt.BatchTensors.of(batch)
+    expected = mine(batch)["h"].sum()
+    found = whole(given)
+    assert_near(found, expected.double())
+    found.backward()
+    assert mine.embedding.grad is not None
+
+
+@gpu
+def test_weights_that_do_not_fit_on_chip() -> None:
+    """They run by the batched engine."""
+    require("cuda")
+    judge = torch.nn.LSTM(2048, 2048).to("cuda")
+    mine = vt.LSTM(2048, 2048).to("cuda")
+    mine.load_state_dict(judge.state_dict())
+    x = torch.randn(3, 2, 2048, device="cuda")
+    torch.testing.assert_close(mine(x)[0], judge(x)[0], rtol=0.0, atol=1e-3)

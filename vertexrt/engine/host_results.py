@@ -1,0 +1,83 @@
+"""Passes whose pushes and gradients are arrays of the host, copies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from vertexrt.engine.batched import Part, Run, rows_of_tensor
+from vertexrt.engine.executor import Executor, outputs_of
+from vertexrt.engine.parameters import ParameterStore
+from vertexrt.engine.results import Gradients, WayBack, is_of_edges, pulled_rows, table_of
+from vertexrt.graph import GraphBatch
+
+Array = np.ndarray[Any, Any]
+
+
+class HostResults:
+    """PassResults are arrays of the host."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+
+    def parameters(self) -> dict[str, Any]:
+        """Return live arrays."""
+        store = self._executor.model.store
+        store.refresh()
+        return {name: store.value(name) for name in store.names}
+
+    def array(self, given: Any, shape: tuple[int, ...]) -> Any:
+        """Return an array of the host."""
+        dtype = self._executor.model.store.dtype
+        return np.zeros(shape, dtype) if given is None else np.ascontiguousarray(given, dtype)
+
+    def forward(
+        self, runs: Sequence[Run], parts: Sequence[Part], names: Sequence[str]
+    ) -> dict[str, Any]:
+        """Run launches; return copies of the pushes."""
+        arenas = self._executor.launch(runs, parts)
+        return {name: outputs_of(runs, arenas, name) for name in names}
+
+    def backward(self, way: WayBack) -> Gradients:
+        """Go back; the gradients are in the store then, too."""
+        runs, executor = way.runs, self._executor
+        touched = executor.begin_gradients(runs)
+        arenas = executor.launch(runs, [_part(way, run) for run in runs])
+        executor.collect_gradients(touched)
+        found = gradients_of(executor.model.store, way.sparse)
+        for name in way.pulls:
+            found.pulled[name] = _pulled_gradient(way.batch, runs, arenas, name)
+        return found
+
+
+def _part(way: WayBack, run: Run) -> Part:
+    """Return the launches of a way back, and what they start from."""
+    own = [way.scale * given[run.share.vertices] for given in way.d_outputs.values()]
+    seeds = tuple(np.ascontiguousarray(given).reshape(-1) for given in own)
+    return Part(slice(run.forward_launches, None), 1.0, way.seed, seeds)
+
+
+def gradients_of(store: ParameterStore, sparse: bool) -> Gradients:
+    """Return copies of the gradients in a store; none of pulls."""
+    looked_up = {n: rows.astype(np.int64) for n, rows in store.touched.items() if sparse}
+    whole = {n: store.gradient(n).copy() for n in store.trained if n not in looked_up}
+    return Gradients(whole, {}, {n: (at, store.gradient(n)[at]) for n, at in looked_up.items()})
+
+
+def _pulled_gradient(
+    batch: GraphBatch, runs: Sequence[Run], arenas: Sequence[Array], name: str
+) -> Array:
+    """Add up the gradients of pulled values over the vertices (or edges) that pulled them."""
+    table, _ = table_of(batch, name, is_of_edges(runs[0], name))
+    out = np.zeros(table.shape, arenas[0].dtype)
+    if ("pull_grad", name) not in runs[0].variant.table.numbers:
+        return out
+    for run, data in zip(runs, arenas, strict=True):
+        to, at = pulled_rows(batch, run, name)
+        if not len(to):  # the tensor may be younger than the plan of this run
+            continue
+        found = rows_of_tensor(run, data, ("pull_grad", name), at)
+        np.add.at(out, to, found.reshape(-1, *table.shape[1:]))
+    return out

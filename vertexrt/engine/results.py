@@ -1,0 +1,120 @@
+"""What passes give back: pushes and gradients, as arrays of the host or of the device.
+
+Those of `host_results` are copied to the host. A device with a memory of its own has another
+`PassResults`, whose arrays stay there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from vertexrt.engine.batched import Part, Run, edges_pulled, vertices_pulled
+from vertexrt.graph import GraphBatch, Pulled
+from vertexrt.graph.pulls import PullValue
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Gradients:
+    """What `Network.backward` returns: gradients of one pass, by the names of parameters and of
+    real pulled values.
+
+    Attributes:
+        parameters: in their shapes.
+        pulled: in the shapes of the arrays that were given.
+        rows: with `sparse`, of a table the rows that were looked up, int64 [n], rising, and their
+            gradients [n, ...]; it is not among `parameters` then.
+    """
+
+    parameters: dict[str, Array]
+    pulled: dict[str, Array]
+    rows: dict[str, tuple[Array, Array]] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        parameters, pulled = shapes_of(self.parameters), shapes_of(self.pulled)
+        return f"Gradients(parameters: {parameters}; pulled: {pulled})"
+
+
+def shapes_of(arrays: Mapping[str, Array]) -> str:
+    """Return names and shapes in one line."""
+    return ", ".join(f"{name} {list(a.shape)}" for name, a in arrays.items()) or "none"
+
+
+class WayBack(NamedTuple):
+    """A way back through a forward pass.
+
+    Attributes:
+        batch, runs: of the pass; seed: of its random draws.
+        d_outputs: gradients of its pushes, [V, *shape], in the order of their names; scale: factor
+            of them.
+        pulls: names of the real pulls whose gradients are wanted.
+        sparse: of tables, which are only looked up in, the rows that were looked up are wanted.
+    """
+
+    batch: GraphBatch
+    runs: Sequence[Run]
+    seed: int
+    d_outputs: Mapping[str, Any]
+    scale: float
+    pulls: Sequence[str]
+    sparse: bool
+
+
+class PassResults(Protocol):
+    """How passes run, and where what they give back lies."""
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters by name; what is written to them changes the network."""
+
+    def array(self, given: Any, shape: tuple[int, ...]) -> Any:
+        """Return numbers as an array of the network's dtype in C order; zeros of a shape for None.
+
+        Whether numbers have that shape is not looked at.
+        """
+
+    def forward(
+        self, runs: Sequence[Run], parts: Sequence[Part], names: Sequence[str]
+    ) -> dict[str, Any]:
+        """Run launches; return pushes by name, [V, *shape], in the user's vertex order."""
+
+    def backward(self, way: WayBack) -> Gradients:
+        """Go back."""
+
+
+class PulledRows(NamedTuple):
+    """Where the gradient of what a run pulled lies, and where it goes.
+
+    Attributes:
+        to: rows of the pull; at: rows of the tensor; int64 [n] each.
+    """
+
+    to: Array
+    at: Array
+
+
+def pulled_rows(batch: GraphBatch, run: Run, name: str) -> PulledRows:
+    """Find the rows of a pull that a run has a gradient of; several may be one."""
+    of_edges = is_of_edges(run, name)
+    mine, at = edges_pulled(run, name) if of_edges else vertices_pulled(run, name)
+    _, index = table_of(batch, name, of_edges)
+    rows = mine if index is None else index[mine]
+    if index is None:
+        return PulledRows(rows, at)
+    has = np.flatnonzero(rows >= 0)
+    return PulledRows(rows[has], at[has])
+
+
+def is_of_edges(run: Run, name: str) -> bool:
+    """Tell whether a pull is of edges."""
+    return name in run.variant.program.edge_pulls
+
+
+def table_of(batch: GraphBatch, name: str, of_edges: bool) -> tuple[Any, Array | None]:
+    """Return the rows of a pull, and which of them each vertex pulls, if not its own."""
+    value: PullValue = (batch.edge_pulls if of_edges else batch.pulls)[name]
+    return (value.values, value.index) if isinstance(value, Pulled) else (value, None)

@@ -1,0 +1,84 @@
+"""Rows of a pull that lie in the memory of a GPU: known by their address, never read here."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import numpy as np
+
+from vertexrt.errors import PullError
+from vertexrt.graph.owned import REALS
+
+ALIGNED = 16  # bytes, of what kernels load at once
+
+
+class DeviceRows:
+    """Real numbers [N, *shape] in C order in the memory of a GPU, as another library has them.
+
+    Args:
+        given: has `__cuda_array_interface__`: an array of CuPy, PyTorch, JAX or Numba. It stays
+            alive, and what is written to it shows.
+    Raises: PullError, for other dtypes than float32 and float64, and layouts that kernels do not
+        read.
+    """
+
+    __slots__ = ("address", "dtype", "given", "shape")
+
+    def __init__(self, given: Any) -> None:
+        facts = given.__cuda_array_interface__
+        self.given = given
+        self.address, _ = facts["data"]
+        self.shape: tuple[int, ...] = tuple(facts["shape"])
+        self.dtype = np.dtype(facts["typestr"])
+        if self.dtype.kind != "f" or self.dtype not in REALS.values() or not self.shape:
+            got = f"an array on a GPU of {self.dtype} {list(self.shape)}"
+            _refuse(got, "float32 or float64 rows; whole numbers decide what runs", "copy it here")
+        if facts.get("strides") not in (None, self._strides()):
+            _refuse("an array on a GPU that is a view", "its rows in C order", "make it contiguous")
+        if self.address % ALIGNED:
+            got = f"an array on a GPU at the address {self.address}"
+            _refuse(got, f"a multiple of {ALIGNED} bytes", "copy it")
+
+    @staticmethod
+    def of(given: Any) -> Any:
+        """Return an array of a GPU as rows; what is rows already, and one of NumPy, as it is."""
+        return given if isinstance(given, DeviceRows | np.ndarray) else DeviceRows(given)
+
+    def _strides(self) -> tuple[int, ...]:
+        """Return the bytes from one element to the next, axis by axis, in C order."""
+        found, size = [], self.dtype.itemsize
+        for extent in reversed(self.shape):
+            found.append(size)
+            size *= extent
+        return tuple(reversed(found))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __reduce__(self) -> NoReturn:
+        _refuse("an array on a GPU is to be pickled", "arrays of the host", "copy it to the host")
+
+    @property
+    def nbytes(self) -> int:
+        """How much of it has to be copied from the host: nothing."""
+        return 0
+
+    @property
+    def ndim(self) -> int:
+        """How many axes it has."""
+        return len(self.shape)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """What it was given."""
+        found: dict[str, Any] = self.given.__cuda_array_interface__
+        return found
+
+
+def on_device(given: object) -> bool:
+    """Tell whether an array lies in the memory of a GPU."""
+    return not isinstance(given, np.ndarray) and hasattr(given, "__cuda_array_interface__")
+
+
+def _refuse(got: str, expected: str, action: str) -> NoReturn:
+    raise PullError.at("pull", got, expected, action)

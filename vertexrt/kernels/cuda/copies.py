@@ -1,0 +1,54 @@
+"""Parameters and moments are on the device and, as a copy, on the host: which one is newer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vertexrt.engine.parameters import ParameterStore
+from vertexrt.kernels.cuda.session import Session
+
+Array = np.ndarray[Any, Any]
+
+
+class Copies:
+    """The two copies of parameters and moments.
+
+    Attributes:
+        host_newer, device_newer: which of them may have been written to since both were the same.
+        shared: others write to parameters on the device, so that it is always newer, unless the
+            host says that it wrote.
+    """
+
+    def __init__(self, session: Session, store: ParameterStore) -> None:
+        self._session, self._store = session, store
+        self.host_newer, self.device_newer, self.shared = True, False, False
+        self._moments: Array | None = None
+
+    def to_host(self) -> None:
+        """Bring parameters and moments to the host, where they may be changed."""
+        session = self._session
+        if self.device_newer or self.shared:
+            session.memory.download(self._store.values, session.values.address)
+            if self._moments is not None and session.moments is not None:
+                session.memory.download(self._moments, session.moments.address)
+            self.device_newer = False
+        self.host_newer = not self.shared
+
+    def written(self) -> None:
+        """Note that parameters on the host were set."""
+        self.host_newer = True
+
+    def to_device(self, moments: Array | None = None) -> None:
+        """Bring to the device what is newer on the host, and moments that a step needs."""
+        session = self._session
+        other = moments is not None and moments is not self._moments
+        if other and self._moments is not None:
+            self.to_host()  # what another optimizer has on the device would be lost
+        if self.host_newer:
+            session.memory.upload(session.values, self._store.values)
+        if moments is not None and (other or self.host_newer):
+            session.take_moments(moments)
+            self._moments = moments
+        self.host_newer = False

@@ -1,0 +1,124 @@
+"""Passes whose pushes and gradients stay in the memory of a GPU, and are waited for by nobody."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from vertexrt.engine.batched import Part, Run, rows_at
+from vertexrt.engine.model import CompiledModel
+from vertexrt.engine.results import Gradients, WayBack, is_of_edges, pulled_rows, table_of
+from vertexrt.graph.device_rows import DeviceRows
+from vertexrt.kernels.cuda.session import Session
+
+Array = np.ndarray[Any, Any]
+
+
+class LaunchesBetween(Protocol):
+    """What launches: the executor of a GPU."""
+
+    model: CompiledModel
+    session: Session
+
+    def launch_between(self, run: Run, part: Part) -> Any:
+        """Run launches after what the caller's stream has, and before what it gets; do not wait.
+
+        Returns: the arena, as an array of the device.
+        """
+
+    def share_values(self) -> Any:
+        """Return the parameters on the device, [total], which others may write to from now on."""
+
+
+class DeviceResults:
+    """PassResults are arrays of the device: CuPy's, on a GPU."""
+
+    def __init__(self, executor: LaunchesBetween) -> None:
+        self._executor = executor
+
+    def parameters(self) -> dict[str, Any]:
+        """Return live arrays."""
+        return self._executor.model.store.views(self._executor.share_values())
+
+    def array(self, given: Any, shape: tuple[int, ...]) -> Any:
+        """Return an array of the device."""
+        like, dtype = self._executor.session.device.arrays(), self._executor.session.dtype
+        if given is None:
+            return like.zeros(shape, dtype)
+        return like.ascontiguousarray(like.asarray(given, dtype))
+
+    def forward(
+        self, runs: Sequence[Run], parts: Sequence[Part], names: Sequence[str]
+    ) -> dict[str, Any]:
+        """Run launches; return new arrays of the pushes."""
+        (run,), (part,) = runs, parts
+        arena = self._executor.launch_between(run, part)
+        row_of = self._executor.session.device.arrays().asarray(run.row_of)
+        found = {}
+        for name in names:
+            rows = arena[rows_at(run, ("push", name))].reshape(run.num_rows, -1)
+            shape = len(run.row_of), *run.variant.push_shape(name)
+            found[name] = rows.take(row_of, axis=0).reshape(shape)
+        return found
+
+    def backward(self, way: WayBack) -> Gradients:
+        """Go back; the gradients of the store on the host stay as they are."""
+        (run,) = way.runs
+        seeds = [
+            given if way.scale == 1.0 else given * way.scale for given in way.d_outputs.values()
+        ]
+        part = Part(
+            slice(run.forward_launches, None),
+            1.0,
+            way.seed,
+            tuple(DeviceRows.of(given.reshape(-1)) for given in seeds),
+        )
+        arena = self._executor.launch_between(run, part)
+        found = self._gradients(run, way.sparse)
+        for name in way.pulls:
+            found.pulled[name] = self._pulled(way, run, arena, name)
+        return found
+
+    def _gradients(self, run: Run, sparse: bool) -> Gradients:
+        """Return copies of the gradients of parameters."""
+        model, session = self._executor.model, self._executor.session
+        store, like = model.store, session.device.arrays()
+        live = session.device.array(session.gradients, session.dtype)
+        if not sparse:
+            whole = live.copy()
+            return Gradients({name: self._of(whole, name) for name in store.trained}, {})
+        dense = live[: store.dense_size].copy()
+        names = [name for name in store.trained if name not in store.sparse]
+        rows = {}
+        for name, touched in model.touched(run).items():
+            at = like.asarray(touched.astype(np.int64))
+            rows[name] = (at, self._of(live, name)[at])
+        return Gradients({name: self._of(dense, name) for name in names}, {}, rows)
+
+    def _of(self, flat: Any, name: str) -> Any:
+        """Return a parameter's part of an array in the store's layout."""
+        store = self._executor.model.store
+        shape, start = store.shapes[name], store.offsets[name]
+        return flat[start : start + math.prod(shape)].reshape(shape)
+
+    def _pulled(self, way: WayBack, run: Run, arena: Any, name: str) -> Any:
+        """Return the gradient of a pull, added up over the vertices (or edges) that pulled it."""
+        like = self._executor.session.device.arrays()
+        table, _ = table_of(way.batch, name, is_of_edges(run, name))
+        out = like.zeros(table.shape, self._executor.session.dtype)
+        tensors, key = run.variant.table, ("pull_grad", name)
+        to, at = pulled_rows(way.batch, run, name)
+        if key not in tensors.numbers or not len(to):
+            return out
+        number = tensors.numbers[key]
+        start, size = int(run.plan.base[number]), tensors.specs[number].size
+        rows = arena[start : start + (int(at.max()) + 1) * size].reshape(-1, size)
+        found = rows.take(like.asarray(at), axis=0).reshape(len(at), *table.shape[1:])
+        if np.max(np.bincount(to)) == 1:  # each row has one
+            out[like.asarray(to)] = found
+        else:
+            like.add.at(out, like.asarray(to), found)
+        return out
