@@ -17,7 +17,8 @@ from vertexrt.cache.folders import CacheWarning
 from vertexrt.config import temporary_cache
 from vertexrt.engine.variant import Passes, Use
 from vertexrt.errors import UsageError
-from vertexrt.kernels.cpu.choose_products import choose, corrected, fixed_rows
+from vertexrt.kernels.cpu import choose_products
+from vertexrt.kernels.cpu.choose_products import LIMITS, choose, corrected, fixed_rows
 from vertexrt.kernels.cpu.product_table import (
     ANY_ROWS,
     KIND,
@@ -36,6 +37,12 @@ SHAPES = [
     for form in ("x W^T", "d W", "d^T x")
     for m in (HIDDEN, 3 * HIDDEN, 4 * HIDDEN)
 ]
+
+
+@pytest.fixture
+def wide_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give this machine the limits of one with AVX-512: tiles make these shapes of any rows."""
+    monkeypatch.setattr(choose_products, "NARROWER", LIMITS[16])
 
 
 def keep(ratio: float) -> None:
@@ -124,6 +131,7 @@ def test_a_table_that_says_blas_makes_it_blas_and_results_agree(cache_folder: Pa
     )
 
 
+@pytest.mark.usefixtures("wide_limits")
 def test_blas_is_kept_to_a_thread_only_where_it_is_called(cache_folder: Path) -> None:
     keep(2.0)
     runs = [
@@ -134,6 +142,7 @@ def test_blas_is_kept_to_a_thread_only_where_it_is_called(cache_folder: Path) ->
     assert calls == [False, True]
 
 
+@pytest.mark.usefixtures("wide_limits")
 def test_a_table_that_says_tiles_stays_with_them(cache_folder: Path) -> None:
     keep(2.0)
     assert choose(SHAPES[0], TIMED).rows == ANY_ROWS
@@ -151,6 +160,7 @@ def test_a_damaged_table_is_timed_again(cache_folder: Path) -> None:
     assert {int(rows): ratio for rows, ratio in kept.facts.items()} == ratios
 
 
+@pytest.mark.usefixtures("wide_limits")
 def test_what_cannot_be_kept_is_not_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache_folder: Path
 ) -> None:
