@@ -17,8 +17,8 @@ from vertexrt.cache.folders import CacheWarning
 from vertexrt.config import temporary_cache
 from vertexrt.engine.variant import Passes, Use
 from vertexrt.errors import UsageError
-from vertexrt.kernels.cpu import choose_products
-from vertexrt.kernels.cpu.choose_products import LIMITS, choose, corrected, fixed_rows
+from vertexrt.kernels.cpu.choose_products import choose, corrected, fixed_rows
+from vertexrt.kernels.cpu.compile import register_size
 from vertexrt.kernels.cpu.product_table import (
     ANY_ROWS,
     KIND,
@@ -39,10 +39,9 @@ SHAPES = [
 ]
 
 
-@pytest.fixture
-def wide_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give this machine the limits of one with AVX-512: tiles make these shapes of any rows."""
-    monkeypatch.setattr(choose_products, "NARROWER", LIMITS[16])
+# Tiles make these of any number of rows where vectors are wide; elsewhere BLAS makes those of more
+# rows than were timed.
+WIDE = register_size() == 16
 
 
 def keep(ratio: float) -> None:
@@ -131,7 +130,6 @@ def test_a_table_that_says_blas_makes_it_blas_and_results_agree(cache_folder: Pa
     )
 
 
-@pytest.mark.usefixtures("wide_limits")
 def test_blas_is_kept_to_a_thread_only_where_it_is_called(cache_folder: Path) -> None:
     keep(2.0)
     runs = [
@@ -139,13 +137,12 @@ def test_blas_is_kept_to_a_thread_only_where_it_is_called(cache_folder: Path) ->
         for net in (network(Passes(products=TIMED)), network(Passes(products=BLAS)))
     ]
     calls = [cast("HostExecutable", run.ready.executable).calls_blas for (run,) in runs]
-    assert calls == [False, True]
+    assert calls == [not WIDE, True]
 
 
-@pytest.mark.usefixtures("wide_limits")
 def test_a_table_that_says_tiles_stays_with_them(cache_folder: Path) -> None:
     keep(2.0)
-    assert choose(SHAPES[0], TIMED).rows == ANY_ROWS
+    assert choose(SHAPES[0], TIMED).rows == (ANY_ROWS if WIDE else max(ROWS))
     assert choose(SHAPES[0], BLAS).rows == 0
     assert choose(ProductShape("x W^T", "float", 256, 130), TIMED).rows == 0  # fills no vectors
 
@@ -160,7 +157,6 @@ def test_a_damaged_table_is_timed_again(cache_folder: Path) -> None:
     assert {int(rows): ratio for rows, ratio in kept.facts.items()} == ratios
 
 
-@pytest.mark.usefixtures("wide_limits")
 def test_what_cannot_be_kept_is_not_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache_folder: Path
 ) -> None:
@@ -172,7 +168,7 @@ def test_what_cannot_be_kept_is_not_timed(
         folder.chmod(0o777)
     with pytest.warns(CacheWarning, match="can be written by others"):
         assert ratios_of(SHAPES[0]) == {}
-    assert choose(SHAPES[0], TIMED).rows == ANY_ROWS
+    assert choose(SHAPES[0], TIMED).rows == fixed_rows(SHAPES[0], register_size())
     folders.forget()
 
 

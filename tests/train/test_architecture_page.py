@@ -9,7 +9,6 @@ import pytest
 from tests.backend.test_cuda import shim
 from tests.shim_device import put_in_place
 from vertexrt.cli.main import main
-from vertexrt.kernels.cpu import choose_products
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = ("architecture.md", "lowering.md")
@@ -40,8 +39,6 @@ def test_the_page_shows_what_is_printed(
 ) -> None:
     write_tree(tmp_path)
     monkeypatch.chdir(tmp_path)
-    # The page is of a processor with AVX-512; narrower ones make widths of 8 by tiles.
-    monkeypatch.setattr(choose_products, "register_size", lambda: 16)
     if "--device cuda" in command:
         put_in_place(monkeypatch, processors=MULTIPROCESSORS)
     tree = re.search(r'^    TREE="(.+)"$', TEXT, re.MULTILINE)
