@@ -186,11 +186,11 @@ class ShimDevice:
         weakref.finalize(found, lambda owner: None, memory.owner)
         return found
 
-    def follow_caller(self) -> None:
+    def follow_caller(self, stream: int | None = None) -> None:
         """Do what was asked for: the caller's stream does it at once."""
         self._drain()
 
-    def lead_caller(self) -> None:
+    def lead_caller(self, stream: int | None = None) -> None:
         """Do what was asked for."""
         self._drain()
 

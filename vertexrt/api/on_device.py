@@ -21,7 +21,7 @@ from vertexrt.api.forward_passes import ForwardPasses
 from vertexrt.api.turns import in_turn
 from vertexrt.engine.batched import Part
 from vertexrt.engine.executor import Executor
-from vertexrt.engine.results import Gradients
+from vertexrt.engine.results import Gradients, PassResults
 from vertexrt.engine.variant import Use
 from vertexrt.errors import PullError, UsageError
 from vertexrt.graph import GraphBatch
@@ -37,11 +37,15 @@ class OnDevice:
     """
 
     def __init__(
-        self, executor: Executor, passes: ForwardPasses, next_seed: Callable[[], int]
+        self,
+        executor: Executor,
+        passes: ForwardPasses,
+        next_seed: Callable[[], int],
+        results: PassResults | None = None,
     ) -> None:
         self.executor = executor
         self._passes, self._next_seed = passes, next_seed
-        self._results = executor.results_here()
+        self._results = executor.results_here() if results is None else results
         program = executor.model.function
         self._pushes = tuple(dict.fromkeys(n["name"] for n in program.nodes if n.op == "push"))
         self._reals = frozenset(p.name for p in program.pulls if p.dtype == "float")
@@ -52,6 +56,10 @@ class OnDevice:
         return (
             f"OnDevice({self.executor.model.function.name} on {self.executor.model.backend.name})"
         )
+
+    def _returning(self, results: PassResults) -> OnDevice:
+        """Return one whose arrays are of another library."""
+        return OnDevice(self.executor, self._passes, self._next_seed, results)
 
     @property
     def parameters(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from vertexrt.engine.batched import Part, Run, edges_pulled, vertices_pulled
+from vertexrt.engine.model import CompiledModel
 from vertexrt.graph import GraphBatch, Pulled
 from vertexrt.graph.pulls import PullValue
 
@@ -84,6 +85,26 @@ class PassResults(Protocol):
 
     def backward(self, way: WayBack) -> Gradients:
         """Go back."""
+
+
+class LaunchesHere(Protocol):
+    """An executor whose arrays may stay on its device: what results there are made with."""
+
+    model: CompiledModel
+
+    def launch_between(self, run: Run, part: Part, stream: int | None = None) -> Any:
+        """Run launches after what the caller's stream has, and before what it gets; do not wait.
+
+        Args:
+            stream: its address; by default the current one of the library of the arrays.
+        Returns: the arena, an array of the device; it is there until the next run.
+        """
+
+    def share_values(self) -> Any:
+        """Return the parameters on the device, [total], which others may write to from now on."""
+
+    def gradients_here(self) -> Any:
+        """Return the gradients on the device, [trained], which each run with a way back fills."""
 
 
 class PulledRows(NamedTuple):

@@ -10,10 +10,10 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -22,14 +22,17 @@ from torch import Tensor, nn
 from vertexrt.api.network import Network
 from vertexrt.engine.batched import BATCHED
 from vertexrt.engine.devices import module_of
+from vertexrt.engine.results import LaunchesHere
 from vertexrt.engine.variant import CompileOptions
 from vertexrt.errors import UsageError
 from vertexrt.ir.program import Program
+from vertexrt.torch.results import TensorResults
 
 DTYPES: dict[torch.dtype, np.dtype[Any]] = {
     torch.float32: np.dtype("float32"),
     torch.float64: np.dtype("float64"),
 }
+OF_NUMPY = {real: dtype for dtype, real in DTYPES.items()}
 DEVICES = ("cpu", "cuda")
 
 
@@ -73,7 +76,7 @@ class NetworkSource:
             engine = self.gpu_engine if device.type == "cuda" else "batched"
             options = replace(options, engine=engine, threads=None, processors=None)
         module = module_of(device.type)
-        with beside(device):
+        with at(device):
             module.check(device.type, options)
             executor = module.compile_for(device.type, self.traced, options)
             return Network(executor, 0, self.reduction)
@@ -90,76 +93,34 @@ class NetworkSource:
         return True
 
 
-@contextmanager
-def beside(device: torch.device) -> Iterator[None]:
-    """Let networks on a GPU work in the order of PyTorch's current stream there."""
-    if device.type != "cuda":
-        yield
-        return
-    with torch.cuda.device(device), _stream(torch.cuda.current_stream(device).cuda_stream):
-        yield
+def at(device: torch.device) -> AbstractContextManager[Any]:
+    """Let CUDA's calls go to a GPU, if it is one."""
+    return nullcontext() if is_current(device) else torch.cuda.device(device)
 
 
-class StreamOfTorch:
-    """A stream of another library, as CuPy takes it."""
-
-    def __init__(self, address: int) -> None:
-        self.address = address
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        """Return the version of the protocol, and the stream's address."""
-        return 0, self.address
-
-
-def _stream(address: int) -> Any:
-    """Return a stream of PyTorch as one of CuPy."""
-    import cupy  # without it there is no network on a GPU
-
-    stream = cupy.cuda.Stream
-    if hasattr(stream, "from_external"):  # since CuPy 14
-        return stream.from_external(StreamOfTorch(address))
-    return cupy.cuda.ExternalStream(address)
-
-
-def tensor_of(array: Any) -> Tensor:
-    """Return an array of the host or of a GPU as a tensor with the same memory."""
-    if isinstance(array, np.ndarray):
-        return torch.from_numpy(array)
-    found: Tensor = torch.from_dlpack(array)
-    return found
+def is_current(device: torch.device) -> bool:
+    """Tell whether CUDA's calls go to a device, or do not matter to it."""
+    return device.type != "cuda" or bool(device.index == torch.cuda.current_device())
 
 
 _numbers = itertools.count(1)
 _alive: weakref.WeakValueDictionary[int, BoundNetwork] = weakref.WeakValueDictionary()
 
 
-def tensors_of(arrays: Sequence[Any]) -> list[Tensor]:
-    """Return arrays as tensors; those that are parts of one array are parts of one tensor."""
-    wholes: dict[int, Tensor] = {}
-    return [_part_of(array, wholes) for array in arrays]
+class Computing:
+    """A network that others wait for; a context that returns it."""
 
+    __slots__ = ("network",)
 
-def _part_of(array: Any, wholes: dict[int, Tensor]) -> Tensor:
-    """Return an array as a tensor.
+    def __init__(self, network: Network) -> None:
+        self.network = network
 
-    Args:
-        wholes: tensors of the arrays that others are parts of, by identity.
-    """
-    base = array.base
-    if isinstance(array, np.ndarray) or base is None or base.ndim != 1:
-        return tensor_of(array)
-    whole = wholes.get(id(base))
-    if whole is None:
-        whole = wholes[id(base)] = tensor_of(base)
-    start = (array.data.ptr - base.data.ptr) // base.itemsize
-    return whole[start : start + array.size].view(array.shape)
+    def __enter__(self) -> Network:
+        self.network.executor.lock.__enter__()
+        return self.network
 
-
-def array_of(tensor: Tensor | None) -> Any:
-    """Return the numbers of a tensor as an array of the host, or as what CuPy takes."""
-    if tensor is None:
-        return None
-    return tensor.detach().numpy() if tensor.device.type == "cpu" else tensor.detach()
+    def __exit__(self, *error: object) -> None:
+        self.network.executor.lock.__exit__(*error)
 
 
 class BoundNetwork:
@@ -167,6 +128,7 @@ class BoundNetwork:
 
     Attributes:
         source: of the network; number: by which ops find it.
+        passes: the network with what its passes return where PyTorch has it.
         names: of the parameters; own: tensors with their memory; trained: those that get
             gradients; tables: those that are only looked up in.
         push_shapes: of a vertex, by name; pulls: their names; dtype, device: PyTorch's.
@@ -174,18 +136,25 @@ class BoundNetwork:
 
     def __init__(self, network: Network, source: NetworkSource) -> None:
         self.network, self.source, self.number = network, source, next(_numbers)
-        program, values = network.program, network.on_device.parameters
-        self.names = list(values)
-        self.own = [tensor_of(values[name]) for name in self.names]
+        program, store = network.program, network.executor.model.store
+        self.passes = network.on_device
+        if network.device == "cuda":
+            executor = cast("LaunchesHere", network.executor)
+            self.passes = network.on_device._returning(TensorResults(executor))
+        values = self.passes.parameters
+        self.names, self.own = list(values), [torch.as_tensor(x) for x in values.values()]
         self.device = self.own[0].device if self.own else torch.device("cpu")
-        store = network.executor.model.store
+        self._at, self._computing = [mine.data_ptr() for mine in self.own], Computing(network)
         self.trained = [name for name in self.names if name in store.trained]
         self.tables = frozenset(network.executor.model.sparse)
-        pushes = [program.nodes[k] for k in program.find("push")]
-        self.push_shapes = {n["name"]: tuple(n["shape"]) for n in pushes}
+        self.push_shapes = _push_shapes(program)
         self.pulls = {pull.name for pull in program.pulls}
-        self.dtype = {real: torch_s for torch_s, real in DTYPES.items()}[store.dtype]
+        self.dtype = OF_NUMPY[store.dtype]
         _alive[self.number] = self
+
+    def passed(self, d: Tensor) -> Any:
+        """Return the gradient of a push as passes take it."""
+        return d.detach().numpy() if self.own[0].device.type == "cpu" else d.detach()
 
     def shares(self, parameters: Sequence[Tensor]) -> bool:
         """Tell whether tensors have the network's memory."""
@@ -200,13 +169,18 @@ class BoundNetwork:
             mine.copy_(given.data)
             given.data = mine
 
-    @contextmanager
-    def holding(self, parameters: Sequence[Tensor]) -> Iterator[Network]:
+    def holding(self, parameters: Sequence[Tensor]) -> AbstractContextManager[Network]:
         """Let the network compute with the numbers of tensors, which may be others than its own.
 
         `torch.func.functional_call` gives others.
         """
-        with beside(self.device), self.network.executor.lock:
+        if [given.data_ptr() for given in parameters] == self._at and is_current(self.device):
+            return self._computing
+        return self._with_others(parameters)
+
+    @contextmanager
+    def _with_others(self, parameters: Sequence[Tensor]) -> Iterator[Network]:
+        with at(self.device), self._computing:
             pairs = zip(self.own, parameters, strict=True)
             moved = [(a, b) for a, b in pairs if a.data_ptr() != b.data_ptr()]
             before = [mine.clone() for mine, _ in moved]
@@ -217,6 +191,12 @@ class BoundNetwork:
             finally:
                 for (mine, _), kept in zip(moved, before, strict=True):
                     mine.copy_(kept)
+
+
+def _push_shapes(program: Program) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a vertex's pushes, by name."""
+    pushes = [program.nodes[k] for k in program.find("push")]
+    return {push["name"]: tuple(push["shape"]) for push in pushes}
 
 
 def binding(number: int) -> BoundNetwork:

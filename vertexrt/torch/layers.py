@@ -154,7 +154,8 @@ class Layers(BoundModule, nn.RNNBase):
             rows = torch.cat(made, 1) if self.directions > 1 else made[0]
             if self.dropout and layer < self.num_layers - 1:
                 rows = nn.functional.dropout(rows, self.dropout, self.training)
-        return rows, [torch.stack(each) for each in zip(*final, strict=True)]
+        by_state = zip(*final, strict=True)
+        return rows, [torch.stack(each) if each[1:] else each[0][None] for each in by_state]
 
 
 def _other_dims(got: list[str], dims: int) -> RuntimeError:

@@ -11,8 +11,8 @@ from vertexrt.api.network import Network
 from vertexrt.errors import UsageError, nearest
 from vertexrt.graph import GraphBatch
 from vertexrt.torch.binding import BoundModule, BoundNetwork, NetworkSource
-from vertexrt.torch.ops import Call, Pass, forward
-from vertexrt.torch.tokens import BatchTensors
+from vertexrt.torch.ops import AskedPass, Call, Pass, forward
+from vertexrt.torch.tokens import BatchTensors, graphs_in
 
 
 class NamedPart(nn.Module):
@@ -22,7 +22,7 @@ class NamedPart(nn.Module):
 def run(
     bound: BoundNetwork,
     parameters: list[Tensor],
-    batch: BatchTensors,
+    batch: GraphBatch | BatchTensors,
     pulls: Mapping[str, Tensor],
     outputs: tuple[str, ...],
     training: bool,
@@ -32,14 +32,17 @@ def run(
     given = {name: _placed(bound, tensor) for name, tensor in pulls.items()}
     wanted = _with_gradients(given)
     keep = bool(wanted) or (torch.is_grad_enabled() and any(p.requires_grad for p in parameters))
-    seed = torch.randint(2**32, (1,)) if training else torch.zeros(1, dtype=torch.int64)
     call = Call(bound.number, tuple(given), outputs, wanted, keep, training, sparse)
-    of_batch = [batch.token, batch.graph_of, seed]
     pulled = list(given.values())
     if torch.compiler.is_compiling():
+        tensors = batch if isinstance(batch, BatchTensors) else BatchTensors.of(batch)
+        seed = torch.randint(2**32, (1,)) if training else torch.zeros(1, dtype=torch.int64)
+        of_batch = [tensors.token, tensors.graph_of, seed]
         found = forward(parameters, pulled, of_batch, call.text())
     else:
-        found = Pass.apply(call.text(), len(parameters), of_batch, *parameters, *pulled)
+        drawn = int(torch.randint(2**32, (1,))) if training else 0
+        asked = AskedPass(bound, call, graphs_in(batch), drawn)
+        found = Pass.apply(asked, *parameters, *pulled)
     return dict(zip(outputs, found, strict=False))
 
 
@@ -118,13 +121,12 @@ class Module(BoundModule):
         Raises: UsageError, for names that the network does not have; PullError, when pulls do not
             fit.
         """
-        given = batch if isinstance(batch, BatchTensors) else BatchTensors.of(batch)
         bound = self.bindings[0]
         names = tuple(bound.push_shapes) if outputs is None else tuple(outputs)
         _check_names("pushes", names, bound.push_shapes)
         _check_names("pulls", tuple(pulls), bound.pulls)
         parameters = self.parameters_of(0)
-        return run(bound, parameters, given, pulls, names, self.training, self.sparse)
+        return run(bound, parameters, batch, pulls, names, self.training, self.sparse)
 
 
 def _free(inside: nn.Module, name: str) -> str:

@@ -25,7 +25,7 @@ from vertexrt.api.network import Network
 from vertexrt.errors import NoKernelError
 from vertexrt.graph import GraphBatch, Pulled
 from vertexrt.graph.device_rows import ALIGNED
-from vertexrt.torch.binding import array_of, binding, tensor_of, tensors_of
+from vertexrt.torch.binding import BoundNetwork, binding
 from vertexrt.torch.tokens import graphs_of, taken, token_of
 
 BETWEEN_NAMES, BETWEEN_FIELDS = "\n", "\n\n"
@@ -89,31 +89,66 @@ def _with_pulls(
     return graphs.with_pulls(found) if found else graphs
 
 
-def _evaluate(
-    net: Network, pulls: Sequence[Tensor], of_batch: Sequence[Tensor], call: Call
-) -> dict[str, Any]:
-    """Evaluate a network."""
-    try:
-        return _forward(net, pulls, of_batch, call)
-    except NoKernelError:
-        if not binding(call.number).source.falls_back(net):
-            raise
-    return _forward(net, pulls, of_batch, call)
+class AskedPass(NamedTuple):
+    """A pass that is asked for.
 
+    Attributes:
+        bound: the network; call: what is asked of it; graphs: the batch.
+        seed: of what is drawn.
+    """
 
-def _forward(
-    net: Network, pulls: Sequence[Tensor], of_batch: Sequence[Tensor], call: Call
-) -> dict[str, Any]:
-    token, _, seed = of_batch
-    dtype = net.executor.model.store.dtype
-    return net.on_device.forward(
-        _with_pulls(graphs_of(token), call.pulls, pulls, dtype),
-        call.keep,
-        call.outputs,
-        pulls=call.wanted if call.keep else None,
-        dropout=call.drop,
-        seed=int(seed),
-    )
+    bound: BoundNetwork
+    call: Call
+    graphs: GraphBatch
+    seed: int
+
+    @staticmethod
+    def of(call: Call, of_batch: Sequence[Tensor]) -> AskedPass:
+        """Return what inputs of an op ask for."""
+        token, _, seed = of_batch
+        return AskedPass(binding(call.number), call, graphs_of(token), int(seed))
+
+    def evaluate(self, net: Network, pulls: Sequence[Tensor]) -> dict[str, Any]:
+        """Evaluate the network."""
+        try:
+            return self._forward(net, pulls)
+        except NoKernelError:
+            if not self.bound.source.falls_back(net):
+                raise
+        return self._forward(net, pulls)
+
+    def _forward(self, net: Network, pulls: Sequence[Tensor]) -> dict[str, Any]:
+        call, dtype = self.call, net.executor.model.store.dtype
+        return self.bound.passes.forward(
+            _with_pulls(self.graphs, call.pulls, pulls, dtype),
+            call.keep,
+            call.outputs,
+            pulls=call.wanted if call.keep else None,
+            dropout=call.drop,
+            seed=self.seed,
+        )
+
+    def back(
+        self, d_outputs: Sequence[Tensor | None], given: Sequence[Tensor], kept: Any
+    ) -> list[Tensor]:
+        """Go back through a pass that is kept, or that is repeated; see the op `backward`.
+
+        Args:
+            given: parameters, then pulls.
+        """
+        bound, call = self.bound, self.call
+        count = len(bound.names)
+        with bound.holding(given[:count]) as net:
+            pushed = zip(call.outputs, d_outputs, strict=True)
+            d_pushes = {name: bound.passed(d) for name, d in pushed if d is not None}
+            if kept is None or not net.keeps(kept):
+                kept = self.evaluate(net, given[count:])
+            found = bound.passes.backward(d_pushes, of=kept, sparse=call.sparse)
+            arrays: list[Any] = []
+            for name in bound.trained:
+                arrays += found.rows[name] if name in found.rows else (found.parameters[name],)
+            arrays += [found.pulled[name] for name in call.wanted]
+            return [torch.as_tensor(array) for array in arrays]
 
 
 @torch.library.custom_op("vertexrt::forward", mutates_args=())
@@ -124,11 +159,11 @@ def forward(
 
     Returns: the pushes [V, ...], and if the pass is kept, its token.
     """
-    asked = Call.of(call)
-    with binding(asked.number).holding(parameters) as net:
-        found = _evaluate(net, pulls, of_batch, asked)
-        tensors = [tensor_of(found[name]) for name in asked.outputs]
-    return [*tensors, token_of(found)] if asked.keep else tensors
+    asked = AskedPass.of(Call.of(call), of_batch)
+    with asked.bound.holding(parameters) as net:
+        found = asked.evaluate(net, pulls)
+        tensors = [torch.as_tensor(found[name]) for name in asked.call.outputs]
+    return [*tensors, token_of(found)] if asked.call.keep else tensors
 
 
 @forward.register_fake
@@ -159,29 +194,8 @@ def backward(
         sparse, the rows first, int64 [n].
     """
     *of_forward, made = of_batch
-    return _back(d_outputs, parameters, pulls, of_forward, Call.of(call), taken(made))
-
-
-def _back(
-    d_outputs: Sequence[Tensor | None],
-    parameters: Sequence[Tensor],
-    pulls: Sequence[Tensor],
-    of_batch: Sequence[Tensor],
-    asked: Call,
-    kept: Any,
-) -> list[Tensor]:
-    """Go back through a pass that is kept, or that is repeated; see `backward`."""
-    mine = binding(asked.number)
-    with mine.holding(parameters) as net:
-        given = {n: array_of(d) for n, d in zip(asked.outputs, d_outputs, strict=True)}
-        if kept is None or not net.keeps(kept):
-            kept = _evaluate(net, pulls, of_batch, asked)
-        found = net.on_device.backward(given, of=kept, sparse=asked.sparse)
-        arrays: list[Any] = []
-        for name in mine.trained:
-            arrays += found.rows[name] if name in found.rows else (found.parameters[name],)
-        arrays += [found.pulled[name] for name in asked.wanted]
-        return tensors_of(arrays)
+    asked = AskedPass.of(Call.of(call), of_forward)
+    return asked.back(d_outputs, [*parameters, *pulls], taken(made))
 
 
 @backward.register_fake
@@ -246,23 +260,22 @@ forward.register_autograd(_go_back, setup_context=_keep_inputs)
 
 
 class Pass(torch.autograd.Function):
-    """A pass and its way back, where no compiler looks; takes what `forward` takes, one by one."""
+    """A pass and its way back, where no compiler looks."""
 
     @staticmethod
-    def forward(
-        ctx: Any, call: str, count: int, of_batch: Sequence[Tensor], *given: Tensor
-    ) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, asked: AskedPass, *given: Tensor) -> tuple[Tensor, ...]:
         """Evaluate a network.
 
         Args:
-            given: `count` parameters, then pulls.
+            given: parameters, then pulls.
         """
-        asked, parameters, pulls = Call.of(call), given[:count], given[count:]
-        with binding(asked.number).holding(parameters) as net:
-            found = _evaluate(net, pulls, of_batch, asked)
-            pushes = tuple([tensor_of(found[name]) for name in asked.outputs])
-        if asked.keep:
-            ctx.asked, ctx.count, ctx.of_batch, ctx.kept = asked, count, of_batch, found
+        bound, call = asked.bound, asked.call
+        count = len(bound.names)
+        with bound.holding(given[:count]) as net:
+            found = asked.evaluate(net, given[count:])
+            pushes = tuple([torch.as_tensor(found[name]) for name in call.outputs])
+        if call.keep:
+            ctx.asked, ctx.kept = asked, found
             ctx.save_for_backward(*given)
             ctx.set_materialize_grads(False)
         return pushes
@@ -271,8 +284,7 @@ class Pass(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *d_outputs: Tensor | None) -> tuple[Any, ...]:
         """Return the gradient of each argument of `forward`."""
-        given = ctx.saved_tensors
-        parameters, pulls = given[: ctx.count], given[ctx.count :]
-        found = _back(d_outputs, parameters, pulls, ctx.of_batch, ctx.asked, ctx.kept)
-        of_parameters, of_pulls = _by_input(ctx.asked, found, parameters)
-        return None, None, None, *of_parameters, *of_pulls
+        given, asked = ctx.saved_tensors, ctx.asked
+        found = asked.back(d_outputs, given, ctx.kept)
+        of_parameters, of_pulls = _by_input(asked.call, found, given[: len(asked.bound.names)])
+        return None, *of_parameters, *of_pulls

@@ -58,14 +58,15 @@ class Chains(NamedTuple):
 
     Attributes:
         batch: of the chains; a reset begins another one.
-        order: int64 [V], for each vertex its row among the steps that are given.
-        place: int64 [V], for each step given its vertex.
+        order: int64 [V], for each vertex its row among the steps that are given; None, where that
+            has its number.
+        place: int64 [V], for each step given its vertex; None likewise.
         last: int64 [B], the vertex with the final state of each sequence.
     """
 
     batch: BatchTensors
-    order: Tensor
-    place: Tensor
+    order: Tensor | None
+    place: Tensor | None
     last: Tensor
 
 
@@ -103,15 +104,16 @@ def chains_of(layout: ChainLayout, device: torch.device) -> Chains:
     child = np.where(at_end | cut, -1, np.arange(total) + (1 if reverse else -1))
     graph_ptr = np.append(np.flatnonzero((step == 0) | cut), total)
     index = np.where(at_end & ~cut & layout.given, sequence, -1).astype(np.int32)
-    firsts = {first(name): Pulled(np.zeros((count, n)), index) for name, n in layout.sizes}
+    tables = count if layout.given else 1  # rows, of which none is read where none is given
+    firsts = {first(name): Pulled(np.zeros((tables, n)), index) for name, n in layout.sizes}
     graphs = GraphBatch.from_arrays(graph_ptr, np.arange(total + 1), child, firsts)
     place = np.empty(total, np.int64)
     place[order] = np.arange(total)
     last = before if reverse else before + lengths - 1
-    return Chains(
-        BatchTensors.of(graphs),
-        *(torch.from_numpy(each).to(device) for each in (order, place, last)),
-    )
+    here = [torch.from_numpy(each).to(device) for each in (order, place, last)]
+    if np.array_equal(order, np.arange(total)):
+        return Chains(BatchTensors.of(graphs), None, None, here[2])
+    return Chains(BatchTensors.of(graphs), *here)
 
 
 def run_chains(
@@ -129,10 +131,10 @@ def run_chains(
     """
     x, layout = steps
     chains, names = chains_of(layout, x.device), tuple(name for name, _ in layout.sizes)
-    pulls = {"x": x.index_select(0, chains.order)}
+    pulls = {"x": _in_order(x, chains.order)}
     pulls |= {first(name): state for name, state in zip(names, states, strict=bool(states))}
     found = run(bound, parameters, chains.batch, pulls, names, training)
-    return found[names[0]].index_select(0, chains.place), [
+    return _in_order(found[names[0]], chains.place), [
         found[name].index_select(0, chains.last) for name in names
     ]
 
@@ -217,8 +219,8 @@ class _Steps(NamedTuple):
     unsort: Tensor | None = None
 
 
-def _in_order(states: Tensor, order: Tensor | None) -> Tensor:
-    return states if order is None else states.index_select(0, order)
+def _in_order(rows: Tensor, order: Tensor | None) -> Tensor:
+    return rows if order is None else rows.index_select(0, order)
 
 
 def _sizes(cell: Any) -> dict[str, int]:
@@ -232,6 +234,12 @@ def _sizes(cell: Any) -> dict[str, int]:
 
 def packed_layout(sizes: np.ndarray[Any, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return lengths and starts of `ChainLayout`, given how many sequences there are at a time."""
+    return _packed_layout(sizes.astype(np.int64, copy=False).tobytes())
+
+
+@lru_cache(KEPT)
+def _packed_layout(given: bytes) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    sizes = np.frombuffer(given, np.int64)
     lengths = (sizes[:, None] > np.arange(sizes[0])).sum(0)
     return tuple(lengths.tolist()), tuple((np.cumsum(sizes) - sizes).tolist())
 

@@ -62,12 +62,9 @@ class BatchTensors(NamedTuple):
 
         Raises: UsageError, when it is none.
         """
-        if not isinstance(batch, GraphBatch):
-            got = f"the batch is a {type(batch).__name__}"
-            action = "build one: vrt.GraphBatch.from_graphs([...])"
-            raise UsageError.at("torch", got, "a GraphBatch, or a BatchTensors of it", action)
-        graph_of, roots = (torch.from_numpy(each) for each in (batch.graph_of, batch.roots))
-        return BatchTensors(token_of(batch), graph_of.long(), roots.long())
+        graphs = graphs_in(batch)
+        graph_of, roots = (torch.from_numpy(each) for each in (graphs.graph_of, graphs.roots))
+        return BatchTensors(token_of(graphs), graph_of.long(), roots.long())
 
     @property
     def graphs(self) -> GraphBatch:
@@ -77,6 +74,17 @@ class BatchTensors(NamedTuple):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the batch itself: tokens mean nothing elsewhere."""
         return BatchTensors.of, (self.graphs,)
+
+
+def graphs_in(batch: object) -> GraphBatch:
+    """Return the graphs of a batch of either kind. Raises: UsageError, when it is none."""
+    if isinstance(batch, GraphBatch):
+        return batch
+    if isinstance(batch, BatchTensors):
+        return batch.graphs
+    got = f"the batch is a {type(batch).__name__}"
+    action = "build one: vrt.GraphBatch.from_graphs([...])"
+    raise UsageError.at("torch", got, "a GraphBatch, or a BatchTensors of it", action)
 
 
 def graphs_of(token: Tensor) -> GraphBatch:

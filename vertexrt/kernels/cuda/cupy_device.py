@@ -283,15 +283,21 @@ class CupyDevice:
         count = memory.size // dtype.itemsize
         return self.cupy.ndarray((count,), dtype, cuda.MemoryPointer(held, 0))
 
-    def follow_caller(self) -> None:
-        """Wait for CuPy's current stream, on the device."""
-        self._between.record(self.cupy.cuda.get_current_stream())
-        self.stream.wait_event(self._between)
+    def follow_caller(self, stream: int | None = None) -> None:
+        """Wait for it on the device, not on the host."""
+        event = self._between.ptr
+        self._runtime.eventRecord(event, self._caller(stream))
+        self._runtime.streamWaitEvent(self.stream.ptr, event)
 
-    def lead_caller(self) -> None:
-        """Let CuPy's current stream wait, on the device."""
-        self._between.record(self.stream)
-        self.cupy.cuda.get_current_stream().wait_event(self._between)
+    def lead_caller(self, stream: int | None = None) -> None:
+        """Let it wait on the device."""
+        event = self._between.ptr
+        self._runtime.eventRecord(event, self.stream.ptr)
+        self._runtime.streamWaitEvent(self._caller(stream), event)
+
+    def _caller(self, stream: int | None) -> int:
+        """Return the address of the caller's stream."""
+        return int(self.cupy.cuda.get_current_stream().ptr) if stream is None else stream
 
     def check(self, code: int, launch: int, step: int) -> None:
         """Name an error of the driver or of cuBLAS."""

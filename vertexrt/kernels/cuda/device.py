@@ -138,11 +138,19 @@ class Device(Protocol):
     def array(self, memory: Allocation, dtype: np.dtype[Any]) -> Any:
         """Return memory as an array of one axis, which keeps it alive."""
 
-    def follow_caller(self) -> None:
-        """Let what is asked for from now on come after what the caller's stream has."""
+    def follow_caller(self, stream: int | None = None) -> None:
+        """Let what is asked for from now on come after what the caller's stream has.
 
-    def lead_caller(self) -> None:
-        """Let what the caller's stream gets from now on come after everything asked for here."""
+        Args:
+            stream: address of that; by default it is the current one of `arrays`.
+        """
+
+    def lead_caller(self, stream: int | None = None) -> None:
+        """Let what the caller's stream gets from now on come after everything asked for here.
+
+        Args:
+            stream: as of `follow_caller`.
+        """
 
     def check(self, code: int, launch: int, step: int) -> None:
         """Raise DeviceError for what the driver returned, if it is an error."""

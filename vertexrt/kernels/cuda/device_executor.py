@@ -147,18 +147,22 @@ class CudaExecutor:
         """Return what leaves arrays on the device."""
         return DeviceResults(self)
 
-    def launch_between(self, run: Run, part: Part) -> Any:
+    def gradients_here(self) -> Any:
+        """Return the gradients on the device."""
+        return self.session.device.array(self.session.gradients, self.session.dtype)
+
+    def launch_between(self, run: Run, part: Part, stream: int | None = None) -> Any:
         """Run launches between what the caller's stream has and what it gets; do not wait."""
         self._land_all()
         device = self.session.device
-        device.follow_caller()
+        device.follow_caller(stream)
         self.copies.to_device()
         slot = self._launch(run, part, None)
         if run.configuration.persistent:
             slot.reader = partial(self._look, slot)
         self._gradients_left = run.variant.use.backward
-        device.lead_caller()
-        return device.array(self.session.arena, self.session.dtype)
+        device.lead_caller(stream)
+        return self.session.arena_here()
 
     def _look(self, slot: UploadSlot) -> None:
         """Raise DeviceError, if a launch that nobody waited for has given up."""

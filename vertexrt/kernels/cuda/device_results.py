@@ -9,34 +9,30 @@ from typing import Any, Protocol
 import numpy as np
 
 from vertexrt.engine.batched import Part, Run, rows_at
-from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.results import Gradients, WayBack, is_of_edges, pulled_rows, table_of
+from vertexrt.engine.results import (
+    Gradients,
+    LaunchesHere,
+    WayBack,
+    is_of_edges,
+    pulled_rows,
+    table_of,
+)
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.kernels.cuda.session import Session
 
 Array = np.ndarray[Any, Any]
 
 
-class LaunchesBetween(Protocol):
+class LaunchesOnDevice(LaunchesHere, Protocol):
     """What launches: the executor of a GPU."""
 
-    model: CompiledModel
     session: Session
-
-    def launch_between(self, run: Run, part: Part) -> Any:
-        """Run launches after what the caller's stream has, and before what it gets; do not wait.
-
-        Returns: the arena, as an array of the device.
-        """
-
-    def share_values(self) -> Any:
-        """Return the parameters on the device, [total], which others may write to from now on."""
 
 
 class DeviceResults:
     """PassResults are arrays of the device: CuPy's, on a GPU."""
 
-    def __init__(self, executor: LaunchesBetween) -> None:
+    def __init__(self, executor: LaunchesOnDevice) -> None:
         self._executor = executor
 
     def parameters(self) -> dict[str, Any]:
@@ -86,7 +82,7 @@ class DeviceResults:
         """Return copies of the gradients of parameters."""
         model, session = self._executor.model, self._executor.session
         store, like = model.store, session.device.arrays()
-        live = session.device.array(session.gradients, session.dtype)
+        live = self._executor.gradients_here()
         if not sparse:
             whole = live.copy()
             return Gradients({name: self._of(whole, name) for name in store.trained}, {})

@@ -88,6 +88,7 @@ class Session:
         self.gradients = self.memory.cleared(self.trained * size, "gradients")
         self.moments: Allocation | None = None
         self.arena = Allocation(0, 0, None)
+        self._lent: tuple[tuple[int, int], Any] = (0, 0), None  # the arena as an array, and where
         self._zero = Allocation(0, 0, None)
         self._squares = Allocation(0, 0, None)
         self.found = self.memory.cleared(FOUND * 8, "results")
@@ -129,6 +130,13 @@ class Session:
         self.memory.synchronize()
         before, self.arena = self.arena, arena
         return before
+
+    def arena_here(self) -> Any:
+        """Return the arena as an array of the device; it does not keep its memory alive."""
+        at = self.arena.address, self.arena.size
+        if self._lent[0] != at:
+            self._lent = at, self.device.array(Allocation(*at, None), self.dtype)
+        return self._lent[1]
 
     # Copies of parameters.
 
