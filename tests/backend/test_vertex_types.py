@@ -11,6 +11,7 @@ import pytest
 
 import vertexrt as vrt
 from tests import edge_models as by_edges
+from tests import relation_models as related
 from tests import typed_models as typed
 from tests.devices import gpu, require, shim
 from tests.runs import Way, cotangents, evaluate, train
@@ -24,6 +25,8 @@ NETWORKS: dict[str, tuple[Callable[[], vrt.Model], Callable[[], GraphBatch]]] = 
     "summary": (typed.Summarised, typed.chains),
     "translator": (typed.Translator, typed.translations),
     "weighed": (by_edges.WeighedDag, by_edges.weighed),
+    "relational": (related.RelationalDag, related.relational),
+    "circuit": (related.Circuit, related.circuits),
 }
 WAYS = {
     "cpu": Way("cpu"),

@@ -10,7 +10,7 @@ import numpy as np
 import vertexrt as vrt
 from tests.fuzz.bounded import Array
 from tests.fuzz.evaluate import PulledRows
-from tests.fuzz.function import FunctionSpec, PullForm, Shape
+from tests.fuzz.function import FunctionSpec, PullForm, Shape, relation_name
 from tests.fuzz.sketch import MATRIX, MOST_CHILDREN
 
 ChildLists = tuple[tuple[int, ...], ...]
@@ -42,12 +42,17 @@ class BatchSpec:
         pulls: by name, over the vertices of all graphs.
         seed: of real values.
         apart: built from one `InputGraph` a graph, else from arrays.
+        relations: of `FunctionSpec`; where there are some, vertices have the type `f`, the first
+            `slots` children of each are in the relations 0, 1, ..., and the others in those of
+            which all children are read.
     """
 
     graphs: tuple[ChildLists, ...]
     pulls: Mapping[str, PullSpec]
     seed: int
     apart: bool = False
+    relations: int = 0
+    slots: int = 0
 
     @property
     def children(self) -> list[list[int]]:
@@ -57,6 +62,20 @@ class BatchSpec:
             first = len(found)
             found += [[c + first if c >= 0 else -1 for c in slots] for slots in graph]
         return found
+
+
+def relations_of(batch: BatchSpec, children: Sequence[Sequence[int]]) -> list[list[str]] | None:
+    """Name the relation of each slot of each vertex; None where a batch has no types."""
+    if not batch.relations:
+        return None
+
+    def name(v: int, k: int, child: int) -> str:
+        whole = relation_name(
+            (k + v - child) % batch.relations
+        )  # any rule that numbers do not move
+        return str(k) if k < batch.slots else whole
+
+    return [[name(v, k, c) for k, c in enumerate(slots)] for v, slots in enumerate(children)]
 
 
 # Graphs.
@@ -115,7 +134,8 @@ def draw_batch(rng: np.random.Generator, spec: FunctionSpec, most: int) -> Batch
     Args:
         most: vertices of a graph.
     """
-    graphs = [draw_graph(rng, spec.arity, most) for _ in range(int(rng.choice([1, 1, 2, 3])))]
+    arity = None if spec.relations else spec.arity
+    graphs = [draw_graph(rng, arity, most) for _ in range(int(rng.choice([1, 1, 2, 3])))]
     twice = bool(rng.random() < 0.3)  # the first graph again, with or without its pulls
     if twice:
         graphs.append(graphs[0])
@@ -142,7 +162,8 @@ def draw_batch(rng: np.random.Generator, spec: FunctionSpec, most: int) -> Batch
             index = np.maximum(index, 0)  # an array of a row for each vertex has none absent
         pulls[name] = PullSpec(form, shared, tuple(index.tolist()))
     apart = bool(rng.random() < 0.3)
-    return BatchSpec(tuple(graphs), pulls, int(rng.integers(1 << 30)), apart)
+    seed, slots = int(rng.integers(1 << 30)), (spec.arity or 0) if spec.relations else 0
+    return BatchSpec(tuple(graphs), pulls, seed, apart, spec.relations, slots)
 
 
 def reals(seed: int, name: str, rows: int, shape: Shape) -> Array:
@@ -180,6 +201,8 @@ def pulled_rows(batch: BatchSpec) -> dict[str, PulledRows]:
 
 def graph_batch(batch: BatchSpec) -> vrt.GraphBatch:
     """Build the batch for vertexrt."""
+    if batch.relations:
+        return _typed_batch(batch)
     rows = pulled_rows(batch)
     of_edges, pulls = (
         {n: _pull(pull, rows[n]) for n, pull in batch.pulls.items() if pull.form.edges == edges}
@@ -202,6 +225,37 @@ def graph_batch(batch: BatchSpec) -> vrt.GraphBatch:
         for graph, end, last in zip(batch.graphs, ends.tolist(), slots.tolist(), strict=True)
     ]
     return vrt.GraphBatch.from_graphs(graphs)
+
+
+def _typed_batch(batch: BatchSpec) -> vrt.GraphBatch:
+    """Build a batch of vertices of one type, whose edges have relations."""
+    names = [*map(str, range(batch.slots)), *map(relation_name, range(batch.relations))]
+    graphs, slot = [], 0
+    for lists in batch.graphs:
+        edges: dict[tuple[str, str, str], list[tuple[int, int]]] = {
+            ("f", n, "f"): [] for n in names
+        }
+        at: dict[tuple[str, str, str], list[int]] = {key: [] for key in edges}
+        of = relations_of(batch, lists)
+        assert of is not None
+        for v, (children, relations) in enumerate(zip(lists, of, strict=True)):
+            for child, name in zip(children, relations, strict=True):
+                if child >= 0:
+                    edges["f", name, "f"].append((child, v))
+                    at["f", name, "f"].append(slot)
+                slot += 1
+        numbers = {key: {"at": np.array(slots, np.int32)} for key, slots in at.items()}
+        graphs.append(vrt.InputGraph.from_types({"f": len(lists)}, edges, None, numbers))
+    found, rows = vrt.GraphBatch.from_graphs(graphs), pulled_rows(batch)
+    order = np.asarray(found.edge_pulls["at"])
+    pulls, of_edges = {}, {}
+    for name, pull in batch.pulls.items():
+        if pull.form.edges:
+            index, table = rows[name].index[order], rows[name].table
+            of_edges[name] = index if table is None else vrt.Pulled(table, index)
+        else:
+            pulls[name] = _pull(pull, rows[name])
+    return replace(found, pulls=pulls, edge_pulls=of_edges)
 
 
 def _pull(pull: PullSpec, rows: PulledRows) -> Array | vrt.Pulled:

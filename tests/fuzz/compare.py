@@ -14,7 +14,7 @@ import numpy as np
 
 import vertexrt as vrt
 from tests.fuzz import oracle
-from tests.fuzz.batches import BatchSpec, graph_batch, parameters, pulled_rows
+from tests.fuzz.batches import BatchSpec, graph_batch, parameters, pulled_rows, relations_of
 from tests.fuzz.bounded import Array, Bounded, exact
 from tests.fuzz.evaluate import OracleGradients, OracleRun
 from tests.fuzz.function import Build
@@ -72,7 +72,9 @@ class Expected:
         shapes = {name: p.shape for name, p in function.parameters().items()}
         self.parameters = parameters(shapes, PARAMETERS)
         self.batch = graph_batch(spec)
-        run = OracleRun(function, spec.children, pulled_rows(spec), self.parameters)
+        children = spec.children
+        relations = relations_of(spec, children)
+        run = OracleRun(function, children, pulled_rows(spec), self.parameters, relations)
         self.tape = run.tape
         self.pushes = {name: run.push(name) for name in run.pushes}
         self.plan = plan_of(spec.seed, run.pushes)
@@ -118,7 +120,7 @@ class Outcome:
 def check(build: Build, expected: Sequence[Expected], way: NamedWay, shuffle: int = 1) -> Outcome:
     """Run batches after each other in one network; stop at the first that differs."""
     try:
-        net = way.compile(build(vrt), expected[0].parameters, shuffle)
+        net = way.compile(_network(build, expected[0]), expected[0].parameters, shuffle)
         for want in expected:
             texts = _differences(net, want, way.way.dtype)
             if want.tape.drops:
@@ -133,6 +135,17 @@ def check(build: Build, expected: Sequence[Expected], way: NamedWay, shuffle: in
     except Exception as error:  # noqa: BLE001 - any error at all is what a fuzzer looks for
         return _error(error)
     return Outcome("right")
+
+
+def _network(build: Build, want: Expected) -> Any:
+    """Return what is compiled: the function, or where relations have names, a model of it alone."""
+    function = build(vrt)
+    if want.batch.types is None:
+        return function
+    model = vrt.Model()
+    vars(model).update(function.parameters())  # so that they have the same names
+    vars(model)["f"] = function
+    return model
 
 
 def _error(error: Exception) -> Outcome:
@@ -209,7 +222,7 @@ def _dropped(net: vrt.Network, build: Build, want: Expected, dtype: str) -> Iter
     and in training from the plainest way, whose masks are the same.
     """
     yield from _inference(net, want, dtype)
-    plain = PLAIN.compile(build(vrt))
+    plain = PLAIN.compile(_network(build, want))
     plain.set_parameters(want.parameters)
     for run in (evaluate, train):
         got, other = run(net, want.batch), run(plain, want.batch)

@@ -30,17 +30,23 @@ class PulledRows:
 
 @dataclass(slots=True)
 class OracleVertex:
-    """One vertex, as `oracle.Vertex` describes it."""
+    """One vertex, as `oracle.Vertex` describes it.
+
+    Attributes:
+        relations: of each slot, None where it is read by its number alone.
+    """
 
     tape: Tape
     number: int
     slots: Sequence[int]
+    relations: Sequence[str | None]
     first_slot: int
     states: Mapping[int, Mapping[str, Value]]
     pulls: Mapping[str, PulledRows]
     pushed: dict[str, Value] = field(default_factory=dict)
     scattered: dict[str, Value] = field(default_factory=dict)
     pulled: dict[str, Value] = field(default_factory=dict)
+    pulled_of: dict[tuple[str, str], Value] = field(default_factory=dict)  # by edges of a relation
 
     def constant(self, value: Array) -> Value:
         """Return a value of the tape without inputs."""
@@ -59,20 +65,22 @@ class OracleVertex:
             self.pulled[name].index = index
         return self.pulled[name]
 
-    def edge(self, name: str) -> Value:
+    def edge(self, name: str, relation: str) -> Value:
         """Return what the edges to all children pull, a row each, the same for each call."""
-        if name not in self.pulled:
-            rows, present = self.pulls[name], [s for s, c in enumerate(self.slots) if c >= 0]
+        key = name, relation
+        if key not in self.pulled_of:
+            rows, given = self.pulls[name], enumerate(zip(self.slots, self.relations, strict=True))
+            present = [s for s, (c, of) in given if c >= 0 and of == relation]
             index = rows.index[[self.first_slot + s for s in present]]
             if rows.table is None:
-                given = index.astype(np.float64)
+                values = index.astype(np.float64)
             else:
-                given = rows.table[np.maximum(index, 0)]
-                given = np.where(index.reshape(-1, *[1] * (given.ndim - 1)) >= 0, given, 0.0)
+                values = rows.table[np.maximum(index, 0)]
+                values = np.where(index.reshape(-1, *[1] * (values.ndim - 1)) >= 0, values, 0.0)
             children = tuple(self.slots[s] for s in present)
-            self.pulled[name] = Value(self.tape, exact(given), given.shape[1:], children)
-            self.pulled[name].index = index
-        return self.pulled[name]
+            self.pulled_of[key] = Value(self.tape, exact(values), values.shape[1:], children)
+            self.pulled_of[key].index = index
+        return self.pulled_of[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +99,7 @@ class OracleRun:
         children: of each vertex of the batch, -1 in an empty slot.
         pulls: by name.
         parameters: by name.
+        relations: of each slot of each vertex; None where all are of `gather_all()`.
     """
 
     def __init__(
@@ -99,6 +108,7 @@ class OracleRun:
         children: ChildLists,
         pulls: Mapping[str, PulledRows],
         parameters: Mapping[str, Array],
+        relations: Sequence[Sequence[str | None]] | None = None,
     ) -> None:
         self.tape = Tape()
         self._pulls = pulls
@@ -111,7 +121,8 @@ class OracleRun:
         self._vertices: dict[int, OracleVertex] = {}
         first_slot = np.cumsum([0, *map(len, children)]).tolist()
         for v in children_first(children):
-            vertex = OracleVertex(self.tape, v, children[v], first_slot[v], states, pulls)
+            of = relations[v] if relations is not None else ["children"] * len(children[v])
+            vertex = OracleVertex(self.tape, v, children[v], of, first_slot[v], states, pulls)
             function.vertex = oracle.VertexFunction.at = vertex
             function.forward()  # type: ignore[attr-defined]
             states[v], self._vertices[v] = vertex.scattered, vertex
@@ -155,7 +166,8 @@ class OracleRun:
             if rows.table is not None
         }
         for vertex in self._vertices.values():
-            for name, value in vertex.pulled.items():
+            read = [*vertex.pulled.items(), *((n, v) for (n, _), v in vertex.pulled_of.items())]
+            for name, value in read:
                 for k, row in enumerate(np.atleast_1d(value.index)):
                     if name in found and row >= 0:
                         total = found[name][row] + _gradient(value)[k]

@@ -17,7 +17,7 @@ Build = Callable[[Any], Any]
 # How a node reads: operands first, then what else it has. Others are calls: `vrt.NAME(operands)`.
 TEXTS = {
     "gather": "self.gather({0}).{1}",
-    "gather_all": "self.gather_all().{0}",
+    "gather_all": "self.gather_all({1}).{0}",
     "present": "self.present({0})",
     "has": "self.present({1!r})",
     "element": "{0}[{1}]",
@@ -67,11 +67,13 @@ class ValueType:
         shape: of one row.
         per_child: a row for each child, from `gather_all`.
         index: an integer pull, which few ops take.
+        relation: of the children, where the function reads all of several.
     """
 
     shape: Shape
     per_child: bool = False
     index: bool = False
+    relation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,8 @@ class FunctionSpec:
 
     Attributes:
         frozen: parameters that have no gradient.
+        relations: of which it may read all children, by name; 0 where it stands alone and reads
+            all children.
     """
 
     arity: int | None
@@ -115,6 +119,7 @@ class FunctionSpec:
     scatter: Mapping[str, int]
     pushes: Mapping[str, int]
     frozen: frozenset[str] = frozenset()
+    relations: int = 0
 
     @property
     def roots(self) -> tuple[int, ...]:
@@ -178,6 +183,11 @@ def source(spec: FunctionSpec) -> str:
     return "\n".join([*lines, "", "    return F()", ""])
 
 
+def relation_name(number: int) -> str:
+    """Name a relation of which all children are read."""
+    return f"r{number}"
+
+
 def _body(spec: FunctionSpec) -> Iterator[str]:
     """Write the lines of `forward`."""
 
@@ -194,8 +204,13 @@ def _body(spec: FunctionSpec) -> Iterator[str]:
         if node.op in PARAMETERS:
             continue
         operands = [name(x) for x in node.inputs]
+        relation = repr(relation_name(node.type.relation)) if spec.relations else ""
         if node.op in ("pull", "edge"):
             text = _pull(node.extra[0], spec.pulls[node.extra[0]], k in looked_up)
+            if relation and node.op == "edge":
+                text = f"{text[:-1]}, relation={relation})"
+        elif node.op == "gather_all":
+            text = TEXTS[node.op].format(*node.extra, relation)
         elif node.op in TEXTS:
             text = TEXTS[node.op].format(*operands, *node.extra)
         else:  # reductions may say what they go over

@@ -19,6 +19,7 @@ BINARY = ("add", "add", "sub", "mul", "mul", "maximum", "minimum", "div")
 CONSTANTS = (0.0, 1.0, -1.0, 0.5, 2.0, -1.75)
 WIDE = 0.2  # how many functions have large vectors
 CELL = 0.18  # how many steps are a cell
+RELATED = 0.2  # how many functions read relations by name
 
 
 MOST_NODES = 45
@@ -33,7 +34,8 @@ def draw_function(rng: np.random.Generator, most: int = MOST_NODES) -> FunctionS
     s = _declare(rng)
     if s.arity is not None and (not s.reads_all or s.chance(0.9)):
         s.gather()
-    if s.reads_all:
+    for relation in range(max(s.relations, 1) if s.reads_all else 0):
+        s.relation = relation
         s.children()
         if s.chance(0.4):
             of_edges(s, None)
@@ -43,6 +45,8 @@ def draw_function(rng: np.random.Generator, most: int = MOST_NODES) -> FunctionS
     wanted = int(s.rng.integers(5, few) if s.chance(0.6) else s.rng.integers(few, most + 1))
     weights = np.array([weight for _, weight in CELLS])
     while len(s.nodes) < wanted:
+        if s.relations:
+            s.relation = int(s.rng.integers(s.relations))
         if s.chance(CELL):
             k = int(rng.choice(len(CELLS), p=weights / weights.sum()))
             CELLS[k][0](s)
@@ -59,7 +63,9 @@ def _declare(rng: np.random.Generator) -> Sketch:
     arity = None if form < 0.3 else int(rng.integers(1, 4))
     fields = int(rng.choice([1, 1, 2, 2, 3]))
     state = {f"s{k}": 1 if rng.random() < 0.1 else int(rng.choice(sizes)) for k in range(fields)}
-    return Sketch(rng, sizes, arity, arity is None or form > 0.75, state)
+    relations = int(rng.integers(1, 4)) if rng.random() < RELATED else 0
+    reads_all = relations > 0 or arity is None or form > 0.75
+    return Sketch(rng, sizes, arity, reads_all, state, relations)
 
 
 # Single steps.
@@ -244,7 +250,16 @@ def _finish(s: Sketch) -> FunctionSpec:
     nodes = tuple(s.nodes)
     return prune(
         FunctionSpec(
-            s.arity, s.state, initial, s.parameters, s.pulls, nodes, scatter, pushes, frozen
+            s.arity,
+            s.state,
+            initial,
+            s.parameters,
+            s.pulls,
+            nodes,
+            scatter,
+            pushes,
+            frozen,
+            s.relations,
         )
     )
 

@@ -124,6 +124,7 @@ class Vertex(Protocol):
     """What `evaluate` gives a function at one vertex."""
 
     slots: Sequence[int]
+    relations: Sequence[str | None]
     states: Mapping[int, Mapping[str, Value]]
     pushed: dict[str, Value]
     scattered: dict[str, Value]
@@ -134,8 +135,8 @@ class Vertex(Protocol):
     def pull(self, name: str) -> Value:
         """Return the pulled value of the vertex; zeros with the index -1 where it is absent."""
 
-    def edge(self, name: str) -> Value:
-        """Return the pulled values of the edges to all children."""
+    def edge(self, name: str, relation: str) -> Value:
+        """Return the pulled values of the edges to all children of a relation."""
 
 
 class VertexFunction:
@@ -182,7 +183,8 @@ class VertexFunction:
 
     def gather_all(self, relation: str = "children") -> Any:
         """Read the state of all children, a row each; empty slots are no children."""
-        present = tuple(child for child in self.vertex.slots if child >= 0)
+        given = zip(self.vertex.slots, self.vertex.relations, strict=True)
+        present = tuple(child for child, of in given if child >= 0 and of == relation)
 
         def stack(name: str, size: int) -> Value:
             parts = [self.vertex.states[child][name] for child in present]
@@ -216,7 +218,7 @@ class VertexFunction:
         relation: str = "children",
     ) -> Value:
         """Read an external value of the edge to each child."""
-        found = self.vertex.edge(name)
+        found = self.vertex.edge(name, relation)
         assert found.shape == tuple(shape or ()), (name, found.shape, shape)
         return found
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -57,6 +58,10 @@ class Sketch:
         arity: slots, or None.
         reads_all: `gather_all` may be used.
         state: fields and their elements.
+        relations: of `FunctionSpec`.
+
+    Attributes:
+        relation: whose children are read now; values of one relation meet.
     """
 
     def __init__(
@@ -66,9 +71,10 @@ class Sketch:
         arity: int | None,
         reads_all: bool,
         state: dict[str, int],
+        relations: int = 0,
     ) -> None:
         self.rng, self.sizes, self.arity, self.reads_all = rng, list(sizes), arity, reads_all
-        self.state = state
+        self.state, self.relations, self.relation = state, relations, 0
         self.parameters: dict[str, Shape] = {}
         self.divided: dict[str, Shape] = {}  # into parts of a shape
         self.pulls: dict[str, PullForm] = {}
@@ -100,6 +106,10 @@ class Sketch:
         extra: tuple[Any, ...] = (),
     ) -> int:
         """Append a node, or find the leaf that is there already."""
+        if type.per_child:
+            rows = (self.nodes[x].type for x in inputs if not isinstance(x, float))
+            found = next((row.relation for row in rows if row.per_child), self.relation)
+            type = replace(type, relation=found)
         node = FuzzNode(op, tuple(inputs), extra, type)
         if not inputs and node in self.nodes:
             return self.nodes.index(node)
@@ -128,6 +138,8 @@ class Sketch:
         """Tell whether a node is a value of a shape (None: any vector) and kind of rows."""
         type = self.nodes[k].type
         if type.index or (per_child is not None and type.per_child != per_child):
+            return False
+        if type.per_child and type.relation != self.relation:
             return False
         return len(type.shape) == 1 if shape is None else type.shape == shape
 

@@ -15,7 +15,7 @@ import pytest
 
 import vertexrt as vrt
 from tests.fuzz import oracle
-from tests.fuzz.batches import BatchSpec, parameters, pulled_rows
+from tests.fuzz.batches import BatchSpec, parameters, pulled_rows, relations_of
 from tests.fuzz.bounded import Array, exact
 from tests.fuzz.campaign import drawn
 from tests.fuzz.evaluate import OracleRun, PulledRows
@@ -105,7 +105,9 @@ def run(
     build: Build, batch: BatchSpec, pulls: dict[str, PulledRows], values: dict[str, Array]
 ) -> OracleRun:
     """Evaluate a batch with other pulls or parameters."""
-    return OracleRun(build(oracle), batch.children, pulls, values)
+    children = batch.children
+    relations = relations_of(batch, children)
+    return OracleRun(build(oracle), children, pulls, values, relations)
 
 
 def unequal_rows(batch: BatchSpec) -> dict[str, PulledRows]:

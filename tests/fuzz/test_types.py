@@ -31,10 +31,16 @@ PULL = re.compile(r"'([xiek]\d+)'")
 def parts(seed: int) -> Iterator[tuple[str, str, FunctionSpec, BatchSpec]]:
     """Yield two functions that fit into a model: name, source text, function and batch."""
     for name, number in (("a", seed), ("b", seed + 10_000)):
-        spec, (batch, *_) = drawn(number, 5)
+        spec, (batch, *_) = alone(number)
         spec = prune(replace(spec, nodes=undropped(spec), pushes={"loss": spec.pushes["loss"]}))
         batch = replace(batch, pulls={n: batch.pulls[n] for n in spec.pulls})
         yield name, PULL.sub(rf"'{name}\1'", source(spec)), spec, batch
+
+
+def alone(seed: int) -> tuple[FunctionSpec, tuple[BatchSpec, ...]]:
+    """Draw a function without relations."""
+    found = drawn(seed, 5)
+    return found if not found[0].relations else alone(seed + 20_000)
 
 
 def undropped(spec: FunctionSpec) -> tuple[FuzzNode, ...]:

@@ -218,17 +218,34 @@ def test_children_are_arranged_by_slot() -> None:
     allowed[:, :, 0] = True
     given = child_ptr, child, functions, relations
     none = np.zeros(3, np.int64)
-    found, _, _, ptr, out, _ = arrange(*given, (slots, allowed, none), False)
+    found, _, _, ptr, out, _, _ = arrange(*given, (slots, allowed, none), False, 1)
     assert found == ARRANGED
     assert ptr.tolist() == [0, 0, 0, 0, 2, 4]
     assert out.tolist() == [2, 0, 0, 1]
-    assert arrange(*given, (slots, ~allowed, none), False)[:3] == (OF_OTHER_TYPE, 3, 0)
+    assert arrange(*given, (slots, ~allowed, none), False, 1)[:3] == (OF_OTHER_TYPE, 3, 0)
     slots[1, 1] = ALL
     rules = slots, allowed, np.array([0, 2, 0])
-    found, _, _, ptr, out, edges = arrange(*given, rules, True)
+    found, _, _, ptr, out, edges, _ = arrange(*given, rules, True, 1)
     assert found == ARRANGED
     assert ptr.tolist() == [0, 0, 0, 0, 3, 5]
     assert out.tolist() == [2, 0, 1, 0, 1]
     assert edges.tolist() == [2, 0, 1, 3, 4]
     slots[1, 1], slots[2, 0] = NOT_READ, 0
-    assert arrange(*given, (slots, allowed, none), False)[:3] == (SECOND_CHILD, 4, 0)
+    assert arrange(*given, (slots, allowed, none), False, 1)[:3] == (SECOND_CHILD, 4, 0)
+
+
+def test_children_are_arranged_by_relation() -> None:
+    """Vertex 2 reads relation 1 in a slot, then all children of 2, then those of 0."""
+    child_ptr = np.array([0, 0, 0, 6, 8], np.int32)
+    child = np.array([0, 1, 1, -1, 0, 1, 2, 0], np.int32)
+    relations = np.array([0, 2, 1, 0, 0, 2, 0, 2], np.int32)
+    functions = np.array([0, 0, 1, 2], np.int32)
+    slots = np.array([[NOT_READ] * 3, [ALL + 1, 0, ALL], [ALL, NOT_READ, NOT_READ]])
+    rules = slots, np.ones((3, 3, 3), np.bool_), np.array([0, 1, 0])
+    given = child_ptr, child, functions, relations
+    found, _, _, ptr, out, edges, first_of = arrange(*given, rules, True, 2)
+    assert found == ARRANGED
+    assert ptr.tolist() == [0, 0, 0, 5, 6]
+    assert out.tolist() == [1, 1, 1, 0, 0, 2]
+    assert edges.tolist() == [2, 1, 5, 0, 4, 6]
+    assert first_of.tolist() == [0, 0, 0, 0, 1, 3, 5, 6, 6]

@@ -186,6 +186,48 @@ def _reads(*relations: tuple[bool, str]) -> vrt.Model:
     return _model(a=Cell(forward))
 
 
+def _meets(combined: Callable[[Any, Any], Any]) -> vrt.Model:
+    """Return a model whose function combines values per child of two relations."""
+
+    def forward(f: Any) -> None:
+        combined(f.gather_all("x"), f.gather_all("y"))
+        _writes(f)
+
+    return _model(a=Cell(forward))
+
+
+def test_a_value_of_edges_is_of_several_relations() -> None:
+    """In one shape and dtype, each time read once."""
+
+    def forward(f: Any) -> None:
+        first, second = (f.edge("w", 2, relation=name) for name in ("a", "b"))
+        assert f.edge("w", relation="b").index == second.index != first.index
+        f.push("w", vrt.sum(first) - vrt.sum(second))
+        _writes(f)
+
+    traced = _model(a=Cell(forward)).trace()
+    assert [pull.name for pull in traced.pulls if pull.edges] == ["w"]
+    assert traced.relations == 2
+
+    def other_shape(f: Any) -> None:
+        f.edge("x", 2, relation="a")
+        f.edge("x", 3, relation="b")
+
+    with pytest.raises(
+        TraceError, match=r"'x' of shape \[3\] at .*it was pulled before with shape"
+    ):
+        _model(a=Cell(other_shape)).trace()
+
+    def number_and_index(f: Any) -> None:
+        picked = vrt.ones(3)[f.edge("x", relation="a")]
+        h = vrt.ones(2) * (vrt.sum(picked) + vrt.sum(f.edge("x", relation="b")))
+        f.scatter(h=h)
+        f.push("h", h)
+
+    with pytest.raises(TraceError, match="a number in one relation and an index in another, at"):
+        _model(a=Cell(number_and_index)).trace()
+
+
 @pytest.mark.parametrize(
     ("make", "text"),
     [
@@ -193,8 +235,10 @@ def _reads(*relations: tuple[bool, str]) -> vrt.Model:
         (lambda: _model(a=Bare()), "Bare has no arity and no state"),
         (_twice, "one vertex function under two names"),
         (_unknown_source, "a reads 'x' of a Cell; vertex functions that are attributes"),
-        (lambda: _reads((True, "x"), (True, "y")), "'y' at"),
-        (lambda: _reads((True, "x"), (True, "y")), "beside 'x'; all children of one relation"),
+        (lambda: _reads((True, "x"), (True, 3)), "3 at"),
+        (lambda: _meets(lambda x, y: x.h + y.h), "[add] values per child of two relations, at"),
+        (lambda: _meets(lambda x, y: vrt.concat(x.h, y.h)), "others have other children"),
+        (lambda: _meets(lambda x, y: vrt.where(x.h > 0, 0.5, y.h)), "reduce them first, each by"),
         (lambda: _reads((True, "x"), (False, "x")), "by gather and by gather_all; one child of"),
         (lambda: _reads((False, "x"), (True, "x")), "by gather and by gather_all; one child of"),
         (

@@ -10,7 +10,7 @@ from vertexrt.api.elementwise import emit, exp, log, maximum, where
 from vertexrt.api.parameter import Matrix
 from vertexrt.api.trace import current_builder
 from vertexrt.errors import TraceError
-from vertexrt.ir.program import Domain
+from vertexrt.ir.program import Domain, related
 from vertexrt.ir.user_line import user_line
 from vertexrt.ir.values import Value
 
@@ -184,7 +184,7 @@ def mean(x: Operand, *, over: str | None = None) -> Value:
     """
     value = _value(x)
     if _over_children("mean", value, over):
-        degree = value.builder.emit("degree", slot=_slot(value))
+        degree = value.builder.emit("degree", slot=_slot(value), **_relation_of(value))
         return value.builder.emit("segment_sum", value) / degree
     return emit("reduce_sum", value) * (1.0 / value.type.size)
 
@@ -222,6 +222,11 @@ def _slot(value: Value) -> int:
         if node.op in ("gather_all", "edge_pull"):
             return int(node["slot"])
     raise AssertionError("a value per child that nothing reads")
+
+
+def _relation_of(value: Value) -> dict[str, int]:
+    """Return the attributes of a node that is of the same children."""
+    return related(value.builder.relation_of(value))
 
 
 def logsumexp(x: Operand, *, over: str | None = None) -> Value:
@@ -279,6 +284,6 @@ def _children_exp(value: Value) -> tuple[Value, Value, Value]:
     empty slot is in no sum, but what it reads may be larger than all children's.
     """
     top = emit("stop_gradient", emit("segment_max", value))
-    below = where(value.builder.emit("has_child"), value - top, 0.0)
+    below = where(value.builder.emit("has_child", **_relation_of(value)), value - top, 0.0)
     each = exp(below)
     return each, top, maximum(emit("segment_sum", each), 1.0)

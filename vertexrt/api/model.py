@@ -79,7 +79,7 @@ class Model:
                 tuple(numbers[id(source)] for source in sources_of(function, relation))
                 for relation in read.names
             )
-            site = FunctionSite(name, read.names, read.every is not None, children)
+            site = FunctionSite(name, read.names, len(read.every), children)
             parts.append((program, site))
         network = join_programs(type(self).__name__, parts)
         if not network.find("push"):

@@ -19,13 +19,13 @@ class Relations:
         alone: the function is no part of a model, so that relations have no names.
         arity: slots that it declares by number; they come first.
         slots: name of a relation of one child -> its slot.
-        every: name of the relation of which all children are read.
+        every: names of the relations of which all children are read.
     """
 
     alone: bool
     arity: int | None
     slots: dict[str, int] = field(default_factory=dict)
-    every: str | None = None
+    every: list[str] = field(default_factory=list)
 
     @property
     def count(self) -> int:
@@ -34,9 +34,8 @@ class Relations:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Name the relation of each slot, in order, then the one of which all children are read."""
-        every = () if self.every is None else (self.every,)
-        return (*map(str, range(self.arity or 0)), *self.slots, *every)
+        """Name the relation of each slot, in order, then those of which all children are read."""
+        return (*map(str, range(self.arity or 0)), *self.slots, *self.every)
 
     def slot(self, name: str) -> int:
         """Return the slot of a relation of one child.
@@ -45,35 +44,33 @@ class Relations:
             or has no slot left.
         """
         self._check_named("gather", name)
-        if name == self.every:
+        if name in self.every:
             raise _both_ways(name)
         if name not in self.slots and self.count == MOST_SLOTS:
             got = f"{name!r} is one relation more, at {user_line()}"
             raise TraceError.at("gather", got, f"at most {MOST_SLOTS}", "read many by gather_all")
         return self.slots.setdefault(name, self.count)
 
-    def read_all(self, name: str) -> None:
-        """Note that all children of a relation are read.
+    def read_all(self, name: object) -> int:
+        """Return the number of a relation of which all children are read.
 
         Raises: TraceError, when the function stands alone and the relation has a name, or when it
-            reads this relation by slot, or all children of another one.
+            reads this relation by slot; and for what is no name.
         """
         if self.alone:
             if name != CHILDREN:
                 self._check_named("gather_all", name)
-            return
+            return 0
+        if not isinstance(name, str):
+            got, action = f"{name!r} at {user_line()}", "read one child by gather(slot)"
+            raise TraceError.at("gather_all", got, "the name of a relation", action)
         if name in self.slots:
             raise _both_ways(name)
-        if self.every not in (None, name):
-            raise TraceError.at(
-                "gather_all",
-                f"{name!r} at {user_line()}, beside {self.every!r}",
-                "all children of one relation in a function, and one child of each other",
-                "give the other a vertex function of its own, which scatters the sum",
-            )
-        self.every = name
+        if name not in self.every:
+            self.every.append(name)
+        return self.every.index(name)
 
-    def _check_named(self, where: str, name: str) -> None:
+    def _check_named(self, where: str, name: object) -> None:
         if self.alone:
             raise TraceError.at(
                 where,

@@ -87,6 +87,7 @@ class Trace:
         self.names = names
         self.builder = Builder()
         self.pulled: dict[str, Value] = {}
+        self._pulled_of: dict[tuple[str, int], Value] = {}  # by name and relation, of edges
         self.relations = Relations(names is None, arity)
         self._outer: Trace | None = None
 
@@ -100,7 +101,7 @@ class Trace:
         self.builder.closed = True
 
     def read(self, op: str, name: object, shape: object, dtype: str | None, **attrs: int) -> Value:
-        """Return an external value of the vertex, or of its edges, which is read once.
+        """Return an external value of the vertex, or of its edges in a relation; it is read once.
 
         Args:
             op: of PULLS; attrs: of its node.
@@ -112,16 +113,8 @@ class Trace:
             raise TraceError.at(what, got, "a string", action)
         extents = read_pulled(name, shape, dtype)
         if name not in self.pulled:
-            if len(self.pulled) == MOST_PULLS:
-                raise TraceError.at(
-                    what,
-                    f"{name!r} at {user_line()}, after {MOST_PULLS} others",
-                    f"at most {MOST_PULLS} names",
-                    "pull vectors instead of many numbers",
-                )
-            self.pulled[name] = self.builder.emit(
-                op, name=name, shape=extents, dtype=dtype or "float", auto=not dtype, **attrs
-            )
+            self._check_room(what, name)
+            self.pulled[name] = self._emit_pull(op, name, extents, dtype, attrs)
         found = self.pulled[name]
         if found.node.op != op:
             got, action = f"{name!r} of vertices and of edges, at {user_line()}", "rename one"
@@ -133,27 +126,68 @@ class Trace:
                 f"it was pulled before with shape {list(found.shape)}",
                 "pull it once, or use two names",
             )
-        return found
+        relation = attrs.get("relation", 0)
+        if relation == found.node.relation:
+            return found
+        if (name, relation) not in self._pulled_of:
+            other = self._emit_pull(op, name, found.shape, dtype, attrs)
+            self._pulled_of[name, relation] = other
+        return self._pulled_of[name, relation]
+
+    def _check_room(self, what: str, name: str) -> None:
+        """Raise TraceError, when one more name is too many."""
+        if len(self.pulled) == MOST_PULLS:
+            raise TraceError.at(
+                what,
+                f"{name!r} at {user_line()}, after {MOST_PULLS} others",
+                f"at most {MOST_PULLS} names",
+                "pull vectors instead of many numbers",
+            )
+
+    def _emit_pull(
+        self,
+        op: str,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: str | None,
+        attrs: Mapping[str, int],
+    ) -> Value:
+        """Append the node of an external value; without a dtype, its uses decide."""
+        given = {"dtype": dtype or "float", "auto": not dtype}
+        return self.builder.emit(op, name=name, shape=shape, **given, **attrs)
 
     def program(
         self, declared: Mapping[str, Declared], state: dict[str, int], arity: int | None
     ) -> Program:
         """Return the traced program with its declarations."""
         params = {name: p.shape for name, p in declared.items()}
-        pulls: list[Pull] = []
+        pulls: dict[str, Pull] = {}
         nodes: list[Node] = []
         for node in self.builder.nodes:
             if node.op in PULLS:
                 attrs = {k: v for k, v in node.attrs if k != "auto"}
                 node = replace(node, attrs=attributes({**attrs, "dtype": node.type.dtype}))
-                if all(p.name != node["name"] for p in pulls):
-                    of_edges = node.op == "edge_pull"
-                    pulls.append(Pull(node["name"], node.type.shape, node.type.dtype, of_edges))
+                self._note(node, pulls)
             nodes.append(node)
-        found = tuple(pulls)
+        found = tuple(pulls.values())
         return Program(
             self.name, tuple(nodes), params, state, arity, found, frozen=_frozen(declared)
         )
+
+    def _note(self, node: Node, pulls: dict[str, Pull]) -> None:
+        """Add the external value that a node reads to those that are declared.
+
+        Raises: TraceError, when edges of two relations have numbers and indices of one name.
+        """
+        name, kind = node["name"], node.type
+        given = pulls.setdefault(name, Pull(name, kind.shape, kind.dtype, node.op == "edge_pull"))
+        if given.dtype != kind.dtype:
+            raise TraceError.at(
+                "edge",
+                f"{name!r} is a number in one relation and an index in another, at {node.where}",
+                "one of the two",
+                "use two names, or declare edge(name, dtype='int') in both",
+            )
 
 
 def _frozen(declared: Mapping[str, Declared]) -> frozenset[str]:

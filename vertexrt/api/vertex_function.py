@@ -18,7 +18,7 @@ from vertexrt.api.state import State
 from vertexrt.api.trace import NetworkNames, Trace, current_builder
 from vertexrt.errors import TraceError
 from vertexrt.ir.passes.simplify import simplify
-from vertexrt.ir.program import Program
+from vertexrt.ir.program import Program, related
 from vertexrt.ir.user_line import user_line
 from vertexrt.ir.values import Value
 
@@ -112,19 +112,23 @@ class VertexFunction:
         """Read the states of all children, any number of them.
 
         Args:
-            relation: in a `vrt.Model`, the name of the relation whose children are read.
+            relation: in a `vrt.Model`, the name of the relation whose children are read; a function
+                may read several, each by itself.
         Returns: an object with one attribute a field, a value per child: compute with it, then
             reduce it over the children by `vrt.sum`, `vrt.max` or `vrt.mean`, weighted by
             `vrt.softmax(score, over="children")` for attention. An empty slot is not a child, and
-            `initial` is not read.
+            `initial` is not read. Values per child of two relations do not meet before they are
+            reduced.
+        Raises: TraceError for a relation of a function that stands alone, and for one that it reads
+            by `gather`.
         """
         trace = self._tracing("gather_all")
-        trace.relations.read_all(relation)
-        source, slot = sources_of(self, relation)[0], self.arity or 0
+        of = {"slot": self.arity or 0, **related(trace.relations.read_all(relation))}
+        source, b = sources_of(self, relation)[0], trace.builder
         fields: dict[str, Value] = {}
         for name, size in source.state.items():
             field = _field(source, trace, name)
-            fields[name] = trace.builder.emit("gather_all", slot=slot, field=field, shape=(size,))
+            fields[name] = b.emit("gather_all", field=field, shape=(size,), **of)
         return State(fields)
 
     def _slot(self, where: str, what: object) -> int:
@@ -218,13 +222,14 @@ class VertexFunction:
         Args:
             name: of the array in `edge_pulls` of the graphs.
             shape, dtype: as of `pull`, for each edge.
-            relation: in a `vrt.Model`, the relation of which `gather_all` reads all children.
+            relation: in a `vrt.Model`, a relation of which `gather_all` reads all children; a name
+                may be read of several, in one shape and dtype.
         Returns: a value per child, zero (or -1) where the edge has none.
         Raises: TraceError, as `pull` and `gather_all` do.
         """
         trace = self._tracing("edge")
-        trace.relations.read_all(relation)
-        return trace.read("edge_pull", name, shape, dtype, slot=self.arity or 0)
+        of = related(trace.relations.read_all(relation))
+        return trace.read("edge_pull", name, shape, dtype, slot=self.arity or 0, **of)
 
     def present(self, what: int | str) -> Value:
         """Return 1.0 where the vertex has a child in a slot, or a pulled value; else 0.0.

@@ -155,6 +155,7 @@ def prepare(
             inputs.child_ptr,
             inputs.child,
             inputs.functions,
+            inputs.first_of,
             inputs.index,
             inputs.no_reals,
             order,
@@ -343,6 +344,7 @@ def edges_pulled(run: Run, name: str) -> tuple[Array, Array]:
     """Return the edges of which a value is pulled, in the whole batch, and their rows."""
     s, inputs, share = run.schedule, run.inputs, run.share
     rows = np.flatnonzero((s.child_row >= 0) & _pulling(run, name)[s.order[s.edge_row]])
+    rows = rows[rows >= s.every_ptr[0]]  # edges of slots come before, and have no values
     edges = s.edge_order[rows] - len(run.row_of)
     if inputs.edge_of is not None:
         edges = inputs.edge_of[edges]

@@ -38,6 +38,8 @@ class Reader:
         bounds: int64 [pulls, functions] how many values each may take, -1 for any; largest: of
             these.
         reads_edges: some are of edges.
+        of_relations: bool [pulls, functions, relations + 1] of which relations' edges each function
+            reads them, of those that it reads whole; the last is False, for other edges.
     """
 
     program: Program
@@ -48,6 +50,7 @@ class Reader:
     bounds: Array
     largest: int
     reads_edges: bool
+    of_relations: Array
 
 
 def make_reader(program: Program) -> Reader:
@@ -65,7 +68,18 @@ def make_reader(program: Program) -> Reader:
         limits,
         int(limits.max(initial=0)),
         program.reads_edges,
+        _of_relations(program, pulls),
     )
+
+
+def _of_relations(program: Program, pulls: Sequence[Pull]) -> Array:
+    """Return bool [pulls, functions, relations + 1], as `Reader` has it."""
+    at = {pull.name: k for k, pull in enumerate(pulls)}
+    found = np.zeros((len(pulls), max(len(program.sites), 1), program.relations + 1), np.bool_)
+    for node in program.nodes:
+        if node.op == "edge_pull":
+            found[at[node["name"]], node.function, node.relation] = True
+    return found
 
 
 def _limits(program: Program, pulls: Sequence[Pull]) -> Array:
@@ -80,7 +94,7 @@ class Inputs:
     """The structure of a batch and its pulled values, absent ones marked by an index of -1.
 
     Attributes:
-        child_ptr, child, functions, edge_of: of `Structure`.
+        child_ptr, child, functions, edge_of, first_of: of `Structure`.
         index: int32 [pulls, V] integers, then rows of reals, as `Reader.pulls`; where something
             of edges is pulled, [pulls, V + E], and -1 for what is of others.
         floats: one flat array a real pull, read-only.
@@ -91,6 +105,7 @@ class Inputs:
     child: Array
     functions: Array
     edge_of: Array | None
+    first_of: Array
     index: Array
     floats: tuple[Array, ...]
     no_reals: Array
@@ -192,6 +207,9 @@ def _of_edges(
     own = np.where(structure.child >= 0, values[edges], -1)
     parent = np.repeat(np.arange(batch.num_vertices), np.diff(structure.child_ptr))
     functions = structure.functions[parent] if len(structure.functions) else 0
+    if reader.program.sites:
+        relation = _relations(reader.program, structure, parent)
+        own[~reader.of_relations[k][functions, relation]] = -1
     bounds = reader.bounds[k][functions]
     wrong = np.flatnonzero((bounds >= 0) & (own >= bounds))
     if len(wrong):
@@ -204,6 +222,17 @@ def _of_edges(
             "correct the data or declare more",
         )
     return own
+
+
+def _relations(program: Program, structure: Structure, parent: Array) -> Array:
+    """Return the number of each edge's relation, of those that its parent reads whole; else -1."""
+    edge = np.arange(len(parent))
+    if len(structure.first_of):
+        first = structure.first_of[:-1].reshape(len(structure.child_ptr) - 1, -1)[parent]
+        begun: Array = first <= edge[:, None]
+        return begun.sum(axis=1) - 1
+    slots = np.array([site.slots for site in program.sites])[structure.functions[parent]]
+    return np.where(edge - structure.child_ptr[parent] >= slots, 0, -1)
 
 
 def refuse(reader: Reader, batch: GraphBatch, inputs: Inputs, found: int, vertex: int) -> NoReturn:

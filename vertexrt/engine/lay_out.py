@@ -40,6 +40,7 @@ def lay_out(
     child_ptr: Array,
     child: Array,
     functions: Array,
+    first_of: Array,
     pulls: Array,
     real: Array,
     policy: int,
@@ -53,7 +54,7 @@ def lay_out(
 
     Args:
         child_ptr, child: CSR of the children; pulls: int32 [pulls, V].
-        functions: of `read_vertices`.
+        functions: of `read_vertices`; first_of: of `Structure`.
         real: an array of the dtype of reals.
         policy: of `policy_of`; merges, inner, lists_edges: of `number_rows`.
     Returns: what `read_vertices` found, and unless that is FINE nothing else that counts; how many
@@ -66,12 +67,12 @@ def lay_out(
     )
     used, path_kinds = vertices.used, len(vertices.path_known)
     if found != FINE:
-        child_ptr, child = child_ptr[:1], child[:0]
+        child_ptr, child, first_of = child_ptr[:1], child[:0], first_of[:0]
         path, lazy, level = path[:0], lazy[:0], level[:0]
     weight = np.empty(len(path) if merges else 0, real.dtype)
     schedule = number_rows(
-        child_ptr, child, functions, vertices.begins, path, path_kinds, level, policy, pulls, used,
-        weight, forest, inner, lists_edges,
+        child_ptr, child, functions, vertices.begins, first_of, path, path_kinds, level, policy,
+        pulls, used, weight, forest, inner, lists_edges,
     )  # fmt: skip
     ints, extents, _ = schedule
     ordered = (

@@ -28,12 +28,15 @@ class Structure(NamedTuple):
         functions: int32 [V], which function each vertex evaluates; empty, where there is one.
         edge_of: int32 [E], which edge of the batch each is, -1 in an empty slot; None, where they
             are the same, or nothing of edges is read.
+        first_of: int32 [V R + 1], where R relations are read whole, and R > 1, the first edge of
+            each vertex in each of them; else empty.
     """
 
     child_ptr: IntArray
     child: IntArray
     functions: IntArray
     edge_of: IntArray | None = None
+    first_of: IntArray = NO_FUNCTIONS
 
 
 class _Slots(NamedTuple):
@@ -59,12 +62,13 @@ def read_structure(program: Program, batch: GraphBatch) -> Structure:
     if (table.function_of < 0).any():
         _check_used(program, types, table)
     functions = table.function_of[types.of_vertex]
-    found, vertex, relation, out_ptr, out, edge_of = arrange(
-        child_ptr, child, functions, types.of_edge, table.rules, program.reads_edges
+    reads = program.reads_edges, program.relations
+    found, vertex, relation, out_ptr, out, edge_of, first_of = arrange(
+        child_ptr, child, functions, types.of_edge, table.rules, *reads
     )
     if found != ARRANGED:
         raise _misplaced(program, batch, types, found, vertex, relation)
-    return Structure(out_ptr, out, functions, edge_of if program.reads_edges else None)
+    return Structure(out_ptr, out, functions, edge_of if program.reads_edges else None, first_of)
 
 
 @lru_cache(maxsize=64)
@@ -78,11 +82,11 @@ def _slots(
     allowed = np.zeros((len(sites), len(relations), len(sites)), np.bool_)
     begins = np.zeros(len(sites), np.int64)
     for f, site in enumerate(sites):
-        begins[f] = site.slots * site.every
+        begins[f] = site.slots if site.every else 0
         if site.name in names:
             for slot, relation in enumerate(site.relations):
                 at = _number_of(relation, site.name, relations)
-                slots[f, at] = slot if slot < site.slots else ALL
+                slots[f, at] = slot if slot < site.slots else ALL + slot - site.slots
                 allowed[f, at, list(site.children[slot])] = True
     return _Slots(function_of, (slots, allowed, begins))
 

@@ -201,7 +201,8 @@ class Variant:
     def __post_init__(self) -> None:
         self.reader = make_reader(self.program)
         groups = _groups_share(self.backend, self.processors)
-        self.merges_inner = not groups and not self.reader.reads_edges
+        per_edge = self.reader.reads_edges or self.program.relations > 1  # not only by children
+        self.merges_inner = not groups and not per_edge
 
     def vertex_facts(self) -> VertexFacts:
         """Return what `read_vertices` takes after a batch; made anew after a new kind."""
@@ -333,6 +334,7 @@ def _binding(
         floats=numbers(p.name for p in program.pulls if p.dtype == "float"),
         seeds=numbers(sorted(seeds)),
         splits_edges=program.splits_edges,
+        relations=program.relations,
         reads_edges=program.reads_edges,
     )
 

@@ -9,11 +9,12 @@ add up, one for each use of a parameter.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 from vertexrt.errors import PlanError
 from vertexrt.ir.builder import Builder
 from vertexrt.ir.ops import OPS, Site, on_children
-from vertexrt.ir.program import Node, Program, slots_with_gradient
+from vertexrt.ir.program import Domain, Node, Program, attributes, slots_with_gradient
 from vertexrt.ir.values import Value
 
 DERIVED = "the derivative of "  # before the user's line, where a node of dF says whence it comes
@@ -61,6 +62,9 @@ class _Backward:
         self.gradients: dict[int, list[Value]] = {}
         # (function, field, slot) with a gradient; slot -1: all children
         self.written: set[tuple[int, str, int]] = set()
+        # What leaves by the edges of several relations, a row for each edge: function, effect and
+        # its attributes -> gradients so far, each 0 on edges of other relations.
+        self.together: dict[tuple[int, str, tuple[tuple[str, Any], ...]], list[Value]] = {}
         self.readers = {
             op: {(n.function, n["field"]) for n in program.nodes if n.op == op}
             for op in ("gather", "gather_all")
@@ -79,6 +83,7 @@ class _Backward:
                 for more in parts[1:]:
                     d = d + more
                 self._propagate(index, node, d)
+        self._leave_together()
         self._fill_unwritten()
         return self.program.with_nodes(self.b.nodes)
 
@@ -163,9 +168,10 @@ class _Backward:
 
     def _propagate(self, index: int, node: Node, d: Value) -> None:
         if node.op in ("gather", "gather_all"):
-            self._to_children(node.op == "gather_all", node["field"], node["slot"], d)
+            self._leave_to_child(node, d)
         elif node.op in ("pull", "edge_pull"):
-            self.b.emit("pull_grad", on_children(self.b, d), name=node["name"], shape=d.shape)
+            d = on_children(self.b, d)
+            self._leave(node, "pull_grad", d, name=node["name"], shape=d.shape)
         elif self.depends[index]:
             rule = OPS[node.op].vjp
             if rule is None:
@@ -180,6 +186,31 @@ class _Backward:
             for source, part in zip(node.inputs, given, strict=True):
                 if part is not None:
                     self._add(source, part)
+
+    def _leave_to_child(self, node: Node, d: Value) -> None:
+        """Leave the gradient of what was gathered to the child, or to all of them."""
+        every, field, slot = node.op == "gather_all", node["field"], node["slot"]
+        if every and self.program.relations > 1:
+            self.written.add((node.function, field, -1))
+            of = {"field": field, "slot": slot, "every": True, "shape": d.shape}
+            self._leave(node, "scatter_children", on_children(self.b, d), **of)
+        else:
+            self._to_children(every, field, slot, d)
+
+    def _leave(self, node: Node, effect: str, d: Value, **attrs: Any) -> None:
+        """Hand a gradient to the outside; that of a value per child together with others there."""
+        if node.type.domain != Domain.EDGE or self.program.relations == 1:
+            self.b.emit(effect, d, **attrs)
+        else:
+            self.together.setdefault((node.function, effect, attributes(attrs)), []).append(d)
+
+    def _leave_together(self) -> None:
+        """Hand gradients of the edges of several relations to the outside, added up."""
+        for (function, effect, attrs), (d, *others) in self.together.items():
+            self.b.where, self.b.function = d.node.where, function
+            for more in others:
+                d = d + more
+            self.b.emit(effect, d, **dict(attrs))
 
     def _to_children(self, every: bool, field: str, slot: int, d: Value) -> None:
         """Leave a gradient on the edge to the child in a slot, or on the edges to all children."""

@@ -11,12 +11,13 @@ import numpy as np
 
 from vertexrt.errors import TraceError
 from vertexrt.ir.ops import OPS, Op
-from vertexrt.ir.program import Domain, Node, Stage, Type, attributes
+from vertexrt.ir.program import Domain, Node, Stage, Type, attributes, related, relation_of
 from vertexrt.ir.shapes import ShapeError, comparison
 from vertexrt.ir.user_line import user_line
 from vertexrt.ir.values import AsValue, Operand, Operators, Value
 
 MOST_INT = 2**31 - 1  # of an integer pull
+OVER_CHILDREN = ("segment_sum", "segment_max")
 TAKE_INTEGERS = ("real", "embed", "embed_grad", "nll", "nll_grad", "dropout_by")
 
 
@@ -47,6 +48,7 @@ class Builder:
         row = OPS[op]
         where = self.where if self.where is not None else user_line()
         values = self._as_taken(row, [self.lift(x) for x in operands])
+        attrs |= self._of_one_relation(op, values)
         if row.scalar is not None or op == "concat":
             values = self.to_common_domain(values)
         assert row.arity in (-1, len(values)), f"{op} takes {row.arity} operands: {values}"
@@ -76,6 +78,25 @@ class Builder:
                 "values are used inside the forward() that made them",
                 "move the expression into forward(), or push the value",
             )
+
+    def relation_of(self, x: Value) -> int:
+        """Return the relation whose children a value has a row for; 0 for other values."""
+        return relation_of(self.nodes, x.index)
+
+    def _of_one_relation(self, op: str, values: Sequence[Value]) -> dict[str, int]:
+        """Return the attributes of a node that goes over children: whose they are.
+
+        Raises: TraceError, when `forward` computes with children of two relations at once.
+        """
+        found = {self.relation_of(v) for v in values if v.type.domain == Domain.EDGE}
+        if self.where is None and len(found) > 1:
+            raise TraceError.at(
+                op,
+                f"values per child of two relations, at {user_line()}",
+                "values per child of one relation: others have other children",
+                "reduce them first, each by vrt.sum, vrt.max or vrt.mean",
+            )
+        return related(min(found, default=0)) if op in OVER_CHILDREN else {}
 
     def lift(self, x: Operand) -> Value:
         """Turn a number or a parameter into a value of this program."""
@@ -193,8 +214,10 @@ class Builder:
         if not any(v.type.domain == Domain.EDGE for v in values):
             return values
         moved = [v.type.domain == Domain.VERTEX and v.type.dtype == "float" for v in values]
+        (relation, *_) = (self.relation_of(v) for v in values if v.type.domain == Domain.EDGE)
         return [
-            self.emit("to_edges", v) if moves else v for v, moves in zip(values, moved, strict=True)
+            self.emit("to_edges", v, **related(relation)) if moves else v
+            for v, moves in zip(values, moved, strict=True)
         ]
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vertexrt.ir import shapes
-from vertexrt.ir.program import Domain, Node, Type
+from vertexrt.ir.program import Domain, Node, Type, related
 from vertexrt.ir.values import Construction, Value
 
 ShapeRule = Callable[[Sequence[Type], dict[str, Any]], Type]
@@ -94,7 +94,7 @@ def _max_vjp(s: Site, d: Value) -> Sequence[Value]:
 
 
 def on_children(b: Construction, x: Value) -> Value:
-    """Return x on the edges that hold a child, 0 in empty slots: these are in no sum.
+    """Return x on the edges that hold a child of its relation, 0 elsewhere: these are in no sum.
 
     What is made of an empty slot may be anything: log(0), and 0 / 0 in its gradient. A value that
     is not per edge, or that is zero there already, is returned as it is.
@@ -103,12 +103,13 @@ def on_children(b: Construction, x: Value) -> Value:
     masked = node.op == "where" and b.nodes[node.inputs[0]].op == "has_child"
     if node.type.domain != Domain.EDGE or masked or node.op == "gather_all":
         return x
-    return b.emit("where", b.emit("has_child"), x, 0.0)
+    return b.emit("where", b.emit("has_child", **related(b.relation_of(x))), x, 0.0)
 
 
 def _segment_max_vjp(s: Site, d: Value) -> Sequence[Value]:
     hit = on_children(s.b, s.b.emit("equal", s.x[0], s.out))
-    ties = s.b.emit("maximum", s.b.emit("segment_sum", hit), 1.0)  # none without children
+    total = s.b.emit("segment_sum", hit, **related(s.node.relation))
+    ties = s.b.emit("maximum", total, 1.0)  # none without children
     return [hit * (d / ties)]
 
 
@@ -272,7 +273,7 @@ ROWS = [
         1,
         "view",
         shapes.to_edges,
-        vjp=lambda s, d: [s.b.emit("segment_sum", d)],
+        vjp=lambda s, d: [s.b.emit("segment_sum", d, **related(s.node.relation))],
     ),
     # Along one row.
     Op(
@@ -313,7 +314,7 @@ ROWS = [
         1,
         "segment",
         shapes.to_vertex,
-        vjp=lambda s, d: [on_children(s.b, s.b.emit("to_edges", d))],
+        vjp=lambda s, d: [on_children(s.b, s.b.emit("to_edges", d, **related(s.node.relation)))],
     ),
     Op("segment_max", 1, "segment", shapes.to_vertex, vjp=_segment_max_vjp),
     # Lookup and products with parameters; `outer` and `sum_rows` add up over all rows.

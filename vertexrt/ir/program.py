@@ -9,7 +9,7 @@ child of a vertex, read by `gather_all`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
@@ -72,6 +72,14 @@ class Node:
                 return value
         raise KeyError(f"node {self.op} has no attribute {name!r}: {self.attrs}")
 
+    @property
+    def relation(self) -> int:
+        """Return which relation a node is of, among those of which all children are read.
+
+        Of nodes that read edges, go over them or spread to them: see `related`.
+        """
+        return int(self["relation"]) if self.has("relation") else 0
+
     def has(self, name: str) -> bool:
         """Tell whether an attribute is set."""
         return any(key == name for key, _ in self.attrs)
@@ -109,14 +117,14 @@ class FunctionSite:
 
     Attributes:
         name: of the vertex type.
-        relations: the relation of each slot, in order, then the one that `gather_all` reads.
-        every: it reads all children of the last of its relations.
+        relations: the relation of each slot, in order, then those that `gather_all` reads.
+        every: how many of the last of its relations it reads all children of.
         children: by relation, which functions' vertices may be such a child.
     """
 
     name: str
     relations: tuple[str, ...]
-    every: bool
+    every: int
     children: tuple[tuple[int, ...], ...]
 
     @property
@@ -162,6 +170,14 @@ class Program:
         return any(site.every and site.slots for site in self.sites)
 
     @property
+    def relations(self) -> int:
+        """Count the relations of which a function reads all children, the most of any; 1 at least.
+
+        Where there are several, the edges of a vertex lie relation by relation (`related`).
+        """
+        return max((site.every for site in self.sites), default=1) or 1
+
+    @property
     def edge_pulls(self) -> frozenset[str]:
         """Name the external values of edges that it reads."""
         return frozenset(pull.name for pull in self.pulls if pull.edges)
@@ -202,6 +218,27 @@ def slots_with_gradient(program: Program, function: int, summed: Node) -> list[i
     site = program.sites[function]
     read = [s for s, children in enumerate(site.children) if summed.function in children]
     return [s if s < site.slots else -1 for s in read]
+
+
+def related(relation: int) -> dict[str, int]:
+    """Return the attributes of a node that is of the edges of one relation, of several.
+
+    Values per child have a row for each edge of a vertex, whatever its relation. An edge of another
+    relation than the value's is as an empty slot: `gather_all` reads zeros there, `has_child` says
+    no, and sums leave it out. The first relation goes without saying.
+    """
+    return {"relation": relation} if relation else {}
+
+
+def relation_of(nodes: Sequence[Node], at: int) -> int:
+    """Return the relation whose children a value has a row for, as `related` says; else 0."""
+    node = nodes[at]
+    while node.type.domain == Domain.EDGE:
+        per_child = [i for i in node.inputs if nodes[i].type.domain == Domain.EDGE]
+        if not per_child:
+            return node.relation
+        node = nodes[per_child[0]]
+    return 0
 
 
 def attributes(values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:

@@ -53,6 +53,9 @@ class Construction(Protocol):
     def number(self, x: Operand) -> float:
         """Return a number as Python has it."""
 
+    def relation_of(self, x: Value) -> int:
+        """Return the relation whose children a value has a row for."""
+
     def one_hot(self, index: Value, size: int) -> Value:
         """Append a vector that is 1.0 where an integer says."""
 

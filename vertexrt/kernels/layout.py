@@ -47,7 +47,7 @@ class Binding:
         params: name of a parameter or stack -> position in `Buffers.param_at`.
         ints, floats: name of a pull -> position among the integer and the real pulls.
         seeds: name of a push with a given gradient -> position.
-        splits_edges, reads_edges: of `Program`.
+        splits_edges, reads_edges, relations: of `Program`.
     """
 
     tensors: Mapping[Key, int]
@@ -57,11 +57,17 @@ class Binding:
     seeds: Mapping[str, int]
     splits_edges: bool = False
     reads_edges: bool = False
+    relations: int = 1
 
     @property
-    def has_edge_words(self) -> bool:
-        """Tell whether kernels may read more of the schedule than others: see `Schedule`."""
-        return self.splits_edges or self.reads_edges
+    def edge_words(self) -> int:
+        """Count what kernels may read of the schedule that others do not have: see `Schedule`.
+
+        It is `every_ptr` and `edge_order`, or these and `relation_ptr`.
+        """
+        if self.relations > 1:
+            return 3
+        return 2 if self.splits_edges or self.reads_edges else 0
 
 
 @dataclass(slots=True)

@@ -93,6 +93,8 @@ class Leaf:
         size: elements a row of what is read.
         pull: the integer pull that `embed` looks up.
         edges: the pull is one of each edge.
+        relation: of the edge, where a function reads several relations whole: a child in another
+            one is none.
     """
 
     op: str
@@ -102,10 +104,12 @@ class Leaf:
     size: int = 1
     pull: int = -1
     edges: bool = False
+    relation: int = 0
 
     def __str__(self) -> str:
         given = {"number": self.number, "slot": self.slot, "pull": self.pull}
         facts = [f"{name} {value}" for name, value in given.items() if value != -1]
+        facts += [f"relation {self.relation}"] if self.relation else []
         facts += ["of the edge"] if self.edges else []
         return f"{self.op}({', '.join([*facts, str(self.index)])})"
 

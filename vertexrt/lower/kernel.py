@@ -103,6 +103,7 @@ class SumEdges:
     Attributes:
         sources: what is summed, one after the other: an expression of each of the row's edges that
             holds a child, or what its parents left.
+        relation: of the edges, where a function reads several relations whole.
         total: a scratch row for sums of sums; None for the largest.
     """
 
@@ -110,10 +111,13 @@ class SumEdges:
     sources: tuple[Expression | FromParents, ...]
     spans: Spans
     total: ValuePlace | None
+    relation: int = 0
 
     def __str__(self) -> str:
         how = "largest" if self.total is None else "sum"
-        return f"{self.to}{_of(self.spans, self.to)} = {how} of {', '.join(map(str, self.sources))}"
+        over = f" over relation {self.relation}" if self.relation else ""
+        of = ", ".join(map(str, self.sources))
+        return f"{self.to}{_of(self.spans, self.to)} = {how}{over} of {of}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +299,7 @@ class KernelIR:
         temporaries: by number, of temporaries and scratch rows alike.
         needs: elements of temporary memory for each row, for each edge (both rounded up to PAD),
             and once.
-        splits_edges: of `Program`.
+        splits_edges, relations: of `Program`.
     """
 
     segments: tuple[tuple[Step, ...], ...]
@@ -303,6 +307,7 @@ class KernelIR:
     temporaries: tuple[Temporary, ...]
     needs: tuple[int, int, int]
     splits_edges: bool = False
+    relations: int = 1
 
     def __str__(self) -> str:
         rows, edges, once = self.needs

@@ -77,8 +77,9 @@ class _Lowering:
         else:
             segments = [self._segment(s.split, s.steps) for s in self.plan.segments]
         taken, needs = self.memories.taken, self.memories.elements
-        splits = self.values.binding.splits_edges
-        return KernelIR(tuple(segments), self.listed, tuple(taken), needs, splits)
+        binding = self.values.binding
+        edges = binding.splits_edges, binding.relations
+        return KernelIR(tuple(segments), self.listed, tuple(taken), needs, *edges)
 
     def _segment(self, split: Split | None, steps: Sequence[Group | Product]) -> tuple[Step, ...]:
         self.shares.split, self.copied = split, set()
@@ -183,7 +184,8 @@ class _Lowering:
     def _sum_edges(self, k: int, node: Node) -> None:
         to, size = self.values.place[k], max(node.type.size, 1)
         total = None if node.op == "segment_max" else self.memories.scratch(size)
-        found = SumEdges(to, self.values.sources(node), self.shares.of_value(k), total)
+        sources, spans = self.values.sources(node), self.shares.of_value(k)
+        found = SumEdges(to, sources, spans, total, node.relation)
         slots_or_all = node.op == "gather_parents" and not (node["every"] and node["slots"])
         if slots_or_all and to.memory == Memory.SCRATCH:
             source = found.sources[0]

@@ -236,7 +236,8 @@ class _Loops:
         bare = node.type.shape == ()
         if node.op in SUMS_OVER_EDGES:
             size = 0 if bare else node.type.size
-            return EdgeSum(self.values.sources(node), node.op == "segment_max", size)
+            largest = node.op == "segment_max"
+            return EdgeSum(self.values.sources(node), largest, size, node.relation)
         if node.op in REDUCTIONS:  # of one number
             return self.values.element(node.inputs[0], FIRST)
         return self.values.expression(k, FIRST if bare else J)

@@ -40,15 +40,18 @@ class EdgeSum:
     Attributes:
         sources: what is summed, one after the other, see `SumEdges`.
         size: elements of a row of edges; 0 for a number.
+        relation: see `SumEdges`.
     """
 
     sources: tuple[Expression | FromParents, ...]
     largest: bool
     size: int
+    relation: int = 0
 
     def __str__(self) -> str:
         how = "largest" if self.largest else "sum"
-        return f"{how} over edges of {', '.join(map(str, self.sources))}"
+        over = f"relation {self.relation}" if self.relation else "edges"
+        return f"{how} over {over} of {', '.join(map(str, self.sources))}"
 
 
 # Statements of a loop over elements.
@@ -217,7 +220,7 @@ class ThreadKernel:
         edges: the rows are edges.
         listed: a launch may have a list of rows.
         fewer: threads than a row has elements for, since only a warp's can wait for each other.
-        splits_edges: of `Program`.
+        splits_edges, relations: of `Program`.
     """
 
     threads: int
@@ -229,6 +232,7 @@ class ThreadKernel:
     parts: tuple[ThreadPart, ...]
     fewer: bool = False
     splits_edges: bool = False
+    relations: int = 1
 
     def __str__(self) -> str:
         what = "edge" if self.edges else "row"

@@ -204,7 +204,8 @@ class ValuePlaces:
         """Return an input of the function."""
         size = max(node.type.size, 1)
         if node.op in ("arange", "loss_scale", "weight", "has_child", "degree", "present"):
-            return Leaf(node.op, index, slot=node["slot"] if node.op == "present" else -1)
+            slot = node["slot"] if node.op == "present" else -1
+            return Leaf(node.op, index, slot=slot, relation=node.relation)
         if node.op in ("has_pull", "pull", "edge_pull", "seed"):
             return self._given(node, index, size)
         if node.op == "const":
@@ -214,7 +215,8 @@ class ValuePlaces:
             return self._of_parameter(node, index, size)
         assert node.op in ("gather", "gather_all"), f"{node.op} has no expression"
         slot = node["slot"] if node.op == "gather" else -1
-        return Leaf("gather", index, self.binding.tensors["state", node["field"]], slot, size)
+        tensor = self.binding.tensors["state", node["field"]]
+        return Leaf("gather", index, tensor, slot, size, relation=node.relation)
 
     def _of_parameter(self, node: Node, index: Index, size: int) -> Leaf:
         if node.op == "param":

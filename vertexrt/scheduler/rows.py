@@ -13,9 +13,9 @@ from vertexrt.scheduler.merge import merge_vertices
 Array = np.ndarray[Any, Any]
 
 # The arrays of `Schedule` that are int32, in its order: they come as parts of one.
-PARTS = 11
+PARTS = 12
 ORDER, ROW_OF, TASK_LO, TASK_KIND, EDGE_PTR, CHILD_ROW, EDGE_ROW, PARENT_PTR, PARENT_EDGE = range(9)
-EVERY_PTR, EDGE_ORDER = 9, 10
+EVERY_PTR, EDGE_ORDER, RELATION_PTR = 9, 10, 11
 
 
 @compiled
@@ -24,6 +24,7 @@ def number_rows(
     child: Array,
     functions: Array,
     begins: Array,
+    first_of: Array,
     kinds: Array,
     num_kinds: int,
     level: Array,
@@ -41,7 +42,7 @@ def number_rows(
     loops where the batch is small.
 
     Args:
-        functions, begins: of `read_vertices`.
+        functions, begins: of `read_vertices`; first_of: of `Structure`.
         kinds, num_kinds, level, policy: of `order_tasks`.
         pulls: int32 [pulls, V]; used: the numbers of those that are read.
         weight: reals, [V] where vertices merge, written with the vertices of each row; else empty.
@@ -59,7 +60,7 @@ def number_rows(
     ints, extents = _make_room(
         (
             count, count, tasks + 1, tasks, count + 1, slots, slots, count + 1, slots, count + 1,
-            listed,
+            listed, len(first_of),
         )
     )  # fmt: skip
     user, row_of = part_of(ints, extents, ORDER), part_of(ints, extents, ROW_OF)
@@ -99,6 +100,9 @@ def number_rows(
         edges = _rewrite_apart(
             graph, begins, user[:rows], row_of, pointers, (child_row, edge_row, parent_ptr)
         )
+    if len(first_of) > 0:
+        _cut(extents, RELATION_PTR, rows * ((len(first_of) - 1) // max(count, 1)) + 1)
+        _begin_relations(child_ptr, first_of, user[:rows], ints, extents)
     if lists_edges:
         _cut(extents, EDGE_ORDER, edges)
         _order_edges(child_ptr, user[:rows], ints, extents)
@@ -196,6 +200,21 @@ def _rewrite_apart(
         ptr[len(order)] = edges
         others = True
     return edges
+
+
+def _begin_relations(
+    child_ptr: Array, first_of: Array, order: Array, ints: Array, extents: Array
+) -> None:
+    """Write where the edges of each row begin in each relation that is read whole."""
+    every_ptr, out = part_of(ints, extents, EVERY_PTR), part_of(ints, extents, RELATION_PTR)
+    whole = (len(first_of) - 1) // max(len(child_ptr) - 1, 1)
+    for r in range(len(order)):
+        v = order[r]
+        # In the batch, the first child of those that are read whole: they come last.
+        first = child_ptr[v + 1] - (every_ptr[r + 1] - every_ptr[r])
+        for k in range(whole):
+            out[r * whole + k] = every_ptr[r] + max(first_of[v * whole + k] - first, 0)
+    out[len(order) * whole] = every_ptr[len(order)]
 
 
 def _order_edges(child_ptr: Array, order: Array, ints: Array, extents: Array) -> None:

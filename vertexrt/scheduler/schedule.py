@@ -52,6 +52,8 @@ class Schedule:
             and the others come after all of these.
         edge_order: [E] the place of each edge in the pulls of a batch: V, and its number there;
             empty, where nothing of edges is pulled.
+        relation_ptr: [rows R + 1], where R relations are read whole, and R > 1: the first edge of a
+            row in each of them, row by row (`Program.relations`); else empty.
         weight: [rows] how many vertices each row stands for, as reals; empty, if none may merge.
         indices: what the arrays before it are parts of; begins: where each begins, in this order.
     """
@@ -67,6 +69,7 @@ class Schedule:
     parent_edge: Int32
     every_ptr: Int32
     edge_order: Int32
+    relation_ptr: Int32
     weight: npt.NDArray[Any]
     indices: Int32
     begins: list[int]
@@ -140,7 +143,7 @@ def make_schedule(
         _, level = children_first(child_ptr, child)
     return schedule_of(
         *number_rows(
-            child_ptr, child, NO_FUNCTIONS, NO_NUMBERS, kinds, num_kinds, level,
+            child_ptr, child, NO_FUNCTIONS, NO_NUMBERS, NO_FUNCTIONS, kinds, num_kinds, level,
             policy_of(policy), pulls, used, weight, forest, inner, False,
         )
     )  # fmt: skip

@@ -16,7 +16,7 @@ from vertexrt.errors import PlanError
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.rewrite import drop_dead
 from vertexrt.ir.passes.specialise import without_effects
-from vertexrt.ir.program import Domain, Node, Program, Stage, Type, attributes
+from vertexrt.ir.program import Domain, Node, Program, Stage, Type, attributes, related, relation_of
 
 LAZY_STAGES = (Stage.LAZY, Stage.LAZY_BACKWARD)
 
@@ -151,16 +151,16 @@ def lazy_part(path: Stored) -> Program:
         path.program, lambda n: OPS[n.op].role == "effect" and n.stage not in LAZY_STAGES
     )
     nodes: list[Node] = []
-    for node in program.nodes:
+    for k, node in enumerate(program.nodes):
         if node.stage not in LAZY_STAGES and not is_free(node):
-            node = _stored(node)
+            node = _stored(node, relation_of(program.nodes, k))
         nodes.append(node)
     return drop_dead(program.with_nodes(nodes))
 
 
-def _stored(node: Node) -> Node:
+def _stored(node: Node, relation: int) -> Node:
     shape = node.type.shape
-    made = attributes({"origin": node.origin, "shape": shape})
+    made = attributes({"origin": node.origin, "shape": shape, **related(relation)})
     return Node(
         "stored",
         (),

@@ -37,6 +37,7 @@ class Field(IntEnum):
     SEED = 21  # 32 bits
     EVERY_PTR = 22
     EDGE_ORDER = 23
+    RELATION_PTR = 24
 
 
 class Contexts:
@@ -54,7 +55,7 @@ class Contexts:
         s = b.schedule
         order, _, _, _, *others = s.begins
         indices = _address(s.indices)
-        *fields, every_ptr, edge_order = [
+        *fields, every_ptr, edge_order, relation_ptr = [
             indices + s.indices.itemsize * begin for begin in (order, *others)
         ]
         arrays = (
@@ -69,7 +70,8 @@ class Contexts:
             fields.append(known[1])
         lists = [_address(array) for array in (*b.floats, *b.seeds)]
         bits = struct.unpack("q", struct.pack("d", b.loss_scale))[0]
-        fields += [0, 0, b.ints.shape[1], bits, b.random_seed, every_ptr, edge_order, *lists]
+        fields += [0, 0, b.ints.shape[1], bits, b.random_seed, every_ptr, edge_order, relation_ptr]
+        fields += lists
         found = np.array(fields, np.int64)
         begin = _address(found) + found.itemsize * len(Field)
         found[Field.FLOATS] = begin

@@ -188,24 +188,44 @@ class Expressions:
         array, code, key = self.array(field), self.code, ("end edge", field)
         return code.once(ROW, key, lambda: code.load_index(array, code.add(self.row, 1)))
 
+    def edges_of(self, relation: int) -> tuple[Register, Register]:
+        """Return the row's first and end edge in a relation that is read whole."""
+        whole, code = self.kernel.relations, self.code
+        if whole == 1:
+            return self.first_edge(self.every), self.end_edge(self.every)
+        array = self.array(Field.RELATION_PTR)
+
+        def begin(of: int) -> Register:
+            def make() -> Register:
+                return code.load_index(array, code.add(code.mul(self.row, whole), of))
+
+            return code.once(ROW, ("relation", of), make)
+
+        return begin(relation), begin(relation + 1)
+
     def vertex(self) -> Register:
         """Return the user's number of the vertex."""
         return self.per_row("vertex", Field.ORDER, self.row)
 
-    def child(self, slot: int) -> Register:
+    def child(self, slot: int, relation: int = 0) -> Register:
         """Return the row of the child in a slot, or of the edge's; -1 where there is none."""
-        code, children = self.code, self.array(Field.CHILD_ROW)
-        if slot < 0:
-            edge = self.edge
+        code, children, edge = self.code, self.array(Field.CHILD_ROW), self.edge
+        if slot < 0 and self.kernel.relations == 1:
             return code.once(EDGE, "child", lambda: code.load_index(children, edge))
-        first, end = self.first_edge(Field.EDGE_PTR), self.end_edge(Field.EDGE_PTR)
+        if slot < 0:
+            first, end = self.edges_of(relation)
+        else:
+            first, end = self.first_edge(Field.EDGE_PTR), self.end_edge(Field.EDGE_PTR)
 
         def make() -> Register:
-            at = code.add(first, slot)
+            at = edge if slot < 0 else code.add(first, slot)
             none, found = Register("ptr", "@none"), code.at(children, at, "i32")
-            return code.load_index(code.select(code.compare("slt", at, end), found, none))
+            found = code.select(code.compare("slt", at, end), found, none)
+            if slot < 0:
+                found = code.select(code.compare("sge", at, first), found, none)
+            return code.load_index(found)
 
-        return code.once(ROW, ("child", slot), make)
+        return code.once(EDGE if slot < 0 else ROW, ("child", slot, relation), make)
 
     def given(self, field: Field, number: int) -> Register:
         """Return what this vertex has in one of several arrays of indices; -1 for nothing."""
@@ -299,7 +319,7 @@ class Expressions:
             case "present" | "has_child" | "has_integer" | "has_real":
                 return self._truth(self.is_there(self._asked(leaf)))
             case "degree":
-                return self._degree()
+                return self._degree(leaf.relation)
             case "loss_scale":
                 return self._loss_scale()
             case "weight":
@@ -314,7 +334,7 @@ class Expressions:
     def _asked(self, leaf: Leaf) -> Register:
         """Return what is not negative where a child, or a value of a pull, is there."""
         if leaf.op in ("present", "has_child"):
-            return self.child(leaf.slot)
+            return self.child(leaf.slot, leaf.relation)
         return self.given(
             Field.INTS if leaf.op == "has_integer" else Field.FLOAT_INDEX, leaf.number
         )
@@ -340,9 +360,9 @@ class Expressions:
                 array = self.param(leaf.number)
                 return self._row_or_zeros((*key, leaf.pull), array, row, leaf.size, scope)
         assert leaf.op == "gather", leaf.op
-        scope, row = EDGE if leaf.slot < 0 else ROW, self.child(leaf.slot)
+        scope, row = EDGE if leaf.slot < 0 else ROW, self.child(leaf.slot, leaf.relation)
         array = self.tensor(leaf.number)
-        return self._row_or_zeros((*key, leaf.slot), array, row, leaf.size, scope)
+        return self._row_or_zeros((*key, leaf.slot, leaf.relation), array, row, leaf.size, scope)
 
     def _row_or_zeros(
         self, key: Any, array: Register, row: Register, size: int, scope: int
@@ -356,15 +376,15 @@ class Expressions:
 
         return code.once(scope, key, make)
 
-    def _degree(self) -> Register:
+    def _degree(self, relation: int) -> Register:
         code, children = self.code, self.array(Field.CHILD_ROW)
-        first, end = self.first_edge(self.every), self.end_edge(self.every)
+        first, end = self.edges_of(relation)
 
         def make() -> Register:
             count = code.call("i64", "vrt_count_children", [children, first, end])
             return self.math.as_real(code.most(count, 1))
 
-        return code.once(ROW, "degree", make)
+        return code.once(ROW, ("degree", relation), make)
 
     def _loss_scale(self) -> Register:
         code = self.code

@@ -216,10 +216,9 @@ class _Rendered:
 
     def _over_children(self, sums: SumEdges, source: Expression, added: Register) -> None:
         code, values = self.code, self.values
-        every = values.every
-        with code.loop(values.first_edge(every), values.end_edge(every)) as e, code.scope():
+        with code.loop(*values.edges_of(sums.relation)) as e, code.scope():
             values.edge = e
-            with code.when(values.is_there(values.child(-1))):
+            with code.when(values.is_there(values.child(-1, sums.relation))):
                 self._take(sums, added, lambda j: values.element(source, j, independent=True))
 
     def _take(self, sums: SumEdges, added: Register, new: Callable[[Register], Register]) -> None:

@@ -45,11 +45,11 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
         tuple(Chosen(1, 1, 1, 1, False, False)),
     )
     compile_ahead(
-        lay_out, INTS, INTS, INTS, PULLS, reals, 0, False, False, False, VERTICES, PROGRAMS
+        lay_out, INTS, INTS, INTS, INTS, PULLS, reals, 0, False, False, False, VERTICES, PROGRAMS
     )
     batch, run = Arrays(INTS, INTS, TABLE, INTS, reals, PULLS, LONGS), Places(0, 0, 0, 1.0, 0, 0)
     lists = (INTS,) * 3, (LONGS, INTS), (INTS,) * 4
-    facts = FLAGS, LONGS, 0, False
+    facts = FLAGS, LONGS, 0, 0
     compile_ahead(pack, BYTES, 0, LONGS, facts, tuple(batch), tuple(run), lists)
 
 

@@ -37,7 +37,7 @@ def write_edge_sum(elements: ElementText, x: EdgeSum, total: str) -> None:
         if isinstance(source, FromParents):
             edges = _of_parents(elements, source.tensor, x.size)
         else:
-            edges = _of_children(elements, source)
+            edges = _of_children(elements, source, x.relation)
         if not x.largest:
             _add_edges(elements, edges, x.size, total)
             continue
@@ -86,10 +86,10 @@ def _of_parents(elements: ElementText, tensor: int, size: int) -> Edges:
     return Edges("p", begin, end, at, source)
 
 
-def _of_children(elements: ElementText, source: Expression) -> Edges:
-    """Return the edges to the children of a row."""
+def _of_children(elements: ElementText, source: Expression, relation: int) -> Edges:
+    """Return the edges to the children of a row in a relation."""
     t = elements.t
     child = t.word("child_row", "const int*")
     skip = f"if ({child}[e] < 0) continue;"
-    begin, end = t.first_of_every(), t.end_of_every()
+    begin, end = t.edges_of(relation)
     return Edges("e", begin, end, skip, lambda: elements.element(source))

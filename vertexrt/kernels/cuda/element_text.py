@@ -191,9 +191,13 @@ class ElementText:
         order = self.t.word("order", "const int*")
         return self.t.row_value("u", "int", f"{order}[row]")
 
-    def child(self, slot: int) -> str:
+    def child(self, slot: int, relation: int = 0) -> str:
         """Return the row of the child in a slot (-1: of the edge), -1 where there is none."""
         pointer = self.t.word("child_row", "const int*")
+        if slot < 0 and self.t.relations > 1:
+            first, end = self.t.edges_of(relation)
+            there = f"e >= {first} && e < {end} ? {pointer}[e] : -1"
+            return self.t.edge_value(f"child_of_{relation}", "int", there)
         if slot < 0:
             return self.t.edge_value("child", "int", f"{pointer}[e]")
         return self._of_slot("child", slot, pointer)
@@ -208,12 +212,13 @@ class ElementText:
         """Return the pointer to the state of a child: in the ring, or in its tensor, or zeros."""
         tensor = self.t.word(f"tensor_{e.number}", "real*")
         zero = self.t.word("zero", "const real*")
-        child = self.child(e.slot)
+        child = self.child(e.slot, e.relation)
         at = f"{child} >= 0 ? (const real*){tensor} + (long long){child} * {e.size} : {zero}"
         if e.op == NEAR:
             at = self._in_ring(e, at)
         define = self.t.row_value if e.slot >= 0 else self.t.edge_value
-        return define(f"c{e.number}_{e.slot + 1}", "auto", at)
+        of = f"_of_{e.relation}" if e.relation else ""
+        return define(f"c{e.number}_{e.slot + 1}{of}", "auto", at)
 
     def _in_ring(self, e: Leaf, in_memory: str) -> str:
         assert self.tile is not None
@@ -244,7 +249,7 @@ class ElementText:
         return f"real({e.index} + c)" if e.index.moves else f"real({e.index})"
 
     def _is_there(self, e: Leaf) -> str:
-        return f"real({self.child(e.slot)} >= 0)"
+        return f"real({self.child(e.slot, e.relation)} >= 0)"
 
     def _has_integer(self, e: Leaf) -> str:
         return self._has(self.t.word(f"int_{e.number}", "const int*"))
@@ -257,8 +262,9 @@ class ElementText:
 
     def _degree(self, e: Leaf) -> str:
         pointer = self.t.word("child_row", "const int*")
-        first, end = self.t.first_of_every(), self.t.end_of_every()
-        return self.t.row_value("degree", "real", f"vrt_degree({pointer}, {first}, {end})")
+        first, end = self.t.edges_of(e.relation)
+        name = f"degree_{e.relation}" if e.relation else "degree"
+        return self.t.row_value(name, "real", f"vrt_degree({pointer}, {first}, {end})")
 
     def _pull(self, e: Leaf) -> str:
         t, number = self.t, e.number

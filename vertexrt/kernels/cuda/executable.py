@@ -15,7 +15,7 @@ from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.driver import IS_GEMM, WEIGHT, WORD, X, Y, encode
 from vertexrt.kernels.cuda.launch_text import write_launches
 from vertexrt.kernels.cuda.pack import FIXED_WORDS
-from vertexrt.kernels.cuda.row_text import EDGE_ORDER, EVERY_PTR
+from vertexrt.kernels.cuda.row_text import EDGE_ORDER, EVERY_PTR, RELATION_PTR
 from vertexrt.kernels.cuda.steps import Kernel, Launches, csr, effects_of
 from vertexrt.kernels.cuda.task_launches import lower_launches
 from vertexrt.kernels.layout import Binding, gradient_owners
@@ -53,7 +53,7 @@ def word_names(binding: Binding) -> list[str]:
         ("seed", len(binding.seeds)),
     ):
         names += [f"{what}_{k}" for k in range(count)]
-    return [*names, EVERY_PTR, EDGE_ORDER] if binding.has_edge_words else names
+    return [*names, *(EVERY_PTR, EDGE_ORDER, RELATION_PTR)[: binding.edge_words]]
 
 
 class Uploads:
@@ -64,7 +64,7 @@ class Uploads:
         scratch: see `layout.Executable`.
         numbers: of the words, by name.
         wanted: [words] whether a kernel or a product reads it.
-        num_ints: how many integer pulls there are; has_edge_words: of `Binding`.
+        num_ints: how many integer pulls there are; edge_words: of `Binding`.
         real_words: numbers of the words of real pulls, and of seeds after them.
         lookups_ptr, lookups: CSR of the integer pulls that each program's sorted lookups read.
         zero_elements: longest row that an absent child or pull reads.
@@ -80,7 +80,7 @@ class Uploads:
         self.numbers = {name: k for k, name in enumerate(word_names(binding))}
         self.wanted = np.zeros(len(self.numbers), np.bool_)
         self.lookups_ptr, self.lookups = csr([x.lookups for x in launches])
-        self.num_ints, self.has_edge_words = len(binding.ints), binding.has_edge_words
+        self.num_ints, self.edge_words = len(binding.ints), binding.edge_words
         self.real_words = [n for name, n in self.numbers.items() if REAL_WORD.fullmatch(name)]
         self.zero_elements = _longest_row(programs)
 

@@ -133,7 +133,7 @@ def _sum_of(
     """
     nodes, targets = task.program.nodes, gradients_of(task, k)
     d, x = nodes[k].inputs
-    read, source = task.reads.get(d), _source(task, x)
+    read, source = task.reads.get(d), _source(task, x, binding)
     if len(targets) != 1 or read is None or source is None:
         return None
     made = [i for i, key in plan.task.homes.items() if key == read.key]
@@ -159,13 +159,14 @@ def _cuts_of(plan: SegmentedTask, k: int, read: Read, rows: int) -> Cuts:
     return cuts
 
 
-def _source(task: TaskProgram, x: int) -> Read | Child | None:
+def _source(task: TaskProgram, x: int, binding: Binding) -> Read | Child | None:
     node = task.program.nodes[x]
     if x in task.reads:
         return task.reads[x]
     if node.op == "gather":
         return Child(node["field"], node["slot"])
-    return Child(node["field"], EVERY) if node.op == "gather_all" else None
+    reads_edges = node.op == "gather_all" and binding.relations == 1  # not only those of one
+    return Child(node["field"], EVERY) if reads_edges else None
 
 
 def _agreed(places: dict[int, Place], pairs: Sequence[tuple[int, int]]) -> set[Place]:

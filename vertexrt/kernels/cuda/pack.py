@@ -32,9 +32,9 @@ FIXED, FIRST_INDEX = len(FIXED_WORDS), len(ADDRESSES)
 USER_EDGE, WEIGHT, SCALE, RANDOM_SEED = range(FIRST_INDEX + len(INDICES), FIXED)
 
 # The arrays of `Schedule` that are int32, in its order, and those of INDICES after the rows.
-PARTS = 11
+PARTS = 12
 ORDER, EDGE_PTR, CHILD_ROW, EDGE_ROW, PARENT_PTR, PARENT_EDGE = 0, 4, 5, 6, 7, 8
-LAST = (9, 10)  # every_ptr, edge_order: the last words, where a function has them
+FIRST_LAST, MOST_LAST = 9, 3  # every_ptr, edge_order, relation_ptr: the last words, `edge_words`
 UPLOADED = (ORDER, EDGE_PTR, CHILD_ROW, EDGE_ROW, PARENT_PTR, PARENT_EDGE)
 FIRST_PART, FIRST_SEGMENT = FIRST_INDEX + 1, FIRST_INDEX + 1 + len(UPLOADED)
 
@@ -92,7 +92,7 @@ def pack(
         pinned: bytes, aligned as ALIGN; address: of its twin on the device.
         words: int64; ADDRESSES are given, and those of real values and seeds are left as they are.
         facts: [words] whether any kernel reads what a word points to; first element of each
-            parameter; how many integer pulls there are; whether it has the LAST words.
+            parameter; how many integer pulls there are; how many of the last words it has.
         of_batch: the fields of `Arrays`; of_run: of `Places`.
         lists: the last of INDICES, int32; starts and widths of `StepEnd`; what else goes up
             (`more`), int32.
@@ -101,14 +101,14 @@ def pack(
     """
     batch, run = Arrays(*of_batch), Places(*of_run)
     segments, (starts, widths), more = lists
-    wanted, param_at, num_ints, has_last = facts
+    wanted, param_at, num_ints, last = facts
     addresses = np.empty(2 + len(more), np.int64)
     need = _bytes_of(batch, segments) + ALIGN * len(more) + 8 * starts.size + 4 * widths.size
     for array in more:
         need += 4 * array.size
     if need + run.room > len(pinned):
         return -(need + run.room), addresses
-    end = _pack_indices(pinned, words, wanted, address, batch, (segments, has_last))
+    end = _pack_indices(pinned, words, wanted, address, batch, (segments, last))
     words[WEIGHT] = address + end
     end = _copy(pinned, end, batch.weight)
     words[SCALE] = address + end
@@ -140,7 +140,7 @@ def pack(
 
 def _bytes_of(batch: Arrays, segments: tuple[Array, ...]) -> Any:
     """Return how many bytes the arrays of a minibatch take at most."""
-    need = ALIGN * (FIXED + len(batch.pulls) + 2 + len(LAST))
+    need = ALIGN * (FIXED + len(batch.pulls) + 2 + MOST_LAST)
     need += 4 * (batch.user_edge.size + batch.pulls.size)
     need += 4 * (batch.rows.size + batch.indices.size) + batch.weight.size * batch.weight.itemsize
     for segment in segments:
@@ -152,7 +152,7 @@ def _pack_indices(
     pinned: Array, words: Array, wanted: Array, address: int, batch: Arrays, more: Any
 ) -> int:
     """Copy what INDICES name and the user's edges, where a kernel reads them; return the end."""
-    end, (segments, has_last) = 0, more
+    end, (segments, last) = 0, more
     if wanted[FIRST_INDEX]:
         words[FIRST_INDEX] = address + end
         end = _copy(pinned, end, batch.rows)
@@ -167,18 +167,23 @@ def _pack_indices(
     if wanted[USER_EDGE]:
         words[USER_EDGE] = address + end
         end = _copy(pinned, end, batch.user_edge)
-    return _pack_last(pinned, words, wanted, address, batch, end) if has_last else end
+    return _pack_last(pinned, words, wanted, address, batch, (end, last))
 
 
 def _pack_last(
-    pinned: Array, words: Array, wanted: Array, address: int, batch: Arrays, end: int
+    pinned: Array, words: Array, wanted: Array, address: int, batch: Arrays, room: tuple[int, int]
 ) -> int:
-    """Copy what the LAST words point to, where a kernel reads it; return the end."""
-    for k, uploaded in enumerate(LAST):
-        word = len(words) - len(LAST) + k
+    """Copy what the last words point to, where a kernel reads it; return the end.
+
+    Args:
+        room: where that begins, and how many words they are.
+    """
+    end, last = room
+    for k in range(last):
+        word = len(words) - last + k
         if wanted[word]:
             words[word] = address + end
-            end = _copy(pinned, end, _part(batch, uploaded))
+            end = _copy(pinned, end, _part(batch, FIRST_LAST + k))
     return end
 
 

@@ -10,7 +10,7 @@ from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.program import Domain
 from vertexrt.kernels.cuda.path_task import SegmentContext
 from vertexrt.kernels.cuda.row_text import WARP
-from vertexrt.kernels.cuda.thread_groups import RowScratch, place_members
+from vertexrt.kernels.cuda.thread_groups import RowScratch, place_members, with_edges_of
 from vertexrt.kernels.cuda.thread_places import Placer
 from vertexrt.kernels.cuda.thread_widths import width_of
 from vertexrt.kernels.cuda.weights import THREADS
@@ -30,9 +30,9 @@ FEW_THREADS = 64  # of a row, so that four rows have all threads
 def lower_path_group(context: SegmentContext, group: Group) -> ThreadKernel:
     """Lower a group of a segment to a kernel over the rows of a tile; the ring comes after."""
     in_parts, parts = place_group(context, group)
-    splits = context.task.binding.splits_edges
     edges = group.domain == Domain.EDGE
-    kernel = ThreadKernel(1, 0, 0, 0, edges, False, parts, splits_edges=splits)
+    kernel = ThreadKernel(1, 0, 0, 0, edges, False, parts)
+    kernel = with_edges_of(kernel, context.task.binding)
     wanted = _wanted_threads(context, [k for k in group.nodes if k not in in_parts])
     # Beyond a warp the threads of a row cannot synchronise.
     threads = min(wanted, WARP) if kernel.crosses else wanted

@@ -123,8 +123,8 @@ def _place(draft: Draft, step: int) -> dict[int, InRing]:
 
 def _draft(task: PathTask, states: Mapping[int, int]) -> Draft:
     """List what the tiles of a task have in the ring: states, with their sizes, then operands."""
-    if task.binding.splits_edges:
-        return {}  # a tile has edges in two places: children are read in memory
+    if task.binding.splits_edges or task.binding.relations > 1:
+        return {}  # which of a tile's edges are meant is in memory, and children are read there
     scattered = _scattered(task) if task.processors > 1 else {}
     found = {tensor: (size, scattered.get(tensor, ())) for tensor, size in states.items()}
     operands = _operands(task) if task.processors > 1 else {}

@@ -13,8 +13,9 @@ from vertexrt.kernels.layout import PAD
 from vertexrt.lower.places import Memory, Rows, Temporary, ValuePlace
 
 WARP = 32
-# Words that are there only where edges are split, or something of edges is pulled.
-EVERY_PTR, EDGE_ORDER = "every_ptr", "edge_order"
+# Words that are there only where edges are split or of several relations, or something of edges is
+# pulled: see `Binding.edge_words`.
+EVERY_PTR, EDGE_ORDER, RELATION_PTR = "every_ptr", "edge_order", "relation_ptr"
 ROLLED = '_Pragma("unroll 1")'  # fetching unrolled code takes longer than the jumps
 
 
@@ -31,7 +32,7 @@ class RowText:
         pad: rows and edges of temporaries are rounded up to so many.
         count: the type that counts elements of temporaries.
         edges: the rows are edges.
-        splits_edges: of `Program`.
+        splits_edges, relations: of `Program`.
 
     Attributes:
         words: name -> type, of what the kernel is given.
@@ -46,9 +47,10 @@ class RowText:
         count: str = "long long",
         edges: bool = False,
         splits_edges: bool = False,
+        relations: int = 1,
     ) -> None:
         self.taken, self.pad, self.count, self.edges = taken, pad, count, edges
-        self.splits_edges = splits_edges
+        self.splits_edges, self.relations = splits_edges, relations
         self.words: dict[str, str] = {}
         self.head: list[str] = []
         self.lines: list[str] = []
@@ -175,6 +177,19 @@ class RowText:
             return self.end_edge()
         pointer = self.word(EVERY_PTR, "const int*")
         return self.row_value("end_of_every", "int", f"{pointer}[row + 1]")
+
+    def edges_of(self, relation: int) -> tuple[str, str]:
+        """Return the first edge of the row in a relation that is read whole, and the end."""
+        if self.relations == 1:
+            return self.first_of_every(), self.end_of_every()
+        pointer = self.word(RELATION_PTR, "const int*")
+
+        def begin(of: int) -> str:
+            return self.row_value(
+                f"relation_{of}", "int", f"{pointer}[row * {self.relations} + {of}]"
+            )
+
+        return begin(relation), begin(relation + 1)
 
     def kernel(self, threads: int, first: Sequence[str] = (), rows: Sequence[str] = ()) -> str:
         """Return the finished kernel, with NAME for its name.

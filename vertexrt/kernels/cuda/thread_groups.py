@@ -15,6 +15,7 @@ from vertexrt.ir.program import Domain
 from vertexrt.kernels.cuda.row_text import WARP
 from vertexrt.kernels.cuda.thread_places import Placer
 from vertexrt.kernels.cuda.thread_widths import width_of
+from vertexrt.kernels.layout import Binding
 from vertexrt.lower.places import Memory, Rows, ValuePlace
 from vertexrt.lower.thread_loops import (
     DraftKernel,
@@ -94,12 +95,13 @@ def lower_group(context: GroupContext, group: Group) -> ThreadKernel:
     parts = Placer(place, None).parts(draft)
     widths = [_with_width(part, vector) for part in parts]
     most, listed = scratch.most, context.listed and not edges
-    splits = values.binding.splits_edges
-    return verified(
-        ThreadKernel(
-            threads, rows, scratch.taken, most, edges, listed, tuple(widths), splits_edges=splits
-        )
-    )
+    kernel = ThreadKernel(threads, rows, scratch.taken, most, edges, listed, tuple(widths))
+    return verified(with_edges_of(kernel, values.binding))
+
+
+def with_edges_of(kernel: ThreadKernel, binding: Binding) -> ThreadKernel:
+    """Return a kernel that knows how edges lie."""
+    return replace(kernel, splits_edges=binding.splits_edges, relations=binding.relations)
 
 
 def _with_width(part: ThreadPart, vector: int) -> ThreadPart:

@@ -50,7 +50,8 @@ class ThreadText:
     ) -> None:
         self.kernel, self.tile = kernel, tile
         pad, count = (PAD, "long long") if tile is None else (ROW_PAD, "int")
-        self.t = RowText(taken, pad, count, kernel.edges, kernel.splits_edges)
+        edges = kernel.edges, kernel.splits_edges, kernel.relations
+        self.t = RowText(taken, pad, count, *edges)
         self.elements = ElementText(self.t, tile)
         self._stores: list[str] = []  # of a loop, after its body: no load waits for them
         self._after: list[str] = []  # a loop

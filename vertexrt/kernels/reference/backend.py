@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from vertexrt.ir.passes.fuse import Product, TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
-from vertexrt.ir.program import Node
+from vertexrt.ir.program import Node, relation_of
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.layout import (
     Array,
@@ -62,28 +62,35 @@ class ReferenceExecutable:
             size = temporaries(kernel.needs, launch.rows, launch.edges)
             buffers.arena[buffers.temporary : buffers.temporary + size] = np.nan
             running = Interpreter(kernel, launch, buffers, arena, gradients)
-            for step, node in zip(running.steps, self._nodes[number], strict=True):
+            for step, made in zip(running.steps, self._nodes[number], strict=True):
                 if self.watch:
-                    running.seen = partial(_show, self.watch, node, running)
+                    running.seen = partial(_show, self.watch, made, running)
                 running.step(step)
 
 
-def _node_of_each_step(task: TaskProgram) -> list[Node]:
-    """Return the last node of each step of a task's kernel: what it reads comes before it."""
+def _node_of_each_step(task: TaskProgram) -> list[tuple[Node, int]]:
+    """Return the last node of each step of a task's kernel: what it reads comes before it.
+
+    Returns: the node, and the relation of its edges, where it is of edges.
+    """
     nodes, found = task.program.nodes, []
     for step in task.steps:
         steps = max(1, len(gradients_of(task, step.node))) if isinstance(step, Product) else 1
-        found += [nodes[max(step.nodes)]] * steps
+        last = max(step.nodes)
+        found += [(nodes[last], relation_of(nodes, last))] * steps
     return found
 
 
-def _show(watch: Watch, node: Node, running: Interpreter, value: Array, at: Points | None) -> None:
+def _show(
+    watch: Watch, made: tuple[Node, int], running: Interpreter, value: Array, at: Points | None
+) -> None:
     """Hand values to what watches them: those of edges only where there is a child."""
+    node, relation = made
     if at is None:
         watch(node, value.reshape(1, -1), np.zeros(0, np.int64))
         return
     if len(at.edge):
-        child = running.values.child(-1, at) >= 0
+        child = running.values.child(-1, at, relation) >= 0
         value, at = value[child], at.of(child)
     watch(node, value, running.values.vertex(at))
 

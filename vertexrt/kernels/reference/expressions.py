@@ -130,10 +130,17 @@ class Evaluator:
         listed = self.b.rows[launch.listed : launch.listed + count]
         return Points(launch.first + turn if launch.first >= 0 else listed, turn, turn[:0], turn)
 
-    def children_of(self, at: Points) -> tuple[Points, Array]:
-        """Return the edges of rows that hold a child, and which row each is of."""
-        first = self.s.every_ptr[at.row]
-        edge, owner = ranges(first, self.s.every_ptr[at.row + 1] - first)
+    def edges_of(self, at: Points, relation: int) -> tuple[Array, Array]:
+        """Return the first and the end edge of rows in a relation that is read whole."""
+        if self.kernel.relations == 1:
+            return self.s.every_ptr[at.row], self.s.every_ptr[at.row + 1]
+        number = at.row.astype(np.int64) * self.kernel.relations + relation
+        return self.s.relation_ptr[number], self.s.relation_ptr[number + 1]
+
+    def children_of(self, at: Points, relation: int) -> tuple[Points, Array]:
+        """Return the edges of rows that hold a child in a relation, and which row each is of."""
+        first, end = self.edges_of(at, relation)
+        edge, owner = ranges(first, end - first)
         has = self.s.child_row[edge] >= 0
         edge, owner = edge[has], owner[has]
         return Points(at.row[owner], at.local[owner], edge, at.turn[owner]), owner
@@ -142,10 +149,12 @@ class Evaluator:
         """Return the user's vertices."""
         return np.asarray(self.s.order[at.row])
 
-    def child(self, slot: int, at: Points) -> Array:
+    def child(self, slot: int, at: Points, relation: int = 0) -> Array:
         """Return the row of the child in a slot, or of the edge for slot -1; -1 for none."""
         if slot < 0:
-            return np.asarray(self.s.child_row[at.edge])
+            first, end = self.edges_of(at, relation)
+            mine = (first <= at.edge) & (at.edge < end)
+            return np.where(mine, self.s.child_row[at.edge], -1)
         edge = self.s.edge_ptr[at.row] + slot
         has = edge < self.s.edge_ptr[at.row + 1]
         found = np.full(len(edge), -1)
@@ -273,7 +282,7 @@ def _rows(load: Callable[[Array], Array], begin: int, row: Array, size: int, ind
 
 def _gather(v: Evaluator, e: Leaf, at: Points, index: Array) -> Array:
     begin = int(v.b.base[e.number])
-    return _rows(v.arena.load, begin, v.child(e.slot, at), e.size, index)
+    return _rows(v.arena.load, begin, v.child(e.slot, at, e.relation), e.size, index)
 
 
 def _embed(v: Evaluator, e: Leaf, at: Points, index: Array) -> Array:
@@ -299,7 +308,7 @@ def _real_row(v: Evaluator, e: Leaf, at: Points) -> Array:
 
 
 def _degree(v: Evaluator, e: Leaf, at: Points, index: Array) -> Array:
-    _, owner = v.children_of(at)
+    _, owner = v.children_of(at, e.relation)
     return np.maximum(np.bincount(owner, minlength=len(at.row)), 1)[:, None].astype(v.dtype)
 
 
@@ -326,7 +335,7 @@ LEAVES: dict[str, Callable[[Evaluator, Leaf, Points, Array], Any]] = {
     "integer": lambda v, e, at, index: v.integer(e.number, at, e.edges),
     "is_index": _is_index,
     "present": _tells(lambda v, e, at: v.child(e.slot, at)),
-    "has_child": _tells(lambda v, e, at: v.child(-1, at)),
+    "has_child": _tells(lambda v, e, at: v.child(-1, at, e.relation)),
     "has_integer": _tells(lambda v, e, at: v.integer(e.number, at)),
     "has_real": _tells(_real_row),
     "degree": _degree,

@@ -169,7 +169,7 @@ class Interpreter:
     ) -> Array:
         if isinstance(source, FromParents):
             return self.values.from_parents(source.tensor, sums.to.size, at, j)
-        children, owner = self.values.children_of(at)
+        children, owner = self.values.children_of(at, sums.relation)
         how = np.maximum if sums.total is None else np.add
         return reduced(how, self.values.values(source, children, j), owner, len(at.row))
 

@@ -1,0 +1,201 @@
+"""Functions that read all children of several relations agree with NumPy, vertex by vertex."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests import relation_models as related
+from tests.devices import shim
+from tests.runs import Way, evaluate, train
+from vertexrt.graph import GraphBatch
+
+WAYS = {
+    "reference": Way(),
+    "cpu": Way("cpu"),
+    "threads": Way("cpu", threads=2),
+    "persistent": Way("cpu", engine="persistent", processors=2, threads=2),
+}
+SHIM = {"batched": Way("shim"), "persistent": Way("shim", engine="persistent", processors=2)}
+STEP = 1e-5
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_convolution_over_relations(way: str) -> None:
+    _convolve(WAYS[way])
+
+
+@shim
+@pytest.mark.parametrize("way", SHIM)
+def test_a_convolution_over_relations_on_a_gpu(way: str) -> None:
+    _convolve(SHIM[way])
+
+
+def _convolve(way: Way) -> None:
+    batch, net = related.relational(), way.compile(related.RelationalDag())
+    found = net.forward(batch)["h"]
+    want = related.convolved(net.parameters, batch)
+    np.testing.assert_allclose(found, want, rtol=0, atol=1e-12)
+    gradients = train(net, batch).parameters
+
+    def loss(values: related.Values) -> float:
+        return float(((related.convolved(values, batch) - 0.1) ** 2).sum()) / batch.num_graphs
+
+    for name, value in net.parameters.items():
+        _is_slope(name, gradients[name], lambda x, n=name: loss({**net.parameters, n: x}), value)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_attention_over_one_relation_and_a_weighted_sum_over_another(way: str) -> None:
+    _compute_circuits(WAYS[way])
+
+
+@shim
+@pytest.mark.parametrize("way", SHIM)
+def test_attention_and_a_weighted_sum_on_a_gpu(way: str) -> None:
+    _compute_circuits(SHIM[way])
+
+
+def _compute_circuits(way: Way) -> None:
+    batch, net = related.circuits(), way.compile(related.Circuit())
+    gates = batch.of_type("gate")
+    for given in (batch, batch.take([2, 0, 2])):
+        found = net.forward(given)["h"][given.of_type("gate")]
+        states, _ = related.circuit_states(net.parameters, given)
+        np.testing.assert_allclose(found, states[given.of_type("gate")], rtol=0, atol=1e-12)
+    assert len(gates) == 12
+    net.forward(batch, train=True, outputs=["loss"])
+    gradients = net.backward({"loss": np.ones(batch.num_vertices)})
+
+    def loss(values: related.Values) -> float:
+        return related.circuit_states(values, batch)[1]
+
+    for name, value in net.parameters.items():
+        slope = gradients.parameters[name]
+        _is_slope(name, slope, lambda x, n=name: loss({**net.parameters, n: x}), value)
+    pull = batch.edge_pulls["weight"]
+    assert isinstance(pull, vrt.Pulled)
+
+    def loss_of_weights(x: np.ndarray) -> float:
+        moved = {**batch.edge_pulls, "weight": vrt.Pulled(x, pull.index)}
+        return related.circuit_states(net.parameters, replace(batch, edge_pulls=moved))[1]
+
+    _is_slope("weight", gradients.pulled["weight"], loss_of_weights, pull.values)
+
+
+def _is_slope(name: str, gradient: np.ndarray, loss: object, value: np.ndarray) -> None:
+    """Compare a gradient with central differences of NumPy's loss in two directions."""
+    assert callable(loss)
+    rng = np.random.default_rng(len(name))
+    for _ in range(2):
+        d = rng.standard_normal(value.shape)
+        slope = (loss(value + STEP * d) - loss(value - STEP * d)) / (2 * STEP)
+        assert abs(slope - float((gradient * d).sum())) < 1e-7 * max(1.0, abs(slope)), name
+
+
+def test_values_of_edges_that_nobody_reads_have_no_gradient() -> None:
+    """They had what happened to be in memory, where a function read slots as well."""
+    batch = related.circuits()
+    net = Way("cpu").compile(related.Circuit())
+    found = evaluate(net, batch).pulled["weight"]
+    types, pull = batch.types, batch.edge_pulls["weight"]
+    assert types is not None
+    assert isinstance(pull, vrt.Pulled)
+    assert pull.index is not None
+    clocks = pull.index[types.of_edge == types.relations.index("clock")]
+    assert len(clocks) == 7
+    assert (found[clocks] == 0.0).all()
+    others = np.delete(found, clocks)
+    assert (others != 0.0).sum() > 20
+
+
+class Twins(vrt.VertexFunction):
+    """Tells which of its children are in which relation."""
+
+    def __init__(self) -> None:
+        super().__init__(state={"h": 2})
+        self.table, self.w = vrt.Parameter((3, 2)), vrt.Parameter((2, 2))
+
+    def forward(self) -> None:
+        a, b = (vrt.sum(self.gather_all(name).h) for name in ("a", "b"))
+        h = self.w @ vrt.embed(self.table, self.pull("word")) + vrt.tanh(a) - vrt.sigmoid(b)
+        self.scatter(h=h)
+        self.push("h", h)
+        self.push("loss", vrt.sum(h))
+
+
+def test_vertices_with_the_same_children_in_other_relations_are_not_merged() -> None:
+    edges = {("node", "a", "node"): [(0, 1), (0, 2)], ("node", "b", "node"): [(0, 2), (0, 1)]}
+    edges["node", "a", "node"] += [(1, 3), (1, 4), (2, 4)]
+    edges["node", "b", "node"] += [(2, 3)]
+    words = {"node": {"word": np.array([1, -1, -1, -1, -1])}}
+    graph = vrt.InputGraph.from_types({"node": 5}, edges, words)
+    model = vrt.Model()
+    model.node = Twins()
+    net = Way("cpu").compile(model)
+    net.step(GraphBatch.from_graphs([graph]), vrt.SGD(0.0), outputs=["h"])
+    h = net.outputs["h"]
+    np.testing.assert_array_equal(h[1], h[2])
+    assert not np.allclose(h[3], h[4])
+    values = net.parameters["node.w"] @ net.parameters["node.table"][1]
+    first = values - 0.5
+    np.testing.assert_allclose(h[0], first, atol=1e-12)
+    second = np.tanh(first) - 1.0 / (1.0 + np.exp(-first))
+    np.testing.assert_allclose(h[1], second, atol=1e-12)
+    np.testing.assert_allclose(h[3], np.tanh(second) - 1 / (1 + np.exp(-second)), atol=1e-12)
+    np.testing.assert_allclose(h[4], np.tanh(2 * second) - 0.5, atol=1e-12)
+
+
+def test_dropout_of_values_per_child_is_of_each_edge() -> None:
+    """Both engines drop the same: by the number of the edge, among those of all relations."""
+    net = Way().compile(_dropping())
+    want = train(net, related.relational())
+    assert (np.abs(want.outputs["h"]) > 0).any()
+    for way in WAYS.values():
+        found = train(way.compile(_dropping()), related.relational())
+        for name, value in want.parameters.items():
+            np.testing.assert_allclose(found.parameters[name], value, rtol=0, atol=1e-12)
+
+
+def _dropping() -> vrt.Model:
+    class Dropping(related.Convolved):
+        def forward(self) -> None:
+            total = vrt.embed(self.table, self.pull("word")) + self.w0 @ vrt.zeros(related.N)
+            for name in related.RELATIONS:
+                total = total + self.w[name] @ vrt.sum(vrt.dropout(self.gather_all(name).h, 0.5))
+            h = vrt.tanh(total)
+            self.scatter(h=h)
+            self.push("h", h)
+            self.push("loss", vrt.squared_error(h, 0.1))
+
+    model = vrt.Model()
+    model.node = Dropping()
+    return model
+
+
+def test_explain_names_the_relations() -> None:
+    net = Way("cpu").compile(related.Circuit())
+    net.forward(related.circuits())
+    text = net.explain()
+    assert "gate: reads clock of gate, all plain of wire or gate, all inverted of wire" in text
+    assert "gather_all() field=wire.h relation=1 slot=1 : edge float[5]" in text
+
+
+def test_a_timeline_has_their_instructions() -> None:
+    net, batch = WAYS["persistent"].compile(related.Circuit()), related.circuits()
+    with net.trace() as timeline:
+        net.forward(batch)
+    assert any(event["name"].startswith("path") for event in timeline.events())
+
+
+def test_json_lines_carry_them(tmp_path: Path) -> None:
+    batch, net = related.circuits(), Way("cpu").compile(related.Circuit())
+    file = tmp_path / "circuits.jsonl"
+    vrt.data.write_jsonl(file, batch)
+    again = vrt.data.read_jsonl(file, dtype="float64").batch
+    got, want = (net.forward(each)["h"] for each in (again, batch))
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-12)  # the order of children may differ

@@ -1,0 +1,194 @@
+"""Networks whose functions read all children of several relations, and NumPy for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+import vertexrt as vrt
+from tests.edge_models import rows_of
+from vertexrt.graph import GraphBatch, InputGraph
+
+N, WORDS, KINDS = 5, 6, 3
+RELATIONS = ("calls", "owns", "uses")
+Key = tuple[str, str, str]
+Values = Mapping[str, Any]
+
+
+class Convolved(vrt.VertexFunction):
+    """A vertex of a graph convolution over relations, each with a weight of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(state={"h": N})
+        self.table, self.w0 = vrt.Parameter((WORDS, N)), vrt.Parameter((N, N))
+        self.w = {name: vrt.Parameter((N, N)) for name in RELATIONS}
+
+    def forward(self) -> None:
+        total = self.w0 @ vrt.embed(self.table, self.pull("word"))
+        for name in RELATIONS:
+            total = total + self.w[name] @ vrt.mean(self.gather_all(name).h)
+        h = vrt.tanh(total)
+        self.scatter(h=h)
+        self.push("h", h)
+        self.push("loss", vrt.squared_error(h, 0.1))
+
+
+class RelationalDag(vrt.Model):
+    """A relational graph convolution (Schlichtkrull et al. 2018) along a DAG: one function."""
+
+    def __init__(self) -> None:
+        self.node = Convolved()
+
+
+def relational() -> GraphBatch:
+    """Return three DAGs; some vertices have no child in a relation, and one has none at all."""
+    rng, graphs = np.random.default_rng(12), []
+    for n in (7, 1, 5):
+        edges: dict[Key, Any] = {}
+        for name in RELATIONS:
+            pairs = [(i, j) for j in range(n) for i in range(j) if rng.random() < 0.4]
+            rng.shuffle(pairs)
+            edges["node", name, "node"] = pairs
+        pulls = {"node": {"word": rng.integers(0, WORDS, n)}}
+        graphs.append(InputGraph.from_types({"node": n}, edges, pulls))
+    return GraphBatch.from_graphs(graphs)
+
+
+def convolved(values: Values, batch: GraphBatch) -> Any:
+    """Compute the states of a `RelationalDag`, vertex by vertex: [V, N]."""
+    words, of = np.asarray(batch.pulls["word"]), children_of(batch)
+    states = np.zeros((batch.num_vertices, N))
+    for v in range(batch.num_vertices):  # children have lower numbers
+        total = values["node.w0"] @ values["node.table"][words[v]]
+        for name in RELATIONS:
+            each = [states[c] for c, _ in of(v, name)]
+            if each:
+                total = total + values[f"node.w.{name}"] @ np.mean(each, axis=0)
+        states[v] = np.tanh(total)
+    return states
+
+
+def children_of(batch: GraphBatch) -> Callable[[int, str], list[tuple[int, int]]]:
+    """Return what lists the children of a vertex in a relation, each with its edge."""
+    types = batch.types
+    assert types is not None
+
+    def of(v: int, name: str) -> list[tuple[int, int]]:
+        number, edges = types.relations.index(name), range(*batch.child_ptr[v : v + 2])
+        return [(int(batch.child[e]), e) for e in edges if types.of_edge[e] == number]
+
+    return of
+
+
+class Wire(vrt.VertexFunction):
+    """An input of a circuit."""
+
+    def __init__(self) -> None:
+        super().__init__(state={"h": N})
+        self.table = vrt.Parameter((WORDS, N))
+
+    def forward(self) -> None:
+        h = vrt.tanh(vrt.embed(self.table, self.pull("word")))
+        self.scatter(h=h)
+        self.push("loss", vrt.sum(h) * 0.1)
+
+
+class Gate(vrt.VertexFunction):
+    """A gate of any number of inputs, some of them inverted, and of one clock.
+
+    Attention over the inputs as they are, a weighted sum of those that are inverted; edges of both
+    relations have a weight, and those of the first a kind.
+    """
+
+    def __init__(self, wire: Wire) -> None:
+        super().__init__(state={"h": N})
+        self.inputs |= {"plain": (wire, self), "inverted": (wire, self)}
+        self.q, self.b = vrt.Parameter((N,)), vrt.Parameter((N,))
+        self.u, self.v, self.z = (vrt.Parameter((N, N)) for _ in range(3))
+        self.kinds = vrt.Parameter((KINDS, N))
+
+    def forward(self) -> None:
+        plain, inverted = (self.gather_all(name).h for name in ("plain", "inverted"))
+        bias, weight = (self.edge("weight", relation=name) for name in ("plain", "inverted"))
+        key = plain + vrt.embed(self.kinds, self.edge("kind", relation="plain"))
+        share = vrt.softmax(vrt.dot(vrt.tanh(self.q), key) * bias, over="children")
+        message = vrt.sum(share * (self.u @ vrt.log(1.5 + plain)))
+        against = vrt.sum(vrt.tanh(self.v @ inverted) * weight)
+        clock = self.z @ self.gather("clock").h
+        h = vrt.tanh(message - against + 0.5 * vrt.max(inverted) + clock + self.b)
+        self.scatter(h=h)
+        self.push("h", h)
+        self.push("loss", vrt.squared_error(h, 0.2) + vrt.mean(weight))
+
+
+class Circuit(vrt.Model):
+    """Gates over wires, with two relations of any number of children."""
+
+    def __init__(self) -> None:
+        self.wire = Wire()
+        self.gate = Gate(self.wire)
+
+
+def circuits() -> GraphBatch:
+    """Return three circuits; a gate may have no input, or inputs of one relation alone."""
+    rng, graphs = np.random.default_rng(5), []
+    for wires, gates in ((3, 6), (2, 1), (4, 5)):
+        edges: dict[Key, Any] = {}
+        values: dict[Key, Any] = {}
+        for name in ("inverted", "plain"):
+            for source, count in (("gate", gates), ("wire", wires)):
+                pairs = [
+                    (i, j)
+                    for j in range(gates)
+                    for i in range(j if source == "gate" else count)
+                    if rng.random() < 0.4
+                ]
+                rng.shuffle(pairs)
+                key = source, name, "gate"
+                edges[key] = pairs
+                values[key] = {"weight": rng.standard_normal(len(pairs))}
+                if name == "plain":
+                    values[key]["kind"] = rng.integers(-1, KINDS, len(pairs))
+        edges["gate", "clock", "gate"] = clocks = [(j - 1, j) for j in range(2, gates)]
+        # What nobody reads; the kinds are beyond the table.
+        kinds = np.full(len(clocks), KINDS + 1)
+        values["gate", "clock", "gate"] = {"weight": np.ones(len(clocks)), "kind": kinds}
+        pulls = {"wire": {"word": rng.integers(0, WORDS, wires)}}
+        sizes = {"wire": wires, "gate": gates}
+        graphs.append(InputGraph.from_types(sizes, edges, pulls, values))
+    return GraphBatch.from_graphs(graphs)
+
+
+def circuit_states(values: Values, batch: GraphBatch) -> tuple[Any, float]:
+    """Compute the states of a `Circuit` [V, N], vertex by vertex, and the sum of the losses."""
+    types, of, words = batch.types, children_of(batch), np.asarray(batch.pulls["word"])
+    assert types is not None
+    weight, kinds = rows_of(batch.edge_pulls["weight"]), np.asarray(batch.edge_pulls["kind"])
+    states, loss = np.zeros((batch.num_vertices, N)), 0.0
+    wires = types.of_vertex == types.names.index("wire")
+    for v in [*np.flatnonzero(wires), *np.flatnonzero(~wires)]:
+        if wires[v]:
+            states[v] = np.tanh(values["wire.table"][words[v]])
+            loss += 0.1 * states[v].sum()
+            continue
+        total = values["gate.b"] + 0.0
+        plain, inverted = of(v, "plain"), of(v, "inverted")
+        if plain:
+            tables = [*values["gate.kinds"], np.zeros(N)]  # the last for no kind
+            keys = [states[c] + tables[kinds[e]] for c, e in plain]
+            scores = np.array([np.tanh(values["gate.q"]) @ key for key in keys])
+            power = np.exp(scores * [weight[e] for _, e in plain])
+            each = [values["gate.u"] @ np.log(1.5 + states[c]) for c, _ in plain]
+            total = total + (power / power.sum()) @ each
+        for c, e in inverted:
+            total = total - np.tanh(values["gate.v"] @ states[c]) * weight[e]
+        if inverted:
+            total = total + 0.5 * np.max([states[c] for c, _ in inverted], axis=0)
+            loss += float(np.mean([weight[e] for _, e in inverted]))
+        for c, _ in of(v, "clock"):
+            total = total + values["gate.z"] @ states[c]
+        states[v] = np.tanh(total)
+        loss += float(((states[v] - 0.2) ** 2).sum())
+    return states, loss
