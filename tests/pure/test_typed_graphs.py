@@ -9,13 +9,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests import typed_models as typed
 from vertexrt.errors import GraphError, PullError
 from vertexrt.graph import GraphBatch, InputGraph, Pulled
 from vertexrt.ir.passes import specialise
 from vertexrt.scheduler import balance
-from vertexrt.scheduler.arrange import ALL, ARRANGED, NOT_READ, OF_OTHER_TYPE, SECOND_CHILD, arrange
+from vertexrt.scheduler.arrange import (
+    ALL,
+    ARRANGED,
+    NOT_READ,
+    OF_OTHER_TYPE,
+    SECOND_CHILD,
+    arrange,
+    in_order,
+)
 
 WORD = ("word", "before", "word")
 
@@ -216,22 +226,22 @@ def test_children_are_arranged_by_slot() -> None:
     slots = np.array([[NOT_READ] * 3, [1, NOT_READ, 0], [ALL, NOT_READ, NOT_READ]])
     allowed = np.zeros((3, 3, 3), np.bool_)
     allowed[:, :, 0] = True
-    given = child_ptr, child, functions, relations
+    graph = child_ptr, child, functions, relations
     none = np.zeros(3, np.int64)
-    found, _, _, ptr, out, _, _ = arrange(*given, (slots, allowed, none), False, 1)
+    found, _, _, ptr, out, _, _ = arrange(*graph, (slots, allowed, none), False, 1)
     assert found == ARRANGED
     assert ptr.tolist() == [0, 0, 0, 0, 2, 4]
     assert out.tolist() == [2, 0, 0, 1]
-    assert arrange(*given, (slots, ~allowed, none), False, 1)[:3] == (OF_OTHER_TYPE, 3, 0)
+    assert arrange(*graph, (slots, ~allowed, none), False, 1)[:3] == (OF_OTHER_TYPE, 3, 0)
     slots[1, 1] = ALL
     rules = slots, allowed, np.array([0, 2, 0])
-    found, _, _, ptr, out, edges, _ = arrange(*given, rules, True, 1)
+    found, _, _, ptr, out, edges, _ = arrange(*graph, rules, True, 1)
     assert found == ARRANGED
     assert ptr.tolist() == [0, 0, 0, 0, 3, 5]
     assert out.tolist() == [2, 0, 1, 0, 1]
     assert edges.tolist() == [2, 0, 1, 3, 4]
     slots[1, 1], slots[2, 0] = NOT_READ, 0
-    assert arrange(*given, (slots, allowed, none), False, 1)[:3] == (SECOND_CHILD, 4, 0)
+    assert arrange(*graph, (slots, allowed, none), False, 1)[:3] == (SECOND_CHILD, 4, 0)
 
 
 def test_children_are_arranged_by_relation() -> None:
@@ -242,10 +252,53 @@ def test_children_are_arranged_by_relation() -> None:
     functions = np.array([0, 0, 1, 2], np.int32)
     slots = np.array([[NOT_READ] * 3, [ALL + 1, 0, ALL], [ALL, NOT_READ, NOT_READ]])
     rules = slots, np.ones((3, 3, 3), np.bool_), np.array([0, 1, 0])
-    given = child_ptr, child, functions, relations
-    found, _, _, ptr, out, edges, first_of = arrange(*given, rules, True, 2)
+    graph = child_ptr, child, functions, relations
+    found, _, _, ptr, out, edges, first_of = arrange(*graph, rules, True, 2)
     assert found == ARRANGED
     assert ptr.tolist() == [0, 0, 0, 5, 6]
     assert out.tolist() == [1, 1, 1, 0, 0, 2]
     assert edges.tolist() == [2, 1, 5, 0, 4, 6]
     assert first_of.tolist() == [0, 0, 0, 0, 1, 3, 5, 6, 6]
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_children_that_lie_in_order_are_not_moved(data: st.DataObject) -> None:
+    """`in_order` says so of just those graphs that `arrange` leaves as they are."""
+    sizes = data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=5))
+    child_ptr = np.cumsum([0, *sizes], dtype=np.int32)
+    edges, types, relations = int(child_ptr[-1]), 2, 3
+
+    def numbers(count: int, most: int, least: int = 0) -> np.ndarray:
+        drawn = data.draw(st.lists(st.integers(least, most), min_size=count, max_size=count))
+        return np.array(drawn, np.int32)
+
+    child = numbers(edges, len(sizes) - 1, -1 if data.draw(st.booleans()) else 0)
+    of_vertex, of_edge = numbers(len(sizes), types - 1), numbers(edges, relations - 1)
+    slots = np.array([data.draw(st.permutations([0, 1, ALL])) for _ in range(types)], np.int64)
+    allowed = np.ones((types, relations, types), np.bool_)
+    allowed[0, 0, 0] = data.draw(st.booleans())
+    rules = slots, allowed, np.full(types, 2)
+    function_of = np.array(data.draw(st.permutations(range(types))), np.int32)
+    functions = function_of[of_vertex]
+    found, _, _, ptr, out, *_ = arrange(child_ptr, child, functions, of_edge, rules, False, 1)
+    same = found == ARRANGED and np.array_equal(ptr, child_ptr) and np.array_equal(out, child)
+    says = in_order(child_ptr, child, of_vertex, of_edge, function_of, rules)
+    assert says == (same and (child >= 0).all())
+    nowhere = np.full(types, -1, np.int32)
+    assert not in_order(child_ptr, child, of_vertex, of_edge, nowhere, rules)
+
+
+def test_graphs_of_a_pool_do_not_bring_it_along() -> None:
+    graphs = [
+        InputGraph.from_types({"a": 3}, {("a", "before", "a"): [(0, 1), (1, 2)]})
+        for _ in range(500)
+    ]
+    pool = GraphBatch.from_graphs(graphs)
+    taken = pool.take([7]).take([0])
+    assert taken.types is not None
+    assert taken.types.origin is not None
+    assert len(taken.types.origin.of_vertex) == 1500
+    copied = pickle.loads(pickle.dumps(taken))
+    assert copied.types.origin is None
+    assert len(pickle.dumps(taken)) < 3000

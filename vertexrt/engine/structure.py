@@ -13,7 +13,7 @@ from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import child_of, child_ptr_of
 from vertexrt.graph.types import VertexTypes
 from vertexrt.ir.program import FunctionSite, Program
-from vertexrt.scheduler.arrange import ALL, ARRANGED, NOT_READ, SECOND_CHILD, arrange
+from vertexrt.scheduler.arrange import ALL, ARRANGED, NOT_READ, SECOND_CHILD, arrange, in_order
 
 IntArray = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
@@ -40,10 +40,41 @@ class Structure(NamedTuple):
 
 
 class _Slots(NamedTuple):
-    """How functions read the relations of a batch: see `arrange`."""
+    """How functions read the relations of a batch: see `arrange`.
+
+    Attributes:
+        function_of: int32 [types], -1 for a type that the network does not have.
+        complete: it has them all; same: in the order of its functions.
+    """
 
     function_of: IntArray
     rules: tuple[Int64, npt.NDArray[np.bool_], Int64]
+    complete: bool
+    same: bool
+
+    def functions(self, types: VertexTypes) -> IntArray:
+        """Return which function each vertex evaluates."""
+        return types.of_vertex if self.same else self.function_of.take(types.of_vertex)
+
+    def finds_order(self, child_ptr: IntArray, child: IntArray, types: VertexTypes) -> bool:
+        """Tell whether the children of a batch lie as they are read.
+
+        Where its graphs were taken from another, this is found once, for all graphs of that.
+        """
+        origin = types.origin
+        if origin is None:
+            return self._find(child_ptr, child, types.of_vertex, types.of_edge)
+        known = origin.known.get(id(self))
+        if known is None:
+            parts = origin.child_ptr, origin.child, origin.of_vertex, origin.of_edge
+            known = origin.known[id(self)] = self, self._find(*parts)
+        return known[1]
+
+    def _find(
+        self, child_ptr: IntArray, child: IntArray, of_vertex: IntArray, of_edge: IntArray
+    ) -> bool:
+        graph = child_ptr, child, of_vertex, of_edge
+        return in_order(*graph, self.function_of, self.rules)
 
 
 def read_structure(program: Program, batch: GraphBatch) -> Structure:
@@ -59,13 +90,18 @@ def read_structure(program: Program, batch: GraphBatch) -> Structure:
     if types is None or not program.sites:
         raise _not_typed(program, types)
     table = _slots(program.sites, types.names, types.relations)
-    if (table.function_of < 0).any():
+    if program.relations == 1 and table.finds_order(child_ptr, child, types):
+        return Structure(child_ptr, child, table.functions(types))
+    return _arranged(program, batch, types, table)
+
+
+def _arranged(program: Program, batch: GraphBatch, types: VertexTypes, table: _Slots) -> Structure:
+    """Put children where functions read them. Raises: as `read_structure`."""
+    if not table.complete:
         _check_used(program, types, table)
-    functions = table.function_of[types.of_vertex]
-    reads = program.reads_edges, program.relations
-    found, vertex, relation, out_ptr, out, edge_of, first_of = arrange(
-        child_ptr, child, functions, types.of_edge, table.rules, *reads
-    )
+    functions, reads = table.functions(types), (program.reads_edges, program.relations)
+    graph = child_ptr_of(batch), child_of(batch), functions, types.of_edge
+    found, vertex, relation, out_ptr, out, edge_of, first_of = arrange(*graph, table.rules, *reads)
     if found != ARRANGED:
         raise _misplaced(program, batch, types, found, vertex, relation)
     return Structure(out_ptr, out, functions, edge_of if program.reads_edges else None, first_of)
@@ -88,7 +124,9 @@ def _slots(
                 at = _number_of(relation, site.name, relations)
                 slots[f, at] = slot if slot < site.slots else ALL + slot - site.slots
                 allowed[f, at, list(site.children[slot])] = True
-    return _Slots(function_of, (slots, allowed, begins))
+    complete = bool((function_of >= 0).all())
+    same = np.array_equal(function_of, np.arange(len(names)))
+    return _Slots(function_of, (slots, allowed, begins), complete, same)
 
 
 def _number_of(relation: str, reader: str, relations: tuple[str, ...]) -> int:

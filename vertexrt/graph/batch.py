@@ -268,7 +268,8 @@ class GraphBatch:
             take_rows(taken, rows, graph_ptr, ids)
             taken = taken.reshape(vertices, *rows.shape[1:])
             pulls[name] = taken if table is None else pulled_unchecked(taken, None)
-        types = take_types(self.types, whole[end:], slots, parts.edge_ptr, ids)
+        structure = child_ptr, child_of(self)
+        types = take_types(self.types, structure, whole[end:], slots, parts.edge_ptr, ids)
         of_edges = take_pulls(edge_pulls_of(self), parts.edge_ptr, ids)
         return _unchecked(whole[:first], whole[first:at], out_child, pulls, types, of_edges, None)
 

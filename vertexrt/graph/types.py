@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from types import NoneType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,28 @@ IntArray = npt.NDArray[np.int32]
 _WHERE = "input graph"
 
 
+class TypedOrigin:
+    """The typed batch that graphs were taken from: what all its graphs have, any of them have.
+
+    Attributes:
+        child_ptr, child, of_vertex, of_edge: of the batch.
+        known: what was found of it, by whom it matters to; whoever notes it keeps the key alive.
+    """
+
+    __slots__ = ("child", "child_ptr", "known", "of_edge", "of_vertex")
+
+    def __init__(
+        self, child_ptr: IntArray, child: IntArray, of_vertex: IntArray, of_edge: IntArray
+    ) -> None:
+        self.child_ptr, self.child = child_ptr, child
+        self.of_vertex, self.of_edge = of_vertex, of_edge
+        self.known: dict[int, tuple[object, bool]] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Go nowhere: a batch for another process is not to bring all others along."""
+        return NoneType, ()
+
+
 class VertexTypes(NamedTuple):
     """The types of a graph's vertices and the relations of its edges.
 
@@ -27,12 +50,14 @@ class VertexTypes(NamedTuple):
         names: of the types; relations: names of the relations.
         of_vertex: int32 [V], the number of each vertex's type.
         of_edge: int32 [E], the number of each edge's relation.
+        origin: of graphs that were taken from a batch.
     """
 
     names: tuple[str, ...]
     relations: tuple[str, ...]
     of_vertex: IntArray
     of_edge: IntArray
+    origin: TypedOrigin | None = None
 
     def number(self, name: str) -> int:
         """Return the number of a type.
@@ -46,6 +71,7 @@ class VertexTypes(NamedTuple):
 
 def take_types(
     types: VertexTypes | None,
+    structure: tuple[IntArray, IntArray],
     of_vertex: IntArray,
     edges: int,
     ptr: IntArray,
@@ -54,14 +80,16 @@ def take_types(
     """Return the types of the graphs named.
 
     Args:
+        types, structure: of the batch that they are taken from, and its child_ptr and child.
         of_vertex: of their vertices; edges: how many they have.
         ptr: [graphs + 1], the first edge of each.
     """
     if types is None:
         return None
+    origin = types.origin or TypedOrigin(*structure, types.of_vertex, types.of_edge)
     of_edge = unwritten(edges, INT32)
     take_rows(of_edge, types.of_edge, ptr, ids)
-    return types._replace(of_vertex=of_vertex, of_edge=of_edge)
+    return types._replace(of_vertex=of_vertex, of_edge=of_edge, origin=origin)
 
 
 class TypedParts(NamedTuple):
