@@ -116,19 +116,40 @@ class Gate(vrt.VertexFunction):
         share = vrt.softmax(vrt.dot(vrt.tanh(self.q), key) * bias, over="children")
         message = vrt.sum(share * (self.u @ vrt.log(1.5 + plain)))
         against = vrt.sum(vrt.tanh(self.v @ inverted) * weight)
-        clock = self.z @ self.gather("clock").h
+        clock = self.z @ self.tick(self.gather("clock").h)
         h = vrt.tanh(message - against + 0.5 * vrt.max(inverted) + clock + self.b)
         self.scatter(h=h)
         self.push("h", h)
         self.push("loss", vrt.squared_error(h, 0.2) + vrt.mean(weight))
 
+    def tick(self, h: vrt.Value) -> vrt.Value:
+        """Return what is read of the clock."""
+        return h
+
+
+class TickingGate(Gate):
+    """A gate that reads what the edge to its clock carries, too."""
+
+    def __init__(self, wire: Wire) -> None:
+        super().__init__(wire)
+        self.ticks = vrt.Parameter((KINDS + 2, N))
+
+    def tick(self, h: vrt.Value) -> vrt.Value:
+        """Return the clock's state, moved and weighed."""
+        kind, weight = (self.edge(name, relation="clock") for name in ("kind", "weight"))
+        return (h + vrt.embed(self.ticks, kind)) * weight
+
 
 class Circuit(vrt.Model):
-    """Gates over wires, with two relations of any number of children."""
+    """Gates over wires, with two relations of any number of children.
 
-    def __init__(self) -> None:
+    Args:
+        gate: of which class gates are.
+    """
+
+    def __init__(self, gate: type[Gate] = Gate) -> None:
         self.wire = Wire()
-        self.gate = Gate(self.wire)
+        self.gate = gate(self.wire)
 
 
 def circuits() -> GraphBatch:
@@ -152,9 +173,10 @@ def circuits() -> GraphBatch:
                 if name == "plain":
                     values[key]["kind"] = rng.integers(-1, KINDS, len(pairs))
         edges["gate", "clock", "gate"] = clocks = [(j - 1, j) for j in range(2, gates)]
-        # What nobody reads; the kinds are beyond the table.
-        kinds = np.full(len(clocks), KINDS + 1)
-        values["gate", "clock", "gate"] = {"weight": np.ones(len(clocks)), "kind": kinds}
+        # Only a `TickingGate` reads these; the kinds are beyond the table of others.
+        kinds = np.where(rng.random(len(clocks)) < 0.7, KINDS + 1, -1)
+        weights = rng.standard_normal(len(clocks))
+        values["gate", "clock", "gate"] = {"weight": weights, "kind": kinds}
         pulls = {"wire": {"word": rng.integers(0, WORDS, wires)}}
         sizes = {"wire": wires, "gate": gates}
         graphs.append(InputGraph.from_types(sizes, edges, pulls, values))
@@ -187,8 +209,12 @@ def circuit_states(values: Values, batch: GraphBatch) -> tuple[Any, float]:
         if inverted:
             total = total + 0.5 * np.max([states[c] for c, _ in inverted], axis=0)
             loss += float(np.mean([weight[e] for _, e in inverted]))
-        for c, _ in of(v, "clock"):
-            total = total + values["gate.z"] @ states[c]
+        for c, e in of(v, "clock"):
+            clock = states[c]
+            if "gate.ticks" in values:
+                tick = values["gate.ticks"][kinds[e]] if kinds[e] >= 0 else 0.0
+                clock = (clock + tick) * weight[e]
+            total = total + values["gate.z"] @ clock
         states[v] = np.tanh(total)
         loss += float(((states[v] - 0.2) ** 2).sum())
     return states, loss

@@ -115,8 +115,7 @@ def use_of(kind: str, program: Program) -> Use:
         return Use(pushes, loss=True)
     if kind == "inference":
         return Use(pushes)
-    reals = frozenset(p.name for p in program.pulls if p.dtype == "float")
-    return Use(pushes, seeds=pushes, pulls=reals)
+    return Use(pushes, seeds=pushes, pulls=program.real_pulls)
 
 
 def cotangents(shapes: dict[str, tuple[int, ...]], seed: int = 5) -> Arrays:

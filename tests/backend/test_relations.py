@@ -49,19 +49,26 @@ def _convolve(way: Way) -> None:
         _is_slope(name, gradients[name], lambda x, n=name: loss({**net.parameters, n: x}), value)
 
 
+GATES = (related.Gate, related.TickingGate)
+
+
+@pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize("way", WAYS)
-def test_attention_over_one_relation_and_a_weighted_sum_over_another(way: str) -> None:
-    _compute_circuits(WAYS[way])
+def test_attention_over_one_relation_and_a_weighted_sum_over_another(
+    way: str, gate: type[related.Gate]
+) -> None:
+    _compute_circuits(WAYS[way], gate)
 
 
 @shim
+@pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize("way", SHIM)
-def test_attention_and_a_weighted_sum_on_a_gpu(way: str) -> None:
-    _compute_circuits(SHIM[way])
+def test_attention_and_a_weighted_sum_on_a_gpu(way: str, gate: type[related.Gate]) -> None:
+    _compute_circuits(SHIM[way], gate)
 
 
-def _compute_circuits(way: Way) -> None:
-    batch, net = related.circuits(), way.compile(related.Circuit())
+def _compute_circuits(way: Way, gate: type[related.Gate]) -> None:
+    batch, net = related.circuits(), way.compile(related.Circuit(gate))
     gates = batch.of_type("gate")
     for given in (batch, batch.take([2, 0, 2])):
         found = net.forward(given)["h"][given.of_type("gate")]

@@ -46,7 +46,7 @@ class OracleVertex:
     pushed: dict[str, Value] = field(default_factory=dict)
     scattered: dict[str, Value] = field(default_factory=dict)
     pulled: dict[str, Value] = field(default_factory=dict)
-    pulled_of: dict[tuple[str, str], Value] = field(default_factory=dict)  # by edges of a relation
+    pulled_of: dict[tuple[str, str | int], Value] = field(default_factory=dict)  # of whose edges
 
     def constant(self, value: Array) -> Value:
         """Return a value of the tape without inputs."""
@@ -55,15 +55,28 @@ class OracleVertex:
     def pull(self, name: str) -> Value:
         """Return the pulled value, one and the same for each call."""
         if name not in self.pulled:
-            rows = self.pulls[name]
-            index = int(rows.index[self.number])
-            if rows.table is None:
-                row = np.array(float(index))
-            else:
-                row = rows.table[index] if index >= 0 else np.zeros(rows.table.shape[1:])
-            self.pulled[name] = self.constant(np.asarray(row)[None])
-            self.pulled[name].index = index
+            self.pulled[name] = self._row(name, int(self.pulls[name].index[self.number]))
         return self.pulled[name]
+
+    def _row(self, name: str, index: int) -> Value:
+        """Return one row of a pull."""
+        table = self.pulls[name].table
+        if table is None:
+            row = np.array(float(index))
+        else:
+            row = table[index] if index >= 0 else np.zeros(table.shape[1:])
+        found = self.constant(np.asarray(row)[None])
+        found.index = index
+        return found
+
+    def slot_edge(self, name: str, slot: int) -> Value:
+        """Return what the edge to the child in a slot pulls, the same for each call."""
+        key = name, slot
+        if key not in self.pulled_of:
+            there = slot < len(self.slots) and self.slots[slot] >= 0
+            index = int(self.pulls[name].index[self.first_slot + slot]) if there else -1
+            self.pulled_of[key] = self._row(name, index)
+        return self.pulled_of[key]
 
     def edge(self, name: str, relation: str) -> Value:
         """Return what the edges to all children pull, a row each, the same for each call."""

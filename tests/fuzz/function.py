@@ -48,6 +48,7 @@ TEXTS = {
     "greater": "{0} > {1}",
     "greater_equal": "{0} >= {1}",
 }
+PULLS = ("pull", "edge", "slot_edge")  # extra: a name, and of which slot
 PARAMETERS = ("parameter", "part")  # extra: a name, and which part
 INDEXING = (
     "embed",
@@ -154,7 +155,7 @@ def prune(spec: FunctionSpec) -> FunctionSpec:
     read = {n.extra[1] for n in nodes if n.op == "gather"}  # an initial state is for slots
     initial = {field: name for field, name in spec.initial.items() if field in read}
     used = {n.extra[0] for n in nodes if n.op in PARAMETERS} | set(initial.values())
-    pulled = {n.extra[0] for n in nodes if n.op in ("pull", "edge")}
+    pulled = {n.extra[0] for n in nodes if n.op in PULLS}
     return replace(
         spec,
         nodes=nodes,
@@ -205,10 +206,11 @@ def _body(spec: FunctionSpec) -> Iterator[str]:
             continue
         operands = [name(x) for x in node.inputs]
         relation = repr(relation_name(node.type.relation)) if spec.relations else ""
-        if node.op in ("pull", "edge"):
+        if node.op in PULLS:
             text = _pull(node.extra[0], spec.pulls[node.extra[0]], k in looked_up)
-            if relation and node.op == "edge":
-                text = f"{text[:-1]}, relation={relation})"
+            whose = repr(node.extra[1]) if node.op == "slot_edge" else relation
+            if whose and node.op != "pull":
+                text = f"{text[:-1]}, relation={whose})"
         elif node.op == "gather_all":
             text = TEXTS[node.op].format(*node.extra, relation)
         elif node.op in TEXTS:

@@ -267,7 +267,7 @@ def _finish(s: Sketch) -> FunctionSpec:
 def _loss(s: Sketch, scattered: list[int]) -> int:
     """Add up what nothing reads yet, and some of what is scattered."""
     read = {x for node in s.nodes for x in node.operands}
-    leaves = ("pull", "edge", "embed", "gather", "gather_all")
+    leaves = ("pull", "edge", "slot_edge", "embed", "gather", "gather_all")
     leaves += ("parameter", "part", "present", "has")
     loose = [
         k

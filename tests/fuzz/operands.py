@@ -26,6 +26,8 @@ def fresh(s: Sketch, shape: Shape | None, per_child: bool) -> int:
         return _fresh_number(s)
     (length,) = shape or (s.size(),)
     c = s.rng.random()
+    if s.arity is not None and c < 0.06:
+        return s.slot_edge((length,))
     if c < 0.2:
         return s.embedding(length)
     if c < 0.4:
@@ -64,6 +66,8 @@ def of_edges(s: Sketch, shape: Shape | None) -> int:
 
 def _fresh_number(s: Sketch) -> int:
     c = s.rng.random()
+    if s.arity is not None and c < 0.1:
+        return s.slot_edge(())
     if c < 0.25:
         return s.has()
     if c < 0.4:

@@ -138,6 +138,9 @@ class Vertex(Protocol):
     def edge(self, name: str, relation: str) -> Value:
         """Return the pulled values of the edges to all children of a relation."""
 
+    def slot_edge(self, name: str, slot: int) -> Value:
+        """Return the pulled value of the edge to the child in a slot."""
+
 
 class VertexFunction:
     """F; `vertex` is where it is evaluated, `at` where any function is."""
@@ -215,10 +218,13 @@ class VertexFunction:
         name: str,
         shape: Shape | None = None,
         dtype: str | None = None,
-        relation: str = "children",
+        relation: int | str = "children",
     ) -> Value:
-        """Read an external value of the edge to each child."""
-        found = self.vertex.edge(name, relation)
+        """Read an external value of the edge to each child, or to the one in a slot."""
+        if isinstance(relation, int):
+            found = self.vertex.slot_edge(name, relation)
+        else:
+            found = self.vertex.edge(name, relation)
         assert found.shape == tuple(shape or ()), (name, found.shape, shape)
         return found
 

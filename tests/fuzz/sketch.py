@@ -215,6 +215,22 @@ class Sketch:
         op = "edge" if edges else "pull"
         return self.emit(op, (), ValueType((), edges, index=True), float(bound), (name,))
 
+    def slot_edge(self, shape: Shape) -> int:
+        """Read what the edge to the child in a slot carries, or look it up."""
+        assert self.arity is not None
+        slot = int(self.rng.integers(self.arity))
+        if shape and self.chance(0.4):
+            table = self.parameter((int(self.rng.integers(2, 7)), *shape))
+            index = self._at_slot(self.pull_index(self.shape(table)[0], edges=True), slot)
+            return self.emit("embed", (table, index), ValueType(shape), 1.0)
+        return self._at_slot(self.pull(shape, edges=True), slot)
+
+    def _at_slot(self, pulled: int, slot: int) -> int:
+        """Read at one edge what there is of all."""
+        node = self.nodes[pulled]
+        type = replace(node.type, per_child=False, relation=0)
+        return self.emit("slot_edge", (), type, self.bounds[pulled], (node.extra[0], slot))
+
     def embedding(self, length: int, edges: bool = False) -> int:
         """Look up a row of a table, which products may share."""
         tables = [s for s in self.parameters.values() if len(s) == 2 and s[1] == length]

@@ -65,20 +65,26 @@ def typed(given: list[tuple[str, str, FunctionSpec, BatchSpec]]) -> vrt.GraphBat
         for slot in range(spec.arity or 0):
             edges[name, str(slot), name] = []
         edges[name, "children", name] = []
+        mine = [key for key in edges if key[0] == name]
+        at: dict[tuple[str, str, str], list[int]] = {key: [] for key in mine}
+        number = 0
         for v, slots in enumerate(batch.children):
             for slot, child in enumerate(slots):
-                if child >= 0 and spec.arity is not None:
-                    edges[name, str(slot), name].append((child, v))
-                if child >= 0 and reads_all:
-                    edges[name, "children", name].append((child, v))
-        there = np.array([c >= 0 for slots in batch.children for c in slots], np.bool_)
-        pulls[name], edge_pulls[name, "children", name] = {}, {}
+                for key in ((name, str(slot), name), (name, "children", name)):
+                    wanted = reads_all if key[1] == "children" else spec.arity is not None
+                    if child >= 0 and wanted:
+                        edges[key].append((child, v))
+                        at[key].append(number)
+                number += 1
+        pulls[name] = {}
+        edge_pulls |= {key: {} for key in mine}
         for pull, rows in pulled_rows(batch).items():
             of_edges = batch.pulls[pull].form.edges
-            index = rows.index[there] if of_edges else rows.index
-            into = edge_pulls[name, "children", name] if of_edges else pulls[name]
-            table = rows.table
-            into[f"{name}{pull}"] = index if table is None else vrt.Pulled(table, index)
+            for key in mine if of_edges else [None]:
+                index = rows.index if key is None else rows.index[at[key]]
+                into = pulls[name] if key is None else edge_pulls[key]
+                table = rows.table
+                into[f"{name}{pull}"] = index if table is None else vrt.Pulled(table, index)
     sizes = {name: len(batch.children) for name, _, _, batch in given}
     graph = vrt.InputGraph.from_types(sizes, edges, pulls, edge_pulls)
     return vrt.GraphBatch.from_graphs([graph])

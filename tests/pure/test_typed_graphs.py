@@ -281,10 +281,10 @@ def test_children_that_lie_in_order_are_not_moved(data: st.DataObject) -> None:
     rules = slots, allowed, np.full(types, 2)
     function_of = np.array(data.draw(st.permutations(range(types))), np.int32)
     functions = function_of[of_vertex]
-    found, _, _, ptr, out, *_ = arrange(child_ptr, child, functions, of_edge, rules, False, 1)
-    same = found == ARRANGED and np.array_equal(ptr, child_ptr) and np.array_equal(out, child)
-    says = in_order(child_ptr, child, of_vertex, of_edge, function_of, rules)
-    assert says == (same and (child >= 0).all())
+    found, _, _, ptr, _, order, _ = arrange(child_ptr, child, functions, of_edge, rules, True, 1)
+    same = found == ARRANGED and np.array_equal(ptr, child_ptr)
+    same = same and np.array_equal(order, np.arange(edges)) and (child >= 0).all()
+    assert in_order(child_ptr, child, of_vertex, of_edge, function_of, rules) == same
     nowhere = np.full(types, -1, np.int32)
     assert not in_order(child_ptr, child, of_vertex, of_edge, nowhere, rules)
 

@@ -172,7 +172,7 @@ def test_a_name_is_of_vertices_or_of_edges() -> None:
     with pytest.raises(TraceError, match=r"\[edge\] name 3 at .*a string"):
         _model(a=Cell(lambda f: f.edge(3, relation="over"))).trace()
     with pytest.raises(TraceError, match="by gather and by gather_all"):
-        _model(a=Cell(lambda f: (f.gather("over"), f.edge("x", relation="over")))).trace()
+        _model(a=Cell(lambda f: (f.edge("x", relation="over"), f.gather("over")))).trace()
 
 
 def _reads(*relations: tuple[bool, str]) -> vrt.Model:

@@ -248,8 +248,8 @@ class Network:
             check_batch("forward", batch)
             names = self._wanted("forward", outputs)
             seeds = frozenset(names)
-            reals = frozenset(p.name for p in self.program.pulls if p.dtype == "float")
-            use = Use(seeds, seeds=seeds, pulls=check_pulled(pulls, reals), dropout=dropout)
+            wanted = check_pulled(pulls, self.program.real_pulls)
+            use = Use(seeds, seeds=seeds, pulls=wanted, dropout=dropout)
             return self._passes.run(use, names, batch, self._next_seed() if seed is None else seed)
 
     def submit(self, batch: GraphBatch, outputs: Collection[str] | None = None) -> Evaluation:

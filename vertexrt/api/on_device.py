@@ -48,7 +48,7 @@ class OnDevice:
         self._results = executor.results_here() if results is None else results
         program = executor.model.function
         self._pushes = tuple(dict.fromkeys(n["name"] for n in program.nodes if n.op == "push"))
-        self._reals = frozenset(p.name for p in program.pulls if p.dtype == "float")
+        self._reals = program.real_pulls
         self._training = cache(self._make_training)
         self._evaluating = cache(self._make_evaluating)
 

@@ -51,6 +51,15 @@ class Relations:
             raise TraceError.at("gather", got, f"at most {MOST_SLOTS}", "read many by gather_all")
         return self.slots.setdefault(name, self.count)
 
+    def one_child(self, name: object) -> str | None:
+        """Name the slot that a number or a gathered relation is; None for any other relation.
+
+        Numbers are not looked at.
+        """
+        if isinstance(name, str) and not name.isdigit():
+            return name if name in self.slots else None
+        return str(name)
+
     def read_all(self, name: object) -> int:
         """Return the number of a relation of which all children are read.
 
@@ -85,5 +94,5 @@ def _both_ways(name: str) -> TraceError:
         "gather",
         f"{name!r} at {user_line()}, by gather and by gather_all",
         "one child of a relation, or all of them",
-        "give the one child a relation of its own",
+        "give the one child a relation of its own; for what its edge carries, gather it first",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from vertexrt.api.declaration import read_pulled
 from vertexrt.api.relations import Relations
@@ -87,7 +87,8 @@ class Trace:
         self.names = names
         self.builder = Builder()
         self.pulled: dict[str, Value] = {}
-        self._pulled_of: dict[tuple[str, int], Value] = {}  # by name and relation, of edges
+        self._of_edges: dict[str, bool] = {}  # by name of what is pulled
+        self._read: dict[tuple[str, int | str], Value] = {}  # by that name, and whose edges
         self.relations = Relations(names is None, arity)
         self._outer: Trace | None = None
 
@@ -100,61 +101,59 @@ class Trace:
         _active.trace = self._outer
         self.builder.closed = True
 
-    def read(self, op: str, name: object, shape: object, dtype: str | None, **attrs: int) -> Value:
+    def read(self, op: str, name: object, shape: object, dtype: str | None, **attrs: Any) -> Value:
         """Return an external value of the vertex, or of its edges in a relation; it is read once.
 
         Args:
-            op: of PULLS; attrs: of its node.
+            op: of PULLS; attrs: of its node, which say whose edges they are.
         Raises: TraceError, when the name was read before in another way, or too many are.
         """
-        what = "pull" if op == "pull" else "edge"
+        of_edges = op == "edge_pull" or "edge" in attrs
+        what = "edge" if of_edges else "pull"
         if not isinstance(name, str):
             got, action = f"name {name!r} at {user_line()}", "name an array of the batch"
             raise TraceError.at(what, got, "a string", action)
         extents = read_pulled(name, shape, dtype)
-        if name not in self.pulled:
-            self._check_room(what, name)
-            self.pulled[name] = self._emit_pull(op, name, extents, dtype, attrs)
-        found = self.pulled[name]
-        if found.node.op != op:
+        before = self._known(what, name, of_edges, None if shape is None else extents)
+        whose = attrs.get("of", attrs.get("relation", 0))
+        if (name, whose) not in self._read:
+            called = f"({name} of edge {whose})" if "of" in attrs else name
+            self._check_room(what, called)
+            given = {"dtype": dtype or "float", "auto": not dtype, **attrs}
+            extents = extents if before is None else before.shape
+            found = self.builder.emit(op, name=called, shape=extents, **given)
+            self._read[name, whose] = self.pulled[called] = found
+        return self._read[name, whose]
+
+    def _known(
+        self, what: str, name: str, of_edges: bool, shape: tuple[int, ...] | None
+    ) -> Value | None:
+        """Return what was read under a name; of edges, it may be of others.
+
+        Raises: TraceError, when it was read in another way, or in another shape (None: in any).
+        """
+        if self._of_edges.setdefault(name, of_edges) != of_edges:
             got, action = f"{name!r} of vertices and of edges, at {user_line()}", "rename one"
             raise TraceError.at(what, got, "a name of its own for each", action)
-        if shape is not None and extents != found.shape:
+        before = next((v for (n, _), v in self._read.items() if n == name), None)
+        if before is not None and shape not in (None, before.shape):
             raise TraceError.at(
                 what,
-                f"{name!r} of shape {list(extents)} at {user_line()}",
-                f"it was pulled before with shape {list(found.shape)}",
+                f"{name!r} of shape {list(shape or ())} at {user_line()}",
+                f"it was pulled before with shape {list(before.shape)}",
                 "pull it once, or use two names",
             )
-        relation = attrs.get("relation", 0)
-        if relation == found.node.relation:
-            return found
-        if (name, relation) not in self._pulled_of:
-            other = self._emit_pull(op, name, found.shape, dtype, attrs)
-            self._pulled_of[name, relation] = other
-        return self._pulled_of[name, relation]
+        return before
 
     def _check_room(self, what: str, name: str) -> None:
         """Raise TraceError, when one more name is too many."""
-        if len(self.pulled) == MOST_PULLS:
+        if len(self.pulled) == MOST_PULLS and name not in self.pulled:
             raise TraceError.at(
                 what,
                 f"{name!r} at {user_line()}, after {MOST_PULLS} others",
                 f"at most {MOST_PULLS} names",
                 "pull vectors instead of many numbers",
             )
-
-    def _emit_pull(
-        self,
-        op: str,
-        name: str,
-        shape: tuple[int, ...],
-        dtype: str | None,
-        attrs: Mapping[str, int],
-    ) -> Value:
-        """Append the node of an external value; without a dtype, its uses decide."""
-        given = {"dtype": dtype or "float", "auto": not dtype}
-        return self.builder.emit(op, name=name, shape=shape, **given, **attrs)
 
     def program(
         self, declared: Mapping[str, Declared], state: dict[str, int], arity: int | None
@@ -180,7 +179,9 @@ class Trace:
         Raises: TraceError, when edges of two relations have numbers and indices of one name.
         """
         name, kind = node["name"], node.type
-        given = pulls.setdefault(name, Pull(name, kind.shape, kind.dtype, node.op == "edge_pull"))
+        of = {key: node[key] for key in ("edge", "of") if node.has(key)}
+        form = Pull(name, kind.shape, kind.dtype, node.op == "edge_pull", **of)
+        given = pulls.setdefault(name, form)
         if given.dtype != kind.dtype:
             raise TraceError.at(
                 "edge",

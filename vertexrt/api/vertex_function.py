@@ -117,10 +117,8 @@ class VertexFunction:
         Returns: an object with one attribute a field, a value per child: compute with it, then
             reduce it over the children by `vrt.sum`, `vrt.max` or `vrt.mean`, weighted by
             `vrt.softmax(score, over="children")` for attention. An empty slot is not a child, and
-            `initial` is not read. Values per child of two relations do not meet before they are
-            reduced.
-        Raises: TraceError for a relation of a function that stands alone, and for one that it reads
-            by `gather`.
+            `initial` is not read. Values per child of two relations meet after they are reduced.
+        Raises: TraceError for a name where a function stands alone, or of what `gather` reads.
         """
         trace = self._tracing("gather_all")
         of = {"slot": self.arity or 0, **related(trace.relations.read_all(relation))}
@@ -215,19 +213,24 @@ class VertexFunction:
         name: str,
         shape: tuple[int, ...] | None = None,
         dtype: str | None = None,
-        relation: str = CHILDREN,
+        relation: int | str = CHILDREN,
     ) -> Value:
-        """Read an external value of each edge to the children that `gather_all` reads.
+        """Read an external value of each edge to the children that `gather_all` reads, or of one.
 
         Args:
             name: of the array in `edge_pulls` of the graphs.
             shape, dtype: as of `pull`, for each edge.
             relation: in a `vrt.Model`, a relation of which `gather_all` reads all children; a name
-                may be read of several, in one shape and dtype.
-        Returns: a value per child, zero (or -1) where the edge has none.
-        Raises: TraceError, as `pull` and `gather_all` do.
+                may be read of several, in one shape and dtype. Also a slot, or the name of a
+                relation that was gathered before: the edge to that child.
+        Returns: a value per child, of a slot one per vertex; zero (or -1) where an edge has none.
+        Raises: TraceError, as `pull`, `gather` and `gather_all` do.
         """
         trace = self._tracing("edge")
+        slot = trace.relations.one_child(relation)
+        if slot is not None:
+            self._slot("edge", relation)
+            return trace.read("pull", name, shape, dtype, edge=name, of=slot)
         of = related(trace.relations.read_all(relation))
         return trace.read("edge_pull", name, shape, dtype, slot=self.arity or 0, **of)
 

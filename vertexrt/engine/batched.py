@@ -21,8 +21,10 @@ from vertexrt.engine.inputs import Inputs, read_inputs, refuse_device_rows
 from vertexrt.engine.kinds import meet_kinds
 from vertexrt.engine.lay_out import lay_out
 from vertexrt.engine.parameters import ParameterStore
+from vertexrt.engine.structure import edges_in_slot
 from vertexrt.engine.trace import Timeline
 from vertexrt.engine.variant import Ready, Variant
+from vertexrt.ir.program import Pull
 from vertexrt.kernels.layout import PAD, Buffers, HostExecutable, Processors, ScriptRun
 from vertexrt.memory import MemoryPlan
 from vertexrt.memory.aligned import aligned_zeros
@@ -342,17 +344,28 @@ def vertices_pulled(run: Run, name: str) -> tuple[Array, Array]:
 
 def edges_pulled(run: Run, name: str) -> tuple[Array, Array]:
     """Return the edges of which a value is pulled, in the whole batch, and their rows."""
-    s, inputs, share = run.schedule, run.inputs, run.share
+    s, inputs = run.schedule, run.inputs
     rows = np.flatnonzero((s.child_row >= 0) & _pulling(run, name)[s.order[s.edge_row]])
     rows = rows[rows >= s.every_ptr[0]]  # edges of slots come before, and have no values
     edges = s.edge_order[rows] - len(run.row_of)
     if inputs.edge_of is not None:
         edges = inputs.edge_of[edges]
-    if share.whole is not None:
-        parent = np.searchsorted(share.batch.child_ptr, edges, side="right") - 1
-        first = share.whole.child_ptr[share.vertices[parent]]
-        edges = first + edges - share.batch.child_ptr[parent]
-    return edges, rows
+    return _in_whole(run.share, edges), rows
+
+
+def slots_pulled(run: Run, pull: Pull) -> tuple[Array, Array]:
+    """Return the edges to one child that pull a value, in the whole batch, and their rows."""
+    edge = edges_in_slot(run.variant.program, pull, run.inputs.structure)
+    mine = np.flatnonzero((edge >= 0) & _pulling(run, pull.name))
+    return _in_whole(run.share, edge[mine]), run.row_of[mine]
+
+
+def _in_whole(share: Share, edges: Array) -> Array:
+    """Return the numbers of a share's edges in the whole batch."""
+    if share.whole is None:
+        return edges
+    parent = np.searchsorted(share.batch.child_ptr, edges, side="right") - 1
+    return share.whole.child_ptr[share.vertices[parent]] + edges - share.batch.child_ptr[parent]
 
 
 def in_user_order(run: Run, rows: Array) -> Array:

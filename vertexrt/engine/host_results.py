@@ -10,7 +10,7 @@ import numpy as np
 from vertexrt.engine.batched import Part, Run, rows_of_tensor
 from vertexrt.engine.executor import Executor, outputs_of
 from vertexrt.engine.parameters import ParameterStore
-from vertexrt.engine.results import Gradients, WayBack, is_of_edges, pulled_rows, table_of
+from vertexrt.engine.results import Gradients, WayBack, pulled_rows, table_of
 from vertexrt.graph import GraphBatch
 
 Array = np.ndarray[Any, Any]
@@ -70,14 +70,15 @@ def _pulled_gradient(
     batch: GraphBatch, runs: Sequence[Run], arenas: Sequence[Array], name: str
 ) -> Array:
     """Add up the gradients of pulled values over the vertices (or edges) that pulled them."""
-    table, _ = table_of(batch, name, is_of_edges(runs[0], name))
+    pulls, tensors = runs[0].variant.program.pulls_from(name), runs[0].variant.table.numbers
+    table, _ = table_of(batch, pulls[0])
     out = np.zeros(table.shape, arenas[0].dtype)
-    if ("pull_grad", name) not in runs[0].variant.table.numbers:
-        return out
-    for run, data in zip(runs, arenas, strict=True):
-        to, at = pulled_rows(batch, run, name)
-        if not len(to):  # the tensor may be younger than the plan of this run
-            continue
-        found = rows_of_tensor(run, data, ("pull_grad", name), at)
-        np.add.at(out, to, found.reshape(-1, *table.shape[1:]))
+    for pull in pulls:
+        key = "pull_grad", pull.name
+        for run, data in zip(runs, arenas, strict=True):
+            to, at = pulled_rows(batch, run, pull)
+            if key not in tensors or not len(to):  # it may be younger than the plan of this run
+                continue
+            found = rows_of_tensor(run, data, key, at)
+            np.add.at(out, to, found.reshape(-1, *table.shape[1:]))
     return out

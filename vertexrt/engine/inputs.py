@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.structure import Structure, read_structure
+from vertexrt.engine.structure import Structure, edges_in_slot, read_structure
 from vertexrt.errors import GraphError, PullError, nearest
 from vertexrt.graph import GraphBatch, Pulled
 from vertexrt.graph.batch import edge_pulls_of, pulls_of
@@ -111,6 +111,11 @@ class Inputs:
     no_reals: Array
 
     @property
+    def structure(self) -> Structure:
+        """The graphs."""
+        return Structure(self.child_ptr, self.child, self.functions, self.edge_of, self.first_of)
+
+    @property
     def ints(self) -> Array:
         """A row of it for each integer pull."""
         return self.index[: len(self.index) - len(self.floats)]
@@ -141,6 +146,8 @@ def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inpu
         own, table = _read(reader, k, batch, dtype)
         if table is not None:
             floats.append(table)
+        if pull.edge and reader.is_used[k]:
+            own = _in_slot(own, edges_in_slot(program, pull, structure))
         if not reader.reads_edges:
             index[k] = own
         elif pull.edges:
@@ -161,7 +168,7 @@ def _read(reader: Reader, k: int, batch: GraphBatch, dtype: npt.DTypeLike) -> tu
     value = _given(program, pull, batch)
     if type(value) is np.ndarray and value.dtype is INT32 and pull.dtype == "int":
         return value, None  # a batch's own whole numbers
-    rows = batch.num_edges if pull.edges else batch.num_vertices
+    rows = batch.num_edges if pull.of_edges else batch.num_vertices
     if pull.dtype == "int":
         return _integers(program, pull, value, rows), None
     table, own = _reals(program, pull, value, rows, dtype)
@@ -172,18 +179,25 @@ def _given(program: Program, pull: Pull, batch: GraphBatch) -> Any:
     """Return what a batch gives for a pull."""
     if pull.name == FIRST_OF_GRAPH:
         return np.repeat(batch.graph_ptr[:-1], np.diff(batch.graph_ptr)).astype(np.int32)
-    given = edge_pulls_of(batch) if pull.edges else pulls_of(batch)
-    value = given.get(pull.name)
+    given = edge_pulls_of(batch) if pull.of_edges else pulls_of(batch)
+    value = given.get(pull.source)
     if value is None:
-        what = " of edges" if pull.edges else ""
+        what = " of edges" if pull.of_edges else ""
         raise PullError.at(
             "pull",
-            f"{program.name} pulls {pull.name!r}{what}, which the batch does not give",
+            f"{program.name} pulls {pull.source!r}{what}, which the batch does not give",
             "it gives " + (", ".join(sorted(given)) or "nothing"),
             "add the array to the graphs, or compute what does without it, by "
-            f"net.forward(batch, outputs=[...]).{nearest(pull.name, list(given))}",
+            f"net.forward(batch, outputs=[...]).{nearest(pull.source, list(given))}",
         )
     return value
+
+
+def _in_slot(own: Array, edge: Array) -> Array:
+    """Return what vertices have of a pull of edges, each that of one edge; none for -1."""
+    if not len(own):
+        return np.full(len(edge), -1, np.int32)
+    return np.where(edge >= 0, own[np.maximum(edge, 0)], -1)
 
 
 def _edges_read(batch: GraphBatch, structure: Structure) -> Array:
@@ -249,12 +263,13 @@ def refuse(reader: Reader, batch: GraphBatch, inputs: Inputs, found: int, vertex
     values = inputs.index[:, vertex]
     functions = inputs.functions
     bounds = index_bounds(program, int(functions[vertex]) if len(functions) else 0)
-    names = {reader.pulls[k].name: int(values[k]) for k in reader.used}
-    name = next(name for name, (bound, _) in bounds.items() if not -1 <= names[name] < bound)
-    bound, what = bounds[name]
+    given = {reader.pulls[k].name: (reader.pulls[k], int(values[k])) for k in reader.used}
+    name = next(name for name, (bound, _) in bounds.items() if not -1 <= given[name][1] < bound)
+    (bound, what), (pull, value) = bounds[name], given[name]
+    edge = f" of the edge in {pull.of!r}" if pull.edge else ""
     raise PullError.at(
         "pull",
-        f"{name!r} of {vertex_name(batch, vertex)} is {names[name]}",
+        f"{pull.source!r}{edge} of {vertex_name(batch, vertex)} is {value}",
         f"0 to {bound - 1}, the {what}, or -1 for none",
         "correct the data or declare more",
     )
@@ -322,7 +337,7 @@ def _integers(program: Program, pull: Pull, value: Any, rows: int) -> Array:
     if given.dtype.kind != "i" or given.ndim != 1:
         raise PullError.at(
             "pull",
-            f"{pull.name!r} is {given.dtype} of shape {list(given.shape)}",
+            f"{pull.source!r} is {given.dtype} of shape {list(given.shape)}",
             f"{program.name} reads an integer per {_each(pull)}: [{rows}]",
             f"pass an integer array with -1 where {_each(pull, 'a')} has none",
         )
@@ -341,7 +356,7 @@ def _reals(
     if table.dtype.kind != "f" or table.shape[1:] != pull.shape:
         raise PullError.at(
             "pull",
-            f"{pull.name!r} is {table.dtype} of shape {list(table.shape)}",
+            f"{pull.source!r} is {table.dtype} of shape {list(table.shape)}",
             f"{program.name} reads real numbers of shape {list(pull.shape)} per {_each(pull)}: "
             f"{[rows, *pull.shape]}",
             "convert or reshape the array, or declare pull(name, shape=..., dtype=...)",
@@ -365,7 +380,7 @@ def refuse_device_rows(inputs: Inputs) -> None:
 
 def _each(pull: Pull, article: str = "") -> str:
     """Name whose a pull is."""
-    if pull.edges:
+    if pull.of_edges:
         return "an edge" if article else "edge"
     return "a vertex" if article else "vertex"
 

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from vertexrt.engine.batched import Part, Run, edges_pulled, vertices_pulled
+from vertexrt.engine.batched import Part, Run, edges_pulled, slots_pulled, vertices_pulled
 from vertexrt.engine.model import CompiledModel
 from vertexrt.graph import GraphBatch, Pulled
 from vertexrt.graph.pulls import PullValue
+from vertexrt.ir.program import Pull
 
 Array = np.ndarray[Any, Any]
 
@@ -118,24 +119,21 @@ class PulledRows(NamedTuple):
     at: Array
 
 
-def pulled_rows(batch: GraphBatch, run: Run, name: str) -> PulledRows:
+def pulled_rows(batch: GraphBatch, run: Run, pull: Pull) -> PulledRows:
     """Find the rows of a pull that a run has a gradient of; several may be one."""
-    of_edges = is_of_edges(run, name)
-    mine, at = edges_pulled(run, name) if of_edges else vertices_pulled(run, name)
-    _, index = table_of(batch, name, of_edges)
-    rows = mine if index is None else index[mine]
+    if pull.edge:
+        mine, at = slots_pulled(run, pull)
+    else:
+        mine, at = (edges_pulled if pull.edges else vertices_pulled)(run, pull.name)
+    _, index = table_of(batch, pull)
     if index is None:
-        return PulledRows(rows, at)
+        return PulledRows(mine, at)
+    rows = index[mine]
     has = np.flatnonzero(rows >= 0)
     return PulledRows(rows[has], at[has])
 
 
-def is_of_edges(run: Run, name: str) -> bool:
-    """Tell whether a pull is of edges."""
-    return name in run.variant.program.edge_pulls
-
-
-def table_of(batch: GraphBatch, name: str, of_edges: bool) -> tuple[Any, Array | None]:
+def table_of(batch: GraphBatch, pull: Pull) -> tuple[Any, Array | None]:
     """Return the rows of a pull, and which of them each vertex pulls, if not its own."""
-    value: PullValue = (batch.edge_pulls if of_edges else batch.pulls)[name]
+    value: PullValue = (batch.edge_pulls if pull.of_edges else batch.pulls)[pull.source]
     return (value.values, value.index) if isinstance(value, Pulled) else (value, None)

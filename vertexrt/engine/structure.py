@@ -12,7 +12,7 @@ from vertexrt.errors import GraphError, nearest
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import child_of, child_ptr_of
 from vertexrt.graph.types import VertexTypes
-from vertexrt.ir.program import FunctionSite, Program
+from vertexrt.ir.program import FunctionSite, Program, Pull
 from vertexrt.scheduler.arrange import ALL, ARRANGED, NOT_READ, SECOND_CHILD, arrange, in_order
 
 IntArray = npt.NDArray[np.int32]
@@ -99,12 +99,32 @@ def _arranged(program: Program, batch: GraphBatch, types: VertexTypes, table: _S
     """Put children where functions read them. Raises: as `read_structure`."""
     if not table.complete:
         _check_used(program, types, table)
-    functions, reads = table.functions(types), (program.reads_edges, program.relations)
+    lists_edges = any(pull.of_edges for pull in program.pulls)
+    functions, reads = table.functions(types), (lists_edges, program.relations)
     graph = child_ptr_of(batch), child_of(batch), functions, types.of_edge
     found, vertex, relation, out_ptr, out, edge_of, first_of = arrange(*graph, table.rules, *reads)
     if found != ARRANGED:
         raise _misplaced(program, batch, types, found, vertex, relation)
-    return Structure(out_ptr, out, functions, edge_of if program.reads_edges else None, first_of)
+    return Structure(out_ptr, out, functions, edge_of if lists_edges else None, first_of)
+
+
+def edges_in_slot(program: Program, pull: Pull, structure: Structure) -> Int64:
+    """Return the edge to the child in the slot that a pull is of: [V], -1 where there is none."""
+    child_ptr, child, functions, edge_of, _ = structure
+    slots = np.array([_slot_of(site, pull.of) for site in program.sites] or [int(pull.of)])
+    slot = slots[functions] if len(functions) else np.repeat(slots, len(child_ptr) - 1)
+    found = np.full(len(slot), -1, np.int64)
+    there = np.flatnonzero((slot >= 0) & (child_ptr[:-1] + slot < child_ptr[1:]))
+    at = child_ptr[there] + slot[there]
+    edges = at if edge_of is None else edge_of[at]
+    found[there] = np.where(child[at] >= 0, edges, -1)
+    return found
+
+
+def _slot_of(site: FunctionSite, relation: str) -> int:
+    """Return the slot in which a function reads a relation; -1 where it does not."""
+    one_child = site.relations[: site.slots]
+    return one_child.index(relation) if relation in one_child else -1
 
 
 @lru_cache(maxsize=64)

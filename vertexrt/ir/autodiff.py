@@ -108,7 +108,7 @@ class _Backward:
 
     def _is_wanted(self, node: Node, fields: Collection[str]) -> bool:
         if node.op in ("pull", "edge_pull"):
-            return node["name"] in self.pulls
+            return node["edge" if node.has("edge") else "name"] in self.pulls
         if node.op in ("gather", "gather_all"):
             return node["field"] in fields
         return node.op == "param" and node["name"] not in self.program.frozen

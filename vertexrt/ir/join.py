@@ -34,6 +34,7 @@ def join_programs(name: str, parts: Sequence[tuple[Program, FunctionSite]]) -> P
     nodes: list[Node] = []
     pushes = _agreed("push", programs, _pushes)
     pulls = _agreed("pull", programs, _pulls)
+    _agreed("pull", programs, _owners)
     for number, program in enumerate(programs):
         nodes += _moved(program, number, len(nodes), arity)
         nodes += _missing_pushes(program, number, len(nodes), pushes)
@@ -87,6 +88,10 @@ def _pushes(program: Program) -> dict[str, tuple[int, ...]]:
 
 def _pulls(program: Program) -> dict[str, Pull]:
     return {pull.name: pull for pull in program.pulls}
+
+
+def _owners(program: Program) -> dict[str, str]:
+    return {p.source: "of edges" if p.of_edges else "of vertices" for p in program.pulls}
 
 
 def _moved(program: Program, function: int, start: int, arity: int | None) -> list[Node]:

@@ -103,12 +103,31 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """An external input: name, shape per vertex, element kind; `edges`: it is one of each edge."""
+    """An external input of each vertex, or of each edge.
+
+    Attributes:
+        shape: of one; dtype: element kind.
+        edges: it is one of each edge to the children that are read whole.
+        edge, of: it is what the edge to one child carries under a name, and the slot or the
+            relation of that child; both empty, where it is none of these.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     edges: bool = False
+    edge: str = ""
+    of: str = ""
+
+    @property
+    def source(self) -> str:
+        """Return what the batch calls it."""
+        return self.edge or self.name
+
+    @property
+    def of_edges(self) -> bool:
+        """Tell whether edges have it, in the batch."""
+        return self.edges or bool(self.edge)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +205,15 @@ class Program:
     def reads_edges(self) -> bool:
         """Tell whether it reads external values of edges."""
         return bool(self.edge_pulls)
+
+    @property
+    def real_pulls(self) -> frozenset[str]:
+        """Name the real values that it pulls, as the batch calls them."""
+        return frozenset(pull.source for pull in self.pulls if pull.dtype == "float")
+
+    def pulls_from(self, source: str) -> list[Pull]:
+        """List the pulls of what the batch has under a name: several, of edges of several slots."""
+        return [pull for pull in self.pulls if pull.source == source]
 
     def consumers(self) -> list[list[int]]:
         """List, for each node, the positions of the nodes that read it."""

@@ -102,7 +102,7 @@ def _is_allowed(
     if child[e] < 0:
         return False
     function, other = function_of[of_vertex[v]], function_of[of_vertex[child[e]]]
-    return other >= 0 and allowed[function, of_edge[e], other]
+    return not (other < 0 or not allowed[function, of_edge[e], other])
 
 
 def _count(

@@ -148,7 +148,7 @@ class BoundNetwork:
         self.trained = [name for name in self.names if name in store.trained]
         self.tables = frozenset(network.executor.model.sparse)
         self.push_shapes = _push_shapes(program)
-        self.pulls = {pull.name for pull in program.pulls}
+        self.pulls = {pull.source for pull in program.pulls}
         self.dtype = OF_NUMPY[store.dtype]
         _alive[self.number] = self
 

@@ -7,7 +7,7 @@ it, and its memory comes from one pool.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +20,6 @@ from vertexrt.engine.results import (
     Gradients,
     LaunchesHere,
     WayBack,
-    is_of_edges,
     pulled_rows,
     table_of,
 )
@@ -74,15 +73,15 @@ class TensorResults:
         (run,) = way.runs
         seeds = [d if way.scale == 1.0 else d * way.scale for d in way.d_outputs.values()]
         starts = tuple([rows_of(d.reshape(-1)) for d in seeds])
-        pulled = [PulledAt.of(way, run, name, self._here) for name in way.pulls]
+        pulled = [self._pulled_at(way, run, name) for name in way.pulls]
         touched = self._executor.model.touched(run) if way.sparse else {}
         rows = {name: self._here(numbers.astype(np.int64)) for name, numbers in touched.items()}
         part = Part(slice(run.forward_launches, None), 1.0, way.seed, starts)
         arena = self._launch(run, part)
         found = self._gradients(rows)
         of_pulls: dict[str, Any] = found.pulled
-        for name, at in zip(way.pulls, pulled, strict=True):
-            of_pulls[name] = at.added(arena)
+        for name, (shape, terms) in zip(way.pulls, pulled, strict=True):
+            of_pulls[name] = _added(arena, shape, terms)
         return found
 
     def _gradients(self, rows: Mapping[str, Tensor]) -> Gradients:
@@ -99,6 +98,25 @@ class TensorResults:
             for name, at in rows.items()
         }
         return Gradients(parts, {}, looked_up)
+
+    def _pulled_at(self, way: WayBack, run: Run, name: str) -> tuple[tuple[int, ...], list[Term]]:
+        """Return the shape of what a batch gives, and where its gradient is."""
+        pulls, tensors = run.variant.program.pulls_from(name), run.variant.table
+        table, _ = table_of(way.batch, pulls[0])
+        terms = []
+        for pull in pulls:
+            to, at = pulled_rows(way.batch, run, pull)
+            key = "pull_grad", pull.name
+            if key not in tensors.numbers or not len(to):
+                continue
+            number = tensors.numbers[key]
+            place = int(run.plan.base[number]), tensors.specs[number].size
+            if len(pulls) == 1 and np.array_equal(np.sort(to), np.arange(len(table))):
+                ordered = np.empty(len(to), np.int64)
+                ordered[to] = at
+                return tuple(table.shape), [Term(*place, self._here(ordered), None)]
+            terms.append(Term(*place, self._here(at), self._here(to)))
+        return tuple(table.shape), terms
 
     def _launch(self, run: Run, part: Part) -> Tensor:
         """Run launches in the order of PyTorch's current stream; return the arena."""
@@ -134,51 +152,29 @@ class ParameterPlace(NamedTuple):
         return flat.as_strided(self.shape, self.strides, self.start)
 
 
-class PulledAt(NamedTuple):
-    """Where gradients of a pull are, and where they go.
+class Term(NamedTuple):
+    """A part of the gradient of a pull.
 
     Attributes:
-        shape: of the pull.
         first, size: element of the arena where its rows begin, and elements of one.
-        at: rows there; to: rows of the pull that they are added to; None where none is.
+        at: rows there; to: rows of the pull that they are added to; None for all, in their order.
     """
 
-    shape: tuple[int, ...]
     first: int
     size: int
-    at: Tensor | None
+    at: Tensor
     to: Tensor | None
 
-    @staticmethod
-    def of(way: WayBack, run: Run, name: str, here: Callable[[Array], Tensor]) -> PulledAt:
-        """Find it.
 
-        Args:
-            here: copies numbers to the device.
-        """
-        table, _ = table_of(way.batch, name, is_of_edges(run, name))
-        tensors, key = run.variant.table, ("pull_grad", name)
-        to, at = pulled_rows(way.batch, run, name)
-        if key not in tensors.numbers or not len(to):
-            return PulledAt(tuple(table.shape), 0, 0, None, None)
-        number = tensors.numbers[key]
-        first, size = int(run.plan.base[number]), tensors.specs[number].size
-        if len(to) == len(table) and np.array_equal(np.sort(to), np.arange(len(to))):
-            ordered = np.empty(len(to), np.int64)
-            ordered[to] = at
-            return PulledAt(tuple(table.shape), first, size, here(ordered), None)
-        return PulledAt(tuple(table.shape), first, size, here(at), here(to))
-
-    def added(self, arena: Tensor) -> Tensor:
-        """Return the gradient of the pull."""
-        if self.at is None:
-            return arena.new_zeros(self.shape)
-        rows = arena[self.first :]
-        rows = rows[: len(rows) // self.size * self.size].view(-1, self.size)
-        found = rows.index_select(0, self.at).view(len(self.at), *self.shape[1:])
-        if self.to is None:
-            return found
-        return arena.new_zeros(self.shape).index_add_(0, self.to, found)
+def _added(arena: Tensor, shape: tuple[int, ...], terms: Sequence[Term]) -> Tensor:
+    """Return the gradient of a pull in its shape."""
+    total = arena.new_zeros(shape) if not terms or terms[0].to is not None else arena
+    for first, size, at, to in terms:
+        count = (len(arena) - first) // size
+        rows = arena.as_strided((count, size), (size, 1), first).index_select(0, at)
+        found = rows.view(len(at), *shape[1:])
+        total = found if to is None else total.index_add_(0, to, found)
+    return total
 
 
 def tensor_of(array: Any) -> Tensor:

@@ -12,12 +12,13 @@ from vertexrt.engine.batched import Part, Run, rows_at
 from vertexrt.engine.results import (
     Gradients,
     LaunchesHere,
+    PulledRows,
     WayBack,
-    is_of_edges,
     pulled_rows,
     table_of,
 )
 from vertexrt.graph.device_rows import DeviceRows
+from vertexrt.ir.program import Pull
 from vertexrt.kernels.cuda.session import Session
 
 Array = np.ndarray[Any, Any]
@@ -103,18 +104,24 @@ class DeviceResults:
     def _pulled(self, way: WayBack, run: Run, arena: Any, name: str) -> Any:
         """Return the gradient of a pull, added up over the vertices (or edges) that pulled it."""
         like = self._executor.session.device.arrays()
-        table, _ = table_of(way.batch, name, is_of_edges(run, name))
+        pulls = run.variant.program.pulls_from(name)
+        table, _ = table_of(way.batch, pulls[0])
         out = like.zeros(table.shape, self._executor.session.dtype)
-        tensors, key = run.variant.table, ("pull_grad", name)
-        to, at = pulled_rows(way.batch, run, name)
+        for pull in pulls:
+            self._add_pulled(run, arena, pull, pulled_rows(way.batch, run, pull), out)
+        return out
+
+    def _add_pulled(self, run: Run, arena: Any, pull: Pull, rows: PulledRows, out: Any) -> None:
+        """Add what one pull has to the gradient of what the batch gives for it."""
+        like = self._executor.session.device.arrays()
+        tensors, key, (to, at) = run.variant.table, ("pull_grad", pull.name), rows
         if key not in tensors.numbers or not len(to):
-            return out
+            return
         number = tensors.numbers[key]
         start, size = int(run.plan.base[number]), tensors.specs[number].size
-        rows = arena[start : start + (int(at.max()) + 1) * size].reshape(-1, size)
-        found = rows.take(like.asarray(at), axis=0).reshape(len(at), *table.shape[1:])
+        given = arena[start : start + (int(at.max()) + 1) * size].reshape(-1, size)
+        found = given.take(like.asarray(at), axis=0).reshape(len(at), *out.shape[1:])
         if np.max(np.bincount(to)) == 1:  # each row has one
-            out[like.asarray(to)] = found
+            out[like.asarray(to)] += found
         else:
             like.add.at(out, like.asarray(to), found)
-        return out
