@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NoReturn
@@ -101,6 +101,11 @@ class Inputs:
         return self.index[: len(self.index) - len(self.floats)]
 
     @property
+    def lent(self) -> bool:
+        """Tell whether a real pull is an array of a caller's on a GPU."""
+        return any(isinstance(table, DeviceRows) for table in self.floats)
+
+    @property
     def float_index(self) -> Array:
         """A row of it for each real pull."""
         return self.index[len(self.index) - len(self.floats) :]
@@ -187,23 +192,41 @@ def _of_edges(
         values: of the batch's edges, none for -1; edges: which of them are read.
     Raises: PullError for a number that is out of bounds.
     """
-    if not len(values):
-        return np.full(len(edges), -1, np.int32)
-    own = np.where(structure.child >= 0, values[edges], -1)
+    own = rows_of_edges(structure.child, values, edges)
     parent = np.repeat(np.arange(batch.num_vertices), np.diff(structure.child_ptr))
     functions = structure.functions[parent] if len(structure.functions) else 0
     bounds = reader.bounds[k][functions]
     wrong = np.flatnonzero((bounds >= 0) & (own >= bounds))
     if len(wrong):
-        vertex, number = int(parent[wrong[0]]), int(own[wrong[0]])
-        raise PullError.at(
-            "pull",
-            f"{reader.pulls[k].name!r} of an edge of {vertex_name(batch, vertex)} is {number}",
-            f"0 to {int(np.broadcast_to(bounds, own.shape)[wrong[0]]) - 1}, rows of the table, or "
-            "-1 for none",
-            "correct the data or declare more",
-        )
+        most = int(np.broadcast_to(bounds, own.shape)[wrong[0]]) - 1
+        refuse_edge(reader, k, batch, (int(parent[wrong[0]]), int(own[wrong[0]]), most))
     return own
+
+
+def rows_of_edges(child: Array, values: Array, edges: Array) -> Array:
+    """Return what slots have of the values of the batch's edges, -1 in empty ones.
+
+    Args:
+        edges: the edge of each slot.
+    """
+    if not len(values):
+        return np.full(len(edges), -1, np.int32)
+    return np.where(child >= 0, values[edges], -1)
+
+
+def refuse_edge(reader: Reader, k: int, batch: GraphBatch, found: tuple[int, int, int]) -> NoReturn:
+    """Refuse the number of an edge.
+
+    Args:
+        found: the vertex that reads the edge; the number; the largest that is one.
+    """
+    vertex, number, most = found
+    raise PullError.at(
+        "pull",
+        f"{reader.pulls[k].name!r} of an edge of {vertex_name(batch, vertex)} is {number}",
+        f"0 to {most}, rows of the table, or -1 for none",
+        "correct the data or declare more",
+    )
 
 
 def refuse(reader: Reader, batch: GraphBatch, inputs: Inputs, found: int, vertex: int) -> NoReturn:
@@ -327,9 +350,9 @@ def _reals(
     return _flat(table, dtype), index
 
 
-def refuse_device_rows(inputs: Inputs) -> None:
+def refuse_device_rows(tables: Iterable[object]) -> None:
     """Refuse pulls on a GPU, where the network is on the host. Raises: PullError."""
-    if any(isinstance(table, DeviceRows) for table in inputs.floats):
+    if any(isinstance(table, DeviceRows) for table in tables):
         got, action = "a pull lies on a GPU", "copy it to the host, or compile with device='cuda'"
         raise PullError.at("pull", got, "the host, where the network is", action)
 

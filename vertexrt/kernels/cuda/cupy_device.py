@@ -283,6 +283,11 @@ class CupyDevice:
         count = memory.size // dtype.itemsize
         return self.cupy.ndarray((count,), dtype, cuda.MemoryPointer(held, 0))
 
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Any, int]:
+        """Allocate for CuPy's current stream."""
+        found = self.cupy.empty(shape, dtype)
+        return found, int(found.data.ptr)
+
     def follow_caller(self) -> None:
         """Wait for CuPy's current stream, on the device."""
         self._between.record(self.cupy.cuda.get_current_stream())
