@@ -25,7 +25,7 @@ OPS = {"Elementwise": "elementwise", "Vectors and children": "functional"}
 OPS |= {"Random numbers": "draws", "Losses": "losses"}
 GROUPS = {
     "Functions": "VertexFunction Model Parameter compile Passes",
-    "Networks": "Network OnDevice Gradients",
+    "Networks": "Network OnDevice Plan Gradients",
     "Graphs": "InputGraph GraphBatch Pulled",
     "Optimizers": "Optimizer SGD Adagrad Adam AdamW RMSprop Lion",
     "Averages and carried states": "ExponentialMovingAverage CarriedState",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ from vertexrt.kernels.cuda import compile_for_gpu
 from vertexrt.kernels.cuda.compile import ALL_FIT, Spilled
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
 from vertexrt.kernels.cuda.device import Allocation, Array, Calls, Device
+from vertexrt.memory.aligned import aligned_zeros
 
 NOTHING = """
 #include "row_ops.cuh"
@@ -185,6 +187,12 @@ class ShimDevice:
         found = bytes_at(memory.address, memory.size).view(dtype)
         weakref.finalize(found, lambda owner: None, memory.owner)
         return found
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Any, int]:
+        """Return an array that holds no number yet."""
+        found = aligned_zeros(math.prod(shape), dtype).reshape(shape)
+        found[...] = np.nan
+        return found, found.ctypes.data
 
     def follow_caller(self, stream: int | None = None) -> None:
         """Do what was asked for: the caller's stream does it at once."""

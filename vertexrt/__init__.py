@@ -24,6 +24,7 @@ __all__ = [
     "Optimizer",
     "Parameter",
     "Passes",
+    "Plan",
     "Pulled",
     "VertexFunction",
     "VertexrtError",
@@ -142,6 +143,7 @@ if TYPE_CHECKING:
     from vertexrt.api.optim import *  # noqa: F403 - a class for each row of a table
     from vertexrt.api.optimizer import Optimizer
     from vertexrt.api.parameter import Parameter
+    from vertexrt.api.plan import Plan
     from vertexrt.api.vertex_function import VertexFunction
     from vertexrt.engine.results import Gradients
     from vertexrt.engine.variant import Passes
@@ -178,6 +180,7 @@ _HOMES = {
     "Model": "vertexrt.api.model",
     "Network": "vertexrt.api.network",
     "OnDevice": "vertexrt.api.on_device",
+    "Plan": "vertexrt.api.plan",
     "Optimizer": "vertexrt.api.optimizer",
     "Parameter": "vertexrt.api.parameter",
     "Passes": "vertexrt.engine.variant",

@@ -122,6 +122,14 @@ here = net.on_device.forward(batch, train=True, outputs=["h"])  # on a GPU, arra
 assert here["h"].shape == net.on_device.parameters["table"][:6].shape
 #: vrt.OnDevice.backward
 assert net.on_device.backward({"h": here["h"]}, of=here).parameters["u"].shape == (4, 4)
+#: vrt.OnDevice.submit
+assert net.on_device.submit(batch, ["h"]).result()["h"].shape == (6, 4)
+#: vrt.Network.plan, vrt.Plan, vrt.Plan.forward
+plan = net.plan(batch, ["h"], vertices=batch.roots)  # scheduled once, for its graphs
+assert isinstance(plan, vrt.Plan)
+assert len(plan.forward({"word": batch.pulls["word"]})["h"]) == len(batch.roots)
+#: vrt.OnDevice.plan
+assert net.on_device.plan(batch).forward()["h"].shape == (6, 4)
 #: vrt.Network.submit
 assert net.submit(batch, ["h"]).result()["h"].shape == (6, 4)
 #: vrt.Network.backward, vrt.Network.keeps, vrt.Gradients

@@ -19,6 +19,7 @@ from tests.fuzz.bounded import Array, Bounded, exact
 from tests.fuzz.evaluate import OracleGradients, OracleRun
 from tests.fuzz.function import Build
 from tests.fuzz.ways import NamedWay, ways_of
+from tests.planned import by_plan
 from tests.runs import PLAIN, Capture, cotangents, evaluate, train
 from vertexrt.errors import NoKernelError
 
@@ -215,6 +216,7 @@ def _inference(net: vrt.Network, want: Expected, dtype: str) -> Iterator[str]:
     asked = want.plan.asked
     pushes = {name: want.pushes[name] for name in asked}
     yield from _all(net.forward(want.batch, outputs=asked), pushes, dtype, "inference")
+    yield from _all(by_plan(net, want.batch, asked), pushes, dtype, "plan")
 
 
 def _dropped(net: vrt.Network, build: Build, want: Expected, dtype: str) -> Iterator[str]:

@@ -306,6 +306,24 @@ def on_device() -> None:
             attempt(lambda name=name, x=x: here.backward({name: x}, of=here.forward(batch, True)))
 
 
+def plan() -> None:
+    """Plan what is no batch, ask for what are no vertices, and give what is no pull."""
+    net, graphs = network_of(), vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(2)])
+    for here in (net, net.on_device):
+        made = here.plan(graphs)
+        for x in ODD:
+            attempt(here.plan, x)
+            attempt(here.submit, x)
+            attempt(made.forward, x)
+            attempt(made.forward, {"x": x})
+            attempt(made.forward, seed=x)
+            for option in ("outputs", "vertices", "dropout"):
+                attempt(here.plan, graphs, **{option: x})
+            for call in (here.forward, here.submit):
+                attempt(call, graphs, vertices=x)
+            attempt(here.forward, graphs, True, vertices=x)
+
+
 INIT = [vrt.init.constant, vrt.init.normal, vrt.init.uniform]
 
 TABLE: dict[str, Callable[[], None]] = {
@@ -345,6 +363,7 @@ TABLE: dict[str, Callable[[], None]] = {
     "Model": model,
     "Network": network,
     "OnDevice": on_device,
+    "Plan": plan,
     **dict.fromkeys(("GraphBatch", "InputGraph", "Pulled"), graphs_of_odd_parts),
 }
 

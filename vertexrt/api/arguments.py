@@ -92,6 +92,31 @@ def check_pulled(given: object, known: frozenset[str]) -> frozenset[str]:
     raise UsageError.at("forward", f"pulls is {given!r:.60}", f"the real pulls are {real}", action)
 
 
+def read_vertices(where: str, given: object, count: int) -> npt.NDArray[np.int64]:
+    """Return numbers of vertices, int64 [n]. Raises: UsageError, when they are none of a batch's.
+
+    Args:
+        count: how many vertices the batch has.
+    """
+    array = read_array(given)
+    if isinstance(array, str) or array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        got = f"vertices is {given!r:.60}"
+        action = "pass batch.roots, batch.of_type(name), or a list of numbers"
+        raise UsageError.at(where, got, "expected numbers of vertices", action)
+    wrong = np.flatnonzero((array < 0) | (array >= count)) if array.size else array
+    if wrong.size:
+        got = f"vertices has {array[wrong[0]]}"
+        raise UsageError.at(where, got, f"0 to {count - 1}, vertices of the batch", "correct it")
+    return array.astype(np.int64)
+
+
+def refuse_vertices(given: object) -> None:
+    """Refuse to keep some vertices of a pass that goes back from all. Raises: UsageError."""
+    if given is not None:
+        got, action = f"vertices is {given!r:.60}, with train=True", "leave vertices out"
+        raise UsageError.at("forward", got, "all vertices of a pass with gradients", action)
+
+
 def refuse_pulls(given: object) -> None:
     """Refuse pulls whose gradients nobody will ask for. Raises: UsageError."""
     if given is not None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import numpy as np
 
 from vertexrt.engine.batched import Part, Run
-from vertexrt.engine.executor import Arenas, Executor
+from vertexrt.engine.executor import Arenas, Asked, Executor
 from vertexrt.engine.host_results import HostResults
 from vertexrt.engine.results import Gradients, PassResults, WayBack
 from vertexrt.engine.variant import Use
@@ -77,21 +77,13 @@ class ForwardPasses:
         )
         self._overtaken: set[threading.Thread] = set()  # whose pass another overwrote
 
-    def run(
-        self,
-        use: Use,
-        names: Sequence[str],
-        batch: GraphBatch,
-        seed: int,
-        results: PassResults | None = None,
-    ) -> ForwardOutputs:
+    def run(self, asked: Asked, results: PassResults | None = None) -> ForwardOutputs:
         """Evaluate F on a batch, and keep what the way back needs; return the pushes.
 
         Args:
-            names: of the pushes, in order.
-            seed: of the random draws.
             results: how it runs, and where what it gives back lies; by default the host.
         """
+        use, batch, names, seed, _ = asked
         self.make_room()
         model = self._executor.model
         runs = model.prepare(use, batch)

@@ -10,22 +10,20 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 
 from vertexrt.api.arguments import (
     check_batch,
-    check_draw,
-    check_dropout,
     check_known,
     check_loss,
     check_mapping,
     check_optimizer,
-    check_pulled,
-    check_pushes,
     check_scale,
     names_of,
     refuse_pulls,
     shared,
 )
+from vertexrt.api.evaluations import Evaluations
 from vertexrt.api.forward_passes import ForwardPasses
 from vertexrt.api.gradients import AccumulatedGradients, given_gradients
 from vertexrt.api.init import LARGEST_SEED
@@ -33,6 +31,7 @@ from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.on_device import OnDevice
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
 from vertexrt.api.parameters import NameDifferences, Parameters
+from vertexrt.api.plan import Plan
 from vertexrt.api.turns import in_turn
 from vertexrt.engine.executor import Evaluation, Executor, TrainStep, loss_scale, step_seed
 from vertexrt.engine.explain import explain_batch, explain_function
@@ -71,12 +70,11 @@ class Network:
         self.reduction = reduction
         self._gradients: AccumulatedGradients | None = None
         self._passes = ForwardPasses(executor)
-        self.on_device = OnDevice(executor, self._passes, self._next_seed)
+        self._evaluations = Evaluations(executor, self._passes, self._next_seed)
+        self.on_device = OnDevice(executor, self._passes, self._evaluations)
         self._outputs = threading.local()
-        self._pushes = tuple(dict.fromkeys(n["name"] for n in self.program.nodes if n.op == "push"))
-        self._draws = bool(self.program.find("uniform"))  # in inference as well
+        self._pushes = self._evaluations.pushes
         self._uses: dict[tuple[str, ...], Use] = {}  # to train, by what is kept
-        self._evaluations: dict[tuple[tuple[str, ...], bool], Use] = {}  # wanted, with dropout
 
     def __repr__(self) -> str:
         model, store = self._model, self._model.store
@@ -200,7 +198,8 @@ class Network:
         """
         check_batch("warm", batch)
         if optimizer is None:
-            return self._model.meet(Use(frozenset(self._wanted("warm", outputs))), batch)
+            names = self._evaluations.wanted("warm", outputs)
+            return self._model.meet(Use(frozenset(names)), batch)
         check_optimizer("warm", optimizer)
         asks = getattr(type(optimizer), "update", None) is Optimizer.update
         rule = optimizer._request(self._model.store).rule_in_step if asks else None
@@ -224,6 +223,7 @@ class Network:
         pulls: Collection[str] | None = None,
         dropout: bool | None = None,
         seed: int | None = None,
+        vertices: npt.ArrayLike | None = None,
     ) -> dict[str, Array]:
         """Evaluate F on a batch.
 
@@ -233,58 +233,65 @@ class Network:
             pulls: real pulls whose gradients `backward` is to return; all by default.
             dropout: let dropout drop; by default with `train`.
             seed: of what is drawn, from 0 to 2**32 - 1; by default the next of the network's.
+            vertices: whole numbers [n], the vertices whose pushes are returned, in that order, such
+                as `batch.roots`; all by default. Not with `train`.
         Returns: name -> [V, *shape], in the user's vertex order. With `train` it is a dict that
             names the pass: `backward(..., of=outputs)` goes back through it as long as it lives,
             whatever else has run. Several may be alive; their memory is freed with them.
         Raises: UsageError, for a name that F does not have; PullError, when pulled values do not
             fit.
         """
-        check_draw(seed)
-        check_dropout(dropout)
         if not train:
             refuse_pulls(pulls)
-            return self._submit(batch, outputs, bool(dropout), seed).result()
+            given = outputs, vertices, dropout, seed
+            with self._executor.lock:
+                asked = self._evaluations.asked("submit", batch, *given)
+                evaluation = self._evaluations.submit(asked)
+            return evaluation.result()
         with self._executor.lock:
-            check_batch("forward", batch)
-            names = self._wanted("forward", outputs)
-            seeds = frozenset(names)
-            wanted = check_pulled(pulls, self.program.real_pulls)
-            use = Use(seeds, seeds=seeds, pulls=wanted, dropout=dropout)
-            return self._passes.run(use, names, batch, self._next_seed() if seed is None else seed)
+            asked = self._evaluations.training(batch, outputs, pulls, dropout, seed, vertices)
+            return self._passes.run(asked)
 
-    def submit(self, batch: GraphBatch, outputs: Collection[str] | None = None) -> Evaluation:
+    @in_turn
+    def submit(
+        self,
+        batch: GraphBatch,
+        outputs: Collection[str] | None = None,
+        *,
+        vertices: npt.ArrayLike | None = None,
+    ) -> Evaluation:
         """Begin to evaluate F on a batch, without dropout; `result()` of what it returns waits.
 
         On a GPU the next batch can be submitted, and others prepared, while this one runs. Results
         are of the parameters as they are now. Elsewhere they are there at once.
 
         Args:
-            outputs: names of pushes; all by default.
+            outputs, vertices: of `forward`.
         Raises: UsageError, when no push is named, or one that F does not have; PullError, when
             pulled values do not fit.
         """
-        return self._submit(batch, outputs, False, None)
+        asked = self._evaluations.asked("submit", batch, outputs, vertices)
+        return self._evaluations.submit(asked)
 
-    def _submit(
+    @in_turn
+    def plan(
         self,
         batch: GraphBatch,
-        outputs: Collection[str] | None,
-        dropout: bool,
-        seed: int | None,
-    ) -> Evaluation:
-        """Begin to evaluate F; see `forward`."""
-        with self._executor.lock:
-            check_batch("submit", batch)
-            names = self._pushes if outputs is None else names_of("submit", outputs)
-            use = self._evaluations.get((names, dropout))
-            if use is None:
-                use = Use(frozenset(self._wanted("submit", names)), dropout=dropout or None)
-                self._evaluations[names, dropout] = use
-            if self._passes.here is not None:
-                self._passes.make_room()
-            if seed is None:
-                seed = self._next_seed() if self._draws or dropout else 0
-            return self._executor.submit(use, batch, names, seed)
+        outputs: Collection[str] | None = None,
+        *,
+        vertices: npt.ArrayLike | None = None,
+        dropout: bool = False,
+    ) -> Plan:
+        """Prepare a batch to be evaluated again and again, with other pulls.
+
+        Args:
+            outputs, vertices, dropout: of `forward`.
+        Returns: a plan, whose `forward(pulls)` gives arrays of the host; that of a plan of
+            `net.on_device` gives arrays of the device.
+        Raises: as `forward` does.
+        """
+        asked = self._evaluations.asked("plan", batch, outputs, vertices, dropout)
+        return self._evaluations.plan(asked, stays=False)
 
     @in_turn
     def backward(
@@ -383,12 +390,6 @@ class Network:
     def trace(self, timeline: Timeline | None = None) -> AbstractContextManager[Timeline]:
         """Record processors inside a `with`; UsageError, if the engine is not `persistent`."""
         return recording(self._model, timeline)
-
-    def _wanted(self, where: str, outputs: Collection[str] | None) -> tuple[str, ...]:
-        """Return the pushes that are named, all by default; there is one."""
-        names = self._pushes if outputs is None else names_of(where, outputs)
-        check_pushes(where, names, self._pushes, self.program.name)
-        return names
 
     def _next_seed(self) -> int:
         self._step += 1

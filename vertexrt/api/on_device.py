@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from functools import cache
+from collections.abc import Collection, Mapping
 from typing import Any
 
+import numpy.typing as npt
+
 from vertexrt.api.arguments import (
-    check_batch,
-    check_draw,
-    check_dropout,
     check_known,
     check_mapping,
-    check_pulled,
-    check_pushes,
     names_of,
     refuse_pulls,
 )
+from vertexrt.api.evaluations import Evaluations
 from vertexrt.api.forward_passes import ForwardPasses
+from vertexrt.api.plan import Plan
 from vertexrt.api.turns import in_turn
 from vertexrt.engine.batched import Part
-from vertexrt.engine.executor import Executor
+from vertexrt.engine.executor import Asked, Evaluation, Executor
 from vertexrt.engine.results import Gradients, PassResults
-from vertexrt.engine.variant import Use
 from vertexrt.errors import PullError, UsageError
 from vertexrt.graph import GraphBatch
 
@@ -40,17 +37,12 @@ class OnDevice:
         self,
         executor: Executor,
         passes: ForwardPasses,
-        next_seed: Callable[[], int],
+        evaluations: Evaluations,
         results: PassResults | None = None,
     ) -> None:
         self.executor = executor
-        self._passes, self._next_seed = passes, next_seed
+        self._passes, self._evaluations = passes, evaluations
         self._results = executor.results_here() if results is None else results
-        program = executor.model.function
-        self._pushes = tuple(dict.fromkeys(n["name"] for n in program.nodes if n.op == "push"))
-        self._reals = program.real_pulls
-        self._training = cache(self._make_training)
-        self._evaluating = cache(self._make_evaluating)
 
     def __repr__(self) -> str:
         return (
@@ -59,7 +51,7 @@ class OnDevice:
 
     def _returning(self, results: PassResults) -> OnDevice:
         """Return one whose arrays are of another library."""
-        return OnDevice(self.executor, self._passes, self._next_seed, results)
+        return OnDevice(self.executor, self._passes, self._evaluations, results)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -81,6 +73,7 @@ class OnDevice:
         pulls: Collection[str] | None = None,
         dropout: bool | None = None,
         seed: int | None = None,
+        vertices: npt.ArrayLike | None = None,
     ) -> dict[str, Any]:
         """Evaluate F on a batch; see `Network.forward`.
 
@@ -88,33 +81,53 @@ class OnDevice:
         Raises: as `Network.forward` does. DeviceError of a launch that failed comes with one of
             the next calls.
         """
-        check_draw(seed)
-        check_dropout(dropout)
-        check_batch("forward", batch)
-        names = self._pushes if outputs is None else names_of("forward", outputs)
-        seed = self._next_seed() if seed is None else seed
         if train:
-            wanted = check_pulled(pulls, self._reals)
-            use = self._training(names, wanted, dropout)
-            return self._passes.run(use, names, batch, seed, self._results)
+            asked = self._evaluations.training(batch, outputs, pulls, dropout, seed, vertices)
+            return self._passes.run(asked, self._results)
         refuse_pulls(pulls)
+        asked = self._evaluations.asked("forward", batch, outputs, vertices, dropout, seed)
+        return self._evaluate(asked)
+
+    @in_turn
+    def submit(
+        self,
+        batch: GraphBatch,
+        outputs: Collection[str] | None = None,
+        *,
+        vertices: npt.ArrayLike | None = None,
+    ) -> Evaluation:
+        """Begin to evaluate F on a batch; see `Network.submit`.
+
+        Returns: an evaluation whose `result()` gives arrays of the device, and on a GPU does not
+            wait either.
+        Raises: as `Network.submit` does.
+        """
+        found = self._evaluate(self._evaluations.asked("submit", batch, outputs, vertices))
+        return Evaluation(self.executor, lambda: found)
+
+    def _evaluate(self, asked: Asked) -> dict[str, Any]:
         self._passes.make_room()
-        runs = self.executor.model.prepare(self._evaluating(names, dropout), batch)
-        parts = [Part(slice(0, run.forward_launches), random_seed=seed) for run in runs]
-        return self._results.forward(runs, parts, names)
+        runs = self.executor.model.prepare(asked.use, asked.batch)
+        parts = [Part(slice(0, run.forward_launches), random_seed=asked.seed) for run in runs]
+        return self._results.forward(runs, parts, asked.outputs, asked.vertices)
 
-    def _make_training(
-        self, names: tuple[str, ...], pulls: frozenset[str], dropout: bool | None
-    ) -> Use:
-        """Return what a pass is for whose pushes get gradients. Raises: UsageError."""
-        check_pushes("forward", names, self._pushes, self.executor.model.function.name)
-        starts = frozenset(names)
-        return Use(starts, seeds=starts, pulls=pulls, dropout=dropout)
+    @in_turn
+    def plan(
+        self,
+        batch: GraphBatch,
+        outputs: Collection[str] | None = None,
+        *,
+        vertices: npt.ArrayLike | None = None,
+        dropout: bool = False,
+    ) -> Plan:
+        """Prepare a batch to be evaluated again and again; see `Network.plan`.
 
-    def _make_evaluating(self, names: tuple[str, ...], dropout: bool | None) -> Use:
-        """Return what a pass is for that ends with its pushes. Raises: UsageError."""
-        check_pushes("forward", names, self._pushes, self.executor.model.function.name)
-        return Use(frozenset(names), dropout=dropout or None)
+        Returns: a plan whose `forward(pulls)` gives arrays of the device, and on a GPU waits for
+            nothing.
+        Raises: as `Network.plan` does.
+        """
+        asked = self._evaluations.asked("plan", batch, outputs, vertices, dropout)
+        return self._evaluations.plan(asked, stays=True)
 
     @in_turn
     def backward(

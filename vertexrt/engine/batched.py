@@ -140,8 +140,13 @@ def prepare(
     policy: str,
     dtype: npt.DTypeLike,
     configuration: Configuration = BATCHED,
+    merge: bool = True,
 ) -> Run:
     """Schedule a share of a batch and plan its memory, compiling kinds not seen before.
+
+    Args:
+        merge: let identical vertices be computed once, where the variant does; which are identical
+            depends on the numbers that they pull.
 
     Raises: PullError, when pulled values do not fit; GraphError, when a vertex has more children
         than the function has slots.
@@ -161,7 +166,7 @@ def prepare(
             inputs.index,
             inputs.no_reals,
             order,
-            variant.merges,
+            variant.merges and merge,
             variant.merges_inner,
             reader.reads_edges,
             variant.vertex_facts(),
@@ -222,30 +227,32 @@ class Part(NamedTuple):
     seeds: tuple[Array, ...] = ()
 
 
-def make_jobs(
-    run: Run,
-    store: ParameterStore,
-    worker: Worker,
-    param_at: Int64,
-    part: Part,
-    timeline: Timeline | None = None,
-) -> Jobs:
-    """Bind launches of a prepared minibatch to memory; gradients add to the worker's.
+class BoundRun(NamedTuple):
+    """Launches of a run, bound to memory: they may run again and again.
 
-    Args:
-        timeline: gets the times of all instructions, where there are processors.
+    Attributes:
+        table: the launches; scripts: of processors, where there are any.
+        first, elements: of the arena, what the launches write.
     """
-    refuse_device_rows(run.inputs)
+
+    run: Run
+    table: Int64
+    buffers: Buffers
+    scripts: Scripts | None
+    first: int
+    elements: int
+
+
+def bind(run: Run, store: ParameterStore, worker: Worker, param_at: Int64, part: Part) -> BoundRun:
+    """Bind launches of a prepared minibatch to memory; gradients add to the worker's."""
+    refuse_device_rows(run.inputs.floats)
     table = run.table[part.launches]
     scripts = None if run.ready.processors is None else _assemble(run, table)
     each = 0 if scripts is None else _padded(scripts.temporary)
     elements = max(run.plan.total, run.plan.temporary + run.configuration.processors * each)
-    data = worker.take(elements, run.zero_elements)
-    if config().check:  # what is not written shows; backward reads what forward left
-        data[run.plan.temporary if part.launches.start else run.zero_elements : elements] = np.nan
     user_vertex, user_edge = run.user_numbers
     buffers = Buffers(
-        arena=data,
+        arena=worker.take(elements, run.zero_elements),
         base=run.plan.base,
         temporary=run.plan.temporary,
         params=store.values,
@@ -262,11 +269,25 @@ def make_jobs(
         loss_scale=part.loss_scale,
         random_seed=part.random_seed,
     )
-    if scripts is not None:
-        return _follow(run, scripts, buffers, timeline)
+    # Backward reads what forward left.
+    first = run.plan.temporary if part.launches.start else run.zero_elements
+    return BoundRun(run, table, buffers, scripts, first, elements)
+
+
+def make_jobs(bound: BoundRun, timeline: Timeline | None = None) -> Jobs:
+    """Return what to call to run launches once.
+
+    Args:
+        timeline: gets the times of all instructions, where there are processors.
+    """
+    buffers, run = bound.buffers, bound.run
+    if config().check:  # what is not written shows
+        buffers.arena[bound.first : bound.elements] = np.nan
+    if bound.scripts is not None:
+        return _follow(run, bound.scripts, buffers, timeline)
     executable = cast("HostExecutable", run.ready.executable)
-    run_all = (partial(executable.run, table, buffers),)
-    return Jobs(data, run_all, lambda: None, executable.calls_blas)
+    run_all = (partial(executable.run, bound.table, buffers),)
+    return Jobs(buffers.arena, run_all, lambda: None, executable.calls_blas)
 
 
 def _padded(elements: int) -> int:

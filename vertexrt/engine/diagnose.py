@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.engine.batched import Part, Worker, make_jobs, prepare
+from vertexrt.engine.batched import Part, Worker, bind, make_jobs, prepare
 from vertexrt.engine.inputs import vertex_name
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.refused import first_bad, refused_update
@@ -138,7 +138,8 @@ def find_origins(model: CompiledModel, attempt: Attempt) -> Origins:
 
         executable.watch = watch
         part = Part(loss_scale=attempt.scale, random_seed=attempt.seed)
-        jobs = make_jobs(run, model.store, Worker(origins.gradients), model.param_at, part)
+        worker = Worker(origins.gradients)
+        jobs = make_jobs(bind(run, model.store, worker, model.param_at, part))
         with np.errstate(all="ignore"):
             for call in jobs.calls:
                 call()

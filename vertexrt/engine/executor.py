@@ -13,12 +13,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
-from vertexrt.engine.batched import Part, Run, in_user_order, read_rows, start_of
+from vertexrt.engine.batched import Part, Run, start_of
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.explain_host import Explanation
 from vertexrt.engine.model import CompiledModel
+from vertexrt.engine.outputs import outputs_of
 from vertexrt.engine.parameters import ParameterStore
+from vertexrt.engine.planned import PlannedLaunches, PlanRequest
 from vertexrt.engine.refused import refused_gradient, refused_update, written_by
 from vertexrt.engine.results import PassResults
 from vertexrt.engine.update import Outcome, Touched, Update, all_finite
@@ -69,6 +72,22 @@ class TrainStep(NamedTuple):
     group: ProcessGroup | None = None
 
 
+class Asked(NamedTuple):
+    """An evaluation that is to be done.
+
+    Attributes:
+        outputs: names of pushes, in order.
+        seed: 32 random bits, for what is drawn in inference as well.
+        vertices: int64, those whose pushes are wanted; None for all.
+    """
+
+    use: Use
+    batch: GraphBatch
+    outputs: Sequence[str]
+    seed: int
+    vertices: npt.NDArray[np.int64] | None = None
+
+
 class Executor(Protocol):
     """What runs the batches of a model on a device.
 
@@ -98,12 +117,11 @@ class Executor(Protocol):
             finite; nothing was updated then.
         """
 
-    def submit(self, use: Use, batch: GraphBatch, names: Sequence[str], seed: int) -> Evaluation:
-        """Begin to evaluate F on a batch.
+    def submit(self, asked: Asked) -> Evaluation:
+        """Begin to evaluate F on a batch."""
 
-        Args:
-            seed: 32 random bits, for what is drawn in inference as well.
-        """
+    def plan(self, request: PlanRequest) -> PlannedLaunches:
+        """Give runs memory of their own, and make them ready to be launched again and again."""
 
     def wait(self) -> float:
         """Wait for all steps; return the loss of the last."""
@@ -225,26 +243,6 @@ def _update_by_itself(store: ParameterStore, optimizer: Trainer) -> None:
     optimizer.update(store)
     if not all_finite(store, store.values):
         raise NumericError(written_by(optimizer, store))
-
-
-def outputs_of(runs: Sequence[Run], arenas: Sequence[Array], name: str) -> Array:
-    """Return a push of all shares in the user's vertex order: [V, *shape], a copy."""
-    whole = rows_of_batch(runs, arenas, ("push", name))
-    return whole.reshape(len(whole), *runs[0].variant.push_shape(name))
-
-
-def rows_of_batch(runs: Sequence[Run], arenas: Sequence[Array], key: tuple[object, ...]) -> Array:
-    """Return a tensor of all shares in the user's vertex order, [V, size], a copy."""
-    parts = [
-        in_user_order(run, read_rows(run, data, key))
-        for run, data in zip(runs, arenas, strict=True)
-    ]
-    if len(parts) == 1:
-        return parts[0]
-    whole = np.empty((sum(len(p) for p in parts), parts[0].shape[1]), parts[0].dtype)
-    for run, part in zip(runs, parts, strict=True):
-        whole[run.share.vertices] = part
-    return whole
 
 
 def total_loss(runs: Sequence[Run], arenas: Sequence[Array]) -> float:

@@ -13,25 +13,27 @@ from typing import Any, cast
 import numpy as np
 
 from vertexrt.config import config
-from vertexrt.engine.batched import Jobs, Part, Run, Worker, make_jobs
+from vertexrt.engine.batched import Jobs, Part, Run, Worker, bind, make_jobs
 from vertexrt.engine.executor import (
     Arenas,
+    Asked,
     Evaluation,
     Outputs,
     TrainStep,
-    outputs_of,
     step_on_host,
 )
 from vertexrt.engine.explain_host import Explanation, HostExplanation
+from vertexrt.engine.host_plan import HostPlan
 from vertexrt.engine.host_results import HostResults
 from vertexrt.engine.model import CompiledModel
+from vertexrt.engine.outputs import chosen_rows, outputs_of
+from vertexrt.engine.planned import PlannedLaunches, PlanRequest
 from vertexrt.engine.results import PassResults
 from vertexrt.engine.shared_step import step_in_group
 from vertexrt.engine.sparse_rows import take_marked
 from vertexrt.engine.update import Outcome, Touched, Update, apply_update, collect
-from vertexrt.engine.variant import CompileOptions, Use
+from vertexrt.engine.variant import CompileOptions
 from vertexrt.errors import UsageError
-from vertexrt.graph import GraphBatch
 from vertexrt.ir.program import Program
 from vertexrt.kernels.cpu.backend import CpuBackend
 from vertexrt.kernels.layout import PRODUCTS, HostBackend
@@ -76,12 +78,12 @@ class HostExecutor:
         if model.timeline is not None:
             model.timeline.begin()
         jobs = [
-            make_jobs(run, model.store, worker, model.param_at, part, model.timeline)
+            make_jobs(bind(run, model.store, worker, model.param_at, part), model.timeline)
             for run, worker, part in zip(runs, self.workers, parts, strict=False)
         ]
         done = False
         try:
-            self._call(jobs)
+            self.call(jobs)
             done = True
         finally:
             if not done:  # which rows have a gradient is not known
@@ -89,7 +91,7 @@ class HostExecutor:
                     worker.gradients[:] = 0.0
         return [job.arena for job in jobs]
 
-    def _call(self, jobs: Sequence[Jobs]) -> None:
+    def call(self, jobs: Sequence[Jobs]) -> None:
         """Do jobs at once, the first in this thread."""
         first, *rest = [call for job in jobs for call in job.calls]
         calls_blas = any(job.calls_blas for job in jobs)
@@ -111,15 +113,21 @@ class HostExecutor:
         self._last_loss, found = train(self, step)
         return self._last_loss, found
 
-    def submit(self, use: Use, batch: GraphBatch, names: Sequence[str], seed: int) -> Evaluation:
+    def submit(self, asked: Asked) -> Evaluation:
         """Evaluate F on a batch; here the result is there at once."""
+        use, batch = asked.use, asked.batch
         start = time.perf_counter()
         runs = self.model.prepare(use, batch)
-        parts = [Part(slice(0, run.forward_launches), random_seed=seed) for run in runs]
+        parts = [Part(slice(0, run.forward_launches), random_seed=asked.seed) for run in runs]
         arenas = self.launch(runs, parts)
         self.model.observe(use, batch, runs, time.perf_counter() - start)
-        found = {name: outputs_of(runs, arenas, name) for name in names}
+        chosen = chosen_rows(runs, asked.vertices)
+        found = {name: outputs_of(runs, arenas, name, chosen) for name in asked.outputs}
         return Evaluation(self, lambda: found)
+
+    def plan(self, request: PlanRequest) -> PlannedLaunches:
+        """Bind runs to memory of their own."""
+        return HostPlan(self, request)
 
     def wait(self) -> float:
         """Return the loss of the last step: here it is never waited for."""

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from vertexrt.engine.batched import Part, Run, rows_of_tensor
-from vertexrt.engine.executor import Executor, outputs_of
+from vertexrt.engine.executor import Executor
+from vertexrt.engine.outputs import chosen_rows, outputs_of
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.results import Gradients, WayBack, pulled_rows, table_of
 from vertexrt.graph import GraphBatch
@@ -34,11 +36,16 @@ class HostResults:
         return np.zeros(shape, dtype) if given is None else np.ascontiguousarray(given, dtype)
 
     def forward(
-        self, runs: Sequence[Run], parts: Sequence[Part], names: Sequence[str]
+        self,
+        runs: Sequence[Run],
+        parts: Sequence[Part],
+        names: Sequence[str],
+        vertices: npt.NDArray[np.int64] | None = None,
     ) -> dict[str, Any]:
         """Run launches; return copies of the pushes."""
         arenas = self._executor.launch(runs, parts)
-        return {name: outputs_of(runs, arenas, name) for name in names}
+        chosen = chosen_rows(runs, vertices)
+        return {name: outputs_of(runs, arenas, name, chosen) for name in names}
 
     def backward(self, way: WayBack) -> Gradients:
         """Go back; the gradients are in the store then, too."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NoReturn
@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.engine.edge_rows import edges_read, in_slot, parents, rows_of_edges
 from vertexrt.engine.structure import Structure, edges_in_slot, read_structure
 from vertexrt.errors import GraphError, PullError, nearest
 from vertexrt.graph import GraphBatch, Pulled
@@ -121,6 +122,11 @@ class Inputs:
         return self.index[: len(self.index) - len(self.floats)]
 
     @property
+    def lent(self) -> bool:
+        """Tell whether a real pull is an array of a caller's on a GPU."""
+        return any(isinstance(table, DeviceRows) for table in self.floats)
+
+    @property
     def float_index(self) -> Array:
         """A row of it for each real pull."""
         return self.index[len(self.index) - len(self.floats) :]
@@ -139,7 +145,7 @@ def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inpu
     program = reader.program
     structure = read_structure(program, batch)
     count = batch.num_vertices
-    edges = _edges_read(batch, structure) if reader.reads_edges else NO_EDGES
+    edges = edges_read(batch, structure) if reader.reads_edges else NO_EDGES
     index = np.empty((len(reader.pulls), count + len(edges)), np.int32)
     floats: list[Array] = []
     for k, pull in enumerate(reader.pulls):
@@ -147,7 +153,7 @@ def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inpu
         if table is not None:
             floats.append(table)
         if pull.edge and reader.is_used[k]:
-            own = _in_slot(own, edges_in_slot(program, pull, structure))
+            own = in_slot(own, edges_in_slot(program, pull, structure))
         if not reader.reads_edges:
             index[k] = own
         elif pull.edges:
@@ -193,20 +199,6 @@ def _given(program: Program, pull: Pull, batch: GraphBatch) -> Any:
     return value
 
 
-def _in_slot(own: Array, edge: Array) -> Array:
-    """Return what vertices have of a pull of edges, each that of one edge; none for -1."""
-    if not len(own):
-        return np.full(len(edge), -1, np.int32)
-    return np.where(edge >= 0, own[np.maximum(edge, 0)], -1)
-
-
-def _edges_read(batch: GraphBatch, structure: Structure) -> Array:
-    """Return the batch's number of each edge that is read."""
-    if structure.edge_of is not None:
-        return structure.edge_of
-    return np.arange(batch.num_edges)
-
-
 def _of_edges(
     reader: Reader, k: int, batch: GraphBatch, structure: Structure, values: Array, edges: Array
 ) -> Array:
@@ -216,37 +208,30 @@ def _of_edges(
         values: of the batch's edges, none for -1; edges: which of them are read.
     Raises: PullError for a number that is out of bounds.
     """
-    if not len(values):
-        return np.full(len(edges), -1, np.int32)
-    own = np.where(structure.child >= 0, values[edges], -1)
-    parent = np.repeat(np.arange(batch.num_vertices), np.diff(structure.child_ptr))
+    own = rows_of_edges(reader.program, reader.of_relations[k], structure, values, edges)
+    parent = parents(structure)
     functions = structure.functions[parent] if len(structure.functions) else 0
-    if reader.program.sites:
-        relation = _relations(reader.program, structure, parent)
-        own[~reader.of_relations[k][functions, relation]] = -1
     bounds = reader.bounds[k][functions]
     wrong = np.flatnonzero((bounds >= 0) & (own >= bounds))
     if len(wrong):
-        vertex, number = int(parent[wrong[0]]), int(own[wrong[0]])
-        raise PullError.at(
-            "pull",
-            f"{reader.pulls[k].name!r} of an edge of {vertex_name(batch, vertex)} is {number}",
-            f"0 to {int(np.broadcast_to(bounds, own.shape)[wrong[0]]) - 1}, rows of the table, or "
-            "-1 for none",
-            "correct the data or declare more",
-        )
+        most = int(np.broadcast_to(bounds, own.shape)[wrong[0]]) - 1
+        refuse_edge(reader, k, batch, (int(parent[wrong[0]]), int(own[wrong[0]]), most))
     return own
 
 
-def _relations(program: Program, structure: Structure, parent: Array) -> Array:
-    """Return the number of each edge's relation, of those that its parent reads whole; else -1."""
-    edge = np.arange(len(parent))
-    if len(structure.first_of):
-        first = structure.first_of[:-1].reshape(len(structure.child_ptr) - 1, -1)[parent]
-        begun: Array = first <= edge[:, None]
-        return begun.sum(axis=1) - 1
-    slots = np.array([site.slots for site in program.sites])[structure.functions[parent]]
-    return np.where(edge - structure.child_ptr[parent] >= slots, 0, -1)
+def refuse_edge(reader: Reader, k: int, batch: GraphBatch, found: tuple[int, int, int]) -> NoReturn:
+    """Refuse the number of an edge.
+
+    Args:
+        found: the vertex that reads the edge; the number; the largest that is one.
+    """
+    vertex, number, most = found
+    raise PullError.at(
+        "pull",
+        f"{reader.pulls[k].source!r} of an edge of {vertex_name(batch, vertex)} is {number}",
+        f"0 to {most}, rows of the table, or -1 for none",
+        "correct the data or declare more",
+    )
 
 
 def refuse(reader: Reader, batch: GraphBatch, inputs: Inputs, found: int, vertex: int) -> NoReturn:
@@ -371,9 +356,9 @@ def _reals(
     return _flat(table, dtype), index
 
 
-def refuse_device_rows(inputs: Inputs) -> None:
+def refuse_device_rows(tables: Iterable[object]) -> None:
     """Refuse pulls on a GPU, where the network is on the host. Raises: PullError."""
-    if any(isinstance(table, DeviceRows) for table in inputs.floats):
+    if any(isinstance(table, DeviceRows) for table in tables):
         got, action = "a pull lies on a GPU", "copy it to the host, or compile with device='cuda'"
         raise PullError.at("pull", got, "the host, where the network is", action)
 

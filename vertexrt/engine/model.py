@@ -156,29 +156,33 @@ class CompiledModel:
             )
         return found
 
-    def prepare(self, use: Use, batch: GraphBatch) -> list[Run]:
-        """Schedule a batch, one run for each worker or group that gets a share of it."""
-        return self.prepare_share(use, Share(batch))
+    def prepare(self, use: Use, batch: GraphBatch, merge: bool = True) -> list[Run]:
+        """Schedule a batch, one run for each worker or group that gets a share of it.
 
-    def prepare_share(self, use: Use, share: Share) -> list[Run]:
+        Args:
+            merge: let identical vertices be computed once.
+        """
+        return self.prepare_share(use, Share(batch), merge)
+
+    def prepare_share(self, use: Use, share: Share, merge: bool = True) -> list[Run]:
         """Schedule a share of a batch as if it were one; its vertices keep their numbers."""
         while True:
             chosen = self.choose(use, share.batch)
             try:
-                return self._prepare_as(chosen, use, share)
+                return self._prepare_as(chosen, use, share, merge)
             except NoKernelError:  # what does not fit on chip is no candidate any more
                 if self.chooser is None or not chosen.persistent:
                     raise
                 self.chooser.refuse(chosen)
 
-    def _prepare_as(self, chosen: Configuration, use: Use, share: Share) -> list[Run]:
+    def _prepare_as(self, chosen: Configuration, use: Use, share: Share, merge: bool) -> list[Run]:
         """Schedule a share of a batch for a way to run it; see `prepare`."""
         variant, batch = self.variant(use, chosen), share.batch
         parts = min(chosen.groups, batch.num_graphs)
         dtype = self.store.dtype
         shares = [share] if parts == 1 else divide(share, parts, level_in_vertices(self.work))
         try:
-            return [prepare(variant, each, self.policy, dtype, chosen) for each in shares]
+            return [prepare(variant, each, self.policy, dtype, chosen, merge) for each in shares]
         except (GraphError, PullError):
             if parts == 1:
                 raise

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from vertexrt.engine.batched import Part, Run, edges_pulled, slots_pulled, vertices_pulled
 from vertexrt.engine.model import CompiledModel
@@ -80,9 +81,17 @@ class PassResults(Protocol):
         """
 
     def forward(
-        self, runs: Sequence[Run], parts: Sequence[Part], names: Sequence[str]
+        self,
+        runs: Sequence[Run],
+        parts: Sequence[Part],
+        names: Sequence[str],
+        vertices: npt.NDArray[np.int64] | None = None,
     ) -> dict[str, Any]:
-        """Run launches; return pushes by name, [V, *shape], in the user's vertex order."""
+        """Run launches; return pushes by name, [V, *shape], in the user's vertex order.
+
+        Args:
+            vertices: those whose pushes are wanted, in that order; all by default.
+        """
 
     def backward(self, way: WayBack) -> Gradients:
         """Go back."""

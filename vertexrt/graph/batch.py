@@ -271,7 +271,9 @@ class GraphBatch:
         structure = child_ptr, child_of(self)
         types = take_types(self.types, structure, whole[end:], slots, parts.edge_ptr, ids)
         of_edges = take_pulls(edge_pulls_of(self), parts.edge_ptr, ids)
-        return _unchecked(whole[:first], whole[first:at], out_child, pulls, types, of_edges, None)
+        return unchecked_batch(
+            whole[:first], whole[first:at], out_child, pulls, types, of_edges, None
+        )
 
     def with_pulls(self, pulls: Mapping[str, Any]) -> GraphBatch:
         """Return the same graphs with some pulls added or replaced; the structure is shared.
@@ -282,7 +284,7 @@ class GraphBatch:
         """
         found = {**pulls_of(self), **check_pulls(pulls, self.num_vertices, _WHERE)}
         parts = graph_ptr_of(self), child_ptr_of(self), child_of(self)
-        return _unchecked(*parts, found, self.types, edge_pulls_of(self), None)
+        return unchecked_batch(*parts, found, self.types, edge_pulls_of(self), None)
 
     def of_type(self, name: str) -> IntArray:
         """Return the vertices of a type, int32, rising.
@@ -314,7 +316,7 @@ def _side_by_side(parts: _Beside, graphs: Sequence[int] | IntArray, what: str) -
     child_ptr[1:] += np.repeat(np.cumsum([0, *slots[:-1]]).astype(np.int32), sizes)
     child = np.concatenate(parts.children)
     first = np.repeat(np.cumsum([0, *sizes[:-1]]), slots)
-    return _unchecked(
+    return unchecked_batch(
         own(np.cumsum([0, *graphs]), INT32),
         own(child_ptr, INT32),
         own(np.where(child >= 0, child + first, -1), INT32),
@@ -325,7 +327,7 @@ def _side_by_side(parts: _Beside, graphs: Sequence[int] | IntArray, what: str) -
     )
 
 
-_unchecked = assembler(GraphBatch)
+unchecked_batch = assembler(GraphBatch)
 # What a batch holds, for code that changes nothing: no view is made.
 graph_ptr_of, child_ptr_of, child_of = hand_out(
     GraphBatch, view_of, "graph_ptr", "child_ptr", "child"

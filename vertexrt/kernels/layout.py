@@ -86,6 +86,8 @@ class Buffers:
         ints: [pulls, V] in the user's order; floats: flat values, with float_index: [pulls, V].
         seeds: flat gradients of pushes, in the user's order.
         loss_scale: factor on the loss; random_seed: of this step, 32 bits.
+        kept: what a backend makes of all this, for launches to come; None where an array is
+            another since.
     """
 
     arena: Array
@@ -104,6 +106,7 @@ class Buffers:
     seeds: tuple[Array, ...]
     loss_scale: float
     random_seed: int
+    kept: Array | None = None
 
 
 FOUND_NORM, FOUND_TRIED, FOUND_DONE = range(3)  # of `StoreUpdate.found`

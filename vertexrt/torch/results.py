@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -54,11 +55,15 @@ class TensorResults:
         return readable(found.detach())
 
     def forward(
-        self, runs: Sequence[Run], parts: Sequence[Part], names: Sequence[str]
+        self,
+        runs: Sequence[Run],
+        parts: Sequence[Part],
+        names: Sequence[str],
+        vertices: npt.NDArray[np.int64] | None = None,
     ) -> dict[str, Any]:
         """Run launches; return new tensors of the pushes."""
         (run,), (part,) = runs, parts
-        order = self._here(run.row_of)
+        order = self._here(run.row_of if vertices is None else run.row_of[vertices])
         arena, found = self._launch(run, part), {}
         for name in names:
             at = rows_at(run, ("push", name))

@@ -30,7 +30,7 @@ class CpuExecutable:
 
     def run(self, table: npt.NDArray[np.int64], buffers: Buffers) -> None:
         """Run the launches of a table in one compiled call."""
-        tasks, context = self.loaded.addresses, self.loaded.contexts.make(buffers)
+        tasks, context = self.loaded.addresses, self.loaded.contexts.of(buffers)
         run_table(np.ascontiguousarray(table), tasks, buffers.temporary, context)
 
 

@@ -47,6 +47,14 @@ class Contexts:
         nothing = np.zeros(0)
         self._last = [(nothing, _address(nothing))] * (Field.FLOATS - Field.ROWS)
 
+    def of(self, b: Buffers) -> Array:
+        """Return the context of buffers, made once; their seed may be another each time."""
+        if b.kept is None:
+            b.kept = self.make(b)
+        else:
+            b.kept[Field.SEED] = b.random_seed
+        return b.kept
+
     def make(self, b: Buffers) -> Array:
         """Return the context of a minibatch, whose arrays must stay as long as it is used.
 

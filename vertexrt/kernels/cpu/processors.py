@@ -55,7 +55,7 @@ class CpuProcessors:
         """Run the script of one processor; see `Processors`."""
         limit = int(self.seconds * cycles_per_second()) if run.parts > 1 else 0
         programs = self.loaded.addresses, self._first
-        memory = run.temporary, self.loaded.contexts.make(run.buffers)
+        memory = run.temporary, self.loaded.contexts.of(run.buffers)
         member = Member(run.part, run.parts, limit)
         follow(run.script, run.counters, member, run.times, programs, memory, system())
 

@@ -283,6 +283,11 @@ class CupyDevice:
         count = memory.size // dtype.itemsize
         return self.cupy.ndarray((count,), dtype, cuda.MemoryPointer(held, 0))
 
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Any, int]:
+        """Allocate for CuPy's current stream."""
+        found = self.cupy.empty(shape, dtype)
+        return found, int(found.data.ptr)
+
     def follow_caller(self, stream: int | None = None) -> None:
         """Wait for it on the device, not on the host."""
         event = self._between.ptr

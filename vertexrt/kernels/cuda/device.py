@@ -138,6 +138,9 @@ class Device(Protocol):
     def array(self, memory: Allocation, dtype: np.dtype[Any]) -> Any:
         """Return memory as an array of one axis, which keeps it alive."""
 
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Any, int]:
+        """Return a new array of the caller's and its address, a multiple of 16; C order."""
+
     def follow_caller(self, stream: int | None = None) -> None:
         """Let what is asked for from now on come after what the caller's stream has.
 

@@ -20,20 +20,22 @@ from typing import Any
 import numpy as np
 
 from vertexrt.config import config
-from vertexrt.engine.batched import Part, Run, in_user_order, rows_at, start_of
+from vertexrt.engine.batched import Part, Run, start_of
 from vertexrt.engine.choose import FEWEST, Chooser
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.executor import (
     Arenas,
+    Asked,
     Evaluation,
     Outputs,
     Trainer,
     TrainStep,
     loss_scale,
-    outputs_of,
     step_on_host,
 )
 from vertexrt.engine.model import CompiledModel, purpose
+from vertexrt.engine.outputs import outputs_of
+from vertexrt.engine.planned import PlannedLaunches, PlanRequest
 from vertexrt.engine.results import PassResults
 from vertexrt.engine.shared_step import step_in_group
 from vertexrt.engine.sparse_rows import ranges_looked_up, ranges_of
@@ -45,10 +47,11 @@ from vertexrt.kernels.cuda.copies import Copies
 from vertexrt.kernels.cuda.device import Allocation, Device, InAChild
 from vertexrt.kernels.cuda.device_arena import DeviceArena
 from vertexrt.kernels.cuda.device_explanation import DeviceExplanation
+from vertexrt.kernels.cuda.device_outputs import fetch_of
+from vertexrt.kernels.cuda.device_plan import DevicePlan
 from vertexrt.kernels.cuda.device_results import DeviceResults
-from vertexrt.kernels.cuda.device_scripts import write_launch
-from vertexrt.kernels.cuda.device_timeline import record_launch
 from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch, gave_up
+from vertexrt.kernels.cuda.ready_runs import launch_watched, ready_scripts, ready_table
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import (
     GAVE_UP,
@@ -62,8 +65,7 @@ from vertexrt.kernels.cuda.step_end import (
 from vertexrt.kernels.cuda.step_end import LOSS as FOUND_LOSS
 from vertexrt.kernels.cuda.streams import Streams
 from vertexrt.kernels.cuda.update_apart import update_from_host
-from vertexrt.kernels.cuda.upload import UploadSlot
-from vertexrt.kernels.cuda.verify_launch import verify_launch
+from vertexrt.kernels.cuda.upload import ReadyRun, UploadSlot
 from vertexrt.locks import share
 
 Array = np.ndarray[Any, Any]
@@ -115,8 +117,6 @@ class CudaExecutor:
         """Refuse every use."""
         self.lock = InAChild()
 
-    # Copies.
-
     def to_host(self) -> None:
         """Bring parameters and moments to the host, where they may be changed."""
         self._land_all()
@@ -129,17 +129,14 @@ class CudaExecutor:
         self.copies.shared = True
         return self.session.device.array(self.session.values, self.session.dtype)
 
-    # Runs.
-
     def launch(self, runs: Sequence[Run], parts: Sequence[Part]) -> list[Array]:
         """Run a part of a batch's launches; the arrays that it returns copy what is read."""
-        self._land_all()
-        self.copies.to_device()
+        self.before_launch()
         (run,) = runs
         slot = self._launch(run, parts[0], None)
         if run.configuration.persistent:
             self.session.device.wait(slot.event)
-            self._gave_up(slot.found)
+            self.gave_up(slot.found)
         self._gradients_left = run.variant.use.backward
         return [DeviceArena(self.session)]  # type: ignore[list-item]
 
@@ -153,11 +150,10 @@ class CudaExecutor:
 
     def launch_between(self, run: Run, part: Part, stream: int | None = None) -> Any:
         """Run launches between what the caller's stream has and what it gets; do not wait."""
-        self._land_all()
         device = self.session.device
         device.follow_caller(stream)
-        self.copies.to_device()
-        slot = self._launch(run, part, None)
+        self.before_launch()
+        slot = self._launch_now(run, part, None)
         if run.configuration.persistent:
             slot.reader = partial(self._look, slot)
         self._gradients_left = run.variant.use.backward
@@ -167,18 +163,18 @@ class CudaExecutor:
     def _look(self, slot: UploadSlot) -> None:
         """Raise DeviceError, if a launch that nobody waited for has given up."""
         self.session.device.wait(slot.event)
-        self._gave_up(slot.found)
+        self.gave_up(slot.found)
 
-    def submit(self, use: Use, batch: GraphBatch, names: Sequence[str], seed: int) -> Evaluation:
+    def submit(self, asked: Asked) -> Evaluation:
         """Launch an evaluation; what it pushes comes after it, and is read when asked for."""
-        self._land_all()
-        self.copies.to_device()
+        self.before_launch()
         start = time.perf_counter()
+        use, batch = asked.use, asked.batch
         (run,) = self.model.prepare(use, batch)
-        pieces = [rows_at(run, ("push", name)) for name in names]
+        fetch = fetch_of(run, asked.outputs, asked.vertices)
         prepared = time.perf_counter()
-        part = Part(slice(0, run.forward_launches), random_seed=seed)
-        slot = self._launch(run, part, None, pieces)
+        part = Part(slice(0, run.forward_launches), random_seed=asked.seed)
+        slot = self._launch(run, part, None, fetch.pieces)
         if self.model.chooser is not None:
             self._time(self.model.chooser, use, batch, [run], slot, start, prepared)
 
@@ -186,19 +182,22 @@ class CudaExecutor:
             self.session.device.wait(slot.event)
             slot.reader = None
             if run.configuration.persistent:
-                self._gave_up(slot.found)
-            found, at = {}, 0
-            values = slot.results.view(self.session.dtype)
-            for name, piece in zip(names, pieces, strict=True):
-                end = at + piece.stop - piece.start
-                rows = in_user_order(run, values[at:end].reshape(run.num_rows, -1))
-                found[name] = rows.reshape(len(rows), *run.variant.push_shape(name))
-                at = end
-            return found
+                self.gave_up(slot.found)
+            return fetch.outputs(slot.results.view(self.session.dtype))
 
         evaluation = Evaluation(self, outputs)
         slot.reader = evaluation.settle
         return evaluation
+
+    def plan(self, request: PlanRequest) -> PlannedLaunches:
+        """Give a run memory of its own on the device, and upload what it reads."""
+        self.before_launch()
+        return DevicePlan(self, request)
+
+    def before_launch(self) -> None:
+        """Look at the steps that have been launched, and bring parameters to the device."""
+        self._land_all()
+        self.copies.to_device()
 
     def _time(
         self,
@@ -257,7 +256,19 @@ class CudaExecutor:
 
     def _launch(
         self, run: Run, part: Part, ending: StepEnd | None, fetch: Sequence[slice] = ()
-    ) -> Any:
+    ) -> UploadSlot:
+        """Upload and launch, in the order of the caller's stream where it has lent arrays."""
+        if not run.inputs.lent:
+            return self._launch_now(run, part, ending, fetch)
+        self.session.device.follow_caller()
+        slot = self._launch_now(run, part, ending, fetch)
+        self.session.device.lead_caller()
+        return slot
+
+    def _launch_now(
+        self, run: Run, part: Part, ending: StepEnd | None, fetch: Sequence[slice] = ()
+    ) -> UploadSlot:
+        """Upload and launch."""
         session = self.session
         if self._gradients_left:
             session.clear_gradients()
@@ -268,39 +279,31 @@ class CudaExecutor:
             kept = run.plan.temporary if part.launches.start else 0
             session.memory.poison(session.arena, kept * session.dtype.itemsize)
         try:
-            if run.ready.executable is None:
-                return self._launch_persistent(run, part, ending, fetch)
-            by = None if self.streams is None else partial(self.streams.launch, run)
-            return session.run(run, part, ending, fetch, by)
+            return self._launch_ready(run, part, ending, fetch)
         except DeviceError:
             self._gradients_left = True  # of a step that ended half-way
             raise
 
-    def _launch_persistent(
+    def _launch_ready(
         self, run: Run, part: Part, ending: StepEnd | None, fetch: Sequence[slice]
-    ) -> Any:
-        """Launch the persistent kernel."""
-        table, updates = run.table[part.launches], ending is not None and not ending.apart
-        clips = ending is not None and updates and ending.clip_norm > 0.0
-        executable, paths, written = write_launch(
-            run, table, self.persistent_launch, clips, updates
-        )
-        if config().check:
-            verify_launch(run, table, executable, paths, written)
-        if self.model.timeline is None:
-            return self.persistent_launch.run(run, part, (paths, written), ending, fetch)
-        self.persistent_launch.watched = True
-        try:
-            slot = self.persistent_launch.run(run, part, (paths, written), ending, fetch)
-            self.session.device.wait(slot.event)
-            record_launch(
-                self.model.timeline, executable, written, paths, self.persistent_launch.seen()
-            )
-        finally:
-            self.persistent_launch.watched = False
-        return slot
+    ) -> UploadSlot:
+        """Upload and launch, in the session's arena."""
+        persistent = run.ready.executable is None
+        if persistent and self.model.timeline is not None:
+            given = self.model.timeline, run, part, ending, fetch
+            return launch_watched(self.persistent_launch, *given)
+        ready = self.ready(run, part, ending)
+        ready.launch()
+        return self.session.launched(ready.slot, persistent or ending is not None, fetch)
 
-    def _gave_up(self, found: Array) -> None:
+    def ready(self, run: Run, part: Part, ending: StepEnd | None = None) -> ReadyRun:
+        """Upload what a part of a run reads; return what launches it, in the session's arena."""
+        if run.ready.executable is None:
+            return ready_scripts(self.persistent_launch, run, part, ending)
+        by = None if self.streams is None else partial(self.streams.launch, run)
+        return ready_table(self.session, run, part, ending, by)
+
+    def gave_up(self, found: Array) -> None:
         """Raise DeviceError, if a processor gave up waiting."""
         if not found[GAVE_UP]:
             return
@@ -377,7 +380,7 @@ class CudaExecutor:
         for each in skipped:
             each.optimizer.steps -= 1
         loss, self._last_loss = self._last_loss, math.nan
-        self._gave_up(found)
+        self.gave_up(found)
         self.session.forgive()
         self.to_host()
         if not math.isfinite(loss):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from vertexrt.engine.batched import Part, Run, rows_at
 from vertexrt.engine.results import (
@@ -48,17 +49,22 @@ class DeviceResults:
         return like.ascontiguousarray(like.asarray(given, dtype))
 
     def forward(
-        self, runs: Sequence[Run], parts: Sequence[Part], names: Sequence[str]
+        self,
+        runs: Sequence[Run],
+        parts: Sequence[Part],
+        names: Sequence[str],
+        vertices: npt.NDArray[np.int64] | None = None,
     ) -> dict[str, Any]:
         """Run launches; return new arrays of the pushes."""
         (run,), (part,) = runs, parts
         arena = self._executor.launch_between(run, part)
-        row_of = self._executor.session.device.arrays().asarray(run.row_of)
+        row_of = run.row_of if vertices is None else run.row_of[vertices]
+        wanted = self._executor.session.device.arrays().asarray(row_of)
         found = {}
         for name in names:
             rows = arena[rows_at(run, ("push", name))].reshape(run.num_rows, -1)
-            shape = len(run.row_of), *run.variant.push_shape(name)
-            found[name] = rows.take(row_of, axis=0).reshape(shape)
+            shape = len(row_of), *run.variant.push_shape(name)
+            found[name] = rows.take(wanted, axis=0).reshape(shape)
         return found
 
     def backward(self, way: WayBack) -> Gradients:

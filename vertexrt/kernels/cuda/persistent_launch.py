@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any, cast
@@ -13,6 +12,7 @@ import numpy.typing as npt
 from vertexrt.engine.batched import Part, Run
 from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.device import Allocation
+from vertexrt.kernels.cuda.finish_step import ending_words, finish_step
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.session import TEMPORARY, Session
@@ -25,13 +25,14 @@ from vertexrt.kernels.cuda.step_end import (
     STORE,
     StepEnd,
 )
-from vertexrt.kernels.cuda.upload import UploadSlot
+from vertexrt.kernels.cuda.upload import ReadyRun
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
 ORDERS = Struct("14q")  # of processor.cuh, in front of `Store` and `Finish`
 NO_ENDING = bytes(STORE.size), bytes(FINISH.size)
+COUNTERS_AT = 2  # which word of these has the address of the counters
 STAMP = 4  # words of one, see `Timestamps` of barrier.cuh
 BOTH_CLOCKS = -1  # in place of an instruction: cycles, and nanoseconds
 PATIENCE = 2_000_000_000  # nanoseconds until a processor gives up waiting
@@ -134,32 +135,25 @@ class PersistentLaunch:
             return executable.clusters * executable.processors
         return self.session.device.processors
 
-    def run(
+    def ready(
         self,
         run: Run,
         part: Part,
         scripts: tuple[Paths, WrittenScripts],
         ending: StepEnd | None = None,
-        fetch: Sequence[slice] = (),
-    ) -> UploadSlot:
-        """Upload a minibatch and launch the persistent kernel with its scripts.
-
-        Args:
-            fetch: elements of the arena that are wanted on the host.
-        Returns: the slot, whose event comes when the device is done; `results` and `found` are
-            valid then.
-        """
+    ) -> ReadyRun:
+        """Upload a minibatch and its scripts; return what launches the persistent kernel."""
         session, device = self.session, self.session.device
         size, (path, written) = session.dtype.itemsize, scripts
         executable = cast("PersistentExecutable", run.ready.processors)
         cluster = executable.processors if path.clustered else 1
         blocks = self.blocks(executable, path)
-        members = cluster if path.clustered else 0
         stamps = self._take_stamps(written) if self.watched else 0
+        counters = np.zeros(2 + blocks // executable.processors, np.int32)
         more = (
             written.script.reshape(-1),
             written.sections.reshape(-1),
-            np.zeros(2 + blocks // executable.processors, np.int32),  # of `counters`
+            counters,
             written.child_slot,
         )
         slot, words, addresses = session.stage(executable, run, part, written.lookups, ending, more)
@@ -179,16 +173,23 @@ class PersistentLaunch:
             stamps,
             device.shared_bytes,
             written.common,
-            members,
+            cluster if path.clustered else 0,
             int(addresses[5]) if len(written.child_slot) else 0,
         )
         end = self._end_inside(executable, int(words[WEIGHT]), addresses, ending)
         job = np.frombuffer(bytearray().join((orders, *end, words.data)), np.int64)
-        code = device.launch_all(executable.function, blocks, device.shared_bytes, job, cluster)
-        device.check(code, -1, -1)
-        if ending is not None and ending.apart:
-            session.finish(int(words[WEIGHT]), addresses, ending)
-        return session.launched(slot, True, fetch)
+        held = self._temporaries, self._spill, session.zeros
+
+        def launch() -> None:
+            device = self.session.device
+            shared = device.shared_bytes
+            code = device.launch_all(executable.function, blocks, shared, job, cluster)
+            device.check(code, -1, -1)
+            if ending is not None and ending.apart:
+                finish_step(session, int(words[WEIGHT]), addresses, ending)
+
+        own = job[len(job) - len(words) :]
+        return ReadyRun(slot, own, launch, job, len(counters), held)
 
     def _end_inside(
         self,
@@ -202,4 +203,4 @@ class PersistentLaunch:
             return NO_ENDING
         rules = executable.writer.rules
         assert ending.rule in rules, f"a kernel of {rules}, not of {ending.rule}"
-        return self.session.ending_words(weight, addresses, ending)[:2]
+        return ending_words(self.session, weight, addresses, ending)[:2]

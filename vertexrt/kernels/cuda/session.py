@@ -7,7 +7,8 @@ next minibatch while the device works on this one (VPPS, section III-D).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, cast
 
@@ -22,24 +23,17 @@ from vertexrt.kernels.cuda.calls import addresses_of, launch_one
 from vertexrt.kernels.cuda.compile import FOLDER
 from vertexrt.kernels.cuda.device import Allocation, Calls, Device
 from vertexrt.kernels.cuda.device_memory import SMALLER_MODEL, DeviceMemory, amount
-from vertexrt.kernels.cuda.driver import launch
 from vertexrt.kernels.cuda.executable import CudaExecutable, Uploads
 from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.lookups import sort_lookups
-from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, WEIGHT, pack
+from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, pack
 from vertexrt.kernels.cuda.rules import kernels, structs
 from vertexrt.kernels.cuda.step_end import (
     FOUND,
-    NO_SCALARS,
     NO_STARTS,
     NO_WIDTHS,
-    PIECE,
-    PIECES_A_BLOCK,
-    SUMMERS,
     THREADS,
     StepEnd,
-    pack_finish,
-    pack_store,
 )
 from vertexrt.kernels.cuda.upload import UploadBuffers, UploadSlot
 
@@ -54,10 +48,6 @@ TEMPORARY, ZERO, ARRIVED_AT = range(len(ADDRESSES))
 def update_source() -> str:
     """Return the kernels at the end of a step; each rule has those that check and that update."""
     return (FOLDER / "update.cu").read_text() + structs() + kernels()
-
-
-# Launches rows of a table, given words and lookups; returns what `driver.launch` does.
-Launcher = Callable[[Int64, Int64, tuple[Array, ...]], tuple[int, int, int]]
 
 
 class Session:
@@ -90,7 +80,7 @@ class Session:
         self.arena = Allocation(0, 0, None)
         self._lent: tuple[tuple[int, int], Any] = (0, 0), None  # the arena as an array, and where
         self._zero = Allocation(0, 0, None)
-        self._squares = Allocation(0, 0, None)
+        self.squares = Allocation(0, 0, None)
         self.found = self.memory.cleared(FOUND * 8, "results")
         self._arrived = self.memory.cleared(COUNTERS, "counters")
         self._seen = np.zeros(0, np.int32)
@@ -158,34 +148,20 @@ class Session:
 
     # Steps.
 
-    def run(
-        self,
-        run: Run,
-        part: Part,
-        ending: StepEnd | None = None,
-        fetch: Sequence[slice] = (),
-        by: Launcher | None = None,
-    ) -> UploadSlot:
-        """Upload a minibatch and launch a part of it.
+    @property
+    def zeros(self) -> Allocation:
+        """The row that an absent child or pull reads; a longer one may take its place."""
+        return self._zero
 
-        Args:
-            fetch: elements of the arena that are wanted on the host.
-            by: launches instead of `driver.launch`.
-        Returns: the slot, whose event comes when the device is done; `results`, and with an ending
-            `found`, are valid then.
-        """
-        executable, table = cast("CudaExecutable", run.ready.executable), run.table[part.launches]
-        lookups = self.sorted_lookups(run, table)
-        slot, words, addresses = self.stage(executable, run, part, lookups[2:], ending)
-        if by is None:
-            calls = self.calls_of(self.device.calls)
-            found = launch(table, executable.program, words, lookups[:2], calls)
-        else:
-            found = by(table, words, lookups[:2])
-        self.device.check(*found)
-        if ending is not None:
-            self.finish(int(words[WEIGHT]), addresses, ending)
-        return self.launched(slot, ending is not None, fetch)
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Let what is made ready meanwhile have an arena and an upload of its own."""
+        before = self.arena, self.buffers
+        self.arena, self.buffers = Allocation(0, 0, None), UploadBuffers(self.memory)
+        try:
+            yield
+        finally:
+            self.arena, self.buffers = before
 
     def calls_of(self, calls: Calls) -> Int64:
         """Return what `driver.launch` calls on a stream."""
@@ -195,20 +171,46 @@ class Session:
         return found
 
     def launched(self, slot: UploadSlot, found: bool, fetch: Sequence[slice]) -> UploadSlot:
-        """Ask for what is wanted of a run that was launched; see `run`."""
+        """Ask for what is wanted of a run that was launched.
+
+        Args:
+            found: what it found is wanted; fetch: elements of the arena that are.
+        Returns: the slot, whose event comes when the device is done; `found` and `results` are
+            valid then.
+        """
+        size = self.dtype.itemsize
+        at = self.arena.address
+        return self.bring(
+            slot, found, [(at + p.start * size, (p.stop - p.start) * size) for p in fetch]
+        )
+
+    def bring(self, slot: UploadSlot, found: bool, pieces: Sequence[tuple[int, int]]) -> UploadSlot:
+        """Do what `launched` does for pieces of any memory: addresses, and how many bytes."""
         if found:
             self.device.download(slot.found_bytes, self.found.address)
-        size, at = self.dtype.itemsize, 0
-        need = sum([piece.stop - piece.start for piece in fetch]) * size
+        at, need = 0, sum([size for _, size in pieces])
         if len(slot.results) < need:
             slot.results = self.device.pinned(-(-need * 3 // 32) * 16)
-        for piece in fetch:
-            end = at + (piece.stop - piece.start) * size
-            self.device.download(slot.results[at:end], self.arena.address + piece.start * size)
-            at = end
+        for address, size in pieces:
+            self.device.download(slot.results[at : at + size], address)
+            at += size
         slot.event = self.device.record(slot.event)
         slot.open = False
         return slot
+
+    def take_rows(self, to: int, start: int, rows: int, extents: tuple[int, int]) -> None:
+        """Copy rows of a tensor.
+
+        Args:
+            to, start, rows: addresses of the copy, of the tensor, and of int32 [n].
+            extents: n, and the elements of a row.
+        """
+        count, size = extents
+        if count * size:
+            words = np.array([to, start, rows, count * size, size], np.int64)
+            self.launch_one(
+                "take_rows_kernel", -(-count * size // THREADS), THREADS, words.tobytes()
+            )
 
     def marks(self, largest: int) -> Array:
         """Return what `sort_lookups` marks integers in that are less than a bound."""
@@ -294,79 +296,8 @@ class Session:
         words[ARRIVED_AT] = self._arrived.address
         return words
 
-    def finish(self, weight: int, addresses: Int64, e: StepEnd) -> None:
-        """Launch the loss, the norm and the update, that of each group in turn."""
-        store, finish, pieces = self.ending_words(weight, addresses, e)
-        blocks = -(-pieces // PIECES_A_BLOCK)
-        if e.clip_value and blocks:
-            clamped = self._store_words(addresses, (0, len(e.starts)), (e.clip_value,), e)
-            self._launch("clamp_kernel", blocks, THREADS, clamped)
-        if e.clip_norm:
-            self._launch("sum_squares_kernel", blocks, THREADS, store)
-        self._launch("finish_step_kernel", 1, SUMMERS, finish)
-        parts = [(store, blocks)]
-        if e.groups:
-            parts = []
-        for g in e.groups:
-            words = self._store_words(addresses, (g.first, g.ranges), g.scalars, e)
-            parts.append((words, -(-g.ranges // PIECES_A_BLOCK)))
-        for what in ("check", "update"):
-            for words, needed in parts:
-                if needed:
-                    self._launch(f"{what}_{e.rule.name}", needed, THREADS, words)
-
-    def _pieces(self, ranges: int, e: StepEnd) -> tuple[int, int, int]:
-        """Return elements and pieces of the dense part, if not in ranges, and how many pieces."""
-        dense = 0 if e.groups else self.dense
-        dense_pieces = -(-dense // PIECE)
-        return dense, dense_pieces, dense_pieces + ranges
-
-    def _store_words(
-        self, addresses: Int64, ranges: tuple[int, int], scalars: tuple[float, ...], e: StepEnd
-    ) -> bytes:
-        """Return `Store` of update.cuh.
-
-        Args:
-            addresses: of starts and widths; ranges: the first of these, and how many.
-        """
-        first, count = ranges
-        return pack_store(
-            self.values.address,
-            self.gradients.address,
-            self.moments.address if self.moments else 0,
-            int(addresses[0]) + first * NO_STARTS.itemsize,
-            int(addresses[1]) + first * NO_WIDTHS.itemsize,
-            self._squares.address,
-            self.found.address,
-            self.trained,
-            *self._pieces(count, e),
-            *scalars,
-            *NO_SCALARS[len(scalars) :],
-        )
-
-    def ending_words(self, weight: int, addresses: Int64, e: StepEnd) -> tuple[bytes, bytes, int]:
-        """Return `Store` and `Finish` of update.cuh, and how many pieces are updated.
-
-        Args:
-            weight: address of the weights of rows; addresses: of `stage`.
-        """
-        *_, pieces = self._pieces(len(e.starts), e)
-        self._squares = self.memory.scratch(self._squares, 8 * pieces)
-        size = self.dtype.itemsize
-        store = self._store_words(addresses, (0, len(e.starts)), e.scalars, e)
-        finish = pack_finish(
-            self.arena.address + e.loss_at * size,
-            weight if e.weighted else 0,
-            self._squares.address,
-            self.found.address,
-            e.rows,
-            pieces if e.clip_norm else 0,
-            e.loss_scale,
-            e.clip_norm,
-        )
-        return store, finish, pieces
-
-    def _launch(self, name: str, blocks: int, threads: int, arguments: bytes) -> None:
+    def launch_one(self, name: str, blocks: int, threads: int, arguments: bytes) -> None:
+        """Launch a kernel of the end of a step, which takes one struct."""
         calls = self.device.calls
         code = launch_one(
             calls.launch,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.kernels.cuda.finish_step import finish_step
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import FOUND, StepEnd
 
@@ -28,7 +29,7 @@ def update_from_host(session: Session, gradients: Array, end: StepEnd) -> Array:
         if ranges.nbytes:
             memory.upload(held[-1], ranges)
         addresses.append(held[-1].address)
-    session.finish(0, np.array(addresses, np.int64), end)
+    finish_step(session, 0, np.array(addresses, np.int64), end)
     found = np.zeros(FOUND)
     memory.download(found, session.found.address)
     return found

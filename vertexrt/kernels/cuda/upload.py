@@ -31,6 +31,27 @@ class UploadSlot:
     reader: Callable[[], object] | None = None  # copies results before the slot is used again
 
 
+@dataclass(slots=True)
+class ReadyRun:
+    """A run whose arrays are on the device, ready to be launched, once or again and again.
+
+    Attributes:
+        slot: what they were uploaded from.
+        words: in the order of `Uploads.numbers`; what is written to them counts at the next launch.
+        launch: launches it; raises DeviceError.
+        job: what a persistent kernel takes, of which the words are a part; else the words.
+        counters: int32 words of those that such a kernel needs at zero; none elsewhere.
+        held: memory that it uses and others may exchange for more.
+    """
+
+    slot: UploadSlot
+    words: Array
+    launch: Callable[[], None]
+    job: Array
+    counters: int = 0
+    held: tuple[Allocation, ...] = ()
+
+
 class UploadBuffers:
     """Pinned buffers that are used in turn, so that one is filled while the other is copied."""
 

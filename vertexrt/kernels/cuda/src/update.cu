@@ -1,5 +1,5 @@
 // The kernels at the end of a step, as the batched engine launches them; `rules.py` adds those of
-// each update rule.
+// each update rule. And one that copies results.
 #include "update.cuh"
 
 #define FIRST_PIECE ((long long)blockIdx.x * WARPS)
@@ -23,3 +23,15 @@ VRT_KERNEL(clamp_kernel, Store, 256) {
     if (!finite) a.found->refused = 1.0;
 }
 VRT_KERNEL(finish_step_kernel, Finish, 1024) { finish_step<1024>(a); }
+
+// Rows of a tensor that are wanted: `count` elements, `size` of a row.
+struct TakenRows {
+    real* to;
+    const real* from;
+    const int* rows;
+    long long count, size;
+};
+VRT_KERNEL(take_rows_kernel, TakenRows, 256) {
+    const long long i = (long long)blockIdx.x * 256 + threadIdx.x;
+    if (i < a.count) a.to[i] = a.from[a.rows[i / a.size] * a.size + i % a.size];
+}

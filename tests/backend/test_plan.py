@@ -1,0 +1,428 @@
+"""Plans: a batch that is prepared once and evaluated with other pulls, on every device and engine.
+
+The judge of values is an LSTM written by hand in NumPy, float64; elsewhere it is `forward` of the
+batch that has the same pulls, on the reference.
+"""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.backend.test_models import CASES
+from tests.backend.test_on_device import SIZE, Lent, Node, assert_near, batch, host, lend
+from tests.devices import SHIM_AND_GPU, gpu, require, shim
+from tests.planned import other_numbers, tables_of
+from tests.runs import Way
+from tests.watched_device import break_counter, mend, watch
+from vertexrt.errors import DeviceError, PullError, UsageError
+
+STEPS, WIDTH, HIDDEN = 9, 5, 4
+WAYS = [
+    pytest.param("reference", "batched", 1, id="reference"),
+    pytest.param("reference", "persistent", 2, id="reference-persistent"),
+    pytest.param("cpu", "batched", 1, id="cpu"),
+    pytest.param("cpu", "batched", 3, id="cpu-shares"),
+    pytest.param("cpu", "persistent", 2, id="cpu-persistent"),
+    *(pytest.param("shim", e, 1, marks=shim, id=f"shim-{e}") for e in ("batched", "persistent")),
+    *(pytest.param("cuda", e, 1, marks=gpu, id=f"cuda-{e}") for e in ("batched", "persistent")),
+]
+
+
+class Lstm(vrt.VertexFunction):
+    """An LSTM along a chain, over vectors and words."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"c": HIDDEN, "h": HIDDEN})
+        self.table = vrt.Parameter((6, WIDTH), vrt.init.normal(0.5))
+        self.w = vrt.Parameter((4 * HIDDEN, WIDTH), vrt.init.normal(0.5))
+        self.u = vrt.Parameter((4 * HIDDEN, HIDDEN), vrt.init.normal(0.5))
+
+    def forward(self) -> None:
+        x = self.pull("x", shape=(WIDTH,)) + vrt.embed(self.table, self.pull("word"))
+        before = self.gather(0)
+        i, f, o, g = vrt.split(self.w @ x + self.u @ before.h, 4)
+        c = vrt.sigmoid(i) * vrt.tanh(g) + vrt.sigmoid(f) * before.c
+        h = self.push("h", vrt.sigmoid(o) * vrt.tanh(c))
+        self.scatter(c=c, h=h)
+        self.push("sum", vrt.sum(h))
+
+
+def by_hand(
+    values: dict[str, Any], lengths: list[int], x: np.ndarray[Any, Any], words: list[int]
+) -> np.ndarray[Any, Any]:
+    """Evaluate the LSTM over sequences in a row; a word of -1 adds nothing."""
+    table, w, u = (np.asarray(values[name], np.float64) for name in ("table", "w", "u"))
+    found, at = [], 0
+    for length in lengths:
+        c, h = np.zeros(HIDDEN), np.zeros(HIDDEN)
+        for t in range(at, at + length):
+            z = x[t].astype(np.float64) + (table[words[t]] if words[t] >= 0 else 0.0)
+            i, f, o, g = np.split(w @ z + u @ h, 4)
+            c = np.tanh(g) / (1 + np.exp(-i)) + c / (1 + np.exp(-f))
+            h = np.tanh(c) / (1 + np.exp(-o))
+            found.append(h)
+        at += length
+    return np.array(found)
+
+
+def chains(lengths: list[int], x: np.ndarray[Any, Any], words: list[int]) -> vrt.GraphBatch:
+    ends = np.cumsum(lengths)
+    return vrt.GraphBatch.from_graphs(
+        [
+            vrt.InputGraph.chain(n, {"x": x[end - n : end], "word": np.array(words[end - n : end])})
+            for n, end in zip(lengths, ends, strict=True)
+        ]
+    )
+
+
+def drawn(seed: int, count: int) -> tuple[np.ndarray[Any, Any], list[int]]:
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(count, WIDTH)).astype(np.float32), rng.integers(0, 6, count).tolist()
+
+
+def compiled(device: str, engine: str, threads: int = 1, function: Any = Lstm) -> vrt.Network:
+    require(device)
+    processors = (threads if device in ("cpu", "reference") else 4) if engine != "batched" else None
+    way = Way(device, "float32", engine=engine, processors=processors, threads=threads)
+    return way.compile(function())
+
+
+@pytest.mark.parametrize(("device", "engine", "threads"), WAYS)
+@pytest.mark.parametrize("lengths", [[STEPS], [3, 1, 5, 2]], ids=str)
+def test_an_lstm_by_hand(device: str, engine: str, threads: int, lengths: list[int]) -> None:
+    net, count = compiled(device, engine, threads), sum(lengths)
+    graphs = chains(lengths, *drawn(0, count))
+    plans = [
+        (net.plan(graphs), None),
+        (net.plan(graphs, ["h"], vertices=graphs.roots), graphs.roots),
+        (net.on_device.plan(graphs), None),
+        (net.on_device.plan(graphs, ("sum", "h"), vertices=[count - 1, 0, 0]), [count - 1, 0, 0]),
+    ]
+    for seed in range(3):
+        x, words = drawn(seed, count)
+        wanted = by_hand(net.parameters, lengths, x, words)
+        for plan, chosen in plans:
+            found = plan.forward({"x": x, "word": words} if seed else None)
+            rows = wanted if chosen is None else wanted[np.asarray(chosen)]
+            assert tuple(found) == plan.outputs
+            assert_near(found["h"], rows, "h")
+            if "sum" in found:
+                assert_near(found["sum"], rows.sum(axis=1), "sum")
+        if seed == 1:  # other batches and steps run in between, and parameters change
+            other = chains([17, 4] * 5, *drawn(7, 105))
+            net.forward(other)
+            loss = {"h": np.ones((105, HIDDEN), np.float32)}
+            net.backward(loss, of=net.forward(other, True))
+            vrt.SGD(0.1).step(net)
+            net.parameters["u"] = 1.5 * net.parameters["u"]
+    x, words = drawn(0, count)  # what is left out is as it was planned
+    given, _ = drawn(5, count)
+    assert_near(
+        plans[0][0].forward({"x": given})["h"], by_hand(net.parameters, lengths, given, words)
+    )
+    assert_near(plans[0][0].forward()["h"], by_hand(net.parameters, lengths, x, words))
+
+
+MODELS = [
+    pytest.param("reference", "batched", 1, id="reference"),
+    pytest.param("cpu", "batched", 2, id="cpu-shares"),
+    pytest.param("shim", "batched", 1, marks=shim, id="shim-batched"),
+    pytest.param("shim", "persistent", 1, marks=shim, id="shim-persistent"),
+    pytest.param("cuda", "persistent", 1, marks=gpu, id="cuda-persistent"),
+]
+
+
+@pytest.mark.parametrize(("device", "engine", "threads"), MODELS)
+@pytest.mark.parametrize("name", ["tree", "edges", "bilstm-tagger", "seq2seq", "deepgate"])
+def test_numbers_of_vertices_and_edges(device: str, engine: str, threads: int, name: str) -> None:
+    model, graphs = (Node, batch()) if name == "edges" else model_of(name)
+    net = compiled(device, engine, threads, model)
+    judge = Way("reference", "float64").compile(model())
+    judge.set_parameters(net.parameters)
+    wanted = judge.forward(graphs)
+    for stays in (False, True):
+        here = net.on_device if stays else net
+        found = here.plan(other_numbers(graphs)).forward(tables_of(graphs))
+        for push, value in wanted.items():
+            assert_near(found[push], value, push)
+
+
+def model_of(name: str) -> tuple[Any, vrt.GraphBatch]:
+    case = CASES["nary-tree-lstm" if name == "tree" else name]()
+    return case.model, case.batch
+
+
+@pytest.mark.parametrize(("device", "engine", "threads"), WAYS)
+def test_passes_that_are_alive_stay_as_they_are(device: str, engine: str, threads: int) -> None:
+    net = compiled(device, engine, threads)
+    graphs = chains([3, 4], *drawn(1, 7))
+    plan, given = net.plan(graphs), {"h": np.ones((7, HIDDEN), np.float32)}
+    wanted = net.backward(given, of=net.forward(graphs, train=True, outputs=["h"]))
+    alive = net.forward(graphs, train=True, outputs=["h"])
+    plan.forward({"x": drawn(2, 7)[0]})
+    found = net.backward(given, of=alive)
+    for name, value in wanted.parameters.items():
+        assert_near(found.parameters[name], value, name)
+    assert plan.forward()["h"].tolist() == plan.forward()["h"].tolist()
+
+
+class Noisy(vrt.VertexFunction):
+    """Drops and draws."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"h": SIZE})
+        self.w = vrt.Parameter((SIZE, SIZE), vrt.init.normal(0.5))
+
+    def forward(self) -> None:
+        x = vrt.dropout(self.pull("x", shape=(SIZE,)), 0.5) + vrt.uniform((SIZE,))
+        h = vrt.tanh(self.w @ (x + self.gather(0).h))
+        self.scatter(h=self.push("h", h))
+
+
+@pytest.mark.parametrize(("device", "engine", "threads"), WAYS)
+@pytest.mark.parametrize("dropout", [False, True])
+def test_seeds(device: str, engine: str, threads: int, dropout: bool) -> None:
+    net = compiled(device, engine, threads, Noisy)
+    x = drawn(3, 8)[0][:, :SIZE]
+    graphs = vrt.GraphBatch.from_graphs(
+        [vrt.InputGraph.chain(4, {"x": x[k : k + 4]}) for k in (0, 4)]
+    )
+    plan = net.plan(graphs, dropout=dropout)
+    for seed in (5, 6, 5):
+        wanted = net.forward(graphs, dropout=dropout, seed=seed)["h"]
+        assert_near(plan.forward(seed=seed)["h"], wanted)
+    net.set_random_state({"seed": 1, "step": 0})
+    first, second = plan.forward()["h"], plan.forward()["h"]
+    assert not np.array_equal(first, second)
+    net.set_random_state({"seed": 1, "step": 0})
+    assert_near(net.forward(graphs, dropout=dropout)["h"], first)
+
+
+def test_which_vertices_are_equal_is_found_anew() -> None:
+    net = compiled("cpu", "batched")
+    x = np.ones((12, WIDTH), np.float32)
+    graphs = chains([4, 4, 4], x, [2] * 12)
+    plan = net.plan(graphs)
+    rng = np.random.default_rng(4)
+    for words in ([2] * 12, rng.integers(0, 6, 12).tolist(), [3] * 12):
+        wanted = by_hand(net.parameters, [4, 4, 4], x, words)
+        assert_near(plan.forward({"word": words})["h"], wanted)
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu", *SHIM_AND_GPU])
+def test_parameters_that_are_loaded(device: str, tmp_path: Path) -> None:
+    net, other = (compiled(device, "batched") for _ in range(2))
+    other.parameters["u"] = 2.0 * other.parameters["u"]
+    vrt.save_checkpoint(tmp_path / "there", other)
+    graphs = chains([5], *drawn(6, 5))
+    plan = net.plan(graphs)
+    before = plan.forward()["h"]
+    net.set_parameters(vrt.load_checkpoint(tmp_path / "there").parameters)
+    after = plan.forward()["h"]
+    assert not np.array_equal(before, after)
+    assert_near(after, by_hand(other.parameters, [5], *drawn(6, 5)))
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@pytest.mark.parametrize("engine", ["batched", "persistent"])
+def test_arrays_of_a_device(device: str, engine: str) -> None:
+    net, graphs = compiled(device, engine), chains([6, 2], *drawn(0, 8))
+    there = lend(device, drawn(1, 8)[0])
+    words = drawn(0, 8)[1]
+    wanted = by_hand(net.parameters, [6, 2], drawn(1, 8)[0], words)
+    lent = graphs.with_pulls({"x": there})
+    plans = [net.on_device.plan(graphs), net.on_device.plan(lent), net.plan(lent)]
+    for plan in plans:
+        for _ in range(2):
+            assert_near(plan.forward({"x": there})["h"], wanted)
+            zeros = np.zeros((8, WIDTH), np.float32)
+            expected = by_hand(net.parameters, [6, 2], zeros, words)
+            assert_near(plan.forward({"x": zeros})["h"], expected)
+    assert_near(plans[1].forward()["h"], wanted)
+    made = [plans[0].forward({"x": drawn(k, 8)[0]})["h"] for k in range(70)]  # none is waited for
+    for k in (0, 3, 69):
+        assert_near(made[k], by_hand(net.parameters, [6, 2], drawn(k, 8)[0], words))
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+def test_tables_of_a_device(device: str) -> None:
+    net, graphs = compiled(device, "persistent", function=Node), batch()
+    judge = Way("reference", "float64").compile(Node())
+    judge.set_parameters(net.parameters)
+    wanted = judge.forward(graphs)["h"]
+    shared = graphs.pulls["shared"]
+    lent = vrt.Pulled(lend(device, shared.values), shared.index)
+    given = {name: lend(device, tables_of(graphs)[name]) for name in ("x", "shared")}
+    for planned in (other_numbers(graphs), graphs.with_pulls({"shared": lent})):
+        plan = net.on_device.plan(planned, ["h"])
+        found = plan.forward({**tables_of(graphs), **given})
+        assert_near(found["h"], wanted)
+        assert_near(plan.forward(tables_of(graphs))["h"], wanted)
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@pytest.mark.parametrize("engine", ["batched", "persistent"])
+def test_evaluations_of_lent_arrays(device: str, engine: str) -> None:
+    net, graphs = compiled(device, engine), chains([6, 2], *drawn(0, 8))
+    x, words = drawn(1, 8)[0], drawn(0, 8)[1]
+    lent = graphs.with_pulls({"x": lend(device, x)})
+    wanted = by_hand(net.parameters, [6, 2], x, words)
+    found = [net.submit(lent), net.on_device.submit(lent), net.submit(lent, ["h"])]
+    for each in found:
+        assert_near(each.result()["h"], wanted)
+    few = net.on_device.submit(lent, ["h"], vertices=graphs.roots).result()["h"]
+    assert_near(few, wanted[graphs.roots])
+    assert device != "cuda" or hasattr(few, "get")
+
+
+@pytest.mark.parametrize(("device", "engine", "threads"), WAYS)
+def test_results_of_chosen_vertices(device: str, engine: str, threads: int) -> None:
+    net, lengths = compiled(device, engine, threads), [3, 1, 9, 5]
+    graphs = chains(lengths, *drawn(0, 18))
+    wanted = by_hand(net.parameters, lengths, *drawn(0, 18))
+    several = [graphs.roots, [17, 0, 5, 5], np.arange(17, -1, -1), [], list(range(0, 18, 2))]
+    for vertices in several:
+        rows = wanted[np.asarray(vertices, np.int64)]
+        found = [
+            net.forward(graphs, outputs=["sum", "h"], vertices=vertices),
+            net.on_device.forward(graphs, vertices=vertices),
+            net.submit(graphs, vertices=vertices).result(),
+            net.plan(graphs, vertices=vertices).forward(),
+            net.on_device.plan(graphs, vertices=vertices).forward(),
+        ]
+        for each in found:
+            assert_near(each["h"], rows, "h")
+            assert_near(each["sum"], rows.sum(axis=1), "sum")
+
+
+def test_rows_far_apart() -> None:
+    require("shim")
+    net, lengths = compiled("cpu", "batched"), [41] * 3
+    x, words = drawn(0, 123)
+    graphs = chains(lengths, x, words)
+    every = list(range(0, 123, 2))  # more slices than are copied apart
+    wanted = by_hand(net.parameters, lengths, x, words)[every]
+    assert_near(net.forward(graphs, vertices=every)["h"], wanted)
+
+
+@shim
+def test_rows_far_apart_on_a_device() -> None:
+    net, lengths = compiled("shim", "batched"), [41] * 3
+    x, words = drawn(0, 123)
+    graphs, every = chains(lengths, x, words), list(range(0, 123, 2))
+    wanted = by_hand(net.parameters, lengths, x, words)[every]
+    assert_near(net.forward(graphs, vertices=every)["h"], wanted)
+
+
+@shim
+def test_a_request_that_gave_up_says_so() -> None:
+    net = compiled("shim", "persistent")
+    graphs = chains([3, 2], *drawn(0, 5))
+    net.executor.persistent_launch.patience = 5_000_000  # type: ignore[attr-defined]
+    plan, here = net.plan(graphs), net.on_device.plan(graphs)
+    before = plan.forward()["h"]
+    broken = watch(net)
+    break_counter(broken)
+    with pytest.raises(DeviceError, match="waited at instruction"):
+        plan.forward()
+    here.forward()
+    mend(broken)
+    here.forward()  # of two that are under way, the other
+    with pytest.raises(DeviceError, match="waited at instruction"):
+        here.forward()
+    for each in (plan, here):
+        assert host(each.forward()["h"]).tolist() == before.tolist()
+
+
+@shim
+def test_memory_is_freed_with_the_plan() -> None:
+    net = compiled("shim", "persistent")
+    graphs = chains([30] * 4, *drawn(0, 120))
+    net.forward(graphs)
+    gc.collect()
+    device = net.executor.session.device  # type: ignore[attr-defined]
+    free = device.free_bytes()
+    plan = net.plan(graphs, vertices=[5, 1])
+    plan.forward()
+    assert device.free_bytes() < free
+    del plan
+    gc.collect()
+    assert device.free_bytes() == free
+
+
+def test_what_is_timed_is_timed_before() -> None:
+    net = vrt.compile(Lstm(), device="cpu", engine="auto", threads=2)
+    graphs = chains([3, 4], *drawn(0, 7))
+    plan = net.plan(graphs)
+    assert_near(plan.forward()["h"], by_hand(net.parameters, [3, 4], *drawn(0, 7)))
+
+
+def test_forms_of_what_is_given() -> None:
+    net = compiled("cpu", "batched")
+    graphs = chains([3, 4], *drawn(0, 7))
+    plan = net.plan(graphs)
+    assert plan.pulls == {"x": (7, WIDTH), "word": (7,)}
+    assert repr(plan) == "Plan(Lstm on cpu; pulls: word [7], x [7, 5]; outputs: h, sum)"
+    x, words = drawn(1, 7)
+    wanted = by_hand(net.parameters, [3, 4], x, words)
+    forms: list[Any] = [x, x.tolist(), x.astype(np.float64), np.asfortranarray(x)]
+    for form in forms:
+        for numbers in (words, np.array(words, np.int64), np.array(words, np.uint8)):
+            assert_near(plan.forward({"x": form, "word": numbers})["h"], wanted)
+
+
+@pytest.mark.parametrize(
+    ("pulls", "text"),
+    [
+        ({"y": 1}, "a pull 'y'; the batch was planned with x, word; name one of these"),
+        (1, "a int; expected arrays by name"),
+        ({"x": np.zeros((6, WIDTH))}, r"pull 'x' has \[6, 5\]; expected \[7, ...\]"),
+        ({"x": np.zeros((7, 3))}, r"'x' is float64 \[7, 3\]; an array float32 \[7, 5\], as it was"),
+        ({"x": np.zeros(7, int)}, r"'x' is int32 \[7\]; an array float32 \[7, 5\]"),
+        ({"x": vrt.Pulled(np.zeros((7, 5)))}, r"'x' is a Pulled of float64 \[7, 5\]"),
+        ({"word": np.zeros(7)}, r"'word' is float64 \[7\]; an array int32 \[7\]"),
+        ({"word": [0, 0, 0, 0, 6, 0, -1]}, r"'word' of vertex 1 of graph 1 is 6; 0 to 5, the rows"),
+        ({"word": [0, -1, 0, 0, 0, 0, -1]}, "'word' of vertex 1 of graph 0 is absent; present, as"),
+        ({"word": [0] * 7}, "'word' of vertex 3 of graph 1 is 0; absent, as it was planned"),
+        ({"word": [0, 0, 0, 0, -2, 0, -1]}, "whole numbers|-2 at vertex 4; expected at least 0"),
+    ],
+)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_is_refused(pulls: Any, text: str, threads: int) -> None:
+    net = compiled("cpu", "batched", threads)
+    x, words = drawn(0, 7)
+    words[-1] = -1
+    plan = net.plan(chains([3, 4], x, words))
+    before = plan.forward()["h"]
+    with pytest.raises(PullError, match=text):
+        plan.forward(pulls)
+    assert plan.forward()["h"].tolist() == before.tolist()
+
+
+def test_what_else_is_refused() -> None:
+    net, graphs = compiled("cpu", "batched"), chains([3, 4], *drawn(0, 7))
+    plan = net.plan(graphs)
+    with pytest.raises(PullError, match="a pull lies on a GPU; the host"):
+        plan.forward({"x": Lent(np.zeros((7, WIDTH), np.float32))})
+    with pytest.raises(PullError, match=r"float64 \[7, 5\]; an array float32"):
+        plan.forward({"x": Lent(np.zeros((7, WIDTH)))})
+    with pytest.raises(UsageError, match="seed=-1"):
+        plan.forward(seed=-1)
+    with pytest.raises(UsageError, match="'z'; Lstm pushes h, sum"):
+        net.plan(graphs, ["z"])
+    for wrong in ("x", 3, [[1]], [0.5], [True]):
+        with pytest.raises(UsageError, match="vertices is"):
+            net.forward(graphs, vertices=wrong)  # type: ignore[arg-type]
+    for given in ([7], [-1]):
+        with pytest.raises(UsageError, match="0 to 6, vertices of the batch"):
+            net.plan(graphs, vertices=given)
+    with pytest.raises(UsageError, match=r"vertices is \[0\], with train=True"):
+        net.forward(graphs, train=True, vertices=[0])
+    with pytest.raises(PullError, match="pulls 'word', which the batch does not give"):
+        net.plan(vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(2)]))

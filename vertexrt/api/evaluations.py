@@ -1,0 +1,128 @@
+"""What a network is asked to evaluate: which pushes, of which vertices, how it draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import cache
+
+from vertexrt.api.arguments import (
+    check_batch,
+    check_draw,
+    check_dropout,
+    check_pulled,
+    check_pushes,
+    names_of,
+    read_vertices,
+    refuse_vertices,
+)
+from vertexrt.api.forward_passes import ForwardPasses
+from vertexrt.api.plan import Plan
+from vertexrt.engine.executor import Asked, Evaluation, Executor
+from vertexrt.engine.model import purpose
+from vertexrt.engine.planned import PlannedPulls, PlanRequest
+from vertexrt.engine.variant import Use
+from vertexrt.graph import GraphBatch
+from vertexrt.graph.by_index import pulls_by_index
+
+
+class Evaluations:
+    """Reads what evaluations and plans of a network are asked for; whoever calls has its lock.
+
+    Args:
+        passes: that may be gone back through; next_seed: of the network's draws.
+    """
+
+    def __init__(
+        self, executor: Executor, passes: ForwardPasses, next_seed: Callable[[], int]
+    ) -> None:
+        self._executor, self._passes, self._next_seed = executor, passes, next_seed
+        program = executor.model.function
+        self.pushes = tuple(dict.fromkeys(n["name"] for n in program.nodes if n.op == "push"))
+        self._draws = bool(program.find("uniform"))  # in inference as well
+        self._reals = program.real_pulls
+        self._uses: dict[tuple[tuple[str, ...], bool], Use] = {}  # by outputs, with dropout
+        self._training = cache(_training)
+
+    def wanted(self, where: str, outputs: Collection[str] | None) -> tuple[str, ...]:
+        """Return the pushes that are named, all by default; there is one. Raises: UsageError."""
+        names = self.pushes if outputs is None else names_of(where, outputs)
+        check_pushes(where, names, self.pushes, self._executor.model.function.name)
+        return names
+
+    def _use(self, where: str, names: tuple[str, ...], drops: bool) -> Use:
+        use = self._uses.get((names, drops))
+        if use is None:
+            use = Use(frozenset(self.wanted(where, names)), dropout=drops or None)
+            self._uses[names, drops] = use
+        return use
+
+    def seed(self, given: int | None, drops: bool) -> int:
+        """Return the seed of an evaluation: where it draws, the next of the network's."""
+        if given is not None:
+            return given
+        return self._next_seed() if self._draws or drops else 0
+
+    def asked(
+        self,
+        where: str,
+        batch: GraphBatch,
+        outputs: Collection[str] | None,
+        vertices: object = None,
+        dropout: bool | None = None,
+        seed: int | None = None,
+    ) -> Asked:
+        """Return an evaluation that is to be done. Raises: UsageError."""
+        check_draw(seed)
+        check_dropout(dropout)
+        check_batch(where, batch)
+        names = self.pushes if outputs is None else names_of(where, outputs)
+        use = self._use(where, names, bool(dropout))
+        chosen = None if vertices is None else read_vertices(where, vertices, batch.num_vertices)
+        return Asked(use, batch, names, self.seed(seed, bool(dropout)), chosen)
+
+    def training(
+        self,
+        batch: GraphBatch,
+        outputs: Collection[str] | None,
+        pulls: Collection[str] | None,
+        dropout: bool | None,
+        seed: int | None,
+        vertices: object,
+    ) -> Asked:
+        """Return a pass whose pushes get gradients. Raises: UsageError."""
+        check_draw(seed)
+        check_dropout(dropout)
+        refuse_vertices(vertices)
+        check_batch("forward", batch)
+        names = self.wanted("forward", outputs)
+        use = self._training(names, check_pulled(pulls, self._reals), dropout)
+        return Asked(use, batch, names, self.seed(seed, True))
+
+    def submit(self, asked: Asked) -> Evaluation:
+        """Begin an evaluation whose results are of the host."""
+        self._passes.make_room()
+        return self._executor.submit(asked)
+
+    def plan(self, asked: Asked, stays: bool) -> Plan:
+        """Prepare an evaluation for requests with other pulls.
+
+        Args:
+            stays: results stay in the device's memory.
+        Raises: PullError and GraphError, as `Network.forward` does.
+        """
+        executor = self._executor
+        model = executor.model
+        batch = pulls_by_index(asked.batch)
+        chooser = model.chooser
+        while chooser is not None and chooser.times(purpose(asked.use), batch):
+            self.submit(asked).result()
+        runs = model.prepare(asked.use, batch, merge=False)
+        pulls = PlannedPulls(batch, runs, model.store.dtype)
+        launches = executor.plan(PlanRequest(runs, asked.outputs, asked.vertices, stays))
+        drops = bool(asked.use.dropout)
+        return Plan(executor, pulls, launches, lambda seed: self.seed(seed, drops))
+
+
+def _training(names: tuple[str, ...], pulls: frozenset[str], dropout: bool | None) -> Use:
+    starts = frozenset(names)
+    return Use(starts, seeds=starts, pulls=pulls, dropout=dropout)

@@ -1,0 +1,46 @@
+"""A batch whose pulls are all tables with an index map: other numbers can take their places.
+
+Shares of such a batch have the whole tables, and know by their maps who pulls which row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from vertexrt.graph.batch import (
+    GraphBatch,
+    child_of,
+    child_ptr_of,
+    edge_pulls_of,
+    graph_ptr_of,
+    pulls_of,
+    unchecked_batch,
+)
+from vertexrt.graph.owned import INT32, own
+from vertexrt.graph.pulls import Pulled, PullValue, held_index, held_values, pulled_unchecked
+
+
+def pulls_by_index(batch: GraphBatch) -> GraphBatch:
+    """Return the same batch, in which every pull is a `Pulled` that has an index."""
+    return unchecked_batch(
+        graph_ptr_of(batch),
+        child_ptr_of(batch),
+        child_of(batch),
+        _by_index(pulls_of(batch)),
+        batch.types,
+        _by_index(edge_pulls_of(batch)),
+        None,
+    )
+
+
+def _by_index(pulls: Mapping[str, PullValue]) -> dict[str, PullValue]:
+    found: dict[str, PullValue] = {}
+    for name, value in pulls.items():
+        table = held_values(value) if isinstance(value, Pulled) else value
+        index = held_index(value) if isinstance(value, Pulled) else None
+        if index is None:
+            index = own(np.arange(len(table)), INT32)
+        found[name] = pulled_unchecked(table, index)
+    return found

@@ -1,0 +1,191 @@
+"""A planned run on a device: its indices and scripts are there, and its arena is its own.
+
+A request copies to the device what is new of the pulls, and launches. Results that stay there are
+written by the launch itself, where their rows are in the user's order, or else by one more kernel.
+Two requests may be under way; the third waits for the first.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+import numpy as np
+
+from vertexrt.engine.batched import Part, Run
+from vertexrt.engine.planned import NewPulls, PlanRequest
+from vertexrt.graph.device_rows import DeviceRows
+from vertexrt.kernels.cuda.device_pushes import DevicePushes
+from vertexrt.kernels.cuda.pack import ALIGN, RANDOM_SEED
+from vertexrt.kernels.cuda.persistent_launch import COUNTERS_AT
+from vertexrt.kernels.cuda.session import Session
+from vertexrt.kernels.cuda.step_end import FOUND, GAVE_UP
+from vertexrt.kernels.cuda.upload import ReadyRun, UploadSlot
+
+Array = np.ndarray[Any, Any]
+TURNS = 2  # requests that may be under way
+ZEROED = 64  # launches whose counters are set to zero at once
+
+
+class ReadiesRuns(Protocol):
+    """What makes runs ready: the executor of a GPU."""
+
+    session: Session
+
+    def before_launch(self) -> None:
+        """Bring parameters to the device."""
+
+    def ready(self, run: Run, part: Part) -> ReadyRun:
+        """Upload what a part of a run reads; return what launches it."""
+
+    def gave_up(self, found: Array) -> None:
+        """Raise DeviceError, if a processor gave up waiting."""
+
+
+class DevicePlan:
+    """A run that was uploaded once; see the module.
+
+    Args:
+        executor: of the device.
+        request: what is planned.
+    """
+
+    def __init__(self, executor: ReadiesRuns, request: PlanRequest) -> None:
+        (run,) = request.runs
+        session = executor.session
+        session.device.follow_caller()  # who may have had the memory that is taken now
+        self.outputs, self._stays = request.outputs, request.stays
+        self._executor, self._run, self._session = executor, run, session
+        self._lent: dict[int, DeviceRows] = {
+            k: table for k, table in enumerate(run.inputs.floats) if isinstance(table, DeviceRows)
+        }
+        with session.apart():
+            session.take_arena(run.plan.total, run.share.batch.num_graphs)
+            self._make_ready()
+            self._arena = session.arena
+        session.memory.synchronize()
+        self.ready.slot.open = False
+        self._turns = [self.ready.slot, *(self._turn() for _ in range(TURNS - 1))]
+        self._requests = 0
+        self._unseen: set[int] = set()  # turns whose request was not waited for
+        self._zeroed = -(-4 * self.ready.counters // ALIGN) * ALIGN  # bytes of a launch
+        self._counters = session.memory.take(self._zeroed * ZEROED, "counters")
+        self._pushes = DevicePushes(session, request, self._arena, self._numbers)
+
+    def _make_ready(self) -> None:
+        """Upload the run; what it was lent gets room, too, for arrays of the host to come."""
+        run, given = self._run, self._run.inputs.floats
+        dtype = self._session.dtype
+        rooms = [
+            np.zeros(math.prod(t.shape), dtype) if isinstance(t, DeviceRows) else t for t in given
+        ]
+        run.inputs.floats = tuple(rooms)
+        self.ready = self._executor.ready(run, Part(slice(0, run.forward_launches)))
+        run.inputs.floats = given
+        executable: Any = run.ready.executable or run.ready.processors
+        self._numbers: dict[str, int] = executable.numbers
+        self._wanted = executable.wanted
+        self._at = {
+            k: int(self.ready.words[self._numbers[f"float_{k}"]]) for k in range(len(given))
+        }
+        for k, table in self._lent.items():
+            self.ready.words[self._numbers[f"float_{k}"]] = table.address
+
+    def _turn(self) -> UploadSlot:
+        """Return a buffer with all that was uploaded, of which requests change a part."""
+        device, slot = self._session.device, self.ready.slot
+        pinned, found = device.pinned(len(slot.pinned)), device.pinned(8 * FOUND)
+        pinned[:] = slot.pinned
+        results = np.zeros(0, np.uint8)
+        return UploadSlot(pinned, slot.memory, found.view(np.float64), found, results)
+
+    def forward(self, new: NewPulls, seed: int) -> dict[str, Any]:
+        """Copy what is new, launch, and bring the results."""
+        device, slot = self._session.device, self._next_turn()
+        self._executor.before_launch()
+        self._note_lent(new)
+        found = self._pushes.begin(self.ready.words) if self._stays else ()
+        with_caller = self._stays or bool(self._lent)
+        if with_caller:
+            device.follow_caller()
+        self._upload(slot, new, seed)
+        self._clear()
+        self.ready.launch()
+        results = self._pushes.end(found) if self._stays else {}
+        if with_caller:
+            device.lead_caller()
+        if not self._stays:
+            return self._bring(slot)
+        self._session.bring(slot, bool(self.ready.counters), ())
+        self._unseen.add((self._requests - 1) % TURNS)
+        return results
+
+    def _note_lent(self, new: NewPulls) -> None:
+        """Keep arrays of the caller's on the device, until others take their places."""
+        for number, table in new.reals:
+            self._lent.pop(number, None)
+            if isinstance(table, DeviceRows):
+                self._lent[number] = table
+
+    def _next_turn(self) -> UploadSlot:
+        """Return the buffer of a request, when the one that had it before is done."""
+        turn = self._requests % TURNS
+        slot = self._turns[turn]
+        self._requests += 1
+        if turn in self._unseen:
+            self._unseen.discard(turn)
+            self._look(slot)
+        if slot.open:  # the request before ended half-way
+            self._session.memory.synchronize()
+        slot.open = True
+        return slot
+
+    def _upload(self, slot: UploadSlot, new: NewPulls, seed: int) -> None:
+        """Copy whole numbers and real ones that are new to where the kernels read them."""
+        words, inputs = self.ready.words, self._run.inputs
+        for number in new.ints:
+            word = self._numbers[f"int_{number}"]
+            if self._wanted[word]:
+                self._copy(slot, int(words[word]), inputs.index[number])
+        for number, table in new.reals:
+            word = self._numbers[f"float_{number}"]
+            if isinstance(table, DeviceRows):
+                words[word] = table.address
+            elif self._wanted[word]:
+                words[word] = self._at[number]
+                self._copy(slot, self._at[number], table.reshape(-1))
+        if self._run.variant.draws:
+            self._copy(slot, int(words[RANDOM_SEED]), np.array([seed], np.int64))
+
+    def _copy(self, slot: UploadSlot, to: int, array: Array) -> None:
+        """Copy numbers to the device, from a buffer that stays as it is meanwhile."""
+        dtype = self._session.dtype if array.dtype.kind == "f" else array.dtype
+        at, size = to - slot.memory.address, array.size * dtype.itemsize
+        piece = slot.pinned[at : at + size]
+        np.copyto(piece.view(dtype), array, casting="same_kind")
+        self._session.device.upload(to, piece)
+
+    def _clear(self) -> None:
+        """Give the next launch counters that are zero; let what it does not write show."""
+        session = self._session
+        if session.memory.poisons:
+            session.memory.poison(self._arena)
+        if not self.ready.counters:
+            return
+        turn = self._requests % ZEROED
+        if turn == 0 or self._requests == 1:
+            session.memory.clear(self._counters)
+        self.ready.job[COUNTERS_AT] = self._counters.address + turn * self._zeroed
+
+    def _bring(self, slot: UploadSlot) -> dict[str, Any]:
+        """Return the results as arrays of the host, waiting for them."""
+        self._session.bring(slot, bool(self.ready.counters), self._pushes.pieces())
+        self._look(slot)
+        return self._pushes.read(slot.results)
+
+    def _look(self, slot: UploadSlot) -> None:
+        """Wait for a request. Raises: DeviceError, if a persistent launch has given up."""
+        self._session.device.wait(slot.event)
+        if self.ready.counters and slot.found[GAVE_UP]:
+            self._unseen.clear()  # it is said once
+            self._executor.gave_up(slot.found)

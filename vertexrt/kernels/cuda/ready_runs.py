@@ -1,0 +1,97 @@
+"""Make runs ready for a device: what they read is uploaded, and what launches them is returned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.config import config
+from vertexrt.engine.batched import Part, Run
+from vertexrt.engine.trace import Timeline
+from vertexrt.kernels.cuda.device_scripts import write_launch
+from vertexrt.kernels.cuda.device_timeline import record_launch
+from vertexrt.kernels.cuda.driver import launch
+from vertexrt.kernels.cuda.executable import CudaExecutable
+from vertexrt.kernels.cuda.finish_step import finish_step
+from vertexrt.kernels.cuda.pack import WEIGHT
+from vertexrt.kernels.cuda.persistent import PersistentExecutable
+from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, WrittenScripts
+from vertexrt.kernels.cuda.session import Session
+from vertexrt.kernels.cuda.step_end import StepEnd
+from vertexrt.kernels.cuda.upload import ReadyRun, UploadSlot
+from vertexrt.kernels.cuda.verify_launch import verify_launch
+
+Array = np.ndarray[Any, Any]
+Int64 = npt.NDArray[np.int64]
+
+# Launches rows of a table, given words and lookups; returns what `driver.launch` does.
+Launcher = Callable[[Int64, Int64, tuple[Array, ...]], tuple[int, int, int]]
+
+
+def ready_table(
+    session: Session, run: Run, part: Part, ending: StepEnd | None, by: Launcher | None
+) -> ReadyRun:
+    """Upload a minibatch of the batched engine.
+
+    Args:
+        by: launches instead of `driver.launch`.
+    """
+    executable, table = cast("CudaExecutable", run.ready.executable), run.table[part.launches]
+    lookups = session.sorted_lookups(run, table)
+    slot, words, addresses = session.stage(executable, run, part, lookups[2:], ending)
+
+    def launch_all() -> None:
+        if by is None:
+            calls = session.calls_of(session.device.calls)
+            found = launch(table, executable.program, words, lookups[:2], calls)
+        else:
+            found = by(table, words, lookups[:2])
+        session.device.check(*found)
+        if ending is not None:
+            finish_step(session, int(words[WEIGHT]), addresses, ending)
+
+    return ReadyRun(slot, words, launch_all, words, held=(session.zeros,))
+
+
+def ready_scripts(
+    persistent: PersistentLaunch, run: Run, part: Part, ending: StepEnd | None
+) -> ReadyRun:
+    """Write the scripts of a minibatch, and upload both."""
+    _, paths, written = _scripts(persistent, run, part, ending)
+    return persistent.ready(run, part, (paths, written), ending)
+
+
+def launch_watched(
+    persistent: PersistentLaunch,
+    timeline: Timeline,
+    run: Run,
+    part: Part,
+    ending: StepEnd | None,
+    fetch: Sequence[slice],
+) -> UploadSlot:
+    """Launch a persistent kernel, which leaves time stamps, and wait for it."""
+    persistent.watched = True
+    try:
+        executable, paths, written = _scripts(persistent, run, part, ending)
+        ready = persistent.ready(run, part, (paths, written), ending)
+        ready.launch()
+        slot = persistent.session.launched(ready.slot, True, fetch)
+        persistent.session.device.wait(slot.event)
+        record_launch(timeline, executable, written, paths, persistent.seen())
+    finally:
+        persistent.watched = False
+    return slot
+
+
+def _scripts(
+    persistent: PersistentLaunch, run: Run, part: Part, ending: StepEnd | None
+) -> tuple[PersistentExecutable, Paths, WrittenScripts]:
+    table, updates = run.table[part.launches], ending is not None and not ending.apart
+    clips = ending is not None and updates and ending.clip_norm > 0.0
+    found = write_launch(run, table, persistent, clips, updates)
+    if config().check:
+        verify_launch(run, table, *found)
+    return found
