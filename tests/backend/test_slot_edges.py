@@ -115,6 +115,13 @@ def _agrees(way: Way) -> None:
     assert gradients.pulled.keys() == {"x"}
 
 
+def test_a_slot_has_one_name() -> None:
+    """However its number is written, as `gather` takes it."""
+    found = []
+    _traced(lambda f: found.extend(f.edge("x", N, relation=of) for of in (1, "1", "01")))
+    assert len({value.index for value in found}) == 1
+
+
 def test_identical_vertices_are_merged_by_their_edges_too() -> None:
     """Where gradients are not given, as in a step."""
     batch = tree()

@@ -126,6 +126,29 @@ def test_launches_that_write_other_slots_of_an_edge_need_not_wait_for_what_adds(
     net.step(batch, vrt.SGD(0.1))  # the verifier takes its streams
 
 
+class OwnState(vrt.VertexFunction):
+    """One slot of two is read; what is pushed is made of the state, after the schedule."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=2, state={"h": 5})
+        self.w = vrt.Parameter((5, 5))
+        self.b = vrt.Parameter((5,))
+
+    def forward(self) -> None:
+        h = vrt.tanh(self.w @ self.gather(0).h + self.b)
+        self.scatter(h=h)
+        self.push("loss", vrt.sum(self.w @ h))
+
+
+def test_a_state_that_no_parent_reads_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The verifier asked for the child in the other slot, since its parent's own state is read."""
+    monkeypatch.setenv("VERTEXRT_CHECK", "1")
+    net = on_paper(OwnState(), 1, passes=Passes(streams=2), engine="batched")
+    batch = GraphBatch.from_graphs([InputGraph.from_children([[], [-1, 0]])])
+    net.forward(batch)  # the verifier takes its streams
+    net.step(batch, vrt.SGD(0.1))
+
+
 @pytest.mark.parametrize(
     ("name", "policy", "passes"),
     [

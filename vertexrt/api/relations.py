@@ -58,7 +58,7 @@ class Relations:
         """
         if isinstance(name, str) and not name.isdigit():
             return name if name in self.slots else None
-        return str(name)
+        return str(int(name)) if isinstance(name, str) else str(name)
 
     def read_all(self, name: object) -> int:
         """Return the number of a relation of which all children are read.

@@ -155,9 +155,10 @@ def _uses(
     tensors, buffer = run.variant.table, run.ready.programs.buffer
     found: dict[int, list[_Use]] = defaultdict(list)
     for t in sorted(launches):
-        for key, _, edges, written in tensor_uses(tasks[int(table[t, 0])]):
-            number = tensors.numbers[key]
-            rows = touched_rows(run, table[t], key, edges, written)
+        task = tasks[int(table[t, 0])]
+        for key, _, edges, written in tensor_uses(task):
+            number, others = tensors.numbers[key], _others_read(task, key, written)
+            rows = touched_rows(run, table[t], edges, others)
             at, size, base = np.flatnonzero(rows), tensors.specs[number].size, run.plan.base[number]
             if len(at):
                 first, end = (int(base + r * size) for r in (at[0], at[-1] + 1))
@@ -165,12 +166,23 @@ def _uses(
     return found
 
 
-def touched_rows(run: Run, launch: Array, key: Key, edges: bool, written: bool) -> Array:
+def _others_read(task: TaskProgram, key: Key, written: bool) -> int:
+    """Return whose rows of a tensor a program touches besides its own: CHILDREN, PARENTS or none.
+
+    Its own state is read by later stages too, which need not know the children's.
+    """
+    ops = {task.program.nodes[k].op for k in task.members}
+    gathered = 0 if ops.isdisjoint(("gather", "gather_all")) else CHILDREN
+    return 0 if written else rows_read(key) & (gathered | PARENTS)
+
+
+def touched_rows(run: Run, launch: Array, edges: bool, others: int) -> Array:
     """Mark the rows (or edges) of a tensor that a launch reads or writes.
 
     Args:
         launch: a row of the table.
         edges: the tensor has a row for each edge.
+        others: of `_others_read`.
     Returns: bool [V], or [E].
     """
     s = run.schedule
@@ -178,12 +190,12 @@ def touched_rows(run: Run, launch: Array, key: Key, edges: bool, written: bool) 
     rows = np.arange(lo, lo + n) if lo >= 0 else run.rows[at : at + n]
     if edges:
         mask = np.isin(s.edge_row, rows)
-        if not written and rows_read(key) & PARENTS:
+        if others & PARENTS:
             mask |= np.isin(s.child_row, rows)
         return mask
     mask = np.zeros(len(s.order), np.bool_)
     mask[rows] = True
-    if not written and rows_read(key) & CHILDREN:
+    if others & CHILDREN:
         children = s.child_row[np.isin(s.edge_row, rows)]
         mask[children[children >= 0]] = True
     return mask
