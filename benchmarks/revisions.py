@@ -40,6 +40,9 @@ def main() -> None:
     for number in range(options.rounds + 1):
         for path in options.checkouts:
             took = run(path, options)
+            what = f"round {number} of {options.rounds}" if number else "first, does not count"
+            shown = ", ".join(f"{name} {each:.0f}" for name, each in took.items())
+            print(f"{path} ({what}): {shown}", file=sys.stderr, flush=True)
             if number:
                 found[path].append(took)
     print(table(found))
