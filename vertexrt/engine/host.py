@@ -25,6 +25,7 @@ from vertexrt.engine.executor import (
 from vertexrt.engine.explain_host import Explanation, HostExplanation
 from vertexrt.engine.host_results import HostResults
 from vertexrt.engine.model import CompiledModel
+from vertexrt.engine.packed_gradients import HostGradients
 from vertexrt.engine.results import PassResults
 from vertexrt.engine.shared_step import step_in_group
 from vertexrt.engine.sparse_rows import take_marked
@@ -37,6 +38,7 @@ from vertexrt.kernels.cpu.backend import CpuBackend
 from vertexrt.kernels.layout import PRODUCTS, HostBackend
 from vertexrt.kernels.reference.backend import ReferenceBackend
 from vertexrt.locks import share
+from vertexrt.parallel.group import ProcessGroup
 
 Array = np.ndarray[Any, Any]
 
@@ -151,6 +153,10 @@ class HostExecutor:
         """Add up the workers' gradients in order."""
         if len(touched) > 1:
             collect(self.model.store, touched)
+
+    def packed(self, step: TrainStep, group: ProcessGroup, rows: Touched) -> HostGradients:
+        """Return what packs them in the host's memory."""
+        return HostGradients(self, self.model.store, group, rows)
 
     def update(self, update: Update) -> Outcome:
         """Update the store by its gradients."""

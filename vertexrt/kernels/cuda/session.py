@@ -300,10 +300,10 @@ class Session:
         blocks = -(-pieces // PIECES_A_BLOCK)
         if e.clip_value and blocks:
             clamped = self._store_words(addresses, (0, len(e.starts)), (e.clip_value,), e)
-            self._launch("clamp_kernel", blocks, THREADS, clamped)
+            self.launch("clamp_kernel", blocks, THREADS, clamped)
         if e.clip_norm:
-            self._launch("sum_squares_kernel", blocks, THREADS, store)
-        self._launch("finish_step_kernel", 1, SUMMERS, finish)
+            self.launch("sum_squares_kernel", blocks, THREADS, store)
+        self.launch("finish_step_kernel", 1, SUMMERS, finish)
         parts = [(store, blocks)]
         if e.groups:
             parts = []
@@ -313,7 +313,7 @@ class Session:
         for what in ("check", "update"):
             for words, needed in parts:
                 if needed:
-                    self._launch(f"{what}_{e.rule.name}", needed, THREADS, words)
+                    self.launch(f"{what}_{e.rule.name}", needed, THREADS, words)
 
     def _pieces(self, ranges: int, e: StepEnd) -> tuple[int, int, int]:
         """Return elements and pieces of the dense part, if not in ranges, and how many pieces."""
@@ -366,7 +366,8 @@ class Session:
         )
         return store, finish, pieces
 
-    def _launch(self, name: str, blocks: int, threads: int, arguments: bytes) -> None:
+    def launch(self, name: str, blocks: int, threads: int, arguments: bytes) -> None:
+        """Launch a kernel of update.cu, which takes a struct."""
         calls = self.device.calls
         code = launch_one(
             calls.launch,
