@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,14 +15,16 @@ import pytest
 
 from tests.device_rows import put_row
 from tests.shim.build import build
+from tests.shim_link import ThreadLink
 from tests.shim_streams import LAST, Queues
 from vertexrt.errors import DeviceError, message
 from vertexrt.kernels.cuda import compile_for_gpu
 from vertexrt.kernels.cuda.compile import ALL_FIT, Spilled
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
-from vertexrt.kernels.cuda.device import Allocation, Array, Calls, Device
+from vertexrt.kernels.cuda.device import LINK, Allocation, Array, Calls, Device
 from vertexrt.memory.aligned import aligned_zeros
 
+LINK_NUMBERS = itertools.count()
 NOTHING = """
 #include "row_ops.cuh"
 VRT_KERNEL(nothing, Args<1>, 32) {}
@@ -36,6 +39,9 @@ class ShimDevice:
         limit: bytes of memory that it has.
         precision: of the persistent engine's products.
         order: in which streams run, where there are several: see `Queues`.
+        lost: options of its links, see `ThreadLink`.
+    Attributes:
+        links: to devices of other threads.
     """
 
     name = "the CPU, in place of a GPU"
@@ -47,8 +53,11 @@ class ShimDevice:
         processors: int = 4,
         precision: str = "float32",
         order: str | int = LAST,
+        lost: Mapping[str, int] | None = None,
     ) -> None:
         self.precision = precision
+        self.links: list[ThreadLink] = []
+        self._lost = lost or {}
         first = build(NOTHING)
         self.limit, self._used, self._events = limit, 0, 0
         self._seed = seed
@@ -177,6 +186,33 @@ class ShimDevice:
     def wait(self, event: Any) -> None:
         """Do what was asked for."""
         self._drain()
+
+    def has_come(self, event: Any) -> bool:
+        """Do what was asked for; a link that is stuck holds it up."""
+        self._drain()
+        return not any(link.stuck for link in self.links)
+
+    def place(self) -> str:
+        """Return a number of its own."""
+        return f"shim {id(self)}"
+
+    def new_link(self) -> Array:
+        """Return a number that no other link has."""
+        return np.full(LINK, next(LINK_NUMBERS), np.int16)
+
+    def link(self, number: Array, rank: int, size: int) -> ThreadLink:
+        """Link to devices of other threads."""
+
+        def read(address: int, size: int) -> bytes:
+            self._drain()
+            return bytes_at(address, size).tobytes()
+
+        def write(address: int, content: bytes) -> None:
+            bytes_at(address, len(content))[:] = np.frombuffer(content, np.uint8)
+
+        memory = read, write
+        self.links.append(ThreadLink(int(number[0]), (rank, size), memory, **self._lost))
+        return self.links[-1]
 
     def arrays(self) -> Any:
         """Return NumPy: its memory is this one."""

@@ -23,6 +23,8 @@ group.barrier()
 group.close()
 #: vrt.parallel.ProcessGroup.gather_rows
 assert group.gather_rows(numbers, [2])[0].tolist() == [1.0, 2.0]
+#: vrt.parallel.ProcessGroup.find_lost
+group.find_lost(limit=2.0)
 #: vrt.parallel.ProcessGroup.shared_out, vrt.parallel.ProcessGroup.began
 other = group.shared_out(4)
 other.began()  # nothing more is to be compiled

@@ -312,15 +312,22 @@ def test_sums_of_the_groups_are_collected_once_behind_the_path() -> None:
         launch.check(later)
 
 
+def gathering(task: Any, state: tuple[str, str]) -> Any:
+    """Return a task whose first node gathers a state of children, which a later node reads."""
+    first, k = task.members[0], len(task.program.nodes) - 1
+    nodes = list(task.program.nodes)
+    nodes[first] = replace(nodes[first], op="gather", attrs=(("field", state[1]), ("slot", 0)))
+    program = replace(task.program, nodes=nodes)
+    return replace(task, program=program, reads={k: Read(state, 0, 1)}, homes={k: state})
+
+
 def test_what_another_launch_of_a_round_writes_must_not_be_read() -> None:
     """Suppose that vertices read in the lazy stage what their children write there."""
     launch, state = clipped().launch, ("state", "h")
     executable = copy.copy(launch.executable)
     executable.writer = copy.copy(executable.writer)
     executable.writer.tasks = [
-        replace(plan, task=replace(plan.task, reads={k: Read(state, 0, 1)}, homes={k: state}))
-        for plan in executable.writer.tasks
-        for k in [len(plan.task.program.nodes) - 1]
+        replace(plan, task=gathering(plan.task, state)) for plan in executable.writer.tasks
     ]
     with pytest.raises(PlanError, match="a wait for the launch, which touches what"):
         verify_launch(*launch._replace(executable=executable))

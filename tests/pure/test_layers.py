@@ -54,7 +54,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "script.isa",
         *KERNELS,
     ),
-    "kernels.cuda": (*BASE, *INSIDE),
+    "kernels.cuda": (*BASE, "parallel", *INSIDE),
     "api": (*BASE, "parallel", "ir", "graph", "engine"),
     "nn": (*BASE, "ir", "api"),
     "data": (*BASE, "graph"),

@@ -10,8 +10,8 @@ import pytest
 from tests.processes import ThreadCommunicator, lost, together
 from vertexrt.errors import DeviceError, ParallelError, UsageError
 from vertexrt.parallel import ProcessGroup
-from vertexrt.parallel.group import add_in_pairs
 from vertexrt.parallel.start import connect, processes_here
+from vertexrt.parallel.sums import add_in_pairs
 
 RNG = np.random.default_rng(5)
 

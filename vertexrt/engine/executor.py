@@ -20,6 +20,7 @@ from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.explain_host import Explanation
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.outputs import outputs_of
+from vertexrt.engine.packed_gradients import PackedGradients
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.planned import PlannedLaunches, PlanRequest
 from vertexrt.engine.refused import refused_gradient, refused_update, written_by
@@ -138,6 +139,13 @@ class Executor(Protocol):
     def collect_gradients(self, touched: Sequence[Touched]) -> None:
         """Bring the sum of all gradients to the store, given what `begin_gradients` returned."""
 
+    def packed(self, step: TrainStep, group: ProcessGroup, rows: Touched) -> PackedGradients:
+        """Begin a step of a group; return what packs its gradients and adds them up.
+
+        Args:
+            rows: the rows of sparse parameters that the whole batch looks up.
+        """
+
     def update(self, update: Update) -> Outcome:
         """Update parameters by the gradients in the store: see `apply_update`."""
 
@@ -199,23 +207,33 @@ def step_on_host(executor: Executor, step: TrainStep) -> tuple[float, Outputs]:
     return loss, found
 
 
-def end_step(executor: Executor, optimizer: Trainer, attempt: Attempt, loss: float) -> None:
+def end_step(
+    executor: Executor,
+    optimizer: Trainer,
+    attempt: Attempt,
+    loss: float,
+    packed: PackedGradients | None = None,
+) -> None:
     """Update the parameters by the gradients of a step, which the store has.
 
+    Args:
+        packed: has them instead, in a step of a group.
     Raises: NumericError, when the loss or a number that would be written is not finite; nothing
         was updated then.
     """
     model, store, update = executor.model, executor.model.store, attempt.update
     if not math.isfinite(loss):
+        store.refresh()
         raise NumericError(refused_loss(model, attempt, loss))
     if update is None:
         if not all_finite(store, store.gradients):
             raise NumericError(refused_step(model, attempt, 0.0, True))
         _update_by_itself(store, optimizer)
         return
-    outcome = executor.update(update)
+    outcome = (packed or executor).update(update)
     if not outcome.done:
-        raise NumericError(refused_step(model, attempt, outcome.norm, True))
+        kept = packed is None or packed.kept
+        raise NumericError(refused_step(model, attempt, outcome.norm, kept))
     optimizer._settle(outcome)
 
 

@@ -27,6 +27,7 @@ from vertexrt.engine.host_plan import HostPlan
 from vertexrt.engine.host_results import HostResults
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.outputs import chosen_rows, outputs_of
+from vertexrt.engine.packed_gradients import HostGradients
 from vertexrt.engine.planned import PlannedLaunches, PlanRequest
 from vertexrt.engine.results import PassResults
 from vertexrt.engine.shared_step import step_in_group
@@ -39,6 +40,7 @@ from vertexrt.kernels.cpu.backend import CpuBackend
 from vertexrt.kernels.layout import PRODUCTS, HostBackend
 from vertexrt.kernels.reference.backend import ReferenceBackend
 from vertexrt.locks import share
+from vertexrt.parallel.group import ProcessGroup
 
 Array = np.ndarray[Any, Any]
 
@@ -159,6 +161,10 @@ class HostExecutor:
         """Add up the workers' gradients in order."""
         if len(touched) > 1:
             collect(self.model.store, touched)
+
+    def packed(self, step: TrainStep, group: ProcessGroup, rows: Touched) -> HostGradients:
+        """Return what packs them in the host's memory."""
+        return HostGradients(self, self.model.store, group, rows)
 
     def update(self, update: Update) -> Outcome:
         """Update the store by its gradients."""

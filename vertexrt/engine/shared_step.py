@@ -1,9 +1,9 @@
 """A training step that processes do together: each has some shares of the batch.
 
 Every process is handed the whole batch. It computes the gradients of its shares one after another,
-packed into one flat array: the dense part of the store, then the rows of tables that the batch
-looks up, which all processes know. `ProcessGroup` adds the arrays up in an order that does not
-depend on the number of processes; then each process does the same update.
+packed into one flat array (`packed_gradients`), on the host or on a device. `ProcessGroup` adds the
+arrays up in an order that does not depend on the number of processes; then each process does the
+same update.
 """
 
 from __future__ import annotations
@@ -29,17 +29,16 @@ from vertexrt.engine.executor import (
 )
 from vertexrt.engine.inputs import Inputs
 from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.parameters import ParameterStore
-from vertexrt.engine.update import Touched
+from vertexrt.engine.packed_gradients import PackedGradients
 from vertexrt.engine.variant import Variant
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
-from vertexrt.parallel.group import ProcessGroup, add_in_pairs
+from vertexrt.parallel.group import ProcessGroup
+from vertexrt.parallel.sums import add_in_pairs
 from vertexrt.scheduler.balance import Share, assign_graphs, share_of
 
 Array = np.ndarray[Any, Any]
 
-SAMPLE = 4096  # parameters that processes compare before each step
 COMPARED = ("another batch", "other pulled values", "another random seed", "other parameters")
 
 
@@ -49,10 +48,10 @@ def step_in_group(executor: Executor, step: TrainStep) -> tuple[float, Outputs]:
     Raises: as `Executor.step`, in every process alike; ParallelError, when a process is lost;
         UsageError, when processes do not have the same batch, seed or parameters.
     """
-    model, store, group = executor.model, executor.model.store, step.group
+    model, group = executor.model, step.group
     assert group is not None
     variant, inputs = model.read(step.use, step.batch)
-    rows = model.looked_up(variant, inputs)
+    packed = executor.packed(step, group, model.looked_up(variant, inputs))
     parts = min(group.shares, step.batch.num_graphs)
     owner = assign_graphs(step.batch, parts, level_in_vertices(model.work))
     shares, own = _own_shares(model, step, owner, range(parts)[group.own])
@@ -60,28 +59,30 @@ def step_in_group(executor: Executor, step: TrainStep) -> tuple[float, Outputs]:
     whole = {name: _empty_push(model, step.batch, variant, name) for name in step.outputs}
     losses = np.zeros(group.shares // group.size)
 
-    def gradients() -> Iterator[Array]:
+    def gradients() -> Iterator[Any]:
         """Return the packed gradients of each of this process's shares."""
         for k, runs in enumerate(own):
             start = time.perf_counter()
-            arenas = _run_share(executor, runs, Part(loss_scale=scale, random_seed=step.seed))
+            touched = executor.begin_gradients(runs)
+            part = Part(loss_scale=scale, random_seed=step.seed)
+            arenas = executor.launch(runs, [part] * len(runs))
             losses[k] = total_loss(runs, arenas)
             _place_pushes(whole, runs, arenas)
-            yield _pack(store, rows)
+            yield packed.pack(touched)
             model.observe(step.use, shares[k].batch, runs, time.perf_counter() - start)
         for _ in range(len(own), len(losses)):  # there are fewer graphs than shares
-            yield np.zeros(_packed_size(store, rows), store.dtype)
+            yield packed.zeros()
 
-    total = add_in_pairs(gradients())
-    update = step.optimizer._request(store) if step.asks else None
-    loss = _total_loss(group, losses, _fingerprint(step, inputs, store)) * scale
-    group.add_up(total)
+    total = add_in_pairs(gradients(), packed.add)
+    update = step.optimizer._request(model.store) if step.asks else None
+    loss = _total_loss(group, losses, _fingerprint(step, inputs, packed)) * scale
+    group.add_up(total, packed)
     for found in whole.values():
         _gather_push(group, np.repeat(owner, step.batch.sizes()), found)
     group.began()
-    _unpack(store, rows, total)
+    packed.unpack(total)
     attempt = Attempt(step.use, step.batch, scale, step.seed, parts, update)
-    end_step(executor, step.optimizer, attempt, loss)
+    end_step(executor, step.optimizer, attempt, loss, packed)
     return loss, {n: each.reshape(len(each), *variant.push_shape(n)) for n, each in whole.items()}
 
 
@@ -93,14 +94,6 @@ def _own_shares(
     return shares, [model.prepare_share(step.use, share) for share in shares]
 
 
-def _run_share(executor: Executor, runs: Sequence[Run], part: Part) -> list[Array]:
-    """Leave the gradients of a share in the store; return its arenas."""
-    touched = executor.begin_gradients(runs)
-    arenas = executor.launch(runs, [part] * len(runs))
-    executor.collect_gradients(touched)
-    return arenas
-
-
 def _scale(step: TrainStep, group: ProcessGroup, own: Sequence[Sequence[Run]]) -> float:
     """Return the factor on the summed loss, of the whole batch."""
     if step.reduction != "vertex":
@@ -109,11 +102,10 @@ def _scale(step: TrainStep, group: ProcessGroup, own: Sequence[Sequence[Run]]) -
     return 1.0 / max(1, int(group.gather(count).sum()))
 
 
-def _fingerprint(step: TrainStep, inputs: Inputs, store: ParameterStore) -> list[float]:
+def _fingerprint(step: TrainStep, inputs: Inputs, packed: PackedGradients) -> list[float]:
     """Return a number for each thing of COMPARED that all processes must have alike."""
     structure = _checksum(inputs.child, _checksum(inputs.child_ptr, step.batch.num_graphs))
-    some = store.values[:: max(1, store.values.size // SAMPLE)]
-    return [structure, _checksum(inputs.index), step.seed, _checksum(some)]
+    return [structure, _checksum(inputs.index), step.seed, _checksum(packed.sample())]
 
 
 def _checksum(array: Array, start: int = 0) -> int:
@@ -139,32 +131,6 @@ def _total_loss(group: ProcessGroup, losses: Array, fingerprint: list[float]) ->
                 "do not divide batches: the group does; give loaders and vrt.compile one seed",
             )
     return float(add_in_pairs(found[:, 1 + len(COMPARED) :].reshape(-1, 1))[0])
-
-
-def _packed_size(store: ParameterStore, rows: Touched) -> int:
-    """Return the elements of packed gradients."""
-    return store.dense_size + sum(
-        len(own) * math.prod(store.shapes[name][1:]) for name, own in rows.items()
-    )
-
-
-def _pack(store: ParameterStore, rows: Touched) -> Array:
-    """Copy the gradients of the dense part, and of rows of tables, into one flat array."""
-    tables = (store.gradient(name)[own].reshape(-1) for name, own in rows.items())
-    return np.concatenate([store.gradients[: store.dense_size], *tables])
-
-
-def _unpack(store: ParameterStore, rows: Touched, packed: Array) -> None:
-    """Put packed gradients back into the store."""
-    store.zero_gradients()
-    store.gradients[: store.dense_size] = packed[: store.dense_size]
-    at = store.dense_size
-    for name, own in rows.items():
-        shape = (len(own), *store.shapes[name][1:])
-        end = at + math.prod(shape)
-        store.gradient(name)[own] = packed[at:end].reshape(shape)
-        store.touched[name] = own
-        at = end
 
 
 def _empty_push(model: CompiledModel, batch: GraphBatch, variant: Variant, name: str) -> Array:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from vertexrt.errors import GraphError, nearest
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import child_of, child_ptr_of
-from vertexrt.graph.types import VertexTypes
+from vertexrt.graph.types import VertexTypes, origin_of
 from vertexrt.ir.program import FunctionSite, Program, Pull
 from vertexrt.scheduler.arrange import ALL, ARRANGED, NOT_READ, SECOND_CHILD, arrange, in_order
 
@@ -61,7 +61,7 @@ class _Slots(NamedTuple):
 
         Where its graphs were taken from another, this is found once, for all graphs of that.
         """
-        origin = types.origin
+        origin = origin_of(types)
         if origin is None:
             return self._find(child_ptr, child, types.of_vertex, types.of_edge)
         known = origin.known.get(id(self))

@@ -50,14 +50,12 @@ class VertexTypes(NamedTuple):
         names: of the types; relations: names of the relations.
         of_vertex: int32 [V], the number of each vertex's type.
         of_edge: int32 [E], the number of each edge's relation.
-        origin: of graphs that were taken from a batch.
     """
 
     names: tuple[str, ...]
     relations: tuple[str, ...]
     of_vertex: IntArray
     of_edge: IntArray
-    origin: TypedOrigin | None = None
 
     def number(self, name: str) -> int:
         """Return the number of a type.
@@ -67,6 +65,17 @@ class VertexTypes(NamedTuple):
         if name in self.names:
             return self.names.index(name)
         raise unknown_type("types", name, self.names)
+
+
+class TakenTypes(VertexTypes):
+    """Types of graphs that were taken from a batch, which is their `origin`."""
+
+    origin: TypedOrigin
+
+
+def origin_of(types: VertexTypes) -> TypedOrigin | None:
+    """Return the batch that graphs were taken from, if they were."""
+    return types.origin if isinstance(types, TakenTypes) else None
 
 
 def take_types(
@@ -86,10 +95,12 @@ def take_types(
     """
     if types is None:
         return None
-    origin = types.origin or TypedOrigin(*structure, types.of_vertex, types.of_edge)
     of_edge = unwritten(edges, INT32)
     take_rows(of_edge, types.of_edge, ptr, ids)
-    return types._replace(of_vertex=of_vertex, of_edge=of_edge, origin=origin)
+    taken = TakenTypes(types.names, types.relations, of_vertex, of_edge)
+    whole = origin_of(types)
+    taken.origin = whole or TypedOrigin(*structure, types.of_vertex, types.of_edge)
+    return taken
 
 
 class TypedParts(NamedTuple):

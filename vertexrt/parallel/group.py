@@ -10,7 +10,6 @@ bytes). So sums have the same bits for 1, 2, 4, ... processes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy.typing as npt
 
 from vertexrt.errors import UsageError
 from vertexrt.parallel.communicator import Alone, Communicator
+from vertexrt.parallel.sums import FlatArrays, HostArrays, add_in_pairs
 
 Array = npt.NDArray[Any]
 
@@ -32,6 +32,7 @@ class ProcessGroup:
         communicator: what sends between them; by default there is one process.
         shares, limit: see `init`.
     Attributes:
+        communicator: see above.
         rank: number of this process, from 0.
         size: how many processes there are.
         shares: parts that each batch is cut into.
@@ -45,8 +46,8 @@ class ProcessGroup:
         shares: int | None = None,
         limit: float = STEP_LIMIT,
     ) -> None:
-        self._communicator = communicator or Alone()
-        self.rank, self.size = self._communicator.rank, self._communicator.size
+        self.communicator = communicator or Alone()
+        self.rank, self.size = self.communicator.rank, self.communicator.size
         _check_limit(limit)
         _check_shares(shares, self.size)
         self.shares = shares or self.size
@@ -60,7 +61,7 @@ class ProcessGroup:
 
     def shared_out(self, shares: int | None) -> ProcessGroup:
         """Return a group of the same processes with other shares. Raises: UsageError."""
-        return ProcessGroup(self._communicator, shares, self._limit)
+        return ProcessGroup(self.communicator, shares, self._limit)
 
     @property
     def own(self) -> slice:
@@ -79,31 +80,40 @@ class ProcessGroup:
         found[self.rank] = array
         mine = np.ascontiguousarray(array)
         rows = list(found.reshape(self.size, -1))
-        self._communicator.exchange([mine] * self.size, rows, self.limit + more)
+        self.communicator.exchange([mine] * self.size, rows, self.limit + more)
         return found
 
     def gather_rows(self, own: Array, lengths: list[int]) -> list[Array]:
         """Return flat arrays of all processes, by rank, where their lengths are known."""
         found = [np.empty(length, own.dtype) for length in lengths]
         found[self.rank] = own
-        self._communicator.exchange([own] * self.size, found, self.limit)
+        self.communicator.exchange([own] * self.size, found, self.limit)
         return found
 
-    def add_up(self, flat: Array) -> None:
+    def add_up(self, flat: Any, arrays: FlatArrays | None = None) -> None:
         """Replace a flat array by the sum of those of all processes, in place and in fixed order.
 
+        Args:
+            arrays: what sends and adds arrays like it; by default it is one of NumPy.
         Raises: ParallelError, when a process is lost.
         """
         if self.size == 1:
             return
-        each = -(-flat.size // self.size)
+        arrays = arrays or HostArrays(self.communicator)
+        each = -(-len(flat) // self.size)
         pieces = [flat[k * each : (k + 1) * each] for k in range(self.size)]
         mine = pieces[self.rank]
-        found = [np.empty_like(mine) for _ in pieces]
-        found[self.rank] = mine.copy()
-        self._communicator.exchange(pieces, found, self.limit)
-        mine[:] = add_in_pairs(found)
-        self._communicator.exchange([mine] * self.size, pieces, self.limit)
+        found = [mine if k == self.rank else arrays.new(mine) for k in range(self.size)]
+        arrays.exchange(pieces, found, self.limit)
+        total = add_in_pairs(found, arrays.add)
+        if total is not mine:
+            arrays.copy(mine, total)
+        arrays.exchange([mine] * self.size, pieces, self.limit)
+
+    def find_lost(self, limit: float) -> None:
+        """Raise ParallelError for a process that does not answer within some seconds."""
+        sent = [np.zeros(1, np.int8)] * self.size
+        self.communicator.exchange(sent, [each.copy() for each in sent], limit)
 
     def largest(self, number: int, more: float = 0.0) -> int:
         """Return the largest of the numbers of all processes; see `gather`."""
@@ -145,27 +155,7 @@ class ProcessGroup:
 
     def close(self) -> None:
         """Leave the group; what torchrun or mpiexec has started ends by itself."""
-        self._communicator.close()
-
-
-def add_in_pairs(parts: Iterable[Array]) -> Array:
-    """Add up arrays in pairs, then pairs of pairs; the first of each pair is overwritten.
-
-    As many are kept at once as the tree has levels.
-    """
-    waiting: list[tuple[int, Array]] = []  # sums of 2**level parts
-    for part in parts:
-        level, total = 0, part
-        while waiting and waiting[-1][0] == level:
-            left = waiting.pop()[1]
-            total = np.add(left, total, out=left)
-            level += 1
-        waiting.append((level, total))
-    total = waiting.pop()[1]
-    while waiting:  # the number of parts is no power of two
-        left = waiting.pop()[1]
-        total = np.add(left, total, out=left)
-    return total
+        self.communicator.close()
 
 
 def _check_limit(limit: object) -> None:

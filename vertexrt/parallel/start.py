@@ -13,6 +13,7 @@ from vertexrt.parallel.mpi import MpiCommunicator
 
 MPI_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")  # Open MPI; MPICH and its kin
 LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 
 
 def init(shares: int | None = None, limit: float = STEP_LIMIT) -> ProcessGroup:
@@ -47,14 +48,20 @@ def processes_here(environ: Mapping[str, str]) -> int:
     return max(_whole(environ, name) for name in LOCAL_SIZES)
 
 
-def _whole(environ: Mapping[str, str], name: str) -> int:
-    """Return a number of processes in an environment; 1, where there is none."""
+def number_here(environ: Mapping[str, str]) -> int | None:
+    """Return which of the processes of this machine this one is, from 0; None, if nothing says."""
+    names = [name for name in LOCAL_RANKS if name in environ]
+    return _whole(environ, names[0], 0) if names else None
+
+
+def _whole(environ: Mapping[str, str], name: str, least: int = 1) -> int:
+    """Return a number in an environment; 1, where there is none."""
     text = environ.get(name, "1")
-    if not (text.isascii() and text.isdecimal() and int(text) >= 1):
+    if not (text.isascii() and text.isdecimal() and int(text) >= least):
         raise UsageError.at(
             "parallel",
             f"{name}={text}",
-            "a whole number of at least 1",
+            f"a whole number of at least {least}",
             "unset it, or use torchrun",
         )
     return int(text)

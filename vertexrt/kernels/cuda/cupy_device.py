@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import importlib.util
 import os
 from collections.abc import Sequence
@@ -32,6 +33,7 @@ from vertexrt.kernels.cuda.cooperative import (
     launch_config,
 )
 from vertexrt.kernels.cuda.device import Allocation, Array, Calls, in_a_child, launch_error
+from vertexrt.kernels.cuda.nccl import FIRST, NcclLink, new_number, own_gpu
 
 CUBLAS_HOST_POINTERS = 0
 IN_CACHE = 0.5  # seconds in which kernels that were compiled before are there
@@ -56,7 +58,11 @@ class CupyDevice:
         runtime = self.cupy.cuda.runtime
         self._runtime = runtime
         _processes.add(os.getpid())
-        properties = runtime.getDeviceProperties(self.cupy.cuda.Device().id)
+        own = own_gpu(os.environ, int(runtime.getDeviceCount()))
+        if own is not None:
+            self.cupy.cuda.Device(own).use()
+        self.number = int(self.cupy.cuda.Device().id)
+        properties = runtime.getDeviceProperties(self.number)
         self.name = properties["name"].decode()
         major, minor = properties["major"], properties["minor"]
         if major < 8:
@@ -271,6 +277,30 @@ class CupyDevice:
             raise DeviceError.at(
                 "cuda", str(error), "kernels that end", "report this as a bug; restart Python"
             ) from None
+
+    def has_come(self, event: Any) -> bool:
+        """Ask the driver."""
+        return bool(event.done)
+
+    def place(self) -> str:
+        """Name the machine as it was booted, and the GPU's place on its bus."""
+        if not self._nccl().available:
+            return ""
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return f"{file.read().strip()} {self._runtime.deviceGetPCIBusId(self.number)}"
+
+    def new_link(self) -> Array:
+        """Ask NCCL for an id."""
+        return new_number(self._nccl())
+
+    def link(self, number: Array, rank: int, size: int) -> NcclLink:
+        """Make a communicator of NCCL on the main stream; any thread may."""
+        with self.cupy.cuda.Device(self.number):
+            room = self.cupy.cuda.alloc(FIRST * (size + 1))
+            return NcclLink(self._nccl(), number, (rank, size), self.stream.ptr, room)
+
+    def _nccl(self) -> Any:
+        return importlib.import_module("cupy.cuda.nccl")  # optional, as CuPy is
 
     def arrays(self) -> Any:
         """Return CuPy."""

@@ -6,7 +6,7 @@ whose memory is NumPy's and whose kernels run on the CPU.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,6 +18,8 @@ from vertexrt.kernels.cuda.compile import Spilled
 Array = np.ndarray[Any, Any]
 CUBLAS_CODES = 10_000  # what the driver's loop adds to a status of cuBLAS
 OUT_OF_MEMORY = (2, CUBLAS_CODES + 3)  # cudaErrorMemoryAllocation, CUBLAS_STATUS_ALLOC_FAILED
+LINK = 129  # of NCCL: what its number is made of, and its 128 bytes
+Span = tuple[int, int]  # an address, and how many bytes there
 CUDA_ERRORS = {
     1: "invalid value",
     400: "invalid handle",
@@ -49,6 +51,22 @@ class Calls:
     compute: int = 0  # where not 0, gemm32 is cublasGemmEx with this compute type
     record: int = 0  # cuEventRecord and cuStreamWaitEvent, where there are several streams
     wait: int = 0
+
+
+class Link(Protocol):
+    """One end of what connects the devices of a group of processes: NCCL's communicator."""
+
+    def exchange(self, send: Mapping[int, Span], receive: Mapping[int, Span]) -> None:
+        """Send bytes to processes and get bytes from them, in the order of the main stream.
+
+        It is only asked for; all processes ask alike.
+        """
+
+    def failure(self) -> str:
+        """Return what has gone wrong; "" while nothing has."""
+
+    def abort(self) -> None:
+        """End what was asked for and has not come; the link is of no use afterwards."""
 
 
 class Device(Protocol):
@@ -128,6 +146,23 @@ class Device(Protocol):
 
     def wait(self, event: Any) -> None:
         """Wait until an event has come."""
+
+    def has_come(self, event: Any) -> bool:
+        """Tell whether an event has come, without waiting for it."""
+
+    def place(self) -> str:
+        """Name this device as no other is, on any machine; "" where there are no links."""
+
+    def new_link(self) -> Array:
+        """Return what the processes of a group need to link their devices: int16 [LINK]."""
+
+    def link(self, number: Array, rank: int, size: int) -> Link:
+        """Link this device to those of the other processes, which call it too, and wait for them.
+
+        Args:
+            number: what `new_link` has returned in one process.
+        Raises: DeviceError, when the devices cannot be linked.
+        """
 
     def arrays(self) -> Any:
         """Return the module, with NumPy's names, whose arrays lie in this memory.

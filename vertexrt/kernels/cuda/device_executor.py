@@ -13,7 +13,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -28,17 +27,17 @@ from vertexrt.engine.executor import (
     Asked,
     Evaluation,
     Outputs,
-    Trainer,
     TrainStep,
     loss_scale,
     step_on_host,
 )
 from vertexrt.engine.model import CompiledModel, purpose
 from vertexrt.engine.outputs import outputs_of
+from vertexrt.engine.packed_gradients import HostGradients, PackedGradients
 from vertexrt.engine.planned import PlannedLaunches, PlanRequest
 from vertexrt.engine.results import PassResults
 from vertexrt.engine.shared_step import step_in_group
-from vertexrt.engine.sparse_rows import ranges_looked_up, ranges_of
+from vertexrt.engine.sparse_rows import ranges_looked_up
 from vertexrt.engine.update import Outcome, Touched, Update
 from vertexrt.engine.variant import Use, ending_with
 from vertexrt.errors import DeviceError, NumericError
@@ -47,6 +46,8 @@ from vertexrt.kernels.cuda.copies import Copies
 from vertexrt.kernels.cuda.device import Allocation, Device, InAChild
 from vertexrt.kernels.cuda.device_arena import DeviceArena
 from vertexrt.kernels.cuda.device_explanation import DeviceExplanation
+from vertexrt.kernels.cuda.device_gradients import DeviceGradients, PackingRoom
+from vertexrt.kernels.cuda.device_group import DeviceGroups
 from vertexrt.kernels.cuda.device_outputs import fetch_of
 from vertexrt.kernels.cuda.device_plan import DevicePlan
 from vertexrt.kernels.cuda.device_results import DeviceResults
@@ -55,33 +56,24 @@ from vertexrt.kernels.cuda.ready_runs import launch_watched, ready_scripts, read
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import (
     GAVE_UP,
-    NO_STARTS,
     NORM,
     REFUSED,
+    Flight,
     LossRows,
     StepEnd,
     end_of,
 )
 from vertexrt.kernels.cuda.step_end import LOSS as FOUND_LOSS
 from vertexrt.kernels.cuda.streams import Streams
-from vertexrt.kernels.cuda.update_apart import update_from_host
+from vertexrt.kernels.cuda.update_apart import update_apart
 from vertexrt.kernels.cuda.upload import ReadyRun, UploadSlot
 from vertexrt.locks import share
+from vertexrt.parallel.group import ProcessGroup
 
 Array = np.ndarray[Any, Any]
 
 DONE = Outcome(True)
 CANDIDATES = (FEWEST, 16, 32)  # processors of a group to time, where none is given
-
-
-@dataclass(slots=True)
-class _Flight:
-    """A step that was launched, and what is needed if it was refused."""
-
-    event: Any
-    found: Array
-    attempt: Attempt
-    optimizer: Trainer
 
 
 class CudaExecutor:
@@ -101,9 +93,10 @@ class CudaExecutor:
         self.streams = Streams(self.session, streams) if streams > 1 else None
         self.persistent_launch = PersistentLaunch(self.session)
         self.copies = Copies(self.session, store)
+        self._groups, self._room = DeviceGroups(device), PackingRoom(self.session)
         store.on_refresh, store.on_write = self.to_host, self.copies.written
         self._gradients_left = False  # on the device, of a run without an update
-        self._flights: deque[_Flight] = deque()
+        self._flights: deque[Flight] = deque()
         self._last_loss = math.nan
         self._widths = {name: math.prod(store.shapes[name][1:]) for name in model.sparse}
         self.lock: Any = threading.RLock()
@@ -124,8 +117,7 @@ class CudaExecutor:
 
     def share_values(self) -> Any:
         """Return the parameters on the device, [total], which others may write to from now on."""
-        self._land_all()
-        self.copies.to_device()
+        self.before_launch()
         self.copies.shared = True
         return self.session.device.array(self.session.values, self.session.dtype)
 
@@ -238,17 +230,26 @@ class CudaExecutor:
         """Bring the gradients to the host."""
         self.session.memory.download(self.model.store.gradients, self.session.gradients.address)
 
+    def packed(self, step: TrainStep, group: ProcessGroup, rows: Touched) -> PackedGradients:
+        """Return what adds them up on the device; on the host for an optimizer's own update."""
+        devices = self._groups.of(group) if step.asks else None
+        if devices is None:
+            self.to_host()
+            return HostGradients(self, self.model.store, group, rows)
+        self._land_all()
+        self.copies.to_device()
+        return DeviceGradients(self, self._room, devices, rows)
+
     def update(self, update: Update) -> Outcome:
         """Update parameters on the device, by the gradients of the store, and wait."""
-        store = self.model.store
+        return self.update_here(update, self.model.store.gradients)
+
+    def update_here(self, update: Update, gradients: Array | None) -> Outcome:
+        """Do the same, by the gradients of the device where none are given."""
         self._land_all()
         self.copies.to_device(update.moments if len(update.moments) else None)
-        touched = {
-            n: ranges_of(store.touched.get(n, NO_STARTS), store.offsets[n], self._widths[n])
-            for n in store.sparse
-        }
         self._gradients_left = self.copies.device_newer = True
-        found = update_from_host(self.session, store.gradients, end_of(store, update, touched))
+        found = update_apart(self.session, self.model.store, update, gradients)
         if found[REFUSED]:
             self.session.forgive()
             self.to_host()  # to say what was refused
@@ -312,8 +313,6 @@ class CudaExecutor:
         self._gradients_left = True
         raise gave_up(found, self.persistent_launch.patience)
 
-    # Steps.
-
     def step(self, step: TrainStep) -> tuple[float, Outputs]:
         """Launch a step; return the newest loss that is known without waiting for it.
 
@@ -338,7 +337,7 @@ class CudaExecutor:
         self.copies.device_newer = True
         self._gradients_left = bool(ending.groups)  # of parameters that are in none
         attempt = Attempt(use, batch, scale, seed, 1, update)
-        flight = _Flight(slot.event, slot.found, attempt, optimizer)
+        flight = Flight(slot.event, slot.found, attempt, optimizer)
         self._flights.append(flight)
         wait = bool(step.outputs) or math.isnan(self._last_loss)
         while len(self._flights) > (0 if wait else 1):
@@ -347,8 +346,9 @@ class CudaExecutor:
         return self._last_loss, {name: outputs_of(runs, arenas, name) for name in step.outputs}
 
     def _step_by_host(self, step: TrainStep) -> tuple[float, Outputs]:
-        """Do a step whose update, or whose sum over processes, runs on the host."""
-        self.to_host()
+        """Do a step whose update, or whose sum over processes, the host asks for."""
+        if step.group is None:
+            self.to_host()
         train = step_on_host if step.group is None else step_in_group
         self._last_loss, found = train(self, step)
         self.copies.host_newer = not step.asks

@@ -47,7 +47,8 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     compile_ahead(
         lay_out, INTS, INTS, INTS, INTS, PULLS, reals, 0, False, False, False, VERTICES, PROGRAMS
     )
-    batch, run = Arrays(INTS, INTS, TABLE, INTS, reals, PULLS, LONGS), Places(0, 0, 0, 1.0, 0, 0)
+    batch = Arrays(INTS, INTS, TABLE, INTS, INTS, reals, PULLS, LONGS)
+    run = Places(0, 0, 0, 1.0, 0, 0)
     lists = (INTS,) * 3, (LONGS, INTS), (INTS,) * 4
     facts = FLAGS, LONGS, 0, 0
     compile_ahead(pack, BYTES, 0, LONGS, facts, tuple(batch), tuple(run), lists)

@@ -105,12 +105,17 @@ class ElementText:
         word = self.t.word("random_seed", "const long long*")
         seed = self.t.row_value("seed_", "unsigned", f"(unsigned)*{word}")
         element = f"{index} + c" if index.moves else str(index)
-        counter = self.user_vertex()  # or the user's edge, or what a pull says
-        if draw.by >= 0:
-            counter = self._integer(Leaf("integer", number=draw.by))
+        # The vertex, or what a pull says, by its number in the whole batch: this may be a share.
+        own = draw.by < 0
+        vertex = self.user_vertex() if own else self._integer(Leaf("integer", number=draw.by))
+        numbers = self.t.word("user_edge" if draw.edges else "user_number", "const int*")
+        counter = f"{numbers}[{vertex}]"
         if draw.edges:
-            user_edge = self.t.word("user_edge", "const int*")
-            counter = f"({user_edge}[{counter}] + e - {self.t.first_of_every()})"
+            counter = f"({counter} + e - {self.t.first_of_every()})"
+        elif own:
+            counter = self.t.row_value("un", "int", counter)
+        else:
+            counter = f"({vertex} < 0 ? {vertex} : {counter})"
         uniform = f"vrt_uniform({seed}, {draw.key}u, {counter}, {element})"
         if draw.p is None:
             return f"((real({uniform} >> 9) + real(0.5)) * real(1.1920928955078125e-07))"

@@ -26,10 +26,10 @@ INDICES = (
     "segment_ptr",
     "segment_row",
 )
-FIXED_WORDS = (*ADDRESSES, *INDICES, "user_edge", "weight", "scale", "random_seed")
+FIXED_WORDS = (*ADDRESSES, *INDICES, "user_number", "user_edge", "weight", "scale", "random_seed")
 
 FIXED, FIRST_INDEX = len(FIXED_WORDS), len(ADDRESSES)
-USER_EDGE, WEIGHT, SCALE, RANDOM_SEED = range(FIRST_INDEX + len(INDICES), FIXED)
+USER_NUMBER, USER_EDGE, WEIGHT, SCALE, RANDOM_SEED = range(FIRST_INDEX + len(INDICES), FIXED)
 
 # The arrays of `Schedule` that are int32, in its order, and those of INDICES after the rows.
 PARTS = 12
@@ -46,7 +46,8 @@ class Arrays(NamedTuple):
         rows: int32, of launches that take a list.
         indices, extents: int32 [*], the arrays of the schedule; [PARTS, 2] where each of them
             begins and ends.
-        user_edge: int32; weight: whose dtype is that of reals.
+        user_number, user_edge: int32, of `Share.numbers`, where random numbers are drawn by them.
+        weight: whose dtype is that of reals.
         pulls: int32 [integer pulls + real pulls, V].
         base: int64, first elements of the tensors in the arena.
     """
@@ -54,6 +55,7 @@ class Arrays(NamedTuple):
     rows: Array
     indices: Array
     extents: Array
+    user_number: Array
     user_edge: Array
     weight: Array
     pulls: Array
@@ -141,7 +143,7 @@ def pack(
 def _bytes_of(batch: Arrays, segments: tuple[Array, ...]) -> Any:
     """Return how many bytes the arrays of a minibatch take at most."""
     need = ALIGN * (FIXED + len(batch.pulls) + 2 + MOST_LAST)
-    need += 4 * (batch.user_edge.size + batch.pulls.size)
+    need += 4 * (batch.user_number.size + batch.user_edge.size + batch.pulls.size)
     need += 4 * (batch.rows.size + batch.indices.size) + batch.weight.size * batch.weight.itemsize
     for segment in segments:
         need += 4 * segment.size
@@ -164,6 +166,9 @@ def _pack_indices(
         if wanted[FIRST_SEGMENT + k]:
             words[FIRST_SEGMENT + k] = address + end
             end = _copy(pinned, end, segment)
+    if wanted[USER_NUMBER]:
+        words[USER_NUMBER] = address + end
+        end = _copy(pinned, end, batch.user_number)
     if wanted[USER_EDGE]:
         words[USER_EDGE] = address + end
         end = _copy(pinned, end, batch.user_edge)

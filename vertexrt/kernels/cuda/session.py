@@ -258,7 +258,7 @@ class Session:
             run.rows,
             run.indices,
             run.extents,
-            run.user_numbers[1],
+            *run.user_numbers,
             run.weight,
             run.inputs.index,
             run.plan.base,

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.engine.diagnose import Attempt
+from vertexrt.engine.executor import Trainer
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.update import Update, dense_ranges
 from vertexrt.ir.updates import UpdateRule
@@ -65,6 +67,16 @@ class GroupEnd(NamedTuple):
     first: int
     ranges: int
     scalars: tuple[float, ...]
+
+
+@dataclass(slots=True)
+class Flight:
+    """A step that was launched, and what is needed if it was refused."""
+
+    event: Any
+    found: npt.NDArray[np.float64]
+    attempt: Attempt
+    optimizer: Trainer
 
 
 class LossRows(NamedTuple):

@@ -1,35 +1,62 @@
-"""An update on a device that ends no step: by gradients which the host has added up."""
+"""An update on a device that ends no step: by gradients which were added up before."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.engine.parameters import ParameterStore
+from vertexrt.engine.update import Touched, Update
 from vertexrt.kernels.cuda.finish_step import finish_step
 from vertexrt.kernels.cuda.session import Session
-from vertexrt.kernels.cuda.step_end import FOUND, StepEnd
+from vertexrt.kernels.cuda.step_end import FOUND, NO_STARTS, NO_WIDTHS, end_of
 
 Array = npt.NDArray[Any]
+Ranges = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]
 
 
-def update_from_host(session: Session, gradients: Array, end: StepEnd) -> Array:
-    """Copy gradients to the device, update by them as a step does, and wait.
+def update_apart(
+    session: Session, store: ParameterStore, update: Update, gradients: Array | None
+) -> Array:
+    """Update by gradients as a step does, and wait.
 
     Args:
-        gradients: of the parameter store.
-        end: of a step without a loss.
+        store: knows the rows of tables that have one.
+        gradients: of the store, which are copied to the device; None, where they are there.
     Returns: what a step finds, see `step_end`: the norm, and whether the update was refused.
     """
-    memory, addresses, held = session.memory, [], []
-    memory.upload(session.gradients, gradients)
-    for ranges in (end.starts, end.widths):
-        held.append(memory.take(max(ranges.nbytes, 16), "rows of tables"))
-        if ranges.nbytes:
-            memory.upload(held[-1], ranges)
-        addresses.append(held[-1].address)
-    finish_step(session, 0, np.array(addresses, np.int64), end)
+    memory = session.memory
+    touched = {name: store.touched.get(name, NO_STARTS) for name in store.sparse}
+    end = end_of(store, update, _ranges(store, touched))
+    if gradients is not None:
+        memory.upload(session.gradients, gradients)
+    ranges = np.concatenate([end.starts.view(np.uint8), end.widths.view(np.uint8)])
+    held = memory.take(max(ranges.nbytes, 16), "rows of tables")
+    if ranges.nbytes:
+        memory.upload(held, ranges)
+    starts = held.address
+    finish_step(session, 0, np.array((starts, starts + end.starts.nbytes), np.int64), end)
     found = np.zeros(FOUND)
     memory.download(found, session.found.address)
+    return found
+
+
+def rows_of_tables(store: ParameterStore, rows: Touched) -> Ranges:
+    """Return flat ranges of rows of all tables: first elements and widths."""
+    found = [(NO_STARTS, NO_WIDTHS), *_ranges(store, rows).values()]
+    starts, widths = (np.concatenate(each) for each in zip(*found, strict=True))
+    return starts, widths
+
+
+def _ranges(store: ParameterStore, rows: Touched) -> Mapping[str, Ranges]:
+    """Return flat ranges of rows of each table."""
+    found = {}
+    for name, own in rows.items():
+        width = math.prod(store.shapes[name][1:])
+        starts = store.offsets[name] + own * width
+        found[name] = starts.astype(np.int64), np.full(len(own), width, np.int32)
     return found

@@ -35,3 +35,47 @@ VRT_KERNEL(take_rows_kernel, TakenRows, 256) {
     const long long i = (long long)blockIdx.x * 256 + threadIdx.x;
     if (i < a.count) a.to[i] = a.from[a.rows[i / a.size] * a.size + i % a.size];
 }
+
+// What a step of several processes does with gradients before the update.
+
+// Packed gradients: the dense part in pieces, then rows of tables, a warp for each. Where `from`
+// is the store and `to` is packed, they are packed; the other way round, they go back.
+struct Packing {
+    const real* from;
+    real* to;
+    const long long* row_from;
+    const long long* row_to;
+    const int* row_width;
+    long long dense, dense_pieces, pieces;
+};
+
+VRT_KERNEL(copy_rows_kernel, Packing, 256) {
+    const long long number = FIRST_PIECE + threadIdx.x / 32;
+    if (number >= a.pieces) return;
+    long long from = number * PIECE, to = from;
+    int width = a.dense - from < PIECE ? (int)(a.dense - from) : PIECE;
+    if (number >= a.dense_pieces) {
+        const long long row = number - a.dense_pieces;
+        from = a.row_from[row];
+        to = a.row_to[row];
+        width = a.row_width[row];
+    }
+    for (int i = threadIdx.x % 32; i < width; i += 32) a.to[to + i] = a.from[from + i];
+}
+
+// add_kernel: y[i] += x[i]. sample_kernel: y[i] = x[i * stride].
+struct Strided {
+    real* y;
+    const real* x;
+    long long count, stride;
+};
+
+VRT_KERNEL(add_kernel, Strided, 256) {
+    const long long i = (long long)blockIdx.x * 256 + threadIdx.x;
+    if (i < a.count) a.y[i] += a.x[i];
+}
+
+VRT_KERNEL(sample_kernel, Strided, 256) {
+    const long long i = (long long)blockIdx.x * 256 + threadIdx.x;
+    if (i < a.count) a.y[i] = a.x[i * a.stride];
+}

@@ -1,0 +1,82 @@
+"""In place of NCCL: devices of threads of one process hand bytes to each other."""
+
+from __future__ import annotations
+
+import queue
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+
+from vertexrt.kernels.cuda.device import Span
+
+Read = Callable[[int, int], bytes]
+Write = Callable[[int, bytes], None]
+PATIENCE = 60.0  # seconds for bytes of a thread that has not died
+
+_pipes: dict[tuple[int, int, int], queue.Queue[bytes | None]] = defaultdict(queue.Queue)
+
+
+class Death(BaseException):
+    """The end of a process, in the midst of an exchange; nothing catches it but the test."""
+
+
+class ThreadLink:
+    """A link between threads. What does not come leaves it stuck, as a stream would be.
+
+    Args:
+        number: of the link; place: rank and size.
+        read, write: memory of the device.
+        dies_at: number of the exchange at which this process ends.
+        hangs_at: number of the exchange from which on it sends nothing.
+    Attributes:
+        sent: bytes so far; exchanges: how many.
+        stuck: an exchange waits for what does not come; aborted: it was told to end.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        place: tuple[int, int],
+        memory: tuple[Read, Write],
+        dies_at: int = -1,
+        hangs_at: int = -1,
+    ) -> None:
+        self._number, (self._rank, self._size) = number, place
+        self._read, self._write = memory
+        self._dies_at, self._hangs_at = dies_at, hangs_at
+        self.sent = self.exchanges = 0
+        self.stuck = self.aborted = False
+
+    def exchange(self, send: Mapping[int, Span], receive: Mapping[int, Span]) -> None:
+        """Hand over at once; wait for what comes."""
+        self.exchanges += 1
+        if self.exchanges == self._dies_at:
+            for peer in range(self._size):
+                self._pipe(self._rank, peer).put(None)
+            raise Death
+        if self.exchanges == self._hangs_at:
+            for peer in send:
+                self._pipe(self._rank, peer).put(None)
+            self.stuck = True
+        if self.stuck:
+            return
+        for peer, (address, size) in send.items():
+            self._pipe(self._rank, peer).put(self._read(address, size))
+            self.sent += size
+        for peer, (address, size) in receive.items():
+            found = self._pipe(peer, self._rank).get(timeout=PATIENCE)
+            if found is None:
+                self.stuck = True
+                return
+            assert len(found) == size, "processes exchange arrays of one size"
+            self._write(address, found)
+
+    def _pipe(self, sender: int, receiver: int) -> queue.Queue[bytes | None]:
+        return _pipes[self._number, sender, receiver]
+
+    def failure(self) -> str:
+        """Know of none: a stream that waits has no error."""
+        return ""
+
+    def abort(self) -> None:
+        """Let the stream go on."""
+        self.stuck, self.aborted = False, True
