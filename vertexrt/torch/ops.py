@@ -195,7 +195,9 @@ def backward(
     """
     *of_forward, made = of_batch
     asked = AskedPass.of(Call.of(call), of_forward)
-    return asked.back(d_outputs, [*parameters, *pulls], taken(made))
+    found = asked.back(d_outputs, [*parameters, *pulls], taken(made))
+    # What an op returns may not share memory; on a GPU gradients are parts of one tensor.
+    return [x.clone() if x.untyped_storage().nbytes() != x.nbytes else x for x in found]
 
 
 @backward.register_fake
