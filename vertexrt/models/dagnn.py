@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import vertexrt as vrt
 from vertexrt import nn
+from vertexrt.models.gates import attend
 from vertexrt.models.words import LookedUpWord
 
 
@@ -21,9 +22,7 @@ class DagLayer(vrt.VertexFunction):
 
     def forward(self) -> None:
         """Compute one vertex."""
-        predecessors = self.gather_all("before").h
-        score = vrt.sum(self.score * predecessors, over="elements")
-        message = vrt.sum(vrt.softmax(score, over="children") * predecessors)
+        message = attend(self.score, self.gather_all("before").h)
         self.scatter(h=self.cell(self.gather("below").h, message))
 
 

@@ -6,34 +6,7 @@ from collections.abc import Sequence
 
 import vertexrt as vrt
 from vertexrt import nn
-
-
-class CircuitInput(vrt.VertexFunction):
-    """An input of the circuit: all are alike, 1 half of the time."""
-
-    def __init__(self, hidden: int) -> None:
-        super().__init__(state={"h": hidden})
-        self.start = vrt.Parameter((hidden,), init=vrt.init.normal(1.0))
-
-    def forward(self) -> None:
-        """Compute one input."""
-        self.scatter(h=1.0 * self.start)
-
-
-class Gate(vrt.VertexFunction):
-    """A gate: a GRU of what it reads, with attention. `inputs` name the functions of that later."""
-
-    def __init__(self, hidden: int) -> None:
-        super().__init__(state={"h": hidden})
-        self.start = vrt.Parameter((hidden,), init=vrt.init.normal(1.0))
-        self.score = vrt.Parameter((hidden,), init=vrt.init.normal(0.1))
-        self.cell = nn.GRUCell(hidden, hidden)
-
-    def forward(self) -> None:
-        """Compute one gate."""
-        read = self.gather_all("reads").h
-        share = vrt.softmax(vrt.sum(self.score * read, over="elements"), over="children")
-        self.scatter(h=self.cell(vrt.sum(share * read), 1.0 * self.start))
+from vertexrt.models.gates import CircuitInput, Gate, attend
 
 
 class Reverse(vrt.VertexFunction):
@@ -50,9 +23,8 @@ class Reverse(vrt.VertexFunction):
 
     def forward(self) -> None:
         """Compute one."""
-        own, readers = self.gather("own").h, self.gather_all("readers").h
-        share = vrt.softmax(vrt.sum(self.score * readers, over="elements"), over="children")
-        h = self.cell(vrt.sum(share * readers), own)
+        own = self.gather("own").h
+        h = self.cell(attend(self.score, self.gather_all("readers").h), own)
         self.scatter(h=h)
         output = vrt.sigmoid(self.out(vrt.relu(self.inner(vrt.concat(own, h)))))
         target = self.pull("target", shape=(1,), dtype="float")
