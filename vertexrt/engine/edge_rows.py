@@ -32,8 +32,8 @@ def _relations(program: Program, structure: Structure, parent: Array) -> Array:
     edge = np.arange(len(parent))
     if len(structure.first_of):
         first = structure.first_of[:-1].reshape(len(structure.child_ptr) - 1, -1)[parent]
-        begun: Array = first <= edge[:, None]
-        return begun.sum(axis=1) - 1
+        begun: Array = (first <= edge[:, None]).sum(axis=1)
+        return begun - 1
     slots = np.array([site.slots for site in program.sites])[structure.functions[parent]]
     return np.where(edge - structure.child_ptr[parent] >= slots, 0, -1)
 
