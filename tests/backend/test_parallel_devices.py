@@ -66,7 +66,7 @@ def train(
 ) -> Trained:
     """Train for a few steps."""
     net, losses = network(device, model, **options), []
-    for batch in vrt.data.Loader(dataset(model).splits["train"], 12, seed=1):
+    for batch in vrt.data.Loader(dataset(model).splits["train"], 6, seed=1):
         losses.append(net.step(batch, optimizer, outputs=("loss",), group=group))
         if len(losses) == STEPS:
             break
