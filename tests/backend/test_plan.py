@@ -16,81 +16,12 @@ import pytest
 import vertexrt as vrt
 from tests.backend.test_models import CASES
 from tests.backend.test_on_device import SIZE, Lent, Node, assert_near, batch, host, lend
-from tests.devices import SHIM_AND_GPU, gpu, require, shim
+from tests.devices import SHIM_AND_GPU, gpu, shim
+from tests.lstm_by_hand import HIDDEN, STEPS, WAYS, WIDTH, Lstm, by_hand, chains, compiled, drawn
 from tests.planned import other_numbers, tables_of
 from tests.runs import Way
 from tests.watched_device import break_counter, mend, watch
 from vertexrt.errors import DeviceError, PullError, UsageError
-
-STEPS, WIDTH, HIDDEN = 9, 5, 4
-WAYS = [
-    pytest.param("reference", "batched", 1, id="reference"),
-    pytest.param("reference", "persistent", 2, id="reference-persistent"),
-    pytest.param("cpu", "batched", 1, id="cpu"),
-    pytest.param("cpu", "batched", 3, id="cpu-shares"),
-    pytest.param("cpu", "persistent", 2, id="cpu-persistent"),
-    *(pytest.param("shim", e, 1, marks=shim, id=f"shim-{e}") for e in ("batched", "persistent")),
-    *(pytest.param("cuda", e, 1, marks=gpu, id=f"cuda-{e}") for e in ("batched", "persistent")),
-]
-
-
-class Lstm(vrt.VertexFunction):
-    """An LSTM along a chain, over vectors and words."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={"c": HIDDEN, "h": HIDDEN})
-        self.table = vrt.Parameter((6, WIDTH), vrt.init.normal(0.5))
-        self.w = vrt.Parameter((4 * HIDDEN, WIDTH), vrt.init.normal(0.5))
-        self.u = vrt.Parameter((4 * HIDDEN, HIDDEN), vrt.init.normal(0.5))
-
-    def forward(self) -> None:
-        x = self.pull("x", shape=(WIDTH,)) + vrt.embed(self.table, self.pull("word"))
-        before = self.gather(0)
-        i, f, o, g = vrt.split(self.w @ x + self.u @ before.h, 4)
-        c = vrt.sigmoid(i) * vrt.tanh(g) + vrt.sigmoid(f) * before.c
-        h = self.push("h", vrt.sigmoid(o) * vrt.tanh(c))
-        self.scatter(c=c, h=h)
-        self.push("sum", vrt.sum(h))
-
-
-def by_hand(
-    values: dict[str, Any], lengths: list[int], x: np.ndarray[Any, Any], words: list[int]
-) -> np.ndarray[Any, Any]:
-    """Evaluate the LSTM over sequences in a row; a word of -1 adds nothing."""
-    table, w, u = (np.asarray(values[name], np.float64) for name in ("table", "w", "u"))
-    found, at = [], 0
-    for length in lengths:
-        c, h = np.zeros(HIDDEN), np.zeros(HIDDEN)
-        for t in range(at, at + length):
-            z = x[t].astype(np.float64) + (table[words[t]] if words[t] >= 0 else 0.0)
-            i, f, o, g = np.split(w @ z + u @ h, 4)
-            c = np.tanh(g) / (1 + np.exp(-i)) + c / (1 + np.exp(-f))
-            h = np.tanh(c) / (1 + np.exp(-o))
-            found.append(h)
-        at += length
-    return np.array(found)
-
-
-def chains(lengths: list[int], x: np.ndarray[Any, Any], words: list[int]) -> vrt.GraphBatch:
-    ends = np.cumsum(lengths)
-    return vrt.GraphBatch.from_graphs(
-        [
-            vrt.InputGraph.chain(n, {"x": x[end - n : end], "word": np.array(words[end - n : end])})
-            for n, end in zip(lengths, ends, strict=True)
-        ]
-    )
-
-
-def drawn(seed: int, count: int) -> tuple[np.ndarray[Any, Any], list[int]]:
-    rng = np.random.default_rng(seed)
-    return rng.normal(size=(count, WIDTH)).astype(np.float32), rng.integers(0, 6, count).tolist()
-
-
-def compiled(device: str, engine: str, threads: int = 1, function: Any = Lstm) -> vrt.Network:
-    require(device)
-    processors = (threads if device in ("cpu", "reference") else 4) if engine != "batched" else None
-    way = Way(device, "float32", engine=engine, processors=processors, threads=threads)
-    return way.compile(function())
 
 
 @pytest.mark.parametrize(("device", "engine", "threads"), WAYS)
@@ -264,60 +195,6 @@ def test_tables_of_a_device(device: str) -> None:
         found = plan.forward({**tables_of(graphs), **given})
         assert_near(found["h"], wanted)
         assert_near(plan.forward(tables_of(graphs))["h"], wanted)
-
-
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
-@pytest.mark.parametrize("engine", ["batched", "persistent"])
-def test_evaluations_of_lent_arrays(device: str, engine: str) -> None:
-    net, graphs = compiled(device, engine), chains([6, 2], *drawn(0, 8))
-    x, words = drawn(1, 8)[0], drawn(0, 8)[1]
-    lent = graphs.with_pulls({"x": lend(device, x)})
-    wanted = by_hand(net.parameters, [6, 2], x, words)
-    found = [net.submit(lent), net.on_device.submit(lent), net.submit(lent, ["h"])]
-    for each in found:
-        assert_near(each.result()["h"], wanted)
-    few = net.on_device.submit(lent, ["h"], vertices=graphs.roots).result()["h"]
-    assert_near(few, wanted[graphs.roots])
-    assert device != "cuda" or hasattr(few, "get")
-
-
-@pytest.mark.parametrize(("device", "engine", "threads"), WAYS)
-def test_results_of_chosen_vertices(device: str, engine: str, threads: int) -> None:
-    net, lengths = compiled(device, engine, threads), [3, 1, 9, 5]
-    graphs = chains(lengths, *drawn(0, 18))
-    wanted = by_hand(net.parameters, lengths, *drawn(0, 18))
-    several = [graphs.roots, [17, 0, 5, 5], np.arange(17, -1, -1), [], list(range(0, 18, 2))]
-    for vertices in several:
-        rows = wanted[np.asarray(vertices, np.int64)]
-        found = [
-            net.forward(graphs, outputs=["sum", "h"], vertices=vertices),
-            net.on_device.forward(graphs, vertices=vertices),
-            net.submit(graphs, vertices=vertices).result(),
-            net.plan(graphs, vertices=vertices).forward(),
-            net.on_device.plan(graphs, vertices=vertices).forward(),
-        ]
-        for each in found:
-            assert_near(each["h"], rows, "h")
-            assert_near(each["sum"], rows.sum(axis=1), "sum")
-
-
-def test_rows_far_apart() -> None:
-    require("shim")
-    net, lengths = compiled("cpu", "batched"), [41] * 3
-    x, words = drawn(0, 123)
-    graphs = chains(lengths, x, words)
-    every = list(range(0, 123, 2))  # more slices than are copied apart
-    wanted = by_hand(net.parameters, lengths, x, words)[every]
-    assert_near(net.forward(graphs, vertices=every)["h"], wanted)
-
-
-@shim
-def test_rows_far_apart_on_a_device() -> None:
-    net, lengths = compiled("shim", "batched"), [41] * 3
-    x, words = drawn(0, 123)
-    graphs, every = chains(lengths, x, words), list(range(0, 123, 2))
-    wanted = by_hand(net.parameters, lengths, x, words)[every]
-    assert_near(net.forward(graphs, vertices=every)["h"], wanted)
 
 
 @shim

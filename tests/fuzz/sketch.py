@@ -7,13 +7,14 @@ divides stays away from zero.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from tests.fuzz.function import FuzzNode, Operand, PullForm, Shape, ValueType
+from tests.fuzz.result_bounds import BOUNDS
 
 STATE, PULLED = 2.0, 2.0  # bounds on what is scattered and on what is pulled
 MATRIX = 1.2  # elements of a parameter [M, N] are at most this over the root of N; others at most 1
@@ -23,30 +24,6 @@ SMALL_SIZES = (1, 2, 3, 4, 5, 6, 7, 8)
 WIDE_SIZES = (4, 8, 12, 16, 20, 24, 32, 48, 64)
 
 Item = TypeVar("Item")
-
-# Bounds on the result of elementwise ops, from those of the operands.
-BOUNDS: dict[str, Callable[..., float]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a + b,
-    "mul": lambda a, b: a * b,
-    "floordiv": lambda a, b: a + 1.0,
-    "mod": lambda a, b: b,
-    "floor": lambda a: a + 1.0,
-    "div": lambda a, b: 1.5 * a,  # divisors are at least 0.7
-    "square": lambda a: a * a,
-    "exp": math.exp,
-    "log": lambda a: 1.0 + math.log(1.0 + a),
-    "sqrt": lambda a: 1.0 + a,
-    "sigmoid": lambda a: 1.0,
-    "tanh": lambda a: 1.0,
-    "maximum": max,
-    "minimum": max,
-    "where": lambda mask, a, b: max(a, b),
-    "softplus": lambda a: a + 1.0,
-    "elu": lambda a: a + 1.0,
-    "clip": lambda a, low, high: 0.7,
-    "straight_through": lambda a, b: 2.0 * a + b,
-}
 
 
 class Sketch:

@@ -387,30 +387,3 @@ def test_every_public_name_is_called() -> None:
 @pytest.mark.parametrize("name", TABLE)
 def test_odd_arguments_are_errors_of_ours(name: str) -> None:
     TABLE[name]()
-
-
-BINARY = [
-    *(operator.add, operator.sub, operator.mul, operator.truediv, operator.pow, operator.matmul),
-    *(operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge),
-    *(operator.mod, operator.floordiv, operator.and_, operator.or_),
-]
-UNARY: list[Callable[[Any], object]] = [
-    *(operator.neg, abs, float, int, len, bool, list, operator.invert, operator.index),
-    *(np.asarray, np.tanh, np.sum, repr, str, hash),
-]
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_operators_on_what_a_forward_computes_with() -> None:
-    def body(f: Any) -> None:
-        made = values(f)
-        for apply, x, y in itertools.product(BINARY, made, [*made, *ODD]):
-            attempt(apply, x, y)
-            attempt(apply, y, x)
-        for apply, x in itertools.product(UNARY, made):
-            attempt(apply, x)
-        for x, key in itertools.product(made, ODD):
-            attempt(operator.getitem, x, key)
-            attempt(operator.contains, x, key)
-
-    WithBody(body).trace()

@@ -1,0 +1,55 @@
+"""Evaluations that return chosen vertices, or read arrays of a device: against an LSTM by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.backend.test_on_device import assert_near, lend
+from tests.devices import SHIM_AND_GPU
+from tests.lstm_by_hand import WAYS, by_hand, chains, compiled, drawn
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@pytest.mark.parametrize("engine", ["batched", "persistent"])
+def test_evaluations_of_lent_arrays(device: str, engine: str) -> None:
+    net, graphs = compiled(device, engine), chains([6, 2], *drawn(0, 8))
+    x, words = drawn(1, 8)[0], drawn(0, 8)[1]
+    lent = graphs.with_pulls({"x": lend(device, x)})
+    wanted = by_hand(net.parameters, [6, 2], x, words)
+    found = [net.submit(lent), net.on_device.submit(lent), net.submit(lent, ["h"])]
+    for each in found:
+        assert_near(each.result()["h"], wanted)
+    few = net.on_device.submit(lent, ["h"], vertices=graphs.roots).result()["h"]
+    assert_near(few, wanted[graphs.roots])
+    assert device != "cuda" or hasattr(few, "get")
+
+
+@pytest.mark.parametrize(("device", "engine", "threads"), WAYS)
+def test_results_of_chosen_vertices(device: str, engine: str, threads: int) -> None:
+    net, lengths = compiled(device, engine, threads), [3, 1, 9, 5]
+    graphs = chains(lengths, *drawn(0, 18))
+    wanted = by_hand(net.parameters, lengths, *drawn(0, 18))
+    several = [graphs.roots, [17, 0, 5, 5], np.arange(17, -1, -1), [], list(range(0, 18, 2))]
+    for vertices in several:
+        rows = wanted[np.asarray(vertices, np.int64)]
+        found = [
+            net.forward(graphs, outputs=["sum", "h"], vertices=vertices),
+            net.on_device.forward(graphs, vertices=vertices),
+            net.submit(graphs, vertices=vertices).result(),
+            net.plan(graphs, vertices=vertices).forward(),
+            net.on_device.plan(graphs, vertices=vertices).forward(),
+        ]
+        for each in found:
+            assert_near(each["h"], rows, "h")
+            assert_near(each["sum"], rows.sum(axis=1), "sum")
+
+
+@pytest.mark.parametrize(("device", "engine", "threads"), WAYS)
+def test_rows_far_apart(device: str, engine: str, threads: int) -> None:
+    net, lengths = compiled(device, engine, threads), [41] * 3
+    x, words = drawn(0, 123)
+    graphs = chains(lengths, x, words)
+    every = list(range(0, 123, 2))  # more slices than are copied apart
+    wanted = by_hand(net.parameters, lengths, x, words)[every]
+    assert_near(net.forward(graphs, vertices=every)["h"], wanted)

@@ -1,0 +1,82 @@
+"""An LSTM over chains, as a vertex function and written by hand in NumPy, float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.devices import gpu, require, shim
+from tests.runs import Way
+
+STEPS, WIDTH, HIDDEN = 9, 5, 4
+WAYS = [
+    pytest.param("reference", "batched", 1, id="reference"),
+    pytest.param("reference", "persistent", 2, id="reference-persistent"),
+    pytest.param("cpu", "batched", 1, id="cpu"),
+    pytest.param("cpu", "batched", 3, id="cpu-shares"),
+    pytest.param("cpu", "persistent", 2, id="cpu-persistent"),
+    *(pytest.param("shim", e, 1, marks=shim, id=f"shim-{e}") for e in ("batched", "persistent")),
+    *(pytest.param("cuda", e, 1, marks=gpu, id=f"cuda-{e}") for e in ("batched", "persistent")),
+]
+
+
+class Lstm(vrt.VertexFunction):
+    """An LSTM along a chain, over vectors and words."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"c": HIDDEN, "h": HIDDEN})
+        self.table = vrt.Parameter((6, WIDTH), vrt.init.normal(0.5))
+        self.w = vrt.Parameter((4 * HIDDEN, WIDTH), vrt.init.normal(0.5))
+        self.u = vrt.Parameter((4 * HIDDEN, HIDDEN), vrt.init.normal(0.5))
+
+    def forward(self) -> None:
+        x = self.pull("x", shape=(WIDTH,)) + vrt.embed(self.table, self.pull("word"))
+        before = self.gather(0)
+        i, f, o, g = vrt.split(self.w @ x + self.u @ before.h, 4)
+        c = vrt.sigmoid(i) * vrt.tanh(g) + vrt.sigmoid(f) * before.c
+        h = self.push("h", vrt.sigmoid(o) * vrt.tanh(c))
+        self.scatter(c=c, h=h)
+        self.push("sum", vrt.sum(h))
+
+
+def by_hand(
+    values: dict[str, Any], lengths: list[int], x: np.ndarray[Any, Any], words: list[int]
+) -> np.ndarray[Any, Any]:
+    """Evaluate the LSTM over sequences in a row; a word of -1 adds nothing."""
+    table, w, u = (np.asarray(values[name], np.float64) for name in ("table", "w", "u"))
+    found, at = [], 0
+    for length in lengths:
+        c, h = np.zeros(HIDDEN), np.zeros(HIDDEN)
+        for t in range(at, at + length):
+            z = x[t].astype(np.float64) + (table[words[t]] if words[t] >= 0 else 0.0)
+            i, f, o, g = np.split(w @ z + u @ h, 4)
+            c = np.tanh(g) / (1 + np.exp(-i)) + c / (1 + np.exp(-f))
+            h = np.tanh(c) / (1 + np.exp(-o))
+            found.append(h)
+        at += length
+    return np.array(found)
+
+
+def chains(lengths: list[int], x: np.ndarray[Any, Any], words: list[int]) -> vrt.GraphBatch:
+    ends = np.cumsum(lengths)
+    return vrt.GraphBatch.from_graphs(
+        [
+            vrt.InputGraph.chain(n, {"x": x[end - n : end], "word": np.array(words[end - n : end])})
+            for n, end in zip(lengths, ends, strict=True)
+        ]
+    )
+
+
+def drawn(seed: int, count: int) -> tuple[np.ndarray[Any, Any], list[int]]:
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(count, WIDTH)).astype(np.float32), rng.integers(0, 6, count).tolist()
+
+
+def compiled(device: str, engine: str, threads: int = 1, function: Any = Lstm) -> vrt.Network:
+    require(device)
+    processors = (threads if device in ("cpu", "reference") else 4) if engine != "batched" else None
+    way = Way(device, "float32", engine=engine, processors=processors, threads=threads)
+    return way.compile(function())
