@@ -10,32 +10,15 @@ import pytest
 
 import vertexrt as vrt
 from tests import relation_models as related
-from tests.devices import shim
+from tests.devices import require
+from tests.judged_ways import PERSISTENT, WAYS, assert_slope
 from tests.runs import Way, evaluate, train
 from vertexrt.graph import GraphBatch
 
-WAYS = {
-    "reference": Way(),
-    "cpu": Way("cpu"),
-    "threads": Way("cpu", threads=2),
-    "persistent": Way("cpu", engine="persistent", processors=2, threads=2),
-}
-SHIM = {"batched": Way("shim"), "persistent": Way("shim", engine="persistent", processors=2)}
-STEP = 1e-5
-
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_convolution_over_relations(way: str) -> None:
-    _convolve(WAYS[way])
-
-
-@shim
-@pytest.mark.parametrize("way", SHIM)
-def test_a_convolution_over_relations_on_a_gpu(way: str) -> None:
-    _convolve(SHIM[way])
-
-
-def _convolve(way: Way) -> None:
+def test_a_convolution_over_relations(way: Way) -> None:
+    require(way.device)
     batch, net = related.relational(), way.compile(related.RelationalDag())
     found = net.forward(batch)["h"]
     want = related.convolved(net.parameters, batch)
@@ -46,28 +29,21 @@ def _convolve(way: Way) -> None:
         return float(((related.convolved(values, batch) - 0.1) ** 2).sum()) / batch.num_graphs
 
     for name, value in net.parameters.items():
-        _is_slope(name, gradients[name], lambda x, n=name: loss({**net.parameters, n: x}), value)
+        assert_slope(
+            name, gradients[name], value, lambda x, n=name: loss({**net.parameters, n: x}), RTOL
+        )
 
 
+RTOL = 1e-7  # of slopes
 GATES = (related.Gate, related.TickingGate)
 
 
 @pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize("way", WAYS)
 def test_attention_over_one_relation_and_a_weighted_sum_over_another(
-    way: str, gate: type[related.Gate]
+    way: Way, gate: type[related.Gate]
 ) -> None:
-    _compute_circuits(WAYS[way], gate)
-
-
-@shim
-@pytest.mark.parametrize("gate", GATES)
-@pytest.mark.parametrize("way", SHIM)
-def test_attention_and_a_weighted_sum_on_a_gpu(way: str, gate: type[related.Gate]) -> None:
-    _compute_circuits(SHIM[way], gate)
-
-
-def _compute_circuits(way: Way, gate: type[related.Gate]) -> None:
+    require(way.device)
     batch, net = related.circuits(), way.compile(related.Circuit(gate))
     gates = batch.of_type("gate")
     for given in (batch, batch.take([2, 0, 2])):
@@ -83,7 +59,7 @@ def _compute_circuits(way: Way, gate: type[related.Gate]) -> None:
 
     for name, value in net.parameters.items():
         slope = gradients.parameters[name]
-        _is_slope(name, slope, lambda x, n=name: loss({**net.parameters, n: x}), value)
+        assert_slope(name, slope, value, lambda x, n=name: loss({**net.parameters, n: x}), RTOL)
     pull = batch.edge_pulls["weight"]
     assert isinstance(pull, vrt.Pulled)
 
@@ -91,17 +67,7 @@ def _compute_circuits(way: Way, gate: type[related.Gate]) -> None:
         moved = {**batch.edge_pulls, "weight": vrt.Pulled(x, pull.index)}
         return related.circuit_states(net.parameters, replace(batch, edge_pulls=moved))[1]
 
-    _is_slope("weight", gradients.pulled["weight"], loss_of_weights, pull.values)
-
-
-def _is_slope(name: str, gradient: np.ndarray, loss: object, value: np.ndarray) -> None:
-    """Compare a gradient with central differences of NumPy's loss in two directions."""
-    assert callable(loss)
-    rng = np.random.default_rng(len(name))
-    for _ in range(2):
-        d = rng.standard_normal(value.shape)
-        slope = (loss(value + STEP * d) - loss(value - STEP * d)) / (2 * STEP)
-        assert abs(slope - float((gradient * d).sum())) < 1e-7 * max(1.0, abs(slope)), name
+    assert_slope("weight", gradients.pulled["weight"], pull.values, loss_of_weights, RTOL)
 
 
 def test_values_of_edges_that_nobody_reads_have_no_gradient() -> None:
@@ -157,15 +123,15 @@ def test_vertices_with_the_same_children_in_other_relations_are_not_merged() -> 
     np.testing.assert_allclose(h[4], np.tanh(2 * second) - 0.5, atol=1e-12)
 
 
-def test_dropout_of_values_per_child_is_of_each_edge() -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_dropout_of_values_per_child_is_of_each_edge(way: Way) -> None:
     """Both engines drop the same: by the number of the edge, among those of all relations."""
-    net = Way().compile(_dropping())
-    want = train(net, related.relational())
+    require(way.device)
+    want = train(Way().compile(_dropping()), related.relational())
     assert (np.abs(want.outputs["h"]) > 0).any()
-    for way in WAYS.values():
-        found = train(way.compile(_dropping()), related.relational())
-        for name, value in want.parameters.items():
-            np.testing.assert_allclose(found.parameters[name], value, rtol=0, atol=1e-12)
+    found = train(way.compile(_dropping()), related.relational())
+    for name, value in want.parameters.items():
+        np.testing.assert_allclose(found.parameters[name], value, rtol=0, atol=1e-12)
 
 
 def _dropping() -> vrt.Model:
@@ -193,7 +159,7 @@ def test_explain_names_the_relations() -> None:
 
 
 def test_a_timeline_has_their_instructions() -> None:
-    net, batch = WAYS["persistent"].compile(related.Circuit()), related.circuits()
+    net, batch = PERSISTENT.compile(related.Circuit()), related.circuits()
     with net.trace() as timeline:
         net.forward(batch)
     assert any(event["name"].startswith("path") for event in timeline.events())

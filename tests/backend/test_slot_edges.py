@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.devices import shim
+from tests.devices import require
 from tests.edge_models import rows_of
+from tests.judged_ways import WAYS, assert_slope
 from tests.runs import Way, train
 from vertexrt.errors import PullError, TraceError
 from vertexrt.graph import GraphBatch, InputGraph
 
 N, KINDS = 4, 3
-WAYS = {
-    "reference": Way(),
-    "cpu": Way("cpu"),
-    "threads": Way("cpu", threads=2),
-    "persistent": Way("cpu", engine="persistent", processors=2, threads=2),
-}
-SHIM = {"batched": Way("shim"), "persistent": Way("shim", engine="persistent", processors=2)}
-STEP = 1e-5
 
 
 class Weighed(vrt.VertexFunction):
@@ -76,17 +70,8 @@ def states(values: Any, batch: GraphBatch) -> Any:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_tree_with_values_of_edges(way: str) -> None:
-    _agrees(WAYS[way])
-
-
-@shim
-@pytest.mark.parametrize("way", SHIM)
-def test_a_tree_with_values_of_edges_on_a_gpu(way: str) -> None:
-    _agrees(SHIM[way])
-
-
-def _agrees(way: Way) -> None:
+def test_a_tree_with_values_of_edges(way: Way) -> None:
+    require(way.device)
     batch, net = tree(), way.compile(Weighed())
     found = net.forward(batch, train=True)
     np.testing.assert_allclose(found["h"], states(net.parameters, batch), rtol=0, atol=1e-12)
@@ -101,17 +86,11 @@ def _agrees(way: Way) -> None:
         moved = replace(batch, edge_pulls={**batch.edge_pulls, "x": vrt.Pulled(x, pull.index)})
         return float((states(values, moved) * d[0]).sum())
 
-    rng, values = np.random.default_rng(3), net.parameters
-    for name, gradient in (*gradients.parameters.items(), *gradients.pulled.items()):
-        whole = pull.values if name == "x" else values[name]
-        e = rng.standard_normal(whole.shape)
-        ends = []
-        for step in (STEP, -STEP):
-            moved = whole + step * e
-            given = (values, moved) if name == "x" else ({**values, name: moved}, pull.values)
-            ends.append(total(*given))
-        slope = (ends[0] - ends[1]) / (2 * STEP)
-        assert abs(slope - float((gradient * e).sum())) < 1e-8, name
+    values = net.parameters
+    for name, gradient in gradients.parameters.items():
+        loss = partial(lambda x, n: total({**values, n: x}, pull.values), n=name)
+        assert_slope(name, gradient, values[name], loss)
+    assert_slope("x", gradients.pulled["x"], pull.values, lambda x: total(values, x))
     assert gradients.pulled.keys() == {"x"}
 
 
