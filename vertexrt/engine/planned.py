@@ -208,7 +208,7 @@ class PlannedPulls:
     def _numbers(self, place: _Place, table: Array) -> tuple[Array, Array]:
         """Return a table, and the whole number of each vertex or edge. Raises: PullError.
 
-        Who gives it may write to it meanwhile: what is checked is a copy, and so is what is used.
+        The caller may write to it meanwhile: what is checked is a copy, and so is what is used.
         """
         if place.shares:
             table = table.copy()

@@ -1,6 +1,6 @@
 """A batch whose pulls are all tables with an index map: other numbers can take their places.
 
-Shares of such a batch have the whole tables, and know by their maps who pulls which row.
+Shares of such a batch have the whole tables; their maps say which vertex pulls which row.
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ class TypedOrigin:
 
     Attributes:
         child_ptr, child, of_vertex, of_edge: of the batch.
-        known: what was found of it, by whom it matters to; whoever notes it keeps the key alive.
+        known: what was found of it: by the identity of a table of rules, that table, which stays
+            alive by it, and whether all children lie in its order.
     """
 
     __slots__ = ("child", "child_ptr", "known", "of_edge", "of_vertex")

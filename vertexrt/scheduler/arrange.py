@@ -74,7 +74,7 @@ def in_order(
     """Tell whether the children of each vertex lie as `arrange` would put them.
 
     So they do where edges were given relation by relation, and all are read; with several relations
-    that are read whole nobody asks.
+    that are read whole it is not asked.
 
     Args:
         of_vertex: int32 [V], types; of_edge: int32 [E], relations; function_of: int32 [types], -1

@@ -1,4 +1,4 @@
-"""The devices of a group of processes: who is linked to whom, and waits that have a limit."""
+"""The devices of a group of processes: how they are linked, and waits that have a limit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 
 NAMED = 96  # characters of a device's place
 LEAST_LIMIT = 60.0  # seconds to link devices: NCCL loads its kernels
-OF_DEVICES = 0.7  # of a limit, for the devices; what is left finds out who is lost
+OF_DEVICES = 0.7  # of a limit, for the devices; the rest is for finding which process is lost
 SPINS, PAUSE = 2000, 0.0001  # looks at an event before it is looked at every PAUSE seconds
 SHARED = (
     "[parallel] gradients pass through the host's memory: {why}; expected a GPU for each process, "

@@ -53,7 +53,7 @@ class DevicePlan:
     def __init__(self, executor: ReadiesRuns, request: PlanRequest) -> None:
         (run,) = request.runs
         session = executor.session
-        session.device.follow_caller()  # who may have had the memory that is taken now
+        session.device.follow_caller()  # its work may still read the memory that is taken now
         self.outputs, self._stays = request.outputs, request.stays
         self._executor, self._run, self._session = executor, run, session
         self._lent: dict[int, DeviceRows] = {
