@@ -107,7 +107,7 @@ def _persistent(base: Way) -> Iterator[NamedWay]:
     def grouped(processors: int) -> Way:
         return replace(base, engine="persistent", processors=processors, threads=processors)
 
-    for processors in (1, 2, 3):
+    for processors in (1, 2, 3) if base.device in HOST else (1, 2, 3, 4):
         yield NamedWay(f"persistent-{processors}", grouped(processors))
     two = grouped(2)
     for name, passes in _turned(base.device, ONLY_BATCHED):

@@ -158,7 +158,7 @@ def test_deep_products_are_shared_by_blocks_where_there_are_few_tiles() -> None:
 
 def test_steps_of_a_persistent_kernel_that_differ_by_words_share_a_call() -> None:
     steps = [OutsideStep("copy", (3, 1)), OutsideStep("add", (2,)), OutsideStep("copy", (4, 1))]
-    text = "\n".join(outside_path(steps, (), (), 0))
+    text = "\n".join(outside_path(steps, (), (), (0, 1)))
     first, second, third = range(FIRST_OP, FIRST_OP + 3)
     assert f"case {first}: case {third}: copy(step_arguments<Args<2>>());" in text
     assert f"case {second}: add(step_arguments<Args<1>>());" in text

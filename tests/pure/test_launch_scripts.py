@@ -20,7 +20,7 @@ from tests.strategies import with_pulls
 from vertexrt.config import config
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import PlanError
-from vertexrt.graph import GraphBatch
+from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.passes.store import Read
 from vertexrt.kernels.cuda import instruction
 from vertexrt.kernels.cuda.instruction import (
@@ -30,13 +30,15 @@ from vertexrt.kernels.cuda.instruction import (
     CHECK,
     COLLECT,
     COLUMNS,
+    COUNTER,
     END,
     FINISH,
     FIRST_OP,
     FIRST_PARENT,
     FOR_ALL,
     FORWARD,
-    OWN_FIELDS,
+    OF_LAUNCHES,
+    OF_TILES,
     PARENTS,
     SQUARES,
     UPDATE,
@@ -60,8 +62,11 @@ def batch_of(name: str, graphs: int) -> GraphBatch:
 
 HEADER = """\
 struct alignas(16) Instruction {
-    int op, program, rows, first, listed, edges, first_edge, wait, temporary, parents, \
-first_parent, slot, uses, far, expect, start, chunks, across, down, before;
+    int op, program, rows, first, listed, edges, first_edge, wait, temporary;
+    union {
+        struct { int parents, first_parent, slot, uses, far, expect; };
+        struct { int start, chunks, across, down, before, counter; };
+    };
 };
 constexpr int INSTRUCTION_WORDS = sizeof(Instruction) / sizeof(int);
 enum { END, FORWARD, BACKWARD, COLLECT, SQUARES, FINISH, CHECK, UPDATE, FIRST_OP };  // `op` in \
@@ -73,9 +78,11 @@ enum { HAS_OPERAND = 1, IS_SENT = 2, IS_PUT = 4 };  // `uses`
 
 def test_the_kernels_have_the_columns_of_the_host() -> None:
     assert header().partition("#pragma once\n\n")[2] == HEADER
-    columns = [getattr(instruction, name.upper()) for name in OWN_FIELDS]
-    assert columns == list(range(WORDS, COLUMNS))
-    assert COLUMNS % 4 == 0, "a row has no padding behind it"
+    for names in (OF_TILES, OF_LAUNCHES):
+        columns = [getattr(instruction, name.upper()) for name in names]
+        assert columns == list(range(WORDS, WORDS + len(columns)))
+        assert columns[-1] < COLUMNS
+    assert COLUMNS % 4 == 0, "rows are aligned"
 
 
 CASES = [
@@ -184,7 +191,7 @@ def place(op: int, skip: int = 0) -> int:
     return int(np.flatnonzero(clipped().written.script[:, OP] == op)[0]) + skip
 
 
-def put(at: Callable[[], int], field: int, value: int) -> Callable[[Array], None]:
+def put(at: Callable[[], int | slice], field: int, value: int) -> Callable[[Array], None]:
     def change(script: Array) -> None:
         script[at(), field] = value
 
@@ -331,6 +338,31 @@ def test_what_another_launch_of_a_round_writes_must_not_be_read() -> None:
     ]
     with pytest.raises(PlanError, match="a wait for the launch, which touches what"):
         verify_launch(*launch._replace(executable=executable))
+
+
+class WordChain(vrt.VertexFunction):
+    """The gradient of the words is a product for first vertices, and one for the others."""
+
+    def __init__(self) -> None:
+        super().__init__(state={"h": 64}, arity=1)
+        self.table, self.u = vrt.Parameter((6, 64)), vrt.Parameter((64, 64))
+        self.w = vrt.Parameter((128, 64))
+
+    def forward(self) -> None:
+        a, b = vrt.split(self.w @ vrt.embed(self.table, self.pull("word")), 2)
+        h = vrt.tanh(a * b + self.u @ self.gather(0).h)
+        self.scatter(h=h)
+        self.push("loss", vrt.squared_error(h, 0.1))
+
+
+def test_launches_of_a_round_have_counters_of_their_own() -> None:
+    net, graph = on_paper(WordChain(), 2), InputGraph.from_children(CHAIN, {"word": np.arange(4)})
+    launch = Step(launch_of(net, GraphBatch.from_graphs([graph] * 3), False), {})
+    launch.check()
+    with pytest.raises(PlanError, match="none that its round has twice"):
+        launch.check(put(lambda: slice(launch.written.common), COUNTER, 0))
+    with pytest.raises(PlanError, match="counters"):
+        launch.check_other(counters=1)
 
 
 @pytest.mark.parametrize("field", ["sections", "common"])

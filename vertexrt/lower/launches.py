@@ -186,6 +186,13 @@ class FewRowsProducts:
     elements: int
 
     @property
+    def counters(self) -> int:
+        """Return how many counters the tiles need whose depth blocks share."""
+        row_tiles = -(-self.rows.high // self.tile_rows)
+        shared = [part for part in self.parts if part.splits > 1]
+        return max((p.counter + row_tiles * (p.blocks // p.splits) for p in shared), default=0)
+
+    @property
     def across(self) -> int:
         """Return the blocks across the grid."""
         return sum(part.blocks for part in self.parts)

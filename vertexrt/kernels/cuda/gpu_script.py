@@ -20,6 +20,7 @@ from vertexrt.kernels.cuda.instruction import (
     CHUNKS,
     COLLECT,
     COLUMNS,
+    COUNTER,
     DOWN,
     END,
     FINISH,
@@ -60,7 +61,8 @@ class Facts(NamedTuple):
     Attributes:
         stages: [programs]; outside_path: [programs] see `path.is_outside_path`.
         steps_ptr, steps: of `driver.launch`; a function is a number of a script.
-        adds: [steps] see `Kernel.adds`; adds_ptr, added: CSR of the gradients that each adds to.
+        adds, counters: [steps] see `Kernel`.
+        adds_ptr, added: CSR of the gradients that each step adds to.
         scratch: [programs, 3] elements of temporaries.
         segments, rings: of `ring_script.write_ring`.
     """
@@ -70,6 +72,7 @@ class Facts(NamedTuple):
     steps_ptr: Array
     steps: Array
     adds: Array
+    counters: Array
     adds_ptr: Array
     added: Array
     scratch: Array
@@ -99,7 +102,7 @@ class _Drafts(NamedTuple):
     """Instructions of a stage before they are put in the order of their rounds.
 
     Attributes:
-        rows: int32 [*, COLUMNS]; rounds: [*] of each.
+        rows: int32 [*, COLUMNS], COUNTER being how many counters each needs; rounds: [*] of each.
         last: [gradients] the last round in which something is added to each.
     """
 
@@ -108,14 +111,15 @@ class _Drafts(NamedTuple):
     last: Array
 
 
-def write_common(launched: Launched, facts: Facts) -> tuple[Array, int]:
+def write_common(launched: Launched, facts: Facts) -> tuple[Array, int, int]:
     """Write the script that all processors follow.
 
     Launches of a stage go side by side: a step runs in the first *round* after all that it needs,
     and after all that add to the same gradients. A barrier is between two rounds. What the groups
     summed up of gradients is collected in the first round after the backward side of the path.
 
-    Returns: int32 [*, COLUMNS] and the elements of temporaries that a stage needs.
+    Returns: int32 [*, COLUMNS]; the elements of temporaries that a stage needs, and the counters
+        that a round does.
     """
     table, gradients, launches = launched.table, launched.gradients, len(launched.table)
     most = 10 + launches
@@ -128,7 +132,7 @@ def write_common(launched: Launched, facts: Facts) -> tuple[Array, int]:
         np.empty(len(gradients) + 1, np.int64),
     )
     sums = False  # which the groups have left and that were not collected
-    count, temporary, begin, early = 0, 0, 0, False
+    count, temporary, counters, begin, early = 0, 0, 0, 0, False
     while begin < launches:
         now, end, follows = facts.stages[table[begin, 0]], begin, False
         while end < launches and facts.stages[table[end, 0]] == now:
@@ -149,7 +153,8 @@ def write_common(launched: Launched, facts: Facts) -> tuple[Array, int]:
                 drafts.last[g] += gradients[g]
         found, used = _draft_stage(launched, facts, begin, end, drafts)
         temporary = max(temporary, used)
-        count = _add_rounds(script, count, drafts, found)
+        count, most = _add_rounds(script, count, drafts, found)
+        counters = max(counters, most)
         if follows and now == PATH:
             count = _add(script, count, FORWARD, count > 0)
         begin = end
@@ -160,7 +165,7 @@ def write_common(launched: Launched, facts: Facts) -> tuple[Array, int]:
             if not ((op == SQUARES and not launched.clips) or (op == FINISH and early)):
                 count = _add(script, count, op, True)
     count = _add(script, count, END, False)
-    return script[:count], temporary
+    return script[:count], temporary, counters
 
 
 def _add(script: Array, count: int, op: int, waits: bool) -> int:
@@ -206,6 +211,7 @@ def _draft_stage(
             row[EDGES], row[FIRST_EDGE] = m, elo
             row[START], row[CHUNKS] = grid.first, grid.chunks
             row[ACROSS], row[DOWN] = grid.across, grid.down
+            row[COUNTER] = facts.counters[s]
             found += 1
         used += (
             scratch[p, 0] * ((n + PAD - 1) // PAD * PAD)
@@ -230,14 +236,17 @@ def _take_turn(added: Array, begin: int, end: int, turn: int, last: Array) -> in
     return turn
 
 
-def _add_rounds(script: Array, count: int, drafts: _Drafts, found: int) -> int:
-    """Write the steps of a stage round by round; return how many instructions there are then."""
+def _add_rounds(script: Array, count: int, drafts: _Drafts, found: int) -> tuple[int, int]:
+    """Write the steps of a stage round by round.
+
+    Returns: how many instructions there are then; the most counters that a round needs.
+    """
     rows, rounds = drafts.rows, drafts.rounds
-    highest = -1
+    highest, most = -1, 0
     for k in range(found):
         highest = max(highest, rounds[k])
     for turn in range(highest + 1):
-        fresh, blocks = True, 0
+        fresh, blocks, counters = True, 0, 0
         for k in range(found):
             if rounds[k] != turn:
                 continue
@@ -245,11 +254,13 @@ def _add_rounds(script: Array, count: int, drafts: _Drafts, found: int) -> int:
             before = script[max(count - 1, 0), OP]
             waits = fresh and count > 0 and before != FINISH and (turn > 0 or before != COLLECT)
             script[count, WAIT] = FOR_ALL if waits else NONE
-            script[count, BEFORE] = blocks
+            script[count, BEFORE], script[count, COUNTER] = blocks, counters
             blocks += rows[k, ACROSS] * rows[k, DOWN]
+            counters += rows[k, COUNTER]
             fresh = False
             count += 1
-    return count
+        most = max(most, counters)
+    return count, most
 
 
 def complete_paths(script: Array, parent_ptr: Array) -> None:
@@ -287,7 +298,7 @@ def write_scripts(
     parent_ptr: Array,
     child_row: Array,
     ring: int,
-) -> tuple[Array, Array, Array, int, int]:
+) -> tuple[Array, Array, Array, int, int, int]:
     """Write all scripts of a launch: the first fields of `WrittenScripts`.
 
     Args:
@@ -295,7 +306,7 @@ def write_scripts(
         parent_ptr, child_row: of the schedule.
         ring: NO_RING, RING_ALONE or RING_OF_SEVERAL.
     """
-    common, temporary = write_common(launched, facts)
+    common, temporary, counters = write_common(launched, facts)
     complete_paths(paths, parent_ptr)
     child_slot = np.empty(0, np.int32)
     if ring != NO_RING:
@@ -304,4 +315,4 @@ def write_scripts(
     script = np.empty((len(common) + len(paths), COLUMNS), np.int32)
     script[: len(common)], script[len(common) :] = common, paths
     sections = _sections(lengths, len(common))
-    return script, sections, child_slot, len(common), temporary
+    return script, sections, child_slot, len(common), temporary, counters

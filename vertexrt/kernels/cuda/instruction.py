@@ -13,16 +13,14 @@ from vertexrt.script.isa import FIELDS, NONE, WORDS, c_struct
 
 
 @dataclass(frozen=True, slots=True)
-class GpuColumns:
-    """What a GPU adds to an instruction.
+class TileColumns:
+    """What an instruction of a group has in addition.
 
     Attributes:
         parents: edges to parents of the tile; first_parent: the first of them.
         slot: first row of the ring that the tile has, or NONE; uses: for what, see USES.
         far: children that are copied to the ring; expect: elements that have come since the last
             wait.
-        start, chunks: `first` and `chunks` of the arguments of a launch.
-        across, down: blocks of a launch; before: blocks of its round in front of it.
     """
 
     parents: int
@@ -31,18 +29,32 @@ class GpuColumns:
     uses: int
     far: int
     expect: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchColumns:
+    """What an instruction of all processors has in the same places.
+
+    Attributes:
+        start, chunks: `first` and `chunks` of the arguments of a launch.
+        across, down: blocks of a launch; before: blocks of its round in front of it; counter: the
+            first of its counters among those of its round.
+    """
+
     start: int
     chunks: int
     across: int
     down: int
     before: int
+    counter: int
 
 
-OWN_FIELDS = tuple(field.name for field in fields(GpuColumns))
-COLUMNS = WORDS + len(OWN_FIELDS)
-PARENTS, FIRST_PARENT, SLOT, USES, FAR, EXPECT, START, CHUNKS, ACROSS, DOWN, BEFORE = range(
-    WORDS, COLUMNS
-)
+OF_TILES = tuple(field.name for field in fields(TileColumns))
+OF_LAUNCHES = tuple(field.name for field in fields(LaunchColumns))
+ALIGN = 4  # words: what a thread loads at once
+COLUMNS = -(-(WORDS + len(OF_TILES)) // ALIGN) * ALIGN
+PARENTS, FIRST_PARENT, SLOT, USES, FAR, EXPECT = range(WORDS, WORDS + len(OF_TILES))
+START, CHUNKS, ACROSS, DOWN, BEFORE, COUNTER = range(WORDS, WORDS + len(OF_LAUNCHES))
 
 # OP in the script of all processors: one of these, or from FIRST_OP on a step of the function.
 OPS = (
@@ -66,7 +78,7 @@ def header() -> str:
 // Made from script/isa.py and kernels/cuda/instruction.py, which say what the fields mean.
 #pragma once
 
-{c_struct("Instruction", (*FIELDS, *OWN_FIELDS), 16)}
+{c_struct("Instruction", FIELDS, 4 * ALIGN, (OF_TILES, OF_LAUNCHES))}
 constexpr int INSTRUCTION_WORDS = sizeof(Instruction) / sizeof(int);
 enum {{ {", ".join(OPS)} }};  // `op` in the script of all processors
 enum {{ NO_WAIT = {NONE}, {", ".join(WAITS)} }};  // `wait`

@@ -299,7 +299,8 @@ class KernelWriter:
             for step in self.steps
         ]
         collect = self.sums.collect(self.numbers)
-        return outside_path(steps, collect, self.rules, self.numbers["temporary"])
+        own = self.numbers["temporary"], self.numbers["arrived"]
+        return outside_path(steps, collect, self.rules, own)
 
     def _kernel(self) -> list[str]:
         sides = [

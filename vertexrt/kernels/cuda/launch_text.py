@@ -94,7 +94,8 @@ def _few_rows(step: FewRowsProducts, taken: Sequence[Temporary]) -> Kernel:
         t.line("  return;")
         t.line("}")
     kernel = _kernel(t, TILES, step.across, step.threads)
-    return replace(kernel, rows=step.rows, tile_rows=step.tile_rows)
+    tile_rows, counters = step.tile_rows, step.counters
+    return replace(kernel, rows=step.rows, tile_rows=tile_rows, counters=counters)
 
 
 def _by_tile(t: RowText, step: FewRowsProducts, part: BlockProduct, block: str) -> list[str]:

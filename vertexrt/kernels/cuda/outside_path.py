@@ -27,14 +27,15 @@ def outside_path(
     steps: Sequence[OutsideStep],
     collect: Iterable[str],
     rules: Sequence[UpdateRule],
-    temporary: int,
+    own: tuple[int, int],
 ) -> list[str]:
     """Print it, with its tables.
 
     Args:
         steps: their opcodes are FIRST_OP and those after it.
         collect: statements of the instruction COLLECT.
-        temporary: number of the word to which an instruction adds where its temporaries begin.
+        own: numbers of the words to which an instruction adds where its temporaries begin, and its
+            counters.
     """
     words = [word for step in steps for word in step.words]
     first = accumulate((len(step.words) for step in steps), initial=0)
@@ -63,7 +64,7 @@ def outside_path(
         f"      const int step = in.op - {FIRST_OP}, first = STEP_FIRST[step];",
         "      run_blocks(in, [&]() {",
         f"        fill_arguments(in, a.w, STEP_WORDS + first, STEP_FIRST[step + 1] - first, "
-        f"{temporary});",
+        f"{own[0]}, {own[1]});",
         "      }, [&]() {",
         "        switch (in.op) {",
         *(f"        {' '.join(f'case {op}:' for op in ops)} {call}" for call, ops in cases.items()),

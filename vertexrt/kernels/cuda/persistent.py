@@ -204,6 +204,7 @@ class PersistentExecutable(Uploads):
             self.outside_path,
             *writer.encode(),
             self.effects.only,
+            self.effects.counters,
             self.effects.ptr,
             self.effects.gradients,
             np.array(self.scratch, np.int64).reshape(-1, 3),

@@ -15,7 +15,7 @@ from vertexrt.kernels.cuda.device import Allocation
 from vertexrt.kernels.cuda.finish_step import ending_words, finish_step
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
-from vertexrt.kernels.cuda.session import TEMPORARY, Session
+from vertexrt.kernels.cuda.session import ARRIVED_AT, TEMPORARY, Session
 from vertexrt.kernels.cuda.step_end import (
     FINISH,
     GAVE_UP,
@@ -64,7 +64,7 @@ class WrittenScripts:
         sections: int32 [2, groups + 1], where the script of each group starts, see processor.cuh.
         child_slot: int32 [edges], or nothing: see `ring_script.write_ring`.
         common: how many instructions all processors follow.
-        elements: of temporaries that a stage outside the path needs.
+        elements: of temporaries that a stage outside the path needs; counters: that a round does.
         lookup_ptr, lookup_at, lookups: of `sort_lookups`.
         clips, updates: whether the step ends with a norm, and with an update.
     """
@@ -74,6 +74,7 @@ class WrittenScripts:
     child_slot: npt.NDArray[np.int32]
     common: int
     elements: int
+    counters: int
     lookup_ptr: Int64
     lookup_at: Int64
     lookups: tuple[Array, ...]
@@ -107,7 +108,7 @@ class PersistentLaunch:
         self.patience = PATIENCE
         self.watched = False
         self._stamps = Allocation(0, 0, None)
-        self._temporaries = Allocation(0, 0, None)
+        self._temporaries = self._counters = Allocation(0, 0, None)
         self._spill = Allocation(0, 0, None)
 
     def _take_stamps(self, written: WrittenScripts) -> int:
@@ -161,7 +162,9 @@ class PersistentLaunch:
         spill = -(-path.temporary * size // 16) * 16 + executable.weights_in_memory
         spill += executable.sums_left
         self._spill = session.memory.scratch(self._spill, spill * device.processors)
+        self._counters = session.memory.grown(self._counters, 4 * written.counters, zero=True)
         words[TEMPORARY] = self._temporaries.address
+        words[ARRIVED_AT] = self._counters.address
         orders = ORDERS.pack(
             *addresses[2:5].tolist(),
             session.found.address,
@@ -178,7 +181,7 @@ class PersistentLaunch:
         )
         end = self._end_inside(executable, int(words[WEIGHT]), addresses, ending)
         job = np.frombuffer(bytearray().join((orders, *end, words.data)), np.int64)
-        held = self._temporaries, self._spill, session.zeros
+        held = self._temporaries, self._counters, self._spill, session.zeros
 
         def launch() -> None:
             device = self.session.device

@@ -36,6 +36,7 @@ class Kernel:
             splits of the rows of one.
         adds: it makes nothing that a later step of the program reads, except the next one where
             that is CHUNKED; it only adds to gradients.
+        counters: that blocks need which share work; zero before and after.
     """
 
     body: str
@@ -48,6 +49,7 @@ class Kernel:
     rows: RowRange | None = None
     tile_rows: int = 1
     adds: bool = False
+    counters: int = 0
 
 
 Step = Kernel | LibraryProduct
@@ -86,6 +88,7 @@ class StepEffects(NamedTuple):
         ptr, gradients: int64, CSR of the gradients that each step adds to, by their numbers.
         temporaries: bool [steps] which read or write temporaries of their launch.
         follows: bool [steps] which go on with what the step before them has made.
+        counters: int64 [steps] see `Kernel.counters`.
     """
 
     only: Array
@@ -93,6 +96,7 @@ class StepEffects(NamedTuple):
     gradients: Array
     temporaries: Array
     follows: Array
+    counters: Array
 
 
 def effects_of(steps: Sequence[Step], owners: Mapping[int, int]) -> StepEffects:
@@ -108,6 +112,7 @@ def effects_of(steps: Sequence[Step], owners: Mapping[int, int]) -> StepEffects:
         gradients,
         np.array([*map(_takes_temporaries, steps)], np.bool_),
         np.array([*map(_follows, steps)], np.bool_),
+        np.array([*map(_counters_of, steps)], np.int64),
     )
 
 
@@ -117,6 +122,10 @@ def _only_adds(step: Step) -> bool:
 
 def _follows(step: Step) -> bool:
     return isinstance(step, Kernel) and step.when == CHUNKED
+
+
+def _counters_of(step: Step) -> int:
+    return step.counters if isinstance(step, Kernel) else 0
 
 
 def _added_to(step: Step, owners: Mapping[int, int]) -> list[int]:

@@ -23,6 +23,7 @@ from vertexrt.kernels.cuda.instruction import (
     CHECK,
     CHUNKS,
     COLLECT,
+    COUNTER,
     DOWN,
     END,
     FINISH,
@@ -104,6 +105,7 @@ def verify_rounds(
     check.dependences()
     check.collected()
     check.turns()
+    check.counters()
 
 
 class _Rounds:
@@ -271,3 +273,16 @@ class _Rounds:
             if row[BEFORE] != blocks:
                 self.fail(at, f"{row[BEFORE]} blocks before it", f"{blocks} in its round")
             blocks += row[ACROSS] * row[DOWN]
+
+    def counters(self) -> None:
+        """Check that no two steps of a round have the same counters, and all have room."""
+        taken: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for step in self.steps:
+            first = int(self.script[step.at, COUNTER])
+            end = first + int(self.executable.effects.counters[step.number])
+            others = taken[int(self.round[step.at])]
+            if first < end and any(first < other[1] and other[0] < end for other in others):
+                self.fail(step.at, f"counters {first}..{end - 1}", "none that its round has twice")
+            if not 0 <= first <= end <= self.written.counters:
+                self.fail(step.at, f"counters {first}..{end - 1}", f"{self.written.counters}")
+            others.append((first, end))

@@ -14,7 +14,7 @@ THREADS = 256  # of a processor
 WARPS = THREADS // 32
 TILE_ROWS = 8  # that products take at a time
 MOST_BLOCKS = 2  # of columns of an operand that a lane holds, where fewer warps share the depth
-SHARED_STATE_BYTES = 16768  # of shared memory, before what the path uses
+SHARED_STATE_BYTES = 15744  # of shared memory, before what the path uses
 
 MOST_PROCESSORS = 128  # of a group
 

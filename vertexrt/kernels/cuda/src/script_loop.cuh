@@ -44,14 +44,17 @@ __device__ __forceinline__ Instruction instruction(const Orders& o, int at) {
 }
 
 // Write the arguments of a step: its word k is word words[k] of the kernel. The instruction says
-// where its temporaries begin, after word `temporary`.
+// where its temporaries begin, after word `temporary`, and its counters, after word `arrived`.
 __device__ __forceinline__ void fill_arguments(const Instruction& in, const long long* w,
-                                               const short* words, int count, int temporary) {
+                                               const short* words, int count, int temporary,
+                                               int arrived) {
     Args<1>& s = step_arguments<Args<1>>();
     const int k = threadIdx.x;
     if (k < count) {
         const int word = words[k];
-        const long long more = word == temporary ? in.temporary * (long long)sizeof(real) : 0;
+        const long long more = word == temporary ? in.temporary * (long long)sizeof(real)
+                               : word == arrived ? in.counter * (long long)sizeof(int)
+                                                 : 0;
         s.w[k] = w[word] + more;
     }
     if (k == 0) {
