@@ -169,8 +169,8 @@ def _read(reader: Reader, k: int, batch: GraphBatch, dtype: npt.DTypeLike) -> tu
     """Return what each vertex (or edge) of a batch has of a pull; the table of a real one."""
     program, pull = reader.program, reader.pulls[k]
     if not reader.is_used[k]:
-        zeros = _flat(np.zeros(max(1, math.prod(pull.shape))), dtype)
-        return NO_EDGES if pull.edges else -1, None if pull.dtype == "int" else zeros
+        none = NO_EDGES if pull.edges else -1
+        return none, None if pull.dtype == "int" else _zeros(pull.shape, np.dtype(dtype))
     value = _given(program, pull, batch)
     if type(value) is np.ndarray and value.dtype is INT32 and pull.dtype == "int":
         return value, None  # a batch's own whole numbers
@@ -373,6 +373,11 @@ def _each(pull: Pull, article: str = "") -> str:
 @cache
 def _none_of(dtype: np.dtype[Any]) -> Array:
     return np.empty(0, dtype)
+
+
+@cache
+def _zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    return _flat(np.zeros(max(1, math.prod(shape))), dtype)
 
 
 def _flat(table: Array, dtype: npt.DTypeLike) -> Array:

@@ -8,43 +8,42 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.batched import Run, start_of
-from vertexrt.engine.outputs import CopiedRows, copied_rows
+from vertexrt.engine.batched import Run
+from vertexrt.engine.outputs import copied_rows
+from vertexrt.engine.variant import Variant
 
 Array = np.ndarray[Any, Any]
+
+
+class Pushed(NamedTuple):
+    """A push of a variant: number of its tensor, elements of a row, and their shape."""
+
+    number: int
+    size: int
+    shape: tuple[int, ...]
 
 
 class Fetch(NamedTuple):
     """The pushes of a run that are wanted on the host.
 
     Attributes:
-        names: of the pushes; sizes: elements of a row of each.
-        copied: their rows.
+        pieces: elements of the arena, push after push.
+        pushes: by name; rows: of all slices of one; at: the place of each wanted row among these.
     """
 
-    run: Run
-    names: Sequence[str]
-    sizes: Sequence[int]
-    copied: CopiedRows
-
-    @property
-    def pieces(self) -> list[slice]:
-        """Elements of the arena, push after push."""
-        found = []
-        for name, size in zip(self.names, self.sizes, strict=True):
-            start = start_of(self.run, ("push", name))
-            for rows in self.copied.slices:
-                found.append(slice(start + rows.start * size, start + rows.stop * size))
-        return found
+    pieces: list[slice]
+    pushes: dict[str, Pushed]
+    rows: int
+    at: npt.NDArray[np.int64]
 
     def outputs(self, values: Array) -> dict[str, Array]:
         """Return the pushes, given the elements of all pieces: copies."""
-        count, at, found = sum(rows.stop - rows.start for rows in self.copied.slices), 0, {}
-        for name, size in zip(self.names, self.sizes, strict=True):
-            rows = values[at : at + count * size].reshape(count, size)
-            shape = len(self.copied.at), *self.run.variant.push_shape(name)
-            found[name] = rows.take(self.copied.at, axis=0).reshape(shape)
-            at += count * size
+        first, found = 0, {}
+        for name, push in self.pushes.items():
+            end = first + self.rows * push.size
+            rows = values[first:end].reshape(self.rows, push.size)
+            found[name] = rows.take(self.at, 0).reshape(len(self.at), *push.shape)
+            first = end
         return found
 
 
@@ -52,10 +51,20 @@ def fetch_of(
     run: Run, names: Sequence[str], vertices: npt.NDArray[np.int64] | None = None
 ) -> Fetch:
     """Return what is copied for the pushes of some vertices, of all by default."""
-    table = run.variant.table
-    sizes = [table.specs[table.numbers["push", name]].size for name in names]
+    pushes = {name: _pushed(run.variant, name) for name in names}
     if vertices is None:
-        copied = CopiedRows([slice(0, run.num_rows)], run.row_of)
+        slices, at, rows = [slice(0, run.num_rows)], run.row_of, run.num_rows
     else:
-        copied = copied_rows(run.row_of[vertices])
-    return Fetch(run, names, sizes, copied)
+        slices, at = copied_rows(run.row_of[vertices])
+        rows = sum([part.stop - part.start for part in slices])
+    pieces = []
+    for push in pushes.values():
+        first, size = int(run.plan.base[push.number]), push.size
+        pieces += [slice(first + r.start * size, first + r.stop * size) for r in slices]
+    return Fetch(pieces, pushes, rows, at)
+
+
+def _pushed(variant: Variant, name: str) -> Pushed:
+    table = variant.table
+    number = table.numbers["push", name]
+    return Pushed(number, table.specs[number].size, variant.push_shape(name))
