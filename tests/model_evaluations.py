@@ -111,12 +111,12 @@ def language_model(
     logits, labels = [], []
     layers = len({name.split(".")[1] for name in p if name.startswith("layers.")})
     for words, following in sentences:
-        inputs = [p["word.weight"][word] for word in words]
+        inputs = [p["layers.0.words"][word] for word in words]
         for k in range(layers):
             cell = part(p, f"layers.{k}.cell.")
             found = [state[0] for state in along(lib, step, cell, inputs)]
             inputs = [h + x for h, x in zip(found, inputs, strict=True)] if residual else found
-        weight = p.get("next.weight", p["word.weight"])
+        weight = p.get("next.weight", p["layers.0.words"])
         logits += [weight @ x + p["next.bias"] for x in inputs]
         labels += following
     return classified(lib, logits, labels)

@@ -159,5 +159,6 @@ def layered_chains(sizes: IntArray, word: IntArray, label: IntArray, layers: int
     Args:
         sizes: int [K], words of each chain; word, label: int [words], of all chains.
     """
-    pulls = {"word": {"word": word}, "next": {"label": label}}
-    return typed_batch(stacked(sizes, chain_pairs(sizes), layers, "next").joined({}, {}, pulls))
+    pulls = {"layers.0": {"word": word}, "next": {"label": label}}
+    parts = stacked(sizes, chain_pairs(sizes), layers, ("", "next"))
+    return typed_batch(parts.joined({}, {}, pulls))

@@ -53,7 +53,7 @@ def layered_graphs(graphs: GraphBatch, layers: int) -> GraphBatch:
         (f"layers.{k}", f"layer {k}", "label"): pairs(vertices, vertices) for k in range(layers)
     }
     word, label = (np.asarray(graphs.pulls[name]) for name in ("word", "label"))
-    parts = stacked(graphs.sizes(), pairs(graphs.child, parents), layers, "label")
+    parts = stacked(graphs.sizes(), pairs(graphs.child, parents), layers, ("word", "label"))
     return typed_batch(parts.joined({}, read, {"word": {"word": word}, "label": {"label": label}}))
 
 

@@ -87,18 +87,22 @@ def chain_pairs(sizes: npt.NDArray[np.integer], *, backward: bool = False) -> In
     return pairs(inner, inner - 1) if backward else pairs(inner - 1, inner)
 
 
-def stacked(sizes: npt.NDArray[np.integer], before: IntArray, layers: int, top: str) -> TypedArrays:
-    """Return graphs once for each layer: the types word, layers.0 and so on, and one more.
+def stacked(
+    sizes: npt.NDArray[np.integer], before: IntArray, layers: int, ends: tuple[str, str]
+) -> TypedArrays:
+    """Return graphs once for each layer: the types layers.0 and so on, and those at the ends.
 
     Args:
         sizes: int [K], vertices of each graph in a layer.
         before: int [E, 2], edges between the vertices of a layer: the relation `before`.
-        top: name of the last type. Each type reads the one under it in the relation `below`.
+        ends: names of the types under and above the layers, "" for none. Each type reads the one
+            under it in the relation `below`.
     """
-    types = ["word", *(f"layers.{k}" for k in range(layers)), top]
+    middle = [f"layers.{k}" for k in range(layers)]
+    types = [name for name in (ends[0], *middle, ends[1]) if name]
     vertices = np.arange(int(sizes.sum()))
     edges: dict[Relation, IntArray] = {
         (lower, "below", upper): pairs(vertices, vertices) for lower, upper in pairwise(types)
     }
-    edges |= {(name, "before", name): before for name in types[1:-1]}
+    edges |= {(name, "before", name): before for name in middle}
     return TypedArrays(dict.fromkeys(types, sizes), edges, {})

@@ -1,7 +1,8 @@
-"""Language models in layers: words, recurrent layers one above the other, and the next word.
+"""Language models in layers: recurrent layers one above the other, and the next word.
 
 Each layer is a vertex type, so it works on a word as soon as the layer below has: all layers run
-side by side, as a wavefront.
+side by side, as a wavefront. The lowest one looks words up itself: what it multiplies them by
+needs no other vertex, so it is one product for all words.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import vertexrt as vrt
 from vertexrt.errors import UsageError
-from vertexrt.models.words import LookedUpWord
 
 
 class LayerForm(NamedTuple):
@@ -38,16 +38,29 @@ class LayerForm(NamedTuple):
 
 
 class RecurrentLayer(vrt.VertexFunction):
-    """One layer; `below` is the same word one layer down, `before` the word before in this one."""
+    """One layer; `below` is the same word one layer down, `before` the word before in this one.
 
-    def __init__(self, below: vrt.VertexFunction, form: LayerForm) -> None:
+    Args:
+        below: the layer there; for the lowest one the table of words, which pulls `word`.
+    """
+
+    def __init__(self, below: RecurrentLayer | vrt.Parameter, form: LayerForm) -> None:
         fields = dict.fromkeys(("h", *form.fields), form.hidden)
-        super().__init__(state=fields, inputs={"below": below})
-        self.form, self.cell = form, form.cell(below.state["h"], form.hidden)
+        words = below if isinstance(below, vrt.Parameter) else None
+        inputs = {} if isinstance(below, vrt.Parameter) else {"below": below}
+        super().__init__(state=fields, inputs=inputs)
+        size = form.hidden if words is None else words.shape[1]
+        self.words, self.form, self.cell = words, form, form.cell(size, form.hidden)
+
+    def below(self) -> Any:
+        """Return what the layer there hands up, or the word."""
+        if self.words is None:
+            return self.gather("below").h
+        return vrt.embed(self.words, self.pull("word"))
 
     def forward(self) -> None:
         """Compute one word."""
-        form, x = self.form, self.gather("below").h
+        form, x = self.form, self.below()
         before = vars(self.gather("before"))
         state = [before[name] for name in form.fields]
         if form.carried:
@@ -80,9 +93,9 @@ class NextWord(vrt.VertexFunction):
 class LanguageModel(vrt.Model):
     """Predict the next word (Mikolov et al. 2010; Zaremba et al. 2014).
 
-    Vertex types are `word`, `layers.0` and so on, and `next`. exp of the mean loss is the
-    perplexity. Layers push their states, by field. A subclass names the `cell` of its layers and
-    the `state` of that, and whether they are `residual`: see `LayerForm`.
+    Vertex types are `layers.0` and so on, and `next`. exp of the mean loss is the perplexity.
+    Layers push their states, by field. A subclass names the `cell` of its layers and the `state` of
+    that, and whether they are `residual`: see `LayerForm`.
 
     Args:
         vocab: words; embed: elements of a word; hidden: of the states of a layer.
@@ -111,9 +124,9 @@ class LanguageModel(vrt.Model):
             got = f"words of {embed} elements and layers of {hidden}"
             raise UsageError.at("LanguageModel", got, "one size", "give embed and hidden alike")
         form = LayerForm(self.cell, self.state, hidden, dropout, carried, self.residual)
-        self.word = LookedUpWord(vocab, embed, vrt.init.uniform(0.1))
-        self.layers = [RecurrentLayer(self.word, form)]
+        words = vrt.Parameter((vocab, embed), vrt.init.uniform(0.1))
+        self.layers = [RecurrentLayer(words, form)]
         for _ in range(layers - 1):
             self.layers.append(RecurrentLayer(self.layers[-1], form))
-        weight = self.word.weight if tied else vrt.Parameter((vocab, hidden))
+        weight = words if tied else vrt.Parameter((vocab, hidden))
         self.next = NextWord(self.layers[-1], weight)
