@@ -157,6 +157,6 @@ def test_every_rule_has_kernels_of_its_own() -> None:
     for rule in RULES:
         assert f"VRT_KERNEL(update_{rule.name}, " in kernels()
         assert f"struct {struct_name(rule)} {{" in structs()
-        assert f"update<{struct_name(rule)}>(" in "".join(update_cases([rule]))
+        assert f"update_staged<{struct_name(rule)}>(" in "".join(update_cases([rule]))
         assert address_of(rule, np.dtype("float32"))
     assert len({address_of(rule, np.dtype("float32")) for rule in RULES}) == len(RULES)

@@ -54,9 +54,9 @@ def kernels() -> str:
 
 def update_cases(rules: Sequence[UpdateRule]) -> list[str]:
     """Write the instructions of a persistent kernel that check and update by a rule, if any."""
-    return [
-        f"    case {op}: for_each_piece(a.o, [&](long long first) {{ "
-        f"{function}<{struct_name(rule)}>(a.o.store, first); }}); break;"
-        for rule in rules
-        for op, function in (("CHECK", "check"), ("UPDATE", "update"))
-    ]
+    lines = []
+    for name in map(struct_name, rules):
+        check = f"[&](long long first) {{ check<{name}>(a.o.store, first); }}"
+        lines.append(f"    case CHECK: for_each_piece(a.o, {check}); break;")
+        lines.append(f"    case UPDATE: update_staged<{name}>(a.o.store); break;")
+    return lines

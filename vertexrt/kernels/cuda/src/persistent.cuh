@@ -16,4 +16,5 @@
 #include "resident_matmul.cuh"
 #include "tiled_matmul.cuh"
 #include "script_loop.cuh"
+#include "staged_update.cuh"
 #include "weight_gradients.cuh"

@@ -112,15 +112,21 @@ struct Updated {
     Vec<W> p, state[Rule::SLOTS + 1];
 };
 
-// The result of a rule for W elements, given their gradients.
+// Values and state as they are in memory.
 template <class Rule, int W>
-__device__ __forceinline__ Updated<Rule, W> updated(const Store& a, long long at, const Vec<W>& g,
-                                                    real scale) {
-    const real decay = real(a.s[0]), shrink = real(a.s[1]);
+__device__ __forceinline__ Updated<Rule, W> before_update(const Store& a, long long at) {
     Updated<Rule, W> x;
     x.p = load<W>(a.values + at);
 #pragma unroll
     for (int k = 0; k < Rule::SLOTS; ++k) x.state[k] = load<W>(a.moments + k * a.total + at);
+    return x;
+}
+
+// The result of a rule for W elements `x`, given their gradients.
+template <class Rule, int W>
+__device__ __forceinline__ Updated<Rule, W> updated(const Store& a, const Vec<W>& g, real scale,
+                                                    Updated<Rule, W> x) {
+    const real decay = real(a.s[0]), shrink = real(a.s[1]);
     VRT_LANES {
         real state[Rule::SLOTS + 1];
 #pragma unroll
@@ -144,7 +150,8 @@ __device__ __forceinline__ void check(const Store& a, long long first) {
     bool finite = true;
     over_piece<4>(a, number, [&](long long at, auto lanes) {
         constexpr int W = decltype(lanes)::W;
-        const Updated<Rule, W> x = updated<Rule>(a, at, load<W>(a.gradients + at), scale);
+        const Vec<W> g = load<W>(a.gradients + at);
+        const auto x = updated<Rule>(a, g, scale, before_update<Rule, W>(a, at));
         VRT_LANES {
             finite &= x.p.v[c] - x.p.v[c] == real(0);
 #pragma unroll
@@ -153,6 +160,22 @@ __device__ __forceinline__ void check(const Store& a, long long first) {
         }
     });
     if (!finite) a.found->refused = 1.0;
+}
+
+// Clear the gradients `g` of W elements, and unless the step is refused, store what a rule makes of
+// `before`.
+template <class Rule, int W>
+__device__ __forceinline__ void write_update(const Store& a, long long at, const Vec<W>& g,
+                                             real scale, bool refused,
+                                             const Updated<Rule, W>& before) {
+    Vec<W> zero;
+    VRT_LANES zero.v[c] = 0;
+    store<W>(a.gradients + at, zero);
+    if (refused) return;
+    const Updated<Rule, W> x = updated<Rule>(a, g, scale, before);
+    store<W>(a.values + at, x.p);
+#pragma unroll
+    for (int k = 0; k < Rule::SLOTS; ++k) store<W>(a.moments + k * a.total + at, x.state[k]);
 }
 
 // Apply a rule to eight pieces, a warp each, from piece `first` on, and clear their gradients.
@@ -165,13 +188,6 @@ __device__ __forceinline__ void update(const Store& a, long long first) {
     over_piece<1>(a, number, [&](long long at, auto lanes) {
         constexpr int W = decltype(lanes)::W;
         const Vec<W> g = load<W>(a.gradients + at);
-        Vec<W> zero;
-        VRT_LANES zero.v[c] = 0;
-        store<W>(a.gradients + at, zero);
-        if (refused) return;
-        const Updated<Rule, W> x = updated<Rule>(a, at, g, scale);
-        store<W>(a.values + at, x.p);
-#pragma unroll
-        for (int k = 0; k < Rule::SLOTS; ++k) store<W>(a.moments + k * a.total + at, x.state[k]);
+        write_update<Rule>(a, at, g, scale, refused, before_update<Rule, W>(a, at));
     });
 }
