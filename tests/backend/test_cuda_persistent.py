@@ -281,6 +281,25 @@ def test_weights_that_do_not_fit_are_refused_with_figures() -> None:
 
 
 @pytest.mark.parametrize("device", SHIM_AND_GPU)
+def test_weights_that_do_not_fit_are_read_from_memory(device: str) -> None:
+    """Those of the path take 640 KiB of each processor, on both sides."""
+    from vertexrt.models import TreeLSTM
+
+    require(device)
+    batch = batch_of("tree-lstm", 3)
+    nets = [
+        way.compile(TreeLSTM(10, 8, 256, 5))
+        for way in (Way(device, "float32", engine="persistent", processors=4), Way("cpu"))
+    ]
+    nets[1].set_parameters(nets[0].parameters)
+    found = [net.backward(net.forward(batch, train=True)) for net in nets]
+    launch = launch_of(nets[0], batch)
+    assert launch.executable.weights_in_memory > 0
+    for name, wanted in found[1].parameters.items():
+        assert_close(found[0].parameters[name], wanted, 1e-5, name)
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_auto_times_both_engines_and_goes_on_with_one(device: str, choices_folder: Path) -> None:
     require(device)
     function = FUNCTIONS["tree-lstm"][0]

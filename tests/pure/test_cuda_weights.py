@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from vertexrt.kernels.cuda.weights import Budget, Misfit, ResidentWeight, place_weights
+import pytest
+
+from vertexrt.kernels.cuda.weights import (
+    Budget,
+    Layout,
+    Misfit,
+    ResidentWeight,
+    SideWeights,
+    place_weights,
+)
 
 SHARED_BYTES = 227 << 10
 
@@ -20,7 +29,7 @@ def test_more_processors_are_named_where_they_help() -> None:
     misfit = refused(4096, 1024, 16)
     assert misfit.text(128) == (
         "[cuda] the weights of the path take 1,024 KiB of each of 16 processors, 0 KiB of it "
-        "padding to tiles of 16 by 16; each weight whole in 48 KiB of registers or 211 KiB of "
+        "padding to tiles of 16 by 16; each weight whole in 48 KiB of registers or 212 KiB of "
         "shared memory; take processors=86, or engine='batched'."
     )
     held = [ResidentWeight("w", 1024, False, (0, 1024, 2048, 3072, 4096), 1024)]
@@ -33,9 +42,41 @@ def test_more_processors_than_there_are_do_not_help() -> None:
     assert text.endswith("take engine='batched'; more processors a group do not help.")
 
 
-def test_rows_that_are_padded_do_not_get_fewer() -> None:
-    """A processor owns one row of each gate, and pays for 16."""
-    misfit = refused(64, 16_384, 16)
+def test_rows_that_are_padded() -> None:
+    """A processor owns three rows of each gate, and pays for 16."""
+    misfit = refused(144, 16_384, 16)
+    assert "1,024 KiB of each of 16 processors, 256 KiB of it padding" in misfit.text(128)
     assert misfit.fitting == ()
-    assert "1,024 KiB of each of 16 processors, 768 KiB of it padding" in misfit.text(128)
-    assert misfit.text(128).endswith("take engine='batched'; more processors a group do not help.")
+
+
+@pytest.mark.parametrize(
+    ("rows", "deep", "fold", "elements"),
+    [(16, 2048, 1, 128), (8, 2048, 2, 64), (5, 2048, 2, 64), (4, 2048, 4, 32), (1, 4096, 8, 32)],
+)
+def test_a_few_rows_are_folded(rows: int, deep: int, fold: int, elements: int) -> None:
+    """No more than 16 elements a row and 16 columns of a warp are left empty."""
+    assert (Layout(rows, deep).fold, Layout(rows, deep).elements) == (fold, elements)
+    assert Layout(rows, deep, folds=False).fold == 1
+
+
+def test_folds_leave_work_for_all_warps() -> None:
+    assert Layout(4, 255).fold == 1
+    assert Layout(4, 256).fold == 2
+    assert Layout(4, 512).fold == 4
+
+
+def test_what_does_not_fit_is_read_from_memory() -> None:
+    """Registers are filled first, then shared memory; a later weight may fit where one does not."""
+    held = [ResidentWeight(f"w{k}", n, False, (0, 256), n) for k, n in enumerate((512, 256, 640))]
+    placed = place_weights(held, 0, Budget(4, 4, SHARED_BYTES, 96, streams=True))
+    assert isinstance(placed, SideWeights)
+    assert [h.word for h in placed.held] == ["w1", "w0", "w2"]
+    assert (placed.in_registers, placed.in_shared) == (1, 1)
+    assert (placed.shared, placed.memory) == (64 * 512 * 4, 64 * 640 * 4)
+
+
+def test_partial_sums_have_to_fit() -> None:
+    held = [ResidentWeight("w", 64, False, (0, 64), 64)]
+    for hold in (True, False):
+        budget = Budget(1, 4, SHARED_BYTES, 96, hold, streams=True)
+        assert isinstance(place_weights(held, SHARED_BYTES, budget), Misfit)

@@ -25,6 +25,8 @@ class CudaBackend:
         dtype: of parameters and values.
         hold, gradients: the persistent engine holds weights, and sums up their gradients, on chip,
             see `Passes`.
+        refuses: groups of a given size whose weights do not fit on chip; else they read from memory
+            what does not.
     """
 
     name = "cuda"
@@ -34,11 +36,16 @@ class CudaBackend:
     most_scratch = 64 << 20  # 256 MiB of floats: launches wide enough to fill a device
 
     def __init__(
-        self, device: Device, dtype: npt.DTypeLike, hold: bool = True, gradients: bool = False
+        self,
+        device: Device,
+        dtype: npt.DTypeLike,
+        hold: bool = True,
+        gradients: bool = False,
+        refuses: bool = False,
     ) -> None:
         self.device = device
         self.dtype = dtype
-        self.hold, self.gradients = hold, gradients
+        self.hold, self.gradients, self.refuses = hold, gradients, refuses
         self.where = f"{device.name} {device.precision}"  # in the key of timed choices
 
     def alone(self) -> AbstractContextManager[object]:
@@ -66,10 +73,11 @@ class CudaBackend:
         Args:
             processors: of a group; less than 1 for as few as the weights fit.
             kinds, rule: see `layout.Backend`.
-        Raises: DeviceError, when the weights of the path do not fit on chip.
+        Raises: DeviceError, when the weights of the path do not fit on chip, and that is refused.
         """
         compile_beside(np.dtype(self.dtype))
         wanted = processors if processors > 0 else None
         rules = () if rule is None else (rule,)
-        asked = KernelOptions(wanted, self.hold, self.gradients, rules)
+        streams = wanted is None or not self.refuses
+        asked = KernelOptions(wanted, self.hold, self.gradients, streams, rules)
         return PersistentExecutable(tasks, binding, self.device, self.dtype, asked, kinds)

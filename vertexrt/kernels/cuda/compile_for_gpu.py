@@ -66,6 +66,8 @@ def compile_on(gpu: Device, traced: Program, options: CompileOptions) -> CudaExe
 
     passes, chosen = options.passes, options.processors
     sizes: tuple[int, ...] = CANDIDATES if chosen is None else (chosen,)
-    backend = CudaBackend(gpu, options.dtype, passes.hold, passes.gradients)
+    # `auto` times sizes that fit, and the one that is chosen where none does.
+    refuses = options.engine == "auto"
+    backend = CudaBackend(gpu, options.dtype, passes.hold, passes.gradients, refuses)
     model = CompiledModel(traced, backend, options, 1, sizes)
     return CudaExecutor(model, gpu)

@@ -26,7 +26,7 @@ from vertexrt.kernels.cuda.instruction import (
     UPDATE,
 )
 from vertexrt.kernels.cuda.persistent_launch import Paths, WrittenScripts
-from vertexrt.kernels.cuda.weights import THREADS, Layout, ResidentWeight, SideWeights
+from vertexrt.kernels.cuda.weights import THREADS, ResidentWeight, SideWeights
 from vertexrt.script.isa import (
     NONE,
     OP,
@@ -125,19 +125,21 @@ def _weights(launch: Launch) -> list[str]:
     blocks, itemsize = launch.blocks, writer.itemsize
     names = {f"param_{k}": name for name, k in launch.params.items()}
     lines, loaded = [], 0
-    if not executable.weights_in_memory:
+    if writer.budget.hold:
+        more = ", then in memory" if executable.weights_in_memory else ""
         lines.append(
             f"placed in the order of the products: in registers while there is room in "
-            f"{writer.registers} of each thread, then in shared memory"
+            f"{writer.registers} of each thread, then in shared memory{more}"
         )
     for word, side in zip(SIDE_WORD, writer.sides, strict=True):
         lines += _held(word, side, executable.processors, itemsize, names)
-        loaded += loaded_elements(side.held, executable.processors, blocks) * itemsize
+        on_chip = side.held[: side.in_registers + side.in_shared]
+        loaded += loaded_elements(on_chip, executable.processors, blocks) * itemsize
     if launch.trains:
         lines += _gradients(executable, names)
     if executable.weights_in_memory:
-        lines.append("each product reads its weights from memory")
-    else:
+        lines.append("what is in memory is read by each product")
+    if loaded:
         lines.append(f"loaded a step, by all processors: {loaded:,} bytes")
     return lines
 
@@ -152,7 +154,7 @@ def _held(
     memory = f", {side.memory:,} in memory" if side.memory else ""
     lines = [f"{word}: {held:,} in registers, {side.shared:,} in shared memory{memory}"]
     for k, (h, size) in enumerate(zip(side.held, sizes, strict=True)):
-        where = "memory" if side.memory else "shared memory"
+        where = "memory" if k >= side.in_registers + side.in_shared else "shared memory"
         where = "registers" if k < side.in_registers else where
         what = "columns" if h.turned else "rows"
         rows = f"{h.rows(processors)} {what} of {h.deep}"
@@ -184,7 +186,7 @@ def _gradients(executable: PersistentExecutable, names: dict[str, str]) -> list[
 
 def _size(held: ResidentWeight, processors: int, itemsize: int) -> int:
     """Return the room of a processor's share, in bytes."""
-    return Layout(held.rows(processors), held.deep).elements * THREADS * itemsize
+    return held.layout(processors).elements * THREADS * itemsize
 
 
 def loaded_elements(held: Iterable[ResidentWeight], processors: int, blocks: int) -> int:

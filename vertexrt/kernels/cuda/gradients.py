@@ -141,7 +141,7 @@ def _sum_of(
         return None  # no part of the path's backward side makes it
     m, n = nodes[k].type.shape
     cuts = _cuts_of(plan, made[0], read, m) if processors > 1 else (0, m)
-    held = ResidentWeight(f"gradient_{binding.params[targets[0]]}", n, False, cuts, n)
+    held = ResidentWeight(f"gradient_{binding.params[targets[0]]}", n, False, cuts, n, True)
     edges, times = rows_of(nodes[d].type)
     return PathSum(held, read, source, edges, times), _last_segment(plan, made[0])
 

@@ -28,7 +28,6 @@ from vertexrt.kernels.cuda.weights import (
     REGISTERS,
     SHARED,
     Budget,
-    Layout,
     ResidentWeight,
     SideWeights,
     own_row,
@@ -74,7 +73,7 @@ def place_gradients(
     Returns: the side with those that have a place; the others are made after the path.
     """
     words = budget.itemsize // 4
-    layouts = {h: Layout(h.rows(budget.processors), h.deep) for h in (*side.held, *gradients)}
+    layouts = {h: h.layout(budget.processors) for h in (*side.held, *gradients)}
     taken = sum(layouts[h].elements for h in side.held[: side.in_registers]) * words
     left = budget.registers - taken if REGISTERS in budget.gradients else 0
     each = MOST_SHARED if SHARED in budget.gradients else 0
@@ -179,12 +178,13 @@ class GradientSums:
         lines = ["  struct {"]
         for k, h in enumerate(self.side.sums):
             where = "Registers" if k < self.side.sums_in_registers else "SharedMemory"
-            lines.append(f"    WeightsIn{where}<{self._kind(h)}> {h.name};")
+            kind = h.layout(self.processors).text
+            lines.append(f"    WeightsIn{where}<{kind}> {h.name};")
         lines.append("  } sums;")
         for k, h in enumerate(self.side.sums):
             if k >= self.side.sums_in_registers:
                 lines.append(f"  sums.{h.name}.take(free);")
-                lines.append(f"  free += WeightsInSharedMemory<{self._kind(h)}>::BYTES;")
+                lines.append(f"  free += WeightsInSharedMemory<{kind}>::BYTES;")
             lines.append(f"  clear<{self._kind(h)}>(sums.{h.name});")
         return lines
 

@@ -35,7 +35,6 @@ from vertexrt.kernels.cuda.weights import (
     SHARED_STATE_BYTES,
     THREADS,
     TILE_ROWS,
-    Layout,
 )
 from vertexrt.kernels.layout import PAD, Binding, uses_edges
 from vertexrt.lower.launches import LaunchPlan
@@ -241,9 +240,7 @@ class KernelWriter:
             f"TILE_EDGES == {TILE_EDGES} && "
             f'INSTRUCTION_WORDS == {COLUMNS}, "as the host has it");'
         ]
-        shapes = (
-            Layout(h.rows(self.processors), h.deep) for x in self.sides for h in (*x.held, *x.sums)
-        )
+        shapes = (h.layout(self.processors) for x in self.sides for h in (*x.held, *x.sums))
         lines += [shape.agrees for shape in dict.fromkeys(shapes)]
         names: dict[str, str] = {}
         for step in self.steps:

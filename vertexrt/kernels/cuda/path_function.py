@@ -110,7 +110,7 @@ def _load_weights(side: PathSide) -> list[str]:
     for k, h in enumerate(weights.held):
         kind = f"{h.rows(side.processors)}, {h.deep}"
         if k >= weights.in_registers:
-            where = "memory" if weights.memory else "free"
+            where = "free" if k < weights.in_registers + weights.in_shared else "memory"
             lines.append(f"  held.{h.name}.take({where});")
             lines.append(f"  {where} += WeightsInSharedMemory<{kind}>::BYTES;")
         weight = f"(const real*)job.w[{side.words[h.word]}]"

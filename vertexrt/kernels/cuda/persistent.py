@@ -42,13 +42,27 @@ class KernelOptions(NamedTuple):
     Attributes:
         processors: of a group; None for as few as the weights fit.
         hold, gradients: weights stay on chip, their gradients are summed up there: see `Passes`.
+        streams: weights that fit in no group on chip are read from memory, else it is refused.
         rules: of the update: one, or none.
     """
 
     processors: int | None
     hold: bool
     gradients: bool
+    streams: bool
     rules: tuple[UpdateRule, ...]
+
+
+class Size(NamedTuple):
+    """Of groups: how many processors, and whether they may read weights from memory."""
+
+    processors: int
+    streams: bool
+
+    @staticmethod
+    def of(budget: Budget) -> Size:
+        """Return that of a budget."""
+        return Size(budget.processors, budget.streams)
 
 
 class _Candidate(NamedTuple):
@@ -72,12 +86,13 @@ def load_smallest(
     Of each size the first is taken that leaves enough registers for code: gradients give way before
     weights. If all spill, the one that spills least, unless that is much: larger groups have the
     same code. Whether one spills is known when it is compiled, so the next compiles beside it.
+    Where none fits, the largest groups read from memory what they cannot hold.
 
-    Raises: NoKernelError, when none fits or all spill much.
+    Raises: NoKernelError, when none fits or all spill much, and weights must be on chip.
     """
     real = np.dtype(dtype)
     budgets = _budgets(device, real.itemsize, asked)
-    refused: dict[int, str] = {}  # by size: why
+    refused: dict[Size, str] = {}  # why
     writers = (
         KernelWriter(tasks, binding, kinds, placed, device.precision, asked.rules)
         for placed in _placed(tasks, binding, budgets, device.processors, refused)
@@ -85,14 +100,15 @@ def load_smallest(
     in_order = itertools.pairwise(itertools.chain(_different(writers), (None,)))
     for size, mine in itertools.groupby(in_order, lambda pair: _size(pair[0])):
         candidate, spilled = _least_spilled(mine, device, real)
-        if spilled.bytes <= MOST_SPILLED:
+        if spilled.bytes <= MOST_SPILLED or (size and size.streams):
             return candidate.writer, device.load([candidate.source], real)[candidate.name]
-        refused[size] = spilled.text
-    raise NoKernelError(refused[budgets[-1].processors])
+        if size:
+            refused[size] = spilled.text
+    raise NoKernelError(refused[Size.of(budgets[-1])])
 
 
-def _size(candidate: _Candidate | None) -> int:
-    return candidate.writer.processors if candidate else 0
+def _size(candidate: _Candidate | None) -> Size | None:
+    return Size.of(candidate.writer.budget) if candidate else None
 
 
 def _least_spilled(
@@ -120,9 +136,15 @@ def _budgets(device: Device, itemsize: int, asked: KernelOptions) -> list[Budget
     wanted: tuple[int, ...] = GROUPS if asked.processors is None else (asked.processors,)
     sizes = tuple(n for n in wanted if n <= device.processors) or wanted[:1]
     choices = (PLACES if asked.gradients else ()) + AFTER_PATH
-    return [
-        Budget(size, itemsize, device.shared_bytes, registers, asked.hold, places)
+    fitting = [
+        Budget(size, itemsize, device.shared_bytes, registers, asked.hold, False, places)
         for size, registers, places in itertools.product(sizes, REGISTERS, choices)
+    ]
+    if not asked.streams:
+        return fitting
+    return fitting + [
+        Budget(sizes[-1], itemsize, device.shared_bytes, registers, asked.hold, True)
+        for registers in (*REGISTERS, 0)
     ]
 
 
@@ -131,7 +153,7 @@ def _placed(
     binding: Binding,
     budgets: Sequence[Budget],
     most: int,
-    refused: dict[int, str],
+    refused: dict[Size, str],
 ) -> Iterator[PlacedPath]:
     """Yield the path, lowered once a size, for each budget in which its weights fit.
 
@@ -145,7 +167,7 @@ def _placed(
             path = path or lower_path(tasks, binding, 16 // budget.itemsize, size)
             placed = place_path(path, budget)
             if isinstance(placed, Misfit):
-                refused.setdefault(size, placed.text(most))
+                refused.setdefault(Size.of(budget), placed.text(most))
             else:
                 yield placed
 

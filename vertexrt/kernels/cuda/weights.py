@@ -14,6 +14,7 @@ THREADS = 256  # of a processor
 WARPS = THREADS // 32
 TILE_ROWS = 8  # that products take at a time
 MOST_BLOCKS = 2  # of columns of an operand that a lane holds, where fewer warps share the depth
+MOST_FOLDS = 8  # parts of the depth below each other, where a processor owns few rows
 SHARED_STATE_BYTES = 15744  # of shared memory, before what the path uses
 
 MOST_PROCESSORS = 128  # of a group
@@ -54,6 +55,7 @@ class ResidentWeight:
         turned: own rows are columns of the weight.
         cuts: where its rows (or columns) are cut in pieces, each divided evenly among processors.
         deep: elements of an own row.
+        summed: it is a gradient.
     """
 
     word: str
@@ -61,6 +63,7 @@ class ResidentWeight:
     turned: bool
     cuts: Cuts
     deep: int
+    summed: bool = False
 
     @property
     def name(self) -> str:
@@ -71,6 +74,10 @@ class ResidentWeight:
     def rows(self, processors: int) -> int:
         """Return the most rows that a processor owns."""
         return sum(-(-(b - a) // processors) for a, b in pairwise(self.cuts))
+
+    def layout(self, processors: int) -> Layout:
+        """Return how threads hold it."""
+        return Layout(self.rows(processors), self.deep, not self.summed)
 
 
 def own_range(a: int, b: int, processors: int) -> tuple[str, str]:
@@ -96,14 +103,35 @@ def own_row(cuts: Cuts, processors: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How threads of a processor hold its rows of a weight: `Layout` of resident_weights.cuh."""
+    """How threads of a processor hold its rows of a weight: `Layout` of resident_weights.cuh.
+
+    Attributes:
+        folds: parts of the depth may lie below each other.
+    """
 
     rows: int
     deep: int
+    folds: bool = True
+
+    @property
+    def fold(self) -> int:
+        """Return how many parts of the depth lie below each other."""
+        fold = 1
+        while self.folds and 2 * fold <= MOST_FOLDS and self.rows * 2 * fold <= 16:
+            if self.deep < 2 * fold * 16 * WARPS:
+                break
+            fold *= 2
+        return fold
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        """Return parts of 16 rows, and of 16 columns."""
+        fold = self.fold
+        return (1 if fold > 1 else -(-self.rows // 16)), -(-self.deep // (16 * fold))
 
     @property
     def _wide(self) -> int:
-        parts = -(-self.deep // 16)
+        _, parts = self._shape
         wide = WARPS if parts >= WARPS else 1 << (parts.bit_length() - 1)
         while wide > 1 and self._blocks(wide // 2) <= MOST_BLOCKS:
             narrow = wide // 2
@@ -113,12 +141,10 @@ class Layout:
         return wide
 
     def _blocks(self, wide: int) -> int:
-        parts = (self.deep + 15) // 16
-        return (parts + wide - 1) // wide
+        return -(-self._shape[1] // wide)
 
     def _slabs(self, wide: int) -> int:
-        parts = (self.rows + 15) // 16
-        return (parts * wide + WARPS - 1) // WARPS
+        return -(-self._shape[0] * wide // WARPS)
 
     @property
     def elements(self) -> int:
@@ -128,12 +154,19 @@ class Layout:
     @property
     def partial(self) -> int:
         """Count the elements of its partial sums."""
+        if self.fold > 1:
+            return TILE_ROWS * self._wide * max(16 // self.fold, 4)
         return TILE_ROWS * self._slabs(self._wide) * WARPS * 16
+
+    @property
+    def text(self) -> str:
+        """Return the arguments of the templates."""
+        return f"{self.rows}, {self.deep}" + ("" if self.folds else ", false")
 
     @property
     def agrees(self) -> str:
         """Return the text that asserts the same of the kernel's `Layout`."""
-        name = f"Layout<{self.rows}, {self.deep}>"
+        name = f"Layout<{self.text}>"
         return (
             f"static_assert({name}::FLOATS == {self.elements} && "
             f'{name}::WIDE * TILE_ROWS * {name}::PADDED == {self.partial}, "as placed");'
@@ -145,20 +178,20 @@ class SideWeights:
     """The weights of one side of the path, forward or backward, and where they are.
 
     Attributes:
-        held: weights; in_registers: how many of them, the first ones.
+        held: weights; in_registers: how many of them, the first ones; in_shared: how many of the
+            next ones are in shared memory. Each product reads the others from memory.
         partial: elements of partial sums.
-        shared: bytes of weights in shared memory.
-        memory: bytes of weights that each product reads from memory (an ablation); then none is on
-            chip.
+        shared, memory: bytes of weights in shared memory, and in memory.
         sums: gradients that are summed up; sums_in_registers: how many of them, the first ones.
             The others are in shared memory, in `shared` bytes of it as well.
     """
 
     held: tuple[ResidentWeight, ...]
     in_registers: int
+    in_shared: int
     partial: int
     shared: int
-    memory: int = 0
+    memory: int
     sums: tuple[ResidentWeight, ...] = ()
     sums_in_registers: int = 0
 
@@ -171,6 +204,7 @@ class Budget:
         processors: of a group; itemsize: bytes of an element.
         shared_bytes: of shared memory; registers: of a thread.
         hold: False to leave all weights in memory (an ablation).
+        streams: weights that do not fit on chip stay in memory.
         gradients: where they may be summed up: REGISTERS, SHARED, both or none.
     """
 
@@ -179,29 +213,37 @@ class Budget:
     shared_bytes: int
     registers: int
     hold: bool = True
+    streams: bool = False
     gradients: tuple[str, ...] = ()
 
     def bytes(self, held: Sequence[ResidentWeight]) -> int:
         """Count the bytes that weights take of a processor."""
-        layouts = [Layout(h.rows(self.processors), h.deep) for h in held]
+        layouts = [h.layout(self.processors) for h in held]
         return sum(x.elements for x in layouts) * THREADS * self.itemsize
 
 
 def place_weights(
     held: Sequence[ResidentWeight], partial: int, budget: Budget
 ) -> SideWeights | Misfit:
-    """Say where the weights of one side of the path lie: in registers, then in shared memory.
+    """Say where the weights of one side of the path lie.
+
+    In registers, then in shared memory, then in memory, of which the second-level cache keeps what
+    is read in each level.
 
     Args:
         partial: elements of partial sums that products need.
     """
+    room = budget.shared_bytes - SHARED_STATE_BYTES - partial * budget.itemsize
+    if room < 0:
+        return _does_not_fit(held, budget, 0)
     if not budget.hold:
-        return SideWeights(tuple(held), 0, partial, 0, budget.bytes(held))
-    room = max(budget.shared_bytes - SHARED_STATE_BYTES - partial * budget.itemsize, 0)
-    kept, shared = _in_registers(held, budget)
-    if budget.bytes(shared) > room:
+        return SideWeights(tuple(held), 0, 0, partial, 0, budget.bytes(held))
+    kept, others = _in_registers(held, budget)
+    shared, left = _in_shared_memory(others, room, budget)
+    if left and not budget.streams:
         return _does_not_fit(held, budget, room)
-    return SideWeights((*kept, *shared), len(kept), partial, budget.bytes(shared))
+    sizes = budget.bytes(shared), budget.bytes(left)
+    return SideWeights((*kept, *shared, *left), len(kept), len(shared), partial, *sizes)
 
 
 def _does_not_fit(held: Sequence[ResidentWeight], budget: Budget, room: int) -> Misfit:
@@ -229,7 +271,20 @@ def _in_registers(
     kept: list[ResidentWeight] = []
     shared: list[ResidentWeight] = []
     for h in held:
-        need = Layout(h.rows(budget.processors), h.deep).elements * (budget.itemsize // 4)
+        need = h.layout(budget.processors).elements * (budget.itemsize // 4)
         (kept if need <= registers else shared).append(h)
         registers -= need if need <= registers else 0
     return kept, shared
+
+
+def _in_shared_memory(
+    weights: Sequence[ResidentWeight], room: int, budget: Budget
+) -> tuple[list[ResidentWeight], list[ResidentWeight]]:
+    """Split weights, in order, into those for which shared memory is left and the others."""
+    shared: list[ResidentWeight] = []
+    left: list[ResidentWeight] = []
+    for h in weights:
+        need = budget.bytes([h])
+        (shared if need <= room else left).append(h)
+        room -= need if need <= room else 0
+    return shared, left

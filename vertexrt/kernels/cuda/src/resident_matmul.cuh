@@ -54,7 +54,7 @@ template <int N, int MOST, bool ALIGNED, int ROWS, int DEEP, class Share, class 
 __device__ __forceinline__ void multiply_by_lanes(const Share& share, int first, X x, real* part) {
     using L = Layout<ROWS, DEEP>;
     const int thread = this_thread(), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
-    const int column = warp % L::WIDE * L::BLOCKS * 16 + t * 4;
+    const int column = L::first_column(warp, L::part_of(g)) + t * 4;
     constexpr int EACH = L::SLABS * 2, SUMS = EACH * N, PADDED = (SUMS + 3) / 4 * 4;
     Vec<4> v[N][L::BLOCKS];
 #pragma unroll
@@ -80,8 +80,10 @@ __device__ __forceinline__ void multiply_by_lanes(const Share& share, int first,
 #pragma unroll
     for (int k = 0; k < PADDED / 4; ++k) {
         const int index = t * (PADDED / 4) + k, own = index % EACH;
-        const int q = (warp / L::WIDE * L::SLABS + own / 2) * 16 + own % 2 * 8 + g;
-        if (index < SUMS) part[(warp % L::WIDE * MOST + index / EACH) * L::PADDED + q] = sum[k];
+        const int q = L::own(warp, own / 2, own % 2, g);
+        const real total = L::over_parts(sum[k]);
+        if (index < SUMS && L::part_of(g) == 0)
+            part[(warp % L::WIDE * MOST + index / EACH) * L::PADDED + q] = total;
     }
 }
 
@@ -99,19 +101,27 @@ __device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first
                                                          float* part) {
     using L = Layout<ROWS, DEEP>;
     const int thread = this_thread(), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
-    const int column = warp % L::WIDE * L::BLOCKS * 16 + t * 4;
+    const int own_part = L::part_of(g);
     FragmentSums sums[L::SLABS];
-    const auto from =
-        x(first + (g < count ? g : 0));  // results of rows beyond the last one are not used
+    const auto from = x(first + (g < count ? g : 0));  // of rows beyond, results are not used
 #pragma unroll
-    for (int b0 = 0; b0 < L::BLOCKS; b0 += FEW_BLOCKS) {
-        const int steps = 2 * (L::BLOCKS - b0 < FEW_BLOCKS ? L::BLOCKS - b0 : FEW_BLOCKS);
+    for (int at = 0; at < L::FOLD * L::BLOCKS; at += FEW_BLOCKS) {
+        constexpr int B = L::BLOCKS;
+        const int steps = 2 * (L::FOLD * B - at < FEW_BLOCKS ? L::FOLD * B - at : FEW_BLOCKS);
         FragmentSums few[L::SLABS];
         Vec<4> v[FEW_BLOCKS];
 #pragma unroll
         for (int b = 0; b < FEW_BLOCKS; ++b) {
-            if (2 * b < steps) v[b] = part_of_row<L, ALIGNED>(from, column + (b0 + b) * 16);
+            const int column = L::first_column(warp, (at + b) / B) + (at + b) % B * 16 + t * 4;
+            if (2 * b < steps) v[b] = part_of_row<L, ALIGNED>(from, column);
         }
+        // Element `e` of the fragment of a slab; zero for lanes that have another part of the
+        // depth.
+        const auto element = [&](int s, int step, int e) {
+            const int block = at + step / 2, k = (s * B + block % B) * 2;
+            const float w = share.at(k + e % 2, step % 2 * 2 + e / 2);
+            return L::FOLD == 1 || own_part == block / B ? w : 0.0f;
+        };
 #pragma unroll
         for (int step = 0; step < 2 * FEW_BLOCKS; ++step) {
             if (step >= steps) break;
@@ -120,11 +130,10 @@ __device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first
             x.put(1, v[step / 2].v[step % 2 * 2 + 1]);
 #pragma unroll
             for (int s = 0; s < L::SLABS; ++s) {
-                const int k = (s * L::BLOCKS + b0 + step / 2) * 2;
                 Split<4> weight;
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
-                    float w = share.at(k + e % 2, step % 2 * 2 + e / 2);
+                    float w = element(s, step, e);
 #ifdef __CUDACC_RTC__
                     asm volatile(
                         ""
@@ -143,11 +152,10 @@ __device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first
             const float x1 = head_of<true>(v[step / 2].v[step % 2 * 2 + 1]);
 #pragma unroll
             for (int s = 0; s < L::SLABS; ++s) {
-                const int k = (s * L::BLOCKS + b0 + step / 2) * 2;
                 float weight[4];
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
-                    weight[e] = share.at(k + e % 2, step % 2 * 2 + e / 2);
+                    weight[e] = element(s, step, e);
 #ifdef VRT_MANTISSA
                     weight[e] = head_of(weight[e]);
 #endif
@@ -162,8 +170,10 @@ __device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first
     for (int s = 0; s < L::SLABS; ++s)
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
-            const int q = (warp / L::WIDE * L::SLABS + s) * 16 + k / 2 * 8 + g;
-            part[(warp % L::WIDE * MOST + 2 * t + k % 2) * L::PADDED + q] = sums[s].of(k);
+            const int q = L::own(warp, s, k / 2, g);
+            const float total = L::over_parts(sums[s].of(k));
+            if (own_part == 0)
+                part[(warp % L::WIDE * MOST + 2 * t + k % 2) * L::PADDED + q] = total;
         }
 }
 #endif

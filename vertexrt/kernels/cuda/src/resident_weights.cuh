@@ -11,7 +11,16 @@
 //
 // The fewer warps share the depth, the fewer partial sums there are; but none may be left without
 // rows, and a lane holds the columns of a few blocks of an operand.
-constexpr int MOST_BLOCKS = 2;
+//
+// Where a processor owns 8 rows or fewer, a fragment would be empty for the most part. So the depth
+// is folded: FOLD parts of it, each of SPAN columns, lie below each other, and a part has EACH of
+// the 16 rows. Sums of the parts are added up between lanes. Folds leave work for all warps.
+constexpr int MOST_BLOCKS = 2, MOST_FOLDS = 8;
+constexpr int fold_of(int rows, int deep, int fold) {
+    return 2 * fold <= MOST_FOLDS && rows * 2 * fold <= 16 && deep >= 2 * fold * 16 * WARPS_EACH
+               ? fold_of(rows, deep, 2 * fold)
+               : fold;
+}
 constexpr int power_below(int n) { return n < 2 ? 1 : 2 * power_below(n / 2); }
 constexpr int blocks_of(int deep, int wide) { return ((deep + 15) / 16 + wide - 1) / wide; }
 constexpr int slabs_of(int rows, int wide) {
@@ -24,33 +33,55 @@ constexpr int narrowed(int rows, int deep, int wide) {
                ? narrowed(rows, deep, wide / 2)
                : wide;
 }
-template <int ROWS, int DEEP>
+template <int ROWS, int DEEP, bool FOLDS = true>
 struct Layout {
-    static constexpr int PARTS = (DEEP + 15) / 16, DEPTH = DEEP;
+    static constexpr int FOLD = FOLDS ? fold_of(ROWS, DEEP, 1) : 1, EACH = 16 / FOLD;
+    static constexpr int SPAN = FOLD == 1 ? DEEP : (DEEP + 16 * FOLD - 1) / (16 * FOLD) * 16;
+    static constexpr int TALLEST = FOLD == 1 ? ROWS : 16;
+    static constexpr int PARTS = (SPAN + 15) / 16, DEPTH = DEEP;
     static constexpr int WIDE =
-        narrowed(ROWS, DEEP, PARTS >= WARPS_EACH ? WARPS_EACH : power_below(PARTS));
+        narrowed(TALLEST, SPAN, PARTS >= WARPS_EACH ? WARPS_EACH : power_below(PARTS));
     static constexpr bool WHOLE =
-        DEEP % 16 == 0 && PARTS % WIDE == 0;  // no warp has columns beyond the depth
+        DEEP % (16 * FOLD) == 0 && PARTS % WIDE == 0;  // no warp has columns beyond the depth
     static constexpr int TALL = WARPS_EACH / WIDE;
-    static constexpr int SLABS = slabs_of(ROWS, WIDE);
-    static constexpr int BLOCKS = blocks_of(DEEP, WIDE);
-    static constexpr int PADDED = SLABS * TALL * 16;   // rows
-    static constexpr int FLOATS = SLABS * BLOCKS * 8;  // of a lane
+    static constexpr int SLABS = slabs_of(TALLEST, WIDE);
+    static constexpr int BLOCKS = blocks_of(SPAN, WIDE);
+    static constexpr int PADDED = FOLD == 1 ? SLABS * TALL * 16 : EACH > 4 ? EACH : 4;  // own rows
+    static constexpr int FLOATS = SLABS * BLOCKS * 8;                                   // of a lane
+    static_assert(FOLD == 1 || (TALL == 1 && SLABS == 1), "all warps share the depth of a fold");
+
+    // The part of the depth that the lanes 4 g to 4 g + 3 have.
+    static __device__ __forceinline__ int part_of(int g) { return FOLD == 1 ? 0 : g / (EACH / 2); }
+    // The own row that these have in rows g, or g + 8, of a slab.
+    static __device__ __forceinline__ int own(int warp, int slab, int half, int g) {
+        if (FOLD > 1) return half * (EACH / 2) + g % (EACH / 2);
+        return (warp / WIDE * SLABS + slab) * 16 + half * 8 + g;
+    }
+    // The first column of a warp in a part of the depth; that of a lane is 4 t further on.
+    static __device__ __forceinline__ int first_column(int warp, int part) {
+        return part * SPAN + warp % WIDE * BLOCKS * 16;
+    }
+    // Add up what the parts of the depth have; the lanes of part 0 have the sum.
+    static __device__ __forceinline__ real over_parts(real sum) {
+#pragma unroll
+        for (int g = EACH / 2; g < 8; g *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, 4 * g);
+        return sum;
+    }
 };
 
 // A share of a weight in registers.
-template <int ROWS, int DEEP>
-struct WeightsInRegisters : Layout<ROWS, DEEP> {
-    using L = Layout<ROWS, DEEP>;
+template <int ROWS, int DEEP, bool FOLDS = true>
+struct WeightsInRegisters : Layout<ROWS, DEEP, FOLDS> {
+    using L = Layout<ROWS, DEEP, FOLDS>;
     real w[L::SLABS * L::BLOCKS * 2][4];
     __device__ __forceinline__ void put(int k, int c, real x) { w[k][c] = x; }
     __device__ __forceinline__ real at(int k, int c) const { return w[k][c]; }
 };
 
 // A share of a weight in shared memory, for what registers have no room for, or in memory.
-template <int ROWS, int DEEP>
-struct WeightsInSharedMemory : Layout<ROWS, DEEP> {
-    using L = Layout<ROWS, DEEP>;
+template <int ROWS, int DEEP, bool FOLDS = true>
+struct WeightsInSharedMemory : Layout<ROWS, DEEP, FOLDS> {
+    using L = Layout<ROWS, DEEP, FOLDS>;
     static constexpr int BYTES = L::FLOATS * PROCESSOR * sizeof(real);
     Vec<4>* w;
     __device__ __forceinline__ void take(unsigned char* from) {
@@ -103,11 +134,12 @@ __device__ __forceinline__ void load_weights(Share& share, const real* weight, i
     for (int s = 0; s < L::SLABS; ++s)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const int q = (warp / L::WIDE * L::SLABS + s) * 16 + half * 8 + g;
-            const int own = q < ROWS ? row(q) : -1;
+            const int q = L::own(warp, s, half, g), part = L::part_of(g);
+            const int mine = q < ROWS ? row(q) : -1;
 #pragma unroll
             for (int b = 0; b < L::BLOCKS; ++b) {
-                const int column = (warp % L::WIDE * L::BLOCKS + b) * 16 + t * 4;
+                const int column = L::first_column(warp, part) + b * 16 + t * 4;
+                const int own = L::FOLD == 1 || column < (part + 1) * L::SPAN ? mine : -1;
                 const int k = (s * L::BLOCKS + b) * 2 + half;
                 if (!TRANSPOSED && DEEP % 4 == 0 && pitch % 4 == 0) {
                     Vec<4> x{};

@@ -10,12 +10,15 @@
 #include "resident_matmul.cuh"
 #include "processor.cuh"
 
+template <int ROWS, int DEEP>
+using SumLayout = Layout<ROWS, DEEP, false>;
+
 constexpr int FEWEST_TO_SUM_BY_UNITS = 3;  // rows; fewer are outer products by plain FMA
 
 // A lane's part of a share: own rows `row + 8 k`, and of each block the columns from `column` on.
 template <int ROWS, int DEEP>
 struct LanePart {
-    using L = Layout<ROWS, DEEP>;
+    using L = SumLayout<ROWS, DEEP>;
     int row, column, g, t;
 
     __device__ __forceinline__ LanePart() {
@@ -30,7 +33,7 @@ struct LanePart {
 template <int ROWS, int DEEP, class Share>
 __device__ __forceinline__ void clear(Share& sums) {
 #pragma unroll
-    for (int k = 0; k < Layout<ROWS, DEEP>::FLOATS; ++k) sums.put(k / 4, k % 4, real(0));
+    for (int k = 0; k < SumLayout<ROWS, DEEP>::FLOATS; ++k) sums.put(k / 4, k % 4, real(0));
 }
 
 // Call `add(s, b, d, x)` for each slab s of own rows and each block b of columns. Operands of all
@@ -38,7 +41,7 @@ __device__ __forceinline__ void clear(Share& sums) {
 // they are needed.
 template <int ROWS, int DEEP, class D, class X, class Add>
 __device__ __forceinline__ void each_part(D d, X x, Add add) {
-    using L = Layout<ROWS, DEEP>;
+    using L = SumLayout<ROWS, DEEP>;
     if constexpr (L::SLABS <= L::BLOCKS) {
         decltype(d(0)) left[L::SLABS];
 #pragma unroll
@@ -71,7 +74,7 @@ struct Vecs {
 // Add NB rows by plain FMA.
 template <int NB, bool ALIGNED, int ROWS, int DEEP, class Share, class X, class D>
 __device__ __forceinline__ void sum_by_lanes(Share& sums, int first, X x, D d) {
-    using L = Layout<ROWS, DEEP>;
+    using L = SumLayout<ROWS, DEEP>;
     const LanePart<ROWS, DEEP> mine;
     const real* row[NB];
 #pragma unroll
@@ -130,7 +133,7 @@ __device__ __forceinline__ Vec<2> pair_of_row(const float* row, int column, bool
 // their sums, so sums over many rows are made outside them.
 template <bool ALIGNED, int ROWS, int DEEP, class Share, class X, class D>
 __device__ __forceinline__ void sum_by_tensor_cores(Share& sums, int first, int count, X x, D d) {
-    using L = Layout<ROWS, DEEP>;
+    using L = SumLayout<ROWS, DEEP>;
     const LanePart<ROWS, DEEP> mine;
     const bool there[2] = {mine.t < count, mine.t + 4 < count};
     const int at[2] = {first + (there[0] ? mine.t : 0), first + (there[1] ? mine.t + 4 : 0)};
@@ -203,7 +206,7 @@ __device__ __forceinline__ void accumulate(Share& sums, int count, X x, D d) {
 // Store sums in memory: own rows one after another.
 template <int ROWS, int DEEP, class Share>
 __device__ __forceinline__ void leave(const Share& sums, real* to) {
-    using L = Layout<ROWS, DEEP>;
+    using L = SumLayout<ROWS, DEEP>;
     const LanePart<ROWS, DEEP> mine;
 #pragma unroll
     for (int s = 0; s < L::SLABS * 2; ++s) {
