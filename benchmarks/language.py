@@ -1,0 +1,95 @@
+"""Training an LSTM language model: both engines against PyTorch's `nn.LSTM` (EcoRNN, section 6).
+
+    python -m benchmarks.language --data PTB [--device cuda] [--hidden 200,650] [--batch 20,64]
+
+The model is `lstm-lm` of the catalogue without dropout, on pieces of 35 words that are all of one
+length; the peer is `nn.Embedding`, `nn.LSTM`, `nn.Linear` and fused SGD, on a GPU as one CUDA graph
+of a whole step. Losses are compared first, at the size that is timed. A step of ours assembles and
+schedules its minibatch; those of the peer lie ready on the device. Ways take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+import numpy as np
+
+import vertexrt as vrt
+from vertexrt.data import load
+from vertexrt.models.lstm_lm import LSTMLanguageModel
+
+PIECE, STEPS, ROUNDS, RATE, BOUND = 35, 20, 5, 1e-4, 1e-4
+
+
+def train_ours(net: vrt.Network, batches: Sequence[vrt.GraphBatch]) -> None:
+    """Take a step on each minibatch."""
+    optimizer = vrt.SGD(lr=RATE)
+    for batch in batches:
+        net.step(batch, optimizer)
+    net.sync()
+
+
+def compare(nets: dict[str, vrt.Network], pool: vrt.GraphBatch, size: int, device: str) -> str:
+    """Check that all have one loss, time them in turn, and return a line."""
+    torch_language = import_module("benchmarks.peers.torch_language")  # PyTorch is optional
+    batches = [pool[k * size : (k + 1) * size] for k in range(STEPS)]
+    first = next(iter(nets.values()))
+    peer = torch_language.Peer(first.parameters, device)
+    ready = [torch_language.collate(batch, PIECE, device) for batch in batches]
+    expected = peer.loss(*ready[0])
+    step = torch_language.step_of(peer, ready[0], RATE)
+    ways: dict[str, Callable[[], None]] = {"torch": lambda: torch_language.train(step, ready)}
+    for engine, net in nets.items():
+        net.set_parameters(first.parameters)
+        loss = float(net.forward(batches[0], outputs=["loss"])["loss"].sum()) / (size * PIECE)
+        assert abs(loss - expected) < BOUND * expected, (engine, loss, expected)
+        ways[engine] = lambda net=net: train_ours(net, batches)  # type: ignore[misc]
+    took: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(ROUNDS + 1):
+        for name, way in ways.items():
+            start = time.perf_counter()
+            way()
+            if number:
+                took[name].append(time.perf_counter() - start)
+    words = size * PIECE * STEPS / 1000
+    line = f"batch {size:3}  torch {words / np.median(took['torch']):6,.0f} kwords/s"
+    for engine in nets:
+        ratios = np.array(took["torch"]) / np.array(took[engine])
+        low, ratio, high = np.percentile(ratios, [25, 50, 75])
+        line += f"  {engine} {words / np.median(took[engine]):6,.0f} {ratio:5.2f} "
+        line += f"[{low:.2f} {high:.2f}]"
+    return line
+
+
+def main() -> None:
+    """Read the options, compile, compare."""
+    parser = argparse.ArgumentParser("python -m benchmarks.language", description=__doc__)
+    parser.add_argument("--data", required=True, help="folder with ptb.train.txt")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--engines", default="persistent,batched")
+    parser.add_argument("--hidden", default="200,650")
+    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--batch", default="20,64")
+    options = parser.parse_args()
+    data = load(options.data, format="text", pieces=PIECE, streams=64, layers=options.layers)
+    pool = data.splits["train"]
+    for hidden in map(int, options.hidden.split(",")):
+        nets = {}
+        for engine in options.engines.split(","):
+            start = time.perf_counter()
+            model = LSTMLanguageModel(data.sizes()["vocab"], hidden, hidden, layers=options.layers)
+            net = vrt.compile(model, device=options.device, engine=engine, seed=1)
+            net.step(pool[:16], vrt.SGD(lr=0.0))
+            net.sync()
+            nets[engine] = net
+            taken = time.perf_counter() - start
+            print(f"hidden {hidden}, {engine}: first step after {taken:.1f} s", flush=True)
+        for size in map(int, options.batch.split(",")):
+            print(f"hidden {hidden}  {compare(nets, pool, size, options.device)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
