@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.devices import SHIM_AND_GPU, require
 from tests.functions import FUNCTIONS
 from tests.runs import OFF, TOLERANCE, Way, assert_same, train
+from tests.strategies import with_pulls
 from tests.watched_backend import watched
 from vertexrt.engine.explain import training_use
 from vertexrt.engine.variant import Passes
@@ -61,6 +63,19 @@ def test_instructions_of_single_steps_compute_the_same(name: str, processors: in
         assert_same(train(way.compile(make()), batch), want, TOLERANCE["float64"])
         counts.append(instructions(way, make(), batch))
     assert counts[0] < counts[1] < counts[2]
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@pytest.mark.parametrize("name", ["tree-lstm", "tied", "no-gather", "pass-on", "both"])
+def test_gradients_come_after_the_path_of_a_group(name: str, device: str) -> None:
+    """A processor has units of the path, so it has no sums over rows, where nothing is lazy."""
+    require(device)
+    make, arity = FUNCTIONS[name]
+    lists = [[], [0], [1]] if arity == 1 else [[], [], [0, 1], [], [2, 3]]
+    batch, passes = with_pulls([lists] * 3), Passes(lazy=False)
+    want = train(Way().compile(make()), batch)
+    way = Way(device, engine="persistent", processors=2, passes=passes)
+    assert_same(train(way.compile(make()), batch), want, TOLERANCE["float64"])
 
 
 def test_compiled_instructions_of_single_steps_compute_the_same() -> None:

@@ -308,7 +308,9 @@ def make_variant(
     if use.backward:
         program = differentiate(program, use.starts, use.pulls, use.loss, weighted=merges)
     program = simplify(verified(program, "autodiff", placed=False))
-    program = place(program, eager=passes.eager, lazy=passes.lazy)
+    # Processors that share graphs own units of the path, not rows.
+    sums_in_tasks = not _groups_share(backend, processors)
+    program = place(program, passes.eager, passes.lazy, sums_in_tasks)
     verified(program, "place")
     table = TensorTable()
     binding = _binding(program, table, params, use.seeds)

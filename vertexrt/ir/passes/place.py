@@ -17,22 +17,30 @@ UP = ("gather", "gather_all", "present", "degree")
 DOWN = ("scatter_child", "scatter_children")
 BACKWARD = ("loss_scale", "seed", "gather_parents")
 CHEAP = ("leaf", "scalar", "view")
+OVER_ROWS = ("outer", "sum_rows", "embed_grad")  # gradients of parameters
 
 
-def place(program: Program, eager: bool = True, lazy: bool = True) -> Program:
+def place(
+    program: Program, eager: bool = True, lazy: bool = True, sums_in_tasks: bool = True
+) -> Program:
     """Return the program with the stage of every node set.
 
     Args:
         program: F, or F and dF.
         eager: False puts eager nodes into every task (the ablation's baseline).
         lazy: False puts lazy and final nodes into every task.
+        sums_in_tasks: so are sums over rows; False leaves them for the end.
     """
     above = _above(program)
     stages = _by_dependence(program, above)
     if not eager:
         stages = [Stage.PATH if s == Stage.EAGER else s for s in stages]
     if not lazy:
-        stages = [_in_task(s, ops) for s, ops in zip(stages, above, strict=True)]
+        apart = () if sums_in_tasks else OVER_ROWS
+        stages = [
+            _in_task(s, ops) if ops.isdisjoint(apart) else Stage.FINAL
+            for s, ops in zip(stages, above, strict=True)
+        ]
     placed = zip(program.nodes, stages, strict=True)
     return program.with_nodes([replace(n, stage=s, origin=k) for k, (n, s) in enumerate(placed)])
 

@@ -19,7 +19,7 @@ from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.path_groups import lower_path_group
 from vertexrt.kernels.cuda.path_products import lower_products
-from vertexrt.kernels.cuda.path_steps import Step, groups_after, products_in, unsupported
+from vertexrt.kernels.cuda.path_steps import Step, groups_after, products_in
 from vertexrt.kernels.cuda.path_task import PathTask, SegmentContext, plan_task
 from vertexrt.kernels.cuda.prefetch import copies_ahead
 from vertexrt.kernels.cuda.ring import made_before
@@ -41,10 +41,7 @@ from vertexrt.lower.threads import ThreadKernel
 def lower_path(
     tasks: Sequence[SegmentedTask], binding: Binding, vector: int, processors: int
 ) -> dict[int, LoweredTask]:
-    """Lower all tasks of the path, by number of the task.
-
-    Raises: NoKernelError, where one sums over rows.
-    """
+    """Lower all tasks of the path, by number of the task."""
     found = {
         p: lower_task(plan_task(plan, binding, vector, processors))
         for p, plan in enumerate(tasks)
@@ -73,13 +70,8 @@ def is_outside_path(plan: SegmentedTask) -> bool:
 
 
 def lower_task(task: PathTask) -> LoweredTask:
-    """Lower all segments of a task, still without a ring.
-
-    Raises: NoKernelError, where it sums over rows.
-    """
+    """Lower all segments of a task, still without a ring."""
     plan = task.plan
-    if task.processors > 1 and any(x.split == Split.SUMS for x in plan.segments):
-        raise unsupported(plan)
     copied: frozenset[int] = frozenset()
     found = []
     for segment, steps, made in zip(plan.segments, task.steps, made_before(task), strict=True):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from vertexrt.errors import NoKernelError
 from vertexrt.ir.passes.fuse import Group, Product
 from vertexrt.ir.passes.segment import Segment, SegmentedTask
 from vertexrt.ir.program import Domain, Node
@@ -13,26 +12,12 @@ from vertexrt.lower.threads import Cuts
 Step = list[Group | Product]  # one group, or products that share their barriers
 
 
-def unsupported(plan: SegmentedTask) -> NoKernelError:
-    """Say that a function sums over rows on its path."""
-    return NoKernelError.at(
-        "cuda",
-        f"stage {plan.task.stage.name} sums over rows between gathers and scatters",
-        "such sums outside the path",
-        "take engine='batched'",
-    )
-
-
 def steps_of(plan: SegmentedTask, segment: Segment) -> list[Step]:
-    """List the steps of a segment; two products that are independent are one.
-
-    Raises: NoKernelError, where the segment sums over rows.
-    """
+    """List the steps of a segment; two products that are independent are one."""
     nodes = plan.task.program.nodes
     found: list[Step] = []
     for step in segment.steps:
-        if isinstance(step, Product) and nodes[step.node].op != "matmul":
-            raise unsupported(plan)
+        assert isinstance(step, Group) or nodes[step.node].op == "matmul", "a sum over rows"
         last = products_in(found[-1]) if found else []
         if isinstance(step, Product) and len(last) == 1 and not follows(nodes, step.node, last[0]):
             found[-1].append(step)

@@ -86,10 +86,7 @@ class PathTask:
 
 
 def plan_task(plan: SegmentedTask, binding: Binding, vector: int, processors: int) -> PathTask:
-    """Say what the steps of a task of the path are, and where its values lie.
-
-    Raises: NoKernelError, where it sums over rows.
-    """
+    """Say what the steps of a task of the path are, and where its values lie."""
     steps: list[list[Step]] = []
     inlined: set[int] = set()
     for segment in plan.segments:
