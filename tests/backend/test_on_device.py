@@ -5,6 +5,8 @@ The shim is a device whose arrays are NumPy's; a GPU's are CuPy's.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ import vertexrt as vrt
 from tests.backend.test_models import CASES
 from tests.devices import SHIM_AND_GPU, require
 from tests.runs import Way
+from tests.shim_device import ShimDevice, put_in_place
 from vertexrt.errors import PullError, UsageError
 from vertexrt.memory.aligned import aligned_zeros
 
@@ -216,3 +219,51 @@ def test_on_a_host_they_are_of_numpy(device: str) -> None:
         n: g.tolist() for n, g in theirs.parameters.items()
     }
     assert np.shares_memory(net.on_device.parameters["w"], net.parameters["w"])
+
+
+class Streams(ShimDevice):
+    """Takes note of the order of a caller's streams and of launches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.current, self.log = 7, [""]
+
+    def caller(self) -> int:
+        return self.current
+
+    def follow_caller(self, stream: int | None = None) -> None:
+        self.log.append(f"after {self.current if stream is None else stream}")
+
+    def lead_caller(self, stream: int | None = None) -> None:
+        self.log.append(f"before {self.current if stream is None else stream}")
+
+    def upload(self, to: int, source: np.ndarray[Any, Any]) -> None:
+        self.log.append("upload")
+        super().upload(to, source)
+
+
+def test_a_launch_comes_after_what_callers_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a pass leaves on the device is read by the caller's stream, which nobody waits for."""
+    device = Streams()
+    put_in_place(monkeypatch, lambda: device)
+    net, graphs = vrt.compile(Node(), device="cuda", seed=1), batch()
+    net.submit(graphs).result()
+
+    def logged(run: Callable[[], object]) -> list[str]:
+        device.log.clear()
+        run()
+        return [now for before, now in pairwise(["", *device.log]) if now != before]
+
+    assert logged(lambda: net.submit(graphs).result()) == ["upload"]
+    assert logged(lambda: net.on_device.forward(graphs)) == ["after 7", "upload", "before 7"]
+    assert logged(lambda: net.on_device.forward(graphs)) == ["after 7", "upload", "before 7"]
+    assert logged(lambda: net.submit(graphs).result()) == ["after 7", "upload"]
+    assert logged(lambda: net.submit(graphs).result()) == ["upload"]
+    passed = net.on_device.forward(graphs, train=True)
+    device.current = 8
+    wanted = ["after 8", "after 7", "upload", "before 8"]
+    assert logged(lambda: net.on_device.forward(graphs)) == wanted
+    device.current = 9
+    d = {name: np.ones_like(value) for name, value in passed.items()}
+    assert logged(lambda: net.on_device.backward(d, of=passed))[:2] == ["after 9", "after 8"]
+    assert logged(lambda: net.step(graphs, vrt.SGD(0.1)))[:2] == ["after 9", "upload"]

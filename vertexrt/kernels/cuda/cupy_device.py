@@ -330,9 +330,13 @@ class CupyDevice:
         self._runtime.eventRecord(event, self.stream.ptr)
         self._runtime.streamWaitEvent(self._caller(stream), event)
 
+    def caller(self) -> int:
+        """Ask CuPy."""
+        return int(self.cupy.cuda.get_current_stream().ptr)
+
     def _caller(self, stream: int | None) -> int:
         """Return the address of the caller's stream."""
-        return int(self.cupy.cuda.get_current_stream().ptr) if stream is None else stream
+        return self.caller() if stream is None else stream
 
     def check(self, code: int, launch: int, step: int) -> None:
         """Name an error of the driver or of cuBLAS."""

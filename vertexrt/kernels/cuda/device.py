@@ -176,6 +176,9 @@ class Device(Protocol):
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Any, int]:
         """Return a new array of the caller's and its address, a multiple of 16; C order."""
 
+    def caller(self) -> int:
+        """Return the address of the stream that is the caller's now."""
+
     def follow_caller(self, stream: int | None = None) -> None:
         """Let what is asked for from now on come after what the caller's stream has.
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from vertexrt.config import config
-from vertexrt.engine.batched import Part, Run, start_of
+from vertexrt.engine.batched import Part, Run
 from vertexrt.engine.choose import FEWEST, Chooser
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.executor import (
@@ -37,7 +37,6 @@ from vertexrt.engine.packed_gradients import HostGradients, PackedGradients
 from vertexrt.engine.planned import PlannedLaunches, PlanRequest
 from vertexrt.engine.results import PassResults
 from vertexrt.engine.shared_step import step_in_group
-from vertexrt.engine.sparse_rows import ranges_looked_up
 from vertexrt.engine.update import Outcome, Touched, Update
 from vertexrt.engine.variant import Use, ending_with
 from vertexrt.errors import DeviceError, NumericError
@@ -59,9 +58,8 @@ from vertexrt.kernels.cuda.step_end import (
     NORM,
     REFUSED,
     Flight,
-    LossRows,
     StepEnd,
-    end_of,
+    ending_of,
 )
 from vertexrt.kernels.cuda.step_end import LOSS as FOUND_LOSS
 from vertexrt.kernels.cuda.streams import Streams
@@ -82,13 +80,8 @@ class CudaExecutor:
     def __init__(self, model: CompiledModel, device: Device) -> None:
         self.model = model
         store = model.store
-        self.session = Session(
-            device,
-            store.dtype,
-            store.sizes,
-            model.param_at,
-            config().check,
-        )
+        poisons = config().check
+        self.session = Session(device, store.dtype, store.sizes, model.param_at, poisons)
         streams = model.passes.streams
         self.streams = Streams(self.session, streams) if streams > 1 else None
         self.persistent_launch = PersistentLaunch(self.session)
@@ -96,9 +89,9 @@ class CudaExecutor:
         self._groups, self._room = DeviceGroups(device), PackingRoom(self.session)
         store.on_refresh, store.on_write = self.to_host, self.copies.written
         self._gradients_left = False  # on the device, of a run without an update
+        self._read_on: int | None = None  # a stream of callers that may still read the arena
         self._flights: deque[Flight] = deque()
         self._last_loss = math.nan
-        self._widths = {name: math.prod(store.shapes[name][1:]) for name in model.sparse}
         self.lock: Any = threading.RLock()
         share(self)
 
@@ -141,16 +134,29 @@ class CudaExecutor:
         return self.session.device.array(self.session.gradients, self.session.dtype)
 
     def launch_between(self, run: Run, part: Part, stream: int | None = None) -> Any:
-        """Run launches between what the caller's stream has and what it gets; do not wait."""
+        """Run launches between what the caller's stream has and what it gets; do not wait.
+
+        The caller's stream may read the arena and the gradients; the next launch comes after that.
+        """
         device = self.session.device
-        device.follow_caller(stream)
+        caller = device.caller() if stream is None else stream
+        device.follow_caller(caller)
+        if self._read_on == caller:
+            self._read_on = None
         self.before_launch()
         slot = self._launch_now(run, part, None)
         if run.configuration.persistent:
             slot.reader = partial(self._look, slot)
         self._gradients_left = run.variant.use.backward
-        device.lead_caller(stream)
+        device.lead_caller(caller)
+        self._read_on = caller
         return self.session.arena_here()
+
+    def _wait_for_reader(self) -> None:
+        """Let what comes now come after what a caller's stream may still read."""
+        if self._read_on is not None:
+            self.session.device.follow_caller(self._read_on)
+            self._read_on = None
 
     def _look(self, slot: UploadSlot) -> None:
         """Raise DeviceError, if a launch that nobody waited for has given up."""
@@ -247,6 +253,7 @@ class CudaExecutor:
     def update_here(self, update: Update, gradients: Array | None) -> Outcome:
         """Do the same, by the gradients of the device where none are given."""
         self._land_all()
+        self._wait_for_reader()
         self.copies.to_device(update.moments if len(update.moments) else None)
         self._gradients_left = self.copies.device_newer = True
         found = update_apart(self.session, self.model.store, update, gradients)
@@ -271,6 +278,7 @@ class CudaExecutor:
     ) -> UploadSlot:
         """Upload and launch."""
         session = self.session
+        self._wait_for_reader()
         if self._gradients_left:
             session.clear_gradients()
             self._gradients_left = False
@@ -328,7 +336,7 @@ class CudaExecutor:
         (run,) = runs
         scale = loss_scale(step.reduction, batch, runs)
         self.copies.to_device(update.moments if len(update.moments) else None)
-        ending = self._ending(run, update, scale)
+        ending = ending_of(self.model, run, update, scale)
         prepared = time.perf_counter()
         slot = self._launch(run, Part(loss_scale=scale, random_seed=seed), ending)
         if self.model.chooser is not None:
@@ -387,13 +395,3 @@ class CudaExecutor:
             raise NumericError(refused_loss(self.model, flight.attempt, loss))
         self.begin_gradients(self.model.prepare(flight.attempt.use, flight.attempt.batch))
         raise NumericError(refused_step(self.model, flight.attempt, float(found[NORM]), False))
-
-    def _ending(self, run: Run, update: Update, scale: float) -> StepEnd:
-        """Return how a step ends."""
-        store, index, lookups = self.model.store, run.inputs.index, run.variant.lookups
-        touched = {
-            n: ranges_looked_up(marks, index, lookups[n], store.offsets[n], self._widths[n])
-            for n, marks in self.model.marks.items()
-        }
-        loss = start_of(run, ("push", "loss")), run.num_rows, bool(len(run.weight)), scale
-        return end_of(store, update, touched, LossRows(*loss))

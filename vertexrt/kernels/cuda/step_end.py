@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from struct import Struct
@@ -10,9 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.engine.batched import Run, start_of
 from vertexrt.engine.diagnose import Attempt
 from vertexrt.engine.executor import Trainer
+from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.parameters import ParameterStore
+from vertexrt.engine.sparse_rows import ranges_looked_up
 from vertexrt.engine.update import Update, dense_ranges
 from vertexrt.ir.updates import UpdateRule
 
@@ -120,6 +124,19 @@ def end_of(
         clip_value=update.clip_value or 0.0,
         groups=groups,
     )
+
+
+def ending_of(model: CompiledModel, run: Run, update: Update, scale: float) -> StepEnd:
+    """Return how a step ends with an update, and with the loss of a run times a scale."""
+    store, index, lookups = model.store, run.inputs.index, run.variant.lookups
+    touched = {
+        name: ranges_looked_up(
+            marks, index, lookups[name], store.offsets[name], math.prod(store.shapes[name][1:])
+        )
+        for name, marks in model.marks.items()
+    }
+    loss = start_of(run, ("push", "loss")), run.num_rows, bool(len(run.weight)), scale
+    return end_of(store, update, touched, LossRows(*loss))
 
 
 def _ranges_of_groups(
