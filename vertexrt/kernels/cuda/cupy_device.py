@@ -321,22 +321,18 @@ class CupyDevice:
     def follow_caller(self, stream: int | None = None) -> None:
         """Wait for it on the device, not on the host."""
         event = self._between.ptr
-        self._runtime.eventRecord(event, self._caller(stream))
+        self._runtime.eventRecord(event, self.caller() if stream is None else stream)
         self._runtime.streamWaitEvent(self.stream.ptr, event)
 
     def lead_caller(self, stream: int | None = None) -> None:
         """Let it wait on the device."""
         event = self._between.ptr
         self._runtime.eventRecord(event, self.stream.ptr)
-        self._runtime.streamWaitEvent(self._caller(stream), event)
+        self._runtime.streamWaitEvent(self.caller() if stream is None else stream, event)
 
     def caller(self) -> int:
         """Ask CuPy."""
         return int(self.cupy.cuda.get_current_stream().ptr)
-
-    def _caller(self, stream: int | None) -> int:
-        """Return the address of the caller's stream."""
-        return self.caller() if stream is None else stream
 
     def check(self, code: int, launch: int, step: int) -> None:
         """Name an error of the driver or of cuBLAS."""
