@@ -11,6 +11,7 @@ import pytest
 import vertexrt as vrt
 from tests.paper_device import PaperDevice
 from vertexrt.engine.variant import CompileOptions, Passes
+from vertexrt.errors import NoKernelError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda.compile import ALL_FIT, Spilled
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
@@ -41,9 +42,14 @@ class Spilling(PaperDevice):
         return super().load(sources, real)
 
 
-def evaluate(device: Spilling, engine: str = "persistent", processors: int | None = None) -> None:
-    single = np.dtype("float32")
-    options = CompileOptions(single, "frontier", Passes(), "float32", engine, 1, processors)
+def evaluate(
+    device: Spilling,
+    engine: str = "persistent",
+    processors: int | None = None,
+    on_chip: bool = False,
+) -> None:
+    how = np.dtype("float32"), "frontier", Passes(), "float32"
+    options = CompileOptions(*how, engine, 1, processors, on_chip)
     executor = compile_on(device, TreeLSTM(5, 4, 256, 3).trace(), options)
     pulls = {"word": [0, 1, -1], "label": [1, 1, 1]}
     batch = GraphBatch.from_graphs([InputGraph.from_children([[], [], [0, 1]], pulls)])
@@ -86,7 +92,14 @@ def test_where_all_kernels_spill_much_weights_stay_in_memory() -> None:
 
 
 @pytest.mark.usefixtures("choices_folder")
-def test_auto_does_not_take_a_size_whose_kernels_spill_much() -> None:
+@pytest.mark.parametrize("processors", [8, None])
+def test_auto_does_not_take_kernels_that_spill_much(processors: int | None) -> None:
     device = Spilling(*[MUCH] * 99)
-    evaluate(device, "auto", 8)
+    evaluate(device, "auto", processors)
     assert not set(device.loaded) & {source for source, _ in device.tried}
+
+
+def test_weights_that_have_to_be_on_chip_are_refused_otherwise() -> None:
+    """Layers of PyTorch go on by the batched engine then."""
+    with pytest.raises(NoKernelError, match="it spills"):
+        evaluate(Spilling(*[MUCH] * 99), on_chip=True)

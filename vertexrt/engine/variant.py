@@ -94,6 +94,7 @@ class CompileOptions:
 
     Attributes:
         threads, processors: None, where the user did not say.
+        on_chip: persistent engine on a GPU: weights that do not fit on chip are refused.
     """
 
     dtype: np.dtype[np.floating]
@@ -103,6 +104,7 @@ class CompileOptions:
     engine: str
     threads: int | None
     processors: int | None
+    on_chip: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ class NetworkSource:
         options = replace(self.options, dtype=DTYPES[dtype])
         if device.type != self.device:
             engine = self.gpu_engine if device.type == "cuda" else "batched"
-            options = replace(options, engine=engine, threads=None, processors=None)
+            options = replace(options, engine=engine, threads=None, processors=None, on_chip=True)
         module = module_of(device.type)
         with at(device):
             module.check(device.type, options)

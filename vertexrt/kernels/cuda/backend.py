@@ -25,8 +25,7 @@ class CudaBackend:
         dtype: of parameters and values.
         hold, gradients: the persistent engine holds weights, and sums up their gradients, on chip,
             see `Passes`.
-        refuses: groups of a given size whose weights do not fit on chip; else they read from memory
-            what does not.
+        refuses: weights that do not fit on chip; else they are read from memory.
     """
 
     name = "cuda"
@@ -78,6 +77,5 @@ class CudaBackend:
         compile_beside(np.dtype(self.dtype))
         wanted = processors if processors > 0 else None
         rules = () if rule is None else (rule,)
-        streams = wanted is None or not self.refuses
-        asked = KernelOptions(wanted, self.hold, self.gradients, streams, rules)
+        asked = KernelOptions(wanted, self.hold, self.gradients, not self.refuses, rules)
         return PersistentExecutable(tasks, binding, self.device, self.dtype, asked, kinds)
