@@ -186,7 +186,8 @@ def assert_same(got: Result, want: Result, rtol: float, rounded: Result | None =
             assert_close(mine[name], value, rtol, f"{part} {name}", rounding)
     terms = want.outputs.get("loss", np.zeros(1))  # which may cancel each other
     scale = max(abs(want.loss), float(np.abs(terms).max(initial=0.0)), 1e-3)
-    assert abs(got.loss - want.loss) <= rtol * scale
+    rounding = 0.0 if rounded is None else 4.0 * abs(rounded.loss - want.loss)
+    assert abs(got.loss - want.loss) <= max(rtol * scale, rounding)
 
 
 STEP = 1e-6  # of central differences in float64: rounding and curvature are both near 1e-10
