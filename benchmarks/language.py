@@ -11,13 +11,14 @@ schedules its minibatch; those of the peer lie ready on the device. Ways take tu
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 
 import numpy as np
 
 import vertexrt as vrt
+from benchmarks.turns import compiled, ratio_text, seconds_in_turn
 from vertexrt.data import load
 from vertexrt.models.lstm_lm import LSTMLanguageModel
 
@@ -47,20 +48,12 @@ def compare(nets: dict[str, vrt.Network], pool: vrt.GraphBatch, size: int, devic
         loss = float(net.forward(batches[0], outputs=["loss"])["loss"].sum()) / (size * PIECE)
         assert abs(loss - expected) < BOUND * expected, (engine, loss, expected)
         ways[engine] = lambda net=net: train_ours(net, batches)  # type: ignore[misc]
-    took: dict[str, list[float]] = {name: [] for name in ways}
-    for number in range(ROUNDS + 1):
-        for name, way in ways.items():
-            start = time.perf_counter()
-            way()
-            if number:
-                took[name].append(time.perf_counter() - start)
+    took = seconds_in_turn(ways, ROUNDS)
     words = size * PIECE * STEPS / 1000
     line = f"batch {size:3}  torch {words / np.median(took['torch']):6,.0f} kwords/s"
     for engine in nets:
-        ratios = np.array(took["torch"]) / np.array(took[engine])
-        low, ratio, high = np.percentile(ratios, [25, 50, 75])
-        line += f"  {engine} {words / np.median(took[engine]):6,.0f} {ratio:5.2f} "
-        line += f"[{low:.2f} {high:.2f}]"
+        rate = words / np.median(took[engine])
+        line += f"  {engine} {rate:6,.0f} {ratio_text(took['torch'], took[engine])}"
     return line
 
 
@@ -75,18 +68,11 @@ def main() -> None:
     parser.add_argument("--batch", default="20,64")
     options = parser.parse_args()
     data = load(options.data, format="text", pieces=PIECE, streams=64, layers=options.layers)
-    pool = data.splits["train"]
+    pool, vocab = data.splits["train"], data.sizes()["vocab"]
     for hidden in map(int, options.hidden.split(",")):
-        nets = {}
-        for engine in options.engines.split(","):
-            start = time.perf_counter()
-            model = LSTMLanguageModel(data.sizes()["vocab"], hidden, hidden, layers=options.layers)
-            net = vrt.compile(model, device=options.device, engine=engine, seed=1)
-            net.step(pool[:16], vrt.SGD(lr=0.0))
-            net.sync()
-            nets[engine] = net
-            taken = time.perf_counter() - start
-            print(f"hidden {hidden}, {engine}: first step after {taken:.1f} s", flush=True)
+        print(f"hidden {hidden}", flush=True)
+        make = partial(LSTMLanguageModel, vocab, hidden, hidden, layers=options.layers)
+        nets = compiled(options.engines.split(","), make, pool[:16], options.device)
         for size in map(int, options.batch.split(",")):
             print(f"hidden {hidden}  {compare(nets, pool, size, options.device)}", flush=True)
 

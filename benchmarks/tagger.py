@@ -12,13 +12,14 @@ turns.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 
 import numpy as np
 
 import vertexrt as vrt
+from benchmarks.turns import compiled, ratio_text, seconds_in_turn
 from vertexrt.data import load
 from vertexrt.models.bilstm_tagger import Direction, Tag
 from vertexrt.models.words import Letters, SpeltWord
@@ -68,20 +69,11 @@ def compare(
         loss = float(net.forward(pool.take(ids[0]), outputs=["loss"])["loss"].sum()) / size
         assert abs(loss - expected) < BOUND * expected, (engine, loss, expected)
         ways[engine] = lambda net=net: train_ours(net, pool, ids)  # type: ignore[misc]
-    took: dict[str, list[float]] = {name: [] for name in ways}
-    for number in range(ROUNDS + 1):
-        for name, way in ways.items():
-            start = time.perf_counter()
-            way()
-            if number:
-                took[name].append(time.perf_counter() - start)
+    took = seconds_in_turn(ways, ROUNDS)
     line = f"batch {size:3}  torch {size * len(ids) / np.median(took['torch']):8,.0f}/s"
     for engine in nets:
-        low, ratio, high = np.percentile(
-            np.array(took["torch"]) / np.array(took[engine]), [25, 50, 75]
-        )
         rate = size * len(ids) / np.median(took[engine])
-        line += f"  {engine} {rate:8,.0f}/s {ratio:5.2f} [{low:.2f} {high:.2f}]"
+        line += f"  {engine} {rate:8,.0f}/s {ratio_text(took['torch'], took[engine])}"
     return line
 
 
@@ -97,15 +89,8 @@ def main() -> None:
     options = parser.parse_args()
     data = load(options.data, format="tagged", letters=True)
     pool = data.splits["train"]
-    nets = {}
-    for engine in options.engines.split(","):
-        start = time.perf_counter()
-        model = Tagger(data.sizes(), EMBED, options.spelling, options.hidden)
-        net = vrt.compile(model, device=options.device, engine=engine, seed=1)
-        net.step(pool[:16], vrt.SGD(lr=0.0))
-        net.sync()
-        nets[engine] = net
-        print(f"{engine}: first step after {time.perf_counter() - start:.1f} s", flush=True)
+    make = partial(Tagger, data.sizes(), EMBED, options.spelling, options.hidden)
+    nets = compiled(options.engines.split(","), make, pool[:16], options.device)
     for size in map(int, options.batch.split(",")):
         print(compare(nets, pool, size, options), flush=True)
 

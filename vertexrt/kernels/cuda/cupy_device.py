@@ -331,7 +331,7 @@ class CupyDevice:
         self._runtime.streamWaitEvent(self.caller() if stream is None else stream, event)
 
     def caller(self) -> int:
-        """Ask CuPy."""
+        """Return the address of CuPy's current stream."""
         return int(self.cupy.cuda.get_current_stream().ptr)
 
     def check(self, code: int, launch: int, step: int) -> None:
