@@ -48,23 +48,6 @@ void block_barrier(Call call) {
     }
 }
 
-void named_barrier(unsigned id, unsigned threads, Call call) {
-    Block& b = *in_turn;
-    std::vector<Thread*>& arrived = b.at_named[id];
-    b.waited = true;
-    arrived.push_back(current());
-    if (arrived.size() < threads) {
-        wait_in(call);
-        return;
-    }
-    ++progress;
-    for (Thread* t : arrived) {
-        if (t != running) b.ready.push_back(t);
-    }
-    arrived.clear();
-    perhaps_give_way(call);
-}
-
 unsigned long long exchange(unsigned mask, unsigned long long value, unsigned source, Call call) {
     Thread* const t = current();
     Warp& w = *t->warp;

@@ -25,7 +25,6 @@ namespace {
 
 constexpr int INVALID_VALUE = 1, OUT_OF_MEMORY = 2, ILLEGAL_ADDRESS = 700, TOO_MANY_THREADS = 701,
               LAUNCH_FAILED = 719;
-constexpr unsigned NAMED_BARRIERS = 16;
 constexpr unsigned WARP = 32, MAX_THREADS = 1024, MAX_SHARED = 227 << 10, MAX_PARAMETERS = 32764;
 constexpr unsigned SHARED_ALIGN = 128;  // of dynamic shared memory, bytes
 constexpr unsigned GUARD_BYTES = 64;    // behind dynamic shared memory: to find writes past it
@@ -69,7 +68,6 @@ struct Block {
     std::vector<Thread*> ready;         // may go on, from `first_ready` on
     size_t first_ready;
     std::vector<Thread*> at_barrier, asleep;
-    std::vector<Thread*> at_named[NAMED_BARRIERS];
     std::vector<char> saved;            // static shared memory while other blocks run
     std::vector<unsigned char> dynamic;  // dynamic shared memory, and the guard
 };
@@ -264,7 +262,6 @@ void begin_block(Block& b, unsigned number) {
     b.ready.clear();
     b.first_ready = 0;
     b.at_barrier.clear();
-    for (auto& arrived : b.at_named) arrived.clear();
     b.asleep.clear();
     b.saved.clear();
     b.dynamic.assign(dynamic_bytes + GUARD_BYTES + SHARED_ALIGN, UNWRITTEN);

@@ -4,7 +4,7 @@
 // runs until it must wait, so a thread that never waits costs a call. What is modelled:
 //
 // - Blocks, warps of 32, barriers, and shuffles with masks. Threads that have ended count as
-//   arrived, except at barriers of a part of a block, which have a number. What a shuffle reads from a lane that takes no part has all bits set: NaN.
+//   arrived. What a shuffle reads from a lane that takes no part has all bits set: NaN.
 // - All blocks of a launch are resident: they may wait for each other by atomics. A loop that polls
 //   must call __nanosleep or an atomic that fails; one of plain loads would never end.
 // - `__shared__` memory is thread-local storage of the compiled module, which the runtime fills
@@ -47,7 +47,6 @@ extern Running* running;
 extern dim3 grid_size, block_size;
 
 void block_barrier(Call call);
-void named_barrier(unsigned id, unsigned threads, Call call);  // of so many of the block
 // Wait for the lanes in `mask`, then return the value of lane `source`, or with source ALL one bit
 // for each lane whose value is not 0.
 unsigned long long exchange(unsigned mask, unsigned long long value, unsigned source, Call call);

@@ -157,15 +157,6 @@ __device__ __forceinline__ void copy_chunk(real* to, const Factor& from, int i0,
     }
 }
 
-// Barrier of the threads of a half.
-__device__ __forceinline__ void sync_half(int half) {
-#ifdef __CUDACC_RTC__
-    asm volatile("bar.sync %0, %1;" ::"r"(half + 1), "n"(HALF) : "memory");
-#else
-    shim::named_barrier(half + 1, HALF, {"bar.sync", __FILE__, __LINE__});
-#endif
-}
-
 // Make tile (down, across) of c(i, j) = sum over k of a(i, k) b(j, k), and `take` its elements: of
 // a row i the columns j and j + 1, of which the second may be beyond the end. In the direction of
 // neighbours in memory, sizes and pitches are multiples of V.
@@ -188,12 +179,15 @@ __device__ __forceinline__ void matmul_tile(MatmulMemory& memory, int down, int 
     for (int ahead = 0; ahead < AHEAD; ++ahead) fetch(half * DEPTH + ahead * STEP, ahead);
     int read = 0, free = AHEAD;
 #pragma unroll 1
-    for (int k0 = half * DEPTH; k0 < deep; k0 += STEP) {
+    for (int k0 = 0; k0 < deep; k0 += STEP) {
+        const int k = k0 + half * DEPTH;
         wait_for_copies<AHEAD - 1>();
-        sync_half(half);  // all copies are there, and the last chunk has been read
-        fetch(k0 + AHEAD * STEP, free);
-        sums.template add<Chunk<A_ALONG, MATMUL_DOWN>, Chunk<B_ALONG, MATMUL_ACROSS>>(mine[read].a,
-                                                                                      mine[read].b);
+        __syncthreads();  // all copies are there, and the last chunks have been read
+        fetch(k + AHEAD * STEP, free);
+        if (k < deep) {
+            sums.template add<Chunk<A_ALONG, MATMUL_DOWN>, Chunk<B_ALONG, MATMUL_ACROSS>>(
+                mine[read].a, mine[read].b);
+        }
         read = read + 1 == MATMUL_BUFFERS ? 0 : read + 1;
         free = free + 1 == MATMUL_BUFFERS ? 0 : free + 1;
     }
