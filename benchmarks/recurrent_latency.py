@@ -11,7 +11,7 @@ CPU, cuDNN on a GPU. Results are compared first, at the size that is timed; ways
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -37,14 +37,14 @@ class Layer(vrt.VertexFunction):
     def forward(self) -> None:
         before = self.gather(0)
         states = tuple(getattr(before, state) for state in self.states)
-        x = self.pull("x", self.size)
+        x = self.pull("x", (self.size,))
         found = self.cell(x, states if len(states) > 1 else states[0])
         made = found if isinstance(found, tuple) else (found,)
         self.scatter(**dict(zip(self.states, made, strict=True)))
         self.push("h", made[0])
 
 
-def peer_of(name: str, size: int, parameters: dict[str, Any], device: str) -> Any:
+def peer_of(name: str, size: int, parameters: Mapping[str, Any], device: str) -> Any:
     """Return PyTorch's layer with the same parameters."""
     torch = import_module("torch")
     layer = getattr(torch.nn, name)(size, size, batch_first=True)
@@ -70,30 +70,32 @@ def compare(name: str, size: int, count: int, threads: int, options: argparse.Na
     chain = vrt.InputGraph.chain(STEPS, {"x": x[0]})
     batch = vrt.GraphBatch.from_graphs([chain] * count)
     ways: dict[str, Callable[[], Any]] = {}
-    parameters: dict[str, Any] = {}
+    parameters: Any = {}
     for engine in options.engines.split(","):
-        given = {"threads": threads} if options.device == "cpu" else {}
-        net = vrt.compile(Layer(name, size), device=options.device, engine=engine, seed=1, **given)
+        layer = Layer(name, size)
+        own = threads if options.device == "cpu" else None
+        net = vrt.compile(layer, device=options.device, engine=engine, seed=1, threads=own)
         parameters = parameters or net.parameters
         net.set_parameters(parameters)
         plan = net.plan(batch)
         ways[engine] = partial(lambda plan: plan.forward({"x": rows})["h"], plan)
-    layer = peer_of(name, size, parameters, options.device)
-    want = request(layer, x, options.device).reshape(count * STEPS, size)
-    for engine, way in ways.items():
-        off = float(np.abs(way() - want).max() / np.abs(want).max())
+    peer = peer_of(name, size, parameters, options.device)
+    want = request(peer, x, options.device).reshape(count * STEPS, size)
+    for engine, run in ways.items():
+        off = float(np.abs(run() - want).max() / np.abs(want).max())
         assert off < BOUND, f"{engine} is off by {off:.1e} of the largest element"
-    ways = {"torch": partial(request, layer, x, options.device), **ways}
+    ways = {"torch": partial(request, peer, x, options.device), **ways}
     once = seconds_in_turn(ways, 1)
     repeats = {way: max(1, int(SECONDS / taken[0])) for way, taken in once.items()}
     took = seconds_in_turn(
-        {way: partial(several, call, repeats[way]) for way, call in ways.items()}, options.rounds
+        {way: partial(several, run, repeats[way]) for way, run in ways.items()}, options.rounds
     )
-    each = {way: [seconds / repeats[way] for seconds in taken] for way, taken in took.items()}
+    each = {way: np.array(taken) / repeats[way] for way, taken in took.items()}
     line = f"{name:4} h {size:4} batch {count:2}, {threads} thread{'s' * (threads > 1)}"
     line += f"  torch {np.median(each['torch']) * 1e3:8.2f} ms"
-    for way in [way for way in each if way != "torch"]:
-        line += f"  {way} {np.median(each[way]) * 1e3:8.2f} {ratio_text(each['torch'], each[way])}"
+    for engine in [way for way in each if way != "torch"]:
+        ratio = ratio_text([*each["torch"]], [*each[engine]])
+        line += f"  {engine} {np.median(each[engine]) * 1e3:8.2f} {ratio}"
     return line
 
 

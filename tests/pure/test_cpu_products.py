@@ -1,4 +1,4 @@
-"""Products by register tiles, and by BLAS for widths that these lack: against NumPy."""
+"""Products by register tiles, and by BLAS: against NumPy."""
 
 import ctypes
 from collections.abc import Callable
@@ -29,6 +29,8 @@ SIZES = [
     (40, 32, 4096),
     (300, 5, 256),
     (513, 640, 64),
+    (7, 3, 2),
+    (65, 150, 300),
 ]
 
 

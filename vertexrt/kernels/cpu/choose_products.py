@@ -3,7 +3,7 @@
 Tiles make products of up to so many rows, BLAS those of more. The fixed limits are those of one
 machine; a table that is timed on the machine at hand (`product_table`) corrects them where the
 other is clearly faster. What is within the noise stays with the fixed limits, so two machines of
-one kind nearly always decide alike. Widths that do not fill vectors are BLAS's in any case.
+one kind nearly always decide alike.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from vertexrt.lower.places import OwnPart, Span
 MARGIN = 1.05  # what is not faster by more is noise
 
 NARROW = 16  # outputs (of sums, terms) that tiles take of any number of rows
+SHORT = 16  # terms of a sum, of which a tile's vectors are half empty; and the rows it takes then
 
 
 class Limits(NamedTuple):
@@ -83,17 +84,10 @@ def decide(kernel: KernelIR, real: str, how: str) -> KernelIR:
     return replace(kernel, segments=segments)
 
 
-def may_call_blas(kernel: KernelIR, real: str) -> bool:
-    """Tell whether BLAS makes a product, of some number of rows or of a share of the outputs."""
-    lanes = _lanes(real)
-    for step in kernel.steps:
-        if not isinstance(step, MatrixProduct | Outer):
-            continue
-        spans = step.spans if isinstance(step, MatrixProduct) and step.transposed else ()
-        uneven = any(isinstance(span, OwnPart) or _width(span) % lanes for span in spans)
-        if uneven or step.tiled < ANY_ROWS:
-            return True
-    return False
+def may_call_blas(kernel: KernelIR) -> bool:
+    """Tell whether BLAS makes a product, of some number of rows."""
+    products = (step for step in kernel.steps if isinstance(step, MatrixProduct | Outer))
+    return any(step.tiled < ANY_ROWS for step in products)
 
 
 def choices(kernel: KernelIR, real: str, how: str) -> list[ProductChoice]:
@@ -118,16 +112,11 @@ def _width(span: Span) -> int:
 
 def choose(shape: ProductShape, how: str) -> ProductChoice:
     """Decide for a product."""
-    if how == BLAS or shape.n % _lanes(shape.real):
+    if how == BLAS:
         return ProductChoice(shape, 0, {})
     fixed = fixed_rows(shape, register_size())
     ratios = ratios_of(shape) if how == TIMED else {}
     return ProductChoice(shape, corrected(fixed, ratios), ratios)
-
-
-def _lanes(real: str) -> int:
-    """Count the elements of a vector."""
-    return register_size() if real == "float" else register_size() // 2
 
 
 def fixed_rows(shape: ProductShape, size: int) -> int:
@@ -138,6 +127,8 @@ def fixed_rows(shape: ProductShape, size: int) -> int:
     """
     limits = LIMITS.get(size, NARROWER)
     weight = shape.m * shape.n
+    if shape.form == "x W^T" and shape.n < SHORT:
+        return SHORT
     if shape.m <= NARROW:  # outputs, sums or terms
         return ANY_ROWS
     if shape.form == "d^T x":

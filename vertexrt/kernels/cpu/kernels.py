@@ -43,7 +43,7 @@ class LoadedKernels:
             decided = [decide(kernel, REALS[dtype], products) for kernel in kernels]
             found = [_address(kernel, REALS[dtype]) for kernel in decided]
         self.addresses: Array = np.array(found, np.int64)
-        self.calls_blas = any(may_call_blas(kernel, REALS[dtype]) for kernel in decided)
+        self.calls_blas = any(map(may_call_blas, decided))
 
 
 def _address(kernel: KernelIR, real: str) -> int:

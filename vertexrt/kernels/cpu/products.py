@@ -1,4 +1,4 @@
-"""Products that kernels call: loops over register tiles, and BLAS for widths that these lack.
+"""Products that kernels call: loops over register tiles, and BLAS for many rows of large weights.
 
     vrt_product               Y = X W^T, some outputs     by dot tiles
     vrt_product_transposed    Y = X W                     by spread tiles
@@ -18,7 +18,14 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from vertexrt.kernels.cpu.code import Code, Register, int64
-from vertexrt.kernels.cpu.tiles import DOT_ROWS, SPREAD_ROWS, ProductTiles, dot_name, spread_name
+from vertexrt.kernels.cpu.tiles import (
+    DOT_ROWS,
+    SPREAD_ROWS,
+    TAIL,
+    ProductTiles,
+    dot_name,
+    spread_name,
+)
 
 ARGUMENTS = "ptr, ptr, ptr, i64, i64, i64, i64, i64, i64"
 GEMM = ", ".join(["ptr"] * 13)
@@ -55,25 +62,12 @@ def _start(name: str, pointers: str, real: str) -> tuple[Code, list[Register], R
     return code, names, wide
 
 
-def _by_tiles(
-    code: Code, tiles: ProductTiles, size: Register, rows: Register, tiled: Register
-) -> Register:
-    """Tell whether tiles take a product, not BLAS.
-
-    Args:
-        size: elements that must fill vectors.
-        tiled: most rows that tiles take.
-    """
-    whole = code.compare("eq", code.integer("srem", size, tiles.lanes), 0)
-    return code.integer("and", whole, code.compare("sle", rows, tiled))
-
-
 def _product(tiles: ProductTiles) -> str:
     """Write Y[rows, lo:hi] = X W[lo:hi]^T."""
     code, names, wide = _start("vrt_product", "w x y", tiles.real)
     w, x, y, rows, m, n, lo, _, tiled = names
     at, to = code.at(w, code.mul(lo, n), code.real), code.at(y, lo, code.real)
-    with code.when(_by_tiles(code, tiles, n, rows, tiled)):
+    with code.when(code.compare("sle", rows, tiled)):
         with _blocks(code, rows, DOT_BLOCK) as (first, height):
             values = code.at(x, code.mul(first, n), code.real)
             sums = code.at(to, code.mul(first, m), code.real)
@@ -88,7 +82,7 @@ def _product_transposed(tiles: ProductTiles) -> str:
     code, names, wide = _start("vrt_product_transposed", "w x y", tiles.real)
     w, x, y, rows, m, n, lo, _, tiled = names
     at, to = code.at(w, lo, code.real), code.at(y, lo, code.real)
-    with code.when(_by_tiles(code, tiles, wide, rows, tiled)):
+    with code.when(code.compare("sle", rows, tiled)):
         _Sweep(code, tiles, False, Matrices(at, x, to, n, m, n)).append(rows, wide, m)
         code.leave()
     _gemm(code, "NN", 0.0, [wide, rows, m], [(at, n), (x, m), (to, n)])
@@ -100,7 +94,7 @@ def _outer(tiles: ProductTiles) -> str:
     code, names, wide = _start("vrt_outer", "g d x", tiles.real)
     g, d, x, rows, m, n, lo, _, tiled = names
     at, to = code.at(d, lo, code.real), code.at(g, code.mul(lo, n), code.real)
-    with code.when(_by_tiles(code, tiles, n, rows, tiled)):
+    with code.when(code.compare("sle", rows, tiled)):
         _Sweep(code, tiles, True, Matrices(x, at, to, n, m, n)).append(wide, n, rows)
         code.leave()
     _gemm(code, "NT", 1.0, [n, wide, rows], [(x, n), (at, m), (to, n)])
@@ -219,22 +213,21 @@ class _Sweep:
         """Append all of it.
 
         Args:
-            columns: a multiple of a vector; depth: terms of a sum.
+            depth: terms of a sum.
         """
         code = self.code
-        vectors = code.integer("sdiv", columns, self.tiles.lanes)
         if self.down:  # some terms for all rows: w is what passes once
             with _blocks(code, depth, DEPTH) as terms, _blocks(code, rows, BLOCK) as block:
-                self._block(block, terms, vectors, Register("i1", "true"))
+                self._block(block, terms, columns, Register("i1", "true"))
         else:
             with _blocks(code, rows, BLOCK) as block, _blocks(code, depth, DEPTH) as terms:
-                self._block(block, terms, vectors, code.compare("sgt", terms[0], 0))
+                self._block(block, terms, columns, code.compare("sgt", terms[0], 0))
 
     def _block(
         self,
         block: tuple[Register, Register],
         terms: tuple[Register, Register],
-        vectors: Register,
+        columns: Register,
         add: Register,
     ) -> None:
         """Append all columns of a block of rows, for some terms; `add` to what y holds."""
@@ -243,24 +236,29 @@ class _Sweep:
         w = code.at(m.w, code.mul(term, m.w_step), code.real)
         y = code.at(m.y, code.mul(first, m.y_step), code.real)
         x, x_step = self._values(block, terms)
+        lanes = self.tiles.lanes
+        vectors, left = (code.integer(of, columns, lanes) for of in ("sdiv", "srem"))
 
         def tile(row: Register, tall: int, column: Register, wide: int) -> None:
-            at = code.mul(column, self.tiles.lanes)
+            at = code.mul(column, lanes)
             given = [
                 code.at(w, at, code.real),
                 code.at(x, row if self.down else code.mul(row, x_step), code.real),
                 code.at(y, code.add(code.mul(row, m.y_step), at), code.real),
                 *(m.w_step, x_step, m.y_step, count, add),
+                *((left,) if wide == TAIL else ()),
             ]
             code.do(spread_name(self.down, tall, wide), given)
 
-        def columns(call: Callable[[Register, int], None]) -> None:
+        def every(call: Callable[[Register, int], None]) -> None:
             _columns(code, vectors, self.tiles, call)
+            with code.when(code.compare("sgt", left, 0)):
+                call(vectors, TAIL)
 
         if self.down:  # y is the gradient of a weight: it passes once, as it lies
-            self._tiles(height, lambda r, tall: columns(lambda c, wide: tile(r, tall, c, wide)))
+            self._tiles(height, lambda r, tall: every(lambda c, wide: tile(r, tall, c, wide)))
         else:
-            columns(lambda c, wide: self._tiles(height, lambda r, tall: tile(r, tall, c, wide)))
+            every(lambda c, wide: self._tiles(height, lambda r, tall: tile(r, tall, c, wide)))
 
     def _values(
         self, block: tuple[Register, Register], terms: tuple[Register, Register]

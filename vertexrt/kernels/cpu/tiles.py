@@ -5,8 +5,9 @@
     spread    y[r, vector o] = or += sum over k of x[r, k] w[k, vector o]     elements of x are
               spread over a vector
 
-Nothing is packed: w is read as it lies. Source: the register tiles of Goto and van de Geijn, ACM
-TOMS 2008.
+Where elements do not fill the last vector, its other lanes are left out: loads and stores have a
+mask. Nothing is packed: w is read as it lies. Source: the register tiles of Goto and van de Geijn,
+ACM TOMS 2008.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ SPREAD_ARGUMENTS = [
     *(Register("i64", f"%{name}") for name in ("w_step", "x_step", "y_step", "count")),
     Register("i1", "%add"),
 ]
+TAIL = 0  # in place of how many vectors a tile has: the part of one; LEFT: how many lanes
+LEFT = Register("i64", "%left")
 
 
 def dot_name(rows: int, outputs: int) -> str:
@@ -60,18 +63,25 @@ class ProductTiles:
         lanes = self.lanes
         self.outputs = 2 if size == 8 else min(4, lanes)
         self.vector = f"<{lanes} x {real}>"
-        self.fma = f"llvm.fma.v{lanes}{'f32' if real == 'float' else 'f64'}"
+        kind = f"v{lanes}{'f32' if real == 'float' else 'f64'}"
+        self.fma, self.mask = f"llvm.fma.{kind}", f"<{lanes} x i1>"
+        self.masked_load = f"llvm.masked.load.{kind}.p0"
+        self.masked_store = f"llvm.masked.store.{kind}.p0"
 
     def declarations(self) -> list[str]:
         """Declare what tiles call."""
         v = self.vector
-        return [f"declare {v} @{self.fma}({v}, {v}, {v})"]
+        return [
+            f"declare {v} @{self.fma}({v}, {v}, {v})",
+            f"declare {v} @{self.masked_load}(ptr, i32, {self.mask}, {v})",
+            f"declare void @{self.masked_store}({v}, ptr, i32, {self.mask})",
+        ]
 
     def functions(self) -> list[str]:
         """Write the tiles of all shapes."""
         wide = (1, self.outputs)
         dots = [(r, o) for r in range(1, DOT_ROWS + 1) for o in wide]
-        spreads = [(r, o) for r in range(1, SPREAD_ROWS + 1) for o in wide]
+        spreads = [(r, o) for r in range(1, SPREAD_ROWS + 1) for o in (*wide, TAIL)]
         tiles = [self._dot(*shape) for shape in dots]
         tiles += [self._spread(down, *shape) for down in (False, True) for shape in spreads]
         # A copy of each where it is called would take twice as long to compile.
@@ -86,9 +96,32 @@ class ProductTiles:
         old = code.load(self.vector, total)
         code.store(code.call(self.vector, self.fma, [a, b, old]), total)
 
-    def _load(self, code: Code, base: Register, at: Register | int) -> Register:
-        """Load a vector that may begin at any element."""
-        return code.op(self.vector, f"load {self.vector}, {code.at(base, at, self.real)}, align 4")
+    def _load(
+        self, code: Code, base: Register, at: Register | int, mask: Register | None = None
+    ) -> Register:
+        """Load a vector that may begin at any element; zeros in lanes that a mask leaves out."""
+        place = code.at(base, at, self.real)
+        if mask is None:
+            return code.op(self.vector, f"load {self.vector}, {place}, align 4")
+        zero = Register(self.vector, "zeroinitializer")
+        given = [place, Register("i32", "4"), mask, zero]
+        return code.call(self.vector, self.masked_load, given)
+
+    def _store(self, code: Code, value: Register, place: Register, mask: Register | None) -> None:
+        """Store a vector, or the lanes of a mask."""
+        if mask is None:
+            code.line(f"store {value}, {place}, align 4")
+        else:
+            code.do(self.masked_store, [value, place, Register("i32", "4"), mask])
+
+    def _first_lanes(self, code: Code, count: Register) -> Register:
+        """Return the mask of the first lanes."""
+        kind = f"<{self.lanes} x i64>"
+        first = code.op(kind, f"insertelement {kind} poison, {count}, i32 0")
+        same = f"{kind} poison, <{self.lanes} x i32> zeroinitializer"
+        counts = code.op(kind, f"shufflevector {first}, {same}")
+        lanes = ", ".join(f"i64 {lane}" for lane in range(self.lanes))
+        return code.op(self.mask, f"icmp slt {kind} <{lanes}>, {counts.name}")
 
     # Sums that are vectors.
 
@@ -96,13 +129,19 @@ class ProductTiles:
         code = Code(dot_name(rows, outputs), DOT_ARGUMENTS, self.real)
         w, x, y, m, n = DOT_ARGUMENTS
         sums = self._sums(code, rows, outputs)
-        with code.loop(0, code.integer("sdiv", n, self.lanes)) as block:
-            k = code.mul(block, self.lanes)
-            ws = [self._load(code, w, code.add(code.mul(n, o), k)) for o in range(outputs)]
+
+        def add(k: Register, mask: Register | None) -> None:
+            ws = [self._load(code, w, code.add(code.mul(n, o), k), mask) for o in range(outputs)]
             for r in range(rows):
-                row = self._load(code, x, code.add(code.mul(n, r), k))
+                row = self._load(code, x, code.add(code.mul(n, r), k), mask)
                 for o in range(outputs):
                     self._add(code, sums[r][o], row, ws[o])
+
+        with code.loop(0, code.integer("sdiv", n, self.lanes)) as block:
+            add(code.mul(block, self.lanes), None)
+        left = code.integer("srem", n, self.lanes)
+        with code.when(code.compare("sgt", left, 0)):
+            add(code.integer("sub", n, left), self._first_lanes(code, left))
         each = min(rows, self.lanes // outputs)  # rows whose totals are one vector
         for first in range(0, rows, each):
             some = sums[first : first + each]
@@ -143,31 +182,45 @@ class ProductTiles:
     # Elements that are spread.
 
     def _spread(self, down: bool, rows: int, outputs: int) -> str:
-        code = Code(spread_name(down, rows, outputs), SPREAD_ARGUMENTS, self.real)
+        arguments = [*SPREAD_ARGUMENTS, LEFT] if outputs == TAIL else SPREAD_ARGUMENTS
+        code = Code(spread_name(down, rows, outputs), arguments, self.real)
         w, x, y, w_step, x_step, y_step, count, add = SPREAD_ARGUMENTS
-        sums = self._sums(code, rows, outputs)
+        mask = self._first_lanes(code, LEFT) if outputs == TAIL else None
+        wide = max(outputs, 1)
+        sums = self._sums(code, rows, wide)
         places = [
             (sums[r][o], code.at(y, code.add(code.mul(y_step, r), o * self.lanes), self.real))
             for r in range(rows)
-            for o in range(outputs)
+            for o in range(wide)
         ]
         few = code.compare("sle", count, FEW_TERMS)
         with code.when(code.integer("and", add, few)):
             for total, place in places:
-                code.store(self._load(code, place, 0), total)
+                code.store(self._load(code, place, 0, mask), total)
         with code.loop(0, count) as k:
             row = code.at(w, code.mul(k, w_step), self.real)
-            ws = [self._load(code, row, o * self.lanes) for o in range(outputs)]
+            ws = [self._load(code, row, o * self.lanes, mask) for o in range(wide)]
             for r, row_sums in enumerate(sums):
                 at = code.add(code.mul(k, x_step), r) if down else code.add(code.mul(x_step, r), k)
                 self._add_row(code, row_sums, code.load(self.real, x, at), ws)
-        with code.when(code.integer("and", add, code.compare("sgt", count, FEW_TERMS))):
+        many = code.integer("and", add, code.compare("sgt", count, FEW_TERMS))
+        self._join(code, places, many, mask)
+        return code.text()
+
+    def _join(
+        self,
+        code: Code,
+        places: Sequence[tuple[Register, Register]],
+        adds: Register,
+        mask: Register | None,
+    ) -> None:
+        """Store sums in their places; `adds`: to what is there."""
+        with code.when(adds):
             for total, place in places:
-                new, old = code.load(self.vector, total), self._load(code, place, 0)
+                new, old = code.load(self.vector, total), self._load(code, place, 0, mask)
                 code.store(code.op(self.vector, f"fadd {old}, {new.name}"), total)
         for total, place in places:
-            code.line(f"store {code.load(self.vector, total)}, {place}, align 4")
-        return code.text()
+            self._store(code, code.load(self.vector, total), place, mask)
 
     def _add_row(
         self, code: Code, sums: list[Register], x: Register, vectors: list[Register]
