@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -109,7 +110,11 @@ def test_weights_that_every_optimizer_leaves(
     batches = [draw.draw(treebanks(CELLS[name][1])) for _ in range(3)]
     want = steps(network(name, REFERENCE), OPTIMIZERS[optimizer](), batches)
     got = steps(network(name, how), OPTIMIZERS[optimizer](), batches)
-    assert_same(got, want, TOLERANCE[how.dtype])
+    rounded = None
+    if how.dtype == "float32":  # Adam divides by what may be nearly zero
+        plain = network(name, replace(REFERENCE, dtype="float32"))
+        rounded = steps(plain, OPTIMIZERS[optimizer](), batches)
+    assert_same(got, want, TOLERANCE[how.dtype], rounded)
 
 
 @pytest.fixture(scope="module")
