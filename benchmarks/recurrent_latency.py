@@ -20,28 +20,32 @@ import numpy as np
 
 import vertexrt as vrt
 from benchmarks.turns import ratio_text, seconds_in_turn
+from vertexrt.cli.values import list_of
 
 STEPS, BOUND = 100, 1e-5  # of the largest element
 SECONDS = 0.3  # of a way in a round, about
-CELLS = {"LSTM": vrt.nn.LSTMCell, "GRU": vrt.nn.GRUCell}
+CELLS: dict[str, type[vrt.nn.LSTMCell | vrt.nn.GRUCell]] = {
+    "LSTM": vrt.nn.LSTMCell,
+    "GRU": vrt.nn.GRUCell,
+}
 
 
 class Layer(vrt.VertexFunction):
     """A cell over a sequence."""
 
     def __init__(self, name: str, size: int) -> None:
-        self.states = ("h", "c") if name == "LSTM" else ("h",)
-        super().__init__(state=dict.fromkeys(self.states, size), arity=1)
+        super().__init__(state=dict.fromkeys(CELLS[name].states, size), arity=1)
         self.size, self.cell = size, CELLS[name](size, size)
 
     def forward(self) -> None:
-        before = self.gather(0)
-        states = tuple(getattr(before, state) for state in self.states)
-        x = self.pull("x", (self.size,))
-        found = self.cell(x, states if len(states) > 1 else states[0])
-        made = found if isinstance(found, tuple) else (found,)
-        self.scatter(**dict(zip(self.states, made, strict=True)))
-        self.push("h", made[0])
+        before, x = self.gather(0), self.pull("x", (self.size,))
+        if isinstance(self.cell, vrt.nn.LSTMCell):
+            h, c = self.cell(x, (before.h, before.c))
+            self.scatter(h=h, c=c)
+        else:
+            h = self.cell(x, before.h)
+            self.scatter(h=h)
+        self.push("h", h)
 
 
 def peer_of(name: str, size: int, parameters: Mapping[str, Any], device: str) -> Any:
@@ -94,7 +98,7 @@ def compare(name: str, size: int, count: int, threads: int, options: argparse.Na
     line = f"{name:4} h {size:4} batch {count:2}, {threads} thread{'s' * (threads > 1)}"
     line += f"  torch {np.median(each['torch']) * 1e3:8.2f} ms"
     for engine in [way for way in each if way != "torch"]:
-        ratio = ratio_text([*each["torch"]], [*each[engine]])
+        ratio = ratio_text(each["torch"], each[engine])
         line += f"  {engine} {np.median(each[engine]) * 1e3:8.2f} {ratio}"
     return line
 
@@ -105,20 +109,17 @@ def several(call: Callable[[], Any], times: int) -> None:
         call()
 
 
-def numbers(text: str) -> list[int]:
-    """Read numbers between commas."""
-    return [int(each) for each in text.split(",")]
-
-
 def main() -> None:
     """Read the options, compare."""
     parser = argparse.ArgumentParser("python -m benchmarks.recurrent_latency", description=__doc__)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--engines", default="batched")
     parser.add_argument("--layers", default="LSTM,GRU")
-    parser.add_argument("--hidden", type=numbers, default="64,256,1024")
-    parser.add_argument("--batch", type=numbers, default="1,10,20")
-    parser.add_argument("--threads", type=numbers, default="1,2", help="of a CPU, for both")
+    parser.add_argument("--hidden", type=list_of("--hidden", int), default="64,256,1024")
+    parser.add_argument("--batch", type=list_of("--batch", int), default="1,10,20")
+    parser.add_argument(
+        "--threads", type=list_of("--threads", int), default="1,2", help="of a CPU, for both"
+    )
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
     for name in options.layers.split(","):

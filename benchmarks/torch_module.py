@@ -10,7 +10,6 @@ on a GPU. A GRU with resets is compared with padded segments, and with a scan ov
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import vertexrt as vrt
+from benchmarks.turns import ratio_text, seconds_in_turn
 from vertexrt.data import load
 from vertexrt.models import get
 
@@ -28,15 +28,8 @@ SIZES, LENGTH = (1, 16, 64), 24  # of the layers: sentences, and words where no 
 
 def ratio_of(pair: tuple[Callable[[], None], Callable[[], None]], rounds: int) -> str:
     """Time two ways in turn; return how often the second goes into the first: median, quartiles."""
-    took: list[list[float]] = [[], []]
-    for number in range(rounds + 1):
-        for way, times in zip(pair, took, strict=True):
-            start = time.perf_counter()
-            way()
-            if number:
-                times.append(time.perf_counter() - start)
-    low, middle, high = np.percentile(np.array(took[0]) / np.array(took[1]), [25, 50, 75])
-    return f"{middle:5.2f} [{low:.2f} {high:.2f}]"
+    took = seconds_in_turn({"before": pair[0], "after": pair[1]}, rounds)
+    return ratio_text(took["before"], took["after"])
 
 
 def trees(options: argparse.Namespace) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
 import vertexrt as vrt
+
+Seconds = list[float] | np.ndarray[Any, Any]
 
 
 def compiled(
@@ -36,7 +39,7 @@ def seconds_in_turn(ways: Mapping[str, Callable[[], None]], rounds: int) -> dict
     return took
 
 
-def ratio_text(before: list[float], after: list[float]) -> str:
+def ratio_text(before: Seconds, after: Seconds) -> str:
     """Return how many times as fast `after` is: the median of the rounds, and quartiles."""
     low, ratio, high = np.percentile(np.array(before) / np.array(after), [25, 50, 75])
     return f"{ratio:5.2f} [{low:.2f} {high:.2f}]"

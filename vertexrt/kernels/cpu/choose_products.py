@@ -20,7 +20,7 @@ from vertexrt.lower.places import OwnPart, Span
 MARGIN = 1.05  # what is not faster by more is noise
 
 NARROW = 16  # outputs (of sums, terms) that tiles take of any number of rows
-SHORT = 16  # terms of a sum, of which a tile's vectors are half empty; and the rows it takes then
+SHORT, ROWS_OF_SHORT = 16, 16  # sums of fewer terms: tiles make products of at most so many rows
 
 
 class Limits(NamedTuple):
@@ -128,7 +128,7 @@ def fixed_rows(shape: ProductShape, size: int) -> int:
     limits = LIMITS.get(size, NARROWER)
     weight = shape.m * shape.n
     if shape.form == "x W^T" and shape.n < SHORT:
-        return SHORT
+        return ROWS_OF_SHORT
     if shape.m <= NARROW:  # outputs, sums or terms
         return ANY_ROWS
     if shape.form == "d^T x":

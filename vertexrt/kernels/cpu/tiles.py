@@ -31,7 +31,7 @@ SPREAD_ARGUMENTS = [
     *(Register("i64", f"%{name}") for name in ("w_step", "x_step", "y_step", "count")),
     Register("i1", "%add"),
 ]
-TAIL = 0  # in place of how many vectors a tile has: the part of one; LEFT: how many lanes
+TAIL = 0  # vectors of a tile that makes a part of one; LEFT, its last argument: lanes of that part
 LEFT = Register("i64", "%left")
 
 
