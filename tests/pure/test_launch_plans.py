@@ -20,7 +20,7 @@ from vertexrt.kernels.cuda.instruction import FIRST_OP
 from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.launch_text import write_launches
 from vertexrt.kernels.cuda.outside_path import OutsideStep, outside_path
-from vertexrt.kernels.cuda.products import few_rows_products
+from vertexrt.kernels.cuda.products import few_rows_products, large_product, row_splits
 from vertexrt.kernels.cuda.steps import Kernel
 from vertexrt.kernels.cuda.task_launches import lower_launches
 from vertexrt.lower.kernel import MatrixProduct, Operand, Outer
@@ -101,10 +101,16 @@ def test_in_a_persistent_kernel_a_warp_makes_a_column_of_the_fewest_rows() -> No
     assert not any(steps(p, LibraryProduct) for x in plans(8, BLOCK).values() for p in x)
 
 
-def test_products_whose_rows_are_no_whole_vectors_are_the_librarys() -> None:
+def test_products_whose_rows_are_no_whole_vectors_load_less_at_once() -> None:
+    few = [s for x in plans(18).values() for p in x for s in steps(p, FewRowsProducts)]
+    assert {part.width for step in few for part in step.parts} == {1, 2}
+    assert {part.width for step in steps(backward(), FewRowsProducts) for part in step.parts} == {4}
+
+
+def test_short_results_of_odd_sizes_are_the_librarys() -> None:
     every = [p for x in plans(6).values() for p in x]
-    assert any(steps(p, LibraryProduct) for p in every)
-    assert not any(steps(p, FewRowsProducts) for p in every)
+    short = [s.product for p in every for s in steps(p, LibraryProduct) if not s.rows]
+    assert {3, 6} <= {p.wide for p in short if isinstance(p, MatrixProduct)}
 
 
 def test_sums_over_rows_have_partial_sums_of_their_own() -> None:
@@ -115,6 +121,29 @@ def test_sums_over_rows_have_partial_sums_of_their_own() -> None:
     sums = [s for p in final for s in steps(p, RowSum)]
     assert {s.elements for s in sums} == {LIMITS.chunks * 4 * 8}
     assert [s.width for p in final for s in steps(p, LookupSum)] == [FLOATS]
+
+
+def test_rows_of_a_list_are_copied_once() -> None:
+    """Though a product and a gradient read the same ones."""
+    for plan in (p for x in plans(8, BLOCK).values() for p in x):
+        copies = [s.kernel.parts for s in steps(plan, GroupLaunch) if s.only_listed]
+        assert len(copies) == len(set(copies))
+        packed = {s.product.x.packed for s in steps(plan, OuterProduct)}
+        assert len(packed) <= len(copies) + 1
+
+
+def test_deep_products_of_many_rows_are_shared_out() -> None:
+    """Where few tiles across would leave most of a device idle."""
+    sizes = [(200, 10000), (650, 10000), (10000, 200), (2600, 1024), (8, 8192)]
+    splits = [row_splits(product(wide, deep).product) for wide, deep in sizes]
+    assert splits == [8, 4, 1, 1, 1]
+    wide, partial = product(64, 4096).product, ValuePlace(Memory.TEMPORARY, 0, 4 * 64, Rows.LOCAL)
+    step = large_product(wide, None, BLOCK, FLOATS, partial)
+    plan = LaunchPlan((step,), False, (Temporary(0, 0, 0),), (4 * 64, 0, 0))
+    assert verify_launches(plan, LIMITS.counters) is plan
+    bad = replace(step, partial=replace(partial, size=64))
+    with pytest.raises(PlanError, match="splits leave 64 elements a row; 256"):
+        verify_launches(replace(plan, steps=(bad,)), LIMITS.counters)
 
 
 def test_a_sum_may_add_to_a_gradient_twice() -> None:
@@ -128,6 +157,7 @@ def test_each_step_is_printed_as_one_kernel_or_two(block: int) -> None:
     for plan in (p for x in plans(8, block).values() for p in x):
         printed = write_launches(plan).steps
         second = len(steps(plan, OuterProduct)) + len(steps(plan, RowSum))
+        second += sum(step.splits > 1 for step in steps(plan, LargeProduct))
         assert len(printed) == len(plan.steps) + second
         for step in printed:
             assert isinstance(step, Kernel) != isinstance(step, LibraryProduct)
@@ -268,9 +298,9 @@ def test_plans_that_are_wrong_are_refused(broken: Callable[[], LaunchPlan], said
 GOLDEN = """\
 temporaries: 0 elements a row, 0 an edge, 8192 once
 kernel of products, 16 blocks of 256 threads across, 1 to 16 rows, tiles of 8 rows:
-  blocks 0:8: tensor 1[row][0:64] = tensor 0[row][0:256] param 0 [64, 256]^T, rows; \
+  blocks 0:8: tensor 1[row][0:64] = tensor 0[row][0:256] param 0 [64, 256]^T, rows, 4 at a time; \
 4 share the depth, partial sums from 0, counters from 0
-  blocks 8:16: tensor 3[row][0:64] = tensor 2[row][0:256] param 1 [64, 256]^T, rows; \
+  blocks 8:16: tensor 3[row][0:64] = tensor 2[row][0:256] param 1 [64, 256]^T, rows, 4 at a time; \
 4 share the depth, partial sums from 4096, counters from 4
 cuBLAS, weight [64, 256], rows, above 16 rows:
   tensor 1[row][0:64] = tensor 0[row][0:256] param 0 [64, 256]^T, rows

@@ -194,6 +194,7 @@ def read(
         np.array(path, np.int64),
         np.array(lazy, np.int64),
         np.array([bits % 2 == 0 for bits in lazy], np.int64),
+        np.zeros(0, np.bool_),
     )
     one = np.zeros(0, np.int32)  # function
     return read_vertices(graph.child_ptr, graph.child, one, pulls, *facts)
@@ -353,3 +354,35 @@ def test_parts_of_a_schedule_are_numbered_alike_by_who_uploads_them() -> None:
         assert getattr(pack, name) == getattr(rows, name), name
     uploaded = [name.upper() for name in pack.INDICES[1 : 1 + len(pack.UPLOADED)]]
     assert [getattr(rows, name) for name in uploaded] == list(pack.UPLOADED)
+
+
+def test_vertices_that_no_function_reads_come_last() -> None:
+    """Their rows are next to each other, however far from the leaves they are."""
+    graph = InputGraph.from_children([[], [0], [0], [1], [3], [0]])
+    functions = np.array([0, 0, 1, 0, 1, 1], np.int32)
+    each, bits = np.zeros(2, np.int64), (1 << 4) - 1
+    kinds: list[int] = []
+    while True:
+        known = np.array(kinds, np.int64)
+        found, _, new, *_, level, _, _ = read_vertices(
+            graph.child_ptr,
+            graph.child,
+            functions,
+            np.zeros((0, 6), np.int32),
+            each[:0],
+            each[:0],
+            np.zeros((0, 2), np.int64),
+            3,
+            each[:0],
+            each - 1,
+            each + bits,
+            each + bits,
+            known,
+            known,
+            known,
+            np.array([False, True]),
+        )
+        if found == FINE:
+            break
+        kinds.append(new)
+    assert level.tolist() == [0, 1, 3, 2, 3, 3]

@@ -163,10 +163,17 @@ def _launch_runs(programs: Array, runs: int, cut: Any, draft: _TableDraft) -> No
             for k in range(found):
                 _launch(draft, p, starts[k], ends[k], edge_ptr)
         elif found == 1:
-            for lo in range(starts[0], ends[0], chunk[p]):
-                _launch(draft, p, lo, min(lo + chunk[p], ends[0]), edge_ptr)
+            each = _even(ends[0] - starts[0], chunk[p])
+            for lo in range(starts[0], ends[0], each):
+                _launch(draft, p, lo, min(lo + each, ends[0]), edge_ptr)
         else:
             _launch_list(draft, p, found, chunk[p])
+
+
+def _even(count: Any, most: Any) -> Any:
+    """Return the rows of a launch, where so many are cut into as few as may be."""
+    launches = max(1, (count + most - 1) // most)
+    return max(1, (count + launches - 1) // launches)
 
 
 def _launch_list(draft: _TableDraft, program: int, runs: int, chunk: int) -> None:
@@ -177,11 +184,12 @@ def _launch_list(draft: _TableDraft, program: int, runs: int, chunk: int) -> Non
         for r in range(draft.starts[k], draft.ends[k]):
             draft.listed[counts[LISTED]] = r
             counts[LISTED] += 1
-    for at in range(used, counts[LISTED], chunk):
+    each = _even(counts[LISTED] - used, chunk)
+    for at in range(used, counts[LISTED], each):
         c = counts[LAUNCHES]
         table[c] = 0
         table[c, 0] = program
-        table[c, 1] = min(chunk, counts[LISTED] - at)
+        table[c, 1] = min(each, counts[LISTED] - at)
         table[c, 2] = -1
         table[c, 3] = at
         counts[LAUNCHES] += 1

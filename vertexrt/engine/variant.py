@@ -224,6 +224,7 @@ class Variant:
                 np.array(list(self.path_kinds), np.int64),
                 np.array(list(self.lazy_kinds), np.int64),
                 np.array([k.has_loss for k in self.lazy_kinds.values()], np.int64),
+                np.array(self.program.unread_functions, np.bool_),
             )
         return self._vertex_facts
 

@@ -149,6 +149,7 @@ class BlockProduct:
     Attributes:
         splits: blocks that share the depth of a tile. They leave partial sums, and a counter for
             each tile counts those that are done: both begin after so many others of the launch.
+        width: elements that are loaded at once.
     """
 
     of: CopiedProduct
@@ -157,9 +158,10 @@ class BlockProduct:
     splits: int = 1
     partial: int = 0
     counter: int = 0
+    width: int = 1
 
     def __str__(self) -> str:
-        text = f"blocks {self.first}:{self.first + self.blocks}: {self.of}"
+        text = f"blocks {self.first}:{self.first + self.blocks}: {self.of}{_at_once(self.width)}"
         if self.splits == 1:
             return text
         at = f"partial sums from {self.partial}, counters from {self.counter}"
@@ -209,8 +211,10 @@ class LargeProduct:
     """A kernel for one product: tiles, or where its results are short a row for each warp.
 
     Attributes:
-        across, tile_rows: blocks for so many rows.
+        across, tile_rows: tiles for so many rows.
         width: elements that are loaded at once.
+        splits: blocks that share the depth of a tile; partial: where several leave their sums,
+            which a second kernel adds up.
     """
 
     product: MatrixProduct
@@ -220,11 +224,16 @@ class LargeProduct:
     threads: int
     width: int
     is_short: bool
+    splits: int = 1
+    partial: ValuePlace | None = None
 
     def __str__(self) -> str:
         how = f"tiles of {self.tile_rows} rows{_at_once(self.width)}"
         how = "a warp a row" if self.is_short else how
-        title = f"kernel of products, {_blocks(self.across, self.threads)} across{self.rows}, {how}"
+        blocks = _blocks(self.across * self.splits, self.threads)
+        title = f"kernel of products, {blocks} across{self.rows}, {how}"
+        if self.partial is not None:
+            title += f", {self.splits} share the depth; a second adds up {self.partial}"
         return f"{title}:\n  {self.product}"
 
 

@@ -26,7 +26,7 @@ def lower_product(
         """Return rows of memory, which are packed where they are not contiguous."""
         place = values.place[i]
         scattered = place.rows == Rows.ROW and by_rows(task.stage)
-        return Operand(place, memories.temporary(place.size, False) if scattered else None)
+        return Operand(place, values.pack(place, memories) if scattered else None)
 
     if node.op == "embed_grad":
         return _add_lookups(k, node, task, values, shares)

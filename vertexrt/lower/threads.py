@@ -164,7 +164,7 @@ class ElementLoop:
     Attributes:
         cuts: () for all elements, else where they are cut in pieces, of which a processor has its
             share of each.
-        width: elements that a thread takes at once.
+        width: elements that a thread takes at once; ahead: how often, with all loads first.
         before: waits, and the numbers whose partial results begin, in order.
     """
 
@@ -173,12 +173,14 @@ class ElementLoop:
     width: int
     before: tuple[RowWait | int, ...]
     statements: tuple[ElementStatement, ...]
+    ahead: int = 1
 
     def __str__(self) -> str:
         own = f", own of {self.cuts}" if self.cuts else ""
         waits = [str(x) for x in self.before if isinstance(x, RowWait)]
         at_once = f", {self.width} at a time" if self.width > 1 else ""
-        title = f"for elements 0:{self.size}{own}{at_once}:"
+        ahead = f", {self.ahead} loads ahead" if self.ahead > 1 else ""
+        title = f"for elements 0:{self.size}{own}{at_once}{ahead}:"
         return "\n".join([*waits, title, *(f"  {x}" for x in self.statements)])
 
 

@@ -86,6 +86,7 @@ class ValuePlaces:
         self.nodes = nodes
         self.binding = binding
         self.place: dict[int, ValuePlace] = {}
+        self._packed: dict[ValuePlace, ValuePlace] = {}
         self.numbers: set[int] = set()
 
     def tensor(self, key: Key, size: int, edges: bool) -> ValuePlace:
@@ -104,6 +105,12 @@ class ValuePlaces:
         if read.width == whole.size:
             return whole
         return replace(whole, start=read.start, stride=read.width)
+
+    def pack(self, place: ValuePlace, memories: Memories) -> ValuePlace:
+        """Return where rows of a list are copied for products, the same place for the same rows."""
+        if place not in self._packed:
+            self._packed[place] = memories.temporary(place.size, False)
+        return self._packed[place]
 
     def integer(self, k: int) -> int:
         """Return the number of an integer pull."""

@@ -212,6 +212,17 @@ class _LaunchVerifier:
                     self._reads(self._rows_of(operand))
                 for operand in writes:
                     self._writes(self._rows_of(operand))
+                if isinstance(step, LargeProduct):
+                    self._splits(step)
+
+    def _splits(self, step: LargeProduct) -> None:
+        """Check that several splits of the depth have room for their sums."""
+        p, size = step.product, 0 if step.partial is None else step.partial.size
+        expected = step.splits * p.wide * p.each if step.splits > 1 else 0
+        if size != expected:
+            self._fail(f"{step.splits} splits leave {size} elements a row", f"{expected}")
+        if step.partial is not None:
+            self._writes(step.partial)
 
     def _group(self, kernel: ThreadKernel) -> None:
         for values, to in _accesses(kernel):

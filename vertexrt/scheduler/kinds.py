@@ -35,6 +35,7 @@ def read_vertices(
     path_known: Array,
     lazy_known: Array,
     has_loss: Array,
+    unread: Array,
 ) -> tuple[Any, ...]:
     """Find the kind and the level of each vertex.
 
@@ -55,30 +56,45 @@ def read_vertices(
         path_masks, lazy_masks: [functions] the bits that matter on the path, and all that matter.
         path_known, lazy_known: bits of the kinds that have a number, in order.
         has_loss: of the kinds in `lazy_known`.
+        unread: bool [functions], whose vertices none reads: they come after all others.
     Returns: what was found (else than FINE at once, and not more), at which vertex, and its bits;
         path kinds, lazy kinds and levels by vertex; whether no vertex has two parents; how many
         vertices have a loss.
     """
     count = len(child_ptr) - 1
-    path = np.empty(count, np.int32)
-    lazy = np.empty(count, np.int32)
-    level = np.zeros(count, np.int32)
-    has = np.zeros(count, np.int64)
+    path, lazy = np.empty(count, np.int32), np.empty(count, np.int32)
+    level, has = np.zeros(count, np.int32), np.zeros(count, np.int64)
     for k in used:
         v = _read_pull(pulls[k], functions, bounds[k], slots + 1 + numbers[k], has)
         if v >= 0:
             return NOT_BOUNDED, v, has[v], path, lazy, level, True, 0
-    limit = limits[0] if len(functions) == 0 else -1  # of several: `arrange` has looked
+    limit = -1 if len(functions) else limits[0]  # of several: `arrange` has looked
     v, ordered, forest = _read_children(child_ptr, child, slots, limit, has, level)
     if len(begins) > 0:
         _read_others(child_ptr, functions, begins, slots, has)
     if v >= 0:
         return TOO_MANY_CHILDREN, v, has[v], path, lazy, level, forest, 0
-    if not ordered:
-        level = find_levels(child_ptr, child)
+    level = level if ordered else find_levels(child_ptr, child)
+    _put_last(functions, unread, level)
     masks, known = (path_masks, lazy_masks), (path_known, lazy_known)
     found, v, bits, losses = _number_kinds(has, functions, masks, known, has_loss, path, lazy)
     return found, v, bits, path, lazy, level, forest, losses
+
+
+def _put_last(functions: Array, unread: Array, level: Array) -> None:
+    """Move vertices that no other reads to a level after all others: their rows are a run then."""
+    some = False
+    for alone in unread:
+        some |= alone
+    if not some:
+        return
+    last = 0
+    for v in range(len(level)):
+        if not unread[functions[v]]:
+            last = max(last, level[v] + 1)
+    for v in range(len(level)):
+        if unread[functions[v]]:
+            level[v] = last
 
 
 def _number_kinds(

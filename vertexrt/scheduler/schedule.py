@@ -5,7 +5,8 @@ pops what forward pushed. Rows are numbered in execution order, so that a scatte
 write.
 Policies:
 
-- `frontier`: everything ready, one task a kind (breadth first; Cavs).
+- `frontier`: everything ready, one task a kind (breadth first; Cavs). Vertices of a function
+  that no other reads come last, all together.
 - `depth`: by distance from the roots, the farthest first (as late as possible).
 - `agenda`: all ready vertices of the kind that has most of them (Neubig et al. 2017, on-the-fly
   operation batching, without its averages), copies of merged vertices counted too.

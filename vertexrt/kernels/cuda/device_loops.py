@@ -25,7 +25,9 @@ INTS, LONGS, TABLE = np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros((0, 
 PULLS, FLAGS, BYTES = np.zeros((0, 0), np.int32), np.zeros(0, np.bool_), np.zeros(0, np.uint8)
 FACTS = Facts(LONGS, FLAGS, LONGS, TABLE, FLAGS, LONGS, LONGS, LONGS, TABLE, TABLE, TABLE)
 SHAPE = Shape(LONGS, LONGS, LONGS, FLAGS, FLAGS, TABLE)
-VERTICES = VertexFacts(LONGS, LONGS, TABLE, 0, LONGS, LONGS, LONGS, LONGS, LONGS, LONGS, LONGS)
+VERTICES = VertexFacts(
+    LONGS, LONGS, TABLE, 0, LONGS, LONGS, LONGS, LONGS, LONGS, LONGS, LONGS, FLAGS
+)  # fmt: skip
 PROGRAMS = ProgramFacts(
     TABLE, TABLE, FLAGS, TABLE, LONGS, LONGS, FLAGS, LONGS, LONGS, LONGS, 0, 0
 )  # fmt: skip

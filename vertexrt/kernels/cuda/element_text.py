@@ -36,20 +36,26 @@ class ElementText:
     Attributes:
         cuts: of the loop that is being printed.
         known: text -> name of what was read, in that loop; None between loops.
+        ahead: name -> text of what that loop loads before all else; None where it need not.
     """
 
     def __init__(self, t: RowText, tile: TileFacts | None) -> None:
         self.t, self.tile = t, tile
         self.cuts: Cuts = ()
         self.known: dict[str, str] | None = None
+        self.ahead: dict[str, str] | None = None
 
     @contextmanager
-    def in_loop(self, cuts: Cuts = ()) -> Iterator[list[str]]:
-        """Collect the lines of a loop over elements."""
-        self.cuts, self.known = cuts, {}
+    def in_loop(self, cuts: Cuts = (), ahead: dict[str, str] | None = None) -> Iterator[list[str]]:
+        """Collect the lines of a loop over elements.
+
+        Args:
+            ahead: gets the loads, which are no lines then.
+        """
+        self.cuts, self.known, self.ahead = cuts, {}, ahead
         with self.t.inside() as lines:
             yield lines
-        self.cuts, self.known = (), None
+        self.cuts, self.known, self.ahead = (), None, None
 
     def element(self, e: Expression) -> str:
         """Return the text of an element, in a loop that of lane c."""
@@ -151,7 +157,10 @@ class ElementText:
         assert known is not None
         if text not in known:
             known[text] = self.t.fresh("q")
-            self.t.line(f"const Vec<W> {known[text]} = {text};")
+            if self.ahead is not None:
+                self.ahead[known[text]] = text
+            else:
+                self.t.line(f"const Vec<W> {known[text]} = {text};")
         return f"{known[text]}.v[c]"
 
     def _own_element(self, j: Index, piece: int, each: int) -> str:

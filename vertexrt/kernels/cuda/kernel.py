@@ -89,9 +89,9 @@ class KernelWriter:
         """Return what all processors run of a program, and its temporaries."""
         if p in self.path:
             return Launches(LaunchPlan(needs=self.path[p].segments[0].scratch))
-        return write_launches(
-            lower_launches(self.tasks[p].task, binding, 16 // self.itemsize, THREADS)
-        )
+        shared = (self.budget.shared_bytes - SHARED_STATE_BYTES) // self.itemsize
+        vector = 16 // self.itemsize
+        return write_launches(lower_launches(self.tasks[p].task, binding, vector, THREADS, shared))
 
     def _different_steps(self) -> list[Kernel]:
         found: dict[str, Kernel] = {}

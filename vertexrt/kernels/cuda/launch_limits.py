@@ -20,9 +20,11 @@ class LaunchLimits:
         chunk, tile: of the depth, and columns of a block, as in few_rows_matmul.cuh; a block takes
             at least two chunks.
         product_threads: of a block.
-        large_tile: rows and columns of a block, as in tiled_matmul.cuh.
+        large_rows, large_columns: of the tile of a block, as in tiled_matmul.cuh.
+        row_splits: most of the depth of a product of many rows, each of `split_depth` or more; with
+            at most `split_tiles` tiles across.
         short: elements of a result that a warp makes at once.
-        added_each: elements of a gradient to which a block adds splits, as in tiled_matmul.cuh.
+        added_each: elements of a gradient to which a block adds splits, as in many_rows_matmul.cuh.
         splits: most of the rows of an outer product, each of `rows_a_split` or more.
         partial: most elements that they leave.
         counters: of tiles whose depth blocks share, all that a launch may need.
@@ -40,7 +42,11 @@ class LaunchLimits:
     few_tile: int = 8
     tile: int = 32
     product_threads: int = 256
-    large_tile: int = 64
+    large_rows: int = 128
+    large_columns: int = 64
+    row_splits: int = 8
+    split_depth: int = 1024
+    split_tiles: int = 48
     short: int = 16
     added_each: int = 4096
     splits: int = 16

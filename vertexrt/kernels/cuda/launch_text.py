@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.row_text import RowText, tensor_word
 from vertexrt.kernels.cuda.steps import (
     ALWAYS,
@@ -56,6 +57,8 @@ def _printed(step: LaunchStep, taken: Sequence[Temporary]) -> Iterator[Step]:
             yield _few_rows(step, taken)
         case LargeProduct():
             yield _large(step, taken)
+            if step.partial is not None:
+                yield _add_row_splits(step, step.partial, taken)
         case OuterProduct():
             yield _outer(step, taken)
             yield _add_splits(step, taken)
@@ -101,7 +104,7 @@ def _few_rows(step: FewRowsProducts, taken: Sequence[Temporary]) -> Kernel:
 def _by_tile(t: RowText, step: FewRowsProducts, part: BlockProduct, block: str) -> list[str]:
     p = part.of.product
     turned = str(p.transposed).lower()
-    kind = f"{step.tile_rows}, {turned}, {p.wide}, {p.deep}, {part.splits}"
+    kind = f"{step.tile_rows}, {turned}, {p.wide}, {p.deep}, {part.splits}, {part.width}"
     weight = t.word(f"param_{p.param}", "const real*")
     left = arrived = "nullptr"
     if part.splits > 1:
@@ -166,23 +169,22 @@ def _child(t: RowText, slot: ChildRows) -> str:
 def _large(step: LargeProduct, taken: Sequence[Temporary]) -> Kernel:
     p, t = step.product, RowText(taken)
     weight = t.word(f"param_{p.param}", "const real*")
-    x, y = _first(t, p.x), _first(t, p.y)
+    x, y = _first(t, p.x), _first(t, p.y) if step.partial is None else t.origin(step.partial)
     if step.is_short:
         t.line(f"short_rows<{p.wide}, {p.deep}>({_count(p)}, {x}, {weight}, {y});")
     else:
-        w = f"k * {p.wide} + j" if p.transposed else f"j * {p.deep} + k"
-        t.line("VRT_SCRATCH(MatmulMemory, memory, 1);")
-        t.line(f"const real* const x = {x};")
-        t.line(f"real* const y = {y};")
-        t.line(
-            f"matmul_tile<false, {str(p.transposed).lower()}, {step.width}>(memory[0], "
-            f"VRT_BLOCK.y, VRT_BLOCK.x, {_count(p)}, {p.wide}, {p.deep},"
-        )
-        t.line(f"  [&](int i, int k) {{ return x + (long long)i * {p.deep} + k; }},")
-        t.line(f"  [&](int j, int k) {{ return {weight} + (long long){w}; }},")
-        t.line(f"  [&](int i, int j, real v) {{ y[(long long)i * {p.wide} + j] = v; }});")
-    kernel = _kernel(t, TILES, step.across, step.threads)
+        t.line(f"many_rows_product<{str(p.transposed).lower()}, {step.width}>({y},")
+        t.line(f"  {x}, {weight}, {_count(p)}, {p.wide}, {p.deep}, {step.across});")
+    kernel = _kernel(t, TILES, step.across * step.splits, step.threads)
     return replace(kernel, rows=step.rows, tile_rows=step.tile_rows)
+
+
+def _add_row_splits(step: LargeProduct, partial: ValuePlace, taken: Sequence[Temporary]) -> Kernel:
+    p, t = step.product, RowText(taken)
+    t.line(f"add_row_splits({_first(t, p.y)},")
+    t.line(f"  {t.origin(partial)}, {_count(p)}, {p.wide}, {step.splits});")
+    kernel = _kernel(t, TILES, 1, step.threads)
+    return replace(kernel, rows=step.rows, tile_rows=max(1, LIMITS.added_each // p.wide))
 
 
 def _outer(step: OuterProduct, taken: Sequence[Temporary]) -> Kernel:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import gcd
 
 from vertexrt.kernels.cuda.launch_limits import LIMITS, LaunchLimits
 from vertexrt.kernels.cuda.row_text import WARP
@@ -17,7 +18,7 @@ from vertexrt.lower.launches import (
     OuterProduct,
     RowRange,
 )
-from vertexrt.lower.places import Temporary
+from vertexrt.lower.places import Temporary, ValuePlace
 
 FLOATS = 4  # of 16 bytes
 
@@ -87,7 +88,8 @@ def _few_rows(
     parts, first, used, counted = [], 0, 0, 0
     for of in products:
         tiles, splits = -(-of.product.wide // form.columns), _splits_of(of.product, form, limits)
-        parts.append(BlockProduct(of, first, tiles * splits, splits, used, counted))
+        width = _width(of.product, of.product.y.place.start, FLOATS)
+        parts.append(BlockProduct(of, first, tiles * splits, splits, used, counted, width))
         first += tiles * splits
         if splits > 1:
             used += row_tiles * tiles * splits * form.rows * form.columns
@@ -107,11 +109,35 @@ def _splits_of(p: MatrixProduct, form: _Tiles, limits: LaunchLimits) -> int:
     return max(1, min(wanted, p.deep // (2 * limits.chunk)))
 
 
+def is_short(p: MatrixProduct, limits: LaunchLimits = LIMITS) -> bool:
+    """Tell whether a warp makes a row of the result at once."""
+    return p.wide <= limits.short and not p.transposed
+
+
+def is_odd_and_short(p: MatrixProduct, limits: LaunchLimits = LIMITS) -> bool:
+    """Tell whether a product has a short result, and rows that are no whole vectors."""
+    return is_short(p, limits) and not is_tiled(p)
+
+
+def row_splits(p: MatrixProduct, limits: LaunchLimits = LIMITS) -> int:
+    """Return how many blocks share the depth of a tile of a product of many rows.
+
+    Few tiles across would leave most of the device idle, however deep they are.
+    """
+    across, splits = -(-p.wide // limits.large_columns), 1
+    while 2 * splits <= limits.row_splits and p.deep >= 2 * splits * limits.split_depth:
+        if across * 2 * splits > limits.split_tiles:
+            break
+        splits *= 2
+    return 1 if is_short(p, limits) else splits
+
+
 def large_product(
     p: MatrixProduct,
     rows: RowRange | None,
     block: int,
     vector: int,
+    partial: ValuePlace | None = None,
     limits: LaunchLimits = LIMITS,
 ) -> LargeProduct:
     """Choose the kernel of a product of many rows: tiles, or rows where results are short.
@@ -120,12 +146,14 @@ def large_product(
         rows: None for any number of rows.
         block: threads.
         vector: elements that may be loaded at once.
+        partial: where splits of the depth leave their sums, if there are several.
     """
     given = rows or all_rows(p)
-    if p.wide <= limits.short and not p.transposed:
+    if is_short(p, limits):
         return LargeProduct(p, given, 1, block // WARP, block, 1, True)
-    across, width = -(-p.wide // limits.large_tile), _width(p, p.y.place.start, vector)
-    return LargeProduct(p, given, across, limits.large_tile, block, width, False)
+    across, width = -(-p.wide // limits.large_columns), _width(p, p.y.place.start, vector)
+    splits, size = row_splits(p, limits), (limits.large_rows, block, width)
+    return LargeProduct(p, given, across, *size, False, splits, partial)
 
 
 def outer_product(
@@ -146,7 +174,7 @@ def outer_product(
         splits,
         partial,
         splits * (-(-size // PAD) * PAD),
-        -(-p.m // limits.large_tile) * -(-p.n // limits.large_tile),
+        -(-p.m // limits.large_rows) * -(-p.n // limits.large_columns),
         -(-size // limits.added_each),
         block,
         _width(p, p.d.place.start, vector),
@@ -155,4 +183,4 @@ def outer_product(
 
 def _width(p: MatrixProduct | Outer, start: int, vector: int) -> int:
     """Return how many elements of the operands are loaded at once; `start` is of the other one."""
-    return vector if is_tiled(p) and start % FLOATS == 0 else 1
+    return gcd(vector, p.m, p.n, p.x.place.start, start)

@@ -17,12 +17,18 @@ from vertexrt.kernels.cuda.product_copies import ProductCopies
 from vertexrt.kernels.cuda.products import (
     FLOATS,
     few_rows_products,
-    is_tiled,
+    is_odd_and_short,
     large_product,
     outer_product,
+    row_splits,
 )
 from vertexrt.kernels.cuda.row_text import WARP
-from vertexrt.kernels.cuda.thread_groups import GroupContext, lower_group, row_threads
+from vertexrt.kernels.cuda.thread_groups import (
+    SHARED_ELEMENTS,
+    GroupContext,
+    lower_group,
+    row_threads,
+)
 from vertexrt.kernels.cuda.thread_widths import width_of
 from vertexrt.kernels.layout import PAD, Binding, by_rows, gradients_of
 from vertexrt.lower.expressions import J, ReadElement
@@ -49,22 +55,31 @@ from vertexrt.lower.verify_launches import verify_launches
 APART = frozenset(("sum_rows", "embed_grad"))  # sums over rows are steps of their own
 
 
-def lower_launches(task: TaskProgram, binding: Binding, vector: int, block: int = 0) -> LaunchPlan:
+def lower_launches(
+    task: TaskProgram,
+    binding: Binding,
+    vector: int,
+    block: int = 0,
+    shared: int = SHARED_ELEMENTS,
+) -> LaunchPlan:
     """Lower a task program.
 
     Args:
         vector: elements of 16 bytes.
         block: threads of all blocks, 0 for as many as suit each kernel. Otherwise products of
             many rows are kernels as well, and not cuBLAS's.
+        shared: elements of shared memory that a block may have.
     """
-    plan = _LaunchLowering(task, binding, vector, block).plan()
+    plan = _LaunchLowering(task, binding, vector, block, shared).plan()
     return verify_launches(plan, LIMITS.counters) if config().check else plan
 
 
 class _LaunchLowering:
     """The launches of one task program, one after the other."""
 
-    def __init__(self, task: TaskProgram, binding: Binding, vector: int, block: int) -> None:
+    def __init__(
+        self, task: TaskProgram, binding: Binding, vector: int, block: int, shared: int
+    ) -> None:
         self.task, self.nodes = task, task.program.nodes
         self.vector, self.block = vector, block
         self.listed = by_rows(task.stage)
@@ -77,10 +92,11 @@ class _LaunchLowering:
             kind = self.nodes[i].type
             self.place[i] = self.memories.temporary(kind.size, kind.domain == Domain.EDGE)
         self.shares = Shares(task, None)
-        self.context = GroupContext(self.values, self.memories, vector, block, self.listed)
+        self.context = GroupContext(self.values, self.memories, vector, block, self.listed, shared)
         self.copies = ProductCopies(task, binding)
         self.before: list[Group] = []  # gathers that the next products may read themselves
         self.products: list[int] = []  # which do not need each other
+        self.packed: set[ValuePlace] = set()  # places to which rows of a list have been copied
 
     def plan(self) -> LaunchPlan:
         """Lower all of it."""
@@ -163,16 +179,11 @@ class _LaunchLowering:
             if not self.block:
                 self.steps.append(LibraryProduct(p))
                 continue
-            step = outer_product(p, self.memories.end, self.block, self._loaded)
+            step = outer_product(p, self.memories.end, self.block, self.vector)
             self.steps.append(step)
             self.memories.once += step.elements
 
     # Products.
-
-    @property
-    def _loaded(self) -> int:
-        """Elements that a product loads at once, where all is aligned."""
-        return self.vector if self.vector == FLOATS else 1
 
     def _product(self, k: int) -> None:
         """Add a product to those that are launched together.
@@ -200,7 +211,7 @@ class _LaunchLowering:
         """Lower products: few rows in one kernel, many one by one with copies before and after."""
         sources = self.copies.sources(before, products)
         given = self._given(products, sources, self.copies.targets(after))
-        few = self.vector == FLOATS and all(is_tiled(p.product) for p in given)
+        few = self.vector == FLOATS and not any(is_odd_and_short(p.product) for p in given)
         left = self._gathers(before, sources if few else {})
         above = self._few_rows(given) if few else None
         for group in left:
@@ -247,17 +258,22 @@ class _LaunchLowering:
     def _many_rows(self, p: MatrixProduct, rows: RowRange | None) -> LaunchStep:
         if not self.block:
             return LibraryProduct(p, rows)
-        return large_product(p, rows, self.block, self._loaded)
+        splits, partial = row_splits(p), None
+        if splits > 1:
+            partial = self.memories.temporary(splits * p.wide * p.each, p.edges)
+        return large_product(p, rows, self.block, self.vector, partial)
 
     def _pack(self, operand: Operand) -> None:
-        """Copy rows that are not contiguous to where they are."""
-        if operand.packed is not None:
+        """Copy rows that are not contiguous to where they are, once."""
+        if operand.packed is not None and operand.packed not in self.packed:
+            self.packed.add(operand.packed)
             self._move(operand.place, operand.packed)
 
     def _unpack(self, results: Sequence[Operand]) -> None:
         """Copy rows to where they are not contiguous."""
         for y in results:
             if y.packed is not None:
+                self.packed.add(y.packed)
                 self._move(y.packed, y.place)
 
     def _move(self, source: ValuePlace, to: ValuePlace) -> None:

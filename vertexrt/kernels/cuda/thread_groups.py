@@ -14,7 +14,7 @@ from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.program import Domain
 from vertexrt.kernels.cuda.row_text import WARP
 from vertexrt.kernels.cuda.thread_places import Placer
-from vertexrt.kernels.cuda.thread_widths import width_of
+from vertexrt.kernels.cuda.thread_widths import loads_of, width_of
 from vertexrt.kernels.layout import Binding
 from vertexrt.lower.places import Memory, Rows, ValuePlace
 from vertexrt.lower.thread_loops import (
@@ -33,6 +33,7 @@ from vertexrt.lower.verify_threads import verify_threads
 ROWS_A_BLOCK = 4  # where a row is a warp's
 MOST_THREADS = 256  # of a row
 SHARED_ELEMENTS = 4096  # of scratch a block; what is larger lies in global memory
+LOADED_AHEAD = 16  # elements of all operands that a thread loads before it stores the first result
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class GroupContext:
         memories: of a launch; groups take more.
         vector: elements of 16 bytes; block: threads of all blocks, 0 for as many as suit.
         listed: a launch may have a list of rows.
+        shared: elements of shared memory that a block may have.
     """
 
     values: ValuePlaces
@@ -51,6 +53,7 @@ class GroupContext:
     vector: int
     block: int
     listed: bool
+    shared: int = SHARED_ELEMENTS
 
 
 @dataclass(slots=True)
@@ -89,11 +92,11 @@ def lower_group(context: GroupContext, group: Group) -> ThreadKernel:
     given = members_of(values, group)
     draft = draft_loops(given, values, lambda k: (), True)
     threads, rows = row_threads(given.widest, vector, context.block)
-    scratch = RowScratch(SHARED_ELEMENTS // rows)
+    scratch = RowScratch(context.shared // rows)
     place = place_members(draft, values, context.memories, scratch)
     edges = group.domain == Domain.EDGE
     parts = Placer(place, None).parts(draft)
-    widths = [_with_width(part, vector) for part in parts]
+    widths = [_with_width(part, vector, threads) for part in parts]
     most, listed = scratch.most, context.listed and not edges
     kernel = ThreadKernel(threads, rows, scratch.taken, most, edges, listed, tuple(widths))
     return verified(with_edges_of(kernel, values.binding))
@@ -104,8 +107,15 @@ def with_edges_of(kernel: ThreadKernel, binding: Binding) -> ThreadKernel:
     return replace(kernel, splits_edges=binding.splits_edges, relations=binding.relations)
 
 
-def _with_width(part: ThreadPart, vector: int) -> ThreadPart:
-    return replace(part, width=width_of(part, vector)) if isinstance(part, ElementLoop) else part
+def _with_width(part: ThreadPart, vector: int, threads: int) -> ThreadPart:
+    """Decide what a thread takes at once, and how often before it stores the first result."""
+    if not isinstance(part, ElementLoop):
+        return part
+    width = width_of(part, vector)
+    times = -(-part.size // (threads * width))
+    loads = loads_of(part)
+    ahead = min(times, LOADED_AHEAD // (width * loads)) if loads else 1
+    return replace(part, width=width, ahead=max(1, ahead))
 
 
 def verified(kernel: ThreadKernel) -> ThreadKernel:

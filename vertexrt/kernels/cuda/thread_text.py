@@ -134,15 +134,48 @@ class ThreadText:
 
     def _loop(self, loop: ElementLoop) -> None:
         self._stores, self._after = [], []
-        body = self._body(loop)
+        ahead: dict[str, str] | None = {} if loop.ahead > 1 else None
+        body = self._body(loop, ahead)
         kinds = {x.number: x.how for x in loop.statements if isinstance(x, ReduceElements)}
         for x in loop.before:
             self.t.line(WAIT if isinstance(x, RowWait) else f"{PARTIAL[kinds[x]]} part{x};")
-        for declare, head in self._heads(loop):
-            lines = [f"  {line}" for line in (*body, *self._stores)]
-            lines = [f"constexpr int W = {loop.width};", *declare, f"{head} {{", *lines, "}"]
-            self.t.lines += ["{", *(f"  {line}" for line in lines), "}"]
+        if ahead is None:
+            self._once(loop, [*body, *self._stores])
+        else:
+            self._several(loop, ahead, [*body, *self._stores])
         self.t.lines += self._after
+
+    def _once(self, loop: ElementLoop, lines: Sequence[str]) -> None:
+        """Print a loop whose statements follow each other, or the loops over its pieces."""
+        for declare, head in self._heads(loop):
+            inner = [f"  {line}" for line in lines]
+            inner = [f"constexpr int W = {loop.width};", *declare, f"{head} {{", *inner, "}"]
+            self.t.lines += ["{", *(f"  {line}" for line in inner), "}"]
+
+    def _several(self, loop: ElementLoop, ahead: dict[str, str], lines: Sequence[str]) -> None:
+        """Print a loop that takes elements several times, with all loads first."""
+        step = self.kernel.threads * loop.width
+        each = [
+            "#pragma unroll",
+            f"for (int turn = 0; turn < {loop.ahead}; ++turn) {{",
+            f"  const int j = begin + turn * {step};",
+            f"  if (j >= {loop.size}) break;",
+        ]
+        loads = [f"  {name}s[turn] = {text};" for name, text in ahead.items()]
+        held = [f"  const Vec<W> {name} = {name}s[turn];" for name in ahead]
+        inner = [
+            *(f"Vec<W> {name}s[{loop.ahead}];" for name in ahead),
+            *([*each, *loads, "}"] if ahead else []),
+            *[*each, *held, *(f"  {line}" for line in lines), "}"],
+        ]
+        self.t.lines += [
+            "{",
+            f"  constexpr int W = {loop.width};",
+            f"  for (int begin = lane * W; begin < {loop.size}; begin += {step * loop.ahead}) {{",
+            *(f"    {line}" for line in inner),
+            "  }",
+            "}",
+        ]
 
     def elements_of(
         self, made: Sequence[MakeElements], value: ReadElement | Leaf
@@ -158,9 +191,9 @@ class ThreadText:
             found = self.elements.vector(value)
         return lines, found
 
-    def _body(self, loop: ElementLoop) -> list[str]:
-        """Return the statements of a loop, but for its stores."""
-        with self.elements.in_loop(loop.cuts) as lines:
+    def _body(self, loop: ElementLoop, ahead: dict[str, str] | None) -> list[str]:
+        """Return the statements of a loop, but for its stores and its loads `ahead`."""
+        with self.elements.in_loop(loop.cuts, ahead) as lines:
             for statement in loop.statements:
                 self._statement(statement)
         return lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import TypeGuard
 
 from vertexrt.kernels.cuda.path_task import PathTask
 from vertexrt.lower.expressions import (
@@ -44,6 +45,24 @@ def width_of(loop: ElementLoop, vector: int, threads: int = 0, task: PathTask | 
         if any(rests):
             return 1
     return width
+
+
+def loads_of(loop: ElementLoop) -> int:
+    """Count what a loop loads of each element; 0 where it sums over edges."""
+    found: set[ReadElement | Leaf] = set()
+    for x in loop.statements:
+        if isinstance(x, PutInRing):
+            continue
+        if isinstance(x.value, EdgeSum):
+            return 0
+        found |= {e for e in expressions_in(x.value) if _is_load(e)}
+    return len(found)
+
+
+def _is_load(e: Expression) -> TypeGuard[ReadElement | Leaf]:
+    if isinstance(e, ReadElement):
+        return e.place.memory not in (Memory.REGISTER, Memory.SUMS) and e.index.moves
+    return isinstance(e, Leaf) and e.op in IN_ROWS and e.index.moves
 
 
 def _owned(x: ElementStatement, task: PathTask | None) -> Iterator[int]:

@@ -16,16 +16,11 @@ constexpr int TILE = 32, CHUNK = 32, STAGES = 4, PRODUCT_THREADS = 256;
 constexpr int PITCH =
     CHUNK + 4;  // stride of a row in shared memory: 16 bytes of padding avoid bank conflicts
 
-// Copy 16 bytes to shared memory asynchronously, or zeros where there is nothing to copy.
-__device__ __forceinline__ void copy_async(float* to, const float* from, bool there) {
-#ifdef __CUDACC_RTC__
-    const unsigned address = (unsigned)__cvta_generic_to_shared(to);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from),
-                 "r"(there ? 16 : 0)
-                 : "memory");
-#else
-    for (int k = 0; k < 4; ++k) to[k] = there ? from[k] : 0.0f;
-#endif
+// Copy four floats to shared memory, of which `there` are there, in vectors of V; zeros for others.
+template <int V>
+__device__ __forceinline__ void copy_four(float* to, const float* from, int there) {
+#pragma unroll
+    for (int k = 0; k < 4; k += V) copy_or_zero<V>(to + k, k < there ? from + k : from, k < there);
 }
 
 // The buffers of a block that computes ROWS x 32 outputs.
@@ -40,13 +35,13 @@ struct alignas(16) TileMemory {
 // `x(i)` points to a row, or is null where the row is zero; `y(i, column, value)` stores a result.
 // The block computes rows from ROWS * row_tile on. `block` numbers the tiles of 32 outputs, SPLITS
 // times over: once for each split of the depth. Splits leave their sums in `partial`, and `arrived`
-// counts them: an int for each tile, zero before and after.
-template <int ROWS, bool TRANSPOSED, int WIDE, int DEEP, int SPLITS, class X, class Y>
+// counts them: an int for each tile, zero before and after. WIDE and DEEP are multiples of V.
+template <int ROWS, bool TRANSPOSED, int WIDE, int DEEP, int SPLITS, int V, class X, class Y>
 __device__ __forceinline__ void product_tile(TileMemory<ROWS>& memory, int row_tile, int block,
                                              int count, X x, const float* w, Y y, float* partial,
                                              int* arrived) {
     static_assert(ROWS == 8 || ROWS == 32, "threads are laid out for these");
-    static_assert(WIDE % 4 == 0 && DEEP % 4 == 0, "copies are of 16 bytes");
+    static_assert(WIDE % V == 0 && DEEP % V == 0, "copies are of V floats");
     constexpr int COLUMN_TILES = (WIDE + TILE - 1) / TILE, ALL = (DEEP + CHUNK - 1) / CHUNK;
     static_assert(SPLITS <= ALL, "each split has a chunk");
     const int column_tile = block % COLUMN_TILES, split = block / COLUMN_TILES;
@@ -60,21 +55,16 @@ __device__ __forceinline__ void product_tile(TileMemory<ROWS>& memory, int row_t
         if (chunk < last_chunk) {
             const int k = chunk * CHUNK, stage = chunk % STAGES;
             if (line < ROWS) {
-                const bool there = x_row != nullptr && k + piece < DEEP;
-                const float* const from = there ? x_row + k + piece : w;
-                copy_async(&memory.x[stage][line][piece], from, there);
+                const int there = x_row != nullptr ? DEEP - k - piece : 0;
+                const float* const from = there > 0 ? x_row + k + piece : w;
+                copy_four<V>(&memory.x[stage][line][piece], from, there);
             }
-            if (TRANSPOSED) {
-                const bool there = k + line < DEEP && column0 + piece < WIDE;
-                const float* const from =
-                    there ? w + (long long)(k + line) * WIDE + column0 + piece : w;
-                copy_async(&memory.w[stage][line][piece], from, there);
-            } else {
-                const bool there = column0 + line < WIDE && k + piece < DEEP;
-                const float* const from =
-                    there ? w + (long long)(column0 + line) * DEEP + k + piece : w;
-                copy_async(&memory.w[stage][line][piece], from, there);
-            }
+            const int row = TRANSPOSED ? k + line : column0 + line;
+            const int at = TRANSPOSED ? column0 + piece : k + piece;
+            constexpr int LINES = TRANSPOSED ? DEEP : WIDE, LENGTH = TRANSPOSED ? WIDE : DEEP;
+            const int there = row < LINES ? LENGTH - at : 0;
+            const float* const from = there > 0 ? w + (long long)row * LENGTH + at : w;
+            copy_four<V>(&memory.w[stage][line][piece], from, there);
         }
         commit_copies();
     };

@@ -14,7 +14,7 @@
 #include "processor.cuh"
 #include "few_rows_matmul.cuh"
 #include "resident_matmul.cuh"
-#include "tiled_matmul.cuh"
+#include "many_rows_matmul.cuh"
 #include "script_loop.cuh"
 #include "staged_update.cuh"
 #include "weight_gradients.cuh"

@@ -156,6 +156,7 @@ __device__ __forceinline__ void sum_columns(int size, int count, Row row, real* 
     const int begin = (int)((long long)count * VRT_BLOCK.y / VRT_GRID.y);
     const int end = (int)((long long)count * (VRT_BLOCK.y + 1) / VRT_GRID.y);
     real total[4] = {0, 0, 0, 0};
+#pragma unroll 4
     for (int i = begin + warp; i < end; i += WARPS) {
         const real* const x = row(i);
 #pragma unroll

@@ -93,24 +93,31 @@ struct FragmentSums {
         for (int k = 0; k < 4; ++k) sum[k] = 0;
     }
     // Sum inside the units: their truncation error grows with the number of calls, always towards
-    // zero.
-    template <bool ROUNDED>
-    __device__ __forceinline__ void add(const Split<4>& a, const Split<2, ROUNDED>& b) {
+    // zero. Independent calls should lie between those of one sum.
+    template <bool A, bool B>
+    __device__ __forceinline__ void add_head_tail(const Split<4, A>& a, const Split<2, B>& b) {
 #ifndef VRT_MANTISSA
         mma(sum, a.head, b.tail[0], b.tail[1], sum);
-        mma(sum, a.tail, b.head[0], b.head[1], sum);
 #endif
-        mma(sum, a.head, b.head[0], b.head[1], sum);
     }
-    // The same in two calls: the small terms of a few steps, then the large ones, so that sums
-    // inside the units are small most of the time. Only the heads of `a` are read: the units
-    // truncate the rest.
-    template <bool ROUNDED>
-    __device__ __forceinline__ void add_tails(const Split<4>& a, const Split<2, ROUNDED>& b) {
+    template <bool A, bool B>
+    __device__ __forceinline__ void add_tail_head(const Split<4, A>& a, const Split<2, B>& b) {
 #ifndef VRT_MANTISSA
-        mma(sum, a.head, b.tail[0], b.tail[1], sum);
         mma(sum, a.tail, b.head[0], b.head[1], sum);
 #endif
+    }
+    template <bool A, bool B>
+    __device__ __forceinline__ void add(const Split<4, A>& a, const Split<2, B>& b) {
+        add_head_tail(a, b);
+        add_tail_head(a, b);
+        add_heads(a.head, b.head[0], b.head[1]);
+    }
+    // Small terms of a few steps first, then the large ones: sums inside the units are small most
+    // of the time. Only the heads of `a` are read: the units truncate the rest.
+    template <bool A, bool B>
+    __device__ __forceinline__ void add_tails(const Split<4, A>& a, const Split<2, B>& b) {
+        add_head_tail(a, b);
+        add_tail_head(a, b);
     }
     __device__ __forceinline__ void add_heads(const float (&a)[4], float b0, float b1) {
         mma(sum, a, b0, b1, sum);

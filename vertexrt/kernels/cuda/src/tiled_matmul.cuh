@@ -1,254 +1,210 @@
-// Products outside the path: tiles of 64 x 64 by all threads of a processor, and sums of splits of
-// the depth.
+// A tile of a product outside the path, by all threads of a processor.
 #pragma once
+#include "async_copy.cuh"
 #include "processor.cuh"
 #include "tensor_cores.cuh"
 
-constexpr int MATMUL_TILE = 64, DEPTH = 32, MATMUL_PITCH = MATMUL_TILE + 8;
-struct alignas(16) MatmulMemory {
-    real a[2][DEPTH * (MATMUL_PITCH + 1)], b[2][DEPTH * (MATMUL_PITCH + 1)];
-};
-
-// Stride from one step of the depth to the next. Stores then have no bank conflicts, except those
-// of vectors along the depth, and loads have few.
+// A tile has MATMUL_DOWN x MATMUL_ACROSS elements. Its operands pass through shared memory in
+// chunks of DEPTH. The halves of a processor take turns with the chunks, each with buffers and
+// barriers of its own, so that one computes while the other waits; their sums are added in the end.
+constexpr int MATMUL_DOWN = 128, MATMUL_ACROSS = 64, HALF = PROCESSOR / 2;
+constexpr int SUMS_EACH = MATMUL_DOWN * MATMUL_ACROSS / HALF;  // of a thread
 #ifdef VRT_REAL
-constexpr int tile_pitch(bool) { return MATMUL_PITCH; }
+constexpr int DEPTH = 8;
 #else
-constexpr int tile_pitch(bool along) { return along ? MATMUL_PITCH : MATMUL_PITCH + 1; }
+constexpr int DEPTH = 16;
 #endif
 
-#ifdef VRT_TENSOR_CORES
-constexpr int FEW_STEPS =
-    2;  // of the depth, eight each, whose products are summed inside the units
-
-// A warp's part of a tile, 32 x 16, by matrix units.
-struct TileSums {
-    FragmentSums sums[2][2];
-
-    template <int A, int B>
-    __device__ __forceinline__ void add(const float* a, const float* b) {
-        const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-        const int i = warp / 4 * 32 + g, j = warp % 4 * 16 + g;
-#pragma unroll 1
-        for (int k0 = 0; k0 < DEPTH; k0 += 8 * FEW_STEPS) {
-            FragmentSums few[2][2];
-#pragma unroll
-            for (int k = k0; k < k0 + 8 * FEW_STEPS; k += 8) {
-                Split<4> x[2];
-                Split<2> y[2];
-#pragma unroll
-                for (int m = 0; m < 2; ++m)
-#pragma unroll
-                    for (int e = 0; e < 4; ++e)
-                        x[m].put(e, a[(k + t + e / 2 * 4) * A + i + m * 16 + e % 2 * 8]);
-#pragma unroll
-                for (int n = 0; n < 2; ++n)
-#pragma unroll
-                    for (int e = 0; e < 2; ++e) y[n].put(e, b[(k + t + e * 4) * B + j + n * 8]);
-#pragma unroll
-                for (int m = 0; m < 2; ++m)
-#pragma unroll
-                    for (int n = 0; n < 2; ++n) few[m][n].add(x[m], y[n]);
-            }
-#pragma unroll
-            for (int m = 0; m < 2; ++m)
-#pragma unroll
-                for (int n = 0; n < 2; ++n) sums[m][n].move(few[m][n]);
-        }
-    }
-    template <class Take>
-    __device__ __forceinline__ void give(Take take) const {
-        const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-#pragma unroll
-        for (int m = 0; m < 2; ++m)
-#pragma unroll
-            for (int n = 0; n < 2; ++n)
-#pragma unroll
-                for (int e = 0; e < 4; ++e) {
-                    take(warp / 4 * 32 + m * 16 + e / 2 * 8 + g,
-                         warp % 4 * 16 + n * 8 + 2 * t + e % 2, sums[m][n].of(e));
-                }
+// A chunk of an operand in shared memory, ROWS x DEPTH, as it lies in memory: neighbours along the
+// rows (ALONG), or along the depth. By the pitch the lanes of a warp, eight rows times four of the
+// depth, read different banks.
+template <bool ALONG, int ROWS>
+struct Chunk {
+    static constexpr int PITCH = ALONG ? ROWS + 8 : DEPTH + 4;
+    static constexpr int SIZE = (ALONG ? DEPTH : ROWS) * PITCH;
+    static __device__ __forceinline__ int at(int i, int k) {
+        return ALONG ? k * PITCH + i : i * PITCH + k;
     }
 };
-#else
-// A thread's part of a tile, 4 x 4.
+template <int ROWS>
+constexpr int largest_chunk() {
+    return Chunk<true, ROWS>::SIZE > Chunk<false, ROWS>::SIZE ? Chunk<true, ROWS>::SIZE
+                                                              : Chunk<false, ROWS>::SIZE;
+}
+struct alignas(16) MatmulBuffer {
+    real a[largest_chunk<MATMUL_DOWN>()], b[largest_chunk<MATMUL_ACROSS>()];
+};
+constexpr int BUFFERS_THAT_FIT =
+    (VRT_SHARED_BYTES - SHARED_STATE_BYTES) / 2 / (int)sizeof(MatmulBuffer);
+constexpr int MATMUL_BUFFERS = BUFFERS_THAT_FIT < 4 ? BUFFERS_THAT_FIT : 4;
+static_assert(MATMUL_BUFFERS > 1, "one chunk is copied while another is read");
+union MatmulMemory {
+    MatmulBuffer buffers[2][MATMUL_BUFFERS];  // of the halves
+    real exchanged[2][SUMS_EACH / 2][HALF];
+};
+
+#ifdef VRT_TENSOR_CORES
+// Steps of the depth, eight each, whose products are summed inside the matrix units.
+constexpr int FEW_STEPS = 2;
+
+// A thread's sums of a tile, of which a warp has 64 x 32, by matrix units.
 struct TileSums {
-    real sum[4][4];
+    static constexpr int ACROSS = 2, M = MATMUL_DOWN / 2 / 16, N = MATMUL_ACROSS / ACROSS / 8;
+    FragmentSums sums[M * N];
+
+    template <class A, class B>
+    __device__ __forceinline__ void add(const float* a, const float* b) {
+        const int i = row(0), j = warp_column() + lane_row(), t = lane();
+#pragma unroll
+        for (int k0 = 0; k0 < DEPTH; k0 += 8 * FEW_STEPS) {
+            FragmentSums few[M * N];
+#pragma unroll
+            for (int k = k0; k < k0 + 8 * FEW_STEPS; k += 8) {
+                Split<4, true> x[M];  // rounded, so that errors do not add up
+                Split<2, true> y[N];
+#pragma unroll
+                for (int e = 0; e < 4 * M; ++e)
+                    x[e / 4].put(e % 4,
+                                 a[A::at(i + e / 4 * 16 + e % 2 * 8, k + t + e % 4 / 2 * 4)]);
+#pragma unroll
+                for (int e = 0; e < 2 * N; ++e)
+                    y[e / 2].put(e % 2, b[B::at(j + e / 2 * 8, k + t + e % 2 * 4)]);
+#pragma unroll
+                for (int f = 0; f < M * N; ++f) few[f].add_head_tail(x[f / N], y[f % N]);
+#pragma unroll
+                for (int f = 0; f < M * N; ++f) few[f].add_tail_head(x[f / N], y[f % N]);
+#pragma unroll
+                for (int f = 0; f < M * N; ++f)
+                    few[f].add_heads(x[f / N].head, y[f % N].head[0], y[f % N].head[1]);
+            }
+#pragma unroll
+            for (int f = 0; f < M * N; ++f) sums[f].move(few[f]);
+        }
+    }
+    __device__ __forceinline__ real of(int e) const { return sums[e / 4].of(e % 4); }
+    // The row and column of sum `e` in the tile; after an even one comes its neighbour.
+    static __device__ __forceinline__ int row(int e) {
+        const int warp = (int)threadIdx.x % HALF / 32;
+        return (warp / ACROSS * M + e / 4 / N) * 16 + e / 2 % 2 * 8 + lane_row();
+    }
+    static __device__ __forceinline__ int column(int e) {
+        return warp_column() + e / 4 % N * 8 + lane() * 2 + e % 2;
+    }
+    static __device__ __forceinline__ int warp_column() {
+        return (int)threadIdx.x / 32 % ACROSS * N * 8;
+    }
+    static __device__ __forceinline__ int lane_row() { return (int)threadIdx.x % 32 / 4; }
+    static __device__ __forceinline__ int lane() { return (int)threadIdx.x % 4; }
+};
+#else
+// A thread's sums of a tile, 8 x 8.
+struct TileSums {
+    static constexpr int M = 8, N = 8, ACROSS = MATMUL_ACROSS / N;
+    static_assert(M * N == SUMS_EACH, "the sums of all threads are a tile");
+    real sum[M * N];
 
     __device__ __forceinline__ TileSums() {
 #pragma unroll
-        for (int e = 0; e < 16; ++e) sum[e / 4][e % 4] = 0;
+        for (int e = 0; e < M * N; ++e) sum[e] = 0;
     }
-    template <int A, int B>
+    template <class A, class B>
     __device__ __forceinline__ void add(const real* a, const real* b) {
-        const int y = threadIdx.x / 16 * 4, x = threadIdx.x % 16 * 4;
-#pragma unroll 2
+#pragma unroll 1
         for (int k = 0; k < DEPTH; ++k) {
-            const Vec<4> u = load<4>(a + k * A + y), v = load<4>(b + k * B + x);
+            real x[M], y[N];
 #pragma unroll
-            for (int p = 0; p < 4; ++p)
+            for (int m = 0; m < M; ++m) x[m] = a[A::at(row(m * N), k)];
 #pragma unroll
-                for (int q = 0; q < 4; ++q) sum[p][q] += u.v[p] * v.v[q];
+            for (int n = 0; n < N; ++n) y[n] = b[B::at(column(n), k)];
+#pragma unroll
+            for (int e = 0; e < M * N; ++e) sum[e] += x[e / N] * y[e % N];
         }
     }
-    template <class Take>
-    __device__ __forceinline__ void give(Take take) const {
-        const int y = threadIdx.x / 16 * 4, x = threadIdx.x % 16 * 4;
-#pragma unroll
-        for (int e = 0; e < 16; ++e) take(y + e / 4, x + e % 4, sum[e / 4][e % 4]);
+    __device__ __forceinline__ real of(int e) const { return sum[e]; }
+    static __device__ __forceinline__ int row(int e) {
+        return (int)threadIdx.x % HALF / ACROSS * M + e / N;
+    }
+    static __device__ __forceinline__ int column(int e) {
+        return (int)threadIdx.x % ACROSS * N + e % N;
     }
 };
 #endif
 
-// A thread's share of a chunk of a matrix, 64 x 32: vectors of V elements that are neighbours in
-// memory.
-template <bool ALONG, int V>
-struct TilePart {
-    static constexpr int COUNT = MATMUL_TILE * DEPTH / PROCESSOR / V, PITCH = tile_pitch(ALONG);
-    Vec<V> held[COUNT];
-
-    // Call `each(e, i, k)`: row and depth of the first element of each vector.
-    template <class Each>
-    __device__ __forceinline__ void places(Each each) {
-#pragma unroll
-        for (int e = 0; e < COUNT; ++e) {
-            const int at = threadIdx.x + e * PROCESSOR;
-            if (ALONG) {
-                each(e, at % (MATMUL_TILE / V) * V, at / (MATMUL_TILE / V));
-            } else {
-                each(e, at / (DEPTH / V), at % (DEPTH / V) * V);
-            }
-        }
-    }
-    template <class From>
-    __device__ __forceinline__ void fetch(int i0, int k0, int rows, int deep, From from) {
-        places([&](int e, int i, int k) {
-            if (i0 + i < rows && k0 + k < deep) {
-                held[e] = load<V>(from(i0 + i, k0 + k));
-            } else {
-#pragma unroll
-                for (int c = 0; c < V; ++c) held[e].v[c] = 0;
-            }
-        });
-    }
-    __device__ __forceinline__ void put(real* to) {
-        places([&](int e, int i, int k) {
-            if (ALONG) {
-                store<V>(to + k * PITCH + i, held[e]);
-            } else {
-#pragma unroll
-                for (int c = 0; c < V; ++c) to[(k + c) * PITCH + i] = held[e].v[c];
-            }
-        });
-    }
+// An operand [rows, deep] in memory; with ALONG, its rows are columns there. `pitch`: from one row
+// to the next or, with ALONG, from one step of the depth to the next.
+struct Factor {
+    const real* first;
+    long long pitch;
+    int rows;
 };
 
-// c(i, j) = sum over k of a(i, k) b(j, k), for i < rows and j < columns; the functions return the
-// address of an element. With ALONG, neighbours in i are neighbours in memory, else neighbours in
-// k; in that direction sizes are multiples of V. Computes tile (down, across) of the result.
-template <bool A_ALONG, bool B_ALONG, int V, class A, class B, class C>
-__device__ __forceinline__ void matmul_tile(MatmulMemory& memory, int down, int across, int rows,
-                                            int columns, int deep, A a, B b, C c) {
-    const int i0 = down * MATMUL_TILE, j0 = across * MATMUL_TILE;
-    TilePart<A_ALONG, V> part_a;
-    TilePart<B_ALONG, V> part_b;
+// Copy a chunk of an operand, from row `i0` and step `k0` of the depth on, by this half, in vectors
+// of V neighbours; zeros beyond the end.
+template <bool ALONG, int ROWS, int V>
+__device__ __forceinline__ void copy_chunk(real* to, const Factor& from, int i0, int k0, int deep) {
+    constexpr int COUNT = ROWS * DEPTH / V / HALF, LINE = (ALONG ? ROWS : DEPTH) / V;
+    constexpr int AT_ONCE = COUNT < 2 ? COUNT : 2;  // more addresses take many registers
+    static_assert(COUNT * V * HALF == ROWS * DEPTH, "each thread copies as much");
+#pragma unroll AT_ONCE
+    for (int e = 0; e < COUNT; ++e) {
+        const int vector = (int)threadIdx.x % HALF + e * HALF;
+        const int near = vector % LINE * V, far = vector / LINE;
+        const int i = ALONG ? near : far, k = ALONG ? far : near;
+        const bool there = i0 + i < from.rows && k0 + k < deep;
+        const long long at =
+            ALONG ? (k0 + k) * from.pitch + i0 + i : (i0 + i) * from.pitch + k0 + k;
+        copy_or_zero<V>(to + Chunk<ALONG, ROWS>::at(i, k), from.first + (there ? at : 0), there);
+    }
+}
+
+// Make tile (down, across) of c(i, j) = sum over k of a(i, k) b(j, k), and `take` its elements: of
+// a row i the columns j and j + 1, of which the second may be beyond the end. In the direction of
+// neighbours in memory, sizes and pitches are multiples of V.
+template <bool A_ALONG, bool B_ALONG, int V, class Take>
+__device__ __forceinline__ void matmul_tile(MatmulMemory& memory, int down, int across,
+                                            const Factor& a, const Factor& b, int deep, Take take) {
+    constexpr int STEP = 2 * DEPTH, AHEAD = MATMUL_BUFFERS - 1, KEPT = SUMS_EACH / 2;
+    const int i0 = down * MATMUL_DOWN, j0 = across * MATMUL_ACROSS;
+    const int half = (int)threadIdx.x / HALF, thread = (int)threadIdx.x % HALF;
+    MatmulBuffer* const mine = memory.buffers[half];
+    const auto fetch = [&](int k0, int buffer) {
+        if (k0 < deep) {
+            copy_chunk<A_ALONG, MATMUL_DOWN, V>(mine[buffer].a, a, i0, k0, deep);
+            copy_chunk<B_ALONG, MATMUL_ACROSS, V>(mine[buffer].b, b, j0, k0, deep);
+        }
+        commit_copies();
+    };
     TileSums sums;
-    part_a.fetch(i0, 0, rows, deep, a);
-    part_b.fetch(j0, 0, columns, deep, b);
-    part_a.put(memory.a[0]);
-    part_b.put(memory.b[0]);
-    __syncthreads();
-    for (int k0 = 0, side = 0; k0 < deep; k0 += DEPTH, side ^= 1) {
-        const bool more = k0 + DEPTH < deep;
-        if (more) {
-            part_a.fetch(i0, k0 + DEPTH, rows, deep, a);
-            part_b.fetch(j0, k0 + DEPTH, columns, deep, b);
-        }
-        sums.template add<tile_pitch(A_ALONG), tile_pitch(B_ALONG)>(memory.a[side], memory.b[side]);
-        if (more) {
-            part_a.put(memory.a[side ^ 1]);
-            part_b.put(memory.b[side ^ 1]);
-        }
-        __syncthreads();
-    }
-    sums.give([&](int i, int j, real sum) {
-        if (i0 + i < rows && j0 + j < columns) c(i0 + i, j0 + j, sum);
-    });
-}
-
-// Rows of a short result: a warp computes one row, and its lanes share the depth. `x` and `y` are
-// the first rows.
-template <int WIDE, int DEEP>
-__device__ __forceinline__ void short_rows(int count, const real* x, const real* w, real* y) {
-    const int i = VRT_BLOCK.y * WARPS_EACH + threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (i >= count) return;
-    real sum[WIDE];
-#pragma unroll
-    for (int j = 0; j < WIDE; ++j) sum[j] = 0;
-#pragma unroll 4
-    for (int k = lane; k < DEEP; k += 32) {
-        const real v = x[(long long)i * DEEP + k];
-#pragma unroll
-        for (int j = 0; j < WIDE; ++j) sum[j] += v * w[j * DEEP + k];
-    }
-#pragma unroll
-    for (int j = 0; j < WIDE; ++j) {
-        const real total = warp_sum(sum[j]);
-        if (lane == 0) y[(long long)i * WIDE + j] = total;
-    }
-}
-
-// A sum of outer products of rows, d[count, rows]^T x[count, columns]: this block's tile of its
-// split of them. One split adds to the gradient at once; several leave partial sums. One function
-// for all sizes, since a training kernel has as many of these as weights.
-template <int V>
-__device__ __noinline__ void outer_product(real* gradient, real* left, const real* d, const real* x,
-                                           int rows, int columns, int count) {
-    VRT_SCRATCH(MatmulMemory, memory, 1);
-    const int begin = (int)((long long)count * VRT_BLOCK.y / VRT_GRID.y),
-              end = (int)((long long)count * (VRT_BLOCK.y + 1) / VRT_GRID.y);
-    const int across = (columns + MATMUL_TILE - 1) / MATMUL_TILE;
-    const bool adds = VRT_GRID.y == 1;
-    left += (long long)VRT_BLOCK.y * rows * columns;
-    d += (long long)begin * rows;
-    x += (long long)begin * columns;
-    matmul_tile<true, true, V>(
-        memory[0], VRT_BLOCK.x / across, VRT_BLOCK.x % across, rows, columns, end - begin,
-        [&](int i, int k) { return d + (long long)k * rows + i; },
-        [&](int j, int k) { return x + (long long)k * columns + j; },
-        [&](int i, int j, real sum) {
-            const long long at = (long long)i * columns + j;
-            if (adds) {
-                gradient[at] += sum;
-            } else {
-                left[at] = sum;
-            }
-        });
-}
-
-constexpr int ADDED_EACH = 4096;  // elements that a block adds up
-
-// Add the partial sums of the splits to a gradient, in order. A thread has FOUR elements at once,
-// whose loads do not wait for each other.
-__device__ __noinline__ void add_splits(real* gradient, const real* left, int size, int splits) {
-    constexpr int FOUR = 4;
-    const int begin = VRT_BLOCK.x * ADDED_EACH,
-              end = begin + ADDED_EACH < size ? begin + ADDED_EACH : size;
 #pragma unroll 1
-    for (int at = begin + threadIdx.x; at < end; at += FOUR * PROCESSOR) {
-        real sum[FOUR];
-#pragma unroll
-        for (int e = 0; e < FOUR; ++e)
-            sum[e] = at + e * PROCESSOR < end ? left[at + e * PROCESSOR] : real(0);
-#pragma unroll 4
-        for (int k = 1; k < splits; ++k) {
-            const real* const part = left + (long long)k * size + at;
-#pragma unroll
-            for (int e = 0; e < FOUR; ++e)
-                if (at + e * PROCESSOR < end) sum[e] += part[e * PROCESSOR];
+    for (int ahead = 0; ahead < AHEAD; ++ahead) fetch(half * DEPTH + ahead * STEP, ahead);
+    int read = 0, free = AHEAD;
+#pragma unroll 1
+    for (int k0 = 0; k0 < deep; k0 += STEP) {
+        const int k = k0 + half * DEPTH;
+        wait_for_copies<AHEAD - 1>();
+        __syncthreads();  // all copies are there, and the last chunks have been read
+        fetch(k + AHEAD * STEP, free);
+        if (k < deep) {
+            sums.template add<Chunk<A_ALONG, MATMUL_DOWN>, Chunk<B_ALONG, MATMUL_ACROSS>>(
+                mine[read].a, mine[read].b);
         }
+        read = read + 1 == MATMUL_BUFFERS ? 0 : read + 1;
+        free = free + 1 == MATMUL_BUFFERS ? 0 : free + 1;
+    }
+    __syncthreads();  // both halves have read
 #pragma unroll
-        for (int e = 0; e < FOUR; ++e)
-            if (at + e * PROCESSOR < end) gradient[at + e * PROCESSOR] += sum[e];
+    for (int e = 0; e < KEPT; ++e)
+        memory.exchanged[half][e][thread] = half ? sums.of(e) : sums.of(KEPT + e);
+    __syncthreads();
+#pragma unroll
+    for (int e = 0; e < KEPT; e += 2) {
+        real sum[2];
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+            const real given = memory.exchanged[half ^ 1][e + c][thread];
+            sum[c] = (half ? sums.of(KEPT + e + c) : sums.of(e + c)) + given;
+        }
+        const int at = half * KEPT + e, i = i0 + TileSums::row(at), j = j0 + TileSums::column(at);
+        if (i < a.rows && j < b.rows) take(i, j, sum[0], sum[1]);
     }
 }

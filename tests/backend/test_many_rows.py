@@ -1,0 +1,66 @@
+"""Products of many rows outside the path of a persistent kernel: any sizes, deep ones in splits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.devices import SHIM_AND_GPU, require
+from tests.runs import assert_close
+from tests.shim_device import put_in_place
+from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.kernels.cuda.persistent import PersistentExecutable
+from vertexrt.lower.launches import LargeProduct
+
+SIZES = [(24, 2048, 20), (22, 2050, 18), (21, 2049, 19)]  # whole vectors of 4, of 2, none
+ROWS = 150
+
+
+class Deep(vrt.VertexFunction):
+    """Two layers: the first is wide, so that the second, and the way back, are deep."""
+
+    def __init__(self, given: int, wide: int, size: int) -> None:
+        super().__init__(state={"h": size}, arity=1)
+        self.given = given
+        self.first = vrt.Parameter((wide, given))
+        self.second = vrt.Parameter((size, wide))
+
+    def forward(self) -> None:
+        before = self.gather(0).h
+        x = self.pull("x", self.given)
+        h = self.second @ vrt.tanh(self.first @ x) + before
+        self.scatter(h=h)
+        self.push("h", h)
+        self.push("loss", vrt.squared_error(h, 0.2))
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@pytest.mark.parametrize(
+    ("dtype", "sizes"), [*(("float32", sizes) for sizes in SIZES), ("float64", SIZES[1])]
+)
+def test_deep_and_wide_products(
+    device: str, dtype: str, sizes: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require(device)
+    if device == "shim":
+        put_in_place(monkeypatch, processors=3)
+    here = vrt.compile(
+        Deep(*sizes), device="cuda", engine="persistent", processors=1, dtype=dtype, seed=4
+    )
+    there = vrt.compile(Deep(*sizes), device="cpu", dtype="float64", seed=4)
+    there.set_parameters(here.parameters)
+    x = np.random.default_rng(3).standard_normal((ROWS, sizes[0])) / 4
+    lists = [[] if k % 3 == 0 else [k - 1] for k in range(ROWS)]
+    batch = GraphBatch.from_graphs([InputGraph.from_children(lists, {"x": x})])
+    outputs = [net.forward(batch, train=True) for net in (here, there)]
+    bound = 2e-6 if dtype == "float32" else 1e-12
+    assert_close(outputs[0]["h"], outputs[1]["h"], bound, "h")
+    found, wanted = (net.backward(of) for net, of in zip((here, there), outputs, strict=True))
+    for name, value in wanted.parameters.items():
+        assert_close(found.parameters[name], value, bound, name)
+    (variant,) = (v for v in here.executor.model.variants.values() if v.use.backward)
+    executable = variant.ready().processors
+    assert isinstance(executable, PersistentExecutable)
+    large = [s for x in executable.writer.launches for s in x.plan.steps]
+    assert {s.splits for s in large if isinstance(s, LargeProduct)} == {1, 2}
