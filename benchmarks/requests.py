@@ -1,12 +1,13 @@
 """What a request costs: an LSTM of 100 steps, one sequence, results waited for each time.
 
-    python -m benchmarks.requests [--device cuda] [--hidden 64,256,1024] [--rounds 200]
+    python -m benchmarks.requests [--device cuda] [--hidden 64,256,1024] [--rounds 40]
 
-Ways take turns: graphs built for the request, a batch that is there and gets other pulls, a plan of
-it, and a plan that gives the last step alone. On a GPU the persistent engine runs, and arrays of
-the device come in and go out, but for the first two ways also from the host; the kernel's own time
-is that between two events of its stream. One thread of the host. Results are first compared with an
-LSTM written out in NumPy, in float64.
+Ways take turns, ten requests in a row each, as a service answers them; the first of a row, which
+comes after other code has run, is listed apart. Ways are: graphs built for the request, a batch
+that is there and gets other pulls, a plan of it, and a plan that gives the last step alone. On a
+GPU the persistent engine runs, and arrays of the device come in and go out, but for the first two
+ways also from the host; the kernel's own time is that between two events of its stream. One thread
+of the host. Results are first compared with an LSTM written out in NumPy, in float64.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ import vertexrt as vrt
 from benchmarks.lstm_inference import BOUND, STEPS, Recurrent
 
 PROCESSORS = {64: 1, 256: 16, 1024: 128}  # of a group on a GPU, see `lstm_inference`
-WARM = 10
+ROW = 10  # requests of a way, one after the other
+WARM = 2  # rows
 Array = np.ndarray[Any, Any]
 
 
@@ -143,17 +145,23 @@ def check(subject: Subject, ways: dict[str, Callable[[int], Any]]) -> None:
 def measure(
     subject: Subject, ways: dict[str, Callable[[int], Any]], rounds: int
 ) -> dict[str, Array]:
-    """Return the microseconds of requests by way, [rounds] each; ways take turns."""
-    took: dict[str, list[float]] = {name: [] for name in ways}
+    """Return the microseconds of requests by way, [rounds, ROW] each; ways take turns."""
+    took: dict[str, list[list[float]]] = {name: [] for name in ways}
     names = list(ways)
     for number in range(-min(WARM, rounds), rounds):
         for name in names[number % len(names) :] + names[: number % len(names)]:
-            start = time.perf_counter()
-            ways[name](number % len(subject.x))
-            subject.wait()
+            row = [_request(subject, ways[name], number + k) for k in range(ROW)]
             if number >= 0:
-                took[name].append(1e6 * (time.perf_counter() - start))
-    return {name: np.array(times) for name, times in took.items()}
+                took[name].append(row)
+    return {name: np.array(rows) for name, rows in took.items()}
+
+
+def _request(subject: Subject, way: Callable[[int], Any], number: int) -> float:
+    """Answer one request, wait for it, and return its microseconds."""
+    start = time.perf_counter()
+    way(number % len(subject.x))
+    subject.wait()
+    return 1e6 * (time.perf_counter() - start)
 
 
 def kernel_times(subject: Subject, plan: Callable[[int], Any], rounds: int) -> Array:
@@ -177,16 +185,16 @@ def report(net: vrt.Network, hidden: int, rounds: int) -> None:
     check(subject, ways)
     took = measure(subject, ways, rounds)
     for name, times in took.items():
-        low, middle, high = np.percentile(times, [25, 50, 75])
-        ratio = float(np.median(times / took["plan"]))
+        low, middle, high = np.percentile(times[:, 1:], [25, 50, 75])
+        ratio = float(np.median(times[:, 1:] / took["plan"][:, 1:]))
         print(
             f"h {hidden:4} {name:25} {middle:8.1f} us [{low:.1f} {high:.1f}], "
-            f"{ratio:5.2f} times a plan",
+            f"{ratio:5.2f} times a plan; the first of a row {np.median(times[:, 0]):.1f}",
             flush=True,
         )
     if net.device == "cuda":
-        kernel = float(np.median(kernel_times(subject, ways["plan"], rounds)))
-        over = float(np.median(took["plan"])) - kernel
+        kernel = float(np.median(kernel_times(subject, ways["plan"], rounds * ROW)))
+        over = float(np.median(took["plan"][:, 1:])) - kernel
         print(f"h {hidden:4} kernel {kernel:.1f} us; a planned request {over:.1f} us over it")
 
 
@@ -195,7 +203,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m benchmarks.requests", description=__doc__)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--hidden", default="", help="sizes; 64,256 and on a GPU 1024 by default")
-    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=40, help="of ten requests each")
     given = parser.parse_args(words)
     gpu = given.device == "cuda"
     sizes = given.hidden or ("64,256,1024" if gpu else "64,256")

@@ -303,3 +303,18 @@ def test_what_else_is_refused() -> None:
         net.forward(graphs, train=True, vertices=[0])
     with pytest.raises(PullError, match="pulls 'word', which the batch does not give"):
         net.plan(vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(2)]))
+
+
+@pytest.mark.gpu
+def test_tensors_of_pytorch() -> None:
+    """Its tensors are read by their attributes, as arrays of CuPy are; the twin has stand-ins."""
+    torch = pytest.importorskip("torch")
+    net, count = compiled("cuda", "persistent"), STEPS
+    plan = net.on_device.plan(chains([STEPS], *drawn(0, count)))
+    for seed in (1, 2):
+        x, words = drawn(seed, count)
+        found = plan.forward({"x": torch.from_numpy(x).cuda(), "word": words})["h"]
+        assert_near(found, by_hand(net.parameters, [STEPS], x, words))
+    part = torch.zeros(count, WIDTH + 1, device="cuda")[:, 1:]
+    with pytest.raises(PullError, match="a view"):
+        plan.forward({"x": part})

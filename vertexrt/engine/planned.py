@@ -6,7 +6,7 @@ depends on numbers is left out: equal vertices are not merged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, NoReturn, Protocol
 
@@ -118,10 +118,11 @@ class PlannedPulls:
         self._reader = runs[0].variant.reader
         several = len(runs) > 1
         self._whole = read_inputs(self._reader, batch, dtype) if several else runs[0].inputs
-        self._given: frozenset[str] = frozenset()
+        self._given: tuple[str, ...] = ()
         self._places = self._find()
         self._planned = {place.pull.source: place for place in self._places}
         self._known = {**pulls_of(batch), **edge_pulls_of(batch)}
+        self._changing: list[_Place] = []
 
     def _find(self) -> list[_Place]:
         """List the pulls that are read, but for what the structure gives."""
@@ -153,20 +154,33 @@ class PlannedPulls:
 
         Raises: PullError, when one is unknown or does not fit; nothing has changed then.
         """
-        self._check_names(pulls)
-        tables = self._tables(pulls)
-        ints = [(p, *self._numbers(p, table)) for p, table in tables if p.real < 0]
+        names = tuple(pulls)
+        places, after = self._changing, self._changing
+        if names != self._given:
+            self._check_names(names)
+            places, after = self._places_of({*names, *self._given}), self._places_of(names)
+        tables = self._tables(places, pulls)
+        reals = [(p.real, table) for p, table in tables if p.real >= 0]
+        ints = []
+        if len(reals) < len(tables):
+            ints = [(p, *self._numbers(p, table)) for p, table in tables if p.real < 0]
         for each in ints:
             self._put(*each)
-        self._given = frozenset(pulls)
-        reals = [(p.real, table) for p, table in tables if p.real >= 0]
+        self._given, self._changing = names, after
         return NewPulls([place.number for place, _, _ in ints], reals)
 
-    def _tables(self, pulls: Mapping[str, Any]) -> list[tuple[_Place, Any]]:
+    def _places_of(self, names: Collection[str]) -> list[_Place]:
+        return [place for place in self._places if place.pull.source in names]
+
+    def _tables(
+        self, places: Sequence[_Place], pulls: Mapping[str, Any]
+    ) -> list[tuple[_Place, Any]]:
         """Return what is given for each place that changes. Raises: PullError."""
-        given = pulls.keys() | self._given
-        by_name = {n: self._table(p, pulls) for n, p in self._planned.items() if n in given}
-        return [(p, by_name[p.pull.source]) for p in self._places if p.pull.source in given]
+        if len(places) == 1:
+            return [(places[0], self._table(places[0], pulls))]
+        names = dict.fromkeys(place.pull.source for place in places)
+        by_name = {name: self._table(self._planned[name], pulls) for name in names}
+        return [(place, by_name[place.pull.source]) for place in places]
 
     def _put(self, place: _Place, table: Array, numbers: Array) -> None:
         """Write whole numbers where the runs read them."""
@@ -181,16 +195,24 @@ class PlannedPulls:
         given, dtype, shape = pulls.get(name, planned), planned.dtype, planned.shape
         if given is planned or _alike(given, planned):
             return given
-        if on_device(given) and place.real >= 0:
-            table: Any = DeviceRows.of(given)
-            fits = table.dtype == self._dtype
-        else:
-            each = "edge" if place.pull.of_edges else "vertex"
-            table = check_pulls({name: given}, shape[0], "plan", each)[name]
-            fits = not isinstance(table, Pulled) and table.dtype.kind == dtype.kind
-        if not fits or table.shape != shape:
+        table: Any = self._rows(place, given) if place.real >= 0 else None
+        if table is not None:
+            return table
+        each = "edge" if place.pull.of_edges else "vertex"
+        table = check_pulls({name: given}, shape[0], "plan", each)[name]
+        if isinstance(table, Pulled) or table.dtype.kind != dtype.kind or table.shape != shape:
             self._misfit(place, table)
         return table
+
+    def _rows(self, place: _Place, given: Any) -> DeviceRows | None:
+        """Return an array of a GPU as rows; None for one of the host. Raises: PullError."""
+        shape = place.table.shape
+        rows = DeviceRows.like(given, shape, self._dtype)
+        if rows is None and on_device(given):
+            rows = DeviceRows.of(given)
+            if rows.dtype != self._dtype or rows.shape != shape:
+                self._misfit(place, rows)
+        return rows
 
     def _misfit(self, place: _Place, given: Any) -> NoReturn:
         """Say in what form a pull was planned."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -38,6 +39,21 @@ class DeviceRows:
         if self.address % ALIGNED:
             got = f"an array on a GPU at the address {self.address}"
             _refuse(got, f"a multiple of {ALIGNED} bytes", "copy it")
+
+    @classmethod
+    def like(cls, given: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceRows | None:
+        """Return an array of a GPU as rows, if its own attributes say that it has this form.
+
+        None where they say otherwise, or are not known here; `DeviceRows(given)` tells more. CuPy
+        and PyTorch make `__cuda_array_interface__` anew each time: 3 to 6 us of the host.
+        """
+        read = READERS.get(type(given).__module__.partition(".")[0])
+        if read is None or not read(given, shape, dtype):
+            return None
+        rows = cls.__new__(cls)
+        rows.given, rows.shape, rows.dtype = given, shape, dtype
+        rows.address = given.data.ptr if read is _is_cupys else given.data_ptr()
+        return None if rows.address % ALIGNED else rows
 
     @staticmethod
     def of(given: Any) -> Any:
@@ -78,6 +94,26 @@ class DeviceRows:
 def on_device(given: object) -> bool:
     """Tell whether an array lies in the memory of a GPU."""
     return not isinstance(given, np.ndarray) and hasattr(given, "__cuda_array_interface__")
+
+
+def _is_cupys(given: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+    """Tell whether an array of CuPy has a shape and a dtype, in C order."""
+    found: bool = given.shape == shape and given.dtype == dtype and given.flags.c_contiguous
+    return found
+
+
+def _is_pytorchs(given: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+    """Tell whether a tensor of PyTorch on a GPU has a shape and a dtype, in C order."""
+    real = given.is_cuda and given.is_floating_point() and given.element_size() == dtype.itemsize
+    found: bool = real and given.shape == shape and given.is_contiguous()
+    return found and not given.requires_grad
+
+
+# What reads an array's attributes, by the library of its class.
+READERS: dict[str, Callable[[Any, tuple[int, ...], np.dtype[Any]], bool]] = {
+    "cupy": _is_cupys,
+    "torch": _is_pytorchs,
+}
 
 
 def _refuse(got: str, expected: str, action: str) -> NoReturn:

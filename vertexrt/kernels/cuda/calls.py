@@ -57,6 +57,7 @@ _GEMM = Foreign("i32", "ptr i32 i32 i32 i32 i32 ptr ptr i32 ptr i32 ptr ptr i32"
 _GEMM_EX = Foreign(
     "i32", "ptr i32 i32 i32 i32 i32 ptr ptr i32 i32 ptr i32 i32 ptr ptr i32 i32 i32 i32"
 )
+_LAUNCH_EX = Foreign("i32", "ptr ptr ptr ptr")
 _RECORD = Foreign("i32", "ptr ptr")
 _WAIT = Foreign("i32", "ptr ptr i32")
 
@@ -100,6 +101,26 @@ def launch_one(
     grid = Blocks(blocks, 1, threads)
     code = launch_kernel(launch_address, function, grid, stream, given.ctypes.data)
     given[SIZE] = 0  # it lives until here
+    return int(code)
+
+
+@compiled
+def launch_configured(address: int, config: int, function: int, extra: int) -> int:
+    """Call cuLaunchKernelEx by its address, with a CUlaunchConfig; return the driver's error."""
+    return int(_LAUNCH_EX(address, config, function, 0, extra))
+
+
+@compiled
+def order_streams(record: int, wait: int, event: int, before: int, after: int) -> int:
+    """Let a stream wait on the device for what another one has; return the driver's error.
+
+    Args:
+        record, wait: addresses of cuEventRecord and cuStreamWaitEvent.
+        event: that marks what the stream `before` has, for the stream `after`.
+    """
+    code = record_event(record, event, before)
+    if code == 0:
+        code = wait_for_event(wait, after, event)
     return int(code)
 
 

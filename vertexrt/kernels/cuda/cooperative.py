@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from vertexrt.kernels.cuda.calls import launch_configured
+
 Array = np.ndarray[Any, Any]
 
 # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, ..._NON_PORTABLE_CLUSTER_SIZE_ALLOWED
@@ -72,11 +74,17 @@ class CooperativeLaunch:
         pointer = ctypes.c_void_p
         size = ctypes.addressof(self._size)
         self._extra = (pointer * 5)(BUFFER_POINTER, 0, BUFFER_SIZE, size, 0)
-        self._given = ctypes.byref(config), pointer(function), None, self._extra
-        self._launch = driver().cuLaunchKernelEx
+        self._config = config
+        address = ctypes.cast(driver().cuLaunchKernelEx, pointer).value or 0
+        extra = ctypes.addressof(self._extra)
+        self._given = address, ctypes.addressof(config), function, extra
+        self._arguments = np.zeros(0, np.int64)
 
     def __call__(self, arguments: Array) -> int:
         """Launch with a struct, int64 [*], which the driver copies; return its error."""
-        self._size.value = arguments.nbytes
-        self._extra[1] = address_of(arguments)
-        return int(self._launch(*self._given))
+        if arguments is not self._arguments:
+            self._size.value = arguments.nbytes
+            self._extra[1] = address_of(arguments)
+            self._arguments = arguments
+        code: int = launch_configured(*self._given)
+        return code

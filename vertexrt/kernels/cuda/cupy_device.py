@@ -14,6 +14,7 @@ import numpy as np
 
 from vertexrt.config import config
 from vertexrt.errors import DeviceError
+from vertexrt.kernels.cuda.calls import order_streams
 from vertexrt.kernels.cuda.compile import (
     ALL_FIT,
     ONE_BLOCK,
@@ -320,15 +321,15 @@ class CupyDevice:
 
     def follow_caller(self, stream: int | None = None) -> None:
         """Wait for it on the device, not on the host."""
-        event = self._between.ptr
-        self._runtime.eventRecord(event, self.caller() if stream is None else stream)
-        self._runtime.streamWaitEvent(self.stream.ptr, event)
+        self._order(self.caller() if stream is None else stream, self.calls.stream)
 
     def lead_caller(self, stream: int | None = None) -> None:
         """Let it wait on the device."""
-        event = self._between.ptr
-        self._runtime.eventRecord(event, self.stream.ptr)
-        self._runtime.streamWaitEvent(self.caller() if stream is None else stream, event)
+        self._order(self.calls.stream, self.caller() if stream is None else stream)
+
+    def _order(self, before: int, after: int) -> None:
+        calls, event = self.calls, self._between.ptr
+        self.check(order_streams(calls.record, calls.wait, event, before, after), -1, -1)
 
     def caller(self) -> int:
         """Return the address of CuPy's current stream."""

@@ -2,7 +2,7 @@
 
 A request copies to the device what is new of the pulls, and launches. Results that stay there are
 written by the launch itself, where their rows are in the user's order, or else by one more kernel.
-Two requests may be under way; the third waits for the first.
+Two requests may be under way when `forward` returns: the third waits for the first, once launched.
 """
 
 from __future__ import annotations
@@ -85,11 +85,10 @@ class DevicePlan:
         executable: Any = run.ready.executable or run.ready.processors
         self._numbers: dict[str, int] = executable.numbers
         self._wanted = executable.wanted
-        self._at = {
-            k: int(self.ready.words[self._numbers[f"float_{k}"]]) for k in range(len(given))
-        }
+        self._float_words = [self._numbers[f"float_{k}"] for k in range(len(given))]
+        self._at = [int(self.ready.words[word]) for word in self._float_words]
         for k, table in self._lent.items():
-            self.ready.words[self._numbers[f"float_{k}"]] = table.address
+            self.ready.words[self._float_words[k]] = table.address
 
     def _turn(self) -> UploadSlot:
         """Return a buffer with all that was uploaded, of which requests change a part."""
@@ -100,65 +99,73 @@ class DevicePlan:
         return UploadSlot(pinned, slot.memory, found.view(np.float64), found, results)
 
     def forward(self, new: NewPulls, seed: int) -> dict[str, Any]:
-        """Copy what is new, launch, and bring the results."""
-        device, slot = self._session.device, self._next_turn()
+        """Copy what is new, launch, and bring the results.
+
+        What need not come before the launch comes after it, while the device computes: the look at
+        the request before the last, and room for the next one's results.
+        """
+        device, turn = self._session.device, self._next_turn()
         self._executor.before_launch()
-        self._note_lent(new)
-        found = self._pushes.begin(self.ready.words) if self._stays else ()
-        with_caller = self._stays or bool(self._lent)
+        with_caller = self._stays or bool(self._lent) or _lent_rows(new)
+        caller = device.caller() if with_caller else 0
+        found = self._pushes.begin(self.ready.words, caller) if self._stays else ()
         if with_caller:
-            device.follow_caller()
-        self._upload(slot, new, seed)
+            device.follow_caller(caller)
+        self._upload(turn, new, seed)
         self._clear()
         self.ready.launch()
         results = self._pushes.end(found) if self._stays else {}
         if with_caller:
-            device.lead_caller()
+            device.lead_caller(caller)
+        slot = self._free(turn)
         if not self._stays:
             return self._bring(slot)
         self._session.bring(slot, bool(self.ready.counters), ())
-        self._unseen.add((self._requests - 1) % TURNS)
+        self._unseen.add(turn)
+        self._pushes.make_room(caller)
         return results
 
-    def _note_lent(self, new: NewPulls) -> None:
-        """Keep arrays of the caller's on the device, until others take their places."""
-        for number, table in new.reals:
-            self._lent.pop(number, None)
-            if isinstance(table, DeviceRows):
-                self._lent[number] = table
-
-    def _next_turn(self) -> UploadSlot:
-        """Return the buffer of a request, when the one that had it before is done."""
+    def _next_turn(self) -> int:
+        """Return the number of the buffer that a request has."""
         turn = self._requests % TURNS
-        slot = self._turns[turn]
         self._requests += 1
-        if turn in self._unseen:
-            self._unseen.discard(turn)
-            self._look(slot)
+        slot = self._turns[turn]
         if slot.open:  # the request before ended half-way
             self._session.memory.synchronize()
         slot.open = True
+        return turn
+
+    def _free(self, turn: int) -> UploadSlot:
+        """Return a buffer, when the request that had it before is done."""
+        slot = self._turns[turn]
+        if turn in self._unseen:
+            self._unseen.discard(turn)
+            self._look(slot)
         return slot
 
-    def _upload(self, slot: UploadSlot, new: NewPulls, seed: int) -> None:
+    def _upload(self, turn: int, new: NewPulls, seed: int) -> None:
         """Copy whole numbers and real ones that are new to where the kernels read them."""
         words, inputs = self.ready.words, self._run.inputs
         for number in new.ints:
             word = self._numbers[f"int_{number}"]
             if self._wanted[word]:
-                self._copy(slot, int(words[word]), inputs.index[number])
+                self._copy(turn, int(words[word]), inputs.index[number])
         for number, table in new.reals:
-            word = self._numbers[f"float_{number}"]
+            word = self._float_words[number]
             if isinstance(table, DeviceRows):
+                self._lent[number] = table  # it lives until another takes its place
                 words[word] = table.address
-            elif self._wanted[word]:
+                continue
+            self._lent.pop(number, None)
+            if self._wanted[word]:
                 words[word] = self._at[number]
-                self._copy(slot, self._at[number], table.reshape(-1))
+                self._copy(turn, self._at[number], table.reshape(-1))
         if self._run.variant.draws:
-            self._copy(slot, int(words[RANDOM_SEED]), np.array([seed], np.int64))
+            self._copy(turn, int(words[RANDOM_SEED]), np.array([seed], np.int64))
 
-    def _copy(self, slot: UploadSlot, to: int, array: Array) -> None:
+    def _copy(self, turn: int, to: int, array: Array) -> None:
         """Copy numbers to the device, from a buffer that stays as it is meanwhile."""
+        slot = self._free(turn)
         dtype = self._session.dtype if array.dtype.kind == "f" else array.dtype
         at, size = to - slot.memory.address, array.size * dtype.itemsize
         piece = slot.pinned[at : at + size]
@@ -189,3 +196,8 @@ class DevicePlan:
         if self.ready.counters and slot.found[GAVE_UP]:
             self._unseen.clear()  # it is said once
             self._executor.gave_up(slot.found)
+
+
+def _lent_rows(new: NewPulls) -> bool:
+    """Tell whether a request gives arrays of the device."""
+    return any(isinstance(table, DeviceRows) for _, table in new.reals)

@@ -62,6 +62,7 @@ class DevicePushes:
         self._direct = neighbours and len(rows) == run.num_rows
         self._pushes = [self._found(run, name, arena, numbers) for name in request.outputs]
         self._rows = self._copies = Allocation(0, 0, None)
+        self._room: tuple[int, list[Result]] | None = None
         if not (self._direct if request.stays else neighbours):
             self._upload_rows(rows, request.stays)
 
@@ -83,10 +84,21 @@ class DevicePushes:
         word = numbers[f"tensor_{number}"]
         return _Push(name, word, start, width, shape, math.prod(shape) * size)
 
-    def begin(self, words: Array) -> list[Result]:
-        """Return new arrays for the pushes; a launch with these words may write to them."""
+    def make_room(self, caller: int) -> None:
+        """Allocate arrays for the next request; of use if it comes from the same stream."""
         device, dtype = self._session.device, self._session.dtype
-        found = [Result(*device.empty(push.shape, dtype)) for push in self._pushes]
+        self._room = caller, [Result(*device.empty(p.shape, dtype)) for p in self._pushes]
+
+    def begin(self, words: Array, caller: int) -> list[Result]:
+        """Return new arrays for the pushes; a launch with these words may write to them.
+
+        Args:
+            caller: the current stream, for which they are allocated.
+        """
+        if self._room is None or self._room[0] != caller:
+            self.make_room(caller)
+        assert self._room is not None
+        (_, found), self._room = self._room, None
         if self._direct:
             for push, result in zip(self._pushes, found, strict=True):
                 words[push.word] = result.address
