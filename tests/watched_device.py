@@ -11,7 +11,9 @@ from vertexrt.api.network import Network
 from vertexrt.kernels.cuda.device import Array, Device
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
 from vertexrt.kernels.cuda.instruction import COLUMNS, EXPECT, FOR_ALL
+from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
+from vertexrt.kernels.cuda.session import ARRIVED_AT
 from vertexrt.script.isa import WAIT
 
 # Words of what the kernel takes, see `PersistentLaunch.run`: where scripts and counters of a launch
@@ -54,6 +56,23 @@ def watch(net: Network) -> WatchedDevice:
 def break_counter(device: WatchedDevice) -> None:
     """Let the counter of the first group of each launch never get where it should."""
     device.before = lambda words: device.put(int(words[COUNTERS]) + 2 * 4, -1)
+
+
+def leave_counts(net: Network, device: WatchedDevice) -> None:
+    """Do that, and leave the counters of shared tiles as a block does that was waited for."""
+    assert isinstance(net.executor, CudaExecutor)
+    model, wanted = net.executor.model, set()
+    for variant in model.variants.values():
+        processors = variant.ready().processors
+        assert isinstance(processors, PersistentExecutable)
+        wanted.add(len(processors.wanted))
+
+    def before(words: Array) -> None:
+        device.put(int(words[COUNTERS]) + 2 * 4, -1)
+        (count,) = wanted
+        device.put(int(words[len(words) - count + ARRIVED_AT]), 1)
+
+    device.before = before
 
 
 def break_members(device: WatchedDevice, written: WrittenScripts) -> None:

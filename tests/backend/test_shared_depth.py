@@ -14,6 +14,8 @@ import pytest
 import vertexrt as vrt
 from tests.devices import SHIM_AND_GPU, require
 from tests.shim_device import put_in_place
+from tests.watched_device import leave_counts, mend, watch
+from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch, InputGraph
 
 Array = np.ndarray[Any, Any]
@@ -58,16 +60,55 @@ def test_each_launch_of_a_round_counts_for_itself(
     require(device)
     if device == "shim":
         put_in_place(monkeypatch, processors=PROCESSORS)
+    batch, d, net = network()
+    wanted = gradient_by_hand(net, batch, d)
+    np.testing.assert_allclose(gradient_of(net, batch, d), wanted, rtol=0, atol=1e-5)
+
+
+def network() -> tuple[GraphBatch, Array, vrt.Network]:
+    """Return chains with x, gradients of their states, and a network."""
     rng = np.random.default_rng(3)
     rows = [rng.standard_normal((n, N)) for n in LENGTHS]
     batch = GraphBatch.from_graphs(
         InputGraph.from_children([[], *([k] for k in range(len(x) - 1))], {"x": x}) for x in rows
     )
-    net = vrt.compile(Gated(), device="cuda", engine="persistent", processors=PROCESSORS, seed=2)
     d = rng.standard_normal((sum(LENGTHS), N))
-    found = net.forward(batch, train=True, pulls=("x",))
-    gradient = net.backward({"h": d}, of=found).pulled["x"]
+    options = {"engine": "persistent", "processors": PROCESSORS, "seed": 2}
+    return batch, d, vrt.compile(Gated(), device="cuda", **options)
+
+
+def gradient_by_hand(net: vrt.Network, batch: GraphBatch, d: Array) -> Array:
+    """Return the gradient of x in all chains."""
     w, u = (net.parameters[name].astype(np.float64) for name in "wu")
-    parts = zip(rows, np.split(d, np.cumsum(LENGTHS)[:-1]), strict=True)
-    wanted = np.concatenate([back_by_hand(w, u, x, part) for x, part in parts])
-    np.testing.assert_allclose(gradient, wanted, rtol=0, atol=1e-5)
+    ends = np.cumsum(LENGTHS)[:-1]
+    parts = zip(np.split(batch.pulls["x"], ends), np.split(d, ends), strict=True)
+    return np.concatenate([back_by_hand(w, u, x, part) for x, part in parts])
+
+
+def gradient_of(net: vrt.Network, batch: GraphBatch, d: Array) -> Array:
+    """Return what a network finds."""
+    found = net.forward(batch, train=True, pulls=("x",))
+    gradient: Array = net.backward({"h": d}, of=found).pulled["x"]
+    return gradient
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+def test_counts_that_a_launch_leaves_when_it_gives_up(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tile that was half added up then is no tile of the next launch."""
+    require(device)
+    if device == "shim":
+        put_in_place(monkeypatch, processors=PROCESSORS)
+    batch, d, net = network()
+    wanted = gradient_by_hand(net, batch, d)
+    gradient_of(net, batch, d)
+    if device == "shim":
+        net.executor.persistent_launch.patience = 5_000_000  # type: ignore[attr-defined]
+    broken = watch(net)
+    kept = net.forward(batch, train=True, pulls=("x",))
+    leave_counts(net, broken)
+    with pytest.raises(DeviceError, match="waited at instruction"):
+        net.backward({"h": d}, of=kept)
+    mend(broken)
+    np.testing.assert_allclose(gradient_of(net, batch, d), wanted, rtol=0, atol=1e-5)

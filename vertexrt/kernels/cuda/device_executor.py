@@ -318,6 +318,7 @@ class CudaExecutor:
             return
         self.session.memory.synchronize()
         self.session.forgive()
+        self.persistent_launch.clear_counters()
         self._gradients_left = True
         raise gave_up(found, self.persistent_launch.patience)
 

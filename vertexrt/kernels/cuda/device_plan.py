@@ -195,6 +195,8 @@ class DevicePlan:
         self._session.device.wait(slot.event)
         if self.ready.counters and slot.found[GAVE_UP]:
             self._unseen.clear()  # it is said once
+            if self.ready.tile_counters is not None:
+                self._session.memory.clear(self.ready.tile_counters)
             self._executor.gave_up(slot.found)
 
 

@@ -130,6 +130,10 @@ class PersistentLaunch:
         self._stamps = Allocation(0, 0, None)
         return stamps.reshape(self.session.device.processors, -1, STAMP)
 
+    def clear_counters(self) -> None:
+        """Set the counters of shared tiles to zero, as each launch that ends leaves them."""
+        self.session.memory.clear(self._counters)
+
     def blocks(self, executable: PersistentExecutable, path: Paths) -> int:
         """Return how many processors a launch has; those of whole clusters, where there are any."""
         if path.clustered:
@@ -192,7 +196,7 @@ class PersistentLaunch:
                 finish_step(session, int(words[WEIGHT]), addresses, ending)
 
         own = job[len(job) - len(words) :]
-        return ReadyRun(slot, own, launch, job, len(counters), held)
+        return ReadyRun(slot, own, launch, job, len(counters), held, self._counters)
 
     def _end_inside(
         self,

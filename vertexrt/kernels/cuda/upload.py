@@ -42,6 +42,7 @@ class ReadyRun:
         job: what a persistent kernel takes, of which the words are a part; else the words.
         counters: int32 words of those that such a kernel needs at zero; none elsewhere.
         held: memory that it uses and others may exchange for more.
+        tile_counters: of tiles that blocks share, zero between launches; None elsewhere.
     """
 
     slot: UploadSlot
@@ -50,6 +51,7 @@ class ReadyRun:
     job: Array
     counters: int = 0
     held: tuple[Allocation, ...] = ()
+    tile_counters: Allocation | None = None
 
 
 class UploadBuffers:
