@@ -31,7 +31,7 @@ from vertexrt.bench.run import Bench, Job, JobOptions, opened
 from vertexrt.engine.trace import GroupRecord as Stamps
 from vertexrt.engine.variant import Passes, Variant
 from vertexrt.graph import GraphBatch
-from vertexrt.ir.ops import OPS
+from vertexrt.ir.ops import OPS, SUMS_OF_ROWS
 from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
 from vertexrt.ir.passes.segment import segment_tasks
 from vertexrt.ir.passes.store import is_free
@@ -54,7 +54,6 @@ SETTINGS = {
     "op by op": Passes(segment=False, fuse=False),
 }
 MOVES = ("gather", "gather_all", "gather_parents", "concat", "slice", "embed", "spread", "to_edges")
-SUMS = ("sum_rows", "embed_grad")
 STEPS = (5, 60)  # that are looked at, at least and at most
 
 
@@ -145,8 +144,8 @@ def _kind_of_step(task: TaskProgram, step: Group | Product) -> str:
         return "products"
     nodes = [task.program.nodes[k] for k in step.nodes]
     work = {n.op for n in nodes if not is_free(n) and OPS[n.op].role != "effect"}
-    if work <= set(MOVES) | set(SUMS):
-        return "sums over rows" if work & set(SUMS) else "moves"
+    if work <= set(MOVES) | set(SUMS_OF_ROWS):
+        return "sums over rows" if work & set(SUMS_OF_ROWS) else "moves"
     return "elementwise"
 
 

@@ -341,4 +341,6 @@ ROWS = [
 ]
 
 OPS: dict[str, Op] = {row.name: row for row in ROWS}
+SUMS_OF_ROWS = ("sum_rows", "embed_grad")  # add up what fused loops make, row by row
+OVER_ROWS = ("outer", *SUMS_OF_ROWS)  # gradients of parameters: sums over all rows
 FIRST_OF_GRAPH = "(first of graph)"  # an integer that the engine gives: a vertex of the batch

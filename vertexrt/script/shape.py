@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.ir.ops import OVER_ROWS
 from vertexrt.ir.passes.segment import PATH as PATH_STAGES
-from vertexrt.ir.passes.segment import SUMS, SegmentedTask
+from vertexrt.ir.passes.segment import SegmentedTask
 
 
 class Shape(NamedTuple):
@@ -48,4 +49,4 @@ def shape_of(tasks: list[SegmentedTask], scratch: Sequence[tuple[int, int, int]]
 
 def _sums(task: SegmentedTask) -> bool:
     nodes = task.task.program.nodes
-    return any(nodes[k].op in SUMS for segment in task.segments for k in segment.members)
+    return any(nodes[k].op in OVER_ROWS for segment in task.segments for k in segment.members)

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from vertexrt.ir.ops import OPS
+from vertexrt.ir.ops import OPS, SUMS_OF_ROWS
 from vertexrt.ir.passes.operands import is_apart, operand_positions
 from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key, Read, Stored, is_free
 from vertexrt.ir.program import Domain, Node, Program, Stage
@@ -205,7 +205,7 @@ def _leaves(program: Program, nodes: set[int], operands: set[int]) -> set[int]:
 def _domain(program: Program, k: int) -> Domain:
     """Return which loop a node belongs to: that of its rows, or of the rows that it adds up."""
     node = program.nodes[k]
-    if node.op in ("sum_rows", "embed_grad"):
+    if node.op in SUMS_OF_ROWS:
         return _domain(program, node.inputs[-1])
     return max(Domain.VERTEX, node.type.domain)
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vertexrt.ir.ops import OPS
+from vertexrt.ir.ops import OPS, OVER_ROWS
 from vertexrt.ir.program import Program, Stage
 
 UP = ("gather", "gather_all", "present", "degree")
 DOWN = ("scatter_child", "scatter_children")
 BACKWARD = ("loss_scale", "seed", "gather_parents")
 CHEAP = ("leaf", "scalar", "view")
-OVER_ROWS = ("outer", "sum_rows", "embed_grad")  # gradients of parameters
 
 
 def place(

@@ -18,15 +18,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
-from vertexrt.ir.ops import OPS
+from vertexrt.ir.ops import OPS, OVER_ROWS
 from vertexrt.ir.passes.fuse import Group, Product, TaskProgram, stored_inputs
 from vertexrt.ir.passes.store import Key, is_free
 from vertexrt.ir.passes.units import Cuts, find_cuts
 from vertexrt.ir.program import Domain, Node, Program, Stage
 
 PATH = (Stage.PATH, Stage.PATH_BACKWARD)
-SUMS = ("outer", "sum_rows", "embed_grad")
-MADE_IN_PARTS = ("matmul", "gather_parents", *SUMS)  # gradients are left by parents in parts
+MADE_IN_PARTS = ("matmul", "gather_parents", *OVER_ROWS)  # gradients are left by parents in parts
 LAST = 1 << 30  # the segment of sums over rows, where a task of the path has some
 # The operand of which an op needs all elements for each that it makes.
 READ_IN_FULL = {
@@ -175,7 +174,7 @@ Draft = tuple[TaskProgram, tuple[Segment, ...], frozenset[int]]
 def _by_rows(task: TaskProgram) -> Draft:
     """Split a task over all rows: first by rows, then the sums over them."""
     nodes = task.program.nodes
-    sums = {k for k in task.members if nodes[k].op in SUMS}
+    sums = {k for k in task.members if nodes[k].op in OVER_ROWS}
     needed = {i for k in sums for i in nodes[k].inputs}
     parts = [
         Segment(Split.ROWS, _steps_of(task, set(task.members) - sums, set())),
@@ -264,7 +263,7 @@ def _find_exchanges(task: TaskProgram, shared: set[Key]) -> _Exchanges:
         needed = {i for i in _needed_in_full(nodes, node) if not found.whole.get(i, True)}
         found.exchanged |= needed
         after = max((found.number.get(i, 0) + (i in needed) for i in node.inputs), default=0)
-        found.number[k] = LAST if node.op in SUMS else after
+        found.number[k] = LAST if node.op in OVER_ROWS else after
         in_full = all(found.has_in_full(i, found.number[k]) for i in node.inputs)
         found.whole[k] = in_full and node.op not in MADE_IN_PARTS
     return found
@@ -311,7 +310,7 @@ def _needs_all(nodes: Sequence[Node], node: Node, position: int) -> bool:
 
     Numbers are made, and read, by all processors: they stand for every element of a row.
     """
-    if node.op in SUMS:
+    if node.op in OVER_ROWS:
         return True  # over all rows, by the processor that owns the parameter's rows
     if OPS[node.op].role == "effect":
         return False

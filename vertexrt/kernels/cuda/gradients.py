@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.ir.ops import OPS
+from vertexrt.ir.ops import OPS, OVER_ROWS
 from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
-from vertexrt.ir.passes.segment import SUMS, SegmentedTask
+from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.passes.store import Read
 from vertexrt.ir.program import Node
 from vertexrt.kernels.cuda.weights import ResidentWeight
@@ -235,7 +235,7 @@ def _needed_of(
     wanted = {*needed}
     kept: list[int] = []
     for k in reversed(group.nodes):
-        if k in wanted or nodes[k].op in SUMS or OPS[nodes[k].op].role == "effect":
+        if k in wanted or nodes[k].op in OVER_ROWS or OPS[nodes[k].op].role == "effect":
             wanted |= {k, *nodes[k].inputs}
             kept.append(k)
     return tuple(reversed(kept)), wanted

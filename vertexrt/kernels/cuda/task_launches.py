@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from vertexrt.config import config
+from vertexrt.ir.ops import SUMS_OF_ROWS
 from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
 from vertexrt.ir.program import Domain
 from vertexrt.kernels.cuda.launch_limits import LIMITS
@@ -52,7 +53,7 @@ from vertexrt.lower.threads import ElementLoop, StoreElements, ThreadKernel
 from vertexrt.lower.values import Memories, ValuePlaces
 from vertexrt.lower.verify_launches import verify_launches
 
-APART = frozenset(("sum_rows", "embed_grad"))  # sums over rows are steps of their own
+APART = frozenset(SUMS_OF_ROWS)  # sums over rows are steps of their own
 
 
 def lower_launches(
