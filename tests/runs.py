@@ -51,6 +51,7 @@ class Way:
     passes: Passes = ALL
     engine: str = "batched"
     processors: int | None = None
+    tune: bool = False
     order: str | int = "last"  # of the shim's streams
     shuffle: int = 0  # seed of the order of the shim's threads; 0 takes them in turn
 
@@ -67,6 +68,7 @@ class Way:
                 passes=self.passes,
                 engine=self.engine,
                 processors=self.processors,
+                tune=self.tune,
                 seed=seed,
             )
         return self.with_values(net, seed)
@@ -100,6 +102,7 @@ class Way:
             self.engine,
             self.threads,
             self.processors,
+            tune=self.tune,
         )
 
 

@@ -24,7 +24,7 @@ PLENTY = 1 << 30
 def compiled(monkeypatch: pytest.MonkeyPatch, device: str, limit: int = PLENTY) -> vrt.Network:
     """Compile in float64, on a device with so many bytes if it is `cuda`."""
     put_in_place(monkeypatch, limit=limit)
-    return vrt.compile(tree_lstm(), device=device, dtype="float64", seed=3)
+    return vrt.compile(tree_lstm(), device=device, engine="batched", dtype="float64", seed=3)
 
 
 def leave(net: vrt.Network, size: int) -> ShimDevice:

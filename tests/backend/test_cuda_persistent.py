@@ -31,7 +31,8 @@ from tests.watched_device import (
 )
 from vertexrt.api.network import Network
 from vertexrt.data import load
-from vertexrt.engine import choose
+from vertexrt.engine import tune
+from vertexrt.engine.batched import BATCHED
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch
@@ -39,8 +40,10 @@ from vertexrt.kernels.cuda.compile_for_gpu import compile_on
 from vertexrt.kernels.cuda.cupy_device import CupyDevice
 from vertexrt.kernels.cuda.device_scripts import write_all
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
+from vertexrt.kernels.ways import FEWEST, Configuration
 from vertexrt.models import TreeLSTM, get
 from vertexrt.native.compiled import compiled_for
+from vertexrt.scheduler.batch_shape import shape_of
 
 TREE = [[], [], [0, 1], [], [2, 3], [], [4, 5]]
 CHAIN = [[], [0], [1], [2]]
@@ -104,6 +107,8 @@ def test_phrases_of_several_graphs_in_groups_of_as_few_processors_as_fit(device:
     gpu_device = ShimDevice(processors=32) if device == "shim" else CupyDevice("float32")
     options = Way(device, "float32", engine="persistent").options()
     executor = compile_on(gpu_device, function.trace(), options)
+    few = Configuration(True, 1, FEWEST)
+    executor.model.chooser.only(few)
     found, plain = Network(executor, 3, "graph"), PLAIN.compile(function)
     found.set_parameters(plain.parameters)
     graphs = []
@@ -113,7 +118,7 @@ def test_phrases_of_several_graphs_in_groups_of_as_few_processors_as_fit(device:
         graphs.append(vrt.InputGraph.from_children(TREE, pulls))
     batch = GraphBatch.from_graphs(graphs)  # scripts are verified, as in all tests
     assert_same(train(found, batch), train(plain, batch), 2e-5)
-    assert executor.model.configuration == choose.Configuration(True, 1, choose.FEWEST)
+    assert executor.model.chooser.ways == [few]
 
 
 @pytest.mark.parametrize("graphs", [4, 16])
@@ -305,19 +310,21 @@ def test_auto_times_both_engines_and_goes_on_with_one(device: str, choices_folde
     require(device)
     function = FUNCTIONS["tree-lstm"][0]
     here, there = (
-        Way(device=device, dtype="float64", engine=engine, processors=n).compile(function())
+        Way(device=device, dtype="float64", engine=engine, processors=n, tune=n == 2).compile(
+            function()
+        )
         for engine, n in (("auto", 2), ("batched", None))
     )
     batch, rules = batch_of("tree-lstm", 3), (vrt.SGD(0.01), vrt.SGD(0.01))
-    for _ in range(2 * choose.SAMPLES + 1):
+    for _ in range(2 * tune.SAMPLES + 1):
         here.step(batch, rules[0])
         there.step(batch, rules[1])
     assert here.sync() == pytest.approx(there.sync(), rel=1e-11)
-    chooser = here.executor.model.chooser
-    assert chooser is not None
-    ((name, timed),) = chooser.samples.items()
+    tuner = here.executor.model.tuner
+    assert tuner is not None
+    ((name, timed),) = tuner.samples.items()
     assert {option.persistent for option in timed} == {False, True}
-    assert name in chooser.chosen
+    assert name in tuner.chosen
     assert list((choices_folder / "choices").iterdir()), "the choice is not on disk"
 
 
@@ -332,8 +339,7 @@ def test_auto_goes_on_without_what_does_not_fit() -> None:
     batch = batch_of("tree-lstm", 1)
     first = net.forward(batch)["logits"]
     assert np.array_equal(first, net.forward(batch)["logits"])
-    assert net.executor.model.chooser is not None
-    assert [option.persistent for option in net.executor.model.chooser.refused] == [True]
+    assert net.executor.model.chooser.rank(False, shape_of(batch)) == [BATCHED]
 
 
 @shim

@@ -5,25 +5,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import vertexrt as vrt
 from tests.backend.test_update_in_step import batches
 from tests.functions import H
+from tests.shim_device import put_in_place
 from tests.strategies import WORDS
-from vertexrt.engine.choose import (
-    SAMPLES,
-    TILES,
-    TIMED,
-    Chooser,
-    Configuration,
-    configurations,
-    predict,
-    predicted_best,
-    size_class,
-)
+from vertexrt.engine.choose import Chooser, ranked, work_of
+from vertexrt.engine.tune import SAMPLES, TIMED, Tuner, size_class
 from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.kernels.cpu.backend import CpuBackend
+from vertexrt.kernels.cpu.costs import TILES, seconds_of, ways_of
+from vertexrt.kernels.ways import Configuration, Work
 from vertexrt.models.tree_fc import TreeFC
+from vertexrt.models.tree_lstm import TreeLSTM
+from vertexrt.scheduler.batch_shape import BatchShape, shape_of
 
 BATCHED = Configuration(False, 2)
 PAIR = Configuration(True, 1, 2)
+CPU = CpuBackend(np.dtype("float32"))
 
 
 pytestmark = pytest.mark.usefixtures("choices_folder")
@@ -33,42 +32,55 @@ def batch(graphs: int) -> GraphBatch:
     return GraphBatch.from_graphs([InputGraph.chain(5)] * graphs)
 
 
-def chooser_of(key: str) -> Chooser:
-    return Chooser(key, lambda batch: predicted_best(configurations(2), batch, 1e6), BATCHED)
+def tuner_of(key: str) -> Tuner:
+    return Tuner(key, Chooser(CPU, work(1e6), ways_of(2, None)), BATCHED)
 
 
-def time_all(chooser: Chooser, seconds: dict[Configuration, float], graphs: int) -> None:
-    for _ in range(SAMPLES * len(configurations(2))):
-        option = chooser.pick("training", batch(graphs))
-        chooser.observe("training", batch(graphs), option, seconds.get(option, 9.0))
+def work(multiplications: float) -> Work:
+    """Return a training step of so many multiplications a vertex."""
+    return Work(multiplications / 3, 0.0, 0.0, 1, 1, 1, True)
+
+
+def best_first(graphs: int) -> list[Configuration]:
+    return ranked(ways_of(2, None), CPU, work(1e6), shape_of(batch(graphs)))
+
+
+def time_all(tuner: Tuner, seconds: dict[Configuration, float], graphs: int) -> None:
+    for _ in range(SAMPLES * len(ways_of(2, None))):
+        option = tuner.pick(True, batch(graphs))
+        tuner.observe(True, batch(graphs), option, seconds.get(option, 9.0))
 
 
 def test_configurations_use_all_threads_or_one_worker() -> None:
     for threads in (1, 2, 3, 4, 6):
-        for option in configurations(threads):
+        for option in ways_of(threads, None):
             assert option.threads in (threads, 1)
-    assert Configuration(True, 2, 3) in configurations(6)
-    assert Configuration(True, 4, 1) in configurations(4)
+    assert Configuration(True, 2, 3) in ways_of(6, None)
+    assert Configuration(True, 4, 1) in ways_of(4, None)
 
 
 def test_the_model_prefers_groups_for_many_graphs_and_one_worker_for_tiny_work() -> None:
-    many = {o: predict(o, 256, 10_000, 12, 8e5) for o in configurations(4)}
+    many = {
+        o: seconds_of(o, work(8e5), BatchShape(256, 10_000, 5_000, 9_000, 12))
+        for o in ways_of(4, None)
+    }
     assert min(many, key=lambda o: many[o]).groups == 4
-    tiny = {o: predict(o, 1, 3, 2, 100.0) for o in configurations(4)}
+    tiny = {o: seconds_of(o, work(100.0), BatchShape(1, 3, 1, 2, 2)) for o in ways_of(4, None)}
     assert min(tiny, key=lambda o: tiny[o]).processors == 1  # one graph is one share
 
 
 def test_a_function_without_products_has_a_rank_too() -> None:
-    ranked = predicted_best(configurations(2), batch(30), 0.0)
-    assert set(ranked) <= set(configurations(2))
-    assert np.isfinite([predict(c, 30, 300, 10, 0.0) for c in ranked]).all()
+    shape = shape_of(batch(30))
+    found = ranked(ways_of(2, None), CPU, work(0.0), shape)
+    assert set(found) <= set(ways_of(2, None))
+    assert np.isfinite([seconds_of(way, work(0.0), shape) for way in found]).all()
 
 
 def test_tiles_are_ranked() -> None:
-    def best(work: float, processors: int) -> int:
-        options = [o for o in configurations(4) if o.persistent and o.processors == processors]
+    def best(size: float, processors: int) -> int:
+        options = [o for o in ways_of(4, None) if o.persistent and o.processors == processors]
         assert {o.tile for o in options} == {0, *TILES}
-        cost = {o: predict(o, 64, 2800, 14, work) for o in options}
+        cost = {o: seconds_of(o, work(size), BatchShape(64, 2800, 1400, 2700, 14)) for o in options}
         return min(cost, key=lambda o: cost[o]).tile
 
     assert best(1e3, 1) == 0  # nobody waits, and everything is near
@@ -77,65 +89,131 @@ def test_tiles_are_ranked() -> None:
 
 
 def test_tiles_that_hold_a_whole_task_are_left_out() -> None:
-    few = predicted_best(configurations(2), batch(1), 1e6)
+    few = best_first(1)
     assert all(option.tile == 0 for option in few)
-    many = predicted_best(configurations(2), batch(30), 1e6)
+    many = best_first(30)
     assert {option.tile for option in many} == {0, *TILES}
-    wide = predicted_best(configurations(2), batch(1000), 1e6)
+    wide = best_first(1000)
     assert all(option.tile == 0 for option in wide)
 
 
 @pytest.mark.parametrize("winner", [BATCHED, PAIR])
 def test_the_fastest_is_chosen(winner: Configuration) -> None:
-    chooser = chooser_of("f")
-    time_all(chooser, {winner: 1.0}, graphs=8)
-    if winner in chooser.samples[size_class("training", batch(8))]:
-        assert chooser.pick("training", batch(8)) == winner
-    assert len(chooser.chosen) == 1
+    tuner = tuner_of("f")
+    time_all(tuner, {winner: 1.0}, graphs=8)
+    if winner in tuner.samples[size_class(True, batch(8))]:
+        assert tuner.pick(True, batch(8)) == winner
+    assert len(tuner.chosen) == 1
 
 
 def test_a_slow_first_sample_does_not_count() -> None:
-    chooser = chooser_of("g")
+    tuner = tuner_of("g")
     seen: set[Configuration] = set()
     for _ in range(SAMPLES * 4):
-        option = chooser.pick("training", batch(8))
+        option = tuner.pick(True, batch(8))
         slow = option not in seen
         seen.add(option)
         fast = option == BATCHED
-        chooser.observe("training", batch(8), option, 100.0 if slow else (1.0 if fast else 2.0))
-    assert chooser.pick("training", batch(8)) == BATCHED
+        tuner.observe(True, batch(8), option, 100.0 if slow else (1.0 if fast else 2.0))
+    assert tuner.pick(True, batch(8)) == BATCHED
 
 
 def test_the_choice_is_kept_on_disk_for_the_same_function() -> None:
-    time_all(chooser_of("h"), {BATCHED: 1.0}, graphs=8)
-    again = chooser_of("h")
-    assert again.pick("training", batch(8)) == BATCHED
+    time_all(tuner_of("h"), {BATCHED: 1.0}, graphs=8)
+    again = tuner_of("h")
+    assert again.pick(True, batch(8)) == BATCHED
     assert again.chosen
-    assert not chooser_of("another").chosen
+    assert not tuner_of("another").chosen
 
 
 def test_a_damaged_file_is_measured_anew(choices_folder: Path) -> None:
-    chooser = chooser_of("i")
-    time_all(chooser, {BATCHED: 1.0}, graphs=8)
+    tuner = tuner_of("i")
+    time_all(tuner, {BATCHED: 1.0}, graphs=8)
     (path,) = (choices_folder / "choices").iterdir()
     path.write_bytes(path.read_bytes()[:-20])
-    assert not chooser_of("i").chosen
+    assert not tuner_of("i").chosen
 
 
 def test_sizes_are_apart() -> None:
-    assert size_class("training", batch(8)) != size_class("training", batch(64))
-    assert size_class("training", batch(8)) != size_class("inference", batch(8))
-    assert size_class("training", batch(8)) == size_class("training", batch(9))
+    assert size_class(True, batch(8)) != size_class(True, batch(64))
+    assert size_class(True, batch(8)) != size_class(False, batch(8))
+    assert size_class(True, batch(8)) == size_class(True, batch(9))
 
 
-def test_auto_trains_as_batched_does(choices_folder: Path) -> None:
-    import vertexrt as vrt
-
+def test_what_is_tuned_trains_as_batched_does(choices_folder: Path) -> None:
     share, *_ = batches()  # the function and the sizes of that module, which compiles them too
     losses = []
     for engine in ("batched", "auto"):
-        net = vrt.compile(TreeFC(WORDS, H), engine=engine, threads=2, dtype="float64", seed=3)
+        tune = engine == "auto"
+        options = {"engine": engine, "tune": tune, "dtype": "float64", "threads": 2, "seed": 3}
+        net = vrt.compile(TreeFC(WORDS, H), device="cpu", **options)
         optimizer = vrt.SGD(0.05)
         losses.append([net.step(share, optimizer) for _ in range(TIMED * SAMPLES + 2)])
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-10)
     assert len(list((choices_folder / "choices").iterdir())) == 1
+
+
+def test_the_choice_is_by_the_batch_alone(choices_folder: Path) -> None:
+    """Not by what came before, nor by a timing: runs repeat bit for bit."""
+    sizes = (1, 30, 200, 8)
+    first = Chooser(CPU, work(1e6), ways_of(4, None))
+    forwards = {n: first.pick(True, batch(n)) for n in sizes}
+    second = Chooser(CPU, work(1e6), ways_of(4, None))
+    assert {n: second.pick(True, batch(n)) for n in reversed(sizes)} == forwards
+    assert len({*forwards.values()}) > 1
+    assert not (choices_folder / "choices").exists()
+
+
+def test_what_has_no_kernel_is_not_tried_again() -> None:
+    chooser = Chooser(CPU, work(1e6), ways_of(2, None))
+    best = chooser.pick(True, batch(8))
+    assert chooser.refuse(best)
+    assert chooser.pick(True, batch(8)) != best
+    while len(chooser.ways) > 1:
+        assert chooser.refuse(chooser.pick(True, batch(8)))
+    assert not chooser.refuse(chooser.ways[0])
+    assert chooser.ways
+
+
+def test_work_is_apart_where_it_depends_on_no_child() -> None:
+    found = work_of(TreeLSTM(7, 5, 6, 3).trace())
+    assert found.row == 5 * 6 * 6  # three gates of the sum of states, and one for each child
+    assert found.products == 1
+
+
+def test_the_shape_of_a_batch_is_rounded_to_three_digits() -> None:
+    graphs = [InputGraph.complete_tree(32), InputGraph.chain(100)]
+    found = shape_of(GraphBatch.from_graphs(graphs))
+    assert found == BatchShape(graphs=2, vertices=160, inner=128, edges=160, levels=96)
+    assert shape_of(batch(3)) == BatchShape(3, 14, 12, 12, 5)
+
+
+@pytest.mark.parametrize("device", ["cpu", "shim"])
+def test_what_one_way_has_met_the_others_know(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each would compile again and again, as kinds appear."""
+    if device == "shim":
+        put_in_place(monkeypatch, processors=4)
+    name = "cuda" if device == "shim" else device
+    net = vrt.compile(TreeLSTM(7, 5, 6, 3), device=name, threads=2, seed=1)
+    model, trained = net.executor.model, trees(6)
+    net.warm(trained, vrt.SGD(0.1))
+    (first,) = model.variants.values()
+    for way in list(model.chooser.ways):
+        model.chooser.only(way)
+        net.warm(trained[:1], vrt.SGD(0.1))
+    assert len(model.variants) > 1
+    for variant in model.variants.values():
+        assert variant.path_kinds.keys() == first.path_kinds.keys()
+        assert variant.lazy_kinds.keys() == first.lazy_kinds.keys()
+
+
+def trees(count: int) -> GraphBatch:
+    """Return a leaf, and trees of it; some vertices have a label."""
+    rng = np.random.default_rng(3)
+
+    def tree(leaves: int) -> InputGraph:
+        word = np.where(np.arange(2 * leaves - 1) < leaves, rng.integers(0, 7), -1)
+        label = rng.integers(-1, 3, 2 * leaves - 1)
+        return InputGraph.complete_tree(leaves, pulls={"word": word, "label": label})
+
+    return GraphBatch.from_graphs([tree(1 << k % 3) for k in range(count)])

@@ -304,7 +304,7 @@ def test_errors_of_launches_are_named(code: int, launch: int, text: str) -> None
     ("options", "text"),
     [
         (
-            {"device": "cuda", "processors": 2},
+            {"device": "cuda", "processors": 2, "engine": "batched"},
             "[compile] processors is 2 with engine='batched' on a GPU; processors with "
             "engine='persistent' or 'auto'; leave processors out.",
         ),
@@ -319,15 +319,17 @@ def test_errors_of_launches_are_named(code: int, launch: int, text: str) -> None
             "float32; leave precision out.",
         ),
         (
-            {"device": "cuda", "precision": "bf16"},
+            {"device": "cuda", "precision": "bf16", "engine": "batched"},
             "[compile] precision is 'bf16' with engine='batched' on a GPU; engine='persistent', "
             "since rounding operands for cuBLAS costs more than it saves; take precision='tf32', "
             "or engine='persistent'.",
         ),
         (
-            {"device": "cuda", "precision": "bf16", "engine": "auto"},
-            "[compile] precision is 'bf16' with engine='auto' on a GPU; engine='persistent', since",
+            {"tune": True, "engine": "batched"},
+            "[compile] tune is True with engine='batched'; True with engine='auto', or False; "
+            "leave tune out.",
         ),
+        ({"tune": 1}, "[compile] tune is 1 with engine='auto'; True with engine='auto', or False;"),
         (
             {"device": "cuda", "precision": "tf23"},
             "[compile] precision is 'tf23'; one of float32, tf32, bf16; choose one of these. "

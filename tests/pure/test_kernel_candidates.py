@@ -16,6 +16,7 @@ from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda.compile import ALL_FIT, Spilled
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
 from vertexrt.kernels.cuda.persistent import LITTLE_SPILLED, MOST_SPILLED
+from vertexrt.kernels.ways import FEWEST, Configuration
 from vertexrt.models import TreeLSTM
 
 MUCH = MOST_SPILLED + 1
@@ -51,6 +52,8 @@ def evaluate(
     how = np.dtype("float32"), "frontier", Passes(), "float32"
     options = CompileOptions(*how, engine, 1, processors, on_chip)
     executor = compile_on(device, TreeLSTM(5, 4, 256, 3).trace(), options)
+    if engine == "persistent" and processors is None:
+        executor.model.chooser.only(Configuration(True, 1, FEWEST))  # whatever is predicted
     pulls = {"word": [0, 1, -1], "label": [1, 1, 1]}
     batch = GraphBatch.from_graphs([InputGraph.from_children([[], [], [0, 1]], pulls)])
     vrt.Network(executor, 0, "graph").forward(batch, ("logits",))

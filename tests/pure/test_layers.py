@@ -18,7 +18,7 @@ from tests.package_source import FILES, MODULES, PACKAGE, ROOT, imports, module_
 OUTSIDE = ("tests", "benchmarks")  # never imported by the package
 # May be imported by every layer that follows.
 BASE = ("errors", "config", "plain_files", "locks", "cache", "native", "memory.aligned")
-LOWERED = ("lower", "kernels.layout")
+LOWERED = ("lower", "kernels.layout", "kernels.ways")
 KERNELS = (*LOWERED, "kernels")
 INSIDE = ("graph", "ir", "scheduler", "memory", "script", "script.isa", *KERNELS, "engine")
 
@@ -39,10 +39,11 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "scheduler": (*BASE, "ir", "graph"),
     "memory": (*BASE, "ir", "scheduler", "graph"),
     "script.isa": BASE,
-    "kernels.layout": (*BASE, "ir", "scheduler"),
+    "kernels.ways": BASE,
+    "kernels.layout": (*BASE, "ir", "scheduler", "kernels.ways"),
     "lower": (*BASE, "ir", "kernels.layout"),
     "script": (*BASE, "ir", "scheduler", "memory", "script.isa", "kernels.layout"),
-    "kernels": (*BASE, "ir", "script", "script.isa", *LOWERED),
+    "kernels": (*BASE, "ir", "scheduler", "script", "script.isa", *LOWERED),
     "engine": (
         *BASE,
         "parallel",

@@ -131,8 +131,7 @@ def shown() -> Iterator[tuple[object, str]]:
     net = network_of()
     yield (
         net,
-        "Network(WithBody on reference, engine='batched', float32, 15 parameters, "
-        "pushes out, loss)",
+        "Network(WithBody on reference, engine='auto', float32, 15 parameters, pushes out, loss)",
     )
     yield net.parameters, "Parameters(w: [4, 3], b: [3]; float32)"
     yield WithBody(), "WithBody(arity=2, state={'c': 3, 'h': 3}, 15 parameters)"

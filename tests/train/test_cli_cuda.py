@@ -118,7 +118,7 @@ def test_auto_says_what_it_took(
     else:
         monkeypatch.setitem(sys.modules, "cupy", None)
     run = tmp_path / "run"
-    words = ("--device", "auto", "--epochs", "1", "--dropout", "0.2")
+    words = ("--device", "auto", "--epochs", "1", "--dropout", "0.2", "--engine", "batched")
     assert train(data, run, *words) == 0
     assert first_line() == f"device: {device} (auto)"
     assert main(["eval", str(run)]) == 0
@@ -137,7 +137,8 @@ def test_explain_shows_launches(
     data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put_in_place(monkeypatch)
-    words = ["--hidden", "8", "--embed", "8", "--device", "cuda", "--batch-size", "4"]
+    words = ["--hidden", "8", "--embed", "8", "--device", "cuda", "--engine", "batched"]
+    words += ["--batch-size", "4"]
     assert main(["explain", "tree-lstm", "--data", str(data), *words]) == 0
     path = capsys.readouterr().out.partition("  path kind {0,1}")[2].partition("    path'")[0]
     launches = [line.strip() for line in path.splitlines() if " launches: " in line]
@@ -150,7 +151,7 @@ def test_explain_shows_launches(
 @pytest.mark.parametrize("graphs", [1, 40])
 def test_explain_counts_what_a_step_launches(graphs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     put_in_place(monkeypatch)
-    net = vrt.compile(tree_lstm(), device="cuda", dtype="float32")
+    net = vrt.compile(tree_lstm(), device="cuda", engine="batched", dtype="float32")
     batch, optimizer = trees(graphs, 4), vrt.SGD(0.1)
     net.step(batch, optimizer)
     device = net.executor.session.device  # type: ignore[attr-defined]
@@ -204,7 +205,7 @@ def test_precision_reaches_the_device(
     [
         ("--precision tf23", 2, "[--precision] got 'tf23'; expected one of float32, tf32, bf16;"),
         ("--device cpu --precision bf16", 2, "[compile] precision is 'bf16' with device='cpu'"),
-        ("--device cuda --processors 2", 2, "[--processors] the engine is batched;"),
+        ("--device cuda --processors 2", 2, "[--processors] the engine is auto;"),
         ("--device gpu", 2, "[--device] got 'gpu'; expected one of auto, cpu, cuda, reference;"),
     ],
 )

@@ -214,4 +214,4 @@ def test_the_command_shows_a_gpu(
 
 def test_processors_need_the_persistent_engine(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "tree-lstm", "--processors", "2"]) == 2
-    assert "[--processors] the engine is batched" in capsys.readouterr().err
+    assert "[--processors] the engine is auto" in capsys.readouterr().err

@@ -100,7 +100,7 @@ def test_the_last_lines(data: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert lines[0] == (
         f"tree-lstm (classification, embed 5, hidden 6, dropout 0.3) on {data} "
         "(24 / 8 / 8 graphs): adagrad, lr 0.05, batch size 8, seed 0, 1 epochs; "
-        f"batched, {config().threads} threads"
+        f"auto, {config().threads} threads"
     )
     assert lines[1].startswith("epoch 1/1  train loss ")
     assert " graphs/s, " in lines[1]

@@ -27,6 +27,14 @@ def check_batch(where: str, given: object) -> None:
         raise UsageError.at(where, got, "expected a GraphBatch", action)
 
 
+def check_graphs(where: str, given: object) -> None:
+    """Refuse what is no number of graphs. Raises: UsageError."""
+    if given is not None and not (is_whole(given) and given > 0):
+        raise UsageError.at(
+            where, f"graphs is {given!r}", "a whole number above 0", "leave graphs out"
+        )
+
+
 def check_optimizer(where: str, given: object) -> None:
     """Refuse what cannot update parameters. Raises: UsageError."""
     known = (type, dict, set)  # of which all have something else called update

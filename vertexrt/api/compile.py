@@ -35,12 +35,13 @@ def compile(
     function: VertexFunction | Model,
     *,
     device: str = "auto",
-    engine: str = "batched",
+    engine: str = "auto",
     dtype: Any = "float32",
     policy: str = "frontier",
     seed: int = 0,
     threads: int | None = None,
     processors: int | None = None,
+    tune: bool = False,
     reduction: str = "graph",
     precision: str = "float32",
     passes: Passes | None = None,
@@ -52,9 +53,8 @@ def compile(
         device: `cuda`, `cpu`, `reference` (plain NumPy, the oracle), or `auto`: a GPU where there
             is a usable one and the engine runs there, else the CPU; `Network.device` says which.
         engine: `batched`; `persistent` (driven by scripts, whose processors share the weights of
-            each task); or `auto`, which times both on the first minibatches of each size and keeps
-            the faster. Since that depends on timings, name an engine where runs must repeat bit
-            for bit.
+            each task); or `auto`: a cost model of the device takes one for each batch, by F and by
+            the batch's numbers of graphs, vertices, edges and levels alone.
         dtype: float32 or float64.
         policy: how vertices are batched: frontier, depth, agenda or serial. Results are equal.
         seed: of the initial parameters and of dropout; from 0 to 2**64 - 1.
@@ -63,6 +63,8 @@ def compile(
         processors: of a group of the persistent engine; threads / processors groups share a batch.
             By default a cost model picks the number for each batch. On a GPU processors are
             blocks, and by default a group has as few as hold the weights.
+        tune: let `auto` time the best four by that model on the first minibatches of each size, and
+            keep the fastest, on disk too. Runs may differ in the last bits then.
         reduction: the loss is the sum over vertices of push `loss`, divided by the number of
             graphs (`graph`), by the number of vertices that have a loss (`vertex`), or not (`sum`).
         precision: of products of float32 on a GPU: `float32`; `tf32`, whose operands keep 10 bits
@@ -83,6 +85,7 @@ def compile(
     )
     _check_precision(precision, device, real)
     _check_numbers(seed, threads, processors)
+    _check_tune(tune, engine)
     if not isinstance(device, str):
         raise UsageError.at("compile", f"device is {device!r}", "a string", "write device='cpu'")
     _check_function(function)
@@ -91,7 +94,7 @@ def compile(
     chosen = _checked_passes(passes)
     module = module_of(device)
     options = CompileOptions(
-        np.dtype(dtype), policy, chosen, precision, engine, threads, processors
+        np.dtype(dtype), policy, chosen, precision, engine, threads, processors, tune=tune
     )
     module.check(device, options)
     executor = module.compile_for(device, _traced(function), options)
@@ -134,6 +137,13 @@ def _check_numbers(seed: object, threads: object, processors: object) -> None:
             raise UsageError.at(
                 "compile", f"{name} is {number!r}", f"1 to {MOST_THREADS}", f"leave {name} out"
             )
+
+
+def _check_tune(tune: object, engine: str) -> None:
+    """Refuse to time ways where one is given."""
+    if not isinstance(tune, bool) or (tune and engine != "auto"):
+        got = f"tune is {tune!r} with engine={engine!r}"
+        raise UsageError.at("compile", got, "True with engine='auto', or False", "leave tune out")
 
 
 def _checked_passes(passes: object) -> Passes:

@@ -18,7 +18,6 @@ from vertexrt.api.arguments import (
 from vertexrt.api.forward_passes import ForwardPasses
 from vertexrt.api.plan import Plan
 from vertexrt.engine.executor import Asked, Evaluation, Executor
-from vertexrt.engine.model import purpose
 from vertexrt.engine.planned import PlannedPulls, PlanRequest
 from vertexrt.engine.variant import Use
 from vertexrt.graph import GraphBatch
@@ -113,8 +112,8 @@ class Evaluations:
         executor = self._executor
         model = executor.model
         batch = pulls_by_index(asked.batch)
-        chooser = model.chooser
-        while chooser is not None and chooser.times(purpose(asked.use), batch):
+        tuner = model.tuner
+        while tuner is not None and tuner.times(asked.use.backward, batch):
             self.submit(asked).result()
         runs = model.prepare(asked.use, batch, merge=False)
         pulls = PlannedPulls(batch, runs, model.store.dtype)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from vertexrt.api.arguments import (
     check_batch,
+    check_graphs,
     check_known,
     check_loss,
     check_mapping,
@@ -189,22 +190,25 @@ class Network:
         batch: GraphBatch,
         optimizer: Optimizer | None = None,
         outputs: Collection[str] | None = None,
+        graphs: int | None = None,
     ) -> None:
-        """Compile what the kinds of vertices of a batch, of any size, need; run nothing.
+        """Compile what the kinds of vertices of a batch need; run nothing.
 
         Args:
             optimizer, outputs: of the steps to come; without an optimizer, of evaluations.
-        Raises: PullError, when pulled values do not fit.
+            graphs: of a minibatch, by which `engine="auto"` chooses; None for those of `batch`.
+        Raises: PullError, when pulled values do not fit; UsageError.
         """
         check_batch("warm", batch)
+        check_graphs("warm", graphs)
         if optimizer is None:
             names = self._evaluations.wanted("warm", outputs)
-            return self._model.meet(Use(frozenset(names)), batch)
+            return self._model.meet(Use(frozenset(names)), batch, batch[:graphs])
         check_optimizer("warm", optimizer)
         asks = getattr(type(optimizer), "update", None) is Optimizer.update
         rule = optimizer._request(self._model.store).rule_in_step if asks else None
         use = self._training(names_of("warm", outputs or ()))
-        return self._model.meet(replace(use, rule=rule), batch)
+        return self._model.meet(replace(use, rule=rule), batch, batch[:graphs])
 
     @in_turn
     def sync(self) -> float:

@@ -64,5 +64,5 @@ NEUTRAL: Final[Mapping[str, Any]] = {
     "dtype": "float32",
     "device": "auto",
     "precision": "float32",
-    "engine": "batched",
+    "engine": "auto",
 }

@@ -231,8 +231,10 @@ def warm_up(session: RunSession, optimizer: Optimizer) -> None:
     train, dev = (
         splits[name] if carried is None else carried.put(splits[name]) for name in ("train", "dev")
     )
-    session.net.warm(train, optimizer, pushes_of_steps(session, carried))
-    session.net.warm(dev, outputs=(*session.task.pushes, *(carried.shapes if carried else ())))
+    graphs, evaluated = session.options.batch_size, carried.shapes if carried else ()
+    session.net.warm(train, optimizer, pushes_of_steps(session, carried), graphs)
+    outputs = (*session.task.pushes, *evaluated)
+    session.net.warm(dev, None, outputs, max(graphs, EVALUATION_BATCH))
 
 
 def training_loader(session: RunSession, carried: CarriedState | None) -> Loader:

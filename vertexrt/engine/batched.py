@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.config import config
-from vertexrt.engine.choose import Configuration
 from vertexrt.engine.inputs import Inputs, read_inputs, refuse_device_rows
 from vertexrt.engine.kinds import meet_kinds
 from vertexrt.engine.lay_out import lay_out
@@ -26,6 +25,7 @@ from vertexrt.engine.trace import Timeline
 from vertexrt.engine.variant import Ready, Variant
 from vertexrt.ir.program import Pull
 from vertexrt.kernels.layout import PAD, Buffers, HostExecutable, Processors, ScriptRun
+from vertexrt.kernels.ways import Configuration
 from vertexrt.memory import MemoryPlan
 from vertexrt.memory.aligned import aligned_zeros
 from vertexrt.scheduler import Schedule, policy_of

@@ -6,6 +6,8 @@ to the backend, which has most of them in its cache.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from vertexrt.engine.inputs import Inputs, refuse
 from vertexrt.engine.make_ready import make_ready
 from vertexrt.engine.variant import PATH_STAGES, Kind, Variant, verified
@@ -22,6 +24,21 @@ from vertexrt.scheduler.kinds import FINE, NEW_LAZY_KIND, NEW_PATH_KIND, read_ve
 
 def meet_kinds(variant: Variant, batch: GraphBatch, inputs: Inputs) -> None:
     """Compile the kinds of a batch that have not been seen before.
+
+    Raises: as `find_kinds`; NoKernelError, where a device cannot run them.
+    """
+    find_kinds(variant, batch, inputs)
+    get_ready(variant)
+
+
+def get_ready(variant: Variant) -> None:
+    """Load what all kinds so far need, unless it is there."""
+    if variant.loaded is None:
+        variant.loaded = make_ready(variant)
+
+
+def find_kinds(variant: Variant, batch: GraphBatch, inputs: Inputs) -> None:
+    """Note the kinds of a batch that have not been seen before.
 
     Raises: PullError, when pulled values do not fit; GraphError, when a vertex has more children
         than the function has slots.
@@ -42,8 +59,16 @@ def meet_kinds(variant: Variant, batch: GraphBatch, inputs: Inputs) -> None:
             add_lazy_kind(variant, bits)
         else:
             refuse(variant.reader, batch, inputs, found, vertex)
-    if variant.loaded is None:
-        variant.loaded = make_ready(variant)
+
+
+def take_kinds(variant: Variant, others: Iterable[Variant]) -> None:
+    """Note the kinds that variants of the same use have seen."""
+    for other in others:
+        if other.atoms == variant.atoms:
+            for bits in other.path_kinds.keys() - variant.path_kinds.keys():
+                add_path_kind(variant, bits)
+            for bits in other.lazy_kinds.keys() - variant.lazy_kinds.keys():
+                add_lazy_kind(variant, bits)
 
 
 def add_path_kind(variant: Variant, bits: int) -> Kind:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from vertexrt.engine.batched import Run, prepare
-from vertexrt.engine.choose import (
-    Chooser,
-    Configuration,
-    configurations,
-    level_in_vertices,
-    predicted_best,
-)
+from vertexrt.engine.choose import Chooser, ways_for, work_of
 from vertexrt.engine.inputs import Inputs, read_inputs
-from vertexrt.engine.kinds import meet_kinds
+from vertexrt.engine.kinds import find_kinds, get_ready, meet_kinds, take_kinds
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.sparse_rows import new_marks, rows_looked_up
 from vertexrt.engine.trace import Timeline
+from vertexrt.engine.tune import Tuner
 from vertexrt.engine.variant import CompileOptions, Use, Variant, ending_with, make_variant
 from vertexrt.errors import GraphError, NoKernelError, PullError
 from vertexrt.graph import GraphBatch
@@ -28,11 +23,14 @@ from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.stack import stack_parameters
 from vertexrt.ir.pretty import format_program
 from vertexrt.ir.program import Program
+from vertexrt.kernels.cpu.costs import level_in_vertices
 from vertexrt.kernels.layout import Backend
+from vertexrt.kernels.ways import Configuration
 from vertexrt.scheduler import POLICIES as POLICIES  # for the front end
 from vertexrt.scheduler.balance import Share, divide
 
 Array = np.ndarray[Any, Any]
+T = TypeVar("T")
 REDUCTIONS = ("graph", "vertex", "sum")
 
 
@@ -66,9 +64,6 @@ class CompiledModel:
         traced: the program of F.
         backend: what runs it.
         threads: how many run at once.
-        sizes: processors of a group of the persistent engine: the first is taken, or all are timed,
-            as the batched engine is, by `auto`. By default those that were asked for, or else those
-            that the threads allow, of which the model of `choose` picks one for each batch.
     """
 
     def __init__(
@@ -77,11 +72,9 @@ class CompiledModel:
         backend: Backend,
         options: CompileOptions,
         threads: int,
-        sizes: Sequence[int] = (),
     ) -> None:
         self.traced, self.options = traced, options
         passes, policy, engine = options.passes, options.policy, options.engine
-        processors = sizes[0] if sizes else options.processors
         divided = divide_parameters(traced)
         function, places = divided.program, divided.places
         self.function = stack_parameters(place(function)) if passes.stack else function
@@ -99,61 +92,44 @@ class CompiledModel:
         self.param_names = list(at)
         self.param_at = np.array(list(at.values()), np.int64)
         self.variants: dict[tuple[Use, int], Variant] = {}
-        self.chooser: Chooser | None = None
-        self._predicted: dict[tuple[int, int], Configuration] = {}  # by graphs, vertices
         self.timeline: Timeline | None = None  # while runs are recorded
         self.threads = threads
-        self._sizes = sizes
-        self.work = multiplications(self.function)
-        self.configuration: Configuration | None = None  # None: another one for each batch
-        if engine == "batched":
-            self.configuration = Configuration(False, threads)
-        elif engine == "auto":
+        ways = ways_for(options, backend.ways(threads, options.processors))
+        self.chooser = Chooser(backend, work_of(self.function), ways)
+        self.tuner: Tuner | None = None
+        if options.tune:
             key = (
                 f"{format_program(self.function)} {self.store.dtype} {policy} {passes} {threads} "
                 f"{backend.where}"
             )
-            self.chooser = Chooser(key, self.candidates, Configuration(False, threads))
-        elif processors is not None:
-            self.configuration = Configuration(True, max(threads // processors, 1), processors)
+            self.tuner = Tuner(key, self.chooser, ways[0])
         self.marks = {n: new_marks(self.store.shapes[n][0]) for n in self.sparse}
 
     def choose(self, use: Use, batch: GraphBatch) -> Configuration:
         """Return how a batch is to run."""
-        if self.configuration is not None:
-            return self.configuration
-        if self.chooser is not None:
-            return self.chooser.pick(purpose(use), batch)
-        sizes = batch.num_graphs, batch.num_vertices
-        if sizes not in self._predicted:
-            options = [option for option in configurations(self.threads) if option.persistent]
-            self._predicted[sizes] = predicted_best(options, batch, self.work)[0]
-        return self._predicted[sizes]
-
-    def candidates(self, batch: GraphBatch) -> list[Configuration]:
-        """List the ways to run a batch, the best by the model first, or by the sizes given."""
-        if self._sizes:
-            each = (Configuration(True, 1, size) for size in self._sizes)
-            return [Configuration(False, 1), *each]
-        return predicted_best(configurations(self.threads), batch, self.work)
+        if self.tuner is not None:
+            return self.tuner.pick(use.backward, batch)
+        return self.chooser.pick(use.backward, batch)
 
     @property
     def persistent(self) -> bool:
         """Tell whether every batch runs on processors."""
-        return self.chooser is None and (
-            self.configuration is None or self.configuration.persistent
-        )
+        return all(way.persistent for way in self.chooser.ways)
 
     def variant(self, use: Use, chosen: Configuration) -> Variant:
         """Return F compiled for one use and engine."""
         processors = self.backend.written_for(chosen.processors) if chosen.persistent else 0
-        if use.rule is not None and not processors:  # updates are kernels of their own
-            use = ending_with(use, None)
+        plain = ending_with(use, None)
+        if not processors:  # updates are kernels of their own
+            use = plain
         found = self.variants.get((use, processors))
         if found is None:
-            found = self.variants[use, processors] = make_variant(
+            found = make_variant(
                 self.function, use, self.backend, self.param_names, self.passes, processors
             )
+            same = (v for (u, _), v in self.variants.items() if ending_with(u, None) == plain)
+            take_kinds(found, same)
+            self.variants[use, processors] = found
         return found
 
     def prepare(self, use: Use, batch: GraphBatch, merge: bool = True) -> list[Run]:
@@ -166,21 +142,32 @@ class CompiledModel:
 
     def prepare_share(self, use: Use, share: Share, merge: bool = True) -> list[Run]:
         """Schedule a share of a batch as if it were one; its vertices keep their numbers."""
+        return self._choose_and(
+            lambda chosen: self._prepare_as(chosen, use, share, merge), use, share.batch
+        )
+
+    def _choose_and(self, act: Callable[[Configuration], T], use: Use, batch: GraphBatch) -> T:
+        """Do something with the way of a batch; what has no kernel is no candidate any more.
+
+        Raises: NoKernelError, where that holds of all.
+        """
         while True:
-            chosen = self.choose(use, share.batch)
+            chosen = self.choose(use, batch)
             try:
-                return self._prepare_as(chosen, use, share, merge)
-            except NoKernelError:  # what does not fit on chip is no candidate any more
-                if self.chooser is None or not chosen.persistent:
+                return act(chosen)
+            except NoKernelError:
+                if not self.chooser.refuse(chosen):
                     raise
-                self.chooser.refuse(chosen)
+                if self.tuner is not None:
+                    self.tuner.refuse(chosen)
 
     def _prepare_as(self, chosen: Configuration, use: Use, share: Share, merge: bool) -> list[Run]:
         """Schedule a share of a batch for a way to run it; see `prepare`."""
         variant, batch = self.variant(use, chosen), share.batch
         parts = min(chosen.groups, batch.num_graphs)
         dtype = self.store.dtype
-        shares = [share] if parts == 1 else divide(share, parts, level_in_vertices(self.work))
+        level = level_in_vertices(self.chooser.work.all)
+        shares = [share] if parts == 1 else divide(share, parts, level)
         try:
             return [prepare(variant, each, self.policy, dtype, chosen, merge) for each in shares]
         except (GraphError, PullError):
@@ -190,22 +177,26 @@ class CompiledModel:
         meet_kinds(variant, batch, read_inputs(variant.reader, batch, dtype))
         raise AssertionError("a share is refused, the batch is not")
 
-    def meet(self, use: Use, batch: GraphBatch) -> None:
-        """Compile F for the kinds of vertices of a batch, which is not scheduled."""
+    def meet(self, use: Use, batch: GraphBatch, typical: GraphBatch) -> None:
+        """Compile F for the kinds of vertices of a batch, which is not scheduled.
+
+        Args:
+            typical: of the batches to come; their kinds are among those of `batch`.
+        """
         self.read(use, batch)
+        self._choose_and(lambda chosen: get_ready(self.variant(use, chosen)), use, typical)
 
     def read(self, use: Use, batch: GraphBatch) -> tuple[Variant, Inputs]:
-        """Read a batch, and compile F for its kinds of vertices; return what both gave."""
-        chosen = Configuration(False, self.threads) if self.chooser else self.choose(use, batch)
-        variant = self.variant(use, chosen)
+        """Read a batch, and note its kinds of vertices; return what has both."""
+        variant = self.variant(use, self.choose(use, batch))
         inputs = read_inputs(variant.reader, batch, self.store.dtype)
-        meet_kinds(variant, batch, inputs)
+        find_kinds(variant, batch, inputs)
         return variant, inputs
 
     def observe(self, use: Use, batch: GraphBatch, runs: Sequence[Run], seconds: float) -> None:
         """Tell the automatic choice what a step took."""
-        if self.chooser is not None:
-            self.chooser.observe(purpose(use), batch, runs[0].configuration, seconds)
+        if self.tuner is not None:
+            self.tuner.observe(use.backward, batch, runs[0].configuration, seconds)
 
     def touched(self, run: Run) -> dict[str, Array]:
         """List for each sparse parameter the rows that a run looked up."""
@@ -215,14 +206,3 @@ class CompiledModel:
         """List for each sparse parameter the rows that what was read looks up."""
         index, lookups = inputs.index, variant.lookups
         return {n: rows_looked_up(self.marks[n], index, lookups[n]) for n in self.sparse}
-
-
-def purpose(use: Use) -> str:
-    """Name what is timed together."""
-    return "training" if use.backward else "inference"
-
-
-def multiplications(program: Program) -> float:
-    """Count the multiplications that a vertex with all its children takes to train."""
-    products = [n for n in program.nodes if n.op == "matmul"]
-    return 3.0 * sum(program.nodes[n.inputs[0]].type.size for n in products)

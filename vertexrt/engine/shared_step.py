@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from vertexrt.engine.batched import Part, Run, in_user_order, read_rows
-from vertexrt.engine.choose import level_in_vertices
 from vertexrt.engine.diagnose import Attempt
 from vertexrt.engine.executor import (
     Executor,
@@ -33,6 +32,7 @@ from vertexrt.engine.packed_gradients import PackedGradients
 from vertexrt.engine.variant import Variant
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
+from vertexrt.kernels.cpu.costs import level_in_vertices
 from vertexrt.parallel.group import ProcessGroup
 from vertexrt.parallel.sums import add_in_pairs
 from vertexrt.scheduler.balance import Share, assign_graphs, share_of
@@ -53,7 +53,7 @@ def step_in_group(executor: Executor, step: TrainStep) -> tuple[float, Outputs]:
     variant, inputs = model.read(step.use, step.batch)
     packed = executor.packed(step, group, model.looked_up(variant, inputs))
     parts = min(group.shares, step.batch.num_graphs)
-    owner = assign_graphs(step.batch, parts, level_in_vertices(model.work))
+    owner = assign_graphs(step.batch, parts, level_in_vertices(model.chooser.work.all))
     shares, own = _own_shares(model, step, owner, range(parts)[group.own])
     scale = _scale(step, group, own)
     whole = {name: _empty_push(model, step.batch, variant, name) for name in step.outputs}

@@ -95,6 +95,7 @@ class CompileOptions:
     Attributes:
         threads, processors: None, where the user did not say.
         on_chip: persistent engine on a GPU: weights that do not fit on chip are refused.
+        tune: ways to run a batch are timed.
     """
 
     dtype: np.dtype[np.floating]
@@ -105,6 +106,7 @@ class CompileOptions:
     threads: int | None
     processors: int | None
     on_chip: bool = False
+    tune: bool = False
 
 
 @dataclass(frozen=True, slots=True)

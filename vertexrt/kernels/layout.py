@@ -20,6 +20,8 @@ from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key
 from vertexrt.ir.program import Domain, Node, Stage
 from vertexrt.ir.updates import UpdateRule
+from vertexrt.kernels.ways import Configuration, Work
+from vertexrt.scheduler.batch_shape import BatchShape
 from vertexrt.scheduler.schedule import Schedule
 
 Array = np.ndarray[Any, Any]
@@ -233,6 +235,16 @@ class Backend(Protocol):
     most_scratch: int
     shares_graphs: bool
     publishes: bool
+
+    def ways(self, threads: int, processors: int | None) -> list[Configuration]:
+        """List the ways to run a minibatch, the simplest first.
+
+        Args:
+            threads: of the host that share it; processors: of a group, None for any number.
+        """
+
+    def seconds(self, way: Configuration, work: Work, batch: BatchShape) -> float:
+        """Predict what a way takes, to compare it with another one of the device."""
 
     def alone(self) -> AbstractContextManager[object]:
         """Return what holds while workers run side by side: one thread of BLAS each, for one."""

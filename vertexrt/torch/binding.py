@@ -89,7 +89,7 @@ class NetworkSource:
         model, given = network.executor.model, self.device == network.device
         if given or not model.persistent:
             return False
-        model.configuration = BATCHED
+        model.chooser.only(BATCHED)
         return True
 
 

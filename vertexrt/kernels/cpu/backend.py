@@ -12,13 +12,16 @@ from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.cpu.blas import one_thread
+from vertexrt.kernels.cpu.costs import seconds_of, ways_of
 from vertexrt.kernels.cpu.drivers import run_table
 from vertexrt.kernels.cpu.kernels import LoadedKernels
 from vertexrt.kernels.cpu.processors import CpuProcessors
 from vertexrt.kernels.cpu.update import finish
 from vertexrt.kernels.layout import TIMED, Binding, Buffers, Processors, StoreUpdate
+from vertexrt.kernels.ways import Configuration, Work
 from vertexrt.lower.kernel import KernelIR
 from vertexrt.lower.lowering import lower
+from vertexrt.scheduler.batch_shape import BatchShape
 
 
 class CpuExecutable:
@@ -51,6 +54,14 @@ class CpuBackend:
 
     def __init__(self, dtype: np.dtype[Any], products: str = TIMED) -> None:
         self.dtype, self.products = dtype, products
+
+    def ways(self, threads: int, processors: int | None) -> list[Configuration]:
+        """List what shares the threads: workers, or groups of processors."""
+        return ways_of(threads, processors)
+
+    def seconds(self, way: Configuration, work: Work, batch: BatchShape) -> float:
+        """Predict what a way takes."""
+        return seconds_of(way, work, batch)
 
     def alone(self) -> AbstractContextManager[object]:
         """Keep BLAS to the calling threads while workers run; takes 10 us."""

@@ -10,12 +10,15 @@ import numpy.typing as npt
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.updates import UpdateRule
+from vertexrt.kernels.cuda.costs import seconds_of, ways_of
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.device_loops import compile_beside
 from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.persistent import KernelOptions, PersistentExecutable
 from vertexrt.kernels.cuda.task_launches import APART
 from vertexrt.kernels.layout import Binding
+from vertexrt.kernels.ways import FEWEST, Configuration, Work
+from vertexrt.scheduler.batch_shape import BatchShape
 
 
 class CudaBackend:
@@ -25,7 +28,8 @@ class CudaBackend:
         dtype: of parameters and values.
         hold, gradients: the persistent engine holds weights, and sums up their gradients, on chip,
             see `Passes`.
-        refuses: weights that do not fit on chip; else they are read from memory.
+        streamed: groups of how many processors read weights from memory that do not fit on chip;
+            for others, or with None for all, there is no kernel then.
     """
 
     name = "cuda"
@@ -40,12 +44,20 @@ class CudaBackend:
         dtype: npt.DTypeLike,
         hold: bool = True,
         gradients: bool = False,
-        refuses: bool = False,
+        streamed: int | None = FEWEST,
     ) -> None:
         self.device = device
         self.dtype = dtype
-        self.hold, self.gradients, self.refuses = hold, gradients, refuses
+        self.hold, self.gradients, self.streamed = hold, gradients, streamed
         self.where = f"{device.name} {device.precision}"  # in the key of timed choices
+
+    def ways(self, threads: int, processors: int | None) -> list[Configuration]:
+        """List the batched engine and the sizes of groups."""
+        return ways_of(self.device.processors, processors)
+
+    def seconds(self, way: Configuration, work: Work, batch: BatchShape) -> float:
+        """Predict what a way takes."""
+        return seconds_of(way, work, batch, self.device.processors)
 
     def alone(self) -> AbstractContextManager[object]:
         """Change nothing: the device has its own order."""
@@ -77,5 +89,6 @@ class CudaBackend:
         compile_beside(np.dtype(self.dtype))
         wanted = processors if processors > 0 else None
         rules = () if rule is None else (rule,)
-        asked = KernelOptions(wanted, self.hold, self.gradients, not self.refuses, rules)
+        streams = processors == self.streamed
+        asked = KernelOptions(wanted, self.hold, self.gradients, streams, rules)
         return PersistentExecutable(tasks, binding, self.device, self.dtype, asked, kinds)

@@ -10,6 +10,7 @@ from vertexrt.errors import UsageError
 from vertexrt.ir.program import Program
 from vertexrt.kernels.cuda import cupy_device as cuda
 from vertexrt.kernels.cuda.device import Device
+from vertexrt.kernels.ways import FEWEST
 
 if TYPE_CHECKING:
     from vertexrt.kernels.cuda.device_executor import CudaExecutor
@@ -30,7 +31,7 @@ def check(device: str, options: CompileOptions) -> None:
             "processors with engine='persistent' or 'auto'",
             "leave processors out",
         )
-    if options.precision == "bf16" and options.engine != "persistent":
+    if options.precision == "bf16" and options.engine == "batched":
         raise UsageError.at(
             "compile",
             f"precision is 'bf16' with engine={options.engine!r} on a GPU",
@@ -62,12 +63,12 @@ def compile_on(gpu: Device, traced: Program, options: CompileOptions) -> CudaExe
     """Compile a program of F for a device with the calls of a GPU."""
     # 40 modules, which `auto` need not load where `usable` finds no GPU.
     from vertexrt.kernels.cuda.backend import CudaBackend
-    from vertexrt.kernels.cuda.device_executor import CANDIDATES, CudaExecutor
+    from vertexrt.kernels.cuda.device_executor import CudaExecutor
 
-    passes, chosen = options.passes, options.processors
-    sizes: tuple[int, ...] = CANDIDATES if chosen is None else (chosen,)
+    passes = options.passes
     # The batched engine is faster than one that reads most weights from memory in each product.
     refuses = options.on_chip or options.engine == "auto"
-    backend = CudaBackend(gpu, options.dtype, passes.hold, passes.gradients, refuses)
-    model = CompiledModel(traced, backend, options, 1, sizes)
+    streamed = None if refuses else options.processors or FEWEST
+    backend = CudaBackend(gpu, options.dtype, passes.hold, passes.gradients, streamed)
+    model = CompiledModel(traced, backend, options, 1)
     return CudaExecutor(model, gpu)

@@ -20,7 +20,6 @@ import numpy as np
 
 from vertexrt.config import config
 from vertexrt.engine.batched import Part, Run
-from vertexrt.engine.choose import FEWEST, Chooser
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.executor import (
     Arenas,
@@ -31,12 +30,13 @@ from vertexrt.engine.executor import (
     loss_scale,
     step_on_host,
 )
-from vertexrt.engine.model import CompiledModel, purpose
+from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.outputs import outputs_of
 from vertexrt.engine.packed_gradients import HostGradients, PackedGradients
 from vertexrt.engine.planned import PlannedLaunches, PlanRequest
 from vertexrt.engine.results import PassResults
 from vertexrt.engine.shared_step import step_in_group
+from vertexrt.engine.tune import Tuner
 from vertexrt.engine.update import Outcome, Touched, Update
 from vertexrt.engine.variant import Use, ending_with
 from vertexrt.errors import DeviceError, NumericError
@@ -71,7 +71,6 @@ from vertexrt.parallel.group import ProcessGroup
 Array = np.ndarray[Any, Any]
 
 DONE = Outcome(True)
-CANDIDATES = (FEWEST, 16, 32)  # processors of a group to time, where none is given
 
 
 class CudaExecutor:
@@ -173,8 +172,8 @@ class CudaExecutor:
         prepared = time.perf_counter()
         part = Part(slice(0, run.forward_launches), random_seed=asked.seed)
         slot = self._launch(run, part, None, fetch.pieces)
-        if self.model.chooser is not None:
-            self._time(self.model.chooser, use, batch, [run], slot, start, prepared)
+        if self.model.tuner is not None:
+            self._time(self.model.tuner, use, batch, [run], slot, start, prepared)
 
         def outputs() -> Outputs:
             self.session.device.wait(slot.event)
@@ -199,7 +198,7 @@ class CudaExecutor:
 
     def _time(
         self,
-        chooser: Chooser,
+        tuner: Tuner,
         use: Use,
         batch: GraphBatch,
         runs: Sequence[Run],
@@ -214,7 +213,7 @@ class CudaExecutor:
         Args:
             start, prepared: when the host began, and when it began to launch.
         """
-        if not chooser.times(purpose(use), batch):
+        if not tuner.times(use.backward, batch):
             return
         launched = time.perf_counter()
         self.session.device.wait(slot.event)
@@ -340,8 +339,8 @@ class CudaExecutor:
         ending = ending_of(self.model, run, update, scale)
         prepared = time.perf_counter()
         slot = self._launch(run, Part(loss_scale=scale, random_seed=seed), ending)
-        if self.model.chooser is not None:
-            self._time(self.model.chooser, use, batch, runs, slot, start, prepared)
+        if self.model.tuner is not None:
+            self._time(self.model.tuner, use, batch, runs, slot, start, prepared)
         optimizer._settle(DONE)  # it counts; what was found is looked at when it lands
         self.copies.device_newer = True
         self._gradients_left = bool(ending.groups)  # of parameters that are in none

@@ -17,6 +17,7 @@ from vertexrt.ir.passes.fuse import Product, TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.program import Node, relation_of
 from vertexrt.ir.updates import UpdateRule
+from vertexrt.kernels.cpu.costs import seconds_of, ways_of
 from vertexrt.kernels.layout import (
     Array,
     Binding,
@@ -30,8 +31,10 @@ from vertexrt.kernels.reference.expressions import Elements, LaunchedRows, Point
 from vertexrt.kernels.reference.interpret import Interpreter
 from vertexrt.kernels.reference.processors import ReferenceProcessors
 from vertexrt.kernels.reference.update import finish
+from vertexrt.kernels.ways import Configuration, Work
 from vertexrt.lower.lowering import lower
 from vertexrt.lower.verify import verify
+from vertexrt.scheduler.batch_shape import BatchShape
 
 Watch = Callable[[Node, Array, Array], None]  # node, its value, the user's vertices
 
@@ -95,6 +98,9 @@ def _show(
     watch(node, value, running.values.vertex(at))
 
 
+INTERPRETED = 60.0  # seconds: what runs scripts in NumPy is never chosen, only asked for
+
+
 class ReferenceBackend:
     """Kernels interpreted in NumPy.
 
@@ -111,6 +117,14 @@ class ReferenceBackend:
 
     def __init__(self, turns: int | None = None) -> None:
         self.turns = turns
+
+    def ways(self, threads: int, processors: int | None) -> list[Configuration]:
+        """List what shares the threads: workers, or groups of processors."""
+        return ways_of(threads, processors)
+
+    def seconds(self, way: Configuration, work: Work, batch: BatchShape) -> float:
+        """Predict what a way takes."""
+        return seconds_of(way, work, batch) + (INTERPRETED if way.persistent else 0)
 
     def alone(self) -> AbstractContextManager[object]:
         """Change nothing: the reference may use all threads of BLAS."""

@@ -1,0 +1,69 @@
+"""Ways to run a minibatch, and what the cost model of a device goes by to tell which is fastest.
+
+Each backend lists its ways and predicts their seconds (`Backend.ways`, `Backend.seconds`);
+`engine.choose` takes the best.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+FEWEST = -1  # processors of a group
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A way to run a minibatch.
+
+    Attributes:
+        persistent: scripts for processors, instead of the batched engine.
+        groups: shares of the batch, each with its own memory.
+        processors: of a group, which share each task; FEWEST on a GPU, where weights must fit.
+        tile: most rows that an instruction of the path works on; 0 for whole tasks.
+    """
+
+    persistent: bool
+    groups: int
+    processors: int = 1
+    tile: int = 0
+
+    @property
+    def threads(self) -> int:
+        """Count the threads it needs."""
+        return self.groups * self.processors
+
+    def __str__(self) -> str:
+        if not self.persistent:
+            return f"batched, {self.groups} worker{'s' if self.groups > 1 else ''}"
+        tiles = f", tiles of {self.tile} rows" if self.tile else ""
+        if self.processors == FEWEST:
+            return "persistent, as few processors a group as fit"
+        return f"persistent, {self.groups} x {self.processors} processors{tiles}"
+
+
+class Work(NamedTuple):
+    """What F computes; where it has several types of vertices, what one of them does on average.
+
+    Attributes:
+        row, edge: multiplications of products on the path, forward, for each vertex with children
+            and for each edge; as many elements have the weights.
+        apart: those of all other products, for each vertex.
+        types: that have a product on the path, at least one.
+        products: of the path that need each other: the longest chain.
+        state: elements that a vertex hands to its parents.
+        trains: backward and an update are part of it.
+    """
+
+    row: float
+    edge: float
+    apart: float
+    types: int
+    products: int
+    state: int
+    trains: bool
+
+    @property
+    def all(self) -> float:
+        """Count the multiplications of a vertex with one child, and of training three times."""
+        return (3.0 if self.trains else 1.0) * (self.row + self.edge + self.apart)
