@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 import vertexrt as vrt
+from benchmarks.peers.cuda_graph import captured
 
 Step = Callable[[Tensor, Tensor], None]
-WARM_UP = 3  # steps before a graph is captured
 
 
 class Peer(nn.Module):
@@ -69,20 +69,12 @@ def step_of(peer: Peer, example: Sequence[Tensor], rate: float) -> Step:
     if not fused:
         return step
     held = [each.clone() for each in example]
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(WARM_UP):
-            step(*held)
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step(*held)
+    again, _ = captured(lambda: step(*held))
 
     def replay(words: Tensor, labels: Tensor) -> None:
         for mine, given in zip(held, (words, labels), strict=True):
             mine.copy_(given)
-        graph.replay()
+        again()
 
     return replay
 
