@@ -13,7 +13,11 @@ from vertexrt.errors import UsageError, VertexrtError
 
 
 def add_list(
-    parser: Parser, flag: str, each: Callable[[str], Any], default: tuple[Any, ...], text: str
+    parser: Parser,
+    flag: str,
+    each: Callable[[str], Any],
+    default: tuple[Any, ...] | None,
+    text: str,
 ) -> None:
     """Add an option that takes several values, with commas between them.
 

@@ -1,0 +1,231 @@
+"""Times of several ways to do one thing, row by row: checked first, in turn, written at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import vertexrt as vrt
+from benchmarks.command import add_list
+from vertexrt.bench.record import Key, Results, make_entry, ratio_of
+from vertexrt.bench.run import pinned, recording
+from vertexrt.cli.limits import WHOLE
+from vertexrt.cli.values import Parser, one_of, real, whole
+from vertexrt.engine.devices import DEVICES, device_named
+from vertexrt.errors import NumericError
+
+ENGINES = ("batched", "persistent")
+PEER = "torch"
+MOST_CALLS, MOST_ROUNDS, MOST_SECONDS = 1000, 1000, 600.0
+Sample = Callable[[int], float]  # makes so many calls; returns the mean of their seconds
+
+
+class Per(NamedTuple):
+    """What times are given in: a unit, and what makes it of seconds."""
+
+    unit: str
+    scale: float
+
+
+MILLISECONDS = Per("ms", 1e3)
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What every comparison of this kind is told.
+
+    Attributes:
+        engines: of ours, in the order in which they run.
+        rounds: in which ways take turns; with 0 results are compared and nothing is timed.
+        seconds: of one way in one round, about.
+        threads: of the CPU, for both sides; None for all cores.
+        out: folder for the results.
+    """
+
+    device: str
+    threads: int | None
+    engines: tuple[str, ...]
+    rounds: int
+    seconds: float
+    out: str
+
+
+def add_run_options(parser: Parser, engines: tuple[str, ...] = ENGINES) -> None:
+    """Declare the options of `RunOptions`."""
+    parser.add_word("device", DEVICES, "auto (default), cuda, cpu", "D", "auto")
+    parser.add_whole("threads", "CPU threads, for both sides", default=1)
+    names = f"of {', '.join(ENGINES)}"
+    add_list(parser, "--engines", one_of("--engines", ENGINES), engines, names)
+    text = "in which ways take turns; 0 compares results and times nothing"
+    parser.add_whole("rounds", text, (0, MOST_ROUNDS), 5)
+    read = real("--seconds", MOST_SECONDS)
+    parser.add_argument("--seconds", metavar="S", type=read, default=0.1, help="of a way, a round")
+    parser.add_path("out", "folder for the results", "DIR", "bench")
+
+
+def add_numbers(parser: Parser, flag: str, default: tuple[int, ...] | None, text: str) -> None:
+    """Add an option that takes several whole numbers; without a default, the device decides."""
+    add_list(parser, flag, whole(flag, *WHOLE["hidden"]), default, text)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of times, printed and written as soon as they are there."""
+
+    options: RunOptions
+    device: str
+    threads: int
+    record: Results
+    path: Path
+
+    @property
+    def gpu(self) -> bool:
+        """Tell whether it runs on one."""
+        return self.device == "cuda"
+
+    def networks(
+        self, make: Callable[[], vrt.VertexFunction | vrt.Model], groups: Sequence[int] = ()
+    ) -> dict[str, vrt.Network]:
+        """Return a network for each engine, all with one set of parameters.
+
+        Args:
+            groups: processors of a group of a GPU's persistent engine: a network for each; empty
+                for one, whose groups the engine chooses.
+        """
+        ways: dict[str, dict[str, Any]] = {}
+        for engine in self.options.engines:
+            if self.gpu and engine == "persistent" and groups:
+                ways |= {f"{engine} {n}": {"engine": engine, "processors": n} for n in groups}
+            else:
+                ways[engine] = {"engine": engine}
+        threads = None if self.gpu else self.threads
+        found: dict[str, vrt.Network] = {}
+        for name, options in ways.items():
+            net = vrt.compile(make(), device=self.device, threads=threads, seed=1, **options)
+            if found:
+                net.set_parameters(next(iter(found.values())).parameters)
+            found[name] = net
+        return found
+
+    def check(self, what: str, found: Any, expected: Any, bound: float) -> None:
+        """Compare, relative to the largest element, and put it down.
+
+        Raises: NumericError, when they differ by more than the bound.
+        """
+        found, expected = np.asarray(found), np.asarray(expected)
+        scale = float(np.abs(expected).max()) or 1.0
+        off = float(np.abs(found - expected).max()) / scale
+        if not off <= bound:
+            got = f"off by {off:.1e} of the largest element"
+            raise NumericError.at(what, got, f"at most {bound:.0e}", "nothing is timed before")
+        entry = {"where": what, "against": PEER, "bound": bound, "largest_difference": off}
+        self.record.checks.append(entry)
+
+    def time(
+        self, key: Key, ways: Mapping[str, Sample], per: Per = MILLISECONDS, flop: float = 0.0
+    ) -> None:
+        """Time ways in turn; print a line, and write the record.
+
+        Args:
+            ways: by name; ratios are of the first.
+            per: what a time is given in.
+            flop: of a call; 0 prints no rate.
+        """
+        said = row_name(key)
+        if not self.options.rounds:
+            print(f"{said}: {len(ways)} ways agree", flush=True)
+            return
+        took = seconds_in_turn(ways, self.options.rounds, self.options.seconds)
+        first = next(iter(ways))
+        line = f"{said:40}"
+        for name, seconds in took.items():
+            samples = [each * per.scale for each in seconds]
+            entry = make_entry({**key, "variant": name}, samples, per.unit, "lower")
+            line += f"  {name} {entry.median:9.4g} {per.unit}"
+            if flop:
+                entry.counts["tflops"] = flop / float(np.median(seconds)) * 1e-12
+                line += f" {entry.counts['tflops']:.3g} TFLOP/s"
+            if name != first:
+                ratio = ratio_of(took[first], seconds)
+                entry = replace(entry, against=first, ratio=ratio)
+                line += f" {ratio.median:5.2f} [{ratio.low:.2f} {ratio.high:.2f}]"
+            self.record.entries.append(entry)
+        print(line, flush=True)
+        self.record.write(self.path)
+
+
+def row_name(key: Key) -> str:
+    """Say what a row is of: the model, or the hidden size where there is none, and the rest."""
+    shown = {**key, "batch_size": f"batch {key['batch_size']}", "hidden": f"h {key['hidden']}"}
+    left_out = ("part", "hidden" if "model" in key else "")
+    return ", ".join(str(value) for name, value in shown.items() if name not in left_out)
+
+
+@contextmanager
+def opened_table(name: str, options: RunOptions, command: list[str]) -> Iterator[Table]:
+    """Yield a table; what it holds is a file of that name at the end."""
+    device = device_named(options.device)
+    kept = asdict(options) | {"device": device}
+    with (
+        pinned(options.threads) as threads,
+        recording(name, command, kept, threads, device) as (record, path),
+    ):
+        yield Table(options, device, threads, record, path)
+
+
+def seconds_in_turn(
+    ways: Mapping[str, Sample], rounds: int, seconds: float
+) -> dict[str, list[float]]:
+    """Return the seconds of a call of each way in each round; the order turns by one a round."""
+    calls: dict[str, int] = {}
+    for name, sample in ways.items():
+        sample(1)
+        begin = perf_counter()
+        sample(2)
+        each = (perf_counter() - begin) / 2
+        calls[name] = max(1, min(MOST_CALLS, int(seconds / each)))
+    took: dict[str, list[float]] = {name: [] for name in ways}
+    names = list(ways)
+    for number in range(rounds):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            took[name].append(ways[name](calls[name]))
+    return took
+
+
+def each_waited(call: Callable[[], Any], wait: Callable[[], Any]) -> Sample:
+    """Wait for every call: the latency of a request."""
+
+    def sample(times: int) -> float:
+        wait()
+        begin = perf_counter()
+        for _ in range(times):
+            call()
+            wait()
+        return (perf_counter() - begin) / times
+
+    return sample
+
+
+def waited_once(call: Callable[[], Any], wait: Callable[[], Any]) -> Sample:
+    """Wait after the last call: the time of a step of training."""
+
+    def sample(times: int) -> float:
+        wait()
+        begin = perf_counter()
+        for _ in range(times):
+            call()
+        wait()
+        return (perf_counter() - begin) / times
+
+    return sample
+
+
+def nothing() -> None:
+    """Wait for a CPU: what it was asked for is done."""

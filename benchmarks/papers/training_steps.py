@@ -1,0 +1,75 @@
+"""A step of training of a stack of recurrent layers, ours and PyTorch's: checked, then timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+import vertexrt as vrt
+from benchmarks.papers.in_turn import PEER, Sample, Table, nothing, waited_once
+from benchmarks.papers.planned import arrays_of
+from benchmarks.papers.stacks import Form, stack_batch
+from vertexrt.bench.contender import LR, Stepper
+from vertexrt.bench.record import Key
+
+BOUND = 1e-4  # of the loss, and of a gradient's largest element; sums over all steps
+RATE = 1e-6  # so small that the parameters stay where they are
+
+
+def time_steps(
+    table: Table, key: Key, nets: Mapping[str, vrt.Network], form: Form, steps: int
+) -> None:
+    """Compare loss and gradients at one size, then time whole steps: forward, backward and SGD.
+
+    Inputs lie on the device on both sides, and their gradients are not asked for. A step of ours
+    schedules its minibatch; that of the peer is a CUDA graph on a GPU.
+
+    Args:
+        key: has the batch size.
+    """
+    torch_stacks = import_module("benchmarks.peers.torch_stacks")  # PyTorch is optional
+    count = int(key["batch_size"])
+    rng = np.random.default_rng(form.hidden + count)
+    x = rng.standard_normal((count, steps, form.hidden)).astype(np.float32)
+    here = torch_stacks.time_first(x, table.device)
+    layers = torch_stacks.Layers(form, next(iter(nets.values())).parameters, table.device)
+    loss, gradients = layers.gradients(here)
+    wait = torch_stacks.synchronize if table.gpu else nothing
+    ways: dict[str, Sample] = {}
+    batch = stack_batch(form, x)
+    for name, net in nets.items():
+        lent = batch_on_device(net, batch) if table.gpu else batch
+        where = f"{form}, batch {count}, {name}"
+        found_loss, found = gradients_of(Stepper(net), lent)
+        table.check(f"{where}, loss", found_loss, loss, BOUND)
+        for parameter, expected in gradients.items():
+            table.check(f"{where}, {parameter}", found[parameter], expected, BOUND)
+        ways[name] = waited_once(step_of(net, lent), net.sync)
+    step = torch_stacks.train_step(layers, here, RATE)
+    table.time(key, {PEER: waited_once(step, wait), **ways})
+
+
+def gradients_of(stepper: Stepper, batch: vrt.GraphBatch) -> tuple[float, dict[str, Any]]:
+    """Return the loss and the gradients of a step of SGD: how far it goes, divided by its rate."""
+    before = stepper.parameters()
+    stepper.train(batch, LR)
+    loss = stepper.loss()
+    after = stepper.parameters()
+    stepper.set_parameters(before)
+    return loss, {name: (value - after[name]) / LR for name, value in before.items()}
+
+
+def step_of(net: vrt.Network, batch: vrt.GraphBatch) -> Callable[[], Any]:
+    """Return what takes a step."""
+    optimizer = vrt.SGD(lr=RATE)
+    return lambda: net.step(batch, optimizer)
+
+
+def batch_on_device(net: vrt.Network, batch: vrt.GraphBatch) -> vrt.GraphBatch:
+    """Return a batch whose `x` lies on the GPU of a network."""
+    x = batch.pulls["x"]
+    assert isinstance(x, vrt.Pulled), type(x)
+    return batch.with_pulls({"x": vrt.Pulled(arrays_of(net).asarray(x.values), x.index)})

@@ -1,0 +1,173 @@
+"""Benchmarks of recurrent layers compare before they time, and write what they print."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from benchmarks.papers import ecornn_layout
+from benchmarks.papers.in_turn import Table, seconds_in_turn
+from benchmarks.papers.stacks import (
+    Form,
+    Recurrence,
+    Stack,
+    recurrence_batch,
+    stack_batch,
+    top_vertices,
+)
+from vertexrt.bench.record import Results, read
+
+HERE = ["--device", "cpu", "--threads", "1", "--rounds", "2", "--seconds", "0"]
+
+
+def run(main: Callable[[Sequence[str]], int], words: str, out: Path) -> Results:
+    assert main([*HERE, *words.split(), "--out", str(out)]) == 0
+    (path,) = out.glob("*.json")
+    record = read(path)
+    assert record.complete
+    assert record.checks
+    return record
+
+
+def names(record: Results, **wanted: str) -> list[tuple[Any, ...]]:
+    return [
+        (e.key["model"], e.key["batch_size"], e.key["variant"]) for e in record.select(**wanted)
+    ]
+
+
+def test_products_of_both_layouts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = "--hidden-sizes 8 --batch-sizes 2,3"
+    record = run(ecornn_layout.main, sizes, tmp_path)
+    assert len(record.checks) == 2 * 3
+    assert {(e.key["batch_size"], e.key["variant"]) for e in record.select(part="d W")} == {
+        (n, v) for n in (2, 3) for v in ("by rows", "by columns")
+    }
+    assert all(e.unit == "us" and e.counts["tflops"] > 0.0 for e in record.entries)
+    assert "chosen: d^T x, W [32, 8]: " in capsys.readouterr().out
+
+
+def test_a_stack_is_its_cells_one_above_the_other() -> None:
+    form = Form("RNN", 3, 2, residual=True)
+    net = vrt.compile(Stack(form), device="reference", dtype="float64", seed=1)
+    x = np.random.default_rng(0).standard_normal((2, 4, 3))
+    batch = stack_batch(form, x)
+    found = net.forward(batch)
+    p = {name: np.array(value) for name, value in net.parameters.items()}
+    below = x
+    for k in range(2):
+        inner = np.zeros((2, 3))
+        handed = []
+        for t in range(4):
+            own = {w: p[f"layers.{k}.cell.{w}"] for w in ("weight_ih", "weight_hh")}
+            bias = p[f"layers.{k}.cell.bias_ih"] + p[f"layers.{k}.cell.bias_hh"]
+            given = below[:, t] @ own["weight_ih"].T + inner @ own["weight_hh"].T + bias
+            inner = np.tanh(given)
+            handed.append(inner + below[:, t])
+        below = np.stack(handed, 1)
+    top = top_vertices(form, batch, 4)
+    assert np.allclose(found["h"][top].reshape(2, 4, 3), below)
+    assert np.allclose(found["loss"].sum(), (below**2).sum())
+    ends = top_vertices(form, batch, 4, last=True)
+    assert np.allclose(found["h"][ends], below[:, -1])
+
+
+def test_a_recurrence_is_a_product_and_a_tanh() -> None:
+    net = vrt.compile(Recurrence(3), device="reference", dtype="float64", seed=1)
+    x = np.random.default_rng(0).standard_normal((2, 4, 3))
+    found = net.forward(recurrence_batch(x))["h"].reshape(x.shape)
+    h = np.zeros((2, 3))
+    for t in range(4):
+        h = np.tanh(x[:, t] + h @ np.array(net.parameters["u"]).T)
+        assert np.allclose(found[:, t], h)
+
+
+def test_ways_take_turns() -> None:
+    calls: list[str] = []
+
+    def sample(name: str) -> Callable[[int], float]:
+        def once(times: int) -> float:
+            calls.append(name)
+            return 1.0
+
+        return once
+
+    took = seconds_in_turn({"a": sample("a"), "b": sample("b")}, 3, 0.0)
+    assert took == {"a": [1.0] * 3, "b": [1.0] * 3}
+    assert "".join(calls[4:]) == "abbaab"  # after two calls of each that warm up
+
+
+def test_a_difference_ends_the_run(tmp_path: Path) -> None:
+    record = Results("any", [], {})
+    options: Any = None  # of no use here
+    table = Table(options, "cpu", 1, record, tmp_path / "any.json")
+    table.check("same", [1.0, 2.0], [1.0, 2.0], 1e-5)
+    assert record.checks[0]["largest_difference"] == 0.0
+    text = r"^\[other\] off by 5\.0e-01 of the largest element; at most 1e-05; "
+    with pytest.raises(vrt.errors.NumericError, match=text):
+        table.check("other", [1.0, 1.0], [1.0, 2.0], 1e-5)
+    with pytest.raises(vrt.errors.NumericError, match="off by nan"):
+        table.check("none", [1.0, np.nan], [1.0, 2.0], 1e-5)
+
+
+def test_layers_and_applications_of_grnn(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed (extra `torch`)")
+    from benchmarks.papers import grnn_latency
+
+    sizes = "--hidden-sizes 4 --batch-sizes 1,2 --steps 3 --cells GRU --engines batched,persistent"
+    record = run(grnn_latency.main, sizes, tmp_path)
+    ways = ("torch", "batched", "persistent")
+    wanted = [("GRU h 4", count, way) for count in (1, 2) for way in ways]
+    assert names(record, part="layers") == wanted
+    models = ("character model, GRU 3 x 128", "classifier, GRU 2 x 256")
+    assert names(record, part="applications") == [(m, 1, way) for m in models for way in ways]
+    assert len(record.checks) == 8
+    assert all(e.against == "torch" for e in record.entries if e.key["variant"] != "torch")
+
+
+def test_without_rounds_results_are_compared_and_nothing_is_timed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch", reason="torch is not installed (extra `torch`)")
+    from benchmarks.papers import ecornn_grid
+
+    words = "--hidden-sizes 4 --layers 1,2 --batch-sizes 2 --steps 3 --rounds 0"
+    here = [word for word in HERE if word not in ("--rounds", "2")]
+    assert ecornn_grid.main([*here, *words.split(), "--out", str(tmp_path)]) == 0
+    record = read(tmp_path / "ecornn_grid.json")
+    assert not record.entries
+    assert len(record.checks) == 2 * (1 + 4) + 2 * (1 + 8)  # engines, loss and gradients
+    assert "LSTM 2 x 4, batch 2: 3 ways agree" in capsys.readouterr().out
+
+
+def test_the_grid_of_ecornn(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed (extra `torch`)")
+    from benchmarks.papers import ecornn_grid
+
+    sizes = "--hidden-sizes 4 --layers 2 --batch-sizes 2,3 --steps 3 --engines batched"
+    record = run(ecornn_grid.main, sizes, tmp_path)
+    wanted = [("LSTM 2 x 4", count, way) for count in (2, 3) for way in ("torch", "batched")]
+    assert names(record) == wanted
+
+
+def test_a_layer_over_sizes_and_stacks_of_persistent_rnn(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed (extra `torch`)")
+    from benchmarks.papers import persistent_rnn
+
+    sizes = "--hidden 4 --hidden-sizes 3,5 --batch-sizes 1,2 --layers 2,3 --steps 3"
+    record = run(persistent_rnn.main, sizes, tmp_path)
+    ways = ("torch", "torch-gemm", "batched", "persistent")
+    over = [(e.key["batch_size"], e.key["variant"]) for e in record.select(part="batch")]
+    assert over == [(count, way) for count in (1, 2) for way in ways]
+    over = [(e.key["hidden"], e.key["variant"]) for e in record.select(part="size")]
+    assert over == [(hidden, way) for hidden in (3, 5) for way in ways]
+    assert names(record, part="depth") == [
+        (f"RNN {layers} x 4", 2, way)
+        for layers in (2, 3)
+        for way in ("torch", "batched", "persistent")
+    ]
+    assert {e.unit for e in record.select(part="batch")} == {"us a step"}
