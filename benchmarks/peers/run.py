@@ -12,9 +12,10 @@ agree; on a small minibatch also with vertexrt's `reference` backend in float64.
 
 Variants: vertexrt with each engine (it computes identical vertices of a batch once, as it does by
 default; `:unmerged` turns that off), `torch` (level- or step-batched by hand, autograd),
-`torch-manual` (the backward pass by hand as well), `torch-nn.LSTM` (packed; cuDNN on CUDA), `dynet`
-(Tree-LSTM on the CPU, with its automatic batching). `again` is the first engine once more: its
-ratio is the noise. On a CPU our engines share parameters and arenas, as in an ablation.
+`torch-manual` (the backward pass by hand as well), `torch-nn.LSTM` (packed; cuDNN on CUDA),
+`torch-graph` (Tree-FC on CUDA: that of `torch-manual` as a CUDA graph), `dynet` (Tree-LSTM on the
+CPU, with its automatic batching). `again` is the first engine once more: its ratio is the noise. On
+a CPU our engines share parameters and arenas, as in an ablation.
 """
 
 from __future__ import annotations

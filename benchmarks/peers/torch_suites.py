@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.peers import lstm, lstm_manual, tree_fc, tree_lstm, tree_lstm_manual
+from benchmarks.peers import lstm, lstm_manual, tree_fc, tree_fc_graph, tree_lstm, tree_lstm_manual
 from benchmarks.peers.torch_peer import Peer
 from vertexrt.bench.contender import Arrays, Contender
 
@@ -20,8 +20,12 @@ KINDS: dict[str, dict[str, type[Peer]]] = {
     "var-lstm": LSTM,
     "fixed-lstm": LSTM,
 }
+ON_GPU: dict[str, dict[str, type[Peer]]] = {
+    "tree-fc": {"torch-graph": tree_fc_graph.CapturedLevels},
+}
 
 
 def torch_peers(name: str, parameters: Arrays, device: str) -> dict[str, Contender]:
     """Return the peers of a suite, on a device that PyTorch knows by the same name."""
-    return {variant: kind(parameters, device) for variant, kind in KINDS[name].items()}
+    kinds = KINDS[name] | (ON_GPU.get(name, {}) if device == "cuda" else {})
+    return {variant: kind(parameters, device) for variant, kind in kinds.items()}

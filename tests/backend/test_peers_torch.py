@@ -9,12 +9,21 @@ import pytest
 import vertexrt as vrt
 from benchmarks.peers.levels import build_levels
 from benchmarks.peers.suites import LSTM, cut_or_pad
+from tests.devices import gpu, require
 from vertexrt import GraphBatch, InputGraph, models
 
 torch = pytest.importorskip("torch", reason="torch is not installed (extra `torch`)")
 
-from benchmarks.peers import lstm, lstm_manual, tree_fc, tree_lstm, tree_lstm_manual  # noqa: E402
+from benchmarks.peers import (  # noqa: E402
+    lstm,
+    lstm_manual,
+    tree_fc,
+    tree_fc_graph,
+    tree_lstm,
+    tree_lstm_manual,
+)
 from benchmarks.peers.__main__ import main  # noqa: E402
+from benchmarks.peers.complete import build_complete  # noqa: E402
 from benchmarks.peers.ours import Ours  # noqa: E402
 from benchmarks.peers.recursive import recursive  # noqa: E402
 from benchmarks.peers.torch_peer import Peer, pack_floats, unpack_floats  # noqa: E402
@@ -154,6 +163,29 @@ def test_step_is_sgd_also_when_batches_change_size(peer: type[Peer]) -> None:
 def test_tree_fc_agrees_with_the_reference(peer: type[Peer], leaves: int, count: int) -> None:
     batch = complete_trees(np.random.default_rng(leaves), leaves, count)
     assert_peer_agrees(peer, models.TreeFC(WORDS, HIDDEN), batch, "output")
+
+
+def test_words_and_targets_of_complete_trees_need_no_schedule() -> None:
+    batch = complete_trees(np.random.default_rng(0), 8, 3)
+    levels = build_complete(batch)
+    words, targets = tree_fc_graph.words_and_targets(batch)
+    assert words.tolist() == levels.word.tolist()
+    assert targets.tolist() == levels.target.tolist()
+
+
+@gpu
+def test_a_cuda_graph_computes_what_the_peer_does() -> None:
+    require("cuda")
+    rng = np.random.default_rng(0)
+    net = vrt.compile(models.TreeFC(WORDS, HIDDEN), device="cpu", seed=1)
+    parameters = {name: np.array(value) for name, value in net.parameters.items()}
+    peers = {
+        "manual": tree_fc.LevelBatchedManual(parameters, "cuda"),
+        "graph": tree_fc_graph.CapturedLevels(parameters),
+    }
+    for count in (2, 5, 2):
+        batch = complete_trees(rng, 8, count)
+        compare(Results("peers", [], {}), peers, batch, "tree-fc", kinked=True)
 
 
 @pytest.mark.parametrize("peer", LSTMS)
