@@ -144,7 +144,7 @@ def evaluate(contender: Contender, batch: GraphBatch) -> Arrays:
     """
     outputs = contender.infer(batch)
     contender.sync()
-    output = np.array(outputs)
+    output = np.asarray(outputs).copy()  # PyTorch takes no `copy` from NumPy
     before = contender.parameters()
     contender.train(batch, LR)
     found = {"the loss": np.array(contender.loss())}
