@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from benchmarks.papers import ecornn_layout
+from benchmarks.papers import ecornn_layout, vpps_applications
 from benchmarks.papers.in_turn import Table, seconds_in_turn
 from benchmarks.papers.stacks import (
     Form,
@@ -171,3 +171,16 @@ def test_a_layer_over_sizes_and_stacks_of_persistent_rnn(tmp_path: Path) -> None
         for way in ("torch", "batched", "persistent")
     ]
     assert {e.unit for e in record.select(part="batch")} == {"us a step"}
+
+
+def test_applications_of_vpps(tmp_path: Path) -> None:
+    words = "--models rvnn,bilstm-tagger --ways batched,serial --batch-sizes 2 --hidden 4"
+    here = ["--device", "reference", "--threads", "1", "--seconds", "0"]
+    assert vpps_applications.main([*here, *words.split(), "--out", str(tmp_path)]) == 0
+    record = read(tmp_path / "vpps_applications.json")
+    assert len(record.checks) == 2
+    assert [(e.key["model"], e.key["variant"], e.unit) for e in record.entries] == [
+        (model, way, "graphs/s")
+        for model in ("rvnn", "bilstm-tagger")
+        for way in ("batched", "serial")
+    ]
