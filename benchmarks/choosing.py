@@ -25,9 +25,9 @@ import numpy as np
 
 import vertexrt as vrt
 from benchmarks.language import PIECE
+from benchmarks.papers.stacks import Form, Stack, stack_batch
 from benchmarks.peers.options import Options
 from benchmarks.peers.suites import make_suite
-from benchmarks.recurrent_latency import STEPS, Layer
 from benchmarks.turns import seconds_in_turn
 from vertexrt.cli.values import list_of
 from vertexrt.data import load
@@ -37,6 +37,7 @@ from vertexrt.models.lstm_lm import LSTMLanguageModel
 from vertexrt.scheduler.batch_shape import shape_of
 
 TRAINED = {"tree-lstm": (1, 4, 16, 64, 256), "fixed-lstm": (1, 4, 16, 64), "tree-fc": (1, 16, 64)}
+STEPS = 100  # of a sequence
 LANGUAGE = {"language-200": 200, "language-650": 650}
 JOBS = ("lstm", "gru", *TRAINED, *LANGUAGE)
 SECONDS = 0.05  # of a way in a round, about
@@ -75,12 +76,11 @@ def jobs(options: argparse.Namespace) -> Iterator[Job]:
             yield from language_jobs(name, LANGUAGE[name], options.text)
             continue
         for size in options.hidden:
-            x = np.random.default_rng(size).standard_normal((STEPS, size)).astype(np.float32)
-            chain = vrt.InputGraph.chain(STEPS, {"x": x})
+            form, rng = Form(name.upper(), size), np.random.default_rng(size)
             for count in options.batch:
-                batch = vrt.GraphBatch.from_graphs([chain] * count)
-                make = partial(Layer, name.upper(), size)
-                yield Job(f"{name} {size}, batch {count}", batch, make, False)
+                x = rng.standard_normal((count, STEPS, size)).astype(np.float32)
+                batch = stack_batch(form, x)
+                yield Job(f"{name} {size}, batch {count}", batch, partial(Stack, form), False)
 
 
 def language_jobs(name: str, hidden: int, text: str | None) -> Iterator[Job]:
