@@ -1,4 +1,4 @@
-"""What the papers show. For any model, apart from the time of a step: `python -m benchmarks.papers`.
+"""What the papers show. For any model, beside the time of a step: `python -m benchmarks.papers`.
 
 | part | file | as in |
 | --- | --- | --- |

@@ -35,12 +35,14 @@ def time_steps(
     rng = np.random.default_rng(form.hidden + count)
     x = rng.standard_normal((count, steps, form.hidden)).astype(np.float32)
     here = torch_stacks.time_first(x, table.device)
-    layers = torch_stacks.Layers(form, next(iter(nets.values())).parameters, table.device)
+    start = {name: np.array(v) for name, v in next(iter(nets.values())).parameters.items()}
+    layers = torch_stacks.Layers(form, start, table.device)
     loss, gradients = layers.gradients(here)
     wait = torch_stacks.synchronize if table.gpu else nothing
     ways: dict[str, Sample] = {}
     batch = stack_batch(form, x)
     for name, net in nets.items():
+        net.set_parameters(start)  # timing another size has trained them unequally
         lent = batch_on_device(net, batch) if table.gpu else batch
         where = f"{form}, batch {count}, {name}"
         found_loss, found = gradients_of(Stepper(net), lent)

@@ -20,6 +20,7 @@ from benchmarks.papers.stacks import (
     stack_batch,
     top_vertices,
 )
+from benchmarks.papers.training_steps import time_steps
 from vertexrt.bench.record import Results, read
 
 HERE = ["--device", "cpu", "--threads", "1", "--rounds", "2", "--seconds", "0"]
@@ -152,6 +153,17 @@ def test_the_grid_of_ecornn(tmp_path: Path) -> None:
     record = run(ecornn_grid.main, sizes, tmp_path)
     wanted = [("LSTM 2 x 4", count, way) for count in (2, 3) for way in ("torch", "batched")]
     assert names(record) == wanted
+
+
+def test_networks_that_were_trained_unequally_are_compared_from_one_start(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed (extra `torch`)")
+    form = Form("LSTM", 4)
+    nets = {way: vrt.compile(Stack(form), device="cpu", threads=1, seed=1) for way in "ab"}
+    nets["b"].parameters["layers.0.cell.weight_hh"] *= 2.0
+    options = ecornn_layout.Options("cpu", 1, (), 0, 0.0, str(tmp_path), (), ())
+    table = Table(options, "cpu", 1, Results("any", [], {}), tmp_path / "any.json")
+    time_steps(table, {"batch_size": 2, "hidden": 4}, nets, form, 3)
+    assert max(each["largest_difference"] for each in table.record.checks) < 1e-5
 
 
 def test_a_layer_over_sizes_and_stacks_of_persistent_rnn(tmp_path: Path) -> None:
