@@ -29,6 +29,7 @@ import numpy as np
 
 from benchmarks.command import run_command
 from benchmarks.papers.in_turn import (
+    Clock,
     Per,
     RunOptions,
     Sample,
@@ -95,17 +96,17 @@ def time_products(table: Table, hidden: int, count: int) -> None:
         by_rows, by_columns = (a @ b for a, b in pairs.values())
         by_columns = by_columns if form == "d^T x" else by_columns.T
         table.check(f"{form}, h {hidden}, batch {count}", by_columns, by_rows, BOUND)
-        samples = _on_gpu(pairs) if table.gpu else _on_cpu(pairs)
+        samples = _on_gpu(pairs) if table.gpu else _on_cpu(pairs, table.clock)
         key: Key = {"part": form, "hidden": hidden, "model": f"{form}, h {hidden}"}
         flop = 2.0 * GATES * hidden * hidden * count
         table.time({**key, "batch_size": count}, samples, Per("us", 1e6), flop)
 
 
-def _on_cpu(pairs: dict[str, tuple[Array, Array]]) -> dict[str, Sample]:
+def _on_cpu(pairs: dict[str, tuple[Array, Array]], clock: Clock) -> dict[str, Sample]:
     found: dict[str, Sample] = {}
     for name, (a, b) in pairs.items():
         out = np.empty((len(a), b.shape[1]), a.dtype)
-        found[name] = waited_once(partial(np.matmul, a, b, out=out), nothing)
+        found[name] = waited_once(partial(np.matmul, a, b, out=out), nothing, clock)
     return found
 
 

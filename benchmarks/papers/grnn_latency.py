@@ -103,7 +103,7 @@ def measure(
     top = top_vertices(form, batch, steps, last)
     planned = Planned(batch, x.reshape(-1, form.hidden), top, wait)
     ways: dict[str, dict[str, Sample]] = {name: {} for name in MEASURES}
-    ways["host"][PEER] = each_waited(lambda: peer.host(given), nothing)
+    ways["host"][PEER] = each_waited(lambda: peer.host(given), nothing, table.clock)
     if table.gpu:
         ways["device"][PEER] = each_waited(lambda: peer(here), wait)
         ways["kernel"][PEER] = partial(torch_stacks.event_seconds, peer.replay)
@@ -111,7 +111,7 @@ def measure(
         call = planned.on_host(net)
         found = call().reshape(expected.shape)
         table.check(f"{key['model']}, batch {count}, {name}", found, expected, BOUND)
-        ways["host"][name] = each_waited(call, nothing)
+        ways["host"][name] = each_waited(call, nothing, table.clock)
         if table.gpu:
             ways["device"][name], kernel = planned.on_device(net)
             ways["kernel"] |= {} if name == "batched" else {name: kernel}

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +25,7 @@ from vertexrt.errors import NumericError
 ENGINES = ("batched", "persistent")
 PEER = "torch"
 MOST_CALLS, MOST_ROUNDS, MOST_SECONDS = 1000, 1000, 600.0
+Clock = Callable[[], float]
 Sample = Callable[[int], float]  # makes so many calls; returns the mean of their seconds
 
 
@@ -88,6 +91,14 @@ class Table:
     def gpu(self) -> bool:
         """Tell whether it runs on one."""
         return self.device == "cuda"
+
+    @property
+    def clock(self) -> Clock:
+        """Return what is looked at: with one thread of a CPU, the time that this process has had.
+
+        Other programs on the machine then do not count.
+        """
+        return process_time if self.threads == 1 and not self.gpu else perf_counter
 
     def networks(
         self, make: Callable[[], vrt.VertexFunction | vrt.Model], groups: Sequence[int] = ()
@@ -176,6 +187,8 @@ def opened_table(name: str, options: RunOptions, command: list[str]) -> Iterator
         pinned(options.threads) as threads,
         recording(name, command, kept, threads, device) as (record, path),
     ):
+        if find_spec("torch") is not None:
+            import_module("torch").set_num_threads(threads)
         yield Table(options, device, threads, record, path)
 
 
@@ -199,30 +212,34 @@ def seconds_in_turn(
     return took
 
 
-def each_waited(call: Callable[[], Any], wait: Callable[[], Any]) -> Sample:
+def each_waited(
+    call: Callable[[], Any], wait: Callable[[], Any], clock: Clock = perf_counter
+) -> Sample:
     """Wait for every call: the latency of a request."""
 
     def sample(times: int) -> float:
         wait()
-        begin = perf_counter()
+        begin = clock()
         for _ in range(times):
             call()
             wait()
-        return (perf_counter() - begin) / times
+        return (clock() - begin) / times
 
     return sample
 
 
-def waited_once(call: Callable[[], Any], wait: Callable[[], Any]) -> Sample:
+def waited_once(
+    call: Callable[[], Any], wait: Callable[[], Any], clock: Clock = perf_counter
+) -> Sample:
     """Wait after the last call: the time of a step of training."""
 
     def sample(times: int) -> float:
         wait()
-        begin = perf_counter()
+        begin = clock()
         for _ in range(times):
             call()
         wait()
-        return (perf_counter() - begin) / times
+        return (clock() - begin) / times
 
     return sample
 

@@ -117,7 +117,7 @@ def time_recurrence(
         found = np.swapaxes(request.host(here), 0, 1).copy()
         expected = found if expected is None else expected
         table.check(f"h {hidden}, batch {count}, {name}", found, expected, BOUND)
-        ways[name] = each_waited(partial(request, here), wait)
+        ways[name] = each_waited(partial(request, here), wait, table.clock)
         if table.gpu:
             ways[name] = partial(torch_stacks.event_seconds, request.replay)
     planned = Planned(recurrence_batch(x), x.reshape(-1, hidden), None, wait)
@@ -125,7 +125,7 @@ def time_recurrence(
         call = planned.on_host(net)
         found = call().reshape(x.shape)
         table.check(f"h {hidden}, batch {count}, {name}", found, expected, BOUND)
-        ways[name] = each_waited(call, nothing)
+        ways[name] = each_waited(call, nothing, table.clock)
         if table.gpu:
             latency, kernel = planned.on_device(net)
             ways[name] = latency if name == "batched" else kernel

@@ -49,9 +49,9 @@ def time_steps(
         table.check(f"{where}, loss", found_loss, loss, BOUND)
         for parameter, expected in gradients.items():
             table.check(f"{where}, {parameter}", found[parameter], expected, BOUND)
-        ways[name] = waited_once(step_of(net, lent), net.sync)
+        ways[name] = waited_once(step_of(net, lent), net.sync, table.clock)
     step = torch_stacks.train_step(layers, here, RATE)
-    table.time(key, {PEER: waited_once(step, wait), **ways})
+    table.time(key, {PEER: waited_once(step, wait, table.clock), **ways})
 
 
 def gradients_of(stepper: Stepper, batch: vrt.GraphBatch) -> tuple[float, dict[str, Any]]:
