@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,23 @@ OF_BENCHMARKS = re.findall(
 @pytest.mark.parametrize(("name", "line"), OF_BENCHMARKS)
 def test_commands_of_benchmarks_are_understood(name: str, line: str) -> None:
     PARSERS[name]().parse_args(shlex.split(line))
+
+
+PAPERS = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+OF_PAPERS = re.findall(r"^    python -m (benchmarks\.[\w.]+) (.+)$", PAPERS, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize(("name", "line"), OF_PAPERS)
+def test_commands_of_the_page_of_papers_are_understood(name: str, line: str) -> None:
+    module = import_module(f"{name}.__main__" if name.count(".") == 1 else name)
+    module.make_parser().parse_args(shlex.split(line))
+
+
+def test_the_page_of_papers_has_every_command() -> None:
+    files = (ROOT / "benchmarks" / "papers").glob("*.py")
+    commands = {path.stem for path in files if "make_parser" in path.read_text(encoding="utf-8")}
+    named = {name.rpartition(".")[2] for name, _ in OF_PAPERS}
+    assert commands - {"__main__"} <= named
 
 
 def test_the_vertex_function_compiles(tmp_path: Path) -> None:
