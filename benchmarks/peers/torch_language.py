@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import vertexrt as vrt
-from benchmarks.peers.cuda_graph import captured
+from benchmarks.peers.cuda_graph import Graph
 
 Step = Callable[[Tensor, Tensor], None]
 
@@ -69,7 +69,7 @@ def step_of(peer: Peer, example: Sequence[Tensor], rate: float) -> Step:
     if not fused:
         return step
     held = [each.clone() for each in example]
-    again, _ = captured(lambda: step(*held))
+    again = Graph(lambda: step(*held))
 
     def replay(words: Tensor, labels: Tensor) -> None:
         for mine, given in zip(held, (words, labels), strict=True):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.papers.stacks import Form
-from benchmarks.peers.cuda_graph import captured
+from benchmarks.peers.cuda_graph import Graph
 
 WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
@@ -120,11 +120,12 @@ class Request:
 
     def __init__(self, module: nn.Module, x: Tensor, last: bool = False) -> None:
         self._module, self._held, self._last = module.eval(), x.clone(), last
-        self._again: Callable[[], None] | None = None
+        self._graph: Graph | None = None
         self._host: Tensor | None = None
         if x.is_cuda:
             with torch.inference_mode():
-                self._again, self.result = captured(self._evaluate)
+                self._graph = Graph(self._evaluate)
+                self.result = self._graph.result
             self._host = torch.empty_like(self.result, device="cpu", pin_memory=True)
 
     def _evaluate(self) -> Tensor:
@@ -134,19 +135,19 @@ class Request:
     def __call__(self, x: Tensor) -> Tensor:
         """Ask for a pass over what lies on the device."""
         with torch.inference_mode():
-            if self._again is None:
+            if self._graph is None:
                 self._held = x
                 self.result = self._evaluate()
             else:
                 self._held.copy_(x, non_blocking=True)
-                self._again()
+                self._graph()
         found: Tensor = self.result
         return found
 
     def replay(self) -> None:
         """Ask for a pass over what was given last, and nothing else."""
-        assert self._again is not None, "a CUDA graph"
-        self._again()
+        assert self._graph is not None, "a CUDA graph"
+        self._graph()
 
     def host(self, x: Tensor) -> Any:
         """Return the result of a pass as an array of the host, given one there."""
@@ -168,7 +169,7 @@ def train_step(layers: Layers, x: Tensor, rate: float) -> Callable[[], None]:
         layers.loss(x).backward()
         optimizer.step()
 
-    return captured(step)[0] if x.is_cuda else step
+    return Graph(step) if x.is_cuda else step
 
 
 def event_seconds(call: Callable[[], None], times: int) -> float:

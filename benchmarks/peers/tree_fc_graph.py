@@ -6,7 +6,6 @@ is built, and a step is an upload and one launch. The backward pass is the one w
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.peers.cuda_graph import captured
+from benchmarks.peers.cuda_graph import Graph
 from benchmarks.peers.torch_peer import Buffers, pack_floats, unpack_floats
 from benchmarks.peers.tree_fc import LevelBatchedManual, Plan
 from vertexrt import GraphBatch, Pulled
@@ -23,15 +22,10 @@ from vertexrt.bench.contender import Arrays
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A CUDA graph, what it reads and what it writes.
-
-    Attributes:
-        buffers: the memory that it works in, which lives as long.
-    """
+    """A CUDA graph, what it reads, and the memory that it works in, which lives as long."""
 
     plan: Plan
-    again: Callable[[], None]
-    result: Tensor
+    graph: Graph
     buffers: Buffers
 
 
@@ -57,16 +51,17 @@ class CapturedLevels(LevelBatchedManual):
         key = batch.num_graphs, lr
         if key not in self._graphs:
             self._graphs[key] = self._capture(batch, lr)
-        graph = self._graphs[key]
+        held = self._graphs[key]
         words, targets = words_and_targets(batch)
         dtype = self.weights["w"].dtype
         targets = targets.astype(str(dtype).removeprefix("torch."))
         word, packed = self.upload(words, pack_floats(targets))
-        graph.plan.word.copy_(word, non_blocking=True)
+        held.plan.word.copy_(word, non_blocking=True)
         read = unpack_floats(packed, dtype, len(targets))
-        graph.plan.target.copy_(read.unsqueeze(1), non_blocking=True)
-        graph.again()
-        return graph.result
+        held.plan.target.copy_(read.unsqueeze(1), non_blocking=True)
+        held.graph()
+        found: Tensor = held.graph.result
+        return found
 
     def _capture(self, batch: GraphBatch, lr: float | None) -> Captured:
         """Capture what a batch of so many trees takes; the parameters stay as they are."""
@@ -81,10 +76,10 @@ class CapturedLevels(LevelBatchedManual):
             with torch.no_grad():
                 return self.outputs(plan).index_select(0, plan.row)
 
-        again, result = captured(call)
+        graph = Graph(call)
         for name, value in before.items():
             self.weights[name].copy_(value)
-        return Captured(plan, again, result, self._buffers)
+        return Captured(plan, graph, self._buffers)
 
 
 def words_and_targets(batch: GraphBatch) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
