@@ -24,7 +24,9 @@ from vertexrt.errors import NumericError
 
 ENGINES = ("batched", "persistent")
 PEER = "torch"
+PEER_BOUND = 1e-4  # of the largest element: what approximate functions of a peer may be off by
 MOST_CALLS, MOST_ROUNDS, MOST_SECONDS = 1000, 1000, 600.0
+Arrays = Mapping[str, Any]
 Clock = Callable[[], float]
 Sample = Callable[[int], float]  # makes so many calls; returns the mean of their seconds
 
@@ -124,19 +126,30 @@ class Table:
             found[name] = net
         return found
 
-    def check(self, what: str, found: Any, expected: Any, bound: float) -> None:
-        """Compare, relative to the largest element, and put it down.
+    def check(self, where: str, found: Mapping[str, Arrays], exact: Arrays, bound: float) -> None:
+        """Compare what ways found with float64; put it down, and print it.
 
-        Raises: NumericError, when they differ by more than the bound.
+        Args:
+            found: by way, arrays by name. exact: the same in float64.
+            bound: of a difference, relative to the largest element. What a peer's float32 is off by
+                is said and not judged, but beyond PEER_BOUND it computes something else.
+        Raises: NumericError, when a way is off by more.
         """
-        found, expected = np.asarray(found), np.asarray(expected)
-        scale = float(np.abs(expected).max()) or 1.0
-        off = float(np.abs(found - expected).max()) / scale
-        if not off <= bound:
-            got = f"off by {off:.1e} of the largest element"
-            raise NumericError.at(what, got, f"at most {bound:.0e}", "nothing is timed before")
-        entry = {"where": what, "against": PEER, "bound": bound, "largest_difference": off}
-        self.record.checks.append(entry)
+        line = f"{where}: off from float64 by"
+        for name, arrays in found.items():
+            assert arrays.keys() == exact.keys(), (where, name)
+            each = {what: _off(value, exact[what]) for what, value in arrays.items()}
+            what = max(each, key=lambda what: np.nan_to_num(each[what], nan=np.inf))
+            allowed = PEER_BOUND if name.startswith(PEER) else bound
+            if not each[what] <= allowed:
+                got = f"{what} of {name} is off by {each[what]:.1e} of the largest element"
+                raise NumericError.at(
+                    where, got, f"at most {allowed:.0e}", "nothing is timed before"
+                )
+            entry = {"where": f"{where}, {name}", "against": "float64", "bound": allowed}
+            self.record.checks.append(entry | {"largest_difference": each[what]})
+            line += f"  {name} {each[what]:.1e}"
+        print(line, flush=True)
 
     def time(
         self, key: Key, ways: Mapping[str, Sample], per: Per = MILLISECONDS, flop: float = 0.0
@@ -148,13 +161,11 @@ class Table:
             per: what a time is given in.
             flop: of a call; 0 prints no rate.
         """
-        said = row_name(key)
         if not self.options.rounds:
-            print(f"{said}: {len(ways)} ways agree", flush=True)
             return
         took = seconds_in_turn(ways, self.options.rounds, self.options.seconds)
         first = next(iter(ways))
-        line = f"{said:40}"
+        line = f"{row_name(key):40}"
         for name, seconds in took.items():
             samples = [each * per.scale for each in seconds]
             entry = make_entry({**key, "variant": name}, samples, per.unit, "lower")
@@ -176,6 +187,12 @@ def row_name(key: Key) -> str:
     shown = {**key, "batch_size": f"batch {key['batch_size']}", "hidden": f"h {key['hidden']}"}
     left_out = ("part", "hidden" if "model" in key else "")
     return ", ".join(str(value) for name, value in shown.items() if name not in left_out)
+
+
+def _off(found: Any, exact: Any) -> float:
+    """Return the largest difference over the largest element."""
+    found, exact = np.asarray(found, np.float64), np.asarray(exact, np.float64)
+    return float(np.abs(found - exact).max()) / (float(np.abs(exact).max()) or 1.0)
 
 
 @contextmanager

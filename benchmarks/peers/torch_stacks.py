@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -60,16 +61,16 @@ class Layers(nn.Module):
         h: Tensor = self(x)
         return h.square().sum() / x.shape[1]
 
-    def gradients(self, x: Tensor) -> tuple[float, dict[str, Any]]:
-        """Return the loss and the gradients by the names of our parameters."""
+    def gradients(self, x: Tensor) -> dict[str, Any]:
+        """Return the gradients by the names of our parameters, and the loss as `loss`."""
         self.zero_grad()
         loss = self.loss(x)
         loss.backward()
-        found: dict[str, Any] = {}
+        found: dict[str, Any] = {"loss": float(loss.detach())}
         for part, own in zip(self.parts, self._names(), strict=True):
             grads: dict[str, Any] = {name: p.grad for name, p in part.named_parameters()}
             found |= {ours: grads[mine].detach().cpu().numpy() for mine, ours in own.items()}
-        return float(loss.detach()), found
+        return found
 
 
 class CudnnRecurrence(nn.Module):
@@ -106,9 +107,20 @@ class LoopedRecurrence(nn.Module):
         return found
 
 
+def exact(module: nn.Module, x: Tensor) -> Any:
+    """Return what a module finds in float64, as an array of the host."""
+    with torch.inference_mode():
+        return deepcopy(module).double()(x.double()).cpu().numpy()
+
+
 def time_first(x: Any, device: str) -> Tensor:
     """Return sequences [B, STEPS, H] of the host as PyTorch reads them: [STEPS, B, H]."""
     return torch.from_numpy(np.ascontiguousarray(np.swapaxes(x, 0, 1))).to(device)
+
+
+def steps_first(rows: Any, count: int) -> Any:
+    """Return rows of so many sequences, one after the other, as PyTorch has them: [STEPS, B, H]."""
+    return np.swapaxes(rows.reshape(count, -1, rows.shape[-1]), 0, 1)
 
 
 class Request:

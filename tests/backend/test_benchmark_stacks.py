@@ -44,7 +44,7 @@ def names(record: Results, **wanted: str) -> list[tuple[Any, ...]]:
 def test_products_of_both_layouts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = "--hidden-sizes 8 --batch-sizes 2,3"
     record = run(ecornn_layout.main, sizes, tmp_path)
-    assert len(record.checks) == 2 * 3
+    assert len(record.checks) == 2 * 3 * 2
     assert {(e.key["batch_size"], e.key["variant"]) for e in record.select(part="d W")} == {
         (n, v) for n in (2, 3) for v in ("by rows", "by columns")
     }
@@ -102,17 +102,30 @@ def test_ways_take_turns() -> None:
     assert "".join(calls[4:]) == "abbaab"  # after two calls of each that warm up
 
 
-def test_a_difference_ends_the_run(tmp_path: Path) -> None:
-    record = Results("any", [], {})
-    options: Any = None  # of no use here
-    table = Table(options, "cpu", 1, record, tmp_path / "any.json")
-    table.check("same", [1.0, 2.0], [1.0, 2.0], 1e-5)
-    assert record.checks[0]["largest_difference"] == 0.0
-    text = r"^\[other\] off by 5\.0e-01 of the largest element; at most 1e-05; "
-    with pytest.raises(vrt.errors.NumericError, match=text):
-        table.check("other", [1.0, 1.0], [1.0, 2.0], 1e-5)
-    with pytest.raises(vrt.errors.NumericError, match="off by nan"):
-        table.check("none", [1.0, np.nan], [1.0, 2.0], 1e-5)
+def table_in(folder: Path) -> Table:
+    options = ecornn_layout.Options("cpu", 1, (), 0, 0.0, str(folder), (), ())
+    return Table(options, "cpu", 1, Results("any", [], {}), folder / "any.json")
+
+
+def test_a_difference_from_float64_ends_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = table_in(tmp_path)
+    exact = {"h": np.array([1.0, 2.0])}
+    table.check("here", {"torch": {"h": [1.0, 2.0001]}, "ours": exact}, exact, 1e-5)
+    assert capsys.readouterr().out == "here: off from float64 by  torch 5.0e-05  ours 0.0e+00\n"
+    assert [each["largest_difference"] for each in table.record.checks] == [
+        pytest.approx(5e-5),
+        0.0,
+    ]
+    for way, values, off in (
+        ("ours", [1.0, 2.0001], "5.0e-05"),
+        ("ours", [np.nan, 2.0], "nan"),
+        ("torch", [1.0, 2.1], "5.0e-02"),
+    ):
+        text = rf"^\[here\] h of {way} is off by {off} of the largest element; at most "
+        with pytest.raises(vrt.errors.NumericError, match=text):
+            table.check("here", {way: {"h": values}}, exact, 1e-5)
 
 
 def test_layers_and_applications_of_grnn(tmp_path: Path) -> None:
@@ -126,7 +139,7 @@ def test_layers_and_applications_of_grnn(tmp_path: Path) -> None:
     assert names(record, part="layers") == wanted
     models = ("character model, GRU 3 x 128", "classifier, GRU 2 x 256")
     assert names(record, part="applications") == [(m, 1, way) for m in models for way in ways]
-    assert len(record.checks) == 8
+    assert len(record.checks) == (2 + 2) * 3
     assert all(e.against == "torch" for e in record.entries if e.key["variant"] != "torch")
 
 
@@ -141,8 +154,8 @@ def test_without_rounds_results_are_compared_and_nothing_is_timed(
     assert ecornn_grid.main([*here, *words.split(), "--out", str(tmp_path)]) == 0
     record = read(tmp_path / "ecornn_grid.json")
     assert not record.entries
-    assert len(record.checks) == 2 * (1 + 4) + 2 * (1 + 8)  # engines, loss and gradients
-    assert "LSTM 2 x 4, batch 2: 3 ways agree" in capsys.readouterr().out
+    assert len(record.checks) == 2 * 3
+    assert "LSTM 2 x 4, batch 2: off from float64 by  torch " in capsys.readouterr().out
 
 
 def test_the_grid_of_ecornn(tmp_path: Path) -> None:
@@ -160,8 +173,7 @@ def test_networks_that_were_trained_unequally_are_compared_from_one_start(tmp_pa
     form = Form("LSTM", 4)
     nets = {way: vrt.compile(Stack(form), device="cpu", threads=1, seed=1) for way in "ab"}
     nets["b"].parameters["layers.0.cell.weight_hh"] *= 2.0
-    options = ecornn_layout.Options("cpu", 1, (), 0, 0.0, str(tmp_path), (), ())
-    table = Table(options, "cpu", 1, Results("any", [], {}), tmp_path / "any.json")
+    table = table_in(tmp_path)
     time_steps(table, {"batch_size": 2, "hidden": 4}, nets, form, 3)
     assert max(each["largest_difference"] for each in table.record.checks) < 1e-5
 
