@@ -38,6 +38,7 @@ from benchmarks.papers.in_turn import (
     add_run_options,
     nothing,
     opened_table,
+    torch_layers,
     waited_once,
 )
 from vertexrt.bench.record import Key
@@ -117,8 +118,8 @@ def _on_cpu(pairs: dict[str, tuple[Array, Array]], clock: Clock) -> dict[str, Sa
 
 
 def _on_gpu(pairs: dict[str, tuple[Array, Array]]) -> dict[str, Sample]:
+    stacks = torch_layers()
     torch, graphs = import_module("torch"), import_module("benchmarks.peers.cuda_graph")
-    stacks = import_module("benchmarks.peers.torch_stacks")  # PyTorch is optional
     stacks.only_float32()
     found: dict[str, Sample] = {}
     for name, pair in pairs.items():

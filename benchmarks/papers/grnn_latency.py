@@ -22,7 +22,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,6 +39,7 @@ from benchmarks.papers.in_turn import (
     each_waited,
     nothing,
     opened_table,
+    torch_layers,
 )
 from benchmarks.papers.planned import Planned
 from benchmarks.papers.stacks import Form, Stack, stack_batch, top_vertices
@@ -88,7 +88,7 @@ def measure(
     table: Table, measures: Sequence[str], key: Key, nets: dict[str, vrt.Network], request: Request
 ) -> None:
     """Compare one size, and time it by each measure."""
-    torch_stacks = import_module("benchmarks.peers.torch_stacks")  # PyTorch is optional
+    torch_stacks = torch_layers()
     form, count, steps, last = request
     rng = np.random.default_rng(form.hidden + count)
     x = rng.standard_normal((count, steps, form.hidden)).astype(np.float32)

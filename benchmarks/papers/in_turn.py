@@ -20,7 +20,7 @@ from vertexrt.bench.run import pinned, recording
 from vertexrt.cli.limits import WHOLE
 from vertexrt.cli.values import Parser, one_of, real, whole
 from vertexrt.engine.devices import DEVICES, device_named
-from vertexrt.errors import NumericError
+from vertexrt.errors import NumericError, UsageError
 
 ENGINES = ("batched", "persistent")
 PEER = "torch"
@@ -163,7 +163,7 @@ class Table:
         """
         if not self.options.rounds:
             return
-        took = seconds_in_turn(ways, self.options.rounds, self.options.seconds)
+        took = sampled_in_turn(ways, self.options.rounds, self.options.seconds)
         first = next(iter(ways))
         line = f"{row_name(key):40}"
         for name, seconds in took.items():
@@ -180,6 +180,17 @@ class Table:
             self.record.entries.append(entry)
         print(line, flush=True)
         self.record.write(self.path)
+
+
+def torch_layers() -> Any:
+    """Import PyTorch's layers.
+
+    Raises: UsageError, where PyTorch is not installed.
+    """
+    if find_spec("torch") is None:
+        action = 'install the extra with `pip install -e ".[torch]"`'
+        raise UsageError.at("papers", "PyTorch is not installed", "it, as the peer", action)
+    return import_module("benchmarks.peers.torch_stacks")
 
 
 def row_name(key: Key) -> str:
@@ -209,7 +220,7 @@ def opened_table(name: str, options: RunOptions, command: list[str]) -> Iterator
         yield Table(options, device, threads, record, path)
 
 
-def seconds_in_turn(
+def sampled_in_turn(
     ways: Mapping[str, Sample], rounds: int, seconds: float
 ) -> dict[str, list[float]]:
     """Return the seconds of a call of each way in each round; the order turns by one a round."""

@@ -22,7 +22,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +40,7 @@ from benchmarks.papers.in_turn import (
     each_waited,
     nothing,
     opened_table,
+    torch_layers,
 )
 from benchmarks.papers.planned import Planned
 from benchmarks.papers.stacks import Form, Recurrence, Stack, recurrence_batch
@@ -98,7 +98,7 @@ def time_recurrence(
     Args:
         key: has the batch size.
     """
-    torch_stacks = import_module("benchmarks.peers.torch_stacks")  # PyTorch is optional
+    torch_stacks = torch_layers()
     count = int(key["batch_size"])
     rng = np.random.default_rng(hidden + count)
     each = rng.standard_normal((count, steps, 1)).astype(np.float32)

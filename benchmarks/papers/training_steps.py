@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 import vertexrt as vrt
-from benchmarks.papers.in_turn import PEER, Sample, Table, nothing, waited_once
+from benchmarks.papers.in_turn import PEER, Sample, Table, nothing, torch_layers, waited_once
 from benchmarks.papers.planned import arrays_of
 from benchmarks.papers.stacks import Form, stack_batch
 from vertexrt.bench.contender import LR, Stepper
@@ -31,7 +30,7 @@ def time_steps(
     Args:
         key: has the batch size.
     """
-    torch_stacks = import_module("benchmarks.peers.torch_stacks")  # PyTorch is optional
+    torch_stacks = torch_layers()
     count = int(key["batch_size"])
     rng = np.random.default_rng(form.hidden + count)
     x = rng.standard_normal((count, steps, form.hidden)).astype(np.float32)

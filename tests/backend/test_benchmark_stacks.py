@@ -10,8 +10,15 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from benchmarks.papers import ecornn_layout, vpps_applications
-from benchmarks.papers.in_turn import Table, seconds_in_turn
+from benchmarks.papers import (
+    ecornn_grid,
+    ecornn_layout,
+    grnn_latency,
+    in_turn,
+    persistent_rnn,
+    vpps_applications,
+)
+from benchmarks.papers.in_turn import Table, sampled_in_turn
 from benchmarks.papers.stacks import (
     Form,
     Recurrence,
@@ -97,7 +104,7 @@ def test_ways_take_turns() -> None:
 
         return once
 
-    took = seconds_in_turn({"a": sample("a"), "b": sample("b")}, 3, 0.0)
+    took = sampled_in_turn({"a": sample("a"), "b": sample("b")}, 3, 0.0)
     assert took == {"a": [1.0] * 3, "b": [1.0] * 3}
     assert "".join(calls[4:]) == "abbaab"  # after two calls of each that warm up
 
@@ -128,10 +135,17 @@ def test_a_difference_from_float64_ends_the_run(
             table.check("here", {way: {"h": values}}, exact, 1e-5)
 
 
+def test_without_pytorch_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(in_turn, "find_spec", lambda name: None)
+    words = "--hidden-sizes 4 --layers 1 --batch-sizes 2 --steps 3 --engines batched"
+    assert ecornn_grid.main([*HERE, *words.split(), "--out", str(tmp_path)]) == 2
+    assert "[papers] PyTorch is not installed; it, as the peer; " in capsys.readouterr().err
+
+
 def test_layers_and_applications_of_grnn(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed (extra `torch`)")
-    from benchmarks.papers import grnn_latency
-
     sizes = "--hidden-sizes 4 --batch-sizes 1,2 --steps 3 --cells GRU --engines batched,persistent"
     record = run(grnn_latency.main, sizes, tmp_path)
     ways = ("torch", "batched", "persistent")
@@ -147,8 +161,6 @@ def test_without_rounds_results_are_compared_and_nothing_is_timed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch", reason="torch is not installed (extra `torch`)")
-    from benchmarks.papers import ecornn_grid
-
     words = "--hidden-sizes 4 --layers 1,2 --batch-sizes 2 --steps 3 --rounds 0"
     here = [word for word in HERE if word not in ("--rounds", "2")]
     assert ecornn_grid.main([*here, *words.split(), "--out", str(tmp_path)]) == 0
@@ -160,8 +172,6 @@ def test_without_rounds_results_are_compared_and_nothing_is_timed(
 
 def test_the_grid_of_ecornn(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed (extra `torch`)")
-    from benchmarks.papers import ecornn_grid
-
     sizes = "--hidden-sizes 4 --layers 2 --batch-sizes 2,3 --steps 3 --engines batched"
     record = run(ecornn_grid.main, sizes, tmp_path)
     wanted = [("LSTM 2 x 4", count, way) for count in (2, 3) for way in ("torch", "batched")]
@@ -180,8 +190,6 @@ def test_networks_that_were_trained_unequally_are_compared_from_one_start(tmp_pa
 
 def test_a_layer_over_sizes_and_stacks_of_persistent_rnn(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed (extra `torch`)")
-    from benchmarks.papers import persistent_rnn
-
     sizes = "--hidden 4 --hidden-sizes 3,5 --batch-sizes 1,2 --layers 2,3 --steps 3"
     record = run(persistent_rnn.main, sizes, tmp_path)
     ways = ("torch", "torch-gemm", "batched", "persistent")
