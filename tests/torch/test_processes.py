@@ -35,34 +35,49 @@ def model() -> vt.Module:
     return vt.Module(vrt.compile(function, device="cpu", dtype="float64", seed=3))
 
 
+class Loss(torch.nn.Module):
+    """The loss as what is called: hooks of DistributedDataParallel are those of a call."""
+
+    def __init__(self, inside: vt.Module, at_once: bool) -> None:
+        super().__init__()
+        self.inside, self.at_once = inside, at_once
+
+    def forward(self, batch: vrt.GraphBatch) -> torch.Tensor:
+        if self.at_once:
+            return self.inside.loss(batch)
+        return self.inside(batch, outputs=("loss",))["loss"].sum() / batch.num_graphs
+
+
 def train(module: torch.nn.Module, batch: vrt.GraphBatch) -> None:
     """Take steps on the mean loss of a batch."""
     optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
     for _ in range(STEPS):
         optimizer.zero_grad()
-        (module(batch, outputs=("loss",))["loss"].sum() / batch.num_graphs).backward()
+        module(batch).backward()
         torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
         optimizer.step()
 
 
-def work(rank: int, port: int, out: str) -> None:
+def work(rank: int, port: int, out: str, at_once: bool) -> None:
     """Train on a half of the graphs, and keep the parameters."""
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
     module = model()
-    train(torch.nn.parallel.DistributedDataParallel(module), forest().take([rank, rank + 2]))
+    halves = torch.nn.parallel.DistributedDataParallel(Loss(module, at_once))
+    train(halves, forest().take([rank, rank + 2]))
     torch.save(module.state_dict(), f"{out}/{rank}.pt")
     torch.distributed.destroy_process_group()
 
 
-def test_two_processes_are_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("at_once", [False, True])
+def test_two_processes_are_one(tmp_path: Path, at_once: bool) -> None:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
-    torch.multiprocessing.spawn(work, (port, str(tmp_path)), nprocs=2)
+    torch.multiprocessing.spawn(work, (port, str(tmp_path), at_once), nprocs=2)
     whole = model()
     before = {name: value.clone() for name, value in whole.state_dict().items()}
-    train(whole, forest())
+    train(Loss(whole, False), forest())
     for rank in range(2):
         for name, value in torch.load(tmp_path / f"{rank}.pt").items():
             torch.testing.assert_close(value, whole.state_dict()[name], rtol=0.0, atol=1e-12)

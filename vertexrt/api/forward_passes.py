@@ -15,10 +15,18 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from vertexrt.engine.batched import Part, Run
-from vertexrt.engine.executor import Arenas, Asked, Executor
+from vertexrt.engine.batched import Run
+from vertexrt.engine.executor import Arenas, Asked, Executor, loss_scale
 from vertexrt.engine.host_results import HostResults
-from vertexrt.engine.results import Gradients, PassResults, WayBack
+from vertexrt.engine.part import Part
+from vertexrt.engine.results import (
+    Gradients,
+    LossAndGradients,
+    LossResults,
+    LossWay,
+    PassResults,
+    WayBack,
+)
 from vertexrt.engine.variant import Use
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
@@ -93,6 +101,23 @@ class ForwardPasses:
         pushes = way.forward(runs, parts, names)
         made = ForwardPass(batch, runs, use, seed, model.store.version, way)
         return self._begin(made, pushes)
+
+    def loss(
+        self, asked: Asked, reduction: str, sparse: bool, results: LossResults
+    ) -> LossAndGradients:
+        """Evaluate the loss that `Network.step` minimises; go back from it, if the use says so.
+
+        Args:
+            reduction: of the loss.
+            sparse: return of tables the rows that were looked up.
+            results: how it runs, and where what it gives back lies.
+        """
+        self.make_room()
+        runs = self._executor.model.prepare(asked.use, asked.batch)
+        scale = loss_scale(reduction, asked.batch, runs)
+        pulls = sorted(asked.use.pulls)
+        way = LossWay(asked.batch, runs, asked.seed, scale, pulls, sparse)
+        return results.loss(way)
 
     def _begin(self, made: ForwardPass, pushes: Mapping[str, Array]) -> ForwardOutputs:
         """Note a pass that the executor's arenas have now; return its outputs."""

@@ -17,8 +17,8 @@ from vertexrt.api.evaluations import Evaluations
 from vertexrt.api.forward_passes import ForwardPasses
 from vertexrt.api.plan import Plan
 from vertexrt.api.turns import in_turn
-from vertexrt.engine.batched import Part
 from vertexrt.engine.executor import Asked, Evaluation, Executor
+from vertexrt.engine.part import Part
 from vertexrt.engine.results import Gradients, PassResults
 from vertexrt.errors import PullError, UsageError
 from vertexrt.graph import GraphBatch

@@ -20,6 +20,7 @@ from vertexrt.engine.inputs import Inputs, read_inputs, refuse_device_rows
 from vertexrt.engine.kinds import meet_kinds
 from vertexrt.engine.lay_out import lay_out
 from vertexrt.engine.parameters import ParameterStore
+from vertexrt.engine.part import Part
 from vertexrt.engine.structure import edges_in_slot
 from vertexrt.engine.trace import Timeline
 from vertexrt.engine.variant import Ready, Variant
@@ -122,6 +123,11 @@ class Run:
         """The user's vertices and edges, where random numbers are drawn by them."""
         return self.share.numbers() if self.variant.draws else (NO_ROWS, NO_ROWS)
 
+    def adds_gradients(self, part: Part) -> bool:
+        """Tell whether a part of its launches adds to the executor's gradients."""
+        goes_back = self.variant.use.backward and part.launches.stop is None
+        return goes_back and not part.to.gradients
+
     @property
     def orders(self) -> tuple[Array, Array]:
         """The user's vertex of each row, and the place of what each edge pulls."""
@@ -209,22 +215,6 @@ class Jobs:
     calls: tuple[Callable[[], None], ...]
     check: Callable[[], None]
     calls_blas: bool
-
-
-class Part(NamedTuple):
-    """Launches of a run that are to be done, and what they are given.
-
-    Attributes:
-        launches: rows of the table.
-        loss_scale: factor of the loss, in its gradient.
-        random_seed: 32 bits.
-        seeds: gradients of pushes, as `Buffers` has them.
-    """
-
-    launches: slice = slice(None)
-    loss_scale: float = 1.0
-    random_seed: int = 0
-    seeds: tuple[Array, ...] = ()
 
 
 class BoundRun(NamedTuple):

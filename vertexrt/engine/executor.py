@@ -15,13 +15,14 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.batched import Part, Run, start_of
+from vertexrt.engine.batched import Run, start_of
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.explain_host import Explanation
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.outputs import outputs_of
 from vertexrt.engine.packed_gradients import PackedGradients
 from vertexrt.engine.parameters import ParameterStore
+from vertexrt.engine.part import Part
 from vertexrt.engine.planned import PlannedLaunches, PlanRequest
 from vertexrt.engine.refused import refused_gradient, refused_update, written_by
 from vertexrt.engine.results import PassResults

@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from vertexrt.config import config
-from vertexrt.engine.batched import Jobs, Part, Run, Worker, bind, make_jobs
+from vertexrt.engine.batched import Jobs, Run, Worker, bind, make_jobs
 from vertexrt.engine.executor import (
     Arenas,
     Asked,
@@ -28,6 +28,7 @@ from vertexrt.engine.host_results import HostResults
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.outputs import chosen_rows, outputs_of
 from vertexrt.engine.packed_gradients import HostGradients
+from vertexrt.engine.part import Part
 from vertexrt.engine.planned import PlannedLaunches, PlanRequest
 from vertexrt.engine.results import PassResults
 from vertexrt.engine.shared_step import step_in_group

@@ -8,11 +8,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.batched import Part, Run, rows_of_tensor
-from vertexrt.engine.executor import Executor
+from vertexrt.engine.batched import Run, rows_of_tensor
+from vertexrt.engine.executor import Executor, total_loss
 from vertexrt.engine.outputs import chosen_rows, outputs_of
 from vertexrt.engine.parameters import ParameterStore
-from vertexrt.engine.results import Gradients, WayBack, pulled_rows, table_of
+from vertexrt.engine.part import Part
+from vertexrt.engine.results import (
+    Gradients,
+    LossAndGradients,
+    LossWay,
+    WayBack,
+    pulled_rows,
+    table_of,
+)
 from vertexrt.graph import GraphBatch
 
 Array = np.ndarray[Any, Any]
@@ -58,6 +66,23 @@ class HostResults:
             found.pulled[name] = _pulled_gradient(way.batch, runs, arenas, name)
         return found
 
+    def loss(self, way: LossWay) -> LossAndGradients:
+        """Evaluate the loss, and go back from it; the gradients are in the store then, too."""
+        runs, executor = way.runs, self._executor
+        store, back = executor.model.store, runs[0].variant.use.backward
+        touched = executor.begin_gradients(runs) if back else []
+        arenas = executor.launch(
+            runs, [Part(loss_scale=way.scale, random_seed=way.seed)] * len(runs)
+        )
+        loss = np.array(total_loss(runs, arenas) * way.scale, store.dtype)
+        if not back:
+            return LossAndGradients(loss, None, {}, {})
+        executor.collect_gradients(touched)
+        looked_up = _looked_up(store, way.sparse)
+        flat = store.gradients[: store.dense_size] if looked_up else store.gradients
+        pulled = {n: _pulled_gradient(way.batch, runs, arenas, n) for n in way.pulls}
+        return LossAndGradients(loss, flat.copy(), looked_up, pulled)
+
 
 def _part(way: WayBack, run: Run) -> Part:
     """Return the launches of a way back, and what they start from."""
@@ -68,9 +93,17 @@ def _part(way: WayBack, run: Run) -> Part:
 
 def gradients_of(store: ParameterStore, sparse: bool) -> Gradients:
     """Return copies of the gradients in a store; none of pulls."""
-    looked_up = {n: rows.astype(np.int64) for n, rows in store.touched.items() if sparse}
+    looked_up = _looked_up(store, sparse)
     whole = {n: store.gradient(n).copy() for n in store.trained if n not in looked_up}
-    return Gradients(whole, {}, {n: (at, store.gradient(n)[at]) for n, at in looked_up.items()})
+    return Gradients(whole, {}, looked_up)
+
+
+def _looked_up(store: ParameterStore, sparse: bool) -> dict[str, tuple[Array, Array]]:
+    """Return the rows of tables that have a gradient, and copies of these, if they are wanted."""
+    if not sparse:
+        return {}
+    touched = {name: rows.astype(np.int64) for name, rows in store.touched.items()}
+    return {name: (rows, store.gradient(name)[rows]) for name, rows in touched.items()}
 
 
 def _pulled_gradient(

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.batched import Part, Run, edges_pulled, slots_pulled, vertices_pulled
+from vertexrt.engine.batched import Run, edges_pulled, slots_pulled, vertices_pulled
 from vertexrt.engine.model import CompiledModel
+from vertexrt.engine.part import Part
 from vertexrt.graph import GraphBatch, Pulled
 from vertexrt.graph.pulls import PullValue
 from vertexrt.ir.program import Pull
@@ -66,6 +67,47 @@ class WayBack(NamedTuple):
     scale: float
     pulls: Sequence[str]
     sparse: bool
+
+
+class LossWay(NamedTuple):
+    """A pass that ends with the loss that a step minimises, and goes back from it at once.
+
+    Attributes:
+        batch, runs: whose use says whether they go back; seed: of the random draws.
+        scale: factor of the summed loss.
+        pulls: names of the real pulls whose gradients are wanted.
+        sparse: of tables, which are only looked up in, the rows that were looked up are wanted.
+    """
+
+    batch: GraphBatch
+    runs: Sequence[Run]
+    seed: int
+    scale: float
+    pulls: Sequence[str]
+    sparse: bool
+
+
+class LossAndGradients(NamedTuple):
+    """What such a pass gives back, in memory of its own.
+
+    Attributes:
+        loss: real [], scaled.
+        flat: gradients in the store's layout, of all trained parameters, or where `rows` has the
+            tables of the others; None, where the pass does not go back.
+        rows, pulled: of `Gradients`.
+    """
+
+    loss: Any
+    flat: Any
+    rows: Mapping[str, tuple[Any, Any]]
+    pulled: Mapping[str, Any]
+
+
+class LossResults(Protocol):
+    """How passes run that end with the loss, and where what they give back lies."""
+
+    def loss(self, way: LossWay) -> LossAndGradients:
+        """Evaluate the loss, and go back from it."""
 
 
 class PassResults(Protocol):

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.engine.batched import Part, Run, in_user_order, read_rows
+from vertexrt.engine.batched import Run, in_user_order, read_rows
 from vertexrt.engine.diagnose import Attempt
 from vertexrt.engine.executor import (
     Executor,
@@ -29,6 +29,7 @@ from vertexrt.engine.executor import (
 from vertexrt.engine.inputs import Inputs
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.packed_gradients import PackedGradients
+from vertexrt.engine.part import Part
 from vertexrt.engine.variant import Variant
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch

@@ -272,8 +272,8 @@ def _merges(program: Program, use: Use, passes: Passes, leaves_apart: bool) -> b
         leaves_apart: merged leaves have parents in several groups of processors, so what they do
             must be outside the path.
     """
-    if not passes.merge or use.seeds or _draws(program):
-        return False
+    if not passes.merge or use.seeds or use.pulls or _draws(program):
+        return False  # gradients that come from, or go to, single vertices
     return _leaves_multiply(program) and (passes.specialise or not leaves_apart)
 
 

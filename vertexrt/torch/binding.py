@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -22,11 +22,14 @@ from torch import Tensor, nn
 from vertexrt.api.network import Network
 from vertexrt.engine.batched import BATCHED
 from vertexrt.engine.devices import module_of
+from vertexrt.engine.host_results import HostResults
+from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.results import LaunchesHere
 from vertexrt.engine.variant import CompileOptions
 from vertexrt.errors import UsageError
+from vertexrt.ir.ops import OPS
 from vertexrt.ir.program import Program
-from vertexrt.torch.results import TensorResults
+from vertexrt.torch.results import ParameterPlace, TensorResults
 
 DTYPES: dict[torch.dtype, np.dtype[Any]] = {
     torch.float32: np.dtype("float32"),
@@ -129,24 +132,31 @@ class BoundNetwork:
     Attributes:
         source: of the network; number: by which ops find it.
         passes: the network with what its passes return where PyTorch has it.
+        forward_passes, results: of the network, and how they run.
         names: of the parameters; own: tensors with their memory; trained: those that get
             gradients; tables: those that are only looked up in.
+        draws: F draws random numbers.
         push_shapes: of a vertex, by name; pulls: their names; dtype, device: PyTorch's.
     """
 
     def __init__(self, network: Network, source: NetworkSource) -> None:
         self.network, self.source, self.number = network, source, next(_numbers)
         program, store = network.program, network.executor.model.store
+        self.forward_passes = network._passes
         self.passes = network.on_device
+        self.results: HostResults | TensorResults = self.forward_passes.on_host
         if network.device == "cuda":
             executor = cast("LaunchesHere", network.executor)
-            self.passes = network.on_device._returning(TensorResults(executor))
+            self.results = TensorResults(executor)
+            self.passes = network.on_device._returning(self.results)
         values = self.passes.parameters
         self.names, self.own = list(values), [torch.as_tensor(x) for x in values.values()]
         self.device = self.own[0].device if self.own else torch.device("cpu")
         self._at, self._computing = [mine.data_ptr() for mine in self.own], Computing(network)
         self.trained = [name for name in self.names if name in store.trained]
         self.tables = frozenset(network.executor.model.sparse)
+        self._places = _places(store)
+        self.draws = any(OPS[node.op].draws for node in program.nodes)
         self.push_shapes = _push_shapes(program)
         self.pulls = {pull.source for pull in program.pulls}
         self.dtype = OF_NUMPY[store.dtype]
@@ -155,6 +165,24 @@ class BoundNetwork:
     def passed(self, d: Tensor) -> Any:
         """Return the gradient of a push as passes take it."""
         return d.detach().numpy() if self.own[0].device.type == "cpu" else d.detach()
+
+    def parts_of(
+        self, flat: Tensor, rows: Mapping[str, tuple[Tensor, Tensor]]
+    ) -> list[Tensor | None]:
+        """Return the gradient of each parameter, None where it has none: parts of a tensor.
+
+        Args:
+            flat: in the store's layout; rows: of tables, their numbers and gradients, which take
+                the place of parts.
+        """
+        return [
+            None
+            if place is None
+            else sparse_gradient(*rows[name], place.shape)
+            if name in rows
+            else place.part(flat)
+            for name, place in zip(self.names, self._places, strict=True)
+        ]
 
     def shares(self, parameters: Sequence[Tensor]) -> bool:
         """Tell whether tensors have the network's memory."""
@@ -193,10 +221,22 @@ class BoundNetwork:
                     mine.copy_(kept)
 
 
+def _places(store: ParameterStore) -> list[ParameterPlace | None]:
+    """Return where the gradient of each parameter is; None, where it has none."""
+    return [ParameterPlace.of(store, n) if n in store.trained else None for n in store.names]
+
+
 def _push_shapes(program: Program) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a vertex's pushes, by name."""
     pushes = [program.nodes[k] for k in program.find("push")]
     return {push["name"]: tuple(push["shape"]) for push in pushes}
+
+
+def sparse_gradient(rows: Tensor, values: Tensor, shape: Sequence[int]) -> Tensor:
+    """Return a gradient of some rows."""
+    return torch.sparse_coo_tensor(
+        rows[None], values, tuple(shape), is_coalesced=True, check_invariants=False
+    )
 
 
 def binding(number: int) -> BoundNetwork:

@@ -11,7 +11,9 @@ from vertexrt.api.network import Network
 from vertexrt.errors import UsageError, nearest
 from vertexrt.graph import GraphBatch
 from vertexrt.torch.binding import BoundModule, BoundNetwork, NetworkSource
+from vertexrt.torch.loss import NOT_IN_GRAPHS, LossCall, loss_of
 from vertexrt.torch.ops import AskedPass, Call, Pass, forward
+from vertexrt.torch.pulls import placed, with_gradients
 from vertexrt.torch.tokens import BatchTensors, graphs_in
 
 
@@ -29,35 +31,22 @@ def run(
     sparse: bool = False,
 ) -> dict[str, Tensor]:
     """Evaluate a bound network; gradients go to the parameters and to real pulls."""
-    given = {name: _placed(bound, tensor) for name, tensor in pulls.items()}
-    wanted = _with_gradients(given)
+    given = placed(bound, pulls)
+    wanted = with_gradients(given)
     keep = bool(wanted) or (torch.is_grad_enabled() and any(p.requires_grad for p in parameters))
-    call = Call(bound.number, tuple(given), outputs, wanted, keep, training, sparse)
+    drops = training and bound.draws
+    call = Call(bound.number, tuple(given), outputs, wanted, keep, drops, sparse)
     pulled = list(given.values())
     if torch.compiler.is_compiling():
         tensors = batch if isinstance(batch, BatchTensors) else BatchTensors.of(batch)
-        seed = torch.randint(2**32, (1,)) if training else torch.zeros(1, dtype=torch.int64)
+        seed = torch.randint(2**32, (1,)) if drops else torch.zeros(1, dtype=torch.int64)
         of_batch = [tensors.token, tensors.graph_of, seed]
         found = forward(parameters, pulled, of_batch, call.text())
     else:
-        drawn = int(torch.randint(2**32, (1,))) if training else 0
+        drawn = int(torch.randint(2**32, (1,))) if drops else 0
         asked = AskedPass(bound, call, graphs_in(batch), drawn)
         found = Pass.apply(asked, *parameters, *pulled)
     return dict(zip(outputs, found, strict=False))
-
-
-def _placed(bound: BoundNetwork, pull: Tensor) -> Tensor:
-    """Return a pull where, and as, the network reads it: whole numbers on the host."""
-    if not pull.is_floating_point():
-        return pull.cpu()
-    return pull.to(bound.device, bound.dtype)
-
-
-def _with_gradients(pulls: Mapping[str, Tensor]) -> tuple[str, ...]:
-    """Return the names of pulls to which a gradient will come."""
-    if not torch.is_grad_enabled():
-        return ()
-    return tuple([name for name, tensor in pulls.items() if tensor.requires_grad])
 
 
 class Module(BoundModule):
@@ -127,6 +116,37 @@ class Module(BoundModule):
         _check_names("pulls", tuple(pulls), bound.pulls)
         parameters = self.parameters_of(0)
         return run(bound, parameters, batch, pulls, names, self.training, self.sparse)
+
+    def loss(
+        self,
+        batch: GraphBatch | BatchTensors,
+        *,
+        reduction: str | None = None,
+        **pulls: Tensor,
+    ) -> Tensor:
+        """Evaluate the push `loss`, reduced to one number, which `Network.step` goes down along.
+
+        Forward and backward are one launch, so that `backward()` of what it returns finds the
+        gradients made, and multiplies them by the gradient that comes in. Without gradients to come
+        (`torch.no_grad()`) it evaluates the loss alone.
+
+        Args:
+            batch, pulls: of `forward`.
+            reduction: "graph", "vertex" or "sum", see `vrt.compile`; by default the network's own.
+        Returns: a tensor [] on the network's device.
+        Raises: UsageError, where F pushes no loss, and for a pull or a reduction that there is not;
+            PullError, when pulls do not fit. Inside `torch.compile` it ends a graph; with
+            `fullgraph=True` that is an error.
+        """
+        if torch.compiler.is_compiling():
+            torch._dynamo.graph_break(msg=NOT_IN_GRAPHS)
+        bound = self.bindings[0]
+        _check_names("pulls", tuple(pulls), bound.pulls)
+        given, parameters = (
+            LossCall(pulls, reduction, self.training, self.sparse),
+            self.parameters_of(0),
+        )
+        return loss_of(bound, parameters, batch, given)
 
 
 def _free(inside: nn.Module, name: str) -> str:

@@ -17,15 +17,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from vertexrt.api.network import Network
 from vertexrt.errors import NoKernelError
-from vertexrt.graph import GraphBatch, Pulled
-from vertexrt.graph.device_rows import ALIGNED
-from vertexrt.torch.binding import BoundNetwork, binding
+from vertexrt.graph import GraphBatch
+from vertexrt.torch.binding import BoundNetwork, binding, sparse_gradient
+from vertexrt.torch.pulls import with_pulls
 from vertexrt.torch.tokens import graphs_of, taken, token_of
 
 BETWEEN_NAMES, BETWEEN_FIELDS = "\n", "\n\n"
@@ -67,28 +66,6 @@ class Call(NamedTuple):
         return Call(int(number), pulls, outputs, wanted, keep == "1", drop == "1", sparse == "1")
 
 
-def _with_pulls(
-    graphs: GraphBatch, names: Sequence[str], given: Sequence[Tensor], dtype: np.dtype[Any]
-) -> GraphBatch:
-    """Return a batch with pulls from tensors; of one that it has as a table, these are the rows.
-
-    Args:
-        dtype: of real pulls.
-    """
-    found: dict[str, Any] = {}
-    for name, tensor in zip(names, given, strict=True):
-        array: Any = tensor.detach()
-        if tensor.device.type == "cpu":
-            real = tensor.is_floating_point()
-            array = array.numpy().astype(dtype if real else np.int32, copy=False)
-        else:
-            array = array.contiguous()
-            array = array.clone() if array.data_ptr() % ALIGNED else array
-        table = graphs.pulls.get(name)
-        found[name] = Pulled(array, table.index) if isinstance(table, Pulled) else array
-    return graphs.with_pulls(found) if found else graphs
-
-
 class AskedPass(NamedTuple):
     """A pass that is asked for.
 
@@ -120,7 +97,7 @@ class AskedPass(NamedTuple):
     def _forward(self, net: Network, pulls: Sequence[Tensor]) -> dict[str, Any]:
         call, dtype = self.call, net.executor.model.store.dtype
         return self.bound.passes.forward(
-            _with_pulls(self.graphs, call.pulls, pulls, dtype),
+            with_pulls(self.graphs, call.pulls, pulls, dtype),
             call.keep,
             call.outputs,
             pulls=call.wanted if call.keep else None,
@@ -241,20 +218,15 @@ def _by_input(
     tables = mine.tables if asked.sparse else frozenset()
     shapes = dict(zip(mine.names, [each.shape for each in parameters], strict=True))
     of_parameters = {
-        name: _sparse(next(found), next(found), shapes[name]) if name in tables else next(found)
+        name: sparse_gradient(next(found), next(found), shapes[name])
+        if name in tables
+        else next(found)
         for name in mine.trained
     }
     of_pulls = dict(zip(asked.wanted, found, strict=True))
     return (
         [of_parameters.get(name) for name in mine.names],
         [of_pulls.get(name) for name in asked.pulls],
-    )
-
-
-def _sparse(rows: Tensor, values: Tensor, shape: torch.Size) -> Tensor:
-    """Return a gradient of some rows."""
-    return torch.sparse_coo_tensor(
-        rows[None], values, shape, is_coalesced=True, check_invariants=False
     )
 
 

@@ -7,7 +7,7 @@ it, and its memory comes from one pool.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,15 +15,19 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from vertexrt.engine.batched import Part, Run, rows_at
+from vertexrt.engine.batched import Run, rows_at
 from vertexrt.engine.parameters import ParameterStore
+from vertexrt.engine.part import Destination, Part
 from vertexrt.engine.results import (
     Gradients,
     LaunchesHere,
+    LossAndGradients,
+    LossWay,
     WayBack,
     pulled_rows,
     table_of,
 )
+from vertexrt.graph import GraphBatch
 from vertexrt.graph.device_rows import ALIGNED, DeviceRows
 
 Array = np.ndarray[Any, Any]
@@ -78,39 +82,57 @@ class TensorResults:
         (run,) = way.runs
         seeds = [d if way.scale == 1.0 else d * way.scale for d in way.d_outputs.values()]
         starts = tuple([rows_of(d.reshape(-1)) for d in seeds])
-        pulled = [self._pulled_at(way, run, name) for name in way.pulls]
-        touched = self._executor.model.touched(run) if way.sparse else {}
-        rows = {name: self._here(numbers.astype(np.int64)) for name, numbers in touched.items()}
         part = Part(slice(run.forward_launches, None), 1.0, way.seed, starts)
-        arena = self._launch(run, part)
-        found = self._gradients(rows)
-        of_pulls: dict[str, Any] = found.pulled
-        for name, (shape, terms) in zip(way.pulls, pulled, strict=True):
-            of_pulls[name] = _added(arena, shape, terms)
-        return found
+        flat, rows, pulled = self._go_back(way, run, part)
+        parts: dict[str, Any] = {n: p.part(flat) for n, p in self._places.items() if n not in rows}
+        return Gradients(parts, pulled, rows)
 
-    def _gradients(self, rows: Mapping[str, Tensor]) -> Gradients:
-        """Return copies of the gradients of parameters.
+    def loss(self, way: LossWay) -> LossAndGradients:
+        """Evaluate the loss and go back from it, in one launch; all is in memory of its own."""
+        (run,) = way.runs
+        loss = self._gradients_here.new_empty(())
+        part = Part(slice(None), way.scale, way.seed, to=Destination(loss=loss.data_ptr()))
+        if run.variant.use.backward:
+            return LossAndGradients(loss, *self._go_back(way, run, part))
+        self._launch(run, part)
+        return LossAndGradients(loss, None, {}, {})
 
-        Args:
-            rows: of tables of which these alone are wanted.
+    def _go_back(self, way: WayBack | LossWay, run: Run, part: Part) -> tuple[Any, Any, Any]:
+        """Run launches that go back; return the last three fields of `LossAndGradients`.
+
+        Gradients of parameters are written where their caller keeps them; tables of which rows are
+        wanted stay in the executor's own array, since these are few of its rows.
         """
-        store, live = self._executor.model.store, self._gradients_here
-        whole = (live[: store.dense_size] if rows else live).clone()
-        parts: dict[str, Any] = {n: p.part(whole) for n, p in self._places.items() if n not in rows}
-        looked_up: dict[str, Any] = {
+        pulled = [self._pulled_at(way.batch, run, name) for name in way.pulls]
+        model, live = self._executor.model, self._gradients_here
+        touched = model.touched(run) if way.sparse else {}
+        rows = {name: self._here(numbers.astype(np.int64)) for name, numbers in touched.items()}
+        if rows:
+            arena = self._launch(run, part)
+            flat = live[: model.store.dense_size].clone()
+        else:
+            flat = torch.empty_like(live)
+            arena = self._launch(run, part._replace(to=part.to._replace(gradients=flat.data_ptr())))
+        looked_up = {
             name: (at, self._places[name].part(live).index_select(0, at))
             for name, at in rows.items()
         }
-        return Gradients(parts, {}, looked_up)
+        found = zip(way.pulls, pulled, strict=True)
+        return (
+            flat,
+            looked_up,
+            {name: _added(arena, shape, terms) for name, (shape, terms) in found},
+        )
 
-    def _pulled_at(self, way: WayBack, run: Run, name: str) -> tuple[tuple[int, ...], list[Term]]:
+    def _pulled_at(
+        self, batch: GraphBatch, run: Run, name: str
+    ) -> tuple[tuple[int, ...], list[Term]]:
         """Return the shape of what a batch gives, and where its gradient is."""
         pulls, tensors = run.variant.program.pulls_from(name), run.variant.table
-        table, _ = table_of(way.batch, pulls[0])
+        table, _ = table_of(batch, pulls[0])
         terms = []
         for pull in pulls:
-            to, at = pulled_rows(way.batch, run, pull)
+            to, at = pulled_rows(batch, run, pull)
             key = "pull_grad", pull.name
             if key not in tensors.numbers or not len(to):
                 continue
@@ -127,7 +149,8 @@ class TensorResults:
         """Run launches in the order of PyTorch's current stream; return the arena."""
         stream = None
         if self._device.type == "cuda":
-            stream = torch.cuda.current_stream(self._device).cuda_stream
+            # `torch.cuda.current_stream` makes an object of it, which takes ten times as long.
+            stream = torch._C._cuda_getCurrentRawStream(self._device.index)
         arena = self._executor.launch_between(run, part, stream)
         if self._arena[0] is not arena:
             self._arena = arena, tensor_of(arena)

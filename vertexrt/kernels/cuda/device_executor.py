@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from vertexrt.config import config
-from vertexrt.engine.batched import Part, Run
+from vertexrt.engine.batched import Run
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.executor import (
     Arenas,
@@ -33,6 +33,7 @@ from vertexrt.engine.executor import (
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.outputs import outputs_of
 from vertexrt.engine.packed_gradients import HostGradients, PackedGradients
+from vertexrt.engine.part import Part
 from vertexrt.engine.planned import PlannedLaunches, PlanRequest
 from vertexrt.engine.results import PassResults
 from vertexrt.engine.shared_step import step_in_group
@@ -140,13 +141,12 @@ class CudaExecutor:
         device = self.session.device
         caller = device.caller() if stream is None else stream
         device.follow_caller(caller)
-        if self._read_on == caller:
-            self._read_on = None
+        self._read_on = None if self._read_on == caller else self._read_on
         self.before_launch()
         slot = self._launch_now(run, part, None)
         if run.configuration.persistent:
             slot.reader = partial(self._look, slot)
-        self._gradients_left = run.variant.use.backward
+        self._gradients_left |= run.adds_gradients(part)
         device.lead_caller(caller)
         self._read_on = caller
         return self.session.arena_here()
@@ -278,7 +278,9 @@ class CudaExecutor:
         """Upload and launch."""
         session = self.session
         self._wait_for_reader()
-        if self._gradients_left:
+        if part.to.gradients:
+            session.device.clear(part.to.gradients, session.gradients.size)
+        elif self._gradients_left:
             session.clear_gradients()
             self._gradients_left = False
         session.take_arena(run.plan.total, run.share.batch.num_graphs)

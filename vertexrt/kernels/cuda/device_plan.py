@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from vertexrt.engine.batched import Part, Run
+from vertexrt.engine.batched import Run
+from vertexrt.engine.part import Part
 from vertexrt.engine.planned import NewPulls, PlanRequest
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.kernels.cuda.device_pushes import DevicePushes

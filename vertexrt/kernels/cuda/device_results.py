@@ -9,7 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.batched import Part, Run, rows_at
+from vertexrt.engine.batched import Run, rows_at
+from vertexrt.engine.part import Part
 from vertexrt.engine.results import (
     Gradients,
     LaunchesHere,

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from struct import Struct
+
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.engine.batched import Run, start_of
+from vertexrt.engine.part import Part
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import (
     NO_SCALARS,
@@ -20,6 +24,8 @@ from vertexrt.kernels.cuda.step_end import (
 )
 
 Int64 = npt.NDArray[np.int64]
+
+SUMMED_LOSS = Struct("4qd")  # of update.cu
 
 
 def finish_step(session: Session, weight: int, addresses: Int64, e: StepEnd) -> None:
@@ -42,6 +48,22 @@ def finish_step(session: Session, weight: int, addresses: Int64, e: StepEnd) -> 
         for words, needed in parts:
             if needed:
                 session.launch_one(f"{what}_{e.rule.name}", needed, THREADS, words)
+
+
+def sum_loss(session: Session, run: Run, part: Part, weight: int) -> None:
+    """Launch the sum of the losses of a run, into memory of its caller.
+
+    Args:
+        weight: address of the weights of rows.
+    """
+    words = SUMMED_LOSS.pack(
+        part.to.loss,
+        session.arena.address + start_of(run, ("push", "loss")) * session.dtype.itemsize,
+        weight if len(run.weight) else 0,
+        run.num_rows,
+        part.loss_scale,
+    )
+    session.launch_one("sum_loss_kernel", 1, SUMMERS, words)
 
 
 def _pieces(session: Session, ranges: int, e: StepEnd) -> tuple[int, int, int]:

@@ -9,10 +9,11 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.batched import Part, Run
+from vertexrt.engine.batched import Run
+from vertexrt.engine.part import Part
 from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.device import Allocation
-from vertexrt.kernels.cuda.finish_step import ending_words, finish_step
+from vertexrt.kernels.cuda.finish_step import ending_words, finish_step, sum_loss
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.session import ARRIVED_AT, TEMPORARY, Session
@@ -194,6 +195,8 @@ class PersistentLaunch:
             device.check(code, -1, -1)
             if ending is not None and ending.apart:
                 finish_step(session, int(words[WEIGHT]), addresses, ending)
+            if part.to.loss:
+                sum_loss(session, run, part, int(words[WEIGHT]))
 
         own = job[len(job) - len(words) :]
         return ReadyRun(slot, own, launch, job, len(counters), held, self._counters)

@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.config import config
-from vertexrt.engine.batched import Part, Run
+from vertexrt.engine.batched import Run
+from vertexrt.engine.part import Part
 from vertexrt.engine.trace import Timeline
 from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.device_timeline import record_launch
 from vertexrt.kernels.cuda.driver import launch
 from vertexrt.kernels.cuda.executable import CudaExecutable
-from vertexrt.kernels.cuda.finish_step import finish_step
+from vertexrt.kernels.cuda.finish_step import finish_step, sum_loss
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, WrittenScripts
@@ -52,6 +53,8 @@ def ready_table(
         session.device.check(*found)
         if ending is not None:
             finish_step(session, int(words[WEIGHT]), addresses, ending)
+        if part.to.loss:
+            sum_loss(session, run, part, int(words[WEIGHT]))
 
     return ReadyRun(slot, words, launch_all, words, held=(session.zeros,))
 

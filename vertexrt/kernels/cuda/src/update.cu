@@ -24,6 +24,19 @@ VRT_KERNEL(clamp_kernel, Store, 256) {
 }
 VRT_KERNEL(finish_step_kernel, Finish, 1024) { finish_step<1024>(a); }
 
+// The loss of a pass that is no step: `to` gets the sum of losses times a scale.
+struct SummedLoss {
+    real* to;
+    const real* loss;
+    const real* weight;  // null: each row counts once
+    long long rows;
+    double scale;
+};
+VRT_KERNEL(sum_loss_kernel, SummedLoss, 1024) {
+    const double loss = sum_losses<1024>(a.loss, a.weight, a.rows);
+    if (threadIdx.x == 0) *a.to = real(loss * a.scale);
+}
+
 // Rows of a tensor that are wanted: `count` elements, `size` of a row.
 struct TakenRows {
     real* to;

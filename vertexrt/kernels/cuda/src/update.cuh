@@ -87,14 +87,22 @@ __device__ __forceinline__ void sum_squares(const Store& a, long long first) {
     if (threadIdx.x % 32 == 0) a.squares[number] = sum;
 }
 
+// Sum losses with all THREADS of a block, each as often as its weight says; null: once.
+template <int THREADS>
+__device__ __forceinline__ double sum_losses(const real* losses, const real* weight,
+                                             long long rows) {
+    double sum = 0;
+    for (long long i = threadIdx.x; i < rows; i += THREADS) {
+        sum += double(losses[i]) * (weight ? double(weight[i]) : 1.0);
+    }
+    return block_sum(sum, THREADS);
+}
+
 // Compute the loss and the norm with all THREADS of a block, and decide whether the step counts.
 template <int THREADS>
 __device__ __forceinline__ void finish_step(const Finish& a) {
-    double loss = 0, squares = 0;
-    for (long long i = threadIdx.x; i < a.rows; i += THREADS) {
-        loss += double(a.loss[i]) * (a.weight ? double(a.weight[i]) : 1.0);
-    }
-    loss = block_sum(loss, THREADS) * a.loss_scale;
+    double squares = 0;
+    const double loss = sum_losses<THREADS>(a.loss, a.weight, a.rows) * a.loss_scale;
     for (long long i = threadIdx.x; i < a.pieces; i += THREADS) squares += a.squares[i];
     squares = block_sum(squares, THREADS);
     if (threadIdx.x != 0) return;

@@ -1,0 +1,40 @@
+"""What is to be done of a run: which of its launches, and what they are given."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+class Destination(NamedTuple):
+    """Memory of a device, by its addresses, where a pass leaves what its caller keeps.
+
+    Attributes:
+        gradients: of the parameters, real [trained], which need not be zero before; 0, where the
+            executor's own array gets them.
+        loss: real [1], the summed loss times its scale; 0, where it is not wanted.
+    """
+
+    gradients: int = 0
+    loss: int = 0
+
+
+class Part(NamedTuple):
+    """Launches of a run that are to be done, and what they are given.
+
+    Attributes:
+        launches: rows of the table.
+        loss_scale: factor of the loss, in its gradient.
+        random_seed: 32 bits.
+        seeds: gradients of pushes, as `Buffers` has them.
+        to: of a device, where its caller has memory for what is found.
+    """
+
+    launches: slice = slice(None)
+    loss_scale: float = 1.0
+    random_seed: int = 0
+    seeds: tuple[Array, ...] = ()
+    to: Destination = Destination()

@@ -1,0 +1,155 @@
+"""The loss of a network as a tensor whose gradients are there already: one launch makes both.
+
+`LossPass` is a function of autograd. Its forward runs what `Network.step` runs, but for the update;
+its backward multiplies what that has left by the gradient that comes in, and hands out views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch._compile import _disable_dynamo
+from torch.autograd.function import once_differentiable
+
+from vertexrt.api.arguments import check_loss
+from vertexrt.engine.executor import Asked
+from vertexrt.engine.model import REDUCTIONS
+from vertexrt.engine.variant import Use
+from vertexrt.errors import UsageError, nearest
+from vertexrt.graph import GraphBatch
+from vertexrt.torch.binding import BoundNetwork
+from vertexrt.torch.pulls import placed, with_gradients, with_pulls
+from vertexrt.torch.tokens import BatchTensors, graphs_in
+
+LOSS = frozenset({"loss"})
+NOT_IN_GRAPHS = (
+    "[torch] module.loss in a graph of torch.compile; a call outside of it; leave fullgraph out, "
+    "or write module(batch, outputs=['loss'])['loss'].sum()."
+)
+
+
+class LossCall(NamedTuple):
+    """How a loss is asked for.
+
+    Attributes:
+        pulls: tensors by name; reduction: None for the network's own.
+        training: dropout drops.
+        sparse: gradients of tables are rows and their numbers.
+    """
+
+    pulls: Mapping[str, Tensor]
+    reduction: str | None
+    training: bool
+    sparse: bool
+
+
+@_disable_dynamo  # as optimizers are: it imports the compiler when it is first called
+def loss_of(
+    bound: BoundNetwork,
+    parameters: Sequence[Tensor],
+    batch: GraphBatch | BatchTensors,
+    given: LossCall,
+) -> Tensor:
+    """Evaluate the loss of a bound network; gradients go to the parameters and to real pulls.
+
+    Raises: UsageError, where F pushes no loss, and for a reduction that there is not.
+    """
+    _check(bound, given.reduction)
+    pulls = placed(bound, given.pulls)
+    wanted = with_gradients(pulls)
+    back = bool(wanted) or (torch.is_grad_enabled() and any(p.requires_grad for p in parameters))
+    drops = given.training and bound.draws
+    seed = int(torch.randint(2**32, (1,))) if drops else 0
+    asked = Asked(_use(wanted, back, drops, bound.draws), graphs_in(batch), ("loss",), seed)
+    reduction = given.reduction or bound.network.reduction
+    what = AskedLoss(bound, asked, reduction, tuple(pulls), wanted, given.sparse)
+    loss: Tensor = LossPass.apply(what, *parameters, *pulls.values())
+    return loss
+
+
+def _check(bound: BoundNetwork, reduction: str | None) -> None:
+    check_loss("loss", bound.network.program.name, bound.push_shapes)
+    if reduction is not None and reduction not in REDUCTIONS:
+        action = f"name one of these.{nearest(str(reduction), REDUCTIONS)}"
+        expected = f"one of {', '.join(REDUCTIONS)}"
+        raise UsageError.at("loss", f"reduction={reduction!r:.60}", expected, action)
+
+
+@cache
+def _use(wanted: tuple[str, ...], back: bool, drops: bool, draws: bool) -> Use:
+    """Return what evaluates the loss; where F draws nothing, the use of `Network.step`."""
+    if not back:
+        return Use(LOSS, dropout=drops or None)
+    return Use(
+        LOSS, loss=True, pulls=frozenset(wanted), dropout=None if drops or not draws else False
+    )
+
+
+class AskedLoss(NamedTuple):
+    """A loss that is asked for.
+
+    Attributes:
+        bound: the network; asked: what it is to evaluate, without the pulls that are tensors.
+        reduction: of the loss.
+        pulls: names of those that are tensors; wanted: of those that get a gradient.
+        sparse: gradients of tables are rows and their numbers.
+    """
+
+    bound: BoundNetwork
+    asked: Asked
+    reduction: str
+    pulls: tuple[str, ...]
+    wanted: tuple[str, ...]
+    sparse: bool
+
+
+class LossPass(torch.autograd.Function):
+    """A pass that ends with the loss, and what its parameters and pulls get."""
+
+    @staticmethod
+    def forward(ctx: Any, what: AskedLoss, *given: Tensor) -> Tensor:
+        """Evaluate the loss, and its gradients where they will be asked for.
+
+        Args:
+            given: parameters, then pulls.
+        """
+        bound, asked = what.bound, what.asked
+        count = len(bound.names)
+        with bound.holding(given[:count]) as net:
+            graphs = with_pulls(
+                asked.batch, what.pulls, given[count:], net.executor.model.store.dtype
+            )
+            asked = asked._replace(batch=graphs)
+            found = bound.forward_passes.loss(asked, what.reduction, what.sparse, bound.results)
+        if asked.use.backward:
+            values = [rows for _, rows in found.rows.values()]
+            pulled = [found.pulled[name] for name in what.wanted]
+            ctx.what, ctx.at = what, {n: torch.as_tensor(at) for n, (at, _) in found.rows.items()}
+            ctx.save_for_backward(*[torch.as_tensor(x) for x in (found.flat, *values, *pulled)])
+        loss: Tensor = torch.as_tensor(found.loss)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, d_loss: Tensor) -> tuple[Any, ...]:
+        """Return the gradient of each argument of `forward`."""
+        return (_twice if torch.is_grad_enabled() else _gradients)(ctx, d_loss)
+
+
+def _gradients(ctx: Any, d_loss: Tensor) -> tuple[Any, ...]:
+    """Return what the pass has left times the gradient of the loss, by argument.
+
+    A product is new memory, so the pass may be gone back through again while autograd keeps it.
+    """
+    what, tables = ctx.what, ctx.at
+    flat, *others = [each * d_loss for each in ctx.saved_tensors]
+    rows = {name: (at, others.pop(0)) for name, at in tables.items()}
+    of_pulls = dict(zip(what.wanted, others, strict=True))
+    bound: BoundNetwork = what.bound
+    return None, *bound.parts_of(flat, rows), *[of_pulls.get(name) for name in what.pulls]
+
+
+_twice = once_differentiable(_gradients)  # it says that there are no second derivatives

@@ -1,0 +1,52 @@
+"""Tensors in place of the pulls of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vertexrt.graph import GraphBatch, Pulled
+from vertexrt.torch.binding import BoundNetwork
+from vertexrt.torch.results import readable
+
+
+def placed(bound: BoundNetwork, pulls: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return pulls where, and as, the network reads them: whole numbers on the host."""
+    return {
+        name: pull.to(bound.device, bound.dtype) if pull.is_floating_point() else pull.cpu()
+        for name, pull in pulls.items()
+    }
+
+
+def with_gradients(pulls: Mapping[str, Tensor]) -> tuple[str, ...]:
+    """Return the names of pulls to which a gradient will come."""
+    if not torch.is_grad_enabled():
+        return ()
+    return tuple([name for name, tensor in pulls.items() if tensor.requires_grad])
+
+
+def with_pulls(
+    graphs: GraphBatch, names: Sequence[str], given: Sequence[Tensor], dtype: np.dtype[Any]
+) -> GraphBatch:
+    """Return a batch with pulls from tensors; of one that it has as a table, these are the rows.
+
+    Args:
+        dtype: of real pulls.
+    """
+    if not names:
+        return graphs
+    found: dict[str, Any] = {}
+    for name, tensor in zip(names, given, strict=True):
+        array: Any = tensor.detach()
+        if tensor.device.type == "cpu":
+            real = tensor.is_floating_point()
+            array = array.numpy().astype(dtype if real else np.int32, copy=False)
+        else:
+            array = readable(array)
+        table = graphs.pulls.get(name)
+        found[name] = Pulled(array, table.index) if isinstance(table, Pulled) else array
+    return graphs.with_pulls(found)
