@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -25,6 +25,7 @@ from vertexrt.engine.results import (
     LossResults,
     LossWay,
     PassResults,
+    PushRows,
     WayBack,
 )
 from vertexrt.engine.variant import Use
@@ -91,16 +92,27 @@ class ForwardPasses:
         Args:
             results: how it runs, and where what it gives back lies; by default the host.
         """
-        use, batch, names, seed, _ = asked
+        way = self.on_host if results is None else results
+        outputs, found = self.begin(asked, [PushRows(name) for name in asked.outputs], way)
+        outputs.update(zip(asked.outputs, found, strict=True))
+        return outputs
+
+    def begin(
+        self, asked: Asked, wanted: Sequence[PushRows], way: PassResults
+    ) -> tuple[ForwardOutputs, list[Any]]:
+        """Evaluate F on a batch, and keep what the way back needs.
+
+        Returns: what keeps it, as long as it lives, and names no push; what is wanted.
+        """
+        use, batch, _, seed, _ = asked
         self.make_room()
         model = self._executor.model
         runs = model.prepare(use, batch)
         zero = tuple(np.zeros(1, model.store.dtype) for _ in use.seeds)
         parts = [Part(slice(0, run.forward_launches), random_seed=seed, seeds=zero) for run in runs]
-        way = self.on_host if results is None else results
-        pushes = way.forward(runs, parts, names)
+        found = way.forward(runs, parts, wanted)
         made = ForwardPass(batch, runs, use, seed, model.store.version, way)
-        return self._begin(made, pushes)
+        return self._begin(made), found
 
     def loss(
         self, asked: Asked, reduction: str, sparse: bool, results: LossResults
@@ -119,9 +131,9 @@ class ForwardPasses:
         way = LossWay(asked.batch, runs, asked.seed, scale, pulls, sparse)
         return results.loss(way)
 
-    def _begin(self, made: ForwardPass, pushes: Mapping[str, Array]) -> ForwardOutputs:
-        """Note a pass that the executor's arenas have now; return its outputs."""
-        outputs = ForwardOutputs(pushes, made)
+    def _begin(self, made: ForwardPass) -> ForwardOutputs:
+        """Note a pass that the executor's arenas have now; return what keeps it."""
+        outputs = ForwardOutputs({}, made)
         self.here, self._outputs = made, weakref.ref(outputs)
         self._alive.add(made)
         self._last[made.thread] = weakref.ref(made)

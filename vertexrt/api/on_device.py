@@ -19,7 +19,7 @@ from vertexrt.api.plan import Plan
 from vertexrt.api.turns import in_turn
 from vertexrt.engine.executor import Asked, Evaluation, Executor
 from vertexrt.engine.part import Part
-from vertexrt.engine.results import Gradients, PassResults
+from vertexrt.engine.results import Gradients, PassResults, PushRows
 from vertexrt.errors import PullError, UsageError
 from vertexrt.graph import GraphBatch
 
@@ -109,7 +109,9 @@ class OnDevice:
         self._passes.make_room()
         runs = self.executor.model.prepare(asked.use, asked.batch)
         parts = [Part(slice(0, run.forward_launches), random_seed=asked.seed) for run in runs]
-        return self._results.forward(runs, parts, asked.outputs, asked.vertices)
+        wanted = [PushRows(name, asked.vertices) for name in asked.outputs]
+        found = self._results.forward(runs, parts, wanted)
+        return dict(zip(asked.outputs, found, strict=True))
 
     @in_turn
     def plan(

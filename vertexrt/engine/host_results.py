@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vertexrt.engine.batched import Run, rows_of_tensor
 from vertexrt.engine.executor import Executor, total_loss
@@ -17,6 +16,7 @@ from vertexrt.engine.results import (
     Gradients,
     LossAndGradients,
     LossWay,
+    PushRows,
     WayBack,
     pulled_rows,
     table_of,
@@ -44,16 +44,12 @@ class HostResults:
         return np.zeros(shape, dtype) if given is None else np.ascontiguousarray(given, dtype)
 
     def forward(
-        self,
-        runs: Sequence[Run],
-        parts: Sequence[Part],
-        names: Sequence[str],
-        vertices: npt.NDArray[np.int64] | None = None,
-    ) -> dict[str, Any]:
+        self, runs: Sequence[Run], parts: Sequence[Part], wanted: Sequence[PushRows]
+    ) -> list[Any]:
         """Run launches; return copies of the pushes."""
         arenas = self._executor.launch(runs, parts)
-        chosen = chosen_rows(runs, vertices)
-        return {name: outputs_of(runs, arenas, name, chosen) for name in names}
+        chosen = {id(push.vertices): chosen_rows(runs, push.vertices) for push in wanted}
+        return [outputs_of(runs, arenas, push.name, chosen[id(push.vertices)]) for push in wanted]
 
     def backward(self, way: WayBack) -> Gradients:
         """Go back; the gradients are in the store then, too."""

@@ -9,6 +9,25 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 
+NO_ROWS = np.zeros(0, np.int32)
+
+
+class RowCopy(NamedTuple):
+    """Rows of a tensor that are copied out of the arena of a device.
+
+    Attributes:
+        to: address of the copy, real [length, size].
+        first: element of the arena where the tensor begins; size: elements of one of its rows.
+        start, length: which part of `Destination.rows` lists the rows that are copied.
+    """
+
+    to: int
+    first: int
+    size: int
+    start: int
+    length: int
+
+
 class Destination(NamedTuple):
     """Memory of a device, by its addresses, where a pass leaves what its caller keeps.
 
@@ -16,10 +35,13 @@ class Destination(NamedTuple):
         gradients: of the parameters, real [trained], which need not be zero before; 0, where the
             executor's own array gets them.
         loss: real [1], the summed loss times its scale; 0, where it is not wanted.
+        copies: of rows, after the launches; rows: int32, of all copies.
     """
 
     gradients: int = 0
     loss: int = 0
+    copies: tuple[RowCopy, ...] = ()
+    rows: Array = NO_ROWS
 
 
 class Part(NamedTuple):

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from vertexrt.engine.batched import Run, edges_pulled, slots_pulled, vertices_pulled
 from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.part import Part
+from vertexrt.engine.part import Destination, Part, RowCopy
 from vertexrt.graph import GraphBatch, Pulled
 from vertexrt.graph.pulls import PullValue
 from vertexrt.ir.program import Pull
@@ -110,6 +110,18 @@ class LossResults(Protocol):
         """Evaluate the loss, and go back from it."""
 
 
+class PushRows(NamedTuple):
+    """A push that is wanted.
+
+    Attributes:
+        name: of the push.
+        vertices: whose, int64 [n], in that order; None for all, in the user's order.
+    """
+
+    name: str
+    vertices: npt.NDArray[np.int64] | None = None
+
+
 class PassResults(Protocol):
     """How passes run, and where what they give back lies."""
 
@@ -123,17 +135,9 @@ class PassResults(Protocol):
         """
 
     def forward(
-        self,
-        runs: Sequence[Run],
-        parts: Sequence[Part],
-        names: Sequence[str],
-        vertices: npt.NDArray[np.int64] | None = None,
-    ) -> dict[str, Any]:
-        """Run launches; return pushes by name, [V, *shape], in the user's vertex order.
-
-        Args:
-            vertices: those whose pushes are wanted, in that order; all by default.
-        """
+        self, runs: Sequence[Run], parts: Sequence[Part], wanted: Sequence[PushRows]
+    ) -> list[Any]:
+        """Run launches; return what is wanted, [n, *shape] each."""
 
     def backward(self, way: WayBack) -> Gradients:
         """Go back."""
@@ -157,6 +161,32 @@ class LaunchesHere(Protocol):
 
     def gradients_here(self) -> Any:
         """Return the gradients on the device, [trained], which each run with a way back fills."""
+
+
+class CopiedPush(NamedTuple):
+    """A push that a device copies to memory of its own: shape [n, *shape], and its address."""
+
+    name: str
+    vertices: npt.NDArray[np.int64] | None
+    address: int
+
+
+def pushes_to(run: Run, wanted: Sequence[CopiedPush]) -> Destination:
+    """Say where a device copies pushes to; those of the same vertices share their list of rows."""
+    lists: list[Array] = []
+    places: dict[int, tuple[int, int]] = {}  # by the identity of the vertices: start, length
+    copies, end = [], 0
+    for push in wanted:
+        key = id(push.vertices)
+        if key not in places:
+            rows = run.row_of if push.vertices is None else run.row_of[push.vertices]
+            lists.append(rows)
+            places[key], end = (end, len(rows)), end + len(rows)
+        number = run.variant.table.numbers["push", push.name]
+        first, size = int(run.plan.base[number]), run.variant.table.specs[number].size
+        copies.append(RowCopy(push.address, first, size, *places[key]))
+    rows = lists[0] if len(lists) == 1 else np.concatenate(lists)
+    return Destination(copies=tuple(copies), rows=rows)
 
 
 class PulledRows(NamedTuple):

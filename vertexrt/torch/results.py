@@ -11,20 +11,22 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from vertexrt.engine.batched import Run, rows_at
+from vertexrt.engine.batched import Run
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.part import Destination, Part
 from vertexrt.engine.results import (
+    CopiedPush,
     Gradients,
     LaunchesHere,
     LossAndGradients,
     LossWay,
+    PushRows,
     WayBack,
     pulled_rows,
+    pushes_to,
     table_of,
 )
 from vertexrt.graph import GraphBatch
@@ -59,22 +61,17 @@ class TensorResults:
         return readable(found.detach())
 
     def forward(
-        self,
-        runs: Sequence[Run],
-        parts: Sequence[Part],
-        names: Sequence[str],
-        vertices: npt.NDArray[np.int64] | None = None,
-    ) -> dict[str, Any]:
+        self, runs: Sequence[Run], parts: Sequence[Part], wanted: Sequence[PushRows]
+    ) -> list[Any]:
         """Run launches; return new tensors of the pushes."""
-        (run,), (part,) = runs, parts
-        order = self._here(run.row_of if vertices is None else run.row_of[vertices])
-        arena, found = self._launch(run, part), {}
-        for name in names:
-            at = rows_at(run, ("push", name))
-            size = (at.stop - at.start) // run.num_rows
-            rows = arena.as_strided((run.num_rows, size), (size, 1), at.start)
-            shape = len(order), *run.variant.push_shape(name)
-            found[name] = rows.index_select(0, order).view(shape)
+        (run,), (part,), like = runs, parts, self._gradients_here
+        found, copies = [], []
+        for name, vertices in wanted:
+            count = len(run.row_of) if vertices is None else len(vertices)
+            tensor = like.new_empty((count, *run.variant.push_shape(name)))
+            found.append(tensor)
+            copies.append(CopiedPush(name, vertices, tensor.data_ptr()))
+        self._launch(run, part._replace(to=pushes_to(run, copies)))
         return found
 
     def backward(self, way: WayBack) -> Gradients:

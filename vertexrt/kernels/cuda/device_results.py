@@ -7,16 +7,18 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from vertexrt.engine.batched import Run, rows_at
+from vertexrt.engine.batched import Run
 from vertexrt.engine.part import Part
 from vertexrt.engine.results import (
+    CopiedPush,
     Gradients,
     LaunchesHere,
     PulledRows,
+    PushRows,
     WayBack,
     pulled_rows,
+    pushes_to,
     table_of,
 )
 from vertexrt.graph.device_rows import DeviceRows
@@ -50,22 +52,18 @@ class DeviceResults:
         return like.ascontiguousarray(like.asarray(given, dtype))
 
     def forward(
-        self,
-        runs: Sequence[Run],
-        parts: Sequence[Part],
-        names: Sequence[str],
-        vertices: npt.NDArray[np.int64] | None = None,
-    ) -> dict[str, Any]:
+        self, runs: Sequence[Run], parts: Sequence[Part], wanted: Sequence[PushRows]
+    ) -> list[Any]:
         """Run launches; return new arrays of the pushes."""
         (run,), (part,) = runs, parts
-        arena = self._executor.launch_between(run, part)
-        row_of = run.row_of if vertices is None else run.row_of[vertices]
-        wanted = self._executor.session.device.arrays().asarray(row_of)
-        found = {}
-        for name in names:
-            rows = arena[rows_at(run, ("push", name))].reshape(run.num_rows, -1)
-            shape = len(row_of), *run.variant.push_shape(name)
-            found[name] = rows.take(wanted, axis=0).reshape(shape)
+        session, found, copies = self._executor.session, [], []
+        for name, vertices in wanted:
+            count = len(run.row_of) if vertices is None else len(vertices)
+            shape = count, *run.variant.push_shape(name)
+            array, address = session.device.empty(shape, session.dtype)
+            found.append(array)
+            copies.append(CopiedPush(name, vertices, address))
+        self._executor.launch_between(run, part._replace(to=pushes_to(run, copies)))
         return found
 
     def backward(self, way: WayBack) -> Gradients:

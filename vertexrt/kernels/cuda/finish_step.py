@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from vertexrt.engine.batched import Run, start_of
 from vertexrt.engine.part import Part
+from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import (
     NO_SCALARS,
@@ -50,8 +51,22 @@ def finish_step(session: Session, weight: int, addresses: Int64, e: StepEnd) -> 
                 session.launch_one(f"{what}_{e.rule.name}", needed, THREADS, words)
 
 
-def sum_loss(session: Session, run: Run, part: Part, weight: int) -> None:
-    """Launch the sum of the losses of a run, into memory of its caller.
+def leave_results(session: Session, run: Run, part: Part, words: Int64, rows: int) -> None:
+    """Launch what leaves results of a run in memory of its caller: the loss, and rows of tensors.
+
+    Args:
+        words: of the run; rows: address of those that are copied.
+    """
+    if part.to.loss:
+        _sum_loss(session, run, part, int(words[WEIGHT]))
+    size = session.dtype.itemsize
+    for copy in part.to.copies:
+        start, listed = session.arena.address + copy.first * size, rows + 4 * copy.start
+        session.take_rows(copy.to, start, listed, (copy.length, copy.size))
+
+
+def _sum_loss(session: Session, run: Run, part: Part, weight: int) -> None:
+    """Launch the sum of losses.
 
     Args:
         weight: address of the weights of rows.

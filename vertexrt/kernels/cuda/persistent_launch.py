@@ -13,7 +13,7 @@ from vertexrt.engine.batched import Run
 from vertexrt.engine.part import Part
 from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.device import Allocation
-from vertexrt.kernels.cuda.finish_step import ending_words, finish_step, sum_loss
+from vertexrt.kernels.cuda.finish_step import ending_words, finish_step, leave_results
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.session import ARRIVED_AT, TEMPORARY, Session
@@ -195,8 +195,7 @@ class PersistentLaunch:
             device.check(code, -1, -1)
             if ending is not None and ending.apart:
                 finish_step(session, int(words[WEIGHT]), addresses, ending)
-            if part.to.loss:
-                sum_loss(session, run, part, int(words[WEIGHT]))
+            leave_results(session, run, part, words, int(addresses[-1]))
 
         own = job[len(job) - len(words) :]
         return ReadyRun(slot, own, launch, job, len(counters), held, self._counters)

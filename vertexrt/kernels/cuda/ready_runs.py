@@ -16,7 +16,7 @@ from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.device_timeline import record_launch
 from vertexrt.kernels.cuda.driver import launch
 from vertexrt.kernels.cuda.executable import CudaExecutable
-from vertexrt.kernels.cuda.finish_step import finish_step, sum_loss
+from vertexrt.kernels.cuda.finish_step import finish_step, leave_results
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, WrittenScripts
@@ -53,8 +53,7 @@ def ready_table(
         session.device.check(*found)
         if ending is not None:
             finish_step(session, int(words[WEIGHT]), addresses, ending)
-        if part.to.loss:
-            sum_loss(session, run, part, int(words[WEIGHT]))
+        leave_results(session, run, part, words, int(addresses[-1]))
 
     return ReadyRun(slot, words, launch_all, words, held=(session.zeros,))
 

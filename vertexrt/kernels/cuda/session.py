@@ -248,7 +248,7 @@ class Session:
             segments: of `sort_lookups`.
             more: what else is uploaded, int32 [*] each.
         Returns: the slot; the words in the order of `executable.word_names`; addresses of starts
-            and widths of an ending, and of what is `more`.
+            and widths of an ending, of what is `more`, and of the rows of `Part.to`.
         """
         slot, words = self.buffers.next(), self._new_words(executable, run.plan.temporary)
         reals = (*run.inputs.floats, *part.seeds)
@@ -272,7 +272,7 @@ class Session:
             part.random_seed,
             room,
         )
-        given = words, facts, arrays, places, (segments, ends, more)
+        given = words, facts, arrays, places, (segments, ends, (*more, part.to.rows))
         end, addresses = pack(slot.pinned, slot.memory.address, *given)
         if end < 0:
             self.buffers.grow(slot, -end)
