@@ -11,7 +11,6 @@ import pytest
 import vertexrt as vrt
 from tests.paper_device import PaperDevice
 from vertexrt.engine.variant import CompileOptions, Passes
-from vertexrt.errors import NoKernelError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda.compile import ALL_FIT, Spilled
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
@@ -47,10 +46,9 @@ def evaluate(
     device: Spilling,
     engine: str = "persistent",
     processors: int | None = None,
-    on_chip: bool = False,
 ) -> None:
     how = np.dtype("float32"), "frontier", Passes(), "float32"
-    options = CompileOptions(*how, engine, 1, processors, on_chip)
+    options = CompileOptions(*how, engine, 1, processors)
     executor = compile_on(device, TreeLSTM(5, 4, 256, 3).trace(), options)
     if engine == "persistent" and processors is None:
         executor.model.chooser.only(Configuration(True, 1, FEWEST))  # whatever is predicted
@@ -100,9 +98,3 @@ def test_auto_does_not_take_kernels_that_spill_much(processors: int | None) -> N
     device = Spilling(*[MUCH] * 99)
     evaluate(device, "auto", processors)
     assert not set(device.loaded) & {source for source, _ in device.tried}
-
-
-def test_weights_that_have_to_be_on_chip_are_refused_otherwise() -> None:
-    """Layers of PyTorch go on by the batched engine then."""
-    with pytest.raises(NoKernelError, match="it spills"):
-        evaluate(Spilling(*[MUCH] * 99), on_chip=True)

@@ -21,6 +21,13 @@ from tests.shim_device import put_in_place  # noqa: E402
 from tests.torch.test_module import SIZE, Node, trees  # noqa: E402
 from vertexrt import nn  # noqa: E402
 from vertexrt.errors import UsageError  # noqa: E402
+from vertexrt.torch.binding import BoundNetwork, NetworkSource  # noqa: E402
+from vertexrt.torch.recurrent import (  # noqa: E402
+    CellStep,
+    ChainLayout,
+    packed_layout,
+    run_chains,
+)
 
 ENGINES = ["batched", "persistent"]
 
@@ -151,6 +158,52 @@ def test_layers(name: str, size: int) -> None:
     wanted.data.square().sum().backward()
     for p, q in zip(mine.parameters(), judge.parameters(), strict=True):
         assert_near(p.grad, q.grad)
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_chains_of_packed_steps(device: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps are given, and wanted, time by time; states with gradients go in and come out."""
+    require(device)
+    if device == "shim":
+        put_in_place(monkeypatch)
+    more = {"processors": 4} if engine == "persistent" else {}
+    step = CellStep(nn.LSTMCell(SIZE, 8), SIZE, {"h": 8, "c": 8})
+    net = vrt.compile(step, device="cuda", engine=engine, seed=3, **more)
+    bound = BoundNetwork(net, NetworkSource.of(net))
+    weights = [each.detach().requires_grad_() for each in bound.own]
+    judge = torch.nn.LSTM(SIZE, 8).double()
+    for name, weight in zip(bound.names, weights, strict=True):
+        judge.get_parameter(name.removeprefix("cell.") + "_l0").data = (
+            weight.detach().double().cpu()
+        )
+    place = weights[0].device
+    torch.manual_seed(0)
+    for lengths in ((5, 3, 2), (4,)):
+        packed = torch.nn.utils.rnn.pack_sequence([torch.randn(n, SIZE) for n in lengths])
+        layout = ChainLayout(
+            *packed_layout(packed.batch_sizes.numpy()), b"", (("h", 8), ("c", 8)), True, False
+        )
+        theirs = [packed.data, *torch.randn(2, len(lengths), 8)]
+        ours = [each.to(place).requires_grad_() for each in theirs]
+        theirs = [each.double().requires_grad_() for each in theirs]
+        x = torch.nn.utils.rnn.PackedSequence(theirs[0], packed.batch_sizes)
+        wanted, states = judge(x, (theirs[1][None], theirs[2][None]))
+        for used in ((0, 1, 2), (0,), (2,)):
+            out, last = run_chains(bound, weights, (ours[0], layout), ours[1:], False)
+            found, expected = [out, *last], [wanted.data, states[0][0], states[1][0]]
+            for a, b in zip(found, expected, strict=True):
+                assert_near(a, b)
+            pairs = ((found, [*ours, *weights]), (expected, [*theirs, *judge.parameters()]))
+            a, b = (
+                torch.autograd.grad(sum(way[k].square().sum() for k in used), of, retain_graph=True)
+                for way, of in pairs
+            )
+            for mine, other in zip(a[:3], b[:3], strict=True):
+                assert_near(mine, other)
+            by_name = dict(zip(bound.names, a[3:], strict=True))
+            for (name, _), other in zip(judge.named_parameters(), b[3:], strict=True):
+                assert_near(by_name["cell." + name.removesuffix("_l0")], other)
 
 
 @gpu

@@ -56,6 +56,7 @@ def test_it_is_the_sum_of_the_push(engine: str, reduction: str) -> None:
         assert_same(gradients(mine, found, *more), gradients(mine, wanted, *more))
 
 
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # PyTorch 2.11 warns once
 @pytest.mark.parametrize("device", SHIM_AND_GPU)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_on_a_gpu(device: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ import vertexrt.torch as vt  # noqa: E402
 from vertexrt import nn  # noqa: E402
 from vertexrt.api.forward_passes import ForwardOutputs  # noqa: E402
 from vertexrt.errors import UsageError  # noqa: E402
-from vertexrt.torch import ops  # noqa: E402
+from vertexrt.torch import ops, passes  # noqa: E402
 
 SIZE = 5
 
@@ -259,7 +259,7 @@ def arguments(mine: Any, batch: vt.BatchTensors, x: Any, *, keep: bool) -> tuple
     for tensor, name in zip(parameters, bound.names, strict=True):
         tensor.requires_grad_(name in bound.trained)
     seed = torch.zeros(1, dtype=torch.int64)
-    call = ops.Call(bound.number, ("x",), ("h", "loss"), ("x",), keep, False)
+    call = passes.Call(bound.number, ("x",), ("h", "loss"), ("x",), keep, False)
     return parameters, [x], [batch.token, batch.graph_of, seed], call.text()
 
 

@@ -97,6 +97,13 @@ class ForwardPasses:
         outputs.update(zip(asked.outputs, found, strict=True))
         return outputs
 
+    def evaluate(self, asked: Asked, wanted: Sequence[PushRows], way: PassResults) -> list[Any]:
+        """Evaluate F on a batch, without a way back; return what is wanted."""
+        self.make_room()
+        runs = self._executor.model.prepare(asked.use, asked.batch)
+        parts = [Part(slice(0, run.forward_launches), random_seed=asked.seed) for run in runs]
+        return way.forward(runs, parts, wanted)
+
     def begin(
         self, asked: Asked, wanted: Sequence[PushRows], way: PassResults
     ) -> tuple[ForwardOutputs, list[Any]]:
@@ -182,17 +189,24 @@ class ForwardPasses:
         return made
 
     def go_back(
-        self, made: ForwardPass, d_outputs: Mapping[str, Array], scale: float, sparse: bool
+        self,
+        made: ForwardPass,
+        d_outputs: Mapping[str, Array],
+        scale: float,
+        sparse: bool,
+        vertices: Mapping[str, Array] | None = None,
     ) -> Gradients:
         """Go back through a pass; on the host, its gradients are in the store then, too.
 
         Args:
             d_outputs: gradients of its pushes; scale: factor of them.
             sparse: return of tables the rows that were looked up.
+            vertices: of `WayBack`.
         """
         self._restore(made)
         pulls = sorted(made.use.pulls)
-        way = WayBack(made.batch, made.runs, made.seed, d_outputs, scale, pulls, sparse)
+        given = made.batch, made.runs, made.seed, d_outputs, scale, pulls, sparse
+        way = WayBack(*given, vertices or {})
         return made.results.backward(way)
 
     def _restore(self, made: ForwardPass) -> None:

@@ -18,7 +18,6 @@ from vertexrt.api.forward_passes import ForwardPasses
 from vertexrt.api.plan import Plan
 from vertexrt.api.turns import in_turn
 from vertexrt.engine.executor import Asked, Evaluation, Executor
-from vertexrt.engine.part import Part
 from vertexrt.engine.results import Gradients, PassResults, PushRows
 from vertexrt.errors import PullError, UsageError
 from vertexrt.graph import GraphBatch
@@ -106,11 +105,8 @@ class OnDevice:
         return Evaluation(self.executor, lambda: found)
 
     def _evaluate(self, asked: Asked) -> dict[str, Any]:
-        self._passes.make_room()
-        runs = self.executor.model.prepare(asked.use, asked.batch)
-        parts = [Part(slice(0, run.forward_launches), random_seed=asked.seed) for run in runs]
         wanted = [PushRows(name, asked.vertices) for name in asked.outputs]
-        found = self._results.forward(runs, parts, wanted)
+        found = self._passes.evaluate(asked, wanted, self._results)
         return dict(zip(asked.outputs, found, strict=True))
 
     @in_turn

@@ -341,9 +341,9 @@ def rows_of_tensor(run: Run, data: Array, key: tuple[object, ...], rows: Array) 
 def _pulling(run: Run, name: str) -> Array:
     """Mark the user's vertices whose function pulls a value, of its own or of its edges."""
     nodes, functions = run.variant.program.nodes, run.inputs.functions
-    pulling = {n.function for n in nodes if n.op == "pull_grad" and n["name"] == name}
     if not len(functions):
         return np.ones(len(run.row_of), np.bool_)
+    pulling = {n.function for n in nodes if n.op == "pull_grad" and n["name"] == name}
     return np.isin(functions, list(pulling))
 
 

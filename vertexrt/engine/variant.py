@@ -94,7 +94,6 @@ class CompileOptions:
 
     Attributes:
         threads, processors: None, where the user did not say.
-        on_chip: persistent engine on a GPU: weights that do not fit on chip are refused.
         tune: ways to run a batch are timed.
     """
 
@@ -105,7 +104,6 @@ class CompileOptions:
     engine: str
     threads: int | None
     processors: int | None
-    on_chip: bool = False
     tune: bool = False
 
 

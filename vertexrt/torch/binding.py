@@ -12,29 +12,25 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from vertexrt.api.arguments import check_pushes
+from vertexrt.api.forward_passes import ForwardOutputs
 from vertexrt.api.network import Network
-from vertexrt.engine.batched import BATCHED
 from vertexrt.engine.devices import module_of
+from vertexrt.engine.executor import Asked
 from vertexrt.engine.host_results import HostResults
 from vertexrt.engine.parameters import ParameterStore
-from vertexrt.engine.results import LaunchesHere
-from vertexrt.engine.variant import CompileOptions
+from vertexrt.engine.results import LaunchesHere, PushRows
+from vertexrt.engine.variant import CompileOptions, Use
 from vertexrt.errors import UsageError
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.program import Program
-from vertexrt.torch.results import ParameterPlace, TensorResults
+from vertexrt.torch.results import DTYPES, ParameterPlace, TensorResults, readable
 
-DTYPES: dict[torch.dtype, np.dtype[Any]] = {
-    torch.float32: np.dtype("float32"),
-    torch.float64: np.dtype("float64"),
-}
 OF_NUMPY = {real: dtype for dtype, real in DTYPES.items()}
 DEVICES = ("cpu", "cuda")
 
@@ -46,15 +42,12 @@ class NetworkSource:
     Attributes:
         traced: the program of F; options: of `vrt.compile`, for a device.
         reduction: of the loss.
-        gpu_engine: on a GPU, where it was made for a CPU; "persistent" where that has a kernel of
-            it, else the batched one.
     """
 
     traced: Program
     options: CompileOptions
     device: str
     reduction: str
-    gpu_engine: str = "batched"
 
     @staticmethod
     def of(network: Network) -> NetworkSource:
@@ -71,29 +64,19 @@ class NetworkSource:
     def network(self, dtype: torch.dtype, device: torch.device) -> Network:
         """Compile it for a dtype and a device; parameters are zero.
 
+        On another device than it was made for, no engine was asked for.
+
         Raises: DeviceError, when vertexrt cannot use the device; UsageError, where it does not have
             what the network was compiled with.
         """
         options = replace(self.options, dtype=DTYPES[dtype])
         if device.type != self.device:
-            engine = self.gpu_engine if device.type == "cuda" else "batched"
-            options = replace(options, engine=engine, threads=None, processors=None, on_chip=True)
+            options = replace(options, engine="auto", threads=None, processors=None)
         module = module_of(device.type)
         with at(device):
             module.check(device.type, options)
             executor = module.compile_for(device.type, self.traced, options)
             return Network(executor, 0, self.reduction)
-
-    def falls_back(self, network: Network) -> bool:
-        """Let a network go on by the batched engine, if its engine was not asked for.
-
-        Call it where a GPU has no kernel of it: its weights do not fit.
-        """
-        model, given = network.executor.model, self.device == network.device
-        if given or not model.persistent:
-            return False
-        model.chooser.only(BATCHED)
-        return True
 
 
 def at(device: torch.device) -> AbstractContextManager[Any]:
@@ -131,8 +114,7 @@ class BoundNetwork:
 
     Attributes:
         source: of the network; number: by which ops find it.
-        passes: the network with what its passes return where PyTorch has it.
-        forward_passes, results: of the network, and how they run.
+        store: its parameters; forward_passes, results: its passes, and how they run.
         names: of the parameters; own: tensors with their memory; trained: those that get
             gradients; tables: those that are only looked up in.
         draws: F draws random numbers.
@@ -142,16 +124,14 @@ class BoundNetwork:
     def __init__(self, network: Network, source: NetworkSource) -> None:
         self.network, self.source, self.number = network, source, next(_numbers)
         program, store = network.program, network.executor.model.store
-        self.forward_passes = network._passes
-        self.passes = network.on_device
+        self.store, self.forward_passes = store, network._passes
         self.results: HostResults | TensorResults = self.forward_passes.on_host
         if network.device == "cuda":
-            executor = cast("LaunchesHere", network.executor)
-            self.results = TensorResults(executor)
-            self.passes = network.on_device._returning(self.results)
-        values = self.passes.parameters
+            self.results = TensorResults(cast("LaunchesHere", network.executor))
+        values = self.results.parameters()
         self.names, self.own = list(values), [torch.as_tensor(x) for x in values.values()]
         self.device = self.own[0].device if self.own else torch.device("cpu")
+        self._uses: dict[tuple[tuple[str, ...], tuple[str, ...] | None, bool], Use] = {}
         self._at, self._computing = [mine.data_ptr() for mine in self.own], Computing(network)
         self.trained = [name for name in self.names if name in store.trained]
         self.tables = frozenset(network.executor.model.sparse)
@@ -164,7 +144,35 @@ class BoundNetwork:
 
     def passed(self, d: Tensor) -> Any:
         """Return the gradient of a push as passes take it."""
-        return d.detach().numpy() if self.own[0].device.type == "cpu" else d.detach()
+        given = d.detach()
+        return readable(given) if isinstance(self.results, TensorResults) else given.numpy()
+
+    def zeros(self, shape: tuple[int, ...]) -> Any:
+        """Return no gradient of a push as passes take it."""
+        return self.results.array(None, shape)
+
+    def use(self, outputs: tuple[str, ...], pulls: tuple[str, ...] | None, drops: bool) -> Use:
+        """Return what a pass is for; each is made once.
+
+        Args:
+            outputs: names of pushes; pulls: of those that get a gradient; None, where nothing does.
+        Raises: UsageError, where no push is named.
+        """
+        asked = outputs, pulls, drops
+        found = self._uses.get(asked)
+        if found is None:
+            program = self.network.program
+            check_pushes("forward", outputs, tuple(self.push_shapes), program.name)
+            found = self._uses[asked] = _use(*asked)
+        return found
+
+    def evaluate(
+        self, asked: Asked, wanted: Sequence[PushRows]
+    ) -> tuple[ForwardOutputs | None, list[Any]]:
+        """Evaluate what is asked; return what keeps the way back, or None, and what is wanted."""
+        if asked.use.backward:
+            return self.forward_passes.begin(asked, wanted, self.results)
+        return None, self.forward_passes.evaluate(asked, wanted, self.results)
 
     def parts_of(
         self, flat: Tensor, rows: Mapping[str, tuple[Tensor, Tensor]]
@@ -221,6 +229,13 @@ class BoundNetwork:
                     mine.copy_(kept)
 
 
+def _use(outputs: tuple[str, ...], pulls: tuple[str, ...] | None, drops: bool) -> Use:
+    names = frozenset(outputs)
+    if pulls is None:
+        return Use(names, dropout=drops or None)
+    return Use(names, seeds=names, pulls=frozenset(pulls), dropout=drops)
+
+
 def _places(store: ParameterStore) -> list[ParameterPlace | None]:
     """Return where the gradient of each parameter is; None, where it has none."""
     return [ParameterPlace.of(store, n) if n in store.trained else None for n in store.names]
@@ -248,7 +263,8 @@ class BoundModule(nn.Module):
     """A module whose parameters are those of networks.
 
     Attributes:
-        sources: of its networks; owned: the names of each one's parameters in this module.
+        sources: of its networks; owned: the names of each one's parameters in this module; paths:
+            the same, split.
     """
 
     sources: list[NetworkSource]
@@ -257,11 +273,21 @@ class BoundModule(nn.Module):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.paths: dict[int, list[tuple[tuple[str, ...], str]]] = {}
         self.register_load_state_dict_post_hook(_bind_again)  # which may have assigned others
 
     def parameters_of(self, k: int) -> list[Tensor]:
         """Return the parameters of a network, in its order; tensors, inside `functional_call`."""
-        return [reduce(getattr, name.split("."), self) for name in self.owned[k]]
+        return [_parameter(self, path) for path in self._paths(k)]
+
+    def _paths(self, k: int) -> list[tuple[tuple[str, ...], str]]:
+        """Return where the parameters of a network are: modules, one in the other, and a name."""
+        found = self.paths.get(k)
+        if found is None:
+            split = [name.rpartition(".") for name in self.owned[k]]
+            found = [(tuple(path.split(".")) if path else (), last) for path, _, last in split]
+            self.paths[k] = found
+        return found
 
     def bind(self, bindings: Sequence[BoundNetwork] = ()) -> None:
         """Let networks have the memory of the parameters, or new networks, where these changed."""
@@ -295,6 +321,23 @@ class BoundModule(nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self.bind()
+
+
+def _parameter(inside: nn.Module, path: tuple[tuple[str, ...], str]) -> Tensor:
+    """Return a parameter, or what has its place.
+
+    Attributes of modules are looked for in several places, which takes ten times as long as a dict.
+    """
+    names, last = path
+    for name in names:
+        part = inside._modules[name]
+        assert part is not None, name
+        inside = part
+    found = inside._parameters.get(last)
+    if found is None:  # `torch.nn.utils.parametrize` makes a property of it
+        other: Tensor = getattr(inside, last)
+        return other
+    return found
 
 
 def _bind_again(module: BoundModule, _: object) -> None:

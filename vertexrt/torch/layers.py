@@ -6,7 +6,6 @@ errors are PyTorch's; what `forward` computes with are networks, one a layer and
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -52,8 +51,7 @@ class Layers(BoundModule, nn.RNNBase):
             size = width if layer else self.input_size
             if size not in made:
                 step = CellStep(self._cell(size), size, dict(self.sizes))
-                source = NetworkSource.of(vrt.compile(step, device="cpu"))
-                made[size] = replace(source, gpu_engine="persistent")
+                made[size] = NetworkSource.of(vrt.compile(step, device="cpu"))
             names = [name.removeprefix("cell.") for name in made[size].traced.params]
             for suffix in ("", "_reverse")[: self.directions]:
                 self.sources.append(made[size])

@@ -23,6 +23,7 @@ from vertexrt.errors import UsageError, nearest
 from vertexrt.graph import GraphBatch
 from vertexrt.torch.binding import BoundNetwork
 from vertexrt.torch.pulls import placed, with_gradients, with_pulls
+from vertexrt.torch.results import tensor_of
 from vertexrt.torch.tokens import BatchTensors, graphs_in
 
 LOSS = frozenset({"loss"})
@@ -119,18 +120,16 @@ class LossPass(torch.autograd.Function):
         """
         bound, asked = what.bound, what.asked
         count = len(bound.names)
-        with bound.holding(given[:count]) as net:
-            graphs = with_pulls(
-                asked.batch, what.pulls, given[count:], net.executor.model.store.dtype
-            )
+        with bound.holding(given[:count]):
+            graphs = with_pulls(asked.batch, what.pulls, given[count:], bound.store.dtype)
             asked = asked._replace(batch=graphs)
             found = bound.forward_passes.loss(asked, what.reduction, what.sparse, bound.results)
         if asked.use.backward:
             values = [rows for _, rows in found.rows.values()]
             pulled = [found.pulled[name] for name in what.wanted]
-            ctx.what, ctx.at = what, {n: torch.as_tensor(at) for n, (at, _) in found.rows.items()}
-            ctx.save_for_backward(*[torch.as_tensor(x) for x in (found.flat, *values, *pulled)])
-        loss: Tensor = torch.as_tensor(found.loss)
+            ctx.what, ctx.at = what, {n: tensor_of(at) for n, (at, _) in found.rows.items()}
+            ctx.save_for_backward(*[tensor_of(x) for x in (found.flat, *values, *pulled)])
+        loss: Tensor = tensor_of(found.loss)
         return loss
 
     @staticmethod

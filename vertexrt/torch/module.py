@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 import torch
 from torch import Tensor, nn
@@ -11,42 +11,13 @@ from vertexrt.api.network import Network
 from vertexrt.errors import UsageError, nearest
 from vertexrt.graph import GraphBatch
 from vertexrt.torch.binding import BoundModule, BoundNetwork, NetworkSource
+from vertexrt.torch.evaluate import Evaluate, evaluate
 from vertexrt.torch.loss import NOT_IN_GRAPHS, LossCall, loss_of
-from vertexrt.torch.ops import AskedPass, Call, Pass, forward
-from vertexrt.torch.pulls import placed, with_gradients
-from vertexrt.torch.tokens import BatchTensors, graphs_in
+from vertexrt.torch.tokens import BatchTensors
 
 
 class NamedPart(nn.Module):
     """A part of a parameter's name: holds what comes after the dot."""
-
-
-def run(
-    bound: BoundNetwork,
-    parameters: list[Tensor],
-    batch: GraphBatch | BatchTensors,
-    pulls: Mapping[str, Tensor],
-    outputs: tuple[str, ...],
-    training: bool,
-    sparse: bool = False,
-) -> dict[str, Tensor]:
-    """Evaluate a bound network; gradients go to the parameters and to real pulls."""
-    given = placed(bound, pulls)
-    wanted = with_gradients(given)
-    keep = bool(wanted) or (torch.is_grad_enabled() and any(p.requires_grad for p in parameters))
-    drops = training and bound.draws
-    call = Call(bound.number, tuple(given), outputs, wanted, keep, drops, sparse)
-    pulled = list(given.values())
-    if torch.compiler.is_compiling():
-        tensors = batch if isinstance(batch, BatchTensors) else BatchTensors.of(batch)
-        seed = torch.randint(2**32, (1,)) if drops else torch.zeros(1, dtype=torch.int64)
-        of_batch = [tensors.token, tensors.graph_of, seed]
-        found = forward(parameters, pulled, of_batch, call.text())
-    else:
-        drawn = int(torch.randint(2**32, (1,))) if drops else 0
-        asked = AskedPass(bound, call, graphs_in(batch), drawn)
-        found = Pass.apply(asked, *parameters, *pulled)
-    return dict(zip(outputs, found, strict=False))
 
 
 class Module(BoundModule):
@@ -114,8 +85,9 @@ class Module(BoundModule):
         names = tuple(bound.push_shapes) if outputs is None else tuple(outputs)
         _check_names("pushes", names, bound.push_shapes)
         _check_names("pulls", tuple(pulls), bound.pulls)
-        parameters = self.parameters_of(0)
-        return run(bound, parameters, batch, pulls, names, self.training, self.sparse)
+        asked = Evaluate(batch, pulls, names, self.training, self.sparse)
+        found = evaluate(bound, self.parameters_of(0), asked)
+        return dict(zip(names, found, strict=False))
 
     def loss(
         self,

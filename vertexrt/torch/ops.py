@@ -1,7 +1,7 @@
 """Forward and backward of a network as ops of PyTorch, with fakes: autograd and compilers see two.
 
-Outside of compilers `Pass` does the same as one function of autograd: calling an op of Python takes
-PyTorch longer than a small network runs.
+Outside of compilers `passes.Pass` does the same as one function of autograd: calling an op of
+Python takes PyTorch longer than a small network runs.
 
 The forward op returns the pushes and, with gradients to come, a token of the pass that it keeps.
 Where that is gone when the backward op runs (it was gone back through already, or a compiler made
@@ -14,118 +14,21 @@ Both take parameters in the binding's order; pulls; the tensors of a batch, whic
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from vertexrt.api.network import Network
-from vertexrt.errors import NoKernelError
-from vertexrt.graph import GraphBatch
-from vertexrt.torch.binding import BoundNetwork, binding, sparse_gradient
-from vertexrt.torch.pulls import with_pulls
+from vertexrt.torch.binding import binding, sparse_gradient
+from vertexrt.torch.passes import AskedPass, Call
+from vertexrt.torch.results import tensor_of
 from vertexrt.torch.tokens import graphs_of, taken, token_of
 
-BETWEEN_NAMES, BETWEEN_FIELDS = "\n", "\n\n"
 
-
-class Call(NamedTuple):
-    """What is asked of a network.
-
-    Attributes:
-        number: of the binding.
-        pulls: names of those that are tensors; outputs: names of pushes.
-        wanted: names of the pulls that get a gradient.
-        keep: for the backward op; drop: let dropout drop.
-        sparse: gradients of tables are rows and their numbers.
-    """
-
-    number: int
-    pulls: tuple[str, ...]
-    outputs: tuple[str, ...]
-    wanted: tuple[str, ...]
-    keep: bool
-    drop: bool
-    sparse: bool = False
-
-    def text(self) -> str:
-        """Write it as text."""
-        number, pulls, outputs, wanted, *flags = self
-        lists = [BETWEEN_NAMES.join(each) for each in (pulls, outputs, wanted)]
-        return BETWEEN_FIELDS.join([str(number), *lists, *(str(int(flag)) for flag in flags)])
-
-    @staticmethod
-    @lru_cache
-    def of(text: str) -> Call:
-        """Read it from text; those of the last calls are kept."""
-        number, *lists, keep, drop, sparse = text.split(BETWEEN_FIELDS)
-        pulls, outputs, wanted = (
-            tuple(each.split(BETWEEN_NAMES)) if each else () for each in lists
-        )
-        return Call(int(number), pulls, outputs, wanted, keep == "1", drop == "1", sparse == "1")
-
-
-class AskedPass(NamedTuple):
-    """A pass that is asked for.
-
-    Attributes:
-        bound: the network; call: what is asked of it; graphs: the batch.
-        seed: of what is drawn.
-    """
-
-    bound: BoundNetwork
-    call: Call
-    graphs: GraphBatch
-    seed: int
-
-    @staticmethod
-    def of(call: Call, of_batch: Sequence[Tensor]) -> AskedPass:
-        """Return what inputs of an op ask for."""
-        token, _, seed = of_batch
-        return AskedPass(binding(call.number), call, graphs_of(token), int(seed))
-
-    def evaluate(self, net: Network, pulls: Sequence[Tensor]) -> dict[str, Any]:
-        """Evaluate the network."""
-        try:
-            return self._forward(net, pulls)
-        except NoKernelError:
-            if not self.bound.source.falls_back(net):
-                raise
-        return self._forward(net, pulls)
-
-    def _forward(self, net: Network, pulls: Sequence[Tensor]) -> dict[str, Any]:
-        call, dtype = self.call, net.executor.model.store.dtype
-        return self.bound.passes.forward(
-            with_pulls(self.graphs, call.pulls, pulls, dtype),
-            call.keep,
-            call.outputs,
-            pulls=call.wanted if call.keep else None,
-            dropout=call.drop,
-            seed=self.seed,
-        )
-
-    def back(
-        self, d_outputs: Sequence[Tensor | None], given: Sequence[Tensor], kept: Any
-    ) -> list[Tensor]:
-        """Go back through a pass that is kept, or that is repeated; see the op `backward`.
-
-        Args:
-            given: parameters, then pulls.
-        """
-        bound, call = self.bound, self.call
-        count = len(bound.names)
-        with bound.holding(given[:count]) as net:
-            pushed = zip(call.outputs, d_outputs, strict=True)
-            d_pushes = {name: bound.passed(d) for name, d in pushed if d is not None}
-            if kept is None or not net.keeps(kept):
-                kept = self.evaluate(net, given[count:])
-            found = bound.passes.backward(d_pushes, of=kept, sparse=call.sparse)
-            arrays: list[Any] = []
-            for name in bound.trained:
-                arrays += found.rows[name] if name in found.rows else (found.parameters[name],)
-            arrays += [found.pulled[name] for name in call.wanted]
-            return [torch.as_tensor(array) for array in arrays]
+def _asked(call: Call, of_batch: Sequence[Tensor]) -> AskedPass:
+    """Return what inputs of an op ask for."""
+    token, _, seed = of_batch
+    return AskedPass(binding(call.number), call, graphs_of(token), int(seed))
 
 
 @torch.library.custom_op("vertexrt::forward", mutates_args=())
@@ -136,11 +39,10 @@ def forward(
 
     Returns: the pushes [V, ...], and if the pass is kept, its token.
     """
-    asked = AskedPass.of(Call.of(call), of_batch)
-    with asked.bound.holding(parameters) as net:
-        found = asked.evaluate(net, pulls)
-        tensors = [torch.as_tensor(found[name]) for name in asked.call.outputs]
-    return [*tensors, token_of(found)] if asked.call.keep else tensors
+    asked = _asked(Call.of(call), of_batch)
+    with asked.bound.holding(parameters):
+        kept, found = asked.evaluate(pulls)
+    return found if kept is None else [*found, token_of(kept)]
 
 
 @forward.register_fake
@@ -171,10 +73,14 @@ def backward(
         sparse, the rows first, int64 [n].
     """
     *of_forward, made = of_batch
-    asked = AskedPass.of(Call.of(call), of_forward)
+    asked = _asked(Call.of(call), of_forward)
     found = asked.back(d_outputs, [*parameters, *pulls], taken(made))
+    arrays: list[Any] = []
+    for name in asked.bound.trained:
+        arrays += found.rows[name] if name in found.rows else (found.parameters[name],)
+    tensors = [tensor_of(x) for x in (*arrays, *[found.pulled[n] for n in asked.call.wanted])]
     # What an op returns may not share memory; on a GPU gradients are parts of one tensor.
-    return [x.clone() if x.untyped_storage().nbytes() != x.nbytes else x for x in found]
+    return [x.clone() if x.untyped_storage().nbytes() != x.nbytes else x for x in tensors]
 
 
 @backward.register_fake
@@ -231,34 +137,3 @@ def _by_input(
 
 
 forward.register_autograd(_go_back, setup_context=_keep_inputs)
-
-
-class Pass(torch.autograd.Function):
-    """A pass and its way back, where no compiler looks."""
-
-    @staticmethod
-    def forward(ctx: Any, asked: AskedPass, *given: Tensor) -> tuple[Tensor, ...]:
-        """Evaluate a network.
-
-        Args:
-            given: parameters, then pulls.
-        """
-        bound, call = asked.bound, asked.call
-        count = len(bound.names)
-        with bound.holding(given[:count]) as net:
-            found = asked.evaluate(net, given[count:])
-            pushes = tuple([torch.as_tensor(found[name]) for name in call.outputs])
-        if call.keep:
-            ctx.asked, ctx.kept = asked, found
-            ctx.save_for_backward(*given)
-            ctx.set_materialize_grads(False)
-        return pushes
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *d_outputs: Tensor | None) -> tuple[Any, ...]:
-        """Return the gradient of each argument of `forward`."""
-        given, asked = ctx.saved_tensors, ctx.asked
-        found = asked.back(d_outputs, given, ctx.kept)
-        of_parameters, of_pulls = _by_input(asked.call, found, given[: len(asked.bound.names)])
-        return None, *of_parameters, *of_pulls

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -16,7 +15,9 @@ import vertexrt as vrt
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch, Pulled
 from vertexrt.torch.binding import BoundModule, BoundNetwork
-from vertexrt.torch.module import Module, run
+from vertexrt.torch.evaluate import Evaluate, evaluate
+from vertexrt.torch.module import Module
+from vertexrt.torch.passes import RowOrders, VertexRows
 from vertexrt.torch.tokens import BatchTensors
 
 KEPT = 64  # structures of minibatches
@@ -58,16 +59,14 @@ class Chains(NamedTuple):
 
     Attributes:
         batch: of the chains; a reset begins another one.
-        order: int64 [V], for each vertex its row among the steps that are given; None, where that
-            has its number.
-        place: int64 [V], for each step given its vertex; None likewise.
-        last: int64 [B], the vertex with the final state of each sequence.
+        steps: the vertices of the steps that are given; None, where these are in their order.
+        last: the vertex with the final state of each sequence.
     """
 
+    graphs: GraphBatch
     batch: BatchTensors
-    order: Tensor | None
-    place: Tensor | None
-    last: Tensor
+    steps: VertexRows | None
+    last: VertexRows
 
 
 class ChainLayout(NamedTuple):
@@ -111,9 +110,8 @@ def chains_of(layout: ChainLayout, device: torch.device) -> Chains:
     place[order] = np.arange(total)
     last = before if reverse else before + lengths - 1
     here = [torch.from_numpy(each).to(device) for each in (order, place, last)]
-    if np.array_equal(order, np.arange(total)):
-        return Chains(BatchTensors.of(graphs), None, None, here[2])
-    return Chains(BatchTensors.of(graphs), *here)
+    steps = None if np.array_equal(order, np.arange(total)) else VertexRows(place, here[1], here[0])
+    return Chains(graphs, BatchTensors.of(graphs), steps, VertexRows(last, here[2], None))
 
 
 def run_chains(
@@ -131,12 +129,28 @@ def run_chains(
     """
     x, layout = steps
     chains, names = chains_of(layout, x.device), tuple(name for name, _ in layout.sizes)
-    pulls = {"x": _in_order(x, chains.order)}
+    pulls = {"x": x}
     pulls |= {first(name): state for name, state in zip(names, states, strict=bool(states))}
-    found = run(bound, parameters, chains.batch, pulls, names, training)
-    return _in_order(found[names[0]], chains.place), [
-        found[name].index_select(0, chains.last) for name in names
-    ]
+    if torch.compiler.is_compiling():
+        return _by_ops(bound, parameters, chains, Evaluate(chains.batch, pulls, names, training))
+    steps_of = {} if chains.steps is None else {"x": chains.steps}
+    orders = RowOrders(steps_of, (chains.steps, *[chains.last] * len(names)))
+    outputs = names[0], *names
+    asked = Evaluate(chains.graphs, pulls, outputs, training, orders=orders)
+    out, *last = evaluate(bound, parameters, asked)
+    return out, last
+
+
+def _by_ops(
+    bound: BoundNetwork, parameters: list[Tensor], chains: Chains, asked: Evaluate
+) -> tuple[Tensor, list[Tensor]]:
+    """Do the same where a compiler looks: what is in another order is put in it by ops."""
+    steps, pulls = chains.steps, dict(asked.pulls)
+    pulls["x"] = _in_order(pulls["x"], None if steps is None else steps.row_of)
+    found = evaluate(bound, parameters, asked._replace(pulls=pulls))
+    out = _in_order(found[0], None if steps is None else steps.here)
+    last = [each.index_select(0, chains.last.here) for each in found[: len(asked.outputs)]]
+    return out, last
 
 
 class Recurrent(BoundModule):
@@ -169,7 +183,7 @@ class Recurrent(BoundModule):
             self.add_module(name, part)
         for name, value in inside.get_submodule("cell").named_parameters(recurse=False):
             self.register_parameter(name, value)
-        self.sources = [replace(inside.sources[0], gpu_engine="persistent")]
+        self.sources = inside.sources
         self.owned = [[name.removeprefix("cell.") for name in inside.owned[0]]]
         self.bind(inside.bindings)
 

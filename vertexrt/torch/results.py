@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vertexrt.engine.batched import Run
 from vertexrt.engine.parameters import ParameterStore
-from vertexrt.engine.part import Destination, Part
+from vertexrt.engine.part import Destination, Part, RowCopy
 from vertexrt.engine.results import (
     CopiedPush,
     Gradients,
@@ -33,6 +33,10 @@ from vertexrt.graph import GraphBatch
 from vertexrt.graph.device_rows import ALIGNED, DeviceRows
 
 Array = np.ndarray[Any, Any]
+DTYPES: dict[torch.dtype, np.dtype[Any]] = {
+    torch.float32: np.dtype("float32"),
+    torch.float64: np.dtype("float64"),
+}
 
 
 class TensorResults:
@@ -45,6 +49,7 @@ class TensorResults:
         self._gradients_here = tensor_of(executor.gradients_here())
         self._arena: tuple[Any, Tensor] = None, self._gradients_here
         self._device = self._gradients_here.device
+        self._zeros = self._gradients_here.new_zeros(0)
 
     def parameters(self) -> dict[str, Any]:
         """Return live tensors."""
@@ -56,9 +61,15 @@ class TensorResults:
         """Return a tensor that kernels can read."""
         like = self._gradients_here
         if given is None:
-            return like.new_zeros(shape)
+            return self._zeros_of(math.prod(shape)).view(shape)
         found = torch.as_tensor(given, dtype=like.dtype, device=self._device)
         return readable(found.detach())
+
+    def _zeros_of(self, count: int) -> Tensor:
+        """Return zeros, which nobody writes to; filling them anew takes an op."""
+        if len(self._zeros) < count:
+            self._zeros = self._gradients_here.new_zeros(count + count // 4)
+        return self._zeros[:count]
 
     def forward(
         self, runs: Sequence[Run], parts: Sequence[Part], wanted: Sequence[PushRows]
@@ -100,47 +111,49 @@ class TensorResults:
         Gradients of parameters are written where their caller keeps them; tables of which rows are
         wanted stay in the executor's own array, since these are few of its rows.
         """
-        pulled = [self._pulled_at(way.batch, run, name) for name in way.pulls]
         model, live = self._executor.model, self._gradients_here
+        pulled, to = self._pulls_to(way, run, part.to)
         touched = model.touched(run) if way.sparse else {}
         rows = {name: self._here(numbers.astype(np.int64)) for name, numbers in touched.items()}
         if rows:
-            arena = self._launch(run, part)
+            arena = self._launch(run, part._replace(to=to))
             flat = live[: model.store.dense_size].clone()
         else:
             flat = torch.empty_like(live)
-            arena = self._launch(run, part._replace(to=part.to._replace(gradients=flat.data_ptr())))
+            arena = self._launch(run, part._replace(to=to._replace(gradients=flat.data_ptr())))
         looked_up = {
             name: (at, self._places[name].part(live).index_select(0, at))
             for name, at in rows.items()
         }
-        found = zip(way.pulls, pulled, strict=True)
-        return (
-            flat,
-            looked_up,
-            {name: _added(arena, shape, terms) for name, (shape, terms) in found},
-        )
+        return flat, looked_up, {name: _added(arena, *found) for name, found in pulled.items()}
 
-    def _pulled_at(
-        self, batch: GraphBatch, run: Run, name: str
-    ) -> tuple[tuple[int, ...], list[Term]]:
-        """Return the shape of what a batch gives, and where its gradient is."""
-        pulls, tensors = run.variant.program.pulls_from(name), run.variant.table
-        table, _ = table_of(batch, pulls[0])
-        terms = []
-        for pull in pulls:
-            to, at = pulled_rows(batch, run, pull)
-            key = "pull_grad", pull.name
-            if key not in tensors.numbers or not len(to):
+    def _pulls_to(
+        self, way: WayBack | LossWay, run: Run, to: Destination
+    ) -> tuple[dict[str, tuple[Tensor, list[PulledTerm]]], Destination]:
+        """Make room for the gradients of pulls; let launches copy those that are rows of a tensor.
+
+        Returns: by name a tensor, and what is to be added to it; where launches leave all.
+        """
+        found: dict[str, tuple[Tensor, list[PulledTerm]]] = {}
+        copies, lists, end, like = [], [], 0, self._gradients_here
+        vertices = way.vertices if isinstance(way, WayBack) else {}
+        for name in way.pulls:
+            place = _pulled_at(way.batch, run, name)
+            whole = place.whole
+            if whole is not None and name in vertices:
+                whole = whole._replace(at=whole.at[vertices[name]])
+            if whole is None:
+                terms = [t._replace(at=self._here(t.at), to=self._here(t.to)) for t in place.terms]
+                found[name] = like.new_zeros(place.shape), terms
                 continue
-            number = tensors.numbers[key]
-            place = int(run.plan.base[number]), tensors.specs[number].size
-            if len(pulls) == 1 and np.array_equal(np.sort(to), np.arange(len(table))):
-                ordered = np.empty(len(to), np.int64)
-                ordered[to] = at
-                return tuple(table.shape), [Term(*place, self._here(ordered), None)]
-            terms.append(Term(*place, self._here(at), self._here(to)))
-        return tuple(table.shape), terms
+            tensor, length = like.new_empty(place.shape), len(whole.at)
+            found[name] = tensor, []
+            copies.append(RowCopy(tensor.data_ptr(), whole.first, whole.size, end, length))
+            lists.append(whole.at)
+            end += length
+        if not copies:
+            return found, to
+        return found, to._replace(copies=tuple(copies), rows=np.concatenate(lists))
 
     def _launch(self, run: Run, part: Part) -> Tensor:
         """Run launches in the order of PyTorch's current stream; return the arena."""
@@ -177,28 +190,61 @@ class ParameterPlace(NamedTuple):
         return flat.as_strided(self.shape, self.strides, self.start)
 
 
-class Term(NamedTuple):
+class PulledTerm(NamedTuple):
     """A part of the gradient of a pull.
 
     Attributes:
         first, size: element of the arena where its rows begin, and elements of one.
-        at: rows there; to: rows of the pull that they are added to; None for all, in their order.
+        at: rows there, whole numbers; to: rows of the pull that they are added to.
     """
 
     first: int
     size: int
-    at: Tensor
-    to: Tensor | None
+    at: Any
+    to: Any
 
 
-def _added(arena: Tensor, shape: tuple[int, ...], terms: Sequence[Term]) -> Tensor:
-    """Return the gradient of a pull in its shape."""
-    total = arena.new_zeros(shape) if not terms or terms[0].to is not None else arena
+class PulledPlace(NamedTuple):
+    """Where the gradient of a pull is.
+
+    Attributes:
+        shape: of what the batch gives; terms: what adds up to it.
+        whole: a term that has each of its rows once, in their order; None, where there is none.
+    """
+
+    shape: tuple[int, ...]
+    terms: list[PulledTerm]
+    whole: PulledTerm | None = None
+
+
+def _pulled_at(batch: GraphBatch, run: Run, name: str) -> PulledPlace:
+    """Find the gradient of a pull."""
+    pulls, tensors = run.variant.program.pulls_from(name), run.variant.table
+    table, index = table_of(batch, pulls[0])
+    shape, terms = tuple(table.shape), []
+    for pull in pulls:
+        number = tensors.numbers.get(("pull_grad", pull.name))
+        if number is None:
+            continue
+        place = int(run.plan.base[number]), tensors.specs[number].size
+        if index is None and not pull.of_edges and not len(run.inputs.functions):
+            return PulledPlace(shape, [], PulledTerm(*place, run.row_of, None))  # of its vertex
+        to, at = pulled_rows(batch, run, pull)
+        if len(pulls) == 1 and np.array_equal(np.sort(to), np.arange(len(table))):
+            ordered = np.empty(len(to), np.int32)
+            ordered[to] = at
+            return PulledPlace(shape, [], PulledTerm(*place, ordered, None))
+        if len(to):
+            terms.append(PulledTerm(*place, at, to))
+    return PulledPlace(shape, terms)
+
+
+def _added(arena: Tensor, total: Tensor, terms: Sequence[PulledTerm]) -> Tensor:
+    """Return the gradient of a pull, given the tensor that terms are added to."""
     for first, size, at, to in terms:
         count = (len(arena) - first) // size
         rows = arena.as_strided((count, size), (size, 1), first).index_select(0, at)
-        found = rows.view(len(at), *shape[1:])
-        total = found if to is None else total.index_add_(0, to, found)
+        total.index_add_(0, to, rows.view(len(at), *total.shape[1:]))
     return total
 
 
@@ -220,4 +266,6 @@ def readable(tensor: Tensor) -> Tensor:
 
 def rows_of(tensor: Tensor) -> Any:
     """Return what `readable` returned as the engine takes it."""
-    return tensor.numpy() if tensor.device.type == "cpu" else DeviceRows(tensor)
+    if tensor.device.type == "cpu":
+        return tensor.numpy()
+    return DeviceRows.like(tensor, tensor.shape, DTYPES[tensor.dtype]) or DeviceRows(tensor)

@@ -67,8 +67,7 @@ def compile_on(gpu: Device, traced: Program, options: CompileOptions) -> CudaExe
 
     passes = options.passes
     # The batched engine is faster than one that reads most weights from memory in each product.
-    refuses = options.on_chip or options.engine == "auto"
-    streamed = None if refuses else options.processors or FEWEST
+    streamed = None if options.engine == "auto" else options.processors or FEWEST
     backend = CudaBackend(gpu, options.dtype, passes.hold, passes.gradients, streamed)
     model = CompiledModel(traced, backend, options, 1)
     return CudaExecutor(model, gpu)

@@ -1,0 +1,60 @@
+"""Evaluate a bound network: by ops where a compiler looks, else by one function of autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vertexrt.graph import GraphBatch
+from vertexrt.torch.binding import BoundNetwork
+from vertexrt.torch.ops import forward
+from vertexrt.torch.passes import AskedPass, Call, Pass, RowOrders
+from vertexrt.torch.pulls import placed, with_gradients
+from vertexrt.torch.tokens import BatchTensors, graphs_in
+
+
+class Evaluate(NamedTuple):
+    """What a module is called for.
+
+    Attributes:
+        batch: the graphs; pulls: tensors by name; outputs: names of pushes.
+        training: dropout drops.
+        sparse: gradients of tables are rows and their numbers.
+        orders: of what is given and wanted, outside of compilers.
+    """
+
+    batch: GraphBatch | BatchTensors
+    pulls: Mapping[str, Tensor]
+    outputs: tuple[str, ...]
+    training: bool
+    sparse: bool = False
+    orders: RowOrders | None = None
+
+
+def evaluate(
+    bound: BoundNetwork, parameters: Sequence[Tensor], asked: Evaluate
+) -> Sequence[Tensor]:
+    """Evaluate a bound network; gradients go to the parameters and to real pulls.
+
+    Returns: the outputs, and what else comes after them.
+    """
+    given = placed(bound, asked.pulls)
+    wanted = with_gradients(given)
+    keep = bool(wanted) or (torch.is_grad_enabled() and any(p.requires_grad for p in parameters))
+    drops = asked.training and bound.draws
+    call = Call(bound.number, tuple(given), asked.outputs, wanted, keep, drops, asked.sparse)
+    pulled = list(given.values())
+    if torch.compiler.is_compiling():
+        batch = asked.batch
+        tensors = batch if isinstance(batch, BatchTensors) else BatchTensors.of(batch)
+        seed = torch.randint(2**32, (1,)) if drops else torch.zeros(1, dtype=torch.int64)
+        of_batch = [tensors.token, tensors.graph_of, seed]
+        by_op: list[Tensor] = forward(parameters, pulled, of_batch, call.text())
+        return by_op
+    drawn = int(torch.randint(2**32, (1,))) if drops else 0
+    what = AskedPass(bound, call, graphs_in(asked.batch), drawn, asked.orders)
+    found: tuple[Tensor, ...] = Pass.apply(what, *parameters, *pulled)
+    return found
