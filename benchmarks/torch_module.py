@@ -2,9 +2,13 @@
 
     python -m benchmarks.torch_module [--device cuda] [--trees SST] [--text PTB]
 
-Both of a pair have the same parameters and minibatches; results are compared at the size that is
-timed, then both take turns. One thread of the host. The module trains with `torch.optim.SGD`, fused
-on a GPU. A GRU with resets is compared with padded segments, and with a scan over its steps.
+All ways have the same parameters and minibatches; results are compared at the size that is timed,
+then they take turns. PyTorch computes with one thread of the host. The module trains with
+`torch.optim.SGD`, fused on a GPU, by `module.loss(batch)` and by the push of `module(batch)`; "no
+network" is a loss of the same parameters that computes nothing, in the same loop. "One thread" is
+`torch.autograd.set_multithreading_enabled(False)`: without it autograd goes back in another thread
+where there is a GPU. Layers are called with minibatches that differ. A GRU with resets is
+compared with padded segments, and with a scan over its steps.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from vertexrt.data import load
 from vertexrt.models import get
 
 HIDDEN, RATE = 256, 1e-4
-SIZES, LENGTH = (1, 16, 64), 24  # of the layers: sentences, and words where no text is given
+SIZES, LENGTH = (1, 16, 64), 24  # of the layers: sentences, and words in one, on average
 
 
 def ratio_of(pair: tuple[Callable[[], None], Callable[[], None]], rounds: int) -> str:
@@ -32,97 +36,197 @@ def ratio_of(pair: tuple[Callable[[], None], Callable[[], None]], rounds: int) -
     return ratio_text(took["before"], took["after"])
 
 
+def one_thread(way: Callable[[], None]) -> Callable[[], None]:
+    """Let autograd go back in the caller's thread; on a GPU it has one of its own else."""
+    autograd = import_module("torch").autograd
+
+    def run() -> None:
+        with autograd.set_multithreading_enabled(False):
+            way()
+
+    return run
+
+
+def trivial_loss(parameters: list[Any]) -> Callable[[], Any]:
+    """Return a loss of parameters that computes nothing: what a step costs PyTorch itself.
+
+    It is a function of autograd as `Module.loss` is: backward multiplies a flat array and hands out
+    views of it.
+    """
+    torch = import_module("torch")
+    flat = torch.zeros(sum(p.numel() for p in parameters), device=parameters[0].device)
+
+    class Trivial(torch.autograd.Function):  # type: ignore[name-defined]
+        @staticmethod
+        def forward(ctx: Any, *given: Any) -> Any:
+            ctx.save_for_backward(flat)
+            return flat.new_empty(())
+
+        @staticmethod
+        def backward(ctx: Any, d: Any) -> tuple[Any, ...]:
+            found, start = [], 0
+            (whole,) = [each * d for each in ctx.saved_tensors]
+            for p in parameters:
+                found.append(whole[start : start + p.numel()].view(p.shape))
+                start += p.numel()
+            return tuple(found)
+
+    return lambda: Trivial.apply(*parameters)
+
+
+class TreeSteps:
+    """Ways to train a Tree-LSTM on the same minibatches, from the same parameters."""
+
+    def __init__(self, options: argparse.Namespace, data: Any, size: int) -> None:
+        torch, vt = import_module("torch"), import_module("vertexrt.torch")
+        self.gpu = options.device == "cuda"
+        sizes = {"hidden": HIDDEN, "embed": HIDDEN, "dropout": 0.0}
+        made = [get("tree-lstm").build(data, **sizes) for _ in range(3)]
+        given = {"device": options.device, "engine": "persistent" if self.gpu else "batched"}
+        self.net, *inside = (vrt.compile(m, seed=1, threads=1, **given) for m in made)
+        self.modules = [vt.Module(net, sparse=not self.gpu) for net in inside]
+        self.optimizers = [self._optimizer(list(m.parameters())) for m in self.modules]
+        rng, pool = np.random.default_rng(size), data.splits["train"]
+        steps = max(16, 128 // size) if self.gpu else max(2, 128 // size)
+        self.batches = [pool.take(rng.integers(0, pool.num_graphs, size)) for _ in range(steps)]
+        copies = [torch.nn.Parameter(p.detach().clone()) for p in self.modules[0].parameters()]
+        self.nothing, self.floor = self._optimizer(copies), trivial_loss(copies)
+        self.own = vrt.SGD(lr=RATE)
+
+    def _optimizer(self, parameters: list[Any]) -> Any:
+        return import_module("torch").optim.SGD(parameters, lr=RATE, fused=self.gpu)
+
+    def by_step(self) -> None:
+        """Let the network do it."""
+        for batch in self.batches:
+            self.net.step(batch, self.own)
+        self.net.sync()
+
+    def by_loss(self) -> None:
+        """Ask a module for its loss."""
+        module, optimizer = self.modules[0], self.optimizers[0]
+        for batch in self.batches:
+            optimizer.zero_grad()
+            module.loss(batch).backward()
+            optimizer.step()
+        wait(self.gpu)
+
+    def by_push(self) -> None:
+        """Ask a module for a push, and reduce it."""
+        module, optimizer = self.modules[1], self.optimizers[1]
+        for batch in self.batches:
+            optimizer.zero_grad()
+            (module(batch, outputs=("loss",))["loss"].sum() / batch.num_graphs).backward()
+            optimizer.step()
+        wait(self.gpu)
+
+    def by_nothing(self) -> None:
+        """Step without a network: what PyTorch takes for as many parameters."""
+        for _ in self.batches:
+            self.nothing.zero_grad()
+            self.floor().backward()
+            self.nothing.step()
+        wait(self.gpu)
+
+    def check(self) -> None:
+        """Assert that all trained alike."""
+        self.by_step()
+        self.by_loss()
+        self.by_push()
+        for name, value in self.net.parameters.items():
+            for module in self.modules:
+                ours = module.get_parameter(name).detach().cpu()
+                assert np.allclose(ours, value, atol=1e-5), name
+
+
 def trees(options: argparse.Namespace) -> None:
     """Compare the rate of a module with that of the network's own steps."""
-    torch, vt = import_module("torch"), import_module("vertexrt.torch")
     data = load(options.trees or "generated", format="trees")
-    pool = data.splits["train"]
     for size in map(int, options.batch.split(",")):
-        sizes = {"hidden": HIDDEN, "embed": HIDDEN, "dropout": 0.0}
-        made = [get("tree-lstm").build(data, **sizes) for _ in range(2)]
-        gpu = options.device == "cuda"
-        given = {"device": options.device, "engine": "persistent" if gpu else "batched"}
-        net, inside = (vrt.compile(m, seed=1, threads=1, **given) for m in made)
-        module, optimizer = vt.Module(inside, sparse=not gpu), vrt.SGD(lr=RATE)
-        rng = np.random.default_rng(size)
-        steps = max(2, 128 // size)
-        batches = [pool.take(rng.integers(0, pool.num_graphs, size)) for _ in range(steps)]
-        theirs = torch.optim.SGD(module.parameters(), lr=RATE, fused=gpu)
-
-        def by_module(batches: Any = batches, module: Any = module, theirs: Any = theirs) -> None:
-            for batch in batches:
-                theirs.zero_grad()
-                loss = module(batch, outputs=("loss",))["loss"].sum() / batch.num_graphs
-                loss.backward()
-                theirs.step()
-            wait(options.device)
-
-        def by_steps(batches: Any = batches, net: Any = net, optimizer: Any = optimizer) -> None:
-            for batch in batches:
-                net.step(batch, optimizer)
-            net.sync()
-
-        by_module()
-        by_steps()
-        for name, value in net.parameters.items():
-            ours = module.get_parameter(name).detach().cpu()
-            assert np.allclose(ours, value, atol=1e-5), name
-        took = ratio_of((by_steps, by_module), options.rounds)
-        print(f"tree-lstm h {HIDDEN} batch {size:3}: module to net.step, rate {took}", flush=True)
+        steps = TreeSteps(options, data, size)
+        steps.check()
+        ways = {
+            "net.step": steps.by_step,
+            "module.loss": steps.by_loss,
+            "module.loss, one thread": one_thread(steps.by_loss),
+            "module(batch)": steps.by_push,
+            "module(batch), one thread": one_thread(steps.by_push),
+            "no network": steps.by_nothing,
+            "no network, one thread": one_thread(steps.by_nothing),
+        }
+        took = seconds_in_turn(ways, options.rounds)
+        print(f"tree-lstm h {HIDDEN} batch {size:3}, a step; rate to that of net.step", flush=True)
+        for name, seconds in took.items():
+            each = 1e6 * float(np.median(seconds)) / len(steps.batches)
+            rate = ratio_text(took["net.step"], seconds)
+            print(f"  {name:26} {each:7.0f} us, rate {rate}", flush=True)
 
 
-def wait(device: str) -> None:
-    """Wait for what a device was asked for."""
-    if device == "cuda":
+def wait(gpu: bool) -> None:
+    """Wait for what a GPU was asked for."""
+    if gpu:
         import_module("torch").cuda.synchronize()
 
 
-def sentences(options: argparse.Namespace, count: int) -> list[int]:
+def sentences(options: argparse.Namespace, count: int, rng: np.random.Generator) -> list[int]:
     """Return the lengths of some sentences."""
     if not options.text:
-        return [LENGTH] * count
+        return [int(n) for n in rng.integers(LENGTH // 2, 3 * LENGTH // 2, count)]
     lines = Path(options.text).read_text(encoding="utf-8").splitlines()
-    rng = np.random.default_rng(count)
     return [max(1, len(lines[k].split())) for k in rng.integers(0, len(lines), count)]
 
 
+def minibatches(options: argparse.Namespace, count: int, steps: int) -> list[Any]:
+    """Return packed sequences, which differ in their lengths."""
+    torch, rng = import_module("torch"), np.random.default_rng(count)
+    found = []
+    for _ in range(steps):
+        lengths = sentences(options, count, rng)
+        given = [torch.randn(n, options.size, device=options.device) for n in lengths]
+        found.append(torch.nn.utils.rnn.pack_sequence(given, enforce_sorted=False))
+    return found
+
+
+def train(layer: Any, packed: Any) -> list[Any]:
+    """Go forward and back through a layer; return the gradients of its parameters."""
+    layer.zero_grad()
+    layer(packed)[0].data.square().sum().backward()
+    return [p.grad for p in layer.parameters()]
+
+
 def layers(options: argparse.Namespace) -> None:
-    """Compare forward and backward of the layers with PyTorch's, on packed sequences."""
+    """Compare forward and backward of the layers with PyTorch's, over packed minibatches."""
     torch, vt = import_module("torch"), import_module("vertexrt.torch")
+    gpu = options.device == "cuda"
     for name in ("LSTM", "GRU"):
         for count in SIZES:
             torch.manual_seed(0)
             judge = getattr(torch.nn, name)(options.size, options.size).to(options.device)
             mine = getattr(vt, name)(options.size, options.size).to(options.device)
             mine.load_state_dict(judge.state_dict())
-            given = [
-                torch.randn(n, options.size, device=options.device)
-                for n in sentences(options, count)
-            ]
-            packed = torch.nn.utils.rnn.pack_sequence(given, enforce_sorted=False)
+            batches = minibatches(options, count, 16 if gpu else 2)
+            for packed in batches:
+                for a, b in zip(train(mine, packed), train(judge, packed), strict=True):
+                    assert (a - b).abs().max() <= 1e-4 * b.abs().max() + 1e-6
 
-            def train(layer: Any, packed: Any = packed) -> list[Any]:
-                layer.zero_grad()
-                layer(packed)[0].data.square().sum().backward()
-                return [p.grad for p in layer.parameters()]
+            def over(layer: Any, batches: Any = batches) -> Callable[[], None]:
+                def run() -> None:
+                    for packed in batches:
+                        train(layer, packed)
+                    wait(gpu)
 
-            for a, b in zip(train(mine), train(judge), strict=True):
-                assert (a - b).abs().max() <= 1e-4 * b.abs().max() + 1e-6
-            repeats = max(10, 64 // count) if options.device == "cuda" else max(2, 64 // count)
+                return run
 
-            def ours(layer: Any = mine, train: Any = train, repeats: int = repeats) -> None:
-                for _ in range(repeats):
-                    train(layer)
-                wait(options.device)
-
-            def theirs(layer: Any = judge, train: Any = train, repeats: int = repeats) -> None:
-                for _ in range(repeats):
-                    train(layer)
-                wait(options.device)
-
-            took = ratio_of((theirs, ours), options.rounds)
-            what = f"{name} {options.size}, {count:3} sentences"
-            print(f"{what}: vertexrt.torch to torch.nn, rate {took}", flush=True)
+            ways = {"theirs": over(judge), "ours": over(mine), "alone": one_thread(over(mine))}
+            took = seconds_in_turn(ways, options.rounds)
+            each = {name: 1e6 * float(np.median(s)) / len(batches) for name, s in took.items()}
+            print(
+                f"{name} {options.size}, {count:3} sentences: torch.nn {each['theirs']:.0f} us; "
+                f"vertexrt.torch {each['ours']:.0f} us, "
+                f"rate {ratio_text(took['theirs'], took['ours'])}; "
+                f"one thread, rate {ratio_text(took['theirs'], took['alone'])}",
+                flush=True,
+            )
 
 
 def resets(options: argparse.Namespace) -> None:
@@ -164,7 +268,7 @@ def resets(options: argparse.Namespace) -> None:
     def train(way: Callable[[], Any]) -> Any:
         found = way()
         found.square().sum().backward()
-        wait(options.device)
+        wait(options.device == "cuda")
         return found.detach()
 
     expected = train(ours)
@@ -184,13 +288,13 @@ def main() -> None:
     parser.add_argument("--batch", default="1,16,64,256")
     parser.add_argument("--size", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--parts", default="trees,layers,resets", help="which of these")
     options = parser.parse_args()
     torch = import_module("torch")
     torch.set_num_threads(1)
     torch.backends.cudnn.allow_tf32 = False  # the results of both are float32
-    trees(options)
-    layers(options)
-    resets(options)
+    for part in options.parts.split(","):
+        {"trees": trees, "layers": layers, "resets": resets}[part](options)
 
 
 if __name__ == "__main__":
