@@ -16,10 +16,13 @@ from vertexrt.torch.results import readable
 
 def placed(bound: BoundNetwork, pulls: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return pulls where, and as, the network reads them: whole numbers on the host."""
-    return {
-        name: pull.to(bound.device, bound.dtype) if pull.is_floating_point() else pull.cpu()
-        for name, pull in pulls.items()
-    }
+    return {name: _placed(pull, bound.device, bound.dtype) for name, pull in pulls.items()}
+
+
+def _placed(pull: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
+    if pull.dtype == dtype and pull.device == device:  # `to` takes longer to find it out
+        return pull
+    return pull.to(device, dtype) if pull.is_floating_point() else pull.cpu()
 
 
 def with_gradients(pulls: Mapping[str, Tensor]) -> tuple[str, ...]:
