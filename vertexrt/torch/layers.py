@@ -153,7 +153,7 @@ class Layers(BoundModule, nn.RNNBase):
             if self.dropout and layer < self.num_layers - 1:
                 rows = nn.functional.dropout(rows, self.dropout, self.training)
         by_state = zip(*final, strict=True)
-        return rows, [torch.stack(each) if each[1:] else each[0][None] for each in by_state]
+        return rows, [torch.stack(each) if each[1:] else each[0].unsqueeze(0) for each in by_state]
 
 
 def _other_dims(got: list[str], dims: int) -> RuntimeError:
