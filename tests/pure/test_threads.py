@@ -173,23 +173,19 @@ def test_threads_that_cannot_wait_are_refused() -> None:
 
 
 GOLDEN = """\
-for each row, 32 threads, 24 elements of scratch:
-  for elements 0:8, 4 at a time:
-    r4 = (tensor 0[row][0:8](j) + gather(number 1, slot 0, j))
-    scratch 8[0:8] = r4
-  wait for the threads of the row
+for each row, 32 threads, 16 elements of scratch:
   for elements 0:4, 4 at a time:
-    s1 = (tanh(scratch 8[0:8](j + 4)))
+    s1 = (tanh((tensor 0[row][0:8](j + 4) + gather(number 1, slot 0, j + 4))))
     scratch 0[0:4 of 8] = s1
-    s3 = (tanh(scratch 8[0:8](j)))
+    s3 = (tanh((tensor 0[row][0:8](j) + gather(number 1, slot 0, j))))
     scratch 0[4:8 of 8] = s3
   wait for the threads of the row
   for elements 0:8, 4 at a time:
     r9 = (sigmoid(scratch 0[0:8](j)))
-    scratch 16[0:8] = r9
+    scratch 8[0:8] = r9
     %10 += reduce_sum r9
   %12 = (%10 + 1.0)
   wait for the threads of the row
   for elements 0:8, 4 at a time:
-    r13 = (scratch 16[0:8](j) / %12)
+    r13 = (scratch 8[0:8](j) / %12)
     tensor 1[row][0:8] = r13"""

@@ -66,7 +66,7 @@ def members_of(values: ValuePlaces, group: Group) -> GroupMembers:
     nodes = values.nodes
     held = {*values.place, *_picked(values, group)}
     made = [k for k in group.nodes if k in held or not _is_inline(nodes[k])]
-    in_parts = frozenset(k for k in made if k not in held and _read_in_parts(nodes, k, held))
+    in_parts = _made_in_parts(nodes, [k for k in made if k not in held], held)
     members = tuple(k for k in made if k not in in_parts)
     return GroupMembers(members, in_parts, _widest(nodes, made))
 
@@ -88,14 +88,29 @@ def _is_inline(node: Node) -> bool:
     return is_free(node) or (OPS[node.op].role == "view" and node.op != "concat")
 
 
-def _read_in_parts(nodes: Sequence[Node], k: int, held: Collection[int]) -> bool:
-    """Tell whether all that is read of a value is slices: each makes its elements then."""
+def _made_in_parts(
+    nodes: Sequence[Node], made: Sequence[int], held: Collection[int]
+) -> frozenset[int]:
+    """Collect values that slices of them make, each its own elements.
+
+    Args:
+        made: members that are not in memory, in order.
+    """
+    found: set[int] = set()
+    for k in reversed(made):
+        if OPS[nodes[k].op].role == "scalar" and _read_in_parts(nodes, k, held, found):
+            found.add(k)
+    return frozenset(found)
+
+
+def _read_in_parts(
+    nodes: Sequence[Node], k: int, held: Collection[int], in_parts: Collection[int]
+) -> bool:
+    """Tell whether all that reads a value is slices, or one value that is read so itself."""
     readers = [i for i, node in enumerate(nodes) if k in node.inputs]
-    return (
-        OPS[nodes[k].op].role == "scalar"
-        and bool(readers)
-        and all(nodes[i].op == "slice" and i not in held for i in readers)
-    )
+    if len(readers) == 1 and readers[0] in in_parts:
+        return True
+    return bool(readers) and all(nodes[i].op == "slice" and i not in held for i in readers)
 
 
 @dataclass(frozen=True, slots=True)
