@@ -59,6 +59,14 @@ def test_a_few_rows_are_folded(rows: int, deep: int, fold: int, elements: int) -
     assert Layout(rows, deep, folds=False).fold == 1
 
 
+@pytest.mark.parametrize(("rows", "elements"), [(16, 48), (17, 72), (24, 72), (25, 96)])
+def test_the_last_rows_take_half_a_slab(rows: int, elements: int) -> None:
+    """All warps share the depth of 650, six blocks of 16 columns each."""
+    layout = Layout(rows, 650)
+    assert layout.elements == elements
+    assert layout.partial == 8 * 8 * -(-rows // 8) * 8, "of 8 warps and 8 rows of a tile"
+
+
 def test_folds_leave_work_for_all_warps() -> None:
     assert Layout(4, 255).fold == 1
     assert Layout(4, 256).fold == 2

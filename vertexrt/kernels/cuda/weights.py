@@ -149,14 +149,21 @@ class Layout:
     @property
     def elements(self) -> int:
         """Count the elements of a thread."""
-        return self._slabs(self._wide) * self._blocks(self._wide) * 8
+        return self._halves * self._blocks(self._wide) * 4
+
+    @property
+    def _halves(self) -> int:
+        """Count the slabs of 8 rows of a warp."""
+        if self.folds and self.fold == 1 and self._wide == WARPS:
+            return -(-self.rows // 8)
+        return 2 * self._slabs(self._wide)
 
     @property
     def partial(self) -> int:
         """Count the elements of its partial sums."""
         if self.fold > 1:
             return TILE_ROWS * self._wide * max(16 // self.fold, 4)
-        return TILE_ROWS * self._slabs(self._wide) * WARPS * 16
+        return TILE_ROWS * self._halves * WARPS * 8
 
     @property
     def text(self) -> str:

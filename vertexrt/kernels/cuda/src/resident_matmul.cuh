@@ -55,7 +55,7 @@ __device__ __forceinline__ void multiply_by_lanes(const Share& share, int first,
     using L = Layout<ROWS, DEEP>;
     const int thread = this_thread(), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
     const int column = L::first_column(warp, L::part_of(g)) + t * 4;
-    constexpr int EACH = L::SLABS * 2, SUMS = EACH * N, PADDED = (SUMS + 3) / 4 * 4;
+    constexpr int EACH = L::HALVES, SUMS = EACH * N, PADDED = (SUMS + 3) / 4 * 4;
     Vec<4> v[N][L::BLOCKS];
 #pragma unroll
     for (int r = 0; r < N; ++r) {
@@ -73,8 +73,7 @@ __device__ __forceinline__ void multiply_by_lanes(const Share& share, int first,
 #pragma unroll
             for (int k = 0; k < SUMS; ++k) {
                 const int own = k % EACH;
-                sum[k] +=
-                    share.at((own / 2 * L::BLOCKS + b) * 2 + own % 2, c) * v[k / EACH][b].v[c];
+                sum[k] += share.at(L::quartet(own / 2, own % 2, b), c) * v[k / EACH][b].v[c];
             }
     share_sums(sum);
 #pragma unroll
@@ -115,11 +114,12 @@ __device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first
             const int column = L::first_column(warp, (at + b) / B) + (at + b) % B * 16 + t * 4;
             if (2 * b < steps) v[b] = part_of_row<L, ALIGNED>(from, column);
         }
-        // Element `e` of the fragment of a slab; zero for lanes that have another part of the
-        // depth.
+        // Element `e` of the fragment of a slab; zero for rows beyond, and for lanes that have
+        // another part of the depth.
         const auto element = [&](int s, int step, int e) {
-            const int block = at + step / 2, k = (s * B + block % B) * 2;
-            const float w = share.at(k + e % 2, step % 2 * 2 + e / 2);
+            const int block = at + step / 2;
+            if (!L::has(s, e % 2)) return 0.0f;
+            const float w = share.at(L::quartet(s, e % 2, block % B), step % 2 * 2 + e / 2);
             return L::FOLD == 1 || own_part == block / B ? w : 0.0f;
         };
 #pragma unroll
@@ -172,7 +172,7 @@ __device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first
         for (int k = 0; k < 4; ++k) {
             const int q = L::own(warp, s, k / 2, g);
             const float total = L::over_parts(sums[s].of(k));
-            if (own_part == 0)
+            if (own_part == 0 && L::has(s, k / 2))
                 part[(warp % L::WIDE * MOST + 2 * t + k % 2) * L::PADDED + q] = total;
         }
 }

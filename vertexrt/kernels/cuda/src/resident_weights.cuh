@@ -7,7 +7,8 @@
 // How ROWS x DEEP elements lie over the threads: WIDE parts of the depth times TALL parts of the
 // rows are the warps; of its part a warp has SLABS x BLOCKS fragments of 16 x 16. In a fragment
 // lane 4 g + t has columns 4 t to 4 t + 3 of rows g and g + 8: operand A of `mma` with its columns
-// in another order, the same for operand B.
+// in another order, the same for operand B. Where all warps share the depth, the last slab may have
+// the first half of its rows alone: there are HALVES of 8 rows.
 //
 // The fewer warps share the depth, the fewer partial sums there are; but none may be left without
 // rows, and a lane holds the columns of a few blocks of an operand.
@@ -46,10 +47,18 @@ struct Layout {
     static constexpr int TALL = WARPS_EACH / WIDE;
     static constexpr int SLABS = slabs_of(TALLEST, WIDE);
     static constexpr int BLOCKS = blocks_of(SPAN, WIDE);
-    static constexpr int PADDED = FOLD == 1 ? SLABS * TALL * 16 : EACH > 4 ? EACH : 4;  // own rows
-    static constexpr int FLOATS = SLABS * BLOCKS * 8;                                   // of a lane
+    static constexpr int HALVES = FOLDS && FOLD == 1 && TALL == 1 ? (ROWS + 7) / 8 : 2 * SLABS;
+    static constexpr int PADDED = FOLD == 1 ? HALVES * TALL * 8 : EACH > 4 ? EACH : 4;  // own rows
+    static constexpr int FLOATS = HALVES * BLOCKS * 4;                                  // of a lane
     static_assert(FOLD == 1 || (TALL == 1 && SLABS == 1), "all warps share the depth of a fold");
 
+    static __device__ __forceinline__ constexpr bool has(int slab, int half) {
+        return 2 * slab + half < HALVES;
+    }
+    // Which of a lane's quartets is that of a block in half a slab.
+    static __device__ __forceinline__ constexpr int quartet(int slab, int half, int block) {
+        return (2 * slab + half) * BLOCKS + block;
+    }
     // The part of the depth that the lanes 4 g to 4 g + 3 have.
     static __device__ __forceinline__ int part_of(int g) { return FOLD == 1 ? 0 : g / (EACH / 2); }
     // The own row that these have in rows g, or g + 8, of a slab.
@@ -73,7 +82,7 @@ struct Layout {
 template <int ROWS, int DEEP, bool FOLDS = true>
 struct WeightsInRegisters : Layout<ROWS, DEEP, FOLDS> {
     using L = Layout<ROWS, DEEP, FOLDS>;
-    real w[L::SLABS * L::BLOCKS * 2][4];
+    real w[L::FLOATS / 4][4];
     __device__ __forceinline__ void put(int k, int c, real x) { w[k][c] = x; }
     __device__ __forceinline__ real at(int k, int c) const { return w[k][c]; }
 };
@@ -134,13 +143,14 @@ __device__ __forceinline__ void load_weights(Share& share, const real* weight, i
     for (int s = 0; s < L::SLABS; ++s)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
+            if (!L::has(s, half)) break;
             const int q = L::own(warp, s, half, g), part = L::part_of(g);
             const int mine = q < ROWS ? row(q) : -1;
 #pragma unroll
             for (int b = 0; b < L::BLOCKS; ++b) {
                 const int column = L::first_column(warp, part) + b * 16 + t * 4;
                 const int own = L::FOLD == 1 || column < (part + 1) * L::SPAN ? mine : -1;
-                const int k = (s * L::BLOCKS + b) * 2 + half;
+                const int k = L::quartet(s, half, b);
                 if (!TRANSPOSED && DEEP % 4 == 0 && pitch % 4 == 0) {
                     Vec<4> x{};
                     if (own >= 0 && column < DEEP)

@@ -103,7 +103,7 @@ __device__ __forceinline__ void sum_by_lanes(Share& sums, int first, X x, D d) {
             for (int half = 0; half < 2; ++half)
 #pragma unroll
                 for (int c = 0; c < 4; ++c) {
-                    const int k = (s * L::BLOCKS + b) * 2 + half;
+                    const int k = L::quartet(s, half, b);
                     real sum = sums.at(k, c);
 #pragma unroll
                     for (int r = 0; r < NB; ++r) sum += left.of[r].v[half] * right.of[r].v[c];
@@ -157,7 +157,6 @@ __device__ __forceinline__ void sum_by_tensor_cores(Share& sums, int first, int 
             return right;
         },
         [&](int s, int b, const Vec<4>& left, const Vecs<2, 2>& right) {
-            const int k = (s * L::BLOCKS + b) * 2;
             Split<4> a;
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
@@ -179,7 +178,8 @@ __device__ __forceinline__ void sum_by_tensor_cores(Share& sums, int first, int 
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
                     const int c = e % 2 * 2 + f;
-                    sums.put(k + e / 2, c, sums.at(k + e / 2, c) + more.of(e));
+                    const int k = L::quartet(s, e / 2, b);
+                    sums.put(k, c, sums.at(k, c) + more.of(e));
                 }
             }
         });
@@ -214,7 +214,7 @@ __device__ __forceinline__ void leave(const Share& sums, real* to) {
         if (q >= ROWS) continue;
 #pragma unroll
         for (int b = 0; b < L::BLOCKS; ++b) {
-            const int k = (s / 2 * L::BLOCKS + b) * 2 + s % 2,
+            const int k = L::quartet(s / 2, s % 2, b),
                       column = mine.column + b * 16 + mine.t * 4;
 #pragma unroll
             for (int c = 0; c < 4; ++c) {
