@@ -194,7 +194,7 @@ def test_a_wait_for_copies_is_needed(case: str) -> None:
     broken = each_edit(tasks, lambda x: () if x == Together.WAIT_FOR_COPIES else None)
     copies = sum(bool(segment.copies) for _, _, segment in each_segment(tasks))
     assert require_refused(broken, "a wait for copies") == copies
-    assert bool(copies) == ("uneven" not in case)
+    assert copies > 0, "of pieces that processors share unevenly, too"
 
 
 @each_case

@@ -50,7 +50,7 @@ class ValuePlace:
         number: of the tensor, or of the temporary, the scratch row or the choice in its kernel.
         slot: where `rows` is SLOT.
         own: only what a processor owns is there: elements of each piece of the value, and how many
-            of them are its own.
+            of them a processor owns at most.
     """
 
     memory: Memory

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from vertexrt.kernels.cuda.row_text import EDGE_ORDER, RowText
 from vertexrt.kernels.cuda.segments import PartialSums, TileFacts
+from vertexrt.kernels.cuda.weights import first_own, most_own
 from vertexrt.kernels.render import CUDA, render
 from vertexrt.lower.expressions import (
     Apply,
@@ -167,11 +168,13 @@ class ElementText:
         """Return which of the processor's own elements an element is.
 
         Args:
-            piece: elements of each piece of the value; each: how many of them the processor owns.
+            piece: elements of each piece of the value; each: the most that a processor owns of one.
         """
+        assert self.tile is not None
+        first = first_own(piece, self.tile.processors)
         if self.cuts == (0, piece) and j.moves and j.shift % piece == 0:
-            return f"({j.shift // piece * each} + j - rank * {each})"
-        return f"(({j}) / {piece} * {each} + ({j}) % {piece} - rank * {each})"
+            return f"({j.shift // piece * each} + j - {first})"
+        return f"(({j}) / {piece} * {each} + ({j}) % {piece} - {first})"
 
     def _total_of_parts(self, place: ValuePlace, j: Index) -> str:
         """Return an element of a product, whose partial sums are added up here."""
@@ -179,7 +182,7 @@ class ElementText:
         at, processors = self.tile.sums[place.number], self.tile.processors
         own = f"({j})"
         if processors > 1:
-            own = self._own_element(j, at.piece, at.piece // processors)
+            own = self._own_element(j, at.piece, most_own(at.piece, processors))
         row = "i - done" if at.times == 1 else f"(i - done) * {at.times} + {own} / {at.own}"
         own = own if at.times == 1 else f"{own} % {at.own}"
         if not j.moves:  # one element, the same for all lanes

@@ -30,9 +30,7 @@ def added_by_groups(plan: SegmentedTask, steps: Sequence[Step], processors: int)
     for number, step in enumerate(steps):
         products = products_in(step)
         after = {*nodes_in(groups_after(steps, number))}
-        alike = processors == 1 or all(
-            pieces_alike(own_cuts(plan, k), processors) for k in products
-        )
+        alike = processors == 1 or all(pieces_alike(own_cuts(plan, k)) for k in products)
         if alike and all(_stays_in(plan, k, after) for k in products):
             found |= {*products}
     return found
@@ -61,8 +59,7 @@ def _read_by(plan: SegmentedTask, k: int) -> set[int]:
     return found
 
 
-def pieces_alike(cuts: Cuts, processors: int) -> int:
-    """Return the elements of each piece of a value, 0 where they or their shares differ."""
+def pieces_alike(cuts: Cuts) -> int:
+    """Return the elements of each piece of a value, 0 where they differ."""
     each = cuts[1]
-    alike = all(b - a == each for a, b in pairwise(cuts)) and each % processors == 0
-    return each if alike else 0
+    return each if all(b - a == each for a, b in pairwise(cuts)) else 0

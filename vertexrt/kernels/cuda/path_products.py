@@ -32,7 +32,7 @@ def lower_products(context: SegmentContext, products: Sequence[int]) -> Products
         return Products(tuple(found))
     start, summed = 0, []
     for x in found:
-        piece = pieces_alike(context.task.own_cuts(x.number), context.task.processors)
+        piece = pieces_alike(context.task.own_cuts(x.number))
         rows = TILE_ROWS * x.times
         at = PartialSums(x.number, start, rows, x.own, x.held.deep, x.times, piece)
         summed.append(replace(x, to=at))

@@ -12,6 +12,7 @@ from vertexrt.ir.program import Domain, Node, Stage, Type
 from vertexrt.kernels.cuda.inline_operands import inline_operands
 from vertexrt.kernels.cuda.partial_sums import added_by_groups, pieces_alike
 from vertexrt.kernels.cuda.path_steps import Step, own_cuts, steps_of
+from vertexrt.kernels.cuda.weights import most_own
 from vertexrt.kernels.layout import Binding
 from vertexrt.lower.places import Memory, Rows, ValuePlace
 from vertexrt.lower.threads import Cuts
@@ -143,8 +144,8 @@ def _temporary(
     node = plan.task.program.nodes[k]
     own = None
     if node.op == "matmul" and processors > 1:
-        own = own_pieces(pieces_alike(own_cuts(plan, k), processors), processors)
-    size = max(node.type.size, 1) // (processors if own else 1)
+        own = own_pieces(pieces_alike(own_cuts(plan, k)), processors)
+    size = size_of_own(max(node.type.size, 1), own)
     stride = row_step(size) if operand else 0
     return temporaries.temporary(size, node.type.domain == Domain.EDGE, stride, own)
 
@@ -156,7 +157,12 @@ def row_step(size: int) -> int:
 
 def own_pieces(piece: int, processors: int) -> tuple[int, int] | None:
     """Return `own` of a place that has a processor's own elements of pieces; None for piece 0."""
-    return (piece, piece // processors) if piece else None
+    return (piece, most_own(piece, processors)) if piece else None
+
+
+def size_of_own(size: int, own: tuple[int, int] | None) -> int:
+    """Count the elements of a place that has a processor's own elements of a value, or all."""
+    return size // own[0] * own[1] if own else size
 
 
 @dataclass(frozen=True, slots=True)

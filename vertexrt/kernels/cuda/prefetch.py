@@ -15,10 +15,10 @@ from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.cuda.partial_sums import pieces_alike
 from vertexrt.kernels.cuda.path_steps import Step, nodes_in
-from vertexrt.kernels.cuda.path_task import PathTask, own_pieces
+from vertexrt.kernels.cuda.path_task import PathTask, own_pieces, size_of_own
 from vertexrt.kernels.cuda.row_text import WARP
 from vertexrt.kernels.cuda.segments import CopyAhead
-from vertexrt.kernels.cuda.weights import THREADS
+from vertexrt.kernels.cuda.weights import THREADS, most_own
 from vertexrt.lower.expressions import J, Leaf, ReadElement
 from vertexrt.lower.places import Memory, Rows, ValuePlace
 from vertexrt.lower.threads import Cuts
@@ -57,11 +57,12 @@ def _copy(task: PathTask, i: int, piece: int, turn: int, turns: int) -> CopyAhea
         turn, turns: which of so many parts of the warps copy it; a power of two, at most all.
     """
     own = own_pieces(piece, task.processors) if task.processors > 1 else None
-    each, size = piece // task.processors, task.nodes[i].type.size
-    to = task.temporaries.temporary(size // (task.processors if own else 1), False, own=own)
+    each, size = most_own(piece, task.processors), task.nodes[i].type.size
+    to = task.temporaries.temporary(size_of_own(size, own), False, own=own)
     place, source = task.place.get(i), task.values.element(i, J)
     rows = (place.start, place.step) if place else ()
-    aligned = all(n % task.vector == 0 for n in (each, piece, *rows))
+    even = piece % task.processors == 0
+    aligned = even and all(n % task.vector == 0 for n in (each, piece, *rows))
     assert isinstance(source, ReadElement | Leaf)
     return CopyAhead(source, to, piece, each, task.vector if aligned else 1, turn, turns)
 
@@ -73,14 +74,14 @@ def _operands_ahead(
 
     Args:
         made: values of the segment.
-    Returns: the elements of which a processor owns an equal share, by operand; it has one such
-        piece or more.
+    Returns: the elements of which a processor owns a share, by operand; it has one such piece or
+        more.
     """
     pieces: dict[int, int] = {}
     refused: set[int] = set()
     inside = set(group.nodes)
     for k in group.nodes:
-        piece = _piece_of(task.nodes[k], cuts_of(k), task.processors)
+        piece = _piece_of(task.nodes[k], cuts_of(k))
         for i in _sources(task.nodes, k, task.place, inside):
             if i in made or pieces.get(i, piece) != piece or not _may_be_copied(task, i, piece):
                 refused.add(i)
@@ -89,10 +90,10 @@ def _operands_ahead(
     return {i: piece for i, piece in pieces.items() if i not in refused}
 
 
-def _piece_of(node: Node, cuts: Cuts, processors: int) -> int:
+def _piece_of(node: Node, cuts: Cuts) -> int:
     """Return the elements of each piece of a member, 0 where it is not made so."""
     by_elements = OPS[node.op].role in ("scalar", "effect") and bool(cuts)
-    return pieces_alike(cuts, processors) if by_elements else 0
+    return pieces_alike(cuts) if by_elements else 0
 
 
 def _may_be_copied(task: PathTask, i: int, piece: int) -> bool:

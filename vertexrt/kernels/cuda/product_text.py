@@ -104,7 +104,7 @@ class ProductText:
         assert isinstance(to, ValuePlace)
         count = f"(int)a.{'m' if x.edges else 'n'} * {x.times}"
         wide = x.held.cuts[-1]
-        where, row = ("j", wide) if to.own is None else ("q", wide // processors)
+        where, row = ("j", wide) if to.own is None else ("q", x.own)
         inner = f" + i % {x.times} * {row}" if x.times > 1 else ""
         kind = f"{_is_aligned(x)}, {x.own}, {x.held.deep}"
         return [

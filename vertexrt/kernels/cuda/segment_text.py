@@ -20,7 +20,7 @@ from vertexrt.kernels.cuda.segments import (
     Together,
 )
 from vertexrt.kernels.cuda.thread_text import ThreadText
-from vertexrt.kernels.cuda.weights import own_range
+from vertexrt.kernels.cuda.weights import first_own, own_range
 from vertexrt.lower.expressions import Leaf, ReadElement
 from vertexrt.lower.threads import ThreadKernel
 
@@ -95,6 +95,7 @@ class SegmentText:
         t, width, turns = tile_text(self.tile), copy.width, copy.turns
         parts = copy.to.size // width  # copies of a row
         rows, to = f"a.n * {parts}", t.origin(copy.to)
+        first = first_own(copy.piece, self.tile.processors)
         words, found = _source(copy.source)
         self.words |= t.words | words
         lines = [
@@ -104,8 +105,7 @@ class SegmentText:
             f"for (int at = thread / {WARP * turns} * {WARP} + thread % {WARP}; at < {rows};",
             f"     at += PROCESSOR / {WARP * turns} * {WARP}) {{",
             f"  const int i = at / {parts}, k = at % {parts} * {width}, row = (int)a.lo + i;",
-            f"  const int j = k / {copy.each} * {copy.piece} + rank * {copy.each}"
-            f" + k % {copy.each};",
+            f"  const int j = k / {copy.each} * {copy.piece} + {first} + k % {copy.each};",
             *(f"  {line}" for line in found),
             f"  copy_ahead<{width}>({to} + i * {copy.to.step} + k, from + j);",
             "}",

@@ -241,7 +241,8 @@ class CopyAhead:
     Attributes:
         source: what is copied: an element of a row, of a child's state, or of a pull.
         to: where it lies then.
-        piece: elements of each piece of the operand; each: how many of them are own ones.
+        piece: elements of each piece of the operand; each: how many of them are own ones, at most.
+            One that is another's may be copied too: nothing reads it.
         width: elements that a thread copies at once.
         turn, turns: which of so many parts of the warps copy it.
     """

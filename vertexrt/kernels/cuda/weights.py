@@ -73,7 +73,7 @@ class ResidentWeight:
 
     def rows(self, processors: int) -> int:
         """Return the most rows that a processor owns."""
-        return sum(-(-(b - a) // processors) for a, b in pairwise(self.cuts))
+        return sum(most_own(b - a, processors) for a, b in pairwise(self.cuts))
 
     def layout(self, processors: int) -> Layout:
         """Return how threads hold it."""
@@ -91,13 +91,29 @@ def own_range(a: int, b: int, processors: int) -> tuple[str, str]:
     return f"{a} + rank * {size} / {processors}", f"{a} + (rank + 1) * {size} / {processors}"
 
 
+def most_own(piece: int, processors: int) -> int:
+    """Return the most elements that a processor owns of a piece."""
+    return -(-piece // processors)
+
+
+def first_own(piece: int, processors: int) -> str:
+    """Return the text of a processor's first element of a piece that begins at 0."""
+    each, rest = divmod(piece, processors)
+    return f"rank * {piece} / {processors}" if rest else f"rank * {each}"
+
+
 def own_row(cuts: Cuts, processors: int) -> str:
-    """Return the body of a function from own row `q` to the row of the weight, or -1."""
+    """Return the body of a function from own row `q` to the row of the weight, or -1.
+
+    Each piece has as many rows as any processor owns of it; one that owns fewer has none there.
+    """
     lines = []
     for a, b in pairwise(cuts):
         first, end = own_range(a, b, processors)
-        lines.append(f"if (q < ({end}) - ({first})) return {first} + q;")
-        lines.append(f"q -= ({end}) - ({first});")
+        each, uneven = most_own(b - a, processors), (b - a) % processors
+        row = f"{first} + q < {end} ? {first} + q : -1" if uneven else f"{first} + q"
+        lines.append(f"if (q < {each}) return {row};")
+        lines.append(f"q -= {each};")
     return " ".join([*lines, "return -1;"])
 
 

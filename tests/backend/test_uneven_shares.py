@@ -1,0 +1,73 @@
+"""States of any size in groups: rows that are no whole vectors, pieces that no group divides."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.devices import SHIM_AND_GPU, require
+from tests.runs import assert_close
+from tests.shim_device import put_in_place
+from vertexrt import nn
+from vertexrt.graph import GraphBatch, InputGraph
+
+WORDS = 7
+BOUND = {"float32": 2e-6, "float64": 1e-12}
+
+
+class TwoLayers(vrt.VertexFunction):
+    """Two LSTMs one above the other, whose states are `size` numbers each."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(state={"h": size, "c": size, "g": size, "d": size}, arity=1)
+        self.table = vrt.Parameter((WORDS, size))
+        self.first, self.second = nn.LSTMCell(size, size), nn.LSTMCell(size, size)
+
+    def forward(self) -> None:
+        before = self.gather(0)
+        word = vrt.embed(self.table, self.pull("word"))
+        h, c = self.first(word, (before.h, before.c))
+        g, d = self.second(h, (before.g, before.d))
+        self.scatter(h=h, c=c, g=g, d=d)
+        self.push("loss", vrt.squared_error(g, 0.3))
+
+
+def chains(count: int) -> GraphBatch:
+    """Return chains of one to three words."""
+    rng, graphs = np.random.default_rng(count), []
+    for n in rng.integers(1, 4, count):
+        lists = [[], *([k] for k in range(n - 1))]
+        graphs.append(InputGraph.from_children(lists, {"word": rng.integers(0, WORDS, n)}))
+    return GraphBatch.from_graphs(graphs)
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@pytest.mark.parametrize(
+    ("dtype", "size", "processors"),
+    [("float32", 50, 4), ("float32", 51, 4), ("float32", 38, 16), ("float64", 50, 4)],
+)
+def test_gradients(
+    device: str, dtype: str, size: int, processors: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one row, of rows by plain arithmetic, and of more by matrix units."""
+    require(device)
+    if device == "shim":
+        put_in_place(monkeypatch, processors=processors)
+    here = vrt.compile(
+        TwoLayers(size),
+        device="cuda",
+        engine="persistent",
+        processors=processors,
+        dtype=dtype,
+        seed=4,
+    )
+    there = vrt.compile(TwoLayers(size), device="cpu", dtype="float64", seed=4)
+    there.set_parameters(here.parameters)
+    for count in (1, 3, 19):
+        batch = chains(count)
+        for net in (here, there):
+            net.zero_grad()
+        found, wanted = (net.backward(net.forward(batch, train=True)) for net in (here, there))
+        for name, value in wanted.parameters.items():
+            assert_close(found.parameters[name], value, BOUND[dtype], f"{name}, {count} chains")
