@@ -7,9 +7,10 @@ import pytest
 from tests.runs import Way, use_of
 from tests.strategies import CLASSES, WORDS
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.passes.segment import segment_tasks
 from vertexrt.ir.program import Node, Stage
+from vertexrt.kernels.cuda.path import lower_task
+from vertexrt.kernels.cuda.path_products import read_width
 from vertexrt.kernels.cuda.path_steps import products_in, readers_of
 from vertexrt.kernels.cuda.path_task import PathTask, plan_task
 from vertexrt.kernels.cuda.thread_groups import RowScratch, place_members
@@ -48,10 +49,21 @@ def test_products_read_sums_of_states_themselves() -> None:
     assert len(products_in(task.steps[0][0])) == 2, "nothing is made before them"
 
 
-def test_vectors_that_are_not_whole_are_made_before_the_products() -> None:
-    task = planned(6, 2)
-    assert not task.inlined
-    assert isinstance(task.steps[0][0][0], Group)
+@pytest.mark.parametrize(("hidden", "width"), [(8, 4), (6, 2), (7, 1)])
+def test_products_read_the_widest_pieces_that_divide_a_row(hidden: int, width: int) -> None:
+    task = planned(hidden, 2)
+    assert task.inlined, "rows of any length are read where children left them"
+    (segment, *_) = lower_task(task).segments
+    assert segment.products
+    assert {x.operand.width for x in segment.products} == {width}
+
+
+def test_rows_in_memory_are_read_as_wide_as_they_begin() -> None:
+    assert read_width(12, VECTOR, 16, 8) == 4
+    assert read_width(12, VECTOR, 16, 6) == 2
+    assert read_width(10, VECTOR, 16, 8) == 2, "a row ends where a read does"
+    assert read_width(12, VECTOR, 16, 5) == 1
+    assert read_width(12, 2, 6, 2) == 4, "float64: two loads of 16 bytes"
 
 
 @pytest.mark.parametrize("processors", [1, 2, 3])

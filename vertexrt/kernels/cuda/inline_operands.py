@@ -16,7 +16,7 @@ from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.program import Domain, Node, Stage
 from vertexrt.kernels.cuda.path_steps import Step, products_in, readers_of
 
-QUARTET = 4  # elements that a thread reads at once, see `part_of_row` of resident_matmul.cuh
+QUARTET = 4  # elements of a row next to each other that a thread has, see `part_of_row`
 MOST_LEAVES = 4  # of an operand that is computed where it is read
 
 
@@ -78,10 +78,10 @@ def _is_for(plan: SegmentedTask, x: int, products: Sequence[int], group: Group) 
 
 
 def _is_of_states(nodes: Sequence[Node], x: int) -> bool:
-    """Tell whether an operand is computed from a few states of children, in whole vectors."""
+    """Tell whether an operand is computed from a few states of children."""
     node = nodes[x]
     deep = node.type.shape[-1]
-    if node.type.domain != Domain.VERTEX or deep % QUARTET:
+    if node.type.domain != Domain.VERTEX:
         return False
     leaves = node.inputs if node.op == "concat" else tuple(_leaves(nodes, x))
     if node.op != "concat" and (len(node.type.shape) > 1 or len(leaves) > MOST_LEAVES):

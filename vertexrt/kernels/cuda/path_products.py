@@ -8,6 +8,7 @@ from dataclasses import replace
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.program import Domain, Node
+from vertexrt.kernels.cuda.inline_operands import QUARTET
 from vertexrt.kernels.cuda.partial_sums import pieces_alike
 from vertexrt.kernels.cuda.path_groups import place_group
 from vertexrt.kernels.cuda.path_task import PathTask, SegmentContext
@@ -66,23 +67,36 @@ def _weight(task: PathTask, k: int) -> ResidentWeight:
 
 
 def _in_memory(place: ValuePlace, deep: int, vector: int) -> RowsInMemory:
-    return RowsInMemory(place, all(p % vector == 0 for p in (place.step, place.start, deep)))
+    return RowsInMemory(place, read_width(deep, vector, place.step, place.start))
+
+
+def read_width(deep: int, vector: int, *firsts: int) -> int:
+    """Return how many elements of an operand's row a thread reads at once.
+
+    Args:
+        deep: elements of a row; vector: elements of 16 bytes.
+        firsts: multiples of these are where rows begin.
+    """
+    widths = (QUARTET, QUARTET // 2)
+    fitting = (w for w in widths if deep % w == 0 and all(n % min(w, vector) == 0 for n in firsts))
+    return next(fitting, 1)
 
 
 def _computed(context: SegmentContext, x: int) -> ComputedRows:
     """Return an operand that is read where children left it: see `inline_operands`."""
     nodes, values = context.task.nodes, context.task.values
+    width = read_width(nodes[x].type.shape[-1], context.task.vector)
     if nodes[x].op == "concat":
-        return ComputedRows((), tuple(values.expression(k, J) for k in nodes[x].inputs))
+        return ComputedRows(width, (), tuple(values.expression(k, J) for k in nodes[x].inputs))
     made = _inner(nodes, x)
     without = {*made, *(k for k in context.place if nodes[k].op == "gather")}
     place = {k: at for k, at in context.place.items() if k not in without}  # not stored yet
     here = replace(context, by_units=False, place=place)
     _, parts = place_group(here, Group(Domain.VERTEX, tuple(sorted(made))))
     if not parts:
-        return ComputedRows((), (values.expression(x, J),))
+        return ComputedRows(width, (), (values.expression(x, J),))
     register = ValuePlace(Memory.REGISTER, x, nodes[x].type.size, Rows.ONE)
-    return ComputedRows(tuple(_made(parts)), (ReadElement(register, J),))
+    return ComputedRows(width, tuple(_made(parts)), (ReadElement(register, J),))
 
 
 def _made(parts: Sequence[ThreadPart]) -> Iterator[MakeElements]:

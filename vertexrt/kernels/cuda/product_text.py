@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vertexrt.kernels.cuda.inline_operands import QUARTET
 from vertexrt.kernels.cuda.row_text import RowText
 from vertexrt.kernels.cuda.segments import (
     ComputedRows,
@@ -57,7 +56,7 @@ class ProductText:
             times = f" * {x.times}" if x.times > 1 else ""
             count = f"(end - done){times}" if times else "end - done"
             lines += [
-                f"make_all_partial_sums<{at.rows}, {_is_aligned(x)}, {at.own}, {at.deep}>("
+                f"make_all_partial_sums<{at.rows}, {x.operand.width}, {at.own}, {at.deep}>("
                 f"held.{x.held.name}, done{times}, {count},",
                 *_as_argument(operand),
                 f"  partial + {at.start});",
@@ -106,7 +105,7 @@ class ProductText:
         wide = x.held.cuts[-1]
         where, row = ("j", wide) if to.own is None else ("q", x.own)
         inner = f" + i % {x.times} * {row}" if x.times > 1 else ""
-        kind = f"{_is_aligned(x)}, {x.own}, {x.held.deep}"
+        kind = f"{x.operand.width}, {x.own}, {x.held.deep}"
         return [
             f"    product<{kind}>(held.{x.held.name}, {count},",
             *(f"    {line}" for line in _as_argument(operand)),
@@ -143,7 +142,7 @@ def _chosen(text: ThreadText, operand: ComputedRows, times: int) -> list[str]:
     bases = [text.elements.state(x) for x in operand.values if isinstance(x, Leaf)]
     which = "".join(f"i % {times} == {n} ? {base} : " for n, base in enumerate(bases[:-1]))
     text.t.head.append(f"const real* const from = {which}{bases[-1]};")
-    return [f"return load<{QUARTET}>(from + j);"]
+    return [f"return load<{operand.width}>(from + j);"]
 
 
 def _made(text: ThreadText, operand: ComputedRows) -> list[str]:
@@ -151,11 +150,7 @@ def _made(text: ThreadText, operand: ComputedRows) -> list[str]:
     (value,) = operand.values
     assert isinstance(value, ReadElement | Leaf)
     lines, found = text.elements_of(operand.made, value)
-    return [f"constexpr int W = {QUARTET};", *lines, f"return {found};"]
-
-
-def _is_aligned(x: ResidentProduct) -> str:
-    return str(isinstance(x.operand, ComputedRows) or x.operand.aligned).lower()
+    return [f"constexpr int W = {operand.width};", *lines, f"return {found};"]
 
 
 def _outer(place: ValuePlace, times: int) -> str:

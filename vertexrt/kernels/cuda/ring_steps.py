@@ -83,7 +83,9 @@ class RingSteps:
         operand = x.operand
         if isinstance(operand, ComputedRows):
             made = tuple(replace(s, value=_map(s.value, self._in_ring)) for s in operand.made)
-            operand = ComputedRows(made, tuple(_near(e, self._in_ring) for e in operand.values))
+            operand = ComputedRows(
+                operand.width, made, tuple(_near(e, self._in_ring) for e in operand.values)
+            )
         elif operand.place in self.segment.in_parts:
             operand = replace(operand, near=self.rows.get(exchanged_tensor(x, operand)))
         put = self.rows.get(x.to.number) if is_row(x.to) else None

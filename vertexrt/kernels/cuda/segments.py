@@ -104,12 +104,12 @@ class RowsInMemory:
     """An operand of a product that lies in memory.
 
     Attributes:
-        aligned: its rows start on 16 bytes.
+        width: elements of a row that a thread reads at once: 1, 2 or 4.
         near: where the tile's row of the ring may have it.
     """
 
     place: ValuePlace
-    aligned: bool
+    width: int
     near: InRing | None = None
 
     def __str__(self) -> str:
@@ -118,13 +118,15 @@ class RowsInMemory:
 
 @dataclass(frozen=True, slots=True)
 class ComputedRows:
-    """An operand that is computed where it is read, four elements at a time.
+    """An operand that is computed where it is read, a few elements at a time.
 
     Attributes:
+        width: elements of a row that a thread reads at once: 1, 2 or 4.
         made: what is made first, in registers.
         values: the elements of each row of the product, of those for a row of the tile.
     """
 
+    width: int
     made: tuple[MakeElements, ...]
     values: tuple[Expression, ...]
 

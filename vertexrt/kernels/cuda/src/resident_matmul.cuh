@@ -4,29 +4,24 @@
 #include "resident_weights.cuh"
 #include "tensor_cores.cuh"
 
-// The elements of an operand's row that a lane needs of a block: four from `column` on.
-template <class L, bool ALIGNED>
-__device__ __forceinline__ Vec<4> part_of_row(const real* row, int column) {
+// The elements of an operand's row that a lane needs of a block: four from `column` on, READ of them
+// at once, which divide the row. `row(column)` gives so many, where they are not in memory.
+template <class L, int READ, class Row>
+__device__ __forceinline__ Vec<4> part_of_row(const Row& row, int column) {
+    static_assert(L::DEPTH % READ == 0, "a row ends where a read does");
     Vec<4> x;
-    if (ALIGNED && L::DEPTH % 4 == 0) {
-        if (L::WHOLE || column < L::DEPTH) return load<4>(row + column);
 #pragma unroll
-        for (int c = 0; c < 4; ++c) x.v[c] = 0;
-        return x;
+    for (int k = 0; k < 4; k += READ) {
+        Vec<READ> y{};
+        if (L::WHOLE || column + k < L::DEPTH) y = row(column + k);
+#pragma unroll
+        for (int c = 0; c < READ; ++c) x.v[k + c] = y.v[c];
     }
-#pragma unroll
-    for (int c = 0; c < 4; ++c) x.v[c] = column + c < L::DEPTH ? row[column + c] : real(0);
     return x;
 }
-
-// The same for a row that is not in memory: `row(column)` gives four elements.
-template <class L, bool ALIGNED, class Row>
-__device__ __forceinline__ Vec<4> part_of_row(const Row& row, int column) {
-    if (L::WHOLE || column < L::DEPTH) return row(column);
-    Vec<4> x;
-#pragma unroll
-    for (int c = 0; c < 4; ++c) x.v[c] = 0;
-    return x;
+template <class L, int READ>
+__device__ __forceinline__ Vec<4> part_of_row(const real* row, int column) {
+    return part_of_row<L, READ>([row](int j) { return load<READ>(row + j); }, column);
 }
 
 // Sum N numbers (a multiple of 4) over the four lanes of a row: lane t ends with a quarter of the
@@ -50,7 +45,7 @@ __device__ __forceinline__ void share_sums(real (&sum)[N]) {
 constexpr int TILE_ROWS = 8;  // of a product at a time
 
 // Sums over this warp's part of the depth for N rows: part[row][own row], of MOST rows.
-template <int N, int MOST, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
+template <int N, int MOST, int READ, int ROWS, int DEEP, class Share, class X>
 __device__ __forceinline__ void multiply_by_lanes(const Share& share, int first, X x, real* part) {
     using L = Layout<ROWS, DEEP>;
     const int thread = this_thread(), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
@@ -61,7 +56,7 @@ __device__ __forceinline__ void multiply_by_lanes(const Share& share, int first,
     for (int r = 0; r < N; ++r) {
         const auto row = x(first + r);
 #pragma unroll
-        for (int b = 0; b < L::BLOCKS; ++b) v[r][b] = part_of_row<L, ALIGNED>(row, column + b * 16);
+        for (int b = 0; b < L::BLOCKS; ++b) v[r][b] = part_of_row<L, READ>(row, column + b * 16);
     }
     real sum[PADDED];
 #pragma unroll
@@ -95,7 +90,7 @@ constexpr int FEW_BLOCKS = 2;
 // The units truncate what they add, always towards zero, and a level of the path goes through two
 // such products. So heads of x are rounded, weights fit a head and a tail exactly, and a sum leaves
 // the units soon.
-template <int MOST, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
+template <int MOST, int READ, int ROWS, int DEEP, class Share, class X>
 __device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first, int count, X x,
                                                          float* part) {
     using L = Layout<ROWS, DEEP>;
@@ -112,7 +107,7 @@ __device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first
 #pragma unroll
         for (int b = 0; b < FEW_BLOCKS; ++b) {
             const int column = L::first_column(warp, (at + b) / B) + (at + b) % B * 16 + t * 4;
-            if (2 * b < steps) v[b] = part_of_row<L, ALIGNED>(from, column);
+            if (2 * b < steps) v[b] = part_of_row<L, READ>(from, column);
         }
         // Element `e` of the fragment of a slab; zero for rows beyond, and for lanes that have
         // another part of the depth.
@@ -182,7 +177,7 @@ constexpr int FEWEST_FOR_TENSOR_CORES = 5;  // rows
 
 // Compute partial sums of up to TILE_ROWS rows, in an area with room for MOST; return how many
 // rows.
-template <int MOST, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
+template <int MOST, int READ, int ROWS, int DEEP, class Share, class X>
 __device__ __forceinline__ int make_partial_sums(Share& share, int first, int left, X x,
                                                  real* part) {
     using L = Layout<ROWS, DEEP>;
@@ -190,7 +185,7 @@ __device__ __forceinline__ int make_partial_sums(Share& share, int first, int le
 #ifdef VRT_TENSOR_CORES
     if (left >= FEWEST_FOR_TENSOR_CORES) {
         const int n = left < TILE_ROWS ? left : TILE_ROWS;
-        multiply_by_tensor_cores<MOST, ALIGNED, ROWS, DEEP>(share, first, n, x, part);
+        multiply_by_tensor_cores<MOST, READ, ROWS, DEEP>(share, first, n, x, part);
         return n;
     }
 #endif
@@ -199,19 +194,19 @@ __device__ __forceinline__ int make_partial_sums(Share& share, int first, int le
     int r = 0;
 #pragma unroll 1
     for (; r + 1 < n; r += 2)
-        multiply_by_lanes<2, MOST, ALIGNED, ROWS, DEEP>(share, first + r, x, part + r * L::PADDED);
+        multiply_by_lanes<2, MOST, READ, ROWS, DEEP>(share, first + r, x, part + r * L::PADDED);
     if (r < n)
-        multiply_by_lanes<1, MOST, ALIGNED, ROWS, DEEP>(share, first + r, x, part + r * L::PADDED);
+        multiply_by_lanes<1, MOST, READ, ROWS, DEEP>(share, first + r, x, part + r * L::PADDED);
     return n;
 }
 
 // Compute partial sums of all `count` rows, at most MOST, which `total_of_parts` adds up.
-template <int MOST, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
+template <int MOST, int READ, int ROWS, int DEEP, class Share, class X>
 __device__ __forceinline__ void make_all_partial_sums(Share& share, int first, int count, X x,
                                                       real* part) {
 #pragma unroll 1
     for (int made = 0; made < count;) {
-        made += make_partial_sums<MOST, ALIGNED, ROWS, DEEP>(
+        made += make_partial_sums<MOST, READ, ROWS, DEEP>(
             share, first + made, count - made, x, part + made * Layout<ROWS, DEEP>::PADDED);
     }
 }
@@ -230,7 +225,7 @@ __device__ __forceinline__ Vec<W> total_of_parts(const real* part, int row, int 
 
 // y = x times a share of a weight: `x(i)` points to row i, `y(i, q, sum)` stores own row q of the
 // result.
-template <bool ALIGNED, int ROWS, int DEEP, class Share, class X, class Y>
+template <int READ, int ROWS, int DEEP, class Share, class X, class Y>
 struct Product {
     using L = Layout<ROWS, DEEP>;
     static constexpr int OWN = ROWS,
@@ -242,7 +237,7 @@ struct Product {
 
     // Compute partial sums of the next rows; return how many.
     __device__ __forceinline__ int make(real* part) {
-        return make_partial_sums<TILE_ROWS, ALIGNED, ROWS, DEEP>(share, first, count - first, x,
+        return make_partial_sums<TILE_ROWS, READ, ROWS, DEEP>(share, first, count - first, x,
                                                                  part);
     }
     // Add up the partial sums of an element: own row `at % ROWS` of row `at / ROWS` of those
@@ -256,8 +251,8 @@ struct Product {
     }
 };
 
-template <bool ALIGNED, int ROWS, int DEEP, class Share, class X, class Y>
-__device__ __forceinline__ Product<ALIGNED, ROWS, DEEP, Share, X, Y> product(Share& share,
+template <int READ, int ROWS, int DEEP, class Share, class X, class Y>
+__device__ __forceinline__ Product<READ, ROWS, DEEP, Share, X, Y> product(Share& share,
                                                                              int count, X x, Y y) {
     return {share, count, 0, x, y};
 }

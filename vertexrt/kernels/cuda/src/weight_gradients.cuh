@@ -75,6 +75,7 @@ struct Vecs {
 template <int NB, bool ALIGNED, int ROWS, int DEEP, class Share, class X, class D>
 __device__ __forceinline__ void sum_by_lanes(Share& sums, int first, X x, D d) {
     using L = SumLayout<ROWS, DEEP>;
+    constexpr int READ = ALIGNED && DEEP % 4 == 0 ? 4 : 1;
     const LanePart<ROWS, DEEP> mine;
     const real* row[NB];
 #pragma unroll
@@ -94,7 +95,7 @@ __device__ __forceinline__ void sum_by_lanes(Share& sums, int first, X x, D d) {
             Vecs<NB, 4> right;
 #pragma unroll
             for (int r = 0; r < NB; ++r) {
-                right.of[r] = part_of_row<L, ALIGNED>(row[r], mine.column + b * 16 + mine.t * 4);
+                right.of[r] = part_of_row<L, READ>(row[r], mine.column + b * 16 + mine.t * 4);
             }
             return right;
         },
