@@ -5,11 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import graph_batches
-from vertexrt.graph import GraphBatch
+from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.passes.segment import Split
 from vertexrt.ir.program import Stage
 from vertexrt.scheduler import make_schedule
@@ -145,6 +146,17 @@ def test_the_next_tile_runs_before_the_next_segment(
             assert all((first, s) in place for first in firsts)
             for this, following in pairwise(firsts):
                 assert s == 2 or place[following, s] < place[this, s + 1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "tile", "expected"),
+    [(64, 56, [32, 32]), (34, 32, [24, 10]), (32, 32, [32]), (9, 8, [8, 1]), (5, 2, [2, 2, 1])],
+)
+def test_tiles_of_a_task_are_about_alike(rows: int, tile: int, expected: list[int]) -> None:
+    batch = GraphBatch.from_graphs([InputGraph.from_children([[]], {})] * rows)
+    scripts, _, _ = assembled(batch, "frontier", 2, tile)
+    script = [i for i in decode(scripts.words[0]) if SHAPE.stage[i.program] == Stage.PATH]
+    assert [i.rows for i in script if i.op == 1] == expected
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=30), st.sampled_from([2, 3, 5]))

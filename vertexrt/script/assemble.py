@@ -31,6 +31,7 @@ from vertexrt.script.shape import Shape
 Array = np.ndarray[Any, Any]
 
 BY_ROWS = int(Split.ROWS)
+EVEN = 8  # rows by which tiles of a task may differ
 PATH = int(Stage.PATH)
 PATH_BACKWARD = int(Stage.PATH_BACKWARD)
 
@@ -182,7 +183,8 @@ def _fill_path(draft: Draft, progress: Progress, begin: int, end: int) -> Progre
         segments = segment_ptr[p + 1] - segment_ptr[p]
         width, tiles = task.rows, 1
         if 0 < size.tile < task.rows and shape.tiled[p]:
-            width, tiles = size.tile, -(-task.rows // size.tile)
+            tiles = -(-task.rows // size.tile)
+            width = _even_width(task.rows, tiles, size.tile)
         apart = 0  # elements between the temporaries of tiles under way
         if tiles > 1 and segments > 1:
             apart = _apart(scratch, every_ptr, task, width)
@@ -210,6 +212,12 @@ def _fill_path(draft: Draft, progress: Progress, begin: int, end: int) -> Progre
                         made[row] = at
                 at += 1
     return Progress(at, progress.before, waited, temporary)
+
+
+def _even_width(rows: int, tiles: int, most: int) -> int:
+    """Return the rows of tiles that are about alike, in whole steps of EVEN rows."""
+    even = -(-rows // tiles)
+    return min(most, -(-even // EVEN) * EVEN)
 
 
 def _latest_child(draft: Draft, tile: Tile, need: int) -> int:
