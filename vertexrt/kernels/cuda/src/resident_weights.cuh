@@ -84,6 +84,7 @@ struct WeightsInRegisters : Layout<ROWS, DEEP, FOLDS> {
     using L = Layout<ROWS, DEEP, FOLDS>;
     real w[L::FLOATS / 4][4];
     __device__ __forceinline__ void put(int k, int c, real x) { w[k][c] = x; }
+    static constexpr bool IN_REGISTERS = true;
     __device__ __forceinline__ real at(int k, int c) const { return w[k][c]; }
 };
 
@@ -93,6 +94,7 @@ struct WeightsInSharedMemory : Layout<ROWS, DEEP, FOLDS> {
     using L = Layout<ROWS, DEEP, FOLDS>;
     static constexpr int BYTES = L::FLOATS * PROCESSOR * sizeof(real);
     Vec<4>* w;
+    static constexpr bool IN_REGISTERS = false;
     __device__ __forceinline__ void take(unsigned char* from) {
         w = reinterpret_cast<Vec<4>*>(from) + threadIdx.x;
     }
@@ -133,12 +135,34 @@ __device__ __forceinline__ real in_two_parts(real x) {
 }
 
 // Load a share. `row(q)` is the weight's row (its column if TRANSPOSED) that own row q is, or
-// negative; `pitch` is the length of the weight's rows.
+// negative; `pitch` is the length of the weight's rows. Of what registers do not hold a few blocks
+// are loaded at a time: loads of all of them would not fit in registers either.
+// Load a lane's columns of a block in half a slab: `own` is its row, negative where there is none.
+template <bool TRANSPOSED, int DEEP, class Share>
+__device__ __forceinline__ void load_block(Share& share, const real* weight, int pitch, int k,
+                                           int own, int column, unsigned nothing) {
+    if (!TRANSPOSED && DEEP % 4 == 0 && pitch % 4 == 0) {
+        Vec<4> x{};
+        if (own >= 0 && column < DEEP) x = load<4>(weight + (long long)own * pitch + column);
+#pragma unroll
+        for (int c = 0; c < 4; ++c) share.put(k, c, detached(in_two_parts(x.v[c]), nothing));
+        return;
+    }
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+        const bool there = own >= 0 && column + c < DEEP;
+        const long long at = TRANSPOSED ? (long long)(column + c) * pitch + own
+                                        : (long long)own * pitch + column + c;
+        share.put(k, c, there ? in_two_parts(weight[at]) : real(0));
+    }
+}
+
 template <bool TRANSPOSED, int ROWS, int DEEP, class Share, class Row>
 __device__ __forceinline__ void load_weights(Share& share, const real* weight, int pitch, Row row) {
     using L = Layout<ROWS, DEEP>;
     const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     const unsigned nothing = zero_of_unknown();
+    constexpr int UNROLLED = Share::IN_REGISTERS ? L::BLOCKS : 4;
 #pragma unroll
     for (int s = 0; s < L::SLABS; ++s)
 #pragma unroll
@@ -146,27 +170,12 @@ __device__ __forceinline__ void load_weights(Share& share, const real* weight, i
             if (!L::has(s, half)) break;
             const int q = L::own(warp, s, half, g), part = L::part_of(g);
             const int mine = q < ROWS ? row(q) : -1;
-#pragma unroll
+#pragma unroll UNROLLED
             for (int b = 0; b < L::BLOCKS; ++b) {
                 const int column = L::first_column(warp, part) + b * 16 + t * 4;
                 const int own = L::FOLD == 1 || column < (part + 1) * L::SPAN ? mine : -1;
                 const int k = L::quartet(s, half, b);
-                if (!TRANSPOSED && DEEP % 4 == 0 && pitch % 4 == 0) {
-                    Vec<4> x{};
-                    if (own >= 0 && column < DEEP)
-                        x = load<4>(weight + (long long)own * pitch + column);
-#pragma unroll
-                    for (int c = 0; c < 4; ++c)
-                        share.put(k, c, detached(in_two_parts(x.v[c]), nothing));
-                    continue;
-                }
-#pragma unroll
-                for (int c = 0; c < 4; ++c) {
-                    const bool there = own >= 0 && column + c < DEEP;
-                    const long long at = TRANSPOSED ? (long long)(column + c) * pitch + own
-                                                    : (long long)own * pitch + column + c;
-                    share.put(k, c, there ? in_two_parts(weight[at]) : real(0));
-                }
+                load_block<TRANSPOSED, DEEP>(share, weight, pitch, k, own, column, nothing);
             }
         }
 }

@@ -215,8 +215,7 @@ __device__ __forceinline__ void leave(const Share& sums, real* to) {
         if (q >= ROWS) continue;
 #pragma unroll
         for (int b = 0; b < L::BLOCKS; ++b) {
-            const int k = L::quartet(s / 2, s % 2, b),
-                      column = mine.column + b * 16 + mine.t * 4;
+            const int k = L::quartet(s / 2, s % 2, b), column = mine.column + b * 16 + mine.t * 4;
 #pragma unroll
             for (int c = 0; c < 4; ++c) {
                 if (column + c < DEEP) to[q * DEEP + column + c] = sums.at(k, c);
