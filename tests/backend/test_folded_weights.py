@@ -13,11 +13,11 @@ from vertexrt import nn
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 
-N, WORDS = 64, 7
+N, PROCESSORS, WORDS = 128, 32, 7
 
 
 class Chain(vrt.VertexFunction):
-    """An LSTM; a column of its recurrent weights has 256 elements."""
+    """An LSTM; a column of its recurrent weights has 512 elements."""
 
     def __init__(self) -> None:
         super().__init__(state={"h": N, "c": N}, arity=1)
@@ -46,9 +46,14 @@ def test_gradients_of_a_large_group(
     """Of one row, of rows by plain arithmetic, and of more by matrix units."""
     require(device)
     if device == "shim":
-        put_in_place(monkeypatch, processors=16, precision=precision)
+        put_in_place(monkeypatch, processors=PROCESSORS, precision=precision)
     here = vrt.compile(
-        Chain(), device="cuda", engine="persistent", processors=16, seed=4, precision=precision
+        Chain(),
+        device="cuda",
+        engine="persistent",
+        processors=PROCESSORS,
+        seed=4,
+        precision=precision,
     )
     there = vrt.compile(Chain(), device="cpu", dtype="float64", seed=4)
     there.set_parameters(here.parameters)
@@ -65,5 +70,5 @@ def test_gradients_of_a_large_group(
     (variant,) = (v for v in here.executor.model.variants.values() if v.use.loss)
     executable = variant.ready().processors
     assert isinstance(executable, PersistentExecutable)
-    layouts = [h.layout(16) for h in executable.writer.sides[1].held]
-    assert [layout.fold for layout in layouts] == [2]
+    layouts = [h.layout(PROCESSORS) for h in executable.writer.sides[1].held]
+    assert [layout.fold for layout in layouts] == [4]

@@ -137,7 +137,7 @@ class Layout:
             if self.deep < 2 * fold * 16 * WARPS:
                 break
             fold *= 2
-        return fold
+        return fold if fold > 2 else 1  # two parts would take no less than half a slab does
 
     @property
     def _shape(self) -> tuple[int, int]:

@@ -4,8 +4,8 @@
 #include "resident_weights.cuh"
 #include "tensor_cores.cuh"
 
-// The elements of an operand's row that a lane needs of a block: four from `column` on, READ of them
-// at once, which divide the row. `row(column)` gives so many, where they are not in memory.
+// The elements of an operand's row that a lane needs of a block: four from `column` on, READ of
+// them at once, which divide the row. `row(column)` gives so many, where they are not in memory.
 template <class L, int READ, class Row>
 __device__ __forceinline__ Vec<4> part_of_row(const Row& row, int column) {
     static_assert(L::DEPTH % READ == 0, "a row ends where a read does");
@@ -44,6 +44,8 @@ __device__ __forceinline__ void share_sums(real (&sum)[N]) {
 
 constexpr int TILE_ROWS = 8;  // of a product at a time
 
+constexpr int MOST_AT_ONCE = 8;  // blocks of a row's columns that a lane loads before it uses them
+
 // Sums over this warp's part of the depth for N rows: part[row][own row], of MOST rows.
 template <int N, int MOST, int READ, int ROWS, int DEEP, class Share, class X>
 __device__ __forceinline__ void multiply_by_lanes(const Share& share, int first, X x, real* part) {
@@ -51,25 +53,31 @@ __device__ __forceinline__ void multiply_by_lanes(const Share& share, int first,
     const int thread = this_thread(), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
     const int column = L::first_column(warp, L::part_of(g)) + t * 4;
     constexpr int EACH = L::HALVES, SUMS = EACH * N, PADDED = (SUMS + 3) / 4 * 4;
-    Vec<4> v[N][L::BLOCKS];
-#pragma unroll
-    for (int r = 0; r < N; ++r) {
-        const auto row = x(first + r);
-#pragma unroll
-        for (int b = 0; b < L::BLOCKS; ++b) v[r][b] = part_of_row<L, READ>(row, column + b * 16);
-    }
+    constexpr int B = L::BLOCKS, SOME = B < MOST_AT_ONCE ? B : MOST_AT_ONCE;
     real sum[PADDED];
 #pragma unroll
     for (int k = 0; k < PADDED; ++k) sum[k] = 0;
 #pragma unroll
-    for (int b = 0; b < L::BLOCKS; ++b)
+    for (int at = 0; at < B; at += SOME) {
+        Vec<4> v[N][SOME];
 #pragma unroll
-        for (int c = 0; c < 4; ++c)
+        for (int r = 0; r < N; ++r) {
+            const auto row = x(first + r);
 #pragma unroll
-            for (int k = 0; k < SUMS; ++k) {
-                const int own = k % EACH;
-                sum[k] += share.at(L::quartet(own / 2, own % 2, b), c) * v[k / EACH][b].v[c];
-            }
+            for (int b = 0; b < SOME; ++b)
+                if (at + b < B) v[r][b] = part_of_row<L, READ>(row, column + (at + b) * 16);
+        }
+#pragma unroll
+        for (int b = 0; b < SOME; ++b)
+#pragma unroll
+            for (int c = 0; c < 4; ++c)
+#pragma unroll
+                for (int k = 0; k < SUMS; ++k) {
+                    if (at + b >= B) break;
+                    const int q = L::quartet(k % EACH / 2, k % EACH % 2, at + b);
+                    sum[k] += share.at(q, c) * v[k / EACH][b].v[c];
+                }
+    }
     share_sums(sum);
 #pragma unroll
     for (int k = 0; k < PADDED / 4; ++k) {
@@ -206,8 +214,8 @@ __device__ __forceinline__ void make_all_partial_sums(Share& share, int first, i
                                                       real* part) {
 #pragma unroll 1
     for (int made = 0; made < count;) {
-        made += make_partial_sums<MOST, READ, ROWS, DEEP>(
-            share, first + made, count - made, x, part + made * Layout<ROWS, DEEP>::PADDED);
+        made += make_partial_sums<MOST, READ, ROWS, DEEP>(share, first + made, count - made, x,
+                                                          part + made * Layout<ROWS, DEEP>::PADDED);
     }
 }
 template <int W, int MOST, int ROWS, int DEEP>
@@ -237,8 +245,7 @@ struct Product {
 
     // Compute partial sums of the next rows; return how many.
     __device__ __forceinline__ int make(real* part) {
-        return make_partial_sums<TILE_ROWS, READ, ROWS, DEEP>(share, first, count - first, x,
-                                                                 part);
+        return make_partial_sums<TILE_ROWS, READ, ROWS, DEEP>(share, first, count - first, x, part);
     }
     // Add up the partial sums of an element: own row `at % ROWS` of row `at / ROWS` of those
     // computed.
@@ -252,8 +259,8 @@ struct Product {
 };
 
 template <int READ, int ROWS, int DEEP, class Share, class X, class Y>
-__device__ __forceinline__ Product<READ, ROWS, DEEP, Share, X, Y> product(Share& share,
-                                                                             int count, X x, Y y) {
+__device__ __forceinline__ Product<READ, ROWS, DEEP, Share, X, Y> product(Share& share, int count,
+                                                                          X x, Y y) {
     return {share, count, 0, x, y};
 }
 

@@ -13,9 +13,10 @@
 // The fewer warps share the depth, the fewer partial sums there are; but none may be left without
 // rows, and a lane holds the columns of a few blocks of an operand.
 //
-// Where a processor owns 8 rows or fewer, a fragment would be empty for the most part. So the depth
+// Where a processor owns 4 rows or fewer, a fragment would be empty for the most part. So the depth
 // is folded: FOLD parts of it, each of SPAN columns, lie below each other, and a part has EACH of
-// the 16 rows. Sums of the parts are added up between lanes. Folds leave work for all warps.
+// the 16 rows. Sums of the parts are added up between lanes. Folds leave work for all warps. Two
+// parts would take no less than half a slab does.
 constexpr int MOST_BLOCKS = 2, MOST_FOLDS = 8;
 constexpr int fold_of(int rows, int deep, int fold) {
     return 2 * fold <= MOST_FOLDS && rows * 2 * fold <= 16 && deep >= 2 * fold * 16 * WARPS_EACH
@@ -36,7 +37,8 @@ constexpr int narrowed(int rows, int deep, int wide) {
 }
 template <int ROWS, int DEEP, bool FOLDS = true>
 struct Layout {
-    static constexpr int FOLD = FOLDS ? fold_of(ROWS, DEEP, 1) : 1, EACH = 16 / FOLD;
+    static constexpr int FOLDED = FOLDS ? fold_of(ROWS, DEEP, 1) : 1;
+    static constexpr int FOLD = FOLDED > 2 ? FOLDED : 1, EACH = 16 / FOLD;
     static constexpr int SPAN = FOLD == 1 ? DEEP : (DEEP + 16 * FOLD - 1) / (16 * FOLD) * 16;
     static constexpr int TALLEST = FOLD == 1 ? ROWS : 16;
     static constexpr int PARTS = (SPAN + 15) / 16, DEPTH = DEEP;
@@ -82,9 +84,9 @@ struct Layout {
 template <int ROWS, int DEEP, bool FOLDS = true>
 struct WeightsInRegisters : Layout<ROWS, DEEP, FOLDS> {
     using L = Layout<ROWS, DEEP, FOLDS>;
+    static constexpr bool IN_REGISTERS = true;
     real w[L::FLOATS / 4][4];
     __device__ __forceinline__ void put(int k, int c, real x) { w[k][c] = x; }
-    static constexpr bool IN_REGISTERS = true;
     __device__ __forceinline__ real at(int k, int c) const { return w[k][c]; }
 };
 
@@ -92,9 +94,9 @@ struct WeightsInRegisters : Layout<ROWS, DEEP, FOLDS> {
 template <int ROWS, int DEEP, bool FOLDS = true>
 struct WeightsInSharedMemory : Layout<ROWS, DEEP, FOLDS> {
     using L = Layout<ROWS, DEEP, FOLDS>;
+    static constexpr bool IN_REGISTERS = false;
     static constexpr int BYTES = L::FLOATS * PROCESSOR * sizeof(real);
     Vec<4>* w;
-    static constexpr bool IN_REGISTERS = false;
     __device__ __forceinline__ void take(unsigned char* from) {
         w = reinterpret_cast<Vec<4>*>(from) + threadIdx.x;
     }
@@ -134,9 +136,6 @@ __device__ __forceinline__ real in_two_parts(real x) {
 #endif
 }
 
-// Load a share. `row(q)` is the weight's row (its column if TRANSPOSED) that own row q is, or
-// negative; `pitch` is the length of the weight's rows. Of what registers do not hold a few blocks
-// are loaded at a time: loads of all of them would not fit in registers either.
 // Load a lane's columns of a block in half a slab: `own` is its row, negative where there is none.
 template <bool TRANSPOSED, int DEEP, class Share>
 __device__ __forceinline__ void load_block(Share& share, const real* weight, int pitch, int k,
@@ -157,12 +156,15 @@ __device__ __forceinline__ void load_block(Share& share, const real* weight, int
     }
 }
 
+// Load a share. `row(q)` is the weight's row (its column if TRANSPOSED) that own row q is, or
+// negative; `pitch` is the length of the weight's rows. Of what registers do not hold a few blocks
+// are loaded at a time: loads of all of them would not fit in registers either.
 template <bool TRANSPOSED, int ROWS, int DEEP, class Share, class Row>
 __device__ __forceinline__ void load_weights(Share& share, const real* weight, int pitch, Row row) {
     using L = Layout<ROWS, DEEP>;
+    constexpr int UNROLLED = Share::IN_REGISTERS ? L::BLOCKS : 4;
     const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     const unsigned nothing = zero_of_unknown();
-    constexpr int UNROLLED = Share::IN_REGISTERS ? L::BLOCKS : 4;
 #pragma unroll
     for (int s = 0; s < L::SLABS; ++s)
 #pragma unroll
