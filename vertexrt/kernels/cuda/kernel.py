@@ -24,8 +24,9 @@ from vertexrt.kernels.cuda.instruction import COLUMNS, FIRST_OP
 from vertexrt.kernels.cuda.launch_text import write_launches
 from vertexrt.kernels.cuda.outside_path import OutsideStep, outside_path
 from vertexrt.kernels.cuda.path_function import INDEX_WORDS, OF_RING, PathSide, write_side
-from vertexrt.kernels.cuda.placed_path import SIDES, PlacedPath
+from vertexrt.kernels.cuda.placed_path import SIDES, PlacedPath, room_of, tasks_of
 from vertexrt.kernels.cuda.ring import RingSize, size_ring
+from vertexrt.kernels.cuda.rows_at_once import temporaries_of
 from vertexrt.kernels.cuda.rules import structs
 from vertexrt.kernels.cuda.segment_text import SegmentText, write_path
 from vertexrt.kernels.cuda.segments import PathSegment, RingUse
@@ -36,7 +37,7 @@ from vertexrt.kernels.cuda.weights import (
     THREADS,
     TILE_ROWS,
 )
-from vertexrt.kernels.layout import PAD, Binding, uses_edges
+from vertexrt.kernels.layout import Binding, uses_edges
 from vertexrt.lower.launches import LaunchPlan
 
 MOST_ROWS = 56  # of a tile, whose indices lie in shared memory
@@ -107,11 +108,6 @@ class KernelWriter:
         room -= max(self.used(stage, RING_TILE), room // 4)
         step = max((e.step for e in entries), default=0)
         return size_ring(step, room, any(x.ring.gathers for x in segments))
-
-    def _row_elements(self, stage: Stage) -> int:
-        """Return the most elements of temporaries of a row, with two edges."""
-        scratch = [x.scratch for _, x in self.segments(stage)]
-        return max((rows + 2 * edges for rows, edges, _ in scratch), default=1)
 
     def ring_facts(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return what `ring_script.write_ring` knows.
@@ -194,22 +190,12 @@ class KernelWriter:
     def room(self, stage: Stage, ring: bool) -> int:
         """Return the elements of shared memory that temporaries of a side may have."""
         k = SIDES.index(stage)
-        room = (
-            self.budget.shared_bytes - SHARED_STATE_BYTES - self.sides[k].shared
-        ) // self.itemsize
+        room = room_of(self.sides[k], self.budget)
         return room - self.sides[k].partial - (self.rings[k].elements if ring else 0)
 
     def used(self, stage: Stage, rows: int) -> int:
         """Return the elements of temporaries of tiles with so many rows, as scripts place them."""
-        at_once = self._at_once(stage)
-        rows = rows if at_once == 1 else -(-rows // PAD) * PAD
-        once = max((x.scratch[2] for _, x in self.segments(stage)), default=0)
-        return at_once * -(-(rows * self._row_elements(stage) + once) // PAD) * PAD
-
-    def _at_once(self, stage: Stage) -> int:
-        """Return how many tiles of a task are in flight at once: as many as it has segments."""
-        mine = (len(x.segments) for p, x in self.path.items() if self.tasks[p].task.stage == stage)
-        return max(mine, default=1)
+        return temporaries_of(tasks_of(self.path, stage).values(), rows)
 
     def fits(self, stage: Stage) -> bool:
         """Tell whether temporaries are always in shared memory: rows of a tile have no edges."""

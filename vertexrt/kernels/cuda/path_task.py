@@ -19,7 +19,7 @@ from vertexrt.lower.threads import Cuts
 from vertexrt.lower.values import Memories, ValuePlaces
 
 BANKS = 32  # of shared memory, 4 bytes wide
-CLEAR = 16  # elements between rows that eight threads read at once: see resident_matmul.cuh
+CLEAR = 16  # elements between rows that eight threads read at once: see resident_tensor_cores.cuh
 
 
 @dataclass(frozen=True, slots=True)

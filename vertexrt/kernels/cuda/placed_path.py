@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.ring_uses import LoweredTask
+from vertexrt.kernels.cuda.rows_at_once import choose_rows, take_rows
 from vertexrt.kernels.cuda.segments import PathSegment
-from vertexrt.kernels.cuda.weights import Budget, Misfit, SideWeights, place_weights
+from vertexrt.kernels.cuda.weights import (
+    SHARED_STATE_BYTES,
+    Budget,
+    Misfit,
+    SideWeights,
+    place_weights,
+)
 
 SIDES = (Stage.PATH, Stage.PATH_BACKWARD)
 LoweredPath = Mapping[int, LoweredTask]  # by number of the task
@@ -28,19 +36,36 @@ class PlacedPath(NamedTuple):
 
 
 def place_path(tasks: LoweredPath, budget: Budget) -> PlacedPath | Misfit:
-    """Say where the weights of the path lie, if there is room."""
+    """Say where weights of the path lie, if there is room; products get what they leave."""
     sides: list[SideWeights] = []
+    placed = dict(tasks)
     for stage in SIDES:
-        segments = _segments(tasks, stage)
-        held = dict.fromkeys(h for segment in segments for h in segment.held)
-        partial = max((segment.partial for segment in segments), default=0)
-        side = place_weights(list(held), partial, budget)
+        mine = tasks_of(tasks, stage)
+        held = dict.fromkeys(h for segment in _segments(mine) for h in segment.held)
+        side = place_weights(list(held), _partial(mine), budget)
         if isinstance(side, Misfit):
             return side
-        sides.append(side)
-    return PlacedPath(budget, tasks, tuple(sides))
+        rows = choose_rows([*mine.values()], room_of(side, budget), budget.processors)
+        wider = {p: take_rows(task, rows) for p, task in mine.items()}
+        placed |= wider
+        sides.append(replace(side, partial=_partial(wider)))
+    return PlacedPath(budget, placed, tuple(sides))
 
 
-def _segments(tasks: LoweredPath, stage: Stage) -> list[PathSegment]:
-    mine = (task for task in tasks.values() if task.task.plan.task.stage == stage)
-    return [segment for task in mine for segment in task.segments]
+def room_of(side: SideWeights, budget: Budget) -> int:
+    """Return the elements of shared memory that the weights of a side leave."""
+    return (budget.shared_bytes - SHARED_STATE_BYTES - side.shared) // budget.itemsize
+
+
+def tasks_of(tasks: LoweredPath, stage: Stage) -> dict[int, LoweredTask]:
+    """Return the tasks of a side, by number."""
+    return {p: task for p, task in tasks.items() if task.task.plan.task.stage == stage}
+
+
+def _segments(tasks: LoweredPath) -> list[PathSegment]:
+    return [segment for task in tasks.values() for segment in task.segments]
+
+
+def _partial(tasks: LoweredPath) -> int:
+    """Count the elements of partial sums that the segments of a side need."""
+    return max((segment.partial for segment in _segments(tasks)), default=0)

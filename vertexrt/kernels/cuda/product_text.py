@@ -105,7 +105,7 @@ class ProductText:
         wide = x.held.cuts[-1]
         where, row = ("j", wide) if to.own is None else ("q", x.own)
         inner = f" + i % {x.times} * {row}" if x.times > 1 else ""
-        kind = f"{x.operand.width}, {x.own}, {x.held.deep}"
+        kind = f"{x.rows}, {x.operand.width}, {x.own}, {x.held.deep}"
         return [
             f"    product<{kind}>(held.{x.held.name}, {count},",
             *(f"    {line}" for line in _as_argument(operand)),

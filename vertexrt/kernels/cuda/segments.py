@@ -151,6 +151,7 @@ class ResidentProduct:
         times: rows of it for each row of the tile (or edge); edges: its rows are edges.
         to: where its own elements are stored, or partial sums of them are left.
         put: where they go in the tile's row of the ring, too.
+        rows: of it that are made at a time, where they are stored.
     """
 
     number: int
@@ -161,19 +162,21 @@ class ResidentProduct:
     operand: RowsInMemory | ComputedRows
     to: ValuePlace | PartialSums
     put: InRing | None = None
+    rows: int = TILE_ROWS
 
     @property
     def partial(self) -> int:
         """Count the elements of its partial sums."""
         if isinstance(self.to, PartialSums):
             return self.to.elements
-        return Layout(self.own, self.held.deep).partial
+        return Layout(self.own, self.held.deep).partial // TILE_ROWS * self.rows
 
     def __str__(self) -> str:
         put = "" if self.put is None else f"ring, tensor {self.put.tensor} = "
         each = f", {self.times} a row" if self.times > 1 else ""
         own = f"{self.own} {'columns' if self.held.turned else 'rows'} of {self.held.word}"
-        return f"{put}{self.to} = {own}, {self.held.cuts}{each}, times {self.operand}"
+        at_once = f", {self.rows} rows at a time" if self.rows > TILE_ROWS else ""
+        return f"{put}{self.to} = {own}, {self.held.cuts}{each}, times {self.operand}{at_once}"
 
 
 # Steps.

@@ -1,28 +1,7 @@
 // Products on the path: rows of a tile times the weights that a processor holds in registers or
 // shared memory.
 #pragma once
-#include "resident_weights.cuh"
-#include "tensor_cores.cuh"
-
-// The elements of an operand's row that a lane needs of a block: four from `column` on, READ of
-// them at once, which divide the row. `row(column)` gives so many, where they are not in memory.
-template <class L, int READ, class Row>
-__device__ __forceinline__ Vec<4> part_of_row(const Row& row, int column) {
-    static_assert(L::DEPTH % READ == 0, "a row ends where a read does");
-    Vec<4> x;
-#pragma unroll
-    for (int k = 0; k < 4; k += READ) {
-        Vec<READ> y{};
-        if (L::WHOLE || column + k < L::DEPTH) y = row(column + k);
-#pragma unroll
-        for (int c = 0; c < READ; ++c) x.v[k + c] = y.v[c];
-    }
-    return x;
-}
-template <class L, int READ>
-__device__ __forceinline__ Vec<4> part_of_row(const real* row, int column) {
-    return part_of_row<L, READ>([row](int j) { return load<READ>(row + j); }, column);
-}
+#include "resident_tensor_cores.cuh"
 
 // Sum N numbers (a multiple of 4) over the four lanes of a row: lane t ends with a quarter of the
 // sums, from t N / 4 on.
@@ -42,7 +21,7 @@ __device__ __forceinline__ void share_sums(real (&sum)[N]) {
     }
 }
 
-constexpr int TILE_ROWS = 8;  // of a product at a time
+constexpr int TILE_ROWS = 8;  // the fewest of a product for which there is room at a time
 
 constexpr int MOST_AT_ONCE = 8;  // blocks of a row's columns that a lane loads before it uses them
 
@@ -89,108 +68,23 @@ __device__ __forceinline__ void multiply_by_lanes(const Share& share, int first,
     }
 }
 
-#ifdef VRT_TENSOR_CORES
-// Blocks of the depth, of 16 elements each, whose products are summed inside the matrix units. One
-// takes more registers than two.
-constexpr int FEW_BLOCKS = 2;
-
-// As `multiply_by_lanes`, for up to eight rows by matrix units: head tail + tail head + head head.
-// The units truncate what they add, always towards zero, and a level of the path goes through two
-// such products. So heads of x are rounded, weights fit a head and a tail exactly, and a sum leaves
-// the units soon.
-template <int MOST, int READ, int ROWS, int DEEP, class Share, class X>
-__device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first, int count, X x,
-                                                         float* part) {
-    using L = Layout<ROWS, DEEP>;
-    const int thread = this_thread(), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
-    const int own_part = L::part_of(g);
-    FragmentSums sums[L::SLABS];
-    const auto from = x(first + (g < count ? g : 0));  // of rows beyond, results are not used
-#pragma unroll
-    for (int at = 0; at < L::FOLD * L::BLOCKS; at += FEW_BLOCKS) {
-        constexpr int B = L::BLOCKS;
-        const int steps = 2 * (L::FOLD * B - at < FEW_BLOCKS ? L::FOLD * B - at : FEW_BLOCKS);
-        FragmentSums few[L::SLABS];
-        Vec<4> v[FEW_BLOCKS];
-#pragma unroll
-        for (int b = 0; b < FEW_BLOCKS; ++b) {
-            const int column = L::first_column(warp, (at + b) / B) + (at + b) % B * 16 + t * 4;
-            if (2 * b < steps) v[b] = part_of_row<L, READ>(from, column);
-        }
-        // Element `e` of the fragment of a slab; zero for rows beyond, and for lanes that have
-        // another part of the depth.
-        const auto element = [&](int s, int step, int e) {
-            const int block = at + step / 2;
-            if (!L::has(s, e % 2)) return 0.0f;
-            const float w = share.at(L::quartet(s, e % 2, block % B), step % 2 * 2 + e / 2);
-            return L::FOLD == 1 || own_part == block / B ? w : 0.0f;
-        };
-#pragma unroll
-        for (int step = 0; step < 2 * FEW_BLOCKS; ++step) {
-            if (step >= steps) break;
-            Split<2, true> x;
-            x.put(0, v[step / 2].v[step % 2 * 2]);
-            x.put(1, v[step / 2].v[step % 2 * 2 + 1]);
-#pragma unroll
-            for (int s = 0; s < L::SLABS; ++s) {
-                Split<4> weight;
-#pragma unroll
-                for (int e = 0; e < 4; ++e) {
-                    float w = element(s, step, e);
-#ifdef __CUDACC_RTC__
-                    asm volatile(
-                        ""
-                        : "+f"(
-                            w));  // split here: the parts of all weights would not fit in registers
-#endif
-                    weight.put(e, w);
-                }
-                few[s].add_tails(weight, x);
-            }
-        }
-#pragma unroll
-        for (int step = 0; step < 2 * FEW_BLOCKS; ++step) {
-            if (step >= steps) break;
-            const float x0 = head_of<true>(v[step / 2].v[step % 2 * 2]);
-            const float x1 = head_of<true>(v[step / 2].v[step % 2 * 2 + 1]);
-#pragma unroll
-            for (int s = 0; s < L::SLABS; ++s) {
-                float weight[4];
-#pragma unroll
-                for (int e = 0; e < 4; ++e) {
-                    weight[e] = element(s, step, e);
-#ifdef VRT_MANTISSA
-                    weight[e] = head_of(weight[e]);
-#endif
-                }
-                few[s].add_heads(weight, x0, x1);
-            }
-        }
-#pragma unroll
-        for (int s = 0; s < L::SLABS; ++s) sums[s].move(few[s]);
-    }
-#pragma unroll
-    for (int s = 0; s < L::SLABS; ++s)
-#pragma unroll
-        for (int k = 0; k < 4; ++k) {
-            const int q = L::own(warp, s, k / 2, g);
-            const float total = L::over_parts(sums[s].of(k));
-            if (own_part == 0 && L::has(s, k / 2))
-                part[(warp % L::WIDE * MOST + 2 * t + k % 2) * L::PADDED + q] = total;
-        }
-}
-#endif
-
 constexpr int FEWEST_FOR_TENSOR_CORES = 5;  // rows
 
-// Compute partial sums of up to TILE_ROWS rows, in an area with room for MOST; return how many
-// rows.
+// Compute partial sums of the next rows, up to MANY_ROWS of them, in an area with room for MOST;
+// return how many rows.
 template <int MOST, int READ, int ROWS, int DEEP, class Share, class X>
 __device__ __forceinline__ int make_partial_sums(Share& share, int first, int left, X x,
                                                  real* part) {
     using L = Layout<ROWS, DEEP>;
     if (left <= 0) return 0;
 #ifdef VRT_TENSOR_CORES
+    if constexpr (L::FOLD == 1 && MOST >= MANY_ROWS) {
+        if (left > TILE_ROWS) {
+            const int n = left < MANY_ROWS ? left : MANY_ROWS;
+            multiply_many_rows<MOST, READ, ROWS, DEEP>(share, first, n, x, part);
+            return n;
+        }
+    }
     if (left >= FEWEST_FOR_TENSOR_CORES) {
         const int n = left < TILE_ROWS ? left : TILE_ROWS;
         multiply_by_tensor_cores<MOST, READ, ROWS, DEEP>(share, first, n, x, part);
@@ -232,12 +126,11 @@ __device__ __forceinline__ Vec<W> total_of_parts(const real* part, int row, int 
 }
 
 // y = x times a share of a weight: `x(i)` points to row i, `y(i, q, sum)` stores own row q of the
-// result.
-template <int READ, int ROWS, int DEEP, class Share, class X, class Y>
+// result. There are partial sums of MOST rows at a time.
+template <int MOST, int READ, int ROWS, int DEEP, class Share, class X, class Y>
 struct Product {
     using L = Layout<ROWS, DEEP>;
-    static constexpr int OWN = ROWS,
-                         PART = L::WIDE * TILE_ROWS * L::PADDED;  // elements of partial sums
+    static constexpr int OWN = ROWS, PART = L::WIDE * MOST * L::PADDED;  // elements of partial sums
     Share& share;
     int count, first;
     X x;
@@ -245,7 +138,9 @@ struct Product {
 
     // Compute partial sums of the next rows; return how many.
     __device__ __forceinline__ int make(real* part) {
-        return make_partial_sums<TILE_ROWS, READ, ROWS, DEEP>(share, first, count - first, x, part);
+        const int left = count - first, n = left < 0 ? 0 : left < MOST ? left : MOST;
+        make_all_partial_sums<MOST, READ, ROWS, DEEP>(share, first, n, x, part);
+        return n;
     }
     // Add up the partial sums of an element: own row `at % ROWS` of row `at / ROWS` of those
     // computed.
@@ -253,14 +148,15 @@ struct Product {
         const int r = at / ROWS, q = at % ROWS;
         real sum = 0;
 #pragma unroll
-        for (int k = 0; k < L::WIDE; ++k) sum += part[(k * TILE_ROWS + r) * L::PADDED + q];
+        for (int k = 0; k < L::WIDE; ++k) sum += part[(k * MOST + r) * L::PADDED + q];
         y(first + r, q, sum);
     }
 };
 
-template <int READ, int ROWS, int DEEP, class Share, class X, class Y>
-__device__ __forceinline__ Product<READ, ROWS, DEEP, Share, X, Y> product(Share& share, int count,
-                                                                          X x, Y y) {
+template <int MOST, int READ, int ROWS, int DEEP, class Share, class X, class Y>
+__device__ __forceinline__ Product<MOST, READ, ROWS, DEEP, Share, X, Y> product(Share& share,
+                                                                                int count, X x,
+                                                                                Y y) {
     return {share, count, 0, x, y};
 }
 

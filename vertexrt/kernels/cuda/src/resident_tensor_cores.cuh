@@ -1,0 +1,190 @@
+// Products on the path by matrix units.
+#pragma once
+#include "resident_weights.cuh"
+#include "tensor_cores.cuh"
+
+// The elements of an operand's row that a lane needs of a block: four from `column` on, READ of
+// them at once, which divide the row. `row(column)` gives so many, where they are not in memory.
+template <class L, int READ, class Row>
+__device__ __forceinline__ Vec<4> part_of_row(const Row& row, int column) {
+    static_assert(L::DEPTH % READ == 0, "a row ends where a read does");
+    Vec<4> x;
+#pragma unroll
+    for (int k = 0; k < 4; k += READ) {
+        Vec<READ> y{};
+        if (L::WHOLE || column + k < L::DEPTH) y = row(column + k);
+#pragma unroll
+        for (int c = 0; c < READ; ++c) x.v[k + c] = y.v[c];
+    }
+    return x;
+}
+template <class L, int READ>
+__device__ __forceinline__ Vec<4> part_of_row(const real* row, int column) {
+    return part_of_row<L, READ>([row](int j) { return load<READ>(row + j); }, column);
+}
+
+#ifdef VRT_TENSOR_CORES
+// Split a weight no earlier than here: the parts of all weights would not fit in registers.
+__device__ __forceinline__ void split_here(float& weight) {
+#ifdef __CUDACC_RTC__
+    asm volatile("" : "+f"(weight));
+#endif
+}
+// A weight as the units read its head: they cut off the rest themselves.
+__device__ __forceinline__ float as_head(float weight) {
+#ifdef VRT_MANTISSA
+    return head_of(weight);
+#else
+    return weight;
+#endif
+}
+
+// Blocks of the depth, of 16 elements each, whose products are summed inside the matrix units. One
+// takes more registers than two.
+constexpr int FEW_BLOCKS = 2;
+
+// As `multiply_by_lanes`, for up to eight rows by matrix units: head tail + tail head + head head.
+// The units truncate what they add, always towards zero, and a level of the path goes through two
+// such products. So heads of x are rounded, weights fit a head and a tail exactly, and a sum leaves
+// the units soon.
+template <int MOST, int READ, int ROWS, int DEEP, class Share, class X>
+__device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first, int count, X x,
+                                                         float* part) {
+    using L = Layout<ROWS, DEEP>;
+    const int thread = this_thread(), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
+    const int own_part = L::part_of(g);
+    FragmentSums sums[L::SLABS];
+    const auto from = x(first + (g < count ? g : 0));  // of rows beyond, results are not used
+#pragma unroll
+    for (int at = 0; at < L::FOLD * L::BLOCKS; at += FEW_BLOCKS) {
+        constexpr int B = L::BLOCKS;
+        const int steps = 2 * (L::FOLD * B - at < FEW_BLOCKS ? L::FOLD * B - at : FEW_BLOCKS);
+        FragmentSums few[L::SLABS];
+        Vec<4> v[FEW_BLOCKS];
+#pragma unroll
+        for (int b = 0; b < FEW_BLOCKS; ++b) {
+            const int column = L::first_column(warp, (at + b) / B) + (at + b) % B * 16 + t * 4;
+            if (2 * b < steps) v[b] = part_of_row<L, READ>(from, column);
+        }
+        // Element `e` of the fragment of a slab; zero for rows beyond, and for lanes that have
+        // another part of the depth.
+        const auto element = [&](int s, int step, int e) {
+            const int block = at + step / 2;
+            if (!L::has(s, e % 2)) return 0.0f;
+            const float w = share.at(L::quartet(s, e % 2, block % B), step % 2 * 2 + e / 2);
+            return L::FOLD == 1 || own_part == block / B ? w : 0.0f;
+        };
+#pragma unroll
+        for (int step = 0; step < 2 * FEW_BLOCKS; ++step) {
+            if (step >= steps) break;
+            Split<2, true> x;
+            x.put(0, v[step / 2].v[step % 2 * 2]);
+            x.put(1, v[step / 2].v[step % 2 * 2 + 1]);
+#pragma unroll
+            for (int s = 0; s < L::SLABS; ++s) {
+                Split<4> weight;
+#pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                    float w = element(s, step, e);
+                    split_here(w);
+                    weight.put(e, w);
+                }
+                few[s].add_tails(weight, x);
+            }
+        }
+#pragma unroll
+        for (int step = 0; step < 2 * FEW_BLOCKS; ++step) {
+            if (step >= steps) break;
+            const float x0 = head_of<true>(v[step / 2].v[step % 2 * 2]);
+            const float x1 = head_of<true>(v[step / 2].v[step % 2 * 2 + 1]);
+#pragma unroll
+            for (int s = 0; s < L::SLABS; ++s) {
+                float weight[4];
+#pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                    weight[e] = as_head(element(s, step, e));
+                }
+                few[s].add_heads(weight, x0, x1);
+            }
+        }
+#pragma unroll
+        for (int s = 0; s < L::SLABS; ++s) sums[s].move(few[s]);
+    }
+#pragma unroll
+    for (int s = 0; s < L::SLABS; ++s)
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+            const int q = L::own(warp, s, k / 2, g);
+            const float total = L::over_parts(sums[s].of(k));
+            if (own_part == 0 && L::has(s, k / 2))
+                part[(warp % L::WIDE * MOST + 2 * t + k % 2) * L::PADDED + q] = total;
+        }
+}
+// As `multiply_by_tensor_cores`, for up to 16 rows, which are the tall operand here: of the
+// weights, the other one, no half of a slab is empty. The columns of a lane are loaded some blocks
+// ahead.
+constexpr int MANY_ROWS = 16, BLOCKS_AHEAD = 4;
+template <int MOST, int READ, int ROWS, int DEEP, class Share, class X>
+__device__ __forceinline__ void multiply_many_rows(Share& share, int first, int count, X x,
+                                                   float* part) {
+    using L = Layout<ROWS, DEEP>;
+    constexpr int B = L::BLOCKS, AHEAD = B < BLOCKS_AHEAD ? B : BLOCKS_AHEAD, H = L::HALVES;
+    const int thread = this_thread(), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
+    const int column = L::first_column(warp, 0) + t * 4;
+    const auto upper = x(first + (g < count ? g : 0));  // of rows beyond, results are not used
+    const auto lower = x(first + (g + 8 < count ? g + 8 : 0));
+    Vec<4> ahead[AHEAD][2];
+#pragma unroll
+    for (int b = 0; b < AHEAD; ++b) {
+        ahead[b][0] = part_of_row<L, READ>(upper, column + b * 16);
+        ahead[b][1] = part_of_row<L, READ>(lower, column + b * 16);
+    }
+    FragmentSums sums[H];
+#pragma unroll
+    for (int b = 0; b < B; ++b) {
+        FragmentSums few[H];
+        const Vec<4> v[2] = {ahead[b % AHEAD][0], ahead[b % AHEAD][1]};
+        if (b + AHEAD < B) {
+            ahead[b % AHEAD][0] = part_of_row<L, READ>(upper, column + (b + AHEAD) * 16);
+            ahead[b % AHEAD][1] = part_of_row<L, READ>(lower, column + (b + AHEAD) * 16);
+        }
+        Split<4, true> rows[2];
+#pragma unroll
+        for (int step = 0; step < 2; ++step)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) rows[step].put(e, v[e % 2].v[2 * step + e / 2]);
+#pragma unroll
+        for (int step = 0; step < 2; ++step)
+#pragma unroll
+            for (int h = 0; h < H; ++h) {
+                Split<2> weight;
+#pragma unroll
+                for (int e = 0; e < 2; ++e) {
+                    float w = share.at(L::quartet(h / 2, h % 2, b), 2 * step + e);
+                    split_here(w);
+                    weight.put(e, w);
+                }
+                few[h].add_tails(rows[step], weight);
+            }
+#pragma unroll
+        for (int step = 0; step < 2; ++step)
+#pragma unroll
+            for (int h = 0; h < H; ++h) {
+                float weight[2];
+#pragma unroll
+                for (int e = 0; e < 2; ++e)
+                    weight[e] = as_head(share.at(L::quartet(h / 2, h % 2, b), 2 * step + e));
+                few[h].add_heads(rows[step].head, weight[0], weight[1]);
+            }
+#pragma unroll
+        for (int h = 0; h < H; ++h) sums[h].move(few[h]);
+    }
+#pragma unroll
+    for (int h = 0; h < H; ++h)
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+            const int q = L::own(warp, h / 2, h % 2, 2 * t + k % 2);
+            part[(warp % L::WIDE * MOST + g + k / 2 * 8) * L::PADDED + q] = sums[h].of(k);
+        }
+}
+#endif
