@@ -14,11 +14,11 @@ from vertexrt.engine.variant import CompileOptions, Passes
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda.compile import ALL_FIT, Spilled
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
-from vertexrt.kernels.cuda.persistent import LITTLE_SPILLED, MOST_SPILLED
+from vertexrt.kernels.cuda.persistent import LITTLE_SPILLED, MOST_BEFORE_MEMORY, MOST_SPILLED
 from vertexrt.kernels.ways import FEWEST, Configuration
 from vertexrt.models import TreeLSTM
 
-MUCH = MOST_SPILLED + 1
+MUCH, TOO_MUCH = MOST_SPILLED + 1, MOST_BEFORE_MEMORY + 1
 
 
 class Spilling(PaperDevice):
@@ -46,10 +46,11 @@ def evaluate(
     device: Spilling,
     engine: str = "persistent",
     processors: int | None = None,
+    size: int = 256,
 ) -> None:
     how = np.dtype("float32"), "frontier", Passes(), "float32"
     options = CompileOptions(*how, engine, 1, processors)
-    executor = compile_on(device, TreeLSTM(5, 4, 256, 3).trace(), options)
+    executor = compile_on(device, TreeLSTM(5, 4, size, 3).trace(), options)
     if engine == "persistent" and processors is None:
         executor.model.chooser.only(Configuration(True, 1, FEWEST))  # whatever is predicted
     pulls = {"word": [0, 1, -1], "label": [1, 1, 1]}
@@ -90,6 +91,14 @@ def test_where_all_kernels_spill_much_weights_stay_in_memory() -> None:
     assert device.tried[-1][1] == []
     assert device.loaded[-1] == tried[-1]
     assert "WeightsInRegisters<" not in tried[-1]
+
+
+def test_more_is_spilled_where_weights_would_be_read_from_memory() -> None:
+    """Of eight processors registers have to hold some weights of a Tree-LSTM of 272."""
+    for spilled, in_memory in ((MOST_BEFORE_MEMORY, False), (TOO_MUCH, True)):
+        device = Spilling(*[spilled] * 99)
+        evaluate(device, processors=8, size=272)
+        assert ("take(memory)" in device.loaded[-1]) == in_memory
 
 
 @pytest.mark.usefixtures("choices_folder")

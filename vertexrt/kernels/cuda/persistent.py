@@ -19,7 +19,12 @@ from vertexrt.kernels.cuda.executable import Uploads, kernel_name
 from vertexrt.kernels.cuda.gpu_script import Facts
 from vertexrt.kernels.cuda.kernel import KernelWriter
 from vertexrt.kernels.cuda.path import is_outside_path, lower_path
-from vertexrt.kernels.cuda.placed_path import LoweredPath, PlacedPath, place_path
+from vertexrt.kernels.cuda.placed_path import (
+    LoweredPath,
+    PlacedPath,
+    needs_registers,
+    place_path,
+)
 from vertexrt.kernels.cuda.weights import Budget, Misfit
 from vertexrt.kernels.layout import Binding
 
@@ -33,6 +38,9 @@ GRAPHS_A_CLUSTER = 2  # at most, of a group that is one
 # H200, and 526 us with its weights in shared memory, which is the next choice. A tagger of five
 # types that spills 180 bytes trains 2 to 3 times as fast as the batched engine.
 LITTLE_SPILLED, MOST_SPILLED = 64, 512
+# The same where the next choice is to read weights from memory in each product. What such a kernel
+# spills is outside its products: of two LSTMs of 650 1,048 bytes, with NVRTC 13.5.
+MOST_BEFORE_MEMORY = 2048
 GROUPS = (8, 16, 32, 64, 128)  # sizes to try, where none is given
 
 
@@ -100,11 +108,23 @@ def load_smallest(
     in_order = itertools.pairwise(itertools.chain(_different(writers), (None,)))
     for size, mine in itertools.groupby(in_order, lambda pair: _size(pair[0])):
         candidate, spilled = _least_spilled(mine, device, real)
-        if spilled.bytes <= MOST_SPILLED or (size and size.streams):
+        most = _most_spilled(candidate.writer, budgets[-1])
+        if spilled.bytes <= most or candidate.writer.budget.streams:
             return candidate.writer, device.load([candidate.source], real)[candidate.name]
         if size:
             refused[size] = spilled.text
     raise NoKernelError(refused[Size.of(budgets[-1])])
+
+
+def _most_spilled(writer: KernelWriter, last: Budget) -> int:
+    """Return how many bytes of a thread a kernel may spill.
+
+    Args:
+        last: the budget that is tried last.
+    """
+    largest = writer.processors == last.processors
+    on_chip_only_so = any(needs_registers(side, writer.budget) for side in writer.sides)
+    return MOST_BEFORE_MEMORY if last.streams and largest and on_chip_only_so else MOST_SPILLED
 
 
 def _size(candidate: _Candidate | None) -> Size | None:

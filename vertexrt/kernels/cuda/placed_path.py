@@ -57,6 +57,12 @@ def room_of(side: SideWeights, budget: Budget) -> int:
     return (budget.shared_bytes - SHARED_STATE_BYTES - side.shared) // budget.itemsize
 
 
+def needs_registers(side: SideWeights, budget: Budget) -> bool:
+    """Tell whether shared memory has no room for the weights that registers hold."""
+    held = budget.bytes(side.held[: side.in_registers]) // budget.itemsize
+    return room_of(side, budget) - side.partial < held
+
+
 def tasks_of(tasks: LoweredPath, stage: Stage) -> dict[int, LoweredTask]:
     """Return the tasks of a side, by number."""
     return {p: task for p, task in tasks.items() if task.task.plan.task.stage == stage}
