@@ -380,7 +380,7 @@ def test_wrong_starts_of_the_groups_are_caught(field: str) -> None:
 def test_scripts_are_verified_where_that_is_asked_for(
     asked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    net, batch, optimizer = on_paper(FUNCTIONS["gru"][0](), 2), batch_of("gru", 200), vrt.SGD(0.1)
+    net, batch, optimizer = on_paper(FUNCTIONS["gru"][0](), 2), batch_of("gru", 300), vrt.SGD(0.1)
     executable = launch_of(net, batch, optimizer=optimizer).executable
     executable.tile = executable.tile_beside_ring = 1000  # more than a kernel has indices for
     with monkeypatch.context() as patch:

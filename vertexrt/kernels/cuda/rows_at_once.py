@@ -24,7 +24,7 @@ from vertexrt.kernels.layout import PAD
 
 # What is tried: a tile has no more than `kernel.MOST_ROWS`, and matrix units take `MANY_ROWS` of
 # resident_tensor_cores.cuh.
-CHOICES = (48, 32, 16)
+CHOICES = (64, 48, 32, 16)
 # Processors of a group that can be a thread-block cluster. There are many such groups, which share
 # the rows of a task, and their rings take the shared memory.
 MOST_OF_A_CLUSTER = 16

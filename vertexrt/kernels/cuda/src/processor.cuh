@@ -17,7 +17,7 @@ constexpr int PROCESSOR = 256, WARPS_EACH = PROCESSOR / 32;  // threads of a pro
 
 // Indices of a tile, prefetched while the last instruction runs: a wait invalidates the first-level
 // cache, so each index would take as long to load as the state of a child.
-constexpr int TILE_POINTERS = 64, TILE_EDGES = 128;
+constexpr int TILE_POINTERS = 68, TILE_EDGES = 128;
 #ifdef VRT_TILES_FIT
 constexpr bool TILES_FIT =
     true;  // no tile of the function has more: all indices are read from shared memory

@@ -10,8 +10,8 @@
 
 constexpr int VECTOR = 16 / sizeof(real);
 constexpr int FETCHING = PROCESSOR / 2;  // the first of the threads that prefetch
-static_assert(PROCESSOR - FETCHING == TILE_EDGES && TILE_EDGES == 2 * TILE_POINTERS,
-              "each fetches an edge");
+static_assert(PROCESSOR - FETCHING == TILE_EDGES && TILE_EDGES >= TILE_POINTERS,
+              "each fetches an edge, and the pointers of a row");
 
 // What a segment reads of the schedule, by absolute numbers: copies in shared memory, where they
 // fit. Arrays that no segment of a side reads are null. child_slot: the row of the ring that has
@@ -23,13 +23,9 @@ struct Indices {
     __device__ __forceinline__ void fetch(const Instruction& in, TileIndices& to) const {
         const int t = this_thread() - FETCHING;
         if (t < 0) return;
-        const int at = t % TILE_POINTERS;
-        if (at <= in.rows && rows_fit(in)) {
-            if (t < TILE_POINTERS) {
-                if (edge_ptr != nullptr) copy_word(&to.edge_ptr[at], edge_ptr + in.first + at);
-            } else if (parent_ptr != nullptr) {
-                copy_word(&to.parent_ptr[at], parent_ptr + in.first + at);
-            }
+        if (t <= in.rows && rows_fit(in)) {
+            if (edge_ptr != nullptr) copy_word(&to.edge_ptr[t], edge_ptr + in.first + t);
+            if (parent_ptr != nullptr) copy_word(&to.parent_ptr[t], parent_ptr + in.first + t);
         }
         if (t < in.edges && edges_fit(in)) {
             if (child_row != nullptr) copy_word(&to.child_row[t], child_row + in.first_edge + t);
