@@ -351,3 +351,23 @@ def test_the_text_is_that_of_the_records(case: str) -> None:
         for x in segment.held:
             assert f"held.{x.name}" in lines
         assert bool(text.sends(task.task.processors)) == bool(segment.ring.sends)
+
+
+@pytest.mark.parametrize("processors", [1, 2])
+def test_an_operand_of_two_products_is_read_once(processors: int) -> None:
+    """On the way back, both weights of a vertex with two children multiply one gradient."""
+    count = 0
+    for task, _, segment in each_segment(lowered(TwoStates, processors)):
+        steps = [x for x in segment.flat if isinstance(x, Products) and not x.sums]
+        both = [x for x in steps if x.one_operand]
+        for x in both:
+            first, second = x.products
+            assert first.operand == second.operand
+            apart = replace(second, operand=replace(second.operand, width=1))
+            assert not Products((first, apart)).one_operand
+        assert str(segment).count("both times one operand:") == len(both)
+        assert "\n".join(SegmentText(segment, task.task).lines).count("multiply<true>(") == len(
+            both
+        )
+        count += len(both)
+    assert count

@@ -8,6 +8,7 @@ from vertexrt.kernels.cuda.row_text import RowText
 from vertexrt.kernels.cuda.segments import (
     ComputedRows,
     PartialSums,
+    Products,
     ResidentProduct,
     RowsInMemory,
     TileFacts,
@@ -31,10 +32,11 @@ class ProductText:
         words: that it names, with their types.
     """
 
-    def __init__(self, products: Sequence[ResidentProduct], tile: TileFacts) -> None:
-        self.products, self.tile, self.t = products, tile, tile_text(tile)
+    def __init__(self, step: Products, tile: TileFacts) -> None:
+        self.products, self.one_operand = step.products, step.one_operand
+        self.tile, self.t = tile, tile_text(tile)
         self._words: dict[str, str] = {}  # of operands that are computed
-        self.operands = [self._operand(x) for x in products]
+        self.operands = [self._operand(x) for x in self.products]
 
     @property
     def words(self) -> dict[str, str]:
@@ -44,7 +46,8 @@ class ProductText:
         """Return statements that make the products and store them."""
         both = zip(self.products, self.operands, strict=True)
         lines = [line for x, operand in both for line in self._stored(x, operand)]
-        lines = ["  multiply(partial,", *lines[:-1], lines[-1].removesuffix(",") + ");"]
+        call = "multiply<true>" if self.one_operand else "multiply"
+        lines = [f"  {call}(partial,", *lines[:-1], lines[-1].removesuffix(",") + ");"]
         return ["{", *(f"  {line}" for line in self.t.head), *lines, "}"]
 
     def sums(self) -> list[str]:

@@ -66,8 +66,8 @@ class SegmentText:
             case Together():
                 first = "if (done == 0) " if some and step == Together.LOAD_NEXT else ""
                 return [first + TOGETHER[step]]
-            case Products(products=products, sums=sums):
-                text = ProductText(products, self.tile)
+            case Products(sums=sums):
+                text = ProductText(step, self.tile)
                 lines = text.sums() if sums else text.stored()
                 self.words |= text.words
                 return lines

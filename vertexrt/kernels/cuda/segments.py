@@ -213,8 +213,16 @@ class Products:
         """Count the elements of partial sums."""
         return sum(product.partial for product in self.products)
 
+    @property
+    def one_operand(self) -> bool:
+        """Tell whether there are two, whose rows are those of one operand in memory."""
+        rows = {(x.operand, x.held.deep, x.times, x.edges, x.rows) for x in self.products}
+        in_memory = all(isinstance(x.operand, RowsInMemory) for x in self.products)
+        return len(self.products) == 2 and in_memory and len(rows) == 1
+
     def __str__(self) -> str:
-        return "\n".join(map(str, self.products))
+        both = ["both times one operand:"] if self.one_operand and not self.sums else []
+        return "\n".join([*both, *map(str, self.products)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,11 @@ __device__ __forceinline__ int make_partial_sums(Share& share, int first, int le
     if constexpr (L::FOLD == 1 && MOST >= MANY_ROWS) {
         if (left > TILE_ROWS) {
             const int n = left < MANY_ROWS ? left : MANY_ROWS;
-            multiply_many_rows<MOST, READ, ROWS, DEEP>(share, first, n, x, part);
+            multiply_many_rows<L, L::HALVES, READ>(
+                first, n, x, [&](int h, int b, int c) { return weight_of<L>(share, h, b, c); },
+                [&](int h, int row, int column, float sum) {
+                    partial_sum<L, MOST>(part, h, row, column) = sum;
+                });
             return n;
         }
     }
@@ -125,6 +129,41 @@ __device__ __forceinline__ Vec<W> total_of_parts(const real* part, int row, int 
     return sum;
 }
 
+// The same for two weights of one depth, and one operand, which is read once where there are many
+// rows.
+template <int MOST, int READ, int ROWS, int OTHER_ROWS, int DEEP, class Share, class Other, class X>
+__device__ __forceinline__ void make_partial_sums_of_two(Share& share, Other& other, int first,
+                                                         int count, X x, real* part, real* more) {
+    using L = Layout<ROWS, DEEP>;
+    using M = Layout<OTHER_ROWS, DEEP>;
+    int made = 0;
+#ifdef VRT_TENSOR_CORES
+    if constexpr (L::FOLD == 1 && M::FOLD == 1 && L::WIDE == M::WIDE && MOST >= MANY_ROWS) {
+        constexpr int H = L::HALVES;
+#pragma unroll 1
+        for (; count - made > TILE_ROWS; made += MANY_ROWS) {
+            multiply_many_rows<L, H + M::HALVES, READ>(
+                first + made, count - made, x,
+                [&](int h, int b, int c) {
+                    return h < H ? weight_of<L>(share, h, b, c) : weight_of<M>(other, h - H, b, c);
+                },
+                [&](int h, int row, int column, float sum) {
+                    if (h < H) {
+                        partial_sum<L, MOST>(part, h, made + row, column) = sum;
+                    } else {
+                        partial_sum<M, MOST>(more, h - H, made + row, column) = sum;
+                    }
+                });
+        }
+    }
+#endif
+    const int left = count - made;
+    make_all_partial_sums<MOST, READ, ROWS, DEEP>(share, first + made, left, x,
+                                                  part + made * L::PADDED);
+    make_all_partial_sums<MOST, READ, OTHER_ROWS, DEEP>(other, first + made, left, x,
+                                                        more + made * M::PADDED);
+}
+
 // y = x times a share of a weight: `x(i)` points to row i, `y(i, q, sum)` stores own row q of the
 // result. There are partial sums of MOST rows at a time.
 template <int MOST, int READ, int ROWS, int DEEP, class Share, class X, class Y>
@@ -136,10 +175,23 @@ struct Product {
     X x;
     Y y;
 
+    // How many rows are next.
+    __device__ __forceinline__ int next() const {
+        const int left = count - first;
+        return left < 0 ? 0 : left < MOST ? left : MOST;
+    }
     // Compute partial sums of the next rows; return how many.
     __device__ __forceinline__ int make(real* part) {
-        const int left = count - first, n = left < 0 ? 0 : left < MOST ? left : MOST;
+        const int n = next();
         make_all_partial_sums<MOST, READ, ROWS, DEEP>(share, first, n, x, part);
+        return n;
+    }
+    // The same for another product of the same operand, too.
+    template <class Other>
+    __device__ __forceinline__ int make_both(real* part, Other& other, real* more) {
+        const int n = next();
+        make_partial_sums_of_two<MOST, READ, ROWS, Other::OWN, DEEP>(share, other.share, first, n,
+                                                                     x, part, more);
         return n;
     }
     // Add up the partial sums of an element: own row `at % ROWS` of row `at / ROWS` of those
@@ -174,12 +226,20 @@ __device__ __forceinline__ void multiply(real* part, One one) {
         __syncthreads();
     }
 }
-template <class One, class Other>
+// With ONE_OPERAND both multiply the same rows.
+template <bool ONE_OPERAND = false, class One, class Other>
 __device__ __forceinline__ void multiply(real* part, One one, Other other) {
     real* const more = part + One::PART;
 #pragma unroll 1
     for (;;) {
-        const int n = one.make(part), m = other.make(more), own = n * One::OWN;
+        int n, m;
+        if constexpr (ONE_OPERAND) {
+            n = m = one.make_both(part, other, more);
+        } else {
+            n = one.make(part);
+            m = other.make(more);
+        }
+        const int own = n * One::OWN;
         __syncthreads();
 #pragma unroll 1
         for (int at = this_thread(); at < own + m * Other::OWN; at += PROCESSOR) {

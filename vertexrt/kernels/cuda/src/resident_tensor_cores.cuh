@@ -124,11 +124,12 @@ __device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first
 // weights, the other one, no half of a slab is empty. The columns of a lane are loaded some blocks
 // ahead.
 constexpr int MANY_ROWS = 16, BLOCKS_AHEAD = 4;
-template <int MOST, int READ, int ROWS, int DEEP, class Share, class X>
-__device__ __forceinline__ void multiply_many_rows(Share& share, int first, int count, X x,
-                                                   float* part) {
-    using L = Layout<ROWS, DEEP>;
-    constexpr int B = L::BLOCKS, AHEAD = B < BLOCKS_AHEAD ? B : BLOCKS_AHEAD, H = L::HALVES;
+//
+// at(h, b, c): column c of a lane's block b in half a slab; put(h, row, column, sum) gets what
+// comes out. With the weights of two products, H is the halves of both.
+template <class L, int H, int READ, class X, class At, class Put>
+__device__ __forceinline__ void multiply_many_rows(int first, int count, X x, At at, Put put) {
+    constexpr int B = L::BLOCKS, AHEAD = B < BLOCKS_AHEAD ? B : BLOCKS_AHEAD;
     const int thread = this_thread(), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
     const int column = L::first_column(warp, 0) + t * 4;
     const auto upper = x(first + (g < count ? g : 0));  // of rows beyond, results are not used
@@ -160,7 +161,7 @@ __device__ __forceinline__ void multiply_many_rows(Share& share, int first, int 
                 Split<2> weight;
 #pragma unroll
                 for (int e = 0; e < 2; ++e) {
-                    float w = share.at(L::quartet(h / 2, h % 2, b), 2 * step + e);
+                    float w = at(h, b, 2 * step + e);
                     split_here(w);
                     weight.put(e, w);
                 }
@@ -172,8 +173,7 @@ __device__ __forceinline__ void multiply_many_rows(Share& share, int first, int 
             for (int h = 0; h < H; ++h) {
                 float weight[2];
 #pragma unroll
-                for (int e = 0; e < 2; ++e)
-                    weight[e] = as_head(share.at(L::quartet(h / 2, h % 2, b), 2 * step + e));
+                for (int e = 0; e < 2; ++e) weight[e] = as_head(at(h, b, 2 * step + e));
                 few[h].add_heads(rows[step].head, weight[0], weight[1]);
             }
 #pragma unroll
@@ -182,9 +182,16 @@ __device__ __forceinline__ void multiply_many_rows(Share& share, int first, int 
 #pragma unroll
     for (int h = 0; h < H; ++h)
 #pragma unroll
-        for (int k = 0; k < 4; ++k) {
-            const int q = L::own(warp, h / 2, h % 2, 2 * t + k % 2);
-            part[(warp % L::WIDE * MOST + g + k / 2 * 8) * L::PADDED + q] = sums[h].of(k);
-        }
+        for (int k = 0; k < 4; ++k) put(h, g + k / 2 * 8, 2 * t + k % 2, sums[h].of(k));
+}
+template <class L, class Share>
+__device__ __forceinline__ float weight_of(const Share& share, int half, int block, int column) {
+    return share.at(L::quartet(half / 2, half % 2, block), column);
+}
+// Where the partial sum of a row and an own row goes: in half a slab the `column`-th one.
+template <class L, int MOST>
+__device__ __forceinline__ float& partial_sum(float* part, int half, int row, int column) {
+    const int warp = this_thread() / 32, q = L::own(warp, half / 2, half % 2, column);
+    return part[(warp % L::WIDE * MOST + row) * L::PADDED + q];
 }
 #endif
