@@ -64,7 +64,7 @@ HEADER = """\
 struct alignas(16) Instruction {
     int op, program, rows, first, listed, edges, first_edge, wait, temporary;
     union {
-        struct { int parents, first_parent, slot, uses, far, expect; };
+        struct { int parents, first_parent, slot, uses, far, expect, times, step; };
         struct { int start, chunks, across, down, before, counter; };
     };
 };
@@ -218,6 +218,12 @@ def on_path(k: int) -> Callable[[], int]:
     return lambda: clipped().written.common + k
 
 
+def with_parents() -> int:
+    """Return the first instruction on the way back whose rows have parents."""
+    begin = int(clipped().written.sections[1, 0])
+    return begin + int(np.flatnonzero(clipped().written.script[begin:, PARENTS])[0])
+
+
 def a_later_wait(script: Array) -> None:
     """Let every round of the first stage that waits not wait."""
     at = 1 + int(np.flatnonzero(script[1:, WAIT] != NONE)[0])
@@ -281,8 +287,8 @@ MUTATIONS: dict[str, tuple[Callable[[Array], None], str]] = {
     "no segment of the path": (put(on_path(0), OP, 999), "op 999; segments 0.."),
     "rows of another group": (put(on_path(0), FIRST, 14), "[script] group 0"),
     "edges of other rows": (put(on_path(1), EDGES, 5), "those of its rows"),
-    "parents of other rows": (put(on_path(2), FIRST_PARENT, 0), "parents from 0"),
-    "too few parents": (put(on_path(2), PARENTS, 0), "0 parents"),
+    "parents of other rows": (put(with_parents, FIRST_PARENT, 99), "parents from 99"),
+    "too few parents": (put(with_parents, PARENTS, 0), "0 parents"),
     "no meeting": (put(on_path(2), WAIT, NONE), "tiles of its children"),
 }
 

@@ -346,7 +346,7 @@ def test_the_text_is_that_of_the_records(case: str) -> None:
         text = SegmentText(segment, task.task)
         lines = "\n".join(text.lines)
         assert lines.count("__syncthreads();") == str(segment).count("barrier")
-        assert lines.count("wait_for_all_copies();") == str(segment).count("wait for copies")
+        assert lines.count("wait_for_operands();") == str(segment).count("wait for copies")
         assert "\n".join(text.prefetch).count("copy_ahead<") == len(segment.copies)
         for x in segment.held:
             assert f"held.{x.name}" in lines

@@ -93,8 +93,17 @@ void atomic_done(bool changed, Call call) {
 void* dynamic_shared() { return dynamic_of(*in_turn); }
 
 void* dynamic_shared_of(unsigned block) {
-    if (block >= blocks.size() || !blocks[block]) fail(ILLEGAL_ADDRESS, {});
+    if (block >= blocks.size() || !blocks[block])
+        fail(ILLEGAL_ADDRESS, {"shared memory of a block that does not run", __FILE__, __LINE__});
     return dynamic_of(*blocks[block]);
+}
+
+bool all_leave(unsigned first, unsigned count) {
+    in_turn->leaves = true;
+    for (unsigned k = first; k < first + count; ++k) {
+        if (blocks[k] && !blocks[k]->leaves) return false;
+    }
+    return true;
 }
 
 void fail(int code, Call call) {

@@ -62,6 +62,7 @@ struct Block {
     uint3 index;
     unsigned number, started, live;
     bool waited;  // some thread has waited for another
+    bool leaves;  // its cluster
     std::vector<Thread> threads;
     std::vector<Warp> warps;
     std::vector<unsigned> order;        // of starting; empty: as numbered
@@ -250,6 +251,7 @@ void begin_block(Block& b, unsigned number) {
     b.started = 0;
     b.live = threads;
     b.waited = false;
+    b.leaves = false;
     b.threads.resize(threads);
     b.warps.resize((threads + WARP - 1) / WARP);
     for (size_t k = 0; k < b.warps.size(); ++k) {

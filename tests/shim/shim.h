@@ -54,6 +54,8 @@ void sleep(Call call);           // let all others run before this thread goes o
 void atomic_done(bool changed, Call call);  // counts as progress, or as a look at what others do
 void* dynamic_shared();
 void* dynamic_shared_of(unsigned block);  // of one that runs: a cluster's distributed shared memory
+// Say that this block leaves; return whether so many blocks all do, or have ended.
+bool all_leave(unsigned first, unsigned count);
 [[noreturn]] void fail(int code, Call call);  // end the launch with this CUDA error
 #pragma GCC visibility pop
 

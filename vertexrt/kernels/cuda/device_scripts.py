@@ -13,6 +13,7 @@ from vertexrt.kernels.cuda.gpu_script import (
     NO_RING,
     RING_ALONE,
     RING_OF_SEVERAL,
+    EdgesBetween,
     Facts,
     Launched,
     write_scripts,
@@ -27,6 +28,7 @@ from vertexrt.scheduler.rows import (
     EDGE_PTR,
     EVERY_PTR,
     ORDER,
+    PARENT_EDGE,
     PARENT_PTR,
     part_of,
 )
@@ -117,10 +119,10 @@ def write_all(
         (order, part_of(indices, extents, EDGE_ORDER)), scheduled.rows, scheduled.seen,
     )  # fmt: skip
     launched = Launched(table, lookup_ptr, lookup_at, known.gradients, chosen.clips, chosen.updates)
-    parent_ptr = part_of(indices, extents, PARENT_PTR)
-    made = write_scripts(
-        launched, facts, paths.script, paths.lengths, parent_ptr, child_row, chosen.ring
+    between = EdgesBetween(
+        part_of(indices, extents, PARENT_PTR), part_of(indices, extents, PARENT_EDGE), child_row
     )
+    made = write_scripts(launched, facts, paths.script, paths.lengths, between, chosen.ring)
     sorted_by = lookup_ptr, lookup_at, (word, ptr, row)
     return paths.lengths, paths.temporary, made + sorted_by + (chosen.clips, chosen.updates)
 

@@ -139,7 +139,7 @@ class ElementText:
             return self._total_of_parts(place, j)
         base = self.t.base(place)
         if place.own is not None:
-            at = self._own_element(j, *place.own)
+            at = self.own_element(j, *place.own)
             return f"{base}[{at}]" if self.known is None else self._load(f"{base} + {at}")
         if _is_bare(j, place.size):
             return f"(*({base}))"
@@ -164,7 +164,7 @@ class ElementText:
                 self.t.line(f"const Vec<W> {known[text]} = {text};")
         return f"{known[text]}.v[c]"
 
-    def _own_element(self, j: Index, piece: int, each: int) -> str:
+    def own_element(self, j: Index, piece: int, each: int) -> str:
         """Return which of the processor's own elements an element is.
 
         Args:
@@ -182,7 +182,7 @@ class ElementText:
         at, processors = self.tile.sums[place.number], self.tile.processors
         own = f"({j})"
         if processors > 1:
-            own = self._own_element(j, at.piece, most_own(at.piece, processors))
+            own = self.own_element(j, at.piece, most_own(at.piece, processors))
         row = "i - done" if at.times == 1 else f"(i - done) * {at.times} + {own} / {at.own}"
         own = own if at.times == 1 else f"{own} % {at.own}"
         if not j.moves:  # one element, the same for all lanes

@@ -23,6 +23,8 @@ from vertexrt.kernels.cuda.instruction import (
     FINISH,
     FORWARD,
     SQUARES,
+    STEP,
+    TIMES,
     UPDATE,
 )
 from vertexrt.kernels.cuda.persistent_launch import Paths, WrittenScripts
@@ -240,8 +242,8 @@ def _paths(scripts: Script, path: Paths, segment_ptr: list[int]) -> list[str]:
         start += len(side)
         if not len(side):
             continue
-        waits = int((side[:, WAIT] != NONE).sum())
-        tiles = int(np.isin(side[:, OP], segment_ptr).sum())
+        waits = int(side[side[:, WAIT] != NONE, TIMES].sum())
+        tiles = int(side[np.isin(side[:, OP], segment_ptr), TIMES].sum())
         lines.append(
             f"{STAGE_WORD[stage]}: instructions of a group (min, median, max): "
             f"{_quartiles(lengths)}; all groups: {len(side)} instructions, {tiles} tiles, "
@@ -257,7 +259,10 @@ def _quartiles(values: Array) -> list[int]:
 
 def _listing(script: Script, names: list[str]) -> list[str]:
     """Print instructions; a wait is a meeting of the group."""
-    return [
-        f"{k:5} {'meet; ' if i.wait != NONE else ''}{describe(replace(i, wait=NONE), names)}"
-        for k, i in enumerate(decode(script))
-    ]
+    lines = []
+    for k, i in enumerate(decode(script)):
+        times, step = script[k, [TIMES, STEP]]
+        more = f", {times} times, {step} rows further each time" if times > 1 else ""
+        meet = "meet; " if i.wait != NONE else ""
+        lines.append(f"{k:5} {meet}{describe(replace(i, wait=NONE), names)}{more}")
+    return lines

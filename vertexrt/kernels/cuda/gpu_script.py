@@ -30,8 +30,10 @@ from vertexrt.kernels.cuda.instruction import (
     PARENTS,
     SQUARES,
     START,
+    TIMES,
     UPDATE,
 )
+from vertexrt.kernels.cuda.repeats import EdgesRead, RepeatFacts, join_repeats
 from vertexrt.kernels.cuda.ring_script import write_ring
 from vertexrt.kernels.cuda.steps import CHUNKED
 from vertexrt.kernels.layout import PAD
@@ -65,6 +67,7 @@ class Facts(NamedTuple):
         adds_ptr, added: CSR of the gradients that each step adds to.
         scratch: [programs, 3] elements of temporaries.
         segments, rings: of `ring_script.write_ring`.
+        repeated: [segments] which may be repeated, see `repeats`.
     """
 
     stages: Array
@@ -78,6 +81,7 @@ class Facts(NamedTuple):
     scratch: Array
     segments: Array
     rings: Array
+    repeated: Array
 
 
 class Launched(NamedTuple):
@@ -96,6 +100,14 @@ class Launched(NamedTuple):
     gradients: Array
     clips: bool
     updates: bool
+
+
+class EdgesBetween(NamedTuple):
+    """The edges between rows, as the schedule has them."""
+
+    parent_ptr: Array
+    parent_edge: Array
+    child_row: Array
 
 
 class _Drafts(NamedTuple):
@@ -263,17 +275,20 @@ def _add_rounds(script: Array, count: int, drafts: _Drafts, found: int) -> tuple
     return count, most
 
 
-def complete_paths(script: Array, parent_ptr: Array) -> None:
+def complete_paths(script: Array, forward: int, parent_ptr: Array) -> None:
     """Complete the scripts of the groups: a wait is a meeting, and parents are fetched ahead.
 
     Args:
         script: int32 [*, COLUMNS] of all groups, as `script.groups` assembled them.
+        forward: how many instructions are forward; there no parents are read.
         parent_ptr: of the schedule.
     """
     for k in range(len(script)):
+        script[k, WAIT] = FOR_ALL if script[k, WAIT] != NONE else NONE
+        script[k, TIMES] = 1
+    for k in range(forward, len(script)):
         first = script[k, FIRST]
         end = first + script[k, ROWS]
-        script[k, WAIT] = FOR_ALL if script[k, WAIT] != NONE else NONE
         script[k, FIRST_PARENT] = parent_ptr[first]
         script[k, PARENTS] = parent_ptr[end] - parent_ptr[first]
 
@@ -295,23 +310,29 @@ def write_scripts(
     facts: Facts,
     paths: Array,
     lengths: Array,
-    parent_ptr: Array,
-    child_row: Array,
+    between: EdgesBetween,
     ring: int,
 ) -> tuple[Array, Array, Array, int, int, int]:
     """Write all scripts of a launch: the first fields of `WrittenScripts`.
 
     Args:
         paths, lengths: of `GroupScripts`, which are completed.
-        parent_ptr, child_row: of the schedule.
         ring: NO_RING, RING_ALONE or RING_OF_SEVERAL.
     """
     common, temporary, counters = write_common(launched, facts)
-    complete_paths(paths, parent_ptr)
+    forward = 0
+    for g in range(lengths.shape[1]):
+        forward += lengths[0, g]
+    complete_paths(paths, forward, between.parent_ptr)
     child_slot = np.empty(0, np.int32)
     if ring != NO_RING:
         alone = ring == RING_ALONE
-        child_slot = write_ring(paths, lengths, facts.segments, facts.rings, child_row, alone)
+        child_row, segments, rings = between.child_row, facts.segments, facts.rings
+        child_slot = write_ring(paths, lengths, segments, rings, child_row, alone)
+        edges = EdgesRead(child_row, child_slot, between.parent_ptr, between.parent_edge)
+        about = RepeatFacts(facts.repeated, segments, rings)
+        left = join_repeats(paths, lengths, about, edges)
+        paths = paths[:left]
     script = np.empty((len(common) + len(paths), COLUMNS), np.int32)
     script[: len(common)], script[len(common) :] = common, paths
     sections = _sections(lengths, len(common))

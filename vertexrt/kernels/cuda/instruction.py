@@ -21,6 +21,8 @@ class TileColumns:
         slot: first row of the ring that the tile has, or NONE; uses: for what, see USES.
         far: children that are copied to the ring; expect: elements that have come since the last
             wait.
+        times: how often it is executed; step: rows, and edges, from one time to the next, see
+            `repeats`.
     """
 
     parents: int
@@ -29,6 +31,8 @@ class TileColumns:
     uses: int
     far: int
     expect: int
+    times: int
+    step: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ OF_TILES = tuple(field.name for field in fields(TileColumns))
 OF_LAUNCHES = tuple(field.name for field in fields(LaunchColumns))
 ALIGN = 4  # words: what a thread loads at once
 COLUMNS = -(-(WORDS + len(OF_TILES)) // ALIGN) * ALIGN
-PARENTS, FIRST_PARENT, SLOT, USES, FAR, EXPECT = range(WORDS, WORDS + len(OF_TILES))
+PARENTS, FIRST_PARENT, SLOT, USES, FAR, EXPECT, TIMES, STEP = range(WORDS, WORDS + len(OF_TILES))
 START, CHUNKS, ACROSS, DOWN, BEFORE, COUNTER = range(WORDS, WORDS + len(OF_LAUNCHES))
 
 # OP in the script of all processors: one of these, or from FIRST_OP on a step of the function.

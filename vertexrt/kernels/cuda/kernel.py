@@ -23,8 +23,20 @@ from vertexrt.kernels.cuda.gradients_on_chip import sum_on_chip
 from vertexrt.kernels.cuda.instruction import COLUMNS, FIRST_OP
 from vertexrt.kernels.cuda.launch_text import write_launches
 from vertexrt.kernels.cuda.outside_path import OutsideStep, outside_path
-from vertexrt.kernels.cuda.path_function import INDEX_WORDS, OF_RING, PathSide, write_side
+from vertexrt.kernels.cuda.path_function import (
+    INDEX_WORDS,
+    OF_RING,
+    PathSide,
+    RepeatedText,
+    write_side,
+)
 from vertexrt.kernels.cuda.placed_path import SIDES, PlacedPath, room_of, tasks_of
+from vertexrt.kernels.cuda.repeated_segments import (
+    BUFFERS,
+    MOST_REPEATED,
+    RepeatedSegment,
+    repeat_segments,
+)
 from vertexrt.kernels.cuda.ring import RingSize, size_ring
 from vertexrt.kernels.cuda.rows_at_once import temporaries_of
 from vertexrt.kernels.cuda.rules import structs
@@ -85,6 +97,7 @@ class KernelWriter:
         self.steps = self._different_steps()
         self.ops = {self._key(step): FIRST_OP + k for k, step in enumerate(self.steps)}
         self.rings = [self._ring(stage) for stage in SIDES]
+        self.repeated = [self._repeated(stage) for stage in SIDES]
 
     def _launches(self, p: int, binding: Binding) -> Launches:
         """Return what all processors run of a program, and its temporaries."""
@@ -109,17 +122,30 @@ class KernelWriter:
         step = max((e.step for e in entries), default=0)
         return size_ring(step, room, any(x.ring.gathers for x in segments))
 
-    def ring_facts(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return what `ring_script.write_ring` knows.
+    def ring_facts(
+        self,
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """Return what `ring_script.write_ring` and `repeats.join_repeats` know.
 
-        Returns: [segments, 6] about each segment; [sides, 2] rows of the ring.
+        Returns: [segments, 6] about each segment; [sides, 2] rows of the ring; [segments] which
+            may be repeated.
         """
         facts = np.zeros((sum(len(plan.segments) for plan in self.tasks) + 1, 6), np.int64)
         for stage in SIDES:
             for number, x in self.segments(stage):
                 facts[number] = self._facts(x.ring)
         rows = [(ring.rows, ring.far) for ring in self.rings]
-        return facts, np.array(rows, np.int64)
+        repeated = np.isin(np.arange(len(facts)), [*self.repeated[0], *self.repeated[1]])
+        return facts, np.array(rows, np.int64), repeated
+
+    def _repeated(self, stage: Stage) -> dict[int, RepeatedSegment]:
+        """Return the segments of a side that instructions may repeat, by number."""
+        if stage == Stage.PATH_BACKWARD and self.sums.words:
+            return {}  # sums are added to after each tile
+        first = self.segment_ptr()
+        mine = ((p, x) for p, x in self.path.items() if self.tasks[p].task.stage == stage)
+        found = [(x.task, y, first[p] + s) for p, x in mine for s, y in enumerate(x.segments)]
+        return repeat_segments(found, self.room(stage, True))
 
     def _facts(self, ring: RingUse) -> tuple[int, ...]:
         """Return what `ring_script.write_ring` knows of a segment."""
@@ -224,7 +250,8 @@ class KernelWriter:
             f"static_assert(PROCESSOR == {THREADS} && TILE_ROWS == {TILE_ROWS} && "
             f"SHARED_STATE_BYTES == {SHARED_STATE_BYTES} && TILE_POINTERS > {MOST_ROWS} && "
             f"TILE_EDGES == {TILE_EDGES} && "
-            f'INSTRUCTION_WORDS == {COLUMNS}, "as the host has it");'
+            f"INSTRUCTION_WORDS == {COLUMNS} && REPEAT_BUFFERS == {BUFFERS} && "
+            f'REPEATED_ROWS == {MOST_REPEATED}, "as the host has it");'
         ]
         shapes = (h.layout(self.processors) for x in self.sides for h in (*x.held, *x.sums))
         lines += [shape.agrees for shape in dict.fromkeys(shapes)]
@@ -261,7 +288,17 @@ class KernelWriter:
             self.fits(stage),
             self.numbers,
             added,
+            self._repeated_texts(number),
         )
+
+    def _repeated_texts(self, side: int) -> dict[int, RepeatedText]:
+        """Return the texts of what may be repeated on a side, by number."""
+        first = self.segment_ptr()
+        task_of = {n: self.path[p].task for p in self.path for n in range(first[p], first[p + 1])}
+        return {
+            number: RepeatedText(SegmentText(x.segment, task_of[number]), x.carried)
+            for number, x in self.repeated[side].items()
+        }
 
     def tiles_fit(self) -> bool:
         """Tell whether the indices of every tile fit in shared memory: rows, and their children."""

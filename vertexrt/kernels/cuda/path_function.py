@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vertexrt.ir.program import Stage
+from vertexrt.kernels.cuda.repeated_segments import buffer_elements
 from vertexrt.kernels.cuda.ring import RingSize
 from vertexrt.kernels.cuda.segment_text import SegmentText
+from vertexrt.kernels.cuda.segments import CopyAhead
 from vertexrt.kernels.cuda.thread_text import ROW_PAD
 from vertexrt.kernels.cuda.weights import SideWeights, own_row
 
@@ -17,7 +19,10 @@ OUTSIDE = (  # where temporaries may not fit
     "  real* const outside = reinterpret_cast<real*>(memory);",
 )
 OF_RING = "child_slot"  # uploaded with the scripts
+THREAD = "const int thread = this_thread();"
+IDLE_FIRST = "const int thread = PROCESSOR - 1 - this_thread();"  # the first make the row
 TILE = "in.rows, in.first, in.edges, in.first_edge"
+REPEATED_TILE = "rows, in.first, rows, in.first_edge"
 NOTHING_AFTER = "[](const Instruction&, const Indices&) {}"
 
 
@@ -37,6 +42,18 @@ class Additions:
 
 
 @dataclass(frozen=True, slots=True)
+class RepeatedText:
+    """The text of what a repetition executes.
+
+    Attributes:
+        carried: copies that only the first repetition makes.
+    """
+
+    segment: SegmentText
+    carried: Collection[CopyAhead]
+
+
+@dataclass(frozen=True, slots=True)
 class PathSide:
     """One side of the path of a kernel.
 
@@ -48,6 +65,7 @@ class PathSide:
         fits: temporaries are always in shared memory.
         words: numbers of what the kernel is given, by name.
         additions: to its segments, if there are any.
+        repeated: what instructions may repeat, by number of the segment.
     """
 
     stage: Stage
@@ -60,6 +78,7 @@ class PathSide:
     fits: bool
     words: Mapping[str, int]
     additions: Additions | None = None
+    repeated: Mapping[int, RepeatedText] = field(default_factory=dict)
 
 
 def write_side(side: PathSide) -> list[str]:
@@ -88,7 +107,9 @@ def write_side(side: PathSide) -> list[str]:
         "    group_barrier, stamps, in_memory,",
         *_segments(side),
         *_between(side),
-        f"  {added.after_tile}));",
+        f"  {added.after_tile}),",
+        *_repeats(side),
+        "  );",
         "  if (!there) return false;",
         *added.closing,
         "  return true;",
@@ -147,7 +168,8 @@ def _index(side: PathSide, word: str) -> str:
 def _segments(side: PathSide) -> list[str]:
     """Write the function that runs the segment of an instruction."""
     lines = [
-        "    [&](const Instruction& in, const Indices& at_hand, auto prefetch_next) VRT_INLINED {",
+        "    [&](const Instruction& in, const Indices& at_hand, auto wait_for_operands,",
+        "        auto prefetch_next) VRT_INLINED {",
         f"    const Tile a{{{TILE}, in.slot, group_barrier.turn + 1,",
         "                 (in.uses & HAS_OPERAND) != 0, (in.uses & IS_PUT) != 0,",
         "                 (in.uses & IS_SENT) != 0, job.o.child_slot != nullptr};",
@@ -155,7 +177,7 @@ def _segments(side: PathSide) -> list[str]:
     ]
     for number, segment in side.segments:
         # After a tile its temporaries may still be read when the next tile could prefetch.
-        late = segment.prefetch if side.additions else []
+        late = [THREAD, *segment.prefetch] if side.additions and segment.prefetch else []
         lines += _case(side, number, segment, [*late, *segment.lines])
     return [*lines, "    }", "  },"]
 
@@ -185,8 +207,39 @@ def _between(side: PathSide) -> list[str]:
     ]
     for number, segment in side.segments:
         if segment.prefetch and side.additions is None:
-            lines += _case(side, number, segment, segment.prefetch)
+            lines += _case(side, number, segment, [THREAD, *segment.prefetch])
     return [*lines, "    }", "  },"]
+
+
+def _repeats(side: PathSide) -> list[str]:
+    """Write how the segments are executed that instructions repeat, on a row at a time."""
+    if not side.repeated:
+        return ["  NoRepeats{}"]
+    sends = str(side.processors > 1).lower()
+    lines = [
+        f"  make_repeats<{max(side.ring.rows, 1)}>(",
+        "    [&](const Instruction& in, auto rows, const RepeatedIndices& at_hand,",
+        "        auto wait_for_operands, auto prefetch_next) VRT_INLINED {",
+        "    switch (in.op) {",
+    ]
+    for number, x in side.repeated.items():
+        puts = str(bool(x.segment.segment.ring.puts)).lower()
+        ring = f"in.slot, group_barrier.turn + 1, false, {puts}, {sends}, true"
+        tile = f"const Tile a{{{REPEATED_TILE}, {ring}}};"
+        lines += _case(side, number, x.segment, [tile, *x.segment.lines], True)
+    lines += [
+        "    }",
+        "  }, [&](const Instruction& in, auto rows, const RepeatedIndices& at_hand,",
+        "        bool first) VRT_INLINED {",
+        "    switch (in.op) {",
+    ]
+    for number, x in side.repeated.items():
+        if copies := x.segment.copies:
+            body = [f"const Tile a{{{REPEATED_TILE}}};", IDLE_FIRST]
+            for copy, text in copies.items():
+                body += [f"if (first) {text[0]}", *text[1:]] if copy in x.carried else text
+            lines += _case(side, number, x.segment, body, True)
+    return [*lines, "    }", "  })"]
 
 
 def _copy_children(side: PathSide, number: int, segment: SegmentText) -> list[str]:
@@ -203,23 +256,44 @@ def _copy_children(side: PathSide, number: int, segment: SegmentText) -> list[st
     ]
 
 
-def _case(side: PathSide, number: int, segment: SegmentText, body: Sequence[str]) -> list[str]:
-    """Write statements of a segment over its tile, as a case of its number."""
-    per_row, per_edge, once = segment.segment.scratch
-    rows, edges = (f"(in.{n} + {ROW_PAD - 1}) / {ROW_PAD} * {ROW_PAD}" for n in ("rows", "edges"))
-    need = f"{rows} * {per_row}ll + {edges} * {per_edge}ll + {once}"
-    where = "inside" if side.fits else f"(in.temporary + {need} <= room ? inside : outside)"
+def _case(
+    side: PathSide, number: int, segment: SegmentText, body: Sequence[str], repeated: bool = False
+) -> list[str]:
+    """Write statements of a segment over its tile, as a case of its number.
+
+    Args:
+        repeated: temporaries are in one of several buffers.
+    """
+    temporaries = _buffers(segment) if repeated else _temporaries(side, segment)
     lines = [
         f"      case {number}: {{",
         "        const int rank = this_processor() % PROCESSORS;",
-        f"        real* const temporary = {where} + in.temporary;",
+        *(f"        {line}" for line in temporaries),
     ]
     for word, type_ in segment.words.items():
         if word in INDEX_WORDS:
-            lines.append(f"        const int* const {word} = at_hand.{word};")
+            lines.append(f"        const auto {word} = at_hand.{word};")
         elif word != "temporary":
             lines.append(
                 f"        {type_.removesuffix('*')}* const {word} = "
                 f"({type_})job.w[{side.words[word]}];"
             )
     return [*lines, *(f"        {line}" for line in body), "        break;", "      }"]
+
+
+def _temporaries(side: PathSide, segment: SegmentText) -> list[str]:
+    """Write where the temporaries of an instruction begin."""
+    per_row, per_edge, once = segment.segment.scratch
+    rows, edges = (f"(in.{n} + {ROW_PAD - 1}) / {ROW_PAD} * {ROW_PAD}" for n in ("rows", "edges"))
+    need = f"{rows} * {per_row}ll + {edges} * {per_edge}ll + {once}"
+    where = "inside" if side.fits else f"(in.temporary + {need} <= room ? inside : outside)"
+    return [f"real* const temporary = {where} + in.temporary;"]
+
+
+def _buffers(segment: SegmentText) -> list[str]:
+    """Write where the temporaries of a repetition begin, and how far it is to the next one's."""
+    size = buffer_elements(segment.segment)
+    return [
+        f"real* const temporary = inside + at_hand.buffer * {size};",
+        f"const int to_next = at_hand.to_next() * {size};",
+    ]

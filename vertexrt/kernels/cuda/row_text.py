@@ -121,7 +121,8 @@ class RowText:
         else:
             counter = self._counters[place.rows]
         name = f"b_{origin}_{rows}_{place.start}"
-        wide = f"({self.count if place.memory == Memory.TEMPORARY else 'long long'})"
+        inside = place.memory in (Memory.TEMPORARY, Memory.CARRIED)
+        wide = f"({self.count if inside else 'long long'})"
         value = f"{origin} + {wide}{counter} * {place.step}{start}"
         if place.rows in (Rows.EDGE, Rows.LOCAL_EDGE):
             return self.edge_value(name, "auto", value)
@@ -142,6 +143,9 @@ class RowText:
         """Return the pointer to row 0 of a place."""
         if place.memory == Memory.TEMPORARY:
             return self.temporary(self.taken[place.number])
+        if place.memory == Memory.CARRIED:
+            value = f"{self.temporary(self.taken[place.number])} + to_next"
+            return self.row_value(f"next_{place.number}", "auto", value)
         return self.word(tensor_word(place), "real*")
 
     def temporary(self, t: Temporary) -> str:

@@ -20,7 +20,17 @@ from vertexrt.kernels.cuda.segments import (
 from vertexrt.lower.expressions import Expression, Leaf, Picked, ReadElement
 from vertexrt.lower.kernel import FromParents
 from vertexrt.lower.places import Memory, Rows, ValuePlace
-from vertexrt.lower.threads import ElementLoop, ThreadKernel, ThreadPart, read_by
+from vertexrt.lower.threads import (
+    ElementLoop,
+    MakeNumber,
+    PublishElements,
+    PublishNumber,
+    ReduceElements,
+    StoreElements,
+    ThreadKernel,
+    ThreadPart,
+    read_by,
+)
 
 
 def numbered(segment: PathSegment) -> Iterator[tuple[int, PlainStep]]:
@@ -69,6 +79,35 @@ def expressions_read(step: PlainStep, whole: bool = False) -> Iterator[Expressio
     for part in parts_of(step):
         if is_whole(part) or not whole:
             yield from read_by(part)
+
+
+def stores_of(step: PlainStep) -> Iterator[ValuePlace]:
+    """Yield the places that a step stores."""
+    for x in products_of(step):
+        if isinstance(x.to, ValuePlace):
+            yield x.to
+    for part in parts_of(step):
+        yield from _stored_by(part)
+
+
+def _stored_by(part: ThreadPart) -> Iterator[ValuePlace]:
+    match part:
+        case ElementLoop():
+            for x in part.statements:
+                if isinstance(x, StoreElements | PublishElements):
+                    yield x.to
+                elif isinstance(x, ReduceElements):
+                    yield from x.to
+        case MakeNumber():
+            yield from part.to
+        case PublishNumber():
+            yield part.to
+
+
+def stored_places(segment: PathSegment) -> Iterator[ValuePlace]:
+    """Yield the places that a segment stores."""
+    for step in segment.flat:
+        yield from stores_of(step)
 
 
 class FullRead(NamedTuple):

@@ -26,7 +26,7 @@ from vertexrt.lower.threads import ThreadKernel
 
 TOGETHER = {
     Together.BARRIER: "__syncthreads();",
-    Together.WAIT_FOR_COPIES: "wait_for_all_copies();",
+    Together.WAIT_FOR_COPIES: "wait_for_operands();",
     Together.LOAD_NEXT: "prefetch_next();",
 }
 
@@ -41,7 +41,8 @@ class SegmentText:
 
     Attributes:
         lines: statements over a tile `a`, temporaries from `temporary` on.
-        prefetch: those that copy operands to shared memory, maybe before the segment's barrier.
+        copies: by which thread number `thread` copies each operand to shared memory, maybe before
+            the segment's barrier.
         words: that they name, with their types.
     """
 
@@ -50,15 +51,17 @@ class SegmentText:
         sums = {x.product: x for s in segment.flat if isinstance(s, Products) for x in s.sums}
         self.tile = TileFacts(task.processors, task.temporaries.taken, segment.rows, sums)
         self.words: dict[str, str] = {}
-        self.prefetch: list[str] = []
-        if segment.copies:
-            copies = [f"  {line}" for copy in segment.copies for line in self._copy(copy)]
-            self.prefetch = ["{", "  const int thread = this_thread();", *copies, "}"]
+        self.copies = {copy: self._copy(copy) for copy in segment.copies}
         self.lines: list[str] = []
         for step in segment.steps:
             self.lines += (
                 self._rows(step) if isinstance(step, RowsAtATime) else self._step(step, False)
             )
+
+    @property
+    def prefetch(self) -> list[str]:
+        """The statements of all copies."""
+        return [line for lines in self.copies.values() for line in lines]
 
     def _step(self, step: PlainStep, some: bool) -> list[str]:
         """Return the statements of a step, for some rows `done` to `end` or for all."""

@@ -14,7 +14,7 @@ from vertexrt.kernels.cuda.row_text import ROLLED, RowText
 from vertexrt.kernels.cuda.segments import TileFacts
 from vertexrt.kernels.cuda.weights import own_range
 from vertexrt.kernels.layout import PAD
-from vertexrt.lower.expressions import Leaf, ReadElement
+from vertexrt.lower.expressions import J, Leaf, ReadElement
 from vertexrt.lower.places import Temporary, ValuePlace, register_name
 from vertexrt.lower.threads import (
     EdgeSum,
@@ -251,7 +251,8 @@ class ThreadText:
         self.t.line(f"{LANES}{name}.v[c] = {text};")
 
     def _store(self, to: ValuePlace, register: str) -> str:
-        return f"store<W>({self.t.base(to)} + j, {register});"
+        at = "j" if to.own is None else self.elements.own_element(J, *to.own)
+        return f"store<W>({self.t.base(to)} + {at}, {register});"
 
     def _if_own(self, cuts: Sequence[int]) -> str:
         """Return the test for a processor's own elements."""

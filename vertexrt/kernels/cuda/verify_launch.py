@@ -17,6 +17,7 @@ from vertexrt.kernels.cuda.kernel import MOST_ROWS, TILE_EDGES
 from vertexrt.kernels.cuda.persistent_launch import Paths, WrittenScripts
 from vertexrt.kernels.cuda.placed_path import SIDES
 from vertexrt.kernels.cuda.thread_text import ROW_PAD
+from vertexrt.kernels.cuda.verify_repeats import expanded, verify_repeats
 from vertexrt.kernels.cuda.verify_ring import verify_ring
 from vertexrt.kernels.cuda.verify_rounds import refuse, verify_rounds
 from vertexrt.script.assemble import Batch
@@ -48,7 +49,10 @@ def verify_launch(
     """
     s, shape = run.schedule, run.ready.shape
     assert shape is not None
-    lengths = _lengths(written, path)
+    _lengths(written, path.lengths)
+    verify_repeats(executable, written, s)
+    written = expanded(executable.facts.rings, written)
+    lengths = np.diff(written.sections, axis=1)
     paths = GroupScripts(written.script[written.common :], lengths, path.temporary)
     names = [f"{STAGE_WORD[t.task.stage]}[{k}]" for k, t in enumerate(executable.writer.tasks)]
     verify_groups(
@@ -67,15 +71,14 @@ def verify_launch(
     verify_rounds(run, table, executable, written)
 
 
-def _lengths(written: WrittenScripts, path: Paths) -> Array:
-    """Check where the scripts of the groups start and end; return how long each is."""
-    ends = written.common + np.concatenate([[0], np.cumsum(path.lengths.reshape(-1))])
-    groups = path.lengths.shape[1]
+def _lengths(written: WrittenScripts, lengths: Array) -> None:
+    """Check where the scripts of the groups start and end."""
+    ends = written.common + np.concatenate([[0], np.cumsum(lengths.reshape(-1))])
+    groups = lengths.shape[1]
     wanted = np.stack([ends[: groups + 1], ends[groups:]])
     if not np.array_equal(written.sections, wanted) or ends[-1] != len(written.script):
         got = f"scripts of groups at {written.sections.tolist()} of {len(written.script)}"
         refuse(None, written.common, got, f"{wanted.tolist()} of {ends[-1]}, by their lengths")
-    return np.diff(written.sections, axis=1)
 
 
 def _temporaries(executable: PersistentExecutable, path: Paths, written: WrittenScripts) -> None:
@@ -105,11 +108,12 @@ def _sizes(executable: PersistentExecutable, written: WrittenScripts) -> None:
 
 
 def _parents(written: WrittenScripts, parent_ptr: Array) -> None:
-    """Check the edges to parents, which a processor fetches ahead."""
-    script = written.script[written.common :]
+    """Check the edges to parents, which a processor fetches ahead on the way back."""
+    begin = written.sections[1, 0]
+    script = written.script[begin:]
     first, end = parent_ptr[script[:, FIRST]], parent_ptr[script[:, FIRST] + script[:, ROWS]]
     wrong = (script[:, FIRST_PARENT] != first) | (script[:, PARENTS] != end - first)
     for k in np.flatnonzero(wrong):
         row = script[k]
         got = f"{row[PARENTS]} parents from {row[FIRST_PARENT]}"
-        refuse(row, written.common + int(k), got, f"{end[k] - first[k]} from {first[k]}")
+        refuse(row, int(begin + k), got, f"{end[k] - first[k]} from {first[k]}")

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from vertexrt.errors import PlanError
 from vertexrt.kernels.cuda.ring_uses import LoweredTask
-from vertexrt.kernels.cuda.segment_accesses import expressions_read, parts_of, products_of
+from vertexrt.kernels.cuda.segment_accesses import expressions_read, products_of, stores_of
 from vertexrt.kernels.cuda.segments import (
     PathSegment,
     PlainStep,
@@ -26,16 +26,7 @@ from vertexrt.kernels.cuda.segments import (
 from vertexrt.kernels.cuda.verify_puts import verify_puts
 from vertexrt.lower.expressions import Picked, ReadElement
 from vertexrt.lower.places import Memory, Rows, ValuePlace
-from vertexrt.lower.threads import (
-    ElementLoop,
-    MakeNumber,
-    PublishElements,
-    PublishNumber,
-    ReduceElements,
-    StoreElements,
-    ThreadKernel,
-    ThreadPart,
-)
+from vertexrt.lower.threads import ThreadKernel
 from vertexrt.lower.verify import share_memory
 from vertexrt.lower.verify_threads import verify_threads
 
@@ -47,7 +38,7 @@ def verify_segments(lowered: LoweredTask) -> LoweredTask:
         processor may still write or read, when something is read that nothing has written, when
         temporaries do not fit, or when the ring is not what the segments say, see `verify_puts`.
     """
-    made = [place for x in lowered.segments for step in x.flat for place in _stores(step)]
+    made = [place for x in lowered.segments for step in x.flat for place in stores_of(step)]
     stored: list[ValuePlace] = []
     for segment in lowered.segments:
         verifier = _SegmentVerifier(lowered, segment, made, stored)
@@ -92,7 +83,7 @@ class _SegmentVerifier:
             self._fail(f"the next instruction is loaded {loads} times", "once")
 
     def _copies(self) -> None:
-        stores = [place for step in self.segment.flat for place in _stores(step)]
+        stores = [place for step in self.segment.flat for place in stores_of(step)]
         for copy in self.segment.copies:
             self.what = copy
             place = copy.source.place if isinstance(copy.source, ReadElement) else None
@@ -122,7 +113,7 @@ class _SegmentVerifier:
             case ThreadKernel():
                 verify_threads(step)
         if isinstance(step, ThreadKernel | Products):
-            self._access(list(_reads(step)), list(_stores(step)))
+            self._access(list(_reads(step)), list(stores_of(step)))
 
     def _barrier(self) -> None:
         self.unread, self.reading = [], []
@@ -194,26 +185,3 @@ def _reads(step: PlainStep) -> Iterator[ValuePlace]:
     for e in expressions_read(step):
         if isinstance(e, ReadElement | Picked) and e.place.memory != Memory.REGISTER:
             yield e.place
-
-
-def _stores(step: PlainStep) -> Iterator[ValuePlace]:
-    """Yield the places that a step stores."""
-    for x in products_of(step):
-        if isinstance(x.to, ValuePlace):
-            yield x.to
-    for part in parts_of(step):
-        yield from _stored_by(part)
-
-
-def _stored_by(part: ThreadPart) -> Iterator[ValuePlace]:
-    match part:
-        case ElementLoop():
-            for x in part.statements:
-                if isinstance(x, StoreElements | PublishElements):
-                    yield x.to
-                elif isinstance(x, ReduceElements):
-                    yield from x.to
-        case MakeNumber():
-            yield from part.to
-        case PublishNumber():
-            yield part.to

@@ -15,7 +15,7 @@ WARPS = THREADS // 32
 TILE_ROWS = 8  # that products take at a time
 MOST_BLOCKS = 2  # of columns of an operand that a lane holds, where fewer warps share the depth
 MOST_FOLDS = 8  # parts of the depth below each other, where a processor owns few rows
-SHARED_STATE_BYTES = 15872  # of shared memory, before what the path uses
+SHARED_STATE_BYTES = 16896  # of shared memory, before what the path uses
 
 MOST_PROCESSORS = 128  # of a group
 

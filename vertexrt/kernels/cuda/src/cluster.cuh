@@ -135,7 +135,11 @@ inline bool open_cluster(const Orders& o, unsigned* counter) {
         shared_state().all[1] = 0;
     return counter_barrier(o, counter, (unsigned)o.members, GROUP_WAIT, 0);
 }
-inline void close_cluster(const Orders&) {}  // a block's memory outlives it
+inline void close_cluster(const Orders& o) {
+    const unsigned members = (unsigned)o.members;
+    if (members == 0) return;
+    while (!shim::all_leave(blockIdx.x - blockIdx.x % members, members)) back_off();
+}
 template <int PROCESSORS>
 inline SharedState& shared_state_of(int member) {
     const unsigned first = blockIdx.x - blockIdx.x % PROCESSORS;
@@ -204,24 +208,34 @@ struct GroupBarrier {
                     o, [&]() { return load_acquire(counter); }, turn * PROCESSORS, GROUP_WAIT,
                     instruction);
             } else {
-#ifdef __CUDACC_RTC__
-                const unsigned long long sent = 0;
-#else
-                const unsigned long long sent = bytes[turn & 1];
-#endif
                 if (all) {
                     alive = wait_until(
                         o, [&]() { return members_arrived<PROCESSORS>(met); }, met, GROUP_WAIT,
                         instruction);
                 }
-                alive = alive && wait_until(
-                                     o, [&]() { return receipts(turn, sent); }, turn, GROUP_WAIT,
-                                     instruction);
+                alive = alive && received(o, instruction);
             }
             shared_state().turn.alive = alive;
         }
         wait_for_copies<1>();
         __syncthreads();
         return shared_state().turn.alive;
+    }
+    // Wait for rows of the ring, each thread of a cluster's member by itself. One that gives up
+    // goes on to the next barrier of all threads, after which all of them know by `gave_up`.
+    __device__ __forceinline__ void wait_each(const Orders& o, int instruction) {
+        if (!received(o, instruction)) shared_state().turn.gave_up = turn;
+    }
+    __device__ __forceinline__ bool gave_up() const { return shared_state().turn.gave_up == turn; }
+
+private:
+    // Wait until all rows of the ring have come that are sent before this barrier.
+    __device__ __forceinline__ bool received(const Orders& o, int instruction) const {
+#ifdef __CUDACC_RTC__
+        const unsigned long long sent = 0;
+#else
+        const unsigned long long sent = bytes[turn & 1];
+#endif
+        return wait_until(o, [&]() { return receipts(turn, sent); }, turn, GROUP_WAIT, instruction);
     }
 };

@@ -44,6 +44,7 @@ struct alignas(128) SharedState {
     struct {
         uint3 block, grid;
         int alive;
+        unsigned gave_up;                      // the number of a barrier at which some thread did
     } turn;                                    // of a launch whose blocks are distributed
     double part[32];                           // sums of warps
     Instruction group[SCRIPT_AHEAD];           // of a group's script, a ring buffer

@@ -89,7 +89,7 @@ __device__ __forceinline__ int make_partial_sums(Share& share, int first, int le
             return n;
         }
     }
-    if (left >= FEWEST_FOR_TENSOR_CORES) {
+    if (MOST >= FEWEST_FOR_TENSOR_CORES && left >= FEWEST_FOR_TENSOR_CORES) {
         const int n = left < TILE_ROWS ? left : TILE_ROWS;
         multiply_by_tensor_cores<MOST, READ, ROWS, DEEP>(share, first, n, x, part);
         return n;

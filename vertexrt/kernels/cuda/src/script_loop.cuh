@@ -1,7 +1,7 @@
 // Execution of scripts: the one of all processors and, on the path, the one of the processor's
 // group.
 #pragma once
-#include "ring.cuh"
+#include "repeats.cuh"
 
 // A launch of the batched engine.
 #define VRT_STEP(name, Args, threads) __device__ __noinline__ void name(const Args& a)
@@ -35,6 +35,7 @@ __device__ __forceinline__ const Work& load_shared_state(const Work& job) {
     int* const common = reinterpret_cast<int*>(shared_state().common);
     const int* const script = reinterpret_cast<const int*>(job.o.script);
     for (int k = threadIdx.x; k < count * INSTRUCTION_WORDS; k += PROCESSOR) common[k] = script[k];
+    if (threadIdx.x == 0) shared_state().turn.gave_up = 0;
     __syncthreads();
     return *reinterpret_cast<const Work*>(to);
 }
@@ -109,13 +110,15 @@ __device__ __forceinline__ BetweenInstructions<Send, Fetch, Ahead, Deferred> mak
     return {send, fetch, ahead, deferred};
 }
 
-// One side of the path for a processor: `run(in, indices, prefetch_next)` executes an instruction
-// of the group's script and calls `prefetch_next`, which loads the next instruction and its
-// indices, where some threads are idle; `hand` is the work between two instructions.
-template <int PROCESSORS, class Run, class BetweenInstructions>
+// One side of the path for a processor: `run(in, indices, wait_for_operands, prefetch_next)`
+// executes an instruction of the group's script and calls `prefetch_next`, which loads the next
+// instruction and its indices, where some threads are idle; `hand` is the work between two
+// instructions; `repeats` executes those that are repeated.
+template <int PROCESSORS, class Run, class BetweenInstructions, class Repeats>
 __device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int group,
                                        GroupBarrier& group_barrier, Timestamps& stamps,
-                                       const Indices& indices, Run run, BetweenInstructions hand) {
+                                       const Indices& indices, Run run, BetweenInstructions hand,
+                                       Repeats repeats) {
     const int* const section = o.sections + side_of_path * (o.groups + 1);
     const int begin = section[group], end = section[group + 1];
     const int* const script = reinterpret_cast<const int*>(o.script);
@@ -152,7 +155,8 @@ __device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int gr
         if (waits) group_barrier.come<PROCESSORS>(o, for_all, next.expect);
         if (far) hand.fetch(next, indices.at_hand(next, shared_state().indices[k % INDICES_AHEAD]));
         commit_copies();
-        hand.ahead(next, indices.at_hand(next, shared_state().indices[k % INDICES_AHEAD]));
+        if (!Repeats::ANY || next.times == 1)
+            hand.ahead(next, indices.at_hand(next, shared_state().indices[k % INDICES_AHEAD]));
         commit_copies();
         look_back(k - 1);
         const Instruction in =
@@ -165,10 +169,28 @@ __device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int gr
             __syncthreads();
         }
         stamps.waited();
-        run(in, indices.at_hand(in, shared_state().indices[k % INDICES_AHEAD]), [&]() {
-            copy_instruction(k + SCRIPT_AHEAD - 2);
-            fetch_indices(k + 1);
-        });
+        if constexpr (Repeats::ANY) {
+            if (in.times > 1) {
+                copy_instruction(k + SCRIPT_AHEAD - 2);
+                fetch_indices(k + 1);
+                const auto at_hand = indices.at_hand(in, shared_state().indices[k % INDICES_AHEAD]);
+                const bool there =
+                    in.rows == 1
+                        ? repeat<PROCESSORS>(o, in, OneRow{}, k, at_hand, group_barrier, repeats)
+                        : repeat<PROCESSORS>(o, in, FewRows{in.rows}, k, at_hand, group_barrier,
+                                             repeats);
+                if (!there) return false;
+                stamps.end();
+                continue;
+            }
+        }
+        run(
+            in, indices.at_hand(in, shared_state().indices[k % INDICES_AHEAD]),
+            []() { wait_for_all_copies(); },
+            [&]() {
+                copy_instruction(k + SCRIPT_AHEAD - 2);
+                fetch_indices(k + 1);
+            });
         stamps.end();
     }
     __syncthreads();

@@ -1,0 +1,73 @@
+"""Cells over chains, all vertices of which have the same pulls: levels that repeat each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+import vertexrt as vrt
+from vertexrt.graph import GraphBatch, InputGraph
+
+HIDDEN = 16
+
+
+class LSTM(vrt.VertexFunction):
+    """The recurrent part of an LSTM (Hochreiter and Schmidhuber 1997)."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"c": HIDDEN, "h": HIDDEN})
+        self.u = vrt.Parameter((4 * HIDDEN, HIDDEN))
+
+    def forward(self) -> None:
+        before = self.gather(0)
+        i, f, o, u = vrt.split(self.pull("x", (4 * HIDDEN,)) + self.u @ before.h, 4)
+        c = vrt.sigmoid(f) * before.c + vrt.sigmoid(i) * vrt.tanh(u)
+        h = self.push("h", vrt.sigmoid(o) * vrt.tanh(c))
+        self.scatter(c=c, h=h)
+        self.push("loss", vrt.sum(h * h))
+
+
+class GRU(vrt.VertexFunction):
+    """A GRU whose reset gate comes after the product, as cuDNN has it."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"h": HIDDEN})
+        self.u = vrt.Parameter((3 * HIDDEN, HIDDEN))
+
+    def forward(self) -> None:
+        before = self.gather(0)
+        x_r, x_z, x_n = vrt.split(self.pull("x", (4 * HIDDEN,))[: 3 * HIDDEN], 3)
+        u_r, u_z, u_n = vrt.split(self.u @ before.h, 3)
+        z = vrt.sigmoid(x_z + u_z)
+        n = vrt.tanh(x_n + vrt.sigmoid(x_r + u_r) * u_n)
+        h = self.push("h", (1.0 - z) * n + z * before.h)
+        self.scatter(h=h)
+        self.push("loss", vrt.sum(h * h))
+
+
+class Slow(vrt.VertexFunction):
+    """A cell of nobody's: two states, of which one follows the other and itself."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"m": HIDDEN, "h": HIDDEN})
+        self.u = vrt.Parameter((HIDDEN, HIDDEN))
+
+    def forward(self) -> None:
+        before = self.gather(0)
+        x = self.pull("x", (4 * HIDDEN,))
+        m = 0.9 * before.m + 0.1 * before.h
+        h = self.push("h", vrt.tanh(self.u @ before.h + x[:HIDDEN] - m))
+        self.scatter(m=m, h=h)
+        self.push("loss", vrt.sum(h * h))
+
+
+CELLS = {"lstm": LSTM, "gru": GRU, "slow": Slow}
+
+
+def chains(lengths: Sequence[int], seed: int = 0) -> GraphBatch:
+    """Return chains of such lengths, with random inputs."""
+    rng = np.random.default_rng(seed)
+    return GraphBatch.from_graphs(
+        [InputGraph.chain(n, {"x": rng.standard_normal((n, 4 * HIDDEN))}) for n in lengths]
+    )

@@ -1,0 +1,138 @@
+"""Instructions that are repeated: what is joined is the same, and wrong ones are caught."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from tests.chain_cells import CELLS, chains
+from tests.functions import FUNCTIONS
+from tests.launches import Launch, launch_of
+from tests.paper_device import on_paper
+from tests.wide import wide
+from vertexrt.errors import PlanError
+from vertexrt.kernels.cuda.instruction import FAR, PARENTS, SLOT, STEP, TIMES
+from vertexrt.kernels.cuda.verify_launch import verify_launch
+from vertexrt.kernels.cuda.verify_repeats import expanded
+from vertexrt.script.isa import EDGES, FIRST, FIRST_EDGE, OP, ROWS, TEMPORARY
+
+Array = np.ndarray
+LEVELS = 9
+
+
+@cache
+def launched(cell: str, processors: int, lengths: tuple[int, ...]) -> Launch:
+    return launch_of(on_paper(CELLS[cell](), processors), chains(lengths))
+
+
+def forward(launch: Launch) -> Array:
+    """Return the forward instructions of the first group."""
+    begin, end = launch.written.sections[0, :2]
+    return launch.written.script[begin:end]
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize(
+    ("processors", "lengths", "times"),
+    [
+        (1, (LEVELS,), [1, LEVELS - 2]),
+        (1, (LEVELS,) * 5, [1, LEVELS - 2]),  # groups of one row, and of two
+        (2, (LEVELS,) * 3, [1, LEVELS - 3, 1]),  # the last level sends nothing
+        (1, (LEVELS,) * 4 + (5,), [1, 4, LEVELS - 6]),  # a level has fewer rows from then on
+        (2, (LEVELS,) * 12, [1] * (LEVELS - 1)),  # more than clusters take: there is no ring
+    ],
+)
+def test_levels_of_chains_are_one_instruction(
+    cell: str, processors: int, lengths: tuple[int, ...], times: list[int]
+) -> None:
+    launch = launched(cell, processors, lengths)
+    assert forward(launch)[:, TIMES].tolist() == times
+    verify_launch(*launch)
+
+
+def test_they_are_explained() -> None:
+    text = on_paper(CELLS["lstm"](), 1).explain_batch(chains((LEVELS,) * 3))
+    head = text.partition("\nScript of group 0")[2].splitlines()
+    assert head[0].endswith("the first 2 of 2 instructions")
+    assert head[2].endswith(f", {LEVELS - 2} times, 3 rows further each time")
+
+
+@pytest.mark.parametrize("processors", [1, 2])
+@pytest.mark.parametrize("name", ["tree-lstm", "attention", "gru"])
+def test_what_is_no_chain_is_not_repeated(name: str, processors: int) -> None:
+    launch = launch_of(on_paper(FUNCTIONS[name][0](), processors), wide(name, 2))
+    assert (launch.written.script[launch.written.common :, TIMES] == 1).all()
+
+
+@pytest.mark.parametrize(("processors", "graphs"), [(1, 1), (1, 6), (2, 3)])
+def test_expanded_they_are_what_is_written_without(processors: int, graphs: int) -> None:
+    lengths = (200, *(180 for _ in range(graphs - 1)))  # more levels than a ring has rows
+    net = on_paper(CELLS["lstm"](), processors)
+    joined = launch_of(net, chains(lengths))
+    facts = joined.executable.facts
+    joined.executable.facts = facts._replace(repeated=np.zeros_like(facts.repeated))
+    plain = launch_of(net, chains(lengths))
+    joined.executable.facts = facts
+    assert len(forward(joined)) < len(forward(plain)) / 30
+    each = expanded(facts.rings, joined.written)
+    assert np.array_equal(each.script, plain.written.script)
+    assert np.array_equal(each.sections, plain.written.sections)
+
+
+def put(column: int, value: int) -> Callable[[Array], None]:
+    def change(row: Array) -> None:
+        row[column] = value
+
+    return change
+
+
+def add(column: int, value: int) -> Callable[[Array], None]:
+    def change(row: Array) -> None:
+        row[column] += value
+
+    return change
+
+
+# name -> (change of a repeated instruction, a part of the text)
+MUTATIONS: dict[str, tuple[Callable[[Array], None], str]] = {
+    "never": (put(TIMES, 0), "is executed 0 times"),
+    "once more": (add(TIMES, 1), "[script]"),
+    "once less": (add(TIMES, -1), "[script]"),
+    "in other steps": (add(STEP, 1), "[script]"),
+    "a segment that is not": (put(OP, 0), "is repeated"),
+    "with copies": (put(FAR, 1), "is repeated"),
+    "with temporaries of its own": (put(TEMPORARY, 16), "is repeated"),
+    "too many rows": (put(ROWS, 5), "repeats 5 rows"),
+    "no child": (put(EDGES, 0), "0 edges"),
+    "parents": (put(PARENTS, 1), "1 parents"),
+    "other rows": (add(FIRST, 1), "[script]"),
+    "other children": (add(FIRST_EDGE, 1), "[script]"),
+    "another place in the ring": (add(SLOT, 1), "[script]"),
+}
+
+
+@pytest.mark.parametrize("processors", [1, 2])
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_each_kind_of_wrong_one_is_caught(name: str, processors: int) -> None:
+    launch = launched("lstm", processors, (LEVELS,) * 3)
+    change, text = MUTATIONS[name]
+    written = replace(launch.written, script=launch.written.script.copy())
+    begin, end = written.sections[0, :2]
+    change(written.script[begin + 1])
+    assert end - begin > 1
+    with pytest.raises(PlanError) as caught:
+        verify_launch(*launch._replace(written=written))
+    assert text in str(caught.value)
+
+
+def test_children_that_are_elsewhere_are_caught() -> None:
+    launch = launched("lstm", 1, (LEVELS,) * 3)
+    slots = launch.written.child_slot.copy()
+    slots[forward(launch)[1, FIRST_EDGE] + 3] += 1
+    written = replace(launch.written, child_slot=slots)
+    with pytest.raises(PlanError, match="reads slots"):
+        verify_launch(*launch._replace(written=written))

@@ -1,0 +1,234 @@
+"""Which segments of the path instructions may repeat, and what a repetition executes.
+
+A level of a chain costs a processor more in fetching instructions and indices than in arithmetic.
+Where each level of a group's chains is the one before moved on by the same number of rows, one
+instruction says how often, see `repeats`. A repetition is the segment, with two differences:
+
+- Operands are copied two repetitions ahead. So they have to be there before the side begins.
+- A processor's own elements of a child's state were made by the repetition before. It leaves them
+  in the temporaries of the next one (`Memory.CARRIED`); only the first one copies them.
+
+Processors of a group that exchange rows have no barrier of their own between two repetitions: that
+all rows have come implies that all have finished the last one. So what is sent is sent by the last
+loop, after all that is read.
+
+Source: Persistent RNN (Diamos et al., ICML 2016) keeps the state on chip in a loop over time steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from vertexrt.ir.program import Stage
+from vertexrt.kernels.cuda.path_task import PathTask
+from vertexrt.kernels.cuda.segment_accesses import (
+    expressions_read,
+    is_row,
+    loops_of,
+    parts_of,
+    stores_of,
+)
+from vertexrt.kernels.cuda.segments import (
+    CopyAhead,
+    PartialSums,
+    PathSegment,
+    PlainStep,
+    Products,
+    ResidentProduct,
+    RowsAtATime,
+)
+from vertexrt.kernels.cuda.thread_text import ROW_PAD
+from vertexrt.lower.expressions import J, Leaf, Picked, ReadElement
+from vertexrt.lower.kernel import FromParents
+from vertexrt.lower.places import Memory, Rows, ValuePlace
+from vertexrt.lower.threads import (
+    ElementLoop,
+    ElementStatement,
+    PublishElements,
+    PutInRing,
+    StoreElements,
+    ThreadKernel,
+    ThreadPart,
+)
+
+BUFFERS = 3  # of temporaries: REPEAT_BUFFERS of repeats.cuh
+MOST_REPEATED = ROW_PAD  # rows: REPEATED_ROWS of repeats.cuh; more take matrix units
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedSegment:
+    """A segment as a repetition executes it.
+
+    Attributes:
+        carried: those of its copies that only the first repetition makes.
+    """
+
+    segment: PathSegment
+    carried: frozenset[CopyAhead]
+
+
+def repeat_segments(
+    tasks: Sequence[tuple[PathTask, PathSegment, int]], room: int
+) -> dict[int, RepeatedSegment]:
+    """Return the segments of a side that may be repeated, by number.
+
+    Args:
+        tasks: of each segment of the side its task, itself, and its number.
+        room: elements of shared memory for temporaries.
+    """
+    stores = (step for _, x, _ in tasks for step in x.flat)
+    stored = {place.number for step in stores for place in stores_of(step) if place.in_tensor}
+    return {
+        number: _repeated(segment)
+        for task, segment, number in tasks
+        if BUFFERS * buffer_elements(segment) <= room and _may_repeat(task, segment, stored)
+    }
+
+
+def _repeated(segment: PathSegment) -> RepeatedSegment:
+    carried = frozenset(x for x in segment.copies if _is_carried(x, segment))
+    return RepeatedSegment(_carrying(_few_rows(segment), carried), carried)
+
+
+def _may_repeat(task: PathTask, segment: PathSegment, stored: Collection[int]) -> bool:
+    """Tell whether a segment is all of a level, and what it copies is there or carried.
+
+    Args:
+        stored: tensors that the side writes.
+    """
+    copied = (x for x in segment.copies if not _is_carried(x, segment))
+    exchanges = task.processors == 1 or _exchanges_in_ring(task, segment)
+    there = not any(_is_made_on_path(x, stored) for x in copied)
+    return _is_of_chain(task) and exchanges and there
+
+
+def buffer_elements(segment: PathSegment) -> int:
+    """Return the elements of temporaries of a repetition, with an edge a row."""
+    per_row, per_edge, once = segment.scratch
+    return ROW_PAD * (per_row + per_edge) + -(-once // ROW_PAD) * ROW_PAD
+
+
+def _is_of_chain(task: PathTask) -> bool:
+    """Tell whether vertices have one child at most, and one segment is all that they need."""
+    binding, program = task.binding, task.plan.task.program
+    chain = program.arity == 1 and not binding.splits_edges and binding.relations == 1
+    return chain and len(task.plan.segments) == 1
+
+
+def _is_made_on_path(copy: CopyAhead, stored: Collection[int]) -> bool:
+    source = copy.source
+    if isinstance(source, ReadElement):
+        return source.place.number in stored
+    return source.op == "gather"
+
+
+# What is carried.
+
+
+def _is_carried(copy: CopyAhead, segment: PathSegment) -> bool:
+    """Tell whether a copy is of the child's state, all own elements of which the segment stores."""
+    source = copy.source
+    if not isinstance(source, Leaf) or source.op != "gather":
+        return False
+    loops = (loop for step in segment.flat for loop in loops_of(step))
+    stores = [x for loop in loops for x in loop.statements if _stores_all(x, source)]
+    return len(stores) == 1
+
+
+def _stores_all(x: ElementStatement, state: Leaf) -> bool:
+    """Tell whether a statement stores all elements of a state that its loop makes."""
+    if not isinstance(x, StoreElements | PublishElements) or not is_row(x.to):
+        return False
+    some = x.own if isinstance(x, StoreElements) else x.child >= 0
+    whole = x.to.start == 0 and x.to.size == x.to.step == state.size
+    return x.to.number == state.number and whole and not some
+
+
+def _few_rows(segment: PathSegment) -> PathSegment:
+    """Return a segment whose products are of few rows at a time."""
+
+    def product(x: ResidentProduct) -> ResidentProduct:
+        to = x.to
+        return replace(x, to=replace(to, rows=MOST_REPEATED) if isinstance(to, PartialSums) else to)
+
+    def plain(step: PlainStep) -> PlainStep:
+        return Products(tuple(map(product, step.products))) if isinstance(step, Products) else step
+
+    return _each_step(segment, plain)
+
+
+def _carrying(segment: PathSegment, carried: Collection[CopyAhead]) -> PathSegment:
+    """Return a segment that leaves the next repetition what it would copy."""
+
+    def loop(x: ElementLoop) -> ElementLoop:
+        statements = (y for s in x.statements for y in (s, *_left(s, carried)))
+        return replace(x, statements=tuple(statements))
+
+    def plain(step: PlainStep) -> PlainStep:
+        if not isinstance(step, ThreadKernel):
+            return step
+        parts = (loop(x) if isinstance(x, ElementLoop) else x for x in step.parts)
+        return replace(step, parts=tuple(parts))
+
+    return _each_step(segment, plain)
+
+
+def _each_step(segment: PathSegment, plain: Callable[[PlainStep], PlainStep]) -> PathSegment:
+    steps = (
+        replace(x, rows=MOST_REPEATED, steps=tuple(map(plain, x.steps)))
+        if isinstance(x, RowsAtATime)
+        else plain(x)
+        for x in segment.steps
+    )
+    return replace(segment, steps=tuple(steps))
+
+
+def _left(x: ElementStatement, carried: Collection[CopyAhead]) -> Iterator[StoreElements]:
+    """Yield what is left for the next repetition where elements are stored."""
+    for copy in carried:
+        assert isinstance(copy.source, Leaf)
+        if _stores_all(x, copy.source):
+            assert isinstance(x, StoreElements | PublishElements)
+            to = replace(copy.to, memory=Memory.CARRIED)
+            yield StoreElements(to, _register(x))
+
+
+def _register(x: StoreElements | PublishElements) -> ReadElement:
+    if isinstance(x, StoreElements):
+        return x.value
+    return ReadElement(ValuePlace(Memory.REGISTER, x.register, x.to.size, Rows.ONE), J)
+
+
+# Groups of several processors.
+
+
+def _exchanges_in_ring(task: PathTask, segment: PathSegment) -> bool:
+    """Tell whether rows of the ring are all that processors wait for."""
+    ring = segment.ring
+    forward = task.plan.task.stage == Stage.PATH
+    in_ring = not ring.sends and not ring.needs_all and not ring.operand
+    own = (e for step in segment.flat for e in expressions_read(step))
+    return forward and in_ring and _sends_last(segment) and not any(map(_from_others, own))
+
+
+def _sends_last(segment: PathSegment) -> bool:
+    """Tell whether elements are sent, by the last loop of all alone."""
+    *_, last = segment.flat
+    parts = [part for step in segment.flat for part in parts_of(step)]
+    return [x for x in parts if _sends(x)] == parts[-1:] and bool(parts_of(last))
+
+
+def _sends(part: ThreadPart) -> bool:
+    statements = part.statements if isinstance(part, ElementLoop) else ()
+    return any(isinstance(x, PutInRing) and x.sent for x in statements)
+
+
+def _from_others(e: object) -> bool:
+    """Tell whether something is read of another row that only memory has."""
+    match e:
+        case FromParents() | Picked():
+            return True
+        case Leaf(op=op):
+            return op == "gather"
+    return False

@@ -1,0 +1,186 @@
+"""Instructions that are repeated: levels of chains that follow each other, as one instruction.
+
+Where a group's rows of each level are those of the level before moved on by the same number of
+rows, one instruction says how often (TIMES) and how far (STEP). The kernel fetches no script and no
+index in such a loop (`repeats.cuh`); `repeated_segments` says which segments it may be.
+`join_repeats` is the last pass over the scripts of groups; `expand_repeats` undoes it, for
+verifiers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vertexrt.kernels.cuda.instruction import (
+    EXPECT,
+    FAR,
+    FIRST_PARENT,
+    IS_PUT,
+    PARENTS,
+    SLOT,
+    STEP,
+    TIMES,
+    USES,
+)
+from vertexrt.kernels.cuda.repeated_segments import MOST_REPEATED
+from vertexrt.kernels.cuda.ring_script import GATHERS, PUTS
+from vertexrt.script.isa import (
+    EDGES,
+    FIRST,
+    FIRST_EDGE,
+    LISTED,
+    OP,
+    PROGRAM,
+    ROWS,
+    TEMPORARY,
+    WAIT,
+)
+
+Array = np.ndarray[Any, Any]
+
+SAME = (  # columns that all repetitions share; the others move on
+    OP, PROGRAM, ROWS, LISTED, EDGES, WAIT, TEMPORARY, PARENTS, USES, FAR, EXPECT
+)  # fmt: skip
+
+
+class EdgesRead(NamedTuple):
+    """What of a schedule's edges repetitions read.
+
+    Attributes:
+        child_row, parent_ptr, parent_edge: of the schedule; child_slot: of `write_ring`.
+    """
+
+    child_row: Array
+    child_slot: Array
+    parent_ptr: Array
+    parent_edge: Array
+
+
+class RepeatFacts(NamedTuple):
+    """What is known of segments whatever the minibatch.
+
+    Attributes:
+        may: bool [segments] which may be repeated.
+        about, rings: of `write_ring`.
+    """
+
+    may: Array
+    about: Array
+    rings: Array
+
+
+def join_repeats(script: Array, lengths: Array, facts: RepeatFacts, edges: EdgesRead) -> int:
+    """Join instructions that repeat the one before; what follows moves up.
+
+    Args:
+        script: int32 [*, COLUMNS] of all groups, forward, then backward, else complete.
+        lengths: [2, groups] instructions of each; gets what is left.
+    Returns: how many instructions are left.
+    """
+    at, count = 0, 0
+    for side in range(2):
+        for g in range(lengths.shape[1]):
+            begin, end, first = at, at + lengths[side, g], count
+            for k in range(begin, end):
+                if k > begin and _repeats(script, count - 1, k, side, facts, edges):
+                    script[count - 1, STEP] = script[k, FIRST] - script[k - 1, FIRST]
+                    script[count - 1, TIMES] += 1
+                else:
+                    if count != k:
+                        script[count] = script[k]
+                    count += 1
+            lengths[side, g] = count - first
+            at = end
+    return count
+
+
+def _repeats(
+    script: Array, head: int, k: int, side: int, facts: RepeatFacts, edges: EdgesRead
+) -> bool:
+    """Tell whether an instruction repeats the one before, as the kernel moves on.
+
+    Args:
+        head: what it would be joined to; k: the instruction; side: 0 forward, 1 backward.
+    """
+    step = script[k, FIRST] - script[k - 1, FIRST]
+    if script[head, TIMES] > 1 and script[head, STEP] != step:
+        return False
+    if not facts.may[script[k, OP]] or not _is_alike(script, k, side, step):
+        return False
+    at, before, rows = script[k, FIRST_EDGE], script[k - 1, FIRST_EDGE], script[k, ROWS]
+    return (
+        _follow(edges.child_row, at, before, rows, step)
+        and _ring_follows(script, k, facts, facts.rings[side, 0], edges.child_slot)
+        and (side == 0 or _parents_follow(script, k, step, edges))
+    )
+
+
+def _is_alike(script: Array, k: int, side: int, step: int) -> bool:
+    """Tell whether an instruction and the last one, a child and a parent a row, differ in rows."""
+    rows = script[k, ROWS]
+    alike = rows <= MOST_REPEATED and script[k, EDGES] == rows and script[k, FAR] == 0
+    alike = alike and script[k, TEMPORARY] == 0 and script[k, PARENTS] == side * rows
+    alike = alike and script[k, FIRST_EDGE] - script[k - 1, FIRST_EDGE] == step
+    differ = 0
+    for c in SAME:
+        differ |= script[k, c] ^ script[k - 1, c]
+    return bool(alike and differ == 0)
+
+
+def _follow(numbers: Array, at: int, last: int, count: int, step: int) -> bool:
+    """Tell whether two runs of numbers rise by one, the second further by a step."""
+    for i in range(count):
+        if numbers[last + i] != numbers[last] + i or numbers[at + i] != numbers[last] + i + step:
+            return False
+    return bool(numbers[last] >= 0)
+
+
+def _ring_follows(script: Array, k: int, facts: RepeatFacts, size: int, slots: Array) -> bool:
+    """Tell whether rows of the ring are those after the last instruction's."""
+    op, rows, slot = script[k, OP], script[k, ROWS], script[k - 1, SLOT]
+    if facts.about[op, GATHERS] and not _slots_follow(script, k, size, slots):
+        return False
+    if not facts.about[op, PUTS]:
+        return bool(script[k, USES] == 0)
+    following = slot + rows if slot + 2 * rows <= size else 0
+    return bool(script[k, USES] & IS_PUT != 0 and slot >= 0 and script[k, SLOT] == following)
+
+
+def _slots_follow(script: Array, k: int, size: int, slots: Array) -> bool:
+    """Tell whether children are where the last instruction has put its rows."""
+    at, before, rows = script[k, FIRST_EDGE], script[k - 1, FIRST_EDGE], script[k, ROWS]
+    if slots[before] + rows > size or slots[at] != script[k - 1, SLOT]:
+        return False
+    return _follow(slots, at, before, rows, slots[at] - slots[before])
+
+
+def _parents_follow(script: Array, k: int, step: int, edges: EdgesRead) -> bool:
+    """Tell whether each row has one parent, and the edges to them move on as rows do."""
+    first, rows, parent = script[k, FIRST], script[k, ROWS], script[k, FIRST_PARENT]
+    for i in range(rows + 1):
+        for row in (first + i, first - step + i):
+            if edges.parent_ptr[row] != row + parent - first:
+                return False
+    return _follow(edges.parent_edge, parent, parent - step, rows, step)
+
+
+def expand_repeats(script: Array, ring_rows: int) -> Array:
+    """Return instructions of a side with each repetition as one of its own.
+
+    Args:
+        script: int32 [*, COLUMNS]; ring_rows: of the ring of the side.
+    """
+    times = script[:, TIMES]
+    found = np.repeat(script, times, 0)
+    number = np.arange(len(found)) - np.repeat(np.cumsum(times) - times, times)
+    moved = number * found[:, STEP]
+    found[:, FIRST] += moved
+    found[:, FIRST_EDGE] += moved
+    found[:, FIRST_PARENT] += moved * (found[:, PARENTS] != 0)
+    for k in np.flatnonzero((number > 0) & (found[:, USES] & IS_PUT != 0)):
+        rows, slot = found[k, ROWS], found[k - 1, SLOT]
+        found[k, SLOT] = slot + rows if slot + 2 * rows <= ring_rows else 0
+    found[:, TIMES], found[:, STEP] = 1, 0
+    return np.asarray(found)

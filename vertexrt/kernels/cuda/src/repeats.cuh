@@ -1,0 +1,138 @@
+// Repeated instructions: levels of chains that follow each other, as one instruction of the script.
+// No instruction and no index is fetched between them.
+//
+// Repetition t is about rows `first + t step` and on, a few of them; edges and children move on by
+// the same step. The states of children are in the rows of the ring that the repetition before has
+// put there. Operands are copied REPEAT_BUFFERS - 1 repetitions ahead, each into temporaries of its
+// own. `repeats.py` writes such instructions, and says when.
+//
+// Synchronisation. A processor alone has a barrier between two repetitions. Members of a group send
+// the rows that they make as their last work on what they have read; so when all rows have come,
+// all threads of all members have finished the repetition before, and only the barrier of the ring
+// is waited for, by each thread by itself. Temporaries are used again three repetitions later. The
+// group of copies that a repetition waits for is the last but one: each commits one group.
+#pragma once
+#include "ring.cuh"
+
+constexpr int REPEAT_BUFFERS = 3, REPEATED_ROWS = 4;
+
+// The rows of a repetition, in a form in which the compiler sees how many they can be: it drops
+// what is done for more.
+struct OneRow {
+    __device__ __forceinline__ operator int() const { return 1; }
+};
+struct FewRows {
+    static_assert((REPEATED_ROWS & (REPEATED_ROWS - 1)) == 0, "a mask keeps the rows as they are");
+    int rows;
+    __device__ __forceinline__ operator int() const {
+        return 1 + ((rows - 1) & (REPEATED_ROWS - 1));
+    }
+};
+
+// Numbers that rise by one: element k is k + by.
+struct Rising {
+    int by;
+    __device__ __forceinline__ int operator[](int k) const { return k + by; }
+};
+
+// The same, never negative: the compiler drops what would be done otherwise.
+struct RisingRows {
+    int by;
+    __device__ __forceinline__ int operator[](int k) const {
+        const int found = k + by;
+#ifdef __CUDACC_RTC__
+        __builtin_assume(found >= 0);
+#endif
+        return found;
+    }
+};
+
+// What a segment reads of the schedule, of the rows of a repetition: as `Indices`. `buffer` says
+// which of the temporaries are its own; `to_next` is how far it is to the next repetition's.
+struct RepeatedIndices {
+    Rising edge_ptr;
+    RisingRows child_row, child_slot;
+    Rising parent_ptr, parent_edge;
+    int buffer;
+    __device__ __forceinline__ int to_next() const {
+        return buffer + 1 == REPEAT_BUFFERS ? 1 - REPEAT_BUFFERS : 1;
+    }
+};
+
+// How a side of the path repeats segments: `run(in, rows, indices, wait_for_operands,
+// prefetch_next)` executes one, and calls both; `ahead(in, rows, indices, first)` copies operands,
+// for the first repetition also those that the others are left by the one before.
+template <int RING_ROWS, class Run, class Ahead>
+struct Repeats {
+    static constexpr bool ANY = true;
+    static constexpr int ROWS = RING_ROWS;
+    Run run;
+    Ahead ahead;
+};
+template <int RING_ROWS, class Run, class Ahead>
+__device__ __forceinline__ Repeats<RING_ROWS, Run, Ahead> make_repeats(Run run, Ahead ahead) {
+    return {run, ahead};
+}
+struct NoRepeats {
+    static constexpr bool ANY = false;
+};
+
+// The rows of a repetition: an instruction, and the rows of the ring where their children are.
+struct RepeatedRows {
+    Instruction in;
+    RepeatedIndices indices;
+
+    __device__ __forceinline__ RepeatedRows(const Instruction& first, const Indices& at_hand)
+        : in(first) {
+        const int edge = in.first_edge, parent = in.first_parent;
+        indices.edge_ptr.by = edge - in.first;
+        indices.child_row.by = at_hand.child_row != nullptr ? at_hand.child_row[edge] - edge : 0;
+        indices.child_slot.by = at_hand.child_slot != nullptr ? at_hand.child_slot[edge] - edge : 0;
+        indices.parent_ptr.by = parent - in.first;
+        indices.parent_edge.by =
+            at_hand.parent_edge != nullptr ? at_hand.parent_edge[parent] - parent : 0;
+        indices.buffer = 0;
+    }
+    template <int RING_ROWS>
+    __device__ __forceinline__ void move_on(int rows) {
+        indices.child_slot.by = in.slot - (in.first_edge + in.step);
+        in.first += in.step;
+        in.first_edge += in.step;
+        in.first_parent += in.step;
+        in.slot = in.slot + 2 * rows > RING_ROWS ? 0 : in.slot + rows;
+        indices.buffer += indices.to_next();
+    }
+};
+
+// Execute a repeated instruction, the script's number `at`, after a barrier of all threads; `rows`
+// are those of a repetition. Returns false when another member did not send its rows in time.
+template <int PROCESSORS, class Rows, class Repeats>
+__device__ __forceinline__ bool repeat(const Orders& o, const Instruction& first, Rows rows, int at,
+                                       const Indices& at_hand, GroupBarrier& group_barrier,
+                                       const Repeats& repeats) {
+    RepeatedRows now(first, at_hand), later = now;
+    int copied = 0;
+    auto copy_next = [&]() {
+        if (copied < first.times) repeats.ahead(later.in, rows, later.indices, copied == 0);
+        commit_copies();
+        later.template move_on<Repeats::ROWS>(rows);
+        ++copied;
+    };
+    for (int k = 0; k < REPEAT_BUFFERS - 1; ++k) copy_next();
+#pragma unroll 1
+    for (int left = first.times; left > 0; --left) {
+        if (left < first.times) {
+            if (PROCESSORS == 1) {
+                __syncthreads();  // the last repetition is over
+            } else {
+                group_barrier.come<PROCESSORS>(o, false, first.expect);
+                group_barrier.wait_each(o, at);
+            }
+        }
+        repeats.run(
+            now.in, rows, now.indices, []() { wait_for_copies<REPEAT_BUFFERS - 2>(); }, copy_next);
+        if (PROCESSORS > 1 && group_barrier.gave_up()) return false;
+        now.template move_on<Repeats::ROWS>(rows);
+    }
+    return true;
+}

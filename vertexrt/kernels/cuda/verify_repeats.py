@@ -1,0 +1,108 @@
+"""Verify instructions that are repeated: what the kernel takes from the first is so for the others.
+
+A repetition reads no index: rows, edges, and children move on by the same step, and the states of
+children are where the repetition before has put them. All else is verified on the script
+in which each repetition is an instruction of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vertexrt.kernels.cuda.instruction import FAR, FIRST_PARENT, PARENTS, SLOT, TIMES
+from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
+from vertexrt.kernels.cuda.repeated_segments import MOST_REPEATED
+from vertexrt.kernels.cuda.repeats import expand_repeats
+from vertexrt.kernels.cuda.ring_script import GATHERS
+from vertexrt.kernels.cuda.verify_rounds import refuse
+from vertexrt.scheduler.schedule import Schedule
+from vertexrt.script.isa import EDGES, FIRST, FIRST_EDGE, OP, ROWS, TEMPORARY
+
+if TYPE_CHECKING:
+    from vertexrt.kernels.cuda.persistent import PersistentExecutable
+
+Array = np.ndarray[Any, Any]
+
+
+def expanded(rings: Array, written: WrittenScripts) -> WrittenScripts:
+    """Return scripts in which each repetition is an instruction.
+
+    Args:
+        rings: of `ring_script.write_ring`.
+    """
+    parts, sections = [written.script[: written.common]], np.empty_like(written.sections)
+    at = written.common
+    for side, bounds in enumerate(written.sections):
+        sections[side, 0] = at
+        for g in range(len(bounds) - 1):
+            part = expand_repeats(written.script[bounds[g] : bounds[g + 1]], int(rings[side, 0]))
+            parts.append(part)
+            at += len(part)
+            sections[side, g + 1] = at
+    return replace(written, script=np.concatenate(parts), sections=sections)
+
+
+def verify_repeats(
+    executable: PersistentExecutable, written: WrittenScripts, schedule: Schedule
+) -> None:
+    """Check what repetitions rely on.
+
+    Raises: PlanError, which names the instruction.
+    """
+    facts = executable.facts
+    for side, bounds in enumerate(written.sections):
+        for k in range(bounds[0], bounds[-1]):
+            row = written.script[k]
+            if row[TIMES] < 1:
+                refuse(row, k, f"is executed {row[TIMES]} times", "once or more")
+            if row[TIMES] == 1:
+                continue
+            if not facts.repeated[row[OP]] or row[FAR] or row[TEMPORARY]:
+                refuse(row, k, "is repeated", "no copies, and a segment that may be repeated")
+            _verify_rows(row, k, side)
+            each = expand_repeats(row[None], int(facts.rings[side, 0]))
+            _verify_indices(k, each, written.child_slot, schedule, facts.segments[row[OP]], side)
+
+
+def _verify_rows(row: Array, k: int, side: int) -> None:
+    """Check that rows have a child and a parent each."""
+    wanted = row[ROWS], row[ROWS] * side
+    if row[ROWS] > MOST_REPEATED or (row[EDGES], row[PARENTS]) != wanted:
+        got = f"repeats {row[ROWS]} rows, {row[EDGES]} edges, {row[PARENTS]} parents"
+        refuse(row, k, got, f"up to {MOST_REPEATED} rows of chains")
+
+
+def _verify_indices(
+    k: int, each: Array, child_slot: Array, schedule: Schedule, about: Array, side: int
+) -> None:
+    """Check the indices that an instruction's repetitions take from the first row of the first."""
+    own = np.arange(each[0, ROWS])
+    moved = np.arange(len(each)) * int(each[1, FIRST_EDGE] - each[0, FIRST_EDGE])
+    rows, edges = (each[:, column, None] + own for column in (FIRST, FIRST_EDGE))
+    wanted = {
+        "first edges": (schedule.edge_ptr, rows),
+        "children": (schedule.child_row, edges),
+    }
+    if side == 1:
+        wanted["first parents"] = (schedule.parent_ptr, rows)
+        wanted["edges to parents"] = (schedule.parent_edge, each[:, FIRST_PARENT, None] + own)
+    for name, (array, at) in wanted.items():
+        if at.min() < 0 or at.max() >= len(array):
+            refuse(each[0], k, f"has {name} at {at.tolist()}", f"0..{len(array) - 1}")
+        _verify_rising(each[0], k, name, array[at], moved[:, None] + own)
+    if about[GATHERS]:
+        found = child_slot[edges]
+        _verify_rising(each[0], k, "slots", found[:1], own[None])
+        before = np.concatenate([found[:1, 0], each[:-1, SLOT]])
+        if not np.array_equal(found, before[:, None] + own):
+            got = f"reads slots {found.tolist()}"
+            refuse(each[0], k, got, f"where the rows before are: {before.tolist()}")
+
+
+def _verify_rising(row: Array, k: int, name: str, found: Array, by: Array) -> None:
+    """Check that numbers are none below zero, and rise from the first one."""
+    if found.min() < 0 or not np.array_equal(found, found.flat[0] + by):
+        refuse(row, k, f"has {name} {found.tolist()}", "numbers that rise with the rows")
