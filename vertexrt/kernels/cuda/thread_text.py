@@ -270,5 +270,5 @@ class ThreadText:
         to = f"{row} + {entry.start + x.start} + j"
         register = register_name(x.register)
         if x.sent:
-            return f"hand_on<PROCESSORS>({to}, {register}.v[0], a.sends, a.turn);"
+            return f"hand_on<PROCESSORS, T>({to}, {register}.v[0], a.sends, a.turn);"
         return f"store<W>({to}, {register});"

@@ -52,18 +52,26 @@ struct Indices {
     }
 };
 
+// The elements of VECTOR neighbouring threads, of those in a mask.
+__device__ __forceinline__ Vec<VECTOR> of_neighbours(real x, int first, unsigned mask) {
+    Vec<VECTOR> all;
+#pragma unroll
+    for (int c = 0; c < VECTOR; ++c) all.v[c] = __shfl_sync(mask, x, first + c);
+    return all;
+}
+
 // Write an element into a row of the own ring and, if other members wait for it, send it to all of
 // them at once: VECTOR neighbouring threads have neighbouring elements, and divide the members
-// among themselves.
-template <int PROCESSORS>
+// among themselves. All T threads of the row do that. The first row of a warp has a mask that the
+// compiler knows: others cost some twenty instructions.
+template <int PROCESSORS, int T>
 __device__ __forceinline__ void hand_on(real* own, real x, bool sends, unsigned turn) {
     *own = x;
     if (!sends) return;
     const int lane = this_thread() % 32, part = lane % VECTOR, first = lane - part;
-    const unsigned quartet = ((1u << VECTOR) - 1) << first;
-    Vec<VECTOR> all;
-#pragma unroll
-    for (int c = 0; c < VECTOR; ++c) all.v[c] = __shfl_sync(quartet, x, first + c);
+    constexpr unsigned ROW = T >= 32 ? ~0u : (1u << T % 32) - 1;
+    const Vec<VECTOR> all =
+        lane < T ? of_neighbours(x, first, ROW) : of_neighbours(x, first, ROW << lane / T * T);
 #pragma unroll 4
     for (int member = part; member < PROCESSORS; member += VECTOR) {
         send<PROCESSORS, VECTOR>(own - part, all, turn, way_to<PROCESSORS>(member));
