@@ -17,6 +17,7 @@ from tests.wide import wide
 from vertexrt.errors import PlanError
 from vertexrt.kernels.cuda.instruction import FAR, PARENTS, SLOT, STEP, TIMES
 from vertexrt.kernels.cuda.verify_launch import verify_launch
+from vertexrt.kernels.cuda.verify_repeated_segments import verify_repeated
 from vertexrt.kernels.cuda.verify_repeats import expanded
 from vertexrt.script.isa import EDGES, FIRST, FIRST_EDGE, OP, ROWS, TEMPORARY
 
@@ -52,6 +53,20 @@ def test_levels_of_chains_are_one_instruction(
     launch = launched(cell, processors, lengths)
     assert forward(launch)[:, TIMES].tolist() == times
     verify_launch(*launch)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "slow"])
+def test_own_states_are_left_for_the_next_repetition(cell: str) -> None:
+    writer = launched(cell, 2, (LEVELS,) * 3).executable.writer
+    ((number, repeated),) = writer.repeated[0].items()
+    p = int(np.searchsorted(writer.segment_ptr(), number, "right")) - 1
+    (task, (plain,)) = writer.path[p].task, writer.path[p].segments
+    assert len(repeated.carried) == 1
+    verify_repeated(task, repeated)
+    with pytest.raises(PlanError, match=r"leaves nothing; carried \d+\[local\]"):
+        verify_repeated(task, replace(repeated, segment=plain))
+    with pytest.raises(PlanError, match=r"leaves carried .*; nothing, which"):
+        verify_repeated(task, replace(repeated, carried=frozenset()))
 
 
 def test_they_are_explained() -> None:

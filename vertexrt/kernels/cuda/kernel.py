@@ -12,6 +12,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.config import config
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.program import Stage
@@ -44,6 +45,7 @@ from vertexrt.kernels.cuda.segment_text import SegmentText, write_path
 from vertexrt.kernels.cuda.segments import PathSegment, RingUse
 from vertexrt.kernels.cuda.steps import Kernel, Launches
 from vertexrt.kernels.cuda.task_launches import lower_launches
+from vertexrt.kernels.cuda.verify_repeated_segments import verify_repeated_segments
 from vertexrt.kernels.cuda.weights import (
     SHARED_STATE_BYTES,
     THREADS,
@@ -145,7 +147,10 @@ class KernelWriter:
         first = self.segment_ptr()
         mine = ((p, x) for p, x in self.path.items() if self.tasks[p].task.stage == stage)
         found = [(x.task, y, first[p] + s) for p, x in mine for s, y in enumerate(x.segments)]
-        return repeat_segments(found, self.room(stage, True))
+        repeated = repeat_segments(found, self.room(stage, True))
+        if config().check:
+            verify_repeated_segments({number: task for task, _, number in found}, repeated)
+        return repeated
 
     def _facts(self, ring: RingUse) -> tuple[int, ...]:
         """Return what `ring_script.write_ring` knows of a segment."""
