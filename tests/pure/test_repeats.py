@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from tests.chain_cells import CELLS, chains
+from tests.chain_cells import CELLS, HIDDEN, chains
 from tests.functions import FUNCTIONS
 from tests.launches import Launch, launch_of
 from tests.paper_device import on_paper
@@ -19,6 +19,7 @@ from vertexrt.kernels.cuda.instruction import FAR, PARENTS, SLOT, STEP, TIMES
 from vertexrt.kernels.cuda.verify_launch import verify_launch
 from vertexrt.kernels.cuda.verify_repeated_segments import verify_repeated
 from vertexrt.kernels.cuda.verify_repeats import expanded
+from vertexrt.lower.expressions import Leaf
 from vertexrt.script.isa import EDGES, FIRST, FIRST_EDGE, OP, ROWS, TEMPORARY
 
 Array = np.ndarray
@@ -67,6 +68,15 @@ def test_own_states_are_left_for_the_next_repetition(cell: str) -> None:
         verify_repeated(task, replace(repeated, segment=plain))
     with pytest.raises(PlanError, match=r"leaves carried .*; nothing, which"):
         verify_repeated(task, replace(repeated, carried=frozenset()))
+
+
+@pytest.mark.parametrize("processors", [1, 2])
+def test_inputs_are_copied_ahead(processors: int) -> None:
+    """Read where they are used, they would cost a trip to memory a level, or three with indices."""
+    writer = launched("lstm", processors, (LEVELS,) * 3).executable.writer
+    (repeated,) = writer.repeated[0].values()
+    sources = [x.source for x in repeated.segment.copies if x not in repeated.carried]
+    assert [(x.op, x.size) for x in sources if isinstance(x, Leaf)] == [("pull", 4 * HIDDEN)]
 
 
 def test_they_are_explained() -> None:

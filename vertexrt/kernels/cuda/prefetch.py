@@ -23,6 +23,8 @@ from vertexrt.lower.expressions import J, Leaf, ReadElement
 from vertexrt.lower.places import Memory, Rows, ValuePlace
 from vertexrt.lower.threads import Cuts
 
+READ = ("gather", "pull")  # from memory that the segment does not write
+
 
 def copies_ahead(
     task: PathTask, steps: Sequence[Step], cuts_of: Callable[[int], Cuts]
@@ -34,7 +36,7 @@ def copies_ahead(
         cuts_of: where a member's elements are cut, () where it is made in full.
     Returns: the number of the step that reads it, its position, and the copy, of each.
     """
-    made = {k for k in nodes_in(chain.from_iterable(steps)) if task.nodes[k].op != "gather"}
+    made = {k for k in nodes_in(chain.from_iterable(steps)) if task.nodes[k].op not in READ}
     operands = [
         (number, i, piece)
         for number, (group, *_) in enumerate(steps)
@@ -116,7 +118,7 @@ def _sources(
         view = nodes[i].op == "slice" and i not in place
         if view:
             stack.extend(nodes[i].inputs)
-        elif i not in inside or nodes[i].op == "gather":
+        elif i not in inside or nodes[i].op in READ:
             yield i
 
 
@@ -125,5 +127,5 @@ def _lies_in_rows(node: Node, place: ValuePlace | None) -> bool:
     if node.type.domain == Domain.EDGE or node.type.shape == ():
         return False
     if place is None:
-        return node.op in ("gather", "pull")
+        return node.op in READ
     return place.memory == Memory.TENSOR and place.rows == Rows.ROW
