@@ -1,25 +1,32 @@
 """The automatic choice: candidates, ranking, timing, and what stays on disk."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import vertexrt as vrt
+from benchmarks.papers.stacks import Form, Stack, stack_batch
 from tests.backend.test_update_in_step import batches
 from tests.functions import H
+from tests.package_source import ROOT
+from tests.paper_device import PaperDevice
 from tests.shim_device import put_in_place
 from tests.strategies import WORDS
 from vertexrt.engine.choose import Chooser, ranked, work_of
 from vertexrt.engine.tune import SAMPLES, TIMED, Tuner, size_class
+from vertexrt.engine.variant import CompileOptions, Passes
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cpu.backend import CpuBackend
 from vertexrt.kernels.cpu.costs import TILES, seconds_of, ways_of
+from vertexrt.kernels.cuda.compile_for_gpu import compile_on
 from vertexrt.kernels.ways import Configuration, Work
 from vertexrt.models.tree_fc import TreeFC
 from vertexrt.models.tree_lstm import TreeLSTM
 from vertexrt.scheduler.batch_shape import BatchShape, shape_of
 
+MEASURED = ROOT / "benchmarks" / "results" / "choosing_h200.json"
 BATCHED = Configuration(False, 2)
 PAIR = Configuration(True, 1, 2)
 CPU = CpuBackend(np.dtype("float32"))
@@ -205,6 +212,38 @@ def test_what_one_way_has_met_the_others_know(device: str, monkeypatch: pytest.M
     for variant in model.variants.values():
         assert variant.path_kinds.keys() == first.path_kinds.keys()
         assert variant.lazy_kinds.keys() == first.lazy_kinds.keys()
+
+
+@pytest.mark.parametrize("cell", ["LSTM", "GRU"])
+def test_the_choice_is_close_to_the_best_that_was_measured(cell: str) -> None:
+    """At GRNN's nine sizes on an H200, of which nothing runs here."""
+    options = CompileOptions(np.dtype("float32"), "frontier", Passes(), "float32", "auto", 1, None)
+    ratios = []
+    for job in json.loads(MEASURED.read_text(encoding="utf-8")):
+        name, *_ = words = job["job"].replace(",", "").split()
+        if name != cell.lower():
+            continue
+        form, count = Form(cell, int(words[1])), int(words[3])
+        model = compile_on(PaperDevice(processors=132), Stack(form).trace(), options).model
+        few = stack_batch(form, np.zeros((count, 100, form.hidden), np.float32))
+        way = next(x for x in model.chooser.rank(False, shape_of(few)) if str(x) in job["seconds"])
+        ratios.append(job["seconds"][str(way)] / min(job["seconds"].values()))
+    assert len(ratios) == 9
+    assert sorted(ratios)[-2] <= 1.03
+    assert max(ratios) <= 1.05
+
+
+def test_functions_of_many_types_run_batched_by_default() -> None:
+    """On a GPU; the persistent engine has one kernel for all their batches."""
+    for engine, wanted in (("auto", "batched, 1 worker"), ("persistent", "as few processors")):
+        options = CompileOptions(
+            np.dtype("float32"), "frontier", Passes(), "float32", engine, 1, None
+        )
+        form = Form("GRU", 8, layers=3)
+        model = compile_on(PaperDevice(processors=132), Stack(form).trace(), options).model
+        assert model.chooser.work.types == 3
+        few = stack_batch(form, np.zeros((1, 5, 8), np.float32))
+        assert wanted in str(model.chooser.rank(True, shape_of(few))[0])
 
 
 def trees(count: int) -> GraphBatch:
