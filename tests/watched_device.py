@@ -59,12 +59,16 @@ def break_counter(device: WatchedDevice) -> None:
 
 
 def leave_counts(net: Network, device: WatchedDevice) -> None:
-    """Do that, and leave the counters of shared tiles as a block does that was waited for."""
+    """Do that, and leave the counters of shared tiles as a block does that was waited for.
+
+    Groups meet at counters from now on, not as clusters.
+    """
     assert isinstance(net.executor, CudaExecutor)
     model, wanted = net.executor.model, set()
     for variant in model.variants.values():
         processors = variant.ready().processors
         assert isinstance(processors, PersistentExecutable)
+        processors.clusters = 0
         wanted.add(len(processors.wanted))
 
     def before(words: Array) -> None:

@@ -16,10 +16,11 @@ from benchmarks.peers.cuda_graph import Graph
 WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
-def only_float32() -> None:
-    """Leave TF32 off, as ours is."""
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
+def only_float32(device: str) -> None:
+    """Leave TF32 off, as ours is; a CPU has none."""
+    if device != "cpu":
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
 
 
 class Layers(nn.Module):
@@ -27,7 +28,7 @@ class Layers(nn.Module):
 
     def __init__(self, form: Form, parameters: Mapping[str, Any], device: str) -> None:
         super().__init__()
-        only_float32()
+        only_float32(device)
         self.form = form
         kind = getattr(nn, form.cell)
         each = 1 if form.residual else form.layers
@@ -78,7 +79,7 @@ class CudnnRecurrence(nn.Module):
 
     def __init__(self, u: Any, w: Any, device: str) -> None:
         super().__init__()
-        only_float32()
+        only_float32(device)
         u, w = torch.tensor(np.asarray(u)), torch.tensor(np.asarray(w))
         self.rnn = nn.RNN(1, len(u), bias=False)
         self.rnn.load_state_dict({"weight_ih_l0": w[:, None], "weight_hh_l0": u})
@@ -95,7 +96,7 @@ class LoopedRecurrence(nn.Module):
 
     def __init__(self, u: Any, device: str) -> None:
         super().__init__()
-        only_float32()
+        only_float32(device)
         self.u = torch.tensor(np.asarray(u), device=device).t()
 
     def forward(self, x: Tensor) -> Tensor:

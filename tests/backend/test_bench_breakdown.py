@@ -29,8 +29,8 @@ def trees(count: int = 1) -> GraphBatch:
 
 
 def test_counts_add_up_over_shares() -> None:
-    net = vrt.compile(models.TreeFC(20, H), device="cpu", threads=2)
-    alone = vrt.compile(models.TreeFC(20, H), device="cpu", threads=1)
+    net = vrt.compile(models.TreeFC(20, H), device="cpu", engine="batched", threads=2)
+    alone = vrt.compile(models.TreeFC(20, H), device="cpu", engine="batched", threads=1)
     both, one = count(net, trees(2)), count(alone, trees(1))
     assert both["calls"] == 2
     assert both["products"] == 2 * one["products"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from benchmarks.papers import (
     ecornn_grid,
     ecornn_layout,
     grnn_latency,
-    in_turn,
     persistent_rnn,
     vpps_applications,
 )
@@ -138,7 +138,7 @@ def test_a_difference_from_float64_ends_the_run(
 def test_without_pytorch_it_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(in_turn, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "torch", None)
     words = "--hidden-sizes 4 --layers 1 --batch-sizes 2 --steps 3 --engines batched"
     assert ecornn_grid.main([*HERE, *words.split(), "--out", str(tmp_path)]) == 2
     assert "[papers] PyTorch is not installed; it, as the peer; " in capsys.readouterr().err

@@ -60,16 +60,12 @@ def network(dtype: str, engine: str, seed: int) -> vrt.Network:
     """Compile for the shim, whose threads run in an order drawn from a seed."""
     from tests.shim_device import ShimDevice
     from vertexrt.api.network import Network
-    from vertexrt.engine.model import CompiledModel
-    from vertexrt.kernels.cuda.backend import CudaBackend
-    from vertexrt.kernels.cuda.device_executor import CANDIDATES, CudaExecutor
+    from vertexrt.kernels.cuda.compile_for_gpu import compile_on
 
     shim = ShimDevice(seed=seed)
-    backend = CudaBackend(shim, dtype, True, False)
-    sizes = CANDIDATES if engine == "batched" else (2,)
-    options = CompileOptions(np.dtype(dtype), "frontier", Passes(), "float32", engine, 1, None)
-    model = CompiledModel(TwoProducts().trace(), backend, options, 1, sizes)
-    net = Network(CudaExecutor(model, shim), 1, "graph")
+    size = 2 if engine == "persistent" else None
+    options = CompileOptions(np.dtype(dtype), "frontier", Passes(), "float32", engine, 1, size)
+    net = Network(compile_on(shim, TwoProducts().trace(), options), 1, "graph")
     rng = np.random.default_rng(7)
     net.set_parameters({n: rng.uniform(-0.3, 0.3, v.shape) for n, v in net.parameters.items()})
     return net

@@ -61,7 +61,7 @@ def cases() -> list[Case]:
 class Collector:
     """A device that keeps the sources of its kernels and runs nothing."""
 
-    name, precision = "a list of sources", "float32"
+    name, precision, processors = "a list of sources", "float32", 132
 
     def __init__(self) -> None:
         self.sources: dict[str, None] = {}

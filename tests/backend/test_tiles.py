@@ -16,8 +16,8 @@ from tests.backend.test_persistent import (
 )
 from tests.runs import Way, assert_same, evaluate
 from vertexrt.api.network import Network
-from vertexrt.engine.choose import Configuration
 from vertexrt.engine.model import CompiledModel
+from vertexrt.kernels.ways import Configuration
 
 WIDTHS = (1, 3, 16, 0)  # 0: whole tasks
 
@@ -25,7 +25,7 @@ WIDTHS = (1, 3, 16, 0)  # 0: whole tasks
 def tiled(net: Network, processors: int, tile: int) -> Network:
     """Fix the width of a tile."""
     assert isinstance(net.executor.model, CompiledModel)
-    net.executor.model.configuration = Configuration(True, 1, processors, tile)
+    net.executor.model.chooser.only(Configuration(True, 1, processors, tile))
     return net
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, fields, replace
 import vertexrt as vrt
 from tests.fuzz.bounded import Array
 from tests.runs import OFF, Way
-from vertexrt.engine.choose import Configuration
 from vertexrt.engine.variant import Passes
 from vertexrt.kernels.layout import PRODUCTS
+from vertexrt.kernels.ways import Configuration
 
 HOST = ("reference", "cpu")
 DEVICES = (*HOST, "shim", "cuda")
@@ -46,9 +46,8 @@ class NamedWay:
         if self.tile is not None:
             assert self.way.processors is not None
             groups = self.way.threads // self.way.processors
-            net.executor.model.configuration = Configuration(
-                True, groups, self.way.processors, self.tile
-            )
+            way = Configuration(True, groups, self.way.processors, self.tile)
+            net.executor.model.chooser.only(way)
         net.set_parameters(parameters)
         return net
 

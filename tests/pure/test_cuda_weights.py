@@ -29,7 +29,7 @@ def test_more_processors_are_named_where_they_help() -> None:
     misfit = refused(4096, 1024, 16)
     assert misfit.text(128) == (
         "[cuda] the weights of the path take 1,024 KiB of each of 16 processors, 0 KiB of it "
-        "padding to tiles of 16 by 16; each weight whole in 48 KiB of registers or 211 KiB of "
+        "padding to tiles of 16 by 16; each weight whole in 48 KiB of registers or 210 KiB of "
         "shared memory; take processors=86, or engine='batched'."
     )
     held = [ResidentWeight("w", 1024, False, (0, 1024, 2048, 3072, 4096), 1024)]
