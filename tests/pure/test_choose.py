@@ -16,7 +16,7 @@ from tests.shim_device import put_in_place
 from tests.strategies import WORDS
 from vertexrt.engine.choose import Chooser, ranked, work_of
 from vertexrt.engine.tune import SAMPLES, TIMED, Tuner, size_class
-from vertexrt.engine.variant import CompileOptions, Passes
+from vertexrt.engine.variant import CompileOptions, Passes, Use
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cpu.backend import CpuBackend
 from vertexrt.kernels.cpu.costs import TILES, seconds_of, ways_of
@@ -231,6 +231,19 @@ def test_the_choice_is_close_to_the_best_that_was_measured(cell: str) -> None:
     assert len(ratios) == 9
     assert sorted(ratios)[-2] <= 1.03
     assert max(ratios) <= 1.05
+
+
+def test_explain_shows_what_the_model_says() -> None:
+    """The first way is the one that runs; with one way there is nothing to choose."""
+    for engine in ("auto", "batched"):
+        net = vrt.compile(TreeLSTM(7, 5, 6, 3), device="cpu", engine=engine, threads=2)
+        found = net.explain_batch(trees(6)).partition("ways by the cost model, ms\n")[2]
+        ways = [line.split(maxsplit=1) for line in found.splitlines()]
+        possible = net.executor.model.chooser.rank(True, shape_of(trees(6)))
+        assert len(ways) == (len(possible) if engine == "auto" else 0)
+        if ways:
+            run = net.executor.model.prepare(Use(frozenset(), loss=True), trees(6))[0]
+            assert ways[0][1] == str(run.configuration)
 
 
 def test_functions_of_many_types_run_batched_by_default() -> None:

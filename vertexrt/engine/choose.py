@@ -120,6 +120,14 @@ class Chooser:
         """List the ways, the best first."""
         return ranked(self.ways, self.backend, self.work._replace(trains=trains), shape)
 
+    def describe(self, trains: bool, batch: GraphBatch) -> str:
+        """Print the ways of a batch, the best first, and the milliseconds that the model says."""
+        shape, work = shape_of(batch), self.work._replace(trains=trains)
+        lines = ["ways by the cost model, ms"]
+        for way in self.rank(trains, shape):
+            lines.append(f"  {1e3 * self.backend.seconds(way, work, shape):8.3f}  {way}")
+        return "\n".join(lines)
+
     def only(self, way: Configuration) -> None:
         """Take one way for every batch from now on."""
         self.ways[:] = [way]

@@ -155,6 +155,8 @@ def explain_batch(executor: Executor, batch: GraphBatch) -> str:
         lines += ["  " + line for line in _run(executor, run)]
     if runs[0].configuration.persistent:
         lines += ["", executor.explanation().scripts(runs[0])]
+    if len(model.chooser.ways) > 1:
+        lines += ["", model.chooser.describe(use.backward, batch)]
     return "\n".join(lines)
 
 

@@ -82,17 +82,6 @@ class Tuner:
             chosen = {n: asdict(c) for n, c in self.chosen.items()}
             entries.write(KIND, self._name(), b"", chosen)
 
-    def describe(self) -> str:
-        """Print what was measured and chosen, a size class a line."""
-        lines = ["configurations by purpose and vertices a batch"]
-        for name in sorted({*self.samples, *self.chosen}):
-            lines.append(f"  {name}: {self.chosen.get(name, 'being timed')}")
-            for option, times in self.samples.get(name, {}).items():
-                if len(times) > 1:
-                    each = statistics.median(times[1:]) * 1e6
-                    lines.append(f"    {option}: {each:.2f} us a vertex")
-        return "\n".join(lines)
-
     def _name(self) -> str:
         return entries.key_of([self.key, *(each.name for each in fields(Configuration))])
 
