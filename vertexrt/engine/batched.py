@@ -20,7 +20,7 @@ from vertexrt.engine.inputs import Inputs, read_inputs, refuse_device_rows
 from vertexrt.engine.kinds import meet_kinds
 from vertexrt.engine.lay_out import lay_out
 from vertexrt.engine.parameters import ParameterStore
-from vertexrt.engine.part import Part
+from vertexrt.engine.part import NO_ROWS, Part
 from vertexrt.engine.structure import edges_in_slot
 from vertexrt.engine.trace import Timeline
 from vertexrt.engine.variant import Ready, Variant
@@ -39,7 +39,6 @@ from vertexrt.script.verify import verify_scripts
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
-NO_ROWS = np.zeros(0, np.int32)
 BATCHED = Configuration(False, 1)
 
 

@@ -119,14 +119,14 @@ class CompiledModel:
     def variant(self, use: Use, chosen: Configuration) -> Variant:
         """Return F compiled for one use and engine."""
         processors = self.backend.written_for(chosen.processors) if chosen.persistent else 0
-        plain = ending_with(use, None)
-        if not processors:  # updates are kernels of their own
-            use = plain
+        if use.rule is not None and not processors:  # updates are kernels of their own
+            use = ending_with(use, None)
         found = self.variants.get((use, processors))
         if found is None:
             found = make_variant(
                 self.function, use, self.backend, self.param_names, self.passes, processors
             )
+            plain = ending_with(use, None)
             same = (v for (u, _), v in self.variants.items() if ending_with(u, None) == plain)
             take_kinds(found, same)
             self.variants[use, processors] = found
@@ -183,12 +183,15 @@ class CompiledModel:
         Args:
             typical: of the batches to come; their kinds are among those of `batch`.
         """
-        self.read(use, batch)
-        self._choose_and(lambda chosen: get_ready(self.variant(use, chosen)), use, typical)
+        self._choose_and(
+            lambda chosen: get_ready(self._read(self.variant(use, chosen), batch)[0]), use, typical
+        )
 
     def read(self, use: Use, batch: GraphBatch) -> tuple[Variant, Inputs]:
         """Read a batch, and note its kinds of vertices; return what has both."""
-        variant = self.variant(use, self.choose(use, batch))
+        return self._read(self.variant(use, self.choose(use, batch)), batch)
+
+    def _read(self, variant: Variant, batch: GraphBatch) -> tuple[Variant, Inputs]:
         inputs = read_inputs(variant.reader, batch, self.store.dtype)
         find_kinds(variant, batch, inputs)
         return variant, inputs
