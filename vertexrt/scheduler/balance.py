@@ -91,22 +91,30 @@ def divide(share: Share, parts: int, level: float = LEVEL) -> list[Share]:
 
 
 @compiled
-def graph_costs(graph_ptr: Array, child_ptr: Array, child: Array, level_cost: float) -> Array:
-    """Return the cost of each graph: vertices + level_cost * levels.
+def number_levels(child_ptr: Array, child: Array) -> Array:
+    """Return [V] levels, from 1 for vertices without children, in one pass.
 
-    Levels are exact where children have smaller numbers than their parents, as all readers of this
-    package order them; otherwise they may come out too low.
+    They are exact where children have smaller numbers than their parents, as all readers of this
+    package order them; otherwise they may come out too low, see `find_levels`.
     """
+    level = np.zeros(len(child_ptr) - 1, np.int32)
+    for v in range(len(level)):
+        level[v] = 1
+        for e in range(child_ptr[v], child_ptr[v + 1]):
+            if child[e] >= 0:
+                level[v] = max(level[v], level[child[e]] + 1)
+    return level
+
+
+@compiled
+def graph_costs(graph_ptr: Array, child_ptr: Array, child: Array, level_cost: float) -> Array:
+    """Return the cost of each graph: vertices + level_cost * levels, see `number_levels`."""
     graphs = len(graph_ptr) - 1
     costs = np.zeros(graphs, np.float64)
-    level = np.zeros(len(child_ptr) - 1, np.int32)
+    level = number_levels(child_ptr, child)
     for g in range(graphs):
         deepest = 0
         for v in range(graph_ptr[g], graph_ptr[g + 1]):
-            level[v] = 1
-            for e in range(child_ptr[v], child_ptr[v + 1]):
-                if child[e] >= 0:
-                    level[v] = max(level[v], level[child[e]] + 1)
             deepest = max(deepest, level[v])
         costs[g] = graph_ptr[g + 1] - graph_ptr[g] + level_cost * deepest
     return costs

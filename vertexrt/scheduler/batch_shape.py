@@ -8,6 +8,7 @@ import numpy as np
 
 from vertexrt.graph import GraphBatch
 from vertexrt.native.compiled import compiled
+from vertexrt.scheduler.balance import number_levels
 
 Array = np.ndarray[Any, Any]
 
@@ -19,7 +20,7 @@ class BatchShape(NamedTuple):
 
     Attributes:
         graphs, vertices: of the batch; inner: vertices with children; edges: to children.
-        levels: of the deepest graph; exact where children have smaller numbers than parents.
+        levels: of the deepest graph, by `number_levels`.
     """
 
     graphs: int
@@ -38,18 +39,12 @@ def shape_of(batch: GraphBatch) -> BatchShape:
 def measure(graph_ptr: Array, child_ptr: Array, child: Array) -> BatchShape:
     """Count, and round."""
     vertices = len(child_ptr) - 1
-    level = np.zeros(vertices, np.int32)
     inner, edges, levels = 0, 0, 0
-    for v in range(vertices):
-        deepest = 0
-        for e in range(child_ptr[v], child_ptr[v + 1]):
-            if child[e] >= 0:
-                edges += 1
-                deepest = max(deepest, level[child[e]])
-        level[v] = deepest + 1
-        levels = max(levels, deepest + 1)
-        if deepest > 0:
-            inner += 1
+    for level in number_levels(child_ptr, child):
+        levels = max(levels, level)
+        inner += level > 1
+    for each in child:
+        edges += each >= 0
     graphs, vertices = _rounded(len(graph_ptr) - 1), _rounded(vertices)
     inner, edges, levels = _rounded(inner), _rounded(edges), _rounded(levels)
     return graphs, vertices, inner, edges, levels  # type: ignore[return-value]

@@ -114,11 +114,8 @@ class Module(BoundModule):
             torch._dynamo.graph_break(msg=NOT_IN_GRAPHS)
         bound = self.bindings[0]
         _check_names("pulls", tuple(pulls), bound.pulls)
-        given, parameters = (
-            LossCall(pulls, reduction, self.training, self.sparse),
-            self.parameters_of(0),
-        )
-        return loss_of(bound, parameters, batch, given)
+        given = LossCall(pulls, reduction, self.training, self.sparse)
+        return loss_of(bound, self.parameters_of(0), batch, given)
 
 
 def _free(inside: nn.Module, name: str) -> str:

@@ -106,7 +106,7 @@ class AskedPass(NamedTuple):
     orders: RowOrders | None = None
 
     def evaluate(self, pulls: Sequence[Tensor]) -> tuple[ForwardOutputs | None, list[Tensor]]:
-        """Evaluate the network, which somebody holds.
+        """Evaluate the network, whose parameters are held: see `BoundNetwork.holding`.
 
         Returns: what keeps the pass, if the call says so; the outputs.
         """

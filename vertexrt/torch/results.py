@@ -66,7 +66,7 @@ class TensorResults:
         return readable(found.detach())
 
     def _zeros_of(self, count: int) -> Tensor:
-        """Return zeros, which nobody writes to; filling them anew takes an op."""
+        """Return zeros that passes only read; filling them anew takes an op."""
         if len(self._zeros) < count:
             self._zeros = self._gradients_here.new_zeros(count + count // 4)
         return self._zeros[:count]

@@ -10,26 +10,28 @@ from __future__ import annotations
 
 import math
 
+from vertexrt.kernels.cuda.persistent import GRAPHS_A_CLUSTER, GROUPS
+from vertexrt.kernels.cuda.rows_at_once import MOST_OF_A_CLUSTER
+from vertexrt.kernels.cuda.weights import TILE_ROWS
 from vertexrt.kernels.ways import FEWEST, Configuration, Work
 from vertexrt.scheduler.batch_shape import BatchShape
 
 FLOAT = 4  # bytes
-GROUPS = (1, 2, 4, 8, 16, 32, 64, 128)  # processors of a group
+SIZES = (1, 2, 4, *GROUPS)  # processors of a group
 MOST_TYPES = 2  # on the path: kernels of more take a minute to compile, and spill
 ON_CHIP = 200e3  # bytes of weights that a processor holds
 LAST = 1e3  # seconds: where no size of groups holds all weights
 
 # What vertices of a type do in a level, by the persistent engine.
 ALONE, NEAR, FAR = 1.3e-6, 1.9e-6, 2.75e-6  # a product and a meeting: of one, in a cluster, in L2
-CLUSTER, GRAPHS_A_CLUSTER = 16, 2  # processors, and graphs, of a group that is one, at most
-ROWS = 8  # of a tile; each further tile costs a meeting
 ROW, TILE = 1.33e-11, 4.4e-11  # an element that a processor holds, for a row, and for a tile
+# of TILE_ROWS; each further tile costs another meeting
 SENT = 1.06e-10  # an element of a state that is sent inside a cluster
 BACK = 0.85  # backward to forward
 FINISH = 155e-6  # gradients and the update
 
 # The same by the batched engine.
-LAUNCH, LAUNCHES = 2.7e-6, 2  # and how many beside the products
+LAUNCH, LAUNCHES = 2.7e-6, 2  # and how many in addition to the products
 READ = 2.3e-12  # an element of a weight
 STEP, FINISH_APART = 50e-6, 160e-6
 
@@ -43,7 +45,7 @@ def ways_of(processors: int, asked: int | None) -> list[Configuration]:
     Args:
         processors: of the device; asked: those of a group, None for any number.
     """
-    sizes = [n for n in GROUPS if n <= processors] + [FEWEST] if asked is None else [asked]
+    sizes = [n for n in SIZES if n <= processors] + [FEWEST] if asked is None else [asked]
     return [Configuration(False, 1), *(Configuration(True, 1, size) for size in sizes)]
 
 
@@ -83,9 +85,11 @@ def _persistent_level(size: int, work: Work, batch: BatchShape, processors: int)
     groups = min(batch.graphs, processors // size)
     largest = math.ceil(batch.graphs / groups) / batch.graphs  # share of a group
     rows = max(batch.inner / batch.levels / work.types * largest, 1.0)
-    clustered = size <= CLUSTER and batch.graphs <= GRAPHS_A_CLUSTER * (processors // size)
+    clustered = size <= MOST_OF_A_CLUSTER and batch.graphs <= GRAPHS_A_CLUSTER * (
+        processors // size
+    )
     meeting = ALONE if size == 1 else NEAR if clustered else FAR
-    tiles = math.ceil(rows / ROWS)
+    tiles = math.ceil(rows / TILE_ROWS)
     sent = rows * work.state * SENT if clustered and size > 1 else 0.0
     product = held * min(rows * ROW, tiles * TILE)
     return max(work.products, 1) * meeting + (tiles - 1) * FAR + product + sent

@@ -37,7 +37,6 @@ from vertexrt.engine.part import Part
 from vertexrt.engine.planned import PlannedLaunches, PlanRequest
 from vertexrt.engine.results import PassResults
 from vertexrt.engine.shared_step import step_in_group
-from vertexrt.engine.tune import Tuner
 from vertexrt.engine.update import Outcome, Touched, Update
 from vertexrt.engine.variant import Use, ending_with
 from vertexrt.errors import DeviceError, NumericError
@@ -141,7 +140,8 @@ class CudaExecutor:
         device = self.session.device
         caller = device.caller() if stream is None else stream
         device.follow_caller(caller)
-        self._read_on = None if self._read_on == caller else self._read_on
+        if self._read_on == caller:
+            self._read_on = None
         self.before_launch()
         slot = self._launch_now(run, part, None)
         if run.configuration.persistent:
@@ -172,8 +172,7 @@ class CudaExecutor:
         prepared = time.perf_counter()
         part = Part(slice(0, run.forward_launches), random_seed=asked.seed)
         slot = self._launch(run, part, None, fetch.pieces)
-        if self.model.tuner is not None:
-            self._time(self.model.tuner, use, batch, [run], slot, start, prepared)
+        self._time(use, batch, [run], slot, start, prepared)
 
         def outputs() -> Outputs:
             self.session.device.wait(slot.event)
@@ -198,7 +197,6 @@ class CudaExecutor:
 
     def _time(
         self,
-        tuner: Tuner,
         use: Use,
         batch: GraphBatch,
         runs: Sequence[Run],
@@ -213,7 +211,8 @@ class CudaExecutor:
         Args:
             start, prepared: when the host began, and when it began to launch.
         """
-        if not tuner.times(use.backward, batch):
+        tuner = self.model.tuner
+        if tuner is None or not tuner.times(use.backward, batch):
             return
         launched = time.perf_counter()
         self.session.device.wait(slot.event)
@@ -341,8 +340,7 @@ class CudaExecutor:
         ending = ending_of(self.model, run, update, scale)
         prepared = time.perf_counter()
         slot = self._launch(run, Part(loss_scale=scale, random_seed=seed), ending)
-        if self.model.tuner is not None:
-            self._time(self.model.tuner, use, batch, runs, slot, start, prepared)
+        self._time(use, batch, runs, slot, start, prepared)
         optimizer._settle(DONE)  # it counts; what was found is looked at when it lands
         self.copies.device_newer = True
         self._gradients_left = bool(ending.groups)  # of parameters that are in none

@@ -36,7 +36,7 @@ from vertexrt.kernels.cuda.segments import (
     PlainStep,
     Products,
     ResidentProduct,
-    RowsAtATime,
+    each_step,
 )
 from vertexrt.kernels.cuda.thread_text import ROW_PAD
 from vertexrt.lower.expressions import J, Leaf, Picked, ReadElement
@@ -175,13 +175,7 @@ def _carrying(segment: PathSegment, carried: Collection[CopyAhead]) -> PathSegme
 
 
 def _each_step(segment: PathSegment, plain: Callable[[PlainStep], PlainStep]) -> PathSegment:
-    steps = (
-        replace(x, rows=MOST_REPEATED, steps=tuple(map(plain, x.steps)))
-        if isinstance(x, RowsAtATime)
-        else plain(x)
-        for x in segment.steps
-    )
-    return replace(segment, steps=tuple(steps))
+    return replace(segment, steps=each_step(segment.steps, MOST_REPEATED, plain))
 
 
 def _left(x: ElementStatement, carried: Collection[CopyAhead]) -> Iterator[StoreElements]:

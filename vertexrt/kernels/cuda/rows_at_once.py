@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from vertexrt.kernels.cuda.ring_uses import LoweredTask
 from vertexrt.kernels.cuda.segments import (
@@ -16,8 +17,7 @@ from vertexrt.kernels.cuda.segments import (
     PlainStep,
     Products,
     ResidentProduct,
-    RowsAtATime,
-    SegmentStep,
+    each_step,
 )
 from vertexrt.kernels.cuda.weights import TILE_ROWS
 from vertexrt.kernels.layout import PAD
@@ -42,8 +42,8 @@ def choose_rows(tasks: Sequence[LoweredTask], room: int, processors: int) -> int
         return TILE_ROWS
     for rows in CHOICES:
         wider = (segment for task in tasks for segment in take_rows(task, rows).segments)
-        partial = max((segment.partial for segment in wider), default=0)
-        if partial + temporaries_of(tasks, rows) <= room:
+        sums = max((segment.partial for segment in wider), default=0)
+        if sums + temporaries_of(tasks, rows) <= room:
             return rows
     return TILE_ROWS
 
@@ -68,13 +68,7 @@ def take_rows(task: LoweredTask, rows: int) -> LoweredTask:
 
 
 def _segment(segment: PathSegment, rows: int) -> PathSegment:
-    return replace(segment, steps=tuple(_step(step, rows) for step in segment.steps))
-
-
-def _step(step: SegmentStep, rows: int) -> SegmentStep:
-    if isinstance(step, RowsAtATime):
-        return replace(step, rows=rows, steps=tuple(_plain(x, rows) for x in step.steps))
-    return _plain(step, rows)
+    return replace(segment, steps=each_step(segment.steps, rows, partial(_plain, rows=rows)))
 
 
 def _plain(step: PlainStep, rows: int) -> PlainStep:

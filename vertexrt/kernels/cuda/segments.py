@@ -25,8 +25,8 @@ weights that the processor holds, and barriers stand between what is stored and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from vertexrt.kernels.cuda.weights import TILE_ROWS, Layout, ResidentWeight
@@ -245,6 +245,18 @@ class RowsAtATime:
 
 PlainStep = Together | Products | ThreadKernel
 SegmentStep = PlainStep | RowsAtATime
+
+
+def each_step(
+    steps: Sequence[SegmentStep], rows: int, change: Callable[[PlainStep], PlainStep]
+) -> tuple[SegmentStep, ...]:
+    """Return steps with each plain one changed, those for some rows at a time for so many."""
+    return tuple(
+        replace(x, rows=rows, steps=tuple(map(change, x.steps)))
+        if isinstance(x, RowsAtATime)
+        else change(x)
+        for x in steps
+    )
 
 
 @dataclass(frozen=True, slots=True)
