@@ -25,10 +25,10 @@ import numpy as np
 
 import vertexrt as vrt
 from benchmarks.language import PIECE
+from benchmarks.papers.in_turn import sampled_in_turn, waited_once
 from benchmarks.papers.stacks import Form, Stack, stack_batch
 from benchmarks.peers.options import Options
 from benchmarks.peers.suites import make_suite
-from benchmarks.turns import seconds_in_turn
 from vertexrt.cli.values import list_of
 from vertexrt.data import load
 from vertexrt.engine.choose import Chooser
@@ -105,13 +105,6 @@ def runner(job: Job, net: vrt.Network, rate: float = 1e-6) -> Run:
     return partial(here.plan(job.batch).forward, {})
 
 
-def several(run: Run, net: vrt.Network, times: int) -> None:
-    """Run so many times, and wait for the last one."""
-    for _ in range(times):
-        run()
-    wait(net)
-
-
 def wait(net: vrt.Network) -> None:
     """Wait until a network has nothing under way."""
     if net.device == "cuda":
@@ -145,7 +138,8 @@ def fitting(job: Job, options: argparse.Namespace) -> dict[str, vrt.Network]:
         net = compiled(job, options)
         chooser_of(net).only(way)
         try:
-            several(runner(job, net, 0.0), net, 1)
+            runner(job, net, 0.0)()
+            wait(net)
         except NoKernelError:
             continue
         found[str(way)] = net
@@ -166,13 +160,9 @@ def measure(job: Job, options: argparse.Namespace) -> dict[str, Any]:
     checked(job, nets)
     if not options.rounds:
         return {}
-    runs = {way: partial(several, runner(job, net), net) for way, net in nets.items()}
-    once = seconds_in_turn({way: partial(run, 3) for way, run in runs.items()}, 1)
-    repeats = {way: max(1, int(3 * SECONDS / taken[0])) for way, taken in once.items()}
-    took = seconds_in_turn(
-        {way: partial(run, repeats[way]) for way, run in runs.items()}, options.rounds
-    )
-    seconds = {way: float(np.median(taken)) / repeats[way] for way, taken in took.items()}
+    runs = {way: waited_once(runner(job, net), partial(wait, net)) for way, net in nets.items()}
+    took = sampled_in_turn(runs, options.rounds, SECONDS)
+    seconds = {way: float(np.median(taken)) for way, taken in took.items()}
     choice = next(iter(seconds))  # of those that run, the model's first
     ratio = seconds[choice] / min(seconds.values())
     print(f"{job.name}: {choice}, {ratio:.3f} times the fastest", flush=True)

@@ -47,7 +47,7 @@ class GRU(vrt.VertexFunction):
 
 
 class Slow(vrt.VertexFunction):
-    """A cell of nobody's: two states, of which one follows the other and itself."""
+    """A cell that no library has: two states, of which one follows the other and itself."""
 
     def __init__(self) -> None:
         super().__init__(arity=1, state={"m": HIDDEN, "h": HIDDEN})

@@ -1,4 +1,4 @@
-"""What the papers show. For any model, beside the time of a step: `python -m benchmarks.papers`.
+"""What the papers show. For any model: `python -m benchmarks.papers`, next to the time of a step.
 
 | part | file | as in |
 | --- | --- | --- |

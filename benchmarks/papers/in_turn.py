@@ -245,15 +245,11 @@ def each_waited(
 ) -> Sample:
     """Wait for every call: the latency of a request."""
 
-    def sample(times: int) -> float:
+    def request() -> None:
+        call()
         wait()
-        begin = clock()
-        for _ in range(times):
-            call()
-            wait()
-        return (clock() - begin) / times
 
-    return sample
+    return waited_once(request, wait, clock)
 
 
 def waited_once(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from benchmarks import choosing
 from benchmarks.papers import (
     ecornn_grid,
     ecornn_layout,
@@ -216,3 +218,19 @@ def test_applications_of_vpps(tmp_path: Path) -> None:
         for model in ("rvnn", "bilstm-tagger")
         for way in ("batched", "serial")
     ]
+
+
+def test_the_choice_is_compared_with_every_way(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "found.json"
+    words = "--jobs gru --hidden 4 --batch 1,2 --threads 2 --rounds 1"
+    choosing.main([*words.split(), "--out", str(out)])
+    shown = capsys.readouterr().out
+    for job in (found := json.loads(out.read_text(encoding="utf-8"))):
+        seconds = job["seconds"]
+        assert len(seconds) > 1
+        assert job["ratio"] == seconds[job["choice"]] / min(seconds.values()) >= 1
+        assert f"{job['job']}: {job['choice']}, {job['ratio']:.3f} times the fastest" in shown
+    close = sum(job["ratio"] <= choosing.CLOSE for job in found)
+    assert shown.endswith(f"within 3% of the fastest: {close} of 2\n")

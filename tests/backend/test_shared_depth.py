@@ -57,16 +57,16 @@ def back_by_hand(w: Array, u: Array, x: Array, d: Array) -> Array:
 def test_each_launch_of_a_round_counts_for_itself(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    require(device)
-    if device == "shim":
-        put_in_place(monkeypatch, processors=PROCESSORS)
-    batch, d, net = network()
+    batch, d, net = network(device, monkeypatch)
     wanted = gradient_by_hand(net, batch, d)
     np.testing.assert_allclose(gradient_of(net, batch, d), wanted, rtol=0, atol=1e-5)
 
 
-def network() -> tuple[GraphBatch, Array, vrt.Network]:
-    """Return chains with x, gradients of their states, and a network."""
+def network(device: str, monkeypatch: pytest.MonkeyPatch) -> tuple[GraphBatch, Array, vrt.Network]:
+    """Return chains with x, gradients of their states, and a network on a device."""
+    require(device)
+    if device == "shim":
+        put_in_place(monkeypatch, processors=PROCESSORS)
     rng = np.random.default_rng(3)
     rows = [rng.standard_normal((n, N)) for n in LENGTHS]
     batch = GraphBatch.from_graphs(
@@ -97,10 +97,7 @@ def test_counts_that_a_launch_leaves_when_it_gives_up(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tile that was half added up then is no tile of the next launch."""
-    require(device)
-    if device == "shim":
-        put_in_place(monkeypatch, processors=PROCESSORS)
-    batch, d, net = network()
+    batch, d, net = network(device, monkeypatch)
     wanted = gradient_by_hand(net, batch, d)
     gradient_of(net, batch, d)
     if device == "shim":
