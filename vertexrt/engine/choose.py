@@ -1,4 +1,4 @@
-"""Choose how a minibatch runs: batched or persistent, groups, processors and rows of a tile.
+"""Choose how a minibatch runs: batched or persistent, in how many groups of how many processors.
 
 A cost model of the device ranks its ways (GRNN, EuroSys 2019, section 7): the choice is a function
 of F, the numbers of the batch and the device alone, so that a seed repeats bit for bit.

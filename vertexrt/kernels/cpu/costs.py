@@ -1,69 +1,55 @@
 """What a training step costs on a CPU, for ranking the ways to run it.
 
-Seconds of one core of a 2-core Xeon (float32, hidden size 256); only their order matters.
+Seconds of one core of a 2-core Xeon (float32, hidden size 256); only their order matters. What
+sharing costs is what ranks best the ways that `benchmarks.choosing` measured with two threads
+(`benchmarks/results/choosing_cpu.txt`). Tiles of a task's rows are no way of their own: they were
+up to 1.4 times as slow as whole tasks, and nowhere faster.
 """
 
 from __future__ import annotations
-
-import math
 
 from vertexrt.kernels.ways import Configuration, Work
 from vertexrt.scheduler.batch_shape import BatchShape
 
 MULTIPLY_ADD = 1.3e-11
-WEIGHT = 5e-11  # of a matrix, to read it: a product takes at least this, however few its rows are
+WEIGHT = 5e-11  # of a matrix, to read it: see `level_in_vertices`
 INSTRUCTION = 0.3e-6  # to decode it and to call its products
-EXCHANGE = 1.5e-6  # to signal and to notice, for each processor of the group
-STEP = 150e-6  # what a step costs once
-SHARE = 60e-6  # to hand a share of a batch to a thread
+EXCHANGE = 0.9e-6  # to signal and to notice, for each processor of the group
+STEP = 50e-6  # what a step costs once
+THREAD, THREAD_IN_TRAINING = 50e-6, 800e-6  # what each further thread costs once
 SHARED = 0.1  # of the path: what processors that share tasks do twice, or in narrower products
-LATE = 0.02  # of the path: by how much processors arrive apart
-FAR = 0.08  # of the path: when what a product makes has left the nearest cache before it is read,
-NEAR = 12e3  # beyond so many elements
-TILES = (8,)  # rows of a tile to consider in addition to whole tasks,
-WIDEST = 32  # which have at most so many tiles: wide products are packed once, and then cheaper
+FEW_ROWS = 7e-11  # of a weight: what a product takes in addition to its rows, however few
 
 
 def ways_of(threads: int, asked: int | None) -> list[Configuration]:
     """List the ways to use some threads: all of them, or one.
 
     Args:
-        asked: processors of a group, whose tasks are whole then; None for any number.
+        asked: processors of a group; None for any number.
     """
     found = [Configuration(False, threads)]
     if asked is not None:
         return [*found, Configuration(True, max(threads // asked, 1), asked)]
     for processors in range(1, threads + 1):
         if threads % processors == 0:
-            groups = threads // processors
-            found += [Configuration(True, groups, processors, tile) for tile in (0, *TILES)]
+            found.append(Configuration(True, threads // processors, processors))
     if threads > 1:
         found.append(Configuration(False, 1))
     return found
 
 
 def seconds_of(way: Configuration, work: Work, batch: BatchShape) -> float:
-    """Predict the seconds of a step, or of an evaluation.
-
-    Tiles that hold a whole task, and those that are a small part of one, take for ever.
-    """
-    groups = min(way.groups, batch.graphs)
-    threads, each = groups * way.processors, work.all / 3  # of a product; forward, back, gradient
-    rows = batch.vertices / batch.levels / groups  # of a task
-    if way.tile and not way.tile < rows <= WIDEST * way.tile:
-        return math.inf
-    tiles = math.ceil(rows / way.tile) if way.tile else 1
-    width = rows / tiles
-    product = each * max(width * MULTIPLY_ADD, WEIGHT) / way.processors
-    weights = width * math.sqrt(each)  # 0 where F has no product
-    far = 1 + FAR * max(0.0, 1 - NEAR / weights) if weights else 1.0
-    path = batch.levels * 2 * tiles * (INSTRUCTION + product * far)
-    waits = 0.0
-    if way.processors > 1:  # for one tile of each task; the others have arrived meanwhile
-        path *= 1 + SHARED
-        waits = (3 * batch.levels * EXCHANGE * way.processors + LATE * path) / tiles
-    gradients = batch.vertices * each * MULTIPLY_ADD / threads
-    return STEP * (1 + 0.3 * (groups - 1)) + SHARE * (threads - 1) + path + waits + gradients
+    """Predict the seconds of a step, or of an evaluation."""
+    groups, processors = min(way.groups, batch.graphs), way.processors
+    threads, rows = groups * processors, batch.inner / batch.levels / groups  # of a task
+    level = INSTRUCTION + (work.row + work.edge) * (rows * MULTIPLY_ADD + FEW_ROWS) / processors
+    if processors > 1:
+        level = level * (1 + SHARED) + EXCHANGE * processors
+    path = batch.levels * (2 if work.trains else 1) * level
+    gradients = batch.inner * work.row + batch.edges * work.edge if work.trains else 0.0
+    wide = batch.vertices * work.apart * (3 if work.trains else 1) + gradients
+    thread = THREAD_IN_TRAINING if work.trains else THREAD
+    return STEP + thread * (threads - 1) + path + wide * MULTIPLY_ADD / threads
 
 
 def level_in_vertices(work: float) -> float:
