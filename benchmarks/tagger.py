@@ -57,7 +57,7 @@ def compare(
     ready = [torch_tagger.collate(pool.take(chosen), options.device) for chosen in ids]
     first = next(iter(nets.values()))
     first.parameters["back.embedding"] = first.parameters["forth.embedding"]  # the peer has one
-    peer = torch_tagger.Peer(first)
+    peer = torch_tagger.Peer(first, options.device)
     peer.take(first.parameters)
     peer.to(options.device)
     expected = peer(ready[0]).item()

@@ -292,7 +292,7 @@ def main() -> None:
     options = parser.parse_args()
     torch = import_module("torch")
     torch.set_num_threads(1)
-    torch.backends.cudnn.allow_tf32 = False  # the results of both are float32
+    import_module("benchmarks.peers.float32").only_float32(options.device)
     for part in options.parts.split(","):
         {"trees": trees, "layers": layers, "resets": resets}[part](options)
 

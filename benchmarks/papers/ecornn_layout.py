@@ -120,7 +120,7 @@ def _on_cpu(pairs: dict[str, tuple[Array, Array]], clock: Clock) -> dict[str, Sa
 def _on_gpu(pairs: dict[str, tuple[Array, Array]]) -> dict[str, Sample]:
     stacks = torch_layers()
     torch, graphs = import_module("torch"), import_module("benchmarks.peers.cuda_graph")
-    stacks.only_float32("cuda")
+    import_module("benchmarks.peers.float32").only_float32("cuda")
     found: dict[str, Sample] = {}
     for name, pair in pairs.items():
         a, b = (_like(torch, each) for each in pair)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import vertexrt as vrt
 from benchmarks.peers.cuda_graph import Graph
+from benchmarks.peers.float32 import only_float32
 
 Step = Callable[[Tensor, Tensor], None]
 
@@ -20,8 +21,7 @@ class Peer(nn.Module):
 
     def __init__(self, values: Mapping[str, Any], device: str) -> None:
         super().__init__()
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
+        only_float32(device)
         vocab, embed = np.shape(values["layers.0.words"])
         layers = len({name.split(".")[1] for name in values if name.startswith("layers.")})
         hidden = np.shape(values["next.weight"])[1]

@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from benchmarks.peers.float32 import only_float32
 from vertexrt import GraphBatch
 from vertexrt.bench.contender import Arrays, Contender
 
@@ -37,8 +38,7 @@ class Peer(Contender):
     """A model whose parameters live in `weights`."""
 
     def __init__(self, parameters: Arrays, device: str = "cpu") -> None:
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
+        only_float32(device)
         self.device = torch.device(device)
         self.wide = WIDE[self.device.type]
         self.hidden = self.hidden_of(parameters)

@@ -12,15 +12,9 @@ from torch import Tensor, nn
 
 from benchmarks.papers.stacks import Form
 from benchmarks.peers.cuda_graph import Graph
+from benchmarks.peers.float32 import only_float32
 
 WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-
-
-def only_float32(device: str) -> None:
-    """Leave TF32 off, as ours is; a CPU has none."""
-    if device != "cpu":
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
 
 
 class Layers(nn.Module):

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
 
 import vertexrt as vrt
+from benchmarks.peers.float32 import only_float32
 
 DIRECTIONS = (("", "forth", "left"), ("_reverse", "back", "right"))
 
@@ -18,10 +19,9 @@ DIRECTIONS = (("", "forth", "left"), ("_reverse", "back", "right"))
 class Peer(nn.Module):
     """The tagger of `vertexrt.models`, with one table of letters."""
 
-    def __init__(self, of: vrt.Network) -> None:
+    def __init__(self, of: vrt.Network, device: str) -> None:
         super().__init__()
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
+        only_float32(device)
         shapes = {name: value.shape for name, value in of.parameters.items()}
         letters, spelling = shapes["forth.embedding"]
         words, embed = shapes["word.weight"]
