@@ -22,14 +22,14 @@ SIZES_OF_ALL = {"hidden": 16, "embed": 16, "layers": 2}
 
 
 @cache
-def explained(model: str, processors: int, threads: int) -> str:
+def explained(model: str, processors: int, threads: int, device: str = "cpu") -> str:
     """Explain a batch without running it; the same size for every machine's cache."""
     spec = models.get(model)
     options = {name: size for name, size in SIZES_OF_ALL.items() if name in spec.options}
     dataset = data.load("generated", format=spec.format, **spec.reading(options))
-    net = vrt.compile(
-        spec.build(dataset, **options), engine="persistent", threads=threads, processors=processors
-    )
+    function = spec.build(dataset, **options)
+    ways = {"engine": "persistent", "threads": threads, "processors": processors}
+    net = vrt.compile(function, device=device, **ways)
     return net.explain_batch(dataset.splits["train"].take(np.arange(4)))
 
 
@@ -76,7 +76,7 @@ def test_groups_of_one_exchange_nothing() -> None:
 
 @pytest.mark.parametrize("model", models.names())
 def test_every_model_is_explained(model: str) -> None:
-    text = explained(model, 2, 2)
+    text = explained(model, 2, 2, "reference")  # which compiles nothing
     assert re.search(r"product \S+' ", text)
     assert "Script of processor 0" in text
 
