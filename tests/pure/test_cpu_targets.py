@@ -29,7 +29,7 @@ from vertexrt.kernels.cpu.compile import register_size
 assert register_size() == 8, register_size()
 for real in products.DTYPES:
     for rows, m, n in products.SIZES:
-        products.test_products_of_a_weight(rows, m, n, real, 0, 1 << 40)
+        products.test_products_of_a_weight(rows, m, n, real, 0, 1 << 40, 1)
         products.test_sums_of_outer_products(rows, m, n, real, 0, 1 << 40)
 print("right")
 """

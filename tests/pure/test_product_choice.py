@@ -17,13 +17,18 @@ from vertexrt.cache.folders import CacheWarning
 from vertexrt.config import temporary_cache
 from vertexrt.engine.variant import Passes, Use
 from vertexrt.errors import UsageError
-from vertexrt.kernels.cpu.choose_products import choose, corrected, fixed_rows
+from vertexrt.kernels.cpu.choose_products import choose, corrected
 from vertexrt.kernels.cpu.compile import register_size
-from vertexrt.kernels.cpu.product_table import (
+from vertexrt.kernels.cpu.product_limits import (
     ANY_ROWS,
+    STRIP_ROWS,
+    ProductShape,
+    fixed_rows,
+    strips_from,
+)
+from vertexrt.kernels.cpu.product_table import (
     KIND,
     ROWS,
-    ProductShape,
     entry_name,
     ratios_of,
     time_product,
@@ -98,7 +103,7 @@ def test_a_limit_is_corrected_where_the_other_is_clearly_faster(
         ("x W^T", 2048, 512, 16, 512),
         ("x W^T", 768, 256, 8, 64),
         ("d W", 2048, 512, 16, 512),
-        ("x W^T", 64, 3, 16, 16),
+        ("x W^T", 64, 3, 16, ANY_ROWS),
         ("d W", 5, 4096, 8, ANY_ROWS),
         ("d^T x", 1024, 256, 16, ANY_ROWS),
         ("d^T x", 2048, 512, 16, 24),
@@ -109,6 +114,31 @@ def test_the_limits_are_those_that_were_measured(
     form: str, m: int, n: int, size: int, rows: int
 ) -> None:
     assert fixed_rows(ProductShape(form, "float", m, n), size) == rows
+
+
+@pytest.mark.parametrize(
+    ("form", "real", "m", "n", "size", "rows"),
+    [
+        ("x W^T", "float", 5, 64, 16, STRIP_ROWS),  # whatever the outputs
+        ("x W^T", "float", 768, 256, 16, 64),
+        ("x W^T", "float", 96, 100, 16, 25),
+        ("x W^T", "float", 72, 256, 16, ANY_ROWS),  # a strip has 64 outputs
+        ("x W^T", "double", 72, 256, 16, 64),  # 32
+        ("x W^T", "float", 4096, 1024, 16, ANY_ROWS),
+        ("d W", "float", 768, 256, 16, ANY_ROWS),  # which reads W as it lies
+    ],
+)
+def test_a_weight_is_turned_for_many_rows(
+    form: str, real: str, m: int, n: int, size: int, rows: int
+) -> None:
+    assert strips_from(ProductShape(form, real, m, n), size) == rows
+
+
+def test_what_is_decided_says_from_how_many_rows_a_weight_is_turned() -> None:
+    shape = ProductShape("x W^T", "float", 256, 64)
+    assert f"W is turned from {STRIP_ROWS} rows on; not timed" in str(choose(shape, FIXED))
+    assert "turned" not in str(choose(shape, BLAS))
+    assert "turned" not in str(choose(shape._replace(form="d W"), FIXED))
 
 
 def test_a_table_that_says_blas_makes_it_blas_and_results_agree(cache_folder: Path) -> None:

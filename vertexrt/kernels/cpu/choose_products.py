@@ -1,9 +1,10 @@
 """The pass that decides what makes each product of a kernel: register tiles, or BLAS.
 
-Tiles make products of up to so many rows, BLAS those of more. The fixed limits are those of one
-machine; a table that is timed on the machine at hand (`product_table`) corrects them where the
-other is clearly faster. What is within the noise stays with the fixed limits, so two machines of
-one kind nearly always decide alike.
+Tiles make products of up to so many rows, BLAS those of more; of many rows tiles turn the weight
+first, strip by strip. The fixed limits (`product_limits`) were measured on few machines; a table
+that is timed on the machine at hand (`product_table`) corrects those of BLAS where the other is
+clearly faster. What is within the noise stays with the fixed limits, so two machines of one kind
+nearly always decide alike.
 """
 
 from __future__ import annotations
@@ -12,35 +13,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from vertexrt.kernels.cpu.compile import register_size
-from vertexrt.kernels.cpu.product_table import ANY_ROWS, ProductShape, Ratios, ratios_of
+from vertexrt.kernels.cpu.product_limits import ANY_ROWS, ProductShape, fixed_rows, strips_from
+from vertexrt.kernels.cpu.product_table import Ratios, ratios_of
 from vertexrt.kernels.layout import BLAS, TIMED
 from vertexrt.lower.kernel import KernelIR, MatrixProduct, Outer, Step
 from vertexrt.lower.places import OwnPart, Span
 
 MARGIN = 1.05  # what is not faster by more is noise
-
-NARROW = 16  # outputs (of sums, terms) that tiles take of any number of rows
-SHORT, ROWS_OF_SHORT = 16, 16  # sums of fewer terms: tiles make products of at most so many rows
-
-
-class Limits(NamedTuple):
-    """What tiles do faster than OpenBLAS; measured, on one thread of a Zen 4.
-
-    Attributes:
-        weight: elements of a weight that any number of rows multiply.
-        rows: that multiply a larger one.
-        columns: of a gradient that any number of rows are added to.
-        sums: multiply-adds of a wider one.
-    """
-
-    weight: int
-    rows: int
-    columns: int
-    sums: int
-
-
-LIMITS = {16: Limits(1 << 18, 512, 256, 48 << 19)}  # by float32 of a vector
-NARROWER = Limits(0, 64, 0, 16 << 18)  # with AVX2 alone
 
 
 class ProductChoice(NamedTuple):
@@ -48,17 +27,21 @@ class ProductChoice(NamedTuple):
 
     Attributes:
         rows: tiles make it up to so many, BLAS if it has more.
+        strips: from so many on tiles turn the weight.
         ratios: what was timed, see `product_table`.
     """
 
     shape: ProductShape
     rows: int
+    strips: int
     ratios: Ratios
 
     def __str__(self) -> str:
         s, rows = self.shape, self.rows
         made_by = f"register tiles up to {rows} rows, BLAS above" if rows else "BLAS"
         made_by = "register tiles" if rows == ANY_ROWS else made_by
+        if self.strips <= rows and self.strips < ANY_ROWS:
+            made_by += f"; W is turned from {self.strips} rows on"
         timed = "not timed"
         if self.ratios:
             at = ", ".join(map(str, self.ratios))
@@ -77,7 +60,10 @@ def decide(kernel: KernelIR, real: str, how: str) -> KernelIR:
 
     def decided(step: Step) -> Step:
         if isinstance(step, MatrixProduct | Outer):
-            return replace(step, tiled=choose(shape_of(step, real), how).rows)
+            choice = choose(shape_of(step, real), how)
+            if isinstance(step, MatrixProduct):
+                return replace(step, tiled=choice.rows, strips=choice.strips)
+            return replace(step, tiled=choice.rows)
         return step
 
     segments = tuple(tuple(map(decided, steps)) for steps in kernel.segments)
@@ -113,27 +99,11 @@ def _width(span: Span) -> int:
 def choose(shape: ProductShape, how: str) -> ProductChoice:
     """Decide for a product."""
     if how == BLAS:
-        return ProductChoice(shape, 0, {})
-    fixed = fixed_rows(shape, register_size())
+        return ProductChoice(shape, 0, ANY_ROWS, {})
+    size = register_size()
+    strips = strips_from(shape, size)
     ratios = ratios_of(shape) if how == TIMED else {}
-    return ProductChoice(shape, corrected(fixed, ratios), ratios)
-
-
-def fixed_rows(shape: ProductShape, size: int) -> int:
-    """Return up to how many rows tiles take by the fixed limits.
-
-    Args:
-        size: of a vector register, in float32 elements.
-    """
-    limits = LIMITS.get(size, NARROWER)
-    weight = shape.m * shape.n
-    if shape.form == "x W^T" and shape.n < SHORT:
-        return ROWS_OF_SHORT
-    if shape.m <= NARROW:  # outputs, sums or terms
-        return ANY_ROWS
-    if shape.form == "d^T x":
-        return ANY_ROWS if shape.n <= limits.columns else limits.sums // max(weight, 1)
-    return ANY_ROWS if weight <= limits.weight else limits.rows
+    return ProductChoice(shape, corrected(fixed_rows(shape, size), ratios), strips, ratios)
 
 
 def corrected(fixed: int, ratios: Ratios) -> int:

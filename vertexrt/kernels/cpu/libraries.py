@@ -7,12 +7,12 @@ and knows no function of a user.
 from __future__ import annotations
 
 from vertexrt.kernels.cpu.code import METADATA, Code, Register, int64
-from vertexrt.kernels.cpu.products import ARGUMENTS, products
+from vertexrt.kernels.cpu.products import ARGUMENTS, STRIPS, products
 from vertexrt.kernels.cpu.tiles import ProductTiles
 from vertexrt.lower.kernel import ROWS_A_SUM
 
 DECLARATIONS = {
-    "vrt_product": f"void @vrt_product({ARGUMENTS})",
+    "vrt_product": f"void @vrt_product({ARGUMENTS}{STRIPS})",
     "vrt_product_transposed": f"void @vrt_product_transposed({ARGUMENTS})",
     "vrt_outer": f"void @vrt_outer({ARGUMENTS})",
     "vrt_pack": "void @vrt_pack(ptr, i64, ptr, i64, i64, ptr)",

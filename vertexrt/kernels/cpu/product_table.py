@@ -16,7 +16,7 @@ import functools
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from vertexrt.cache import entries
 from vertexrt.cache.folders import folders
 from vertexrt.kernels.cpu.blas import blas_name, one_thread
 from vertexrt.kernels.cpu.compile import library_of, register_size
+from vertexrt.kernels.cpu.product_limits import ANY_ROWS, ProductShape, strips_from
 from vertexrt.locks import ProcessLock
 from vertexrt.memory.aligned import aligned_zeros
 from vertexrt.native.load import machine
@@ -34,25 +35,10 @@ MOST_WORK = 1 << 26  # multiply-adds of a product that is timed: about a millise
 SMALL = 1 << 14  # elements of a weight: smaller ones are not worth the time
 FEWEST = 2  # numbers of rows that are timed, or the weight is too large
 TURNS = 6
-ANY_ROWS = 1 << 40  # more than there are
 
 # The functions of the library by what they make of a weight W [m, n].
 FORMS = {"x W^T": "vrt_product", "d W": "vrt_product_transposed", "d^T x": "vrt_outer"}
 DTYPES: dict[str, np.dtype[Any]] = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
-
-
-class ProductShape(NamedTuple):
-    """A product, but for how many rows it has.
-
-    Attributes:
-        form: of `FORMS`; real: `float` or `double`.
-        m, n: rows and columns of the weight, or of the part of it that is used.
-    """
-
-    form: str
-    real: str
-    m: int
-    n: int
 
 
 Ratios = dict[int, float]  # rows -> time of BLAS / time of register tiles
@@ -91,7 +77,9 @@ def _ratios_of(shape: ProductShape, folder: str) -> Ratios:
 
 def entry_name(shape: ProductShape) -> str:
     """Return the name of a shape's entry on this machine."""
-    parts = [*machine()[1], str(register_size()), blas_name(), *map(str, shape), str(ROWS)]
+    size = register_size()
+    made = [str(size), str(strips_from(shape, size)), blas_name()]
+    parts = [*machine()[1], *made, *map(str, shape), str(ROWS)]
     return entries.key_of(parts)
 
 
@@ -107,7 +95,8 @@ def time_product(shape: ProductShape) -> Ratios:
 
 def _run_of(shape: ProductShape, most: int) -> Callable[[int, int], None]:
     """Return what makes a product of so many rows; its last argument is that of the library."""
-    kinds = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * 6
+    strips = (strips_from(shape, register_size()),) if shape.form == "x W^T" else ()
+    kinds = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * (6 + len(strips))
     product = ctypes.CFUNCTYPE(None, *kinds)(library_of(shape.real)[FORMS[shape.form]])
     m, n, dtype = shape.m, shape.n, DTYPES[shape.real]
     weight, wide, deep = (aligned_zeros(size, dtype) for size in (m * n, most * m, most * n))
@@ -118,7 +107,8 @@ def _run_of(shape: ProductShape, most: int) -> Callable[[int, int], None]:
     x, y = operands
 
     def run(rows: int, tiled: int) -> None:
-        product(weight.ctypes.data, x.ctypes.data, y.ctypes.data, rows, m, n, 0, hi, tiled)
+        arrays = weight.ctypes.data, x.ctypes.data, y.ctypes.data
+        product(*arrays, rows, m, n, 0, hi, tiled, *strips)
 
     return run
 

@@ -1,14 +1,15 @@
 """Products that kernels call: loops over register tiles, and BLAS for many rows of large weights.
 
-    vrt_product               Y = X W^T, some outputs     by dot tiles
+    vrt_product               Y = X W^T, some outputs     by dot tiles, or spread ones of W turned
     vrt_product_transposed    Y = X W                     by spread tiles
     vrt_outer                 G += D^T X, some rows       by spread tiles
 
-A weight serves all three as it lies. Panels that are packed for the first were 0.9 to 1.1 times as
-fast with 4 rows or more (1.2 with 2; a Zen 4 with AVX-512), lose digits, and would be packed again
-with every update: `docs/performance.md` has the figures. OpenBLAS is slower there but for many rows
-of large matrices: the last argument of all three says up to how many rows tiles take, which is
-decided before (`choose_products`).
+A weight serves all three as it lies. Of many rows the first turns a strip of it at a time: no copy
+outlives the call, or it would have to be kept up with every update. Panels that are packed once
+would serve few rows as well, but are no faster there (`docs/performance.md` has the figures).
+OpenBLAS is slower but for many rows of large matrices. `tiled` of all three says up to how many
+rows tiles take, `strips` of the first from how many on W is turned: both are decided before
+(`choose_products`).
 """
 
 from __future__ import annotations
@@ -22,16 +23,20 @@ from vertexrt.kernels.cpu.tiles import (
     DOT_ROWS,
     SPREAD_ROWS,
     TAIL,
+    TURN,
     ProductTiles,
     dot_name,
     spread_name,
 )
 
 ARGUMENTS = "ptr, ptr, ptr, i64, i64, i64, i64, i64, i64"
+STRIPS = ", i64"  # what vrt_product has besides
 GEMM = ", ".join(["ptr"] * 13)
 
 DOT_BLOCK = 64  # rows that meet all of a weight before the next do: they stay in the caches
 BLOCK = 96  # the same for spread elements
+STRIP_DEPTH = 128  # terms of a strip, a multiple of all lanes: it stays in the first cache
+STRIP_BLOCK = 256  # rows that meet all strips before the next do: they stay in the second cache
 DEPTH = 256  # terms that are added up before they join a sum: more lose digits and leave caches
 
 
@@ -47,15 +52,19 @@ def products(tiles: ProductTiles) -> list[str]:
     ]
 
 
-def _start(name: str, pointers: str, real: str) -> tuple[Code, list[Register], Register]:
+def _start(
+    name: str, pointers: str, real: str, limits: tuple[str, ...] = ("tiled",)
+) -> tuple[Code, list[Register], Register]:
     """Begin a function that does nothing without rows or outputs.
 
+    Args:
+        limits: numbers of rows that say how a product is made.
     Returns: it, its arguments, and how many outputs there are.
     """
     names = [Register("ptr", f"%{name}") for name in pointers.split()]
-    names += [Register("i64", f"%{name}") for name in ("rows", "m", "n", "lo", "hi", "tiled")]
+    names += [Register("i64", f"%{name}") for name in ("rows", "m", "n", "lo", "hi", *limits)]
     code = Code(name, names, real)
-    rows, _, _, lo, hi, _ = names[3:]
+    rows, _, _, lo, hi, *_ = names[3:]
     wide = code.integer("sub", hi, lo)
     with code.when(code.compare("sle", code.mul(rows, wide), 0)):
         code.leave()
@@ -64,14 +73,21 @@ def _start(name: str, pointers: str, real: str) -> tuple[Code, list[Register], R
 
 def _product(tiles: ProductTiles) -> str:
     """Write Y[rows, lo:hi] = X W[lo:hi]^T."""
-    code, names, wide = _start("vrt_product", "w x y", tiles.real)
-    w, x, y, rows, m, n, lo, _, tiled = names
+    code, names, wide = _start("vrt_product", "w x y", tiles.real, ("tiled", "strips"))
+    w, x, y, rows, m, n, lo, _, tiled, strips = names
     at, to = code.at(w, code.mul(lo, n), code.real), code.at(y, lo, code.real)
     with code.when(code.compare("sle", rows, tiled)):
-        with _blocks(code, rows, DOT_BLOCK) as (first, height):
-            values = code.at(x, code.mul(first, n), code.real)
-            sums = code.at(to, code.mul(first, m), code.real)
-            _dot_block(code, tiles, [at, values, sums, m, n], height, wide)
+        for test, block, append in (
+            ("sge", STRIP_BLOCK, _strip_block),
+            ("slt", DOT_BLOCK, _dot_block),
+        ):
+            with (
+                code.when(code.compare(test, rows, strips)),
+                _blocks(code, rows, block) as (first, height),
+            ):
+                values = code.at(x, code.mul(first, n), code.real)
+                sums = code.at(to, code.mul(first, m), code.real)
+                append(code, tiles, [at, values, sums, m, n], height, wide)
         code.leave()
     _gemm(code, "TN", 0.0, [wide, rows, n], [(at, n), (x, n), (to, m)])
     return code.text()
@@ -187,6 +203,32 @@ def _dot_block(
     _columns(code, outputs, tiles, column)
 
 
+def _strip_block(
+    code: Code, tiles: ProductTiles, matrices: list[Register], rows: Register, outputs: Register
+) -> None:
+    """Append a product of a block of rows; each strip of the weight is turned, and all meet it.
+
+    Args:
+        matrices: w, x, y, and m and n as in `vrt_product`.
+    """
+    w, x, y, m, n = matrices
+    real, lanes = code.real, tiles.lanes
+    width = tiles.outputs * lanes
+    strip = code.array(real, STRIP_DEPTH * width)
+    with (
+        _blocks(code, outputs, width) as (output, wide),
+        _blocks(code, n, STRIP_DEPTH) as (term, count),
+    ):
+        at = code.at(w, code.add(code.mul(output, n), term), real)
+        with _blocks(code, wide, lanes) as (o, some), _blocks(code, count, lanes) as (k, terms):
+            source = code.at(at, code.add(code.mul(o, n), k), real)
+            to = code.at(strip, code.add(code.mul(k, width), o), real)
+            code.do(TURN, [source, to, n, int64(width), some, terms])
+        values, sums = code.at(x, term, real), code.at(y, output, real)
+        sweep = _Sweep(code, tiles, False, Matrices(strip, values, sums, int64(width), n, m))
+        sweep.block((int64(0), rows), (int64(0), count), wide, code.compare("sgt", term, 0))
+
+
 class Matrices(NamedTuple):
     """Operands of a sweep: addresses, and elements from a row of each to the next."""
 
@@ -218,12 +260,12 @@ class _Sweep:
         code = self.code
         if self.down:  # some terms for all rows: w is what passes once
             with _blocks(code, depth, DEPTH) as terms, _blocks(code, rows, BLOCK) as block:
-                self._block(block, terms, columns, Register("i1", "true"))
+                self.block(block, terms, columns, Register("i1", "true"))
         else:
             with _blocks(code, rows, BLOCK) as block, _blocks(code, depth, DEPTH) as terms:
-                self._block(block, terms, columns, code.compare("sgt", terms[0], 0))
+                self.block(block, terms, columns, code.compare("sgt", terms[0], 0))
 
-    def _block(
+    def block(
         self,
         block: tuple[Register, Register],
         terms: tuple[Register, Register],

@@ -313,11 +313,12 @@ class _Rendered:
         code, values = self.code, self.values
         x, y = self._packed(product.x), self._packed(product.y, is_result=True)
         rows = self._rows(product.edges, product.each)
-        function = "vrt_product_transposed" if product.transposed else "vrt_product"
-        weight, tiled = values.param(product.param), int64(product.tiled)
-        m, n = int64(product.m), int64(product.n)
+        function, limits = "vrt_product_transposed", [int64(product.tiled)]
+        if not product.transposed:
+            function, limits = "vrt_product", [*limits, int64(product.strips)]
+        weight, m, n = values.param(product.param), int64(product.m), int64(product.n)
         for span in product.spans:
-            code.do(function, [weight, x, y, rows, m, n, *values.bounds(span), tiled])
+            code.do(function, [weight, x, y, rows, m, n, *values.bounds(span), *limits])
         if product.y.packed is not None:
             listed = self._is_listed()
             self._copy("vrt_unpack", product.y, values.temporary(product.y.packed.number), listed)

@@ -4,6 +4,7 @@
               end, those of a tile together
     spread    y[r, vector o] = or += sum over k of x[r, k] w[k, vector o]     elements of x are
               spread over a vector
+    turn      y[k, r] = w[r, k]     a block of as many rows and columns as a vector has lanes
 
 Where elements do not fill the last vector, its other lanes are left out: loads and stores have a
 mask. Nothing is packed: w is read as it lies. Source: the register tiles of Goto and van de Geijn,
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vertexrt.kernels.cpu.code import Code, Register
+from vertexrt.kernels.cpu.code import Code, Register, int64
 
 DOT_ROWS = 4  # of a tile; what is left over has tiles of 1 to 3 rows
 SPREAD_ROWS = 6  # rows are shared out evenly to tiles of at most so many
@@ -30,6 +31,11 @@ SPREAD_ARGUMENTS = [
     *(Register("ptr", f"%{name}") for name in ("w", "x", "y")),
     *(Register("i64", f"%{name}") for name in ("w_step", "x_step", "y_step", "count")),
     Register("i1", "%add"),
+]
+TURN = "vrt_turn"
+TURN_ARGUMENTS = [
+    *(Register("ptr", f"%{name}") for name in ("w", "y")),
+    *(Register("i64", f"%{name}") for name in ("w_step", "y_step", "rows", "columns")),
 ]
 TAIL = 0  # vectors of a tile that makes a part of one; LEFT, its last argument: lanes of that part
 LEFT = Register("i64", "%left")
@@ -84,6 +90,7 @@ class ProductTiles:
         spreads = [(r, o) for r in range(1, SPREAD_ROWS + 1) for o in (*wide, TAIL)]
         tiles = [self._dot(*shape) for shape in dots]
         tiles += [self._spread(down, *shape) for down in (False, True) for shape in spreads]
+        tiles.append(self._turn())
         # A copy of each where it is called would take twice as long to compile.
         return [tile.replace(" #0 {", " noinline #0 {", 1) for tile in tiles]
 
@@ -153,6 +160,38 @@ class ProductTiles:
                 at = code.at(y, code.mul(m, first + r), self.real)
                 code.line(f"store {part}, {at}, align 4")
         return code.text()
+
+    # Blocks that are turned.
+
+    def _turn(self) -> str:
+        """Of rows and columns that w lacks, y has other elements of w, and zeros."""
+        code = Code(TURN, TURN_ARGUMENTS, self.real)
+        w, y, w_step, y_step, rows, columns = TURN_ARGUMENTS
+        mask = self._first_lanes(code, columns)
+        vectors = []
+        for r in range(self.lanes):
+            row = code.select(code.compare("sgt", rows, r), int64(r), int64(0))
+            vectors.append(self._load(code, w, code.mul(row, w_step), mask))
+        apart = 1
+        while apart < self.lanes:
+            # Blocks of `apart` lanes beside the diagonal of blocks of twice as many change places.
+            for first in range(self.lanes):
+                if not first & apart:
+                    pair = vectors[first], vectors[first + apart]
+                    for half in (0, apart):
+                        vectors[first + half] = self._half(code, *pair, half, apart)
+            apart *= 2
+        for k, vector in enumerate(vectors):
+            self._store(code, vector, code.at(y, code.mul(y_step, k), self.real), None)
+        return code.text()
+
+    def _half(self, code: Code, a: Register, b: Register, half: int, apart: int) -> Register:
+        """Return the lanes of two vectors whose bit `apart` is that of `half`, side by side."""
+        lanes = [
+            (lane & ~apart | half) + (self.lanes if lane & apart else 0)
+            for lane in range(self.lanes)
+        ]
+        return self._shuffle(code, a, b, lanes)
 
     def _totals(self, code: Code, vectors: list[Register]) -> Register:
         """Return a vector whose lane k is the sum over the lanes of vector k."""
