@@ -1,8 +1,8 @@
 """Arithmetic of reals in LLVM: scalar expressions of the op table, and functions in them.
 
 Functions of float32 have no branches and no calls, so that loops of them run in vectors. Constants
-and range reduction of `exp` and the polynomial of `tanh` are those of Cephes (Moshier); `exp` is
-within 2 ULP. Functions of float64 are the C library's.
+and range reduction of `exp` are those of Cephes (Moshier). `exp` is within 1 unit in the last place,
+`sigmoid` and `tanh` within 3. Functions of float64 are the C library's.
 """
 
 from __future__ import annotations
@@ -27,13 +27,7 @@ EXP = (
     1.6666665459e-1,
     5.0000001201e-1,
 )
-TANH = (
-    -5.70498872745e-3,
-    2.06390887954e-2,
-    -5.37397155531e-2,
-    1.33314422036e-1,
-    -3.33332819422e-1,
-)
+SATURATED = 20.0  # e**x - 1 and e**x + 1 are the same float32 from here on
 FUSED = "contract "  # lets a product and a sum be one instruction, rounded once: in functions
 SUM = "reassoc nsz contract "  # lets a sum run in vector lanes; the order stays fixed
 
@@ -111,25 +105,27 @@ class Arithmetic:
         """
         if self.kind == "f64":
             return self.code.call(self.real, "llvm.exp.f64", [x])
-        formula = {
-            "n": "n - s",
-            "r": "(x - n * h) - n * l",
-            "y": "(p * (r * r) + r) + 1.0",
-            "twice": "y + y",
-        }
-        low, high = self.constant(-86.6), self.constant(89.0)
-        x = self.code.select(self.compare(">", low, x), low, x)
-        x = self.code.select(self.compare(">", x, high), high, x)
+        y, half = self._powers(x, -86.6, 89.0, -1)
+        return translate("(y + 1.0 + (y + 1.0)) * p", {"y": y, "p": half}, self)
+
+    def _powers(self, x: Register, low: float, high: float, more: int) -> tuple[Register, Register]:
+        """Return y and 2**(n + more) of e**x = (y + 1) 2**n, where y is near 0.
+
+        Args:
+            low, high: of x, to which it is cut.
+        """
+        cut = [self.constant(low), self.constant(high)]
+        x = self.code.select(self.compare(">", cut[0], x), cut[0], x)
+        x = self.code.select(self.compare(">", x, cut[1]), cut[1], x)
         shift = self.constant(ROUND)
         near = translate("x * e + s", {"x": x, "e": self.constant(LOG2_E), "s": shift}, self)
-        n = translate(formula["n"], {"n": near, "s": shift}, self)
+        n = self.binary("-", near, shift)
         names = {"x": x, "n": n, "h": self.constant(LN2_HIGH), "l": self.constant(LN2_LOW)}
-        r = translate(formula["r"], names, self)
-        y = translate(formula["y"], {"p": self._polynomial(EXP, r), "r": r}, self)
+        r = translate("(x - n * h) - n * l", names, self)
+        y = translate("p * (r * r) + r", {"p": self._polynomial(EXP, r), "r": r}, self)
         bits = self.code.op("i32", f"bitcast {near} to i32")
-        bits = self.code.integer("add", self.code.integer("shl", bits, 23), 126 << 23)
-        power = self.code.op("float", f"bitcast {bits} to float")
-        return self.binary("*", translate(formula["twice"], {"y": y}, self), power)
+        bits = self.code.integer("add", self.code.integer("shl", bits, 23), 127 + more << 23)
+        return y, self.code.op("float", f"bitcast {bits} to float")
 
     def sigmoid(self, x: Register) -> Register:
         """Return 1 / (1 + e**-x)."""
@@ -141,15 +137,15 @@ class Arithmetic:
         return translate("(1.0 if x >= 0.0 else e) / (1.0 + e)", {"x": x, "e": e}, self)
 
     def tanh(self, x: Register) -> Register:
-        """Return tanh x: a polynomial near 0, where 2 sigmoid(2x) - 1 would cancel."""
+        """Return tanh x = (e**2x - 1) / (e**2x + 1).
+
+        e**2x is (y + 1) 2**n. Where it is near 1, n is 0 and y has all its digits: nothing cancels.
+        """
         if self.kind == "f64":
             return self.code.call(self.real, "tanh", [x])
-        z = self.binary("*", x, x)
-        small = translate("p * z * x + x", {"p": self._polynomial(TANH, z), "z": z, "x": x}, self)
-        e = self.exp(self.binary("*", self.constant(-2.0), x))
-        large = translate("2.0 / (1.0 + e) - 1.0", {"e": e}, self)
-        size = self.code.call(self.real, "llvm.fabs.f32", [x])
-        return self.choose(self.compare(">", self.constant(0.625), size), small, large)
+        y, power = self._powers(self.binary("+", x, x), -SATURATED, SATURATED, 0)
+        formula = "(y * p + (p - 1.0)) / (y * p + (p + 1.0))"
+        return translate(formula, {"y": y, "p": power}, self)
 
     def _polynomial(self, coefficients: Sequence[float], x: Register) -> Register:
         found = self.constant(coefficients[0])
