@@ -1,8 +1,8 @@
 """Arithmetic of reals in LLVM: scalar expressions of the op table, and functions in them.
 
 Functions of float32 have no branches and no calls, so that loops of them run in vectors. Constants
-and range reduction of `exp` are those of Cephes (Moshier). `exp` is within 1 unit in the last place,
-`sigmoid` and `tanh` within 3. Functions of float64 are the C library's.
+and range reduction of `exp` are those of Cephes (Moshier). `exp` is within 1 unit in the last
+place, `sigmoid` and `tanh` within 3. Functions of float64 are the C library's.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ class Arithmetic:
         if self.kind == "f64":
             return self.code.call(self.real, "llvm.exp.f64", [x])
         y, half = self._powers(x, -86.6, 89.0, -1)
-        return translate("(y + 1.0 + (y + 1.0)) * p", {"y": y, "p": half}, self)
+        y = self.binary("+", y, self.constant(1.0))
+        return self.binary("*", self.binary("+", y, y), half)
 
     def _powers(self, x: Register, low: float, high: float, more: int) -> tuple[Register, Register]:
         """Return y and 2**(n + more) of e**x = (y + 1) 2**n, where y is near 0.

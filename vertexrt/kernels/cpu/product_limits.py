@@ -41,7 +41,7 @@ class ProductShape(NamedTuple):
     """A product, but for how many rows it has.
 
     Attributes:
-        form: of `FORMS`; real: `float` or `double`.
+        form: of `product_table.FORMS`; real: `float` or `double`.
         m, n: rows and columns of the weight, or of the part of it that is used.
     """
 
