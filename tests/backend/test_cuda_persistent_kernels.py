@@ -101,14 +101,12 @@ def made(
 # A kernel has the rule of one optimizer; there are cases for all of them.
 EVALUATED = (("sm_90a", "tree-fc", 32),)
 PERSISTENT = [
-    ("sm_80", "tree-lstm", 32, 8),
     *((arch, "tree-lstm", 256, 8) for arch in ("sm_90a", "sm_100")),
     ("sm_90a", "tree-fc", 64, 8),
     ("sm_80", "tree-fc", 32, 2),
     ("sm_90a", "tree-fc", 32, 2),
     ("sm_80", "lstm", 32, 2),
     ("sm_90a", "lstm", 256, FEWEST),
-    ("sm_100", "tree-fc", 64, 8),
 ]
 
 

@@ -54,7 +54,7 @@ def test_reference_on_functions_of_the_day() -> None:
 
 @pytest.mark.parametrize("ways", ["batched", "persistent"])
 def test_cpu(ways: str) -> None:
-    run(range(10), Settings("cpu", ways=ways, per=1))
+    run(range(8), Settings("cpu", ways=ways, per=1))
 
 
 @pytest.mark.skipif(not shim.available(), reason="needs a C++ compiler")
