@@ -87,7 +87,8 @@ def draw_graph(rng: np.random.Generator, arity: int | None, most: int) -> ChildL
     slots = arity or 5
     form = str(rng.choice(FORMS))
     if form == "fan" and arity is None and rng.random() < 0.3:
-        size, slots = int(rng.integers(most, MOST_CHILDREN + 1)), MOST_CHILDREN
+        fewest, slots = min(most, MOST_CHILDREN), MOST_CHILDREN
+        size = int(rng.integers(fewest, MOST_CHILDREN + 1))
     lists = [list(c) for c in _shape(rng, form, size, slots)]
     for children in lists:
         if len(children) < slots and rng.random() < 0.2:

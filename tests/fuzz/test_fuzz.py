@@ -79,6 +79,12 @@ def test_each_pass_is_turned_somewhere() -> None:
         assert any(field in name for name in names), f"no way turns {field}"
 
 
+def test_graphs_may_have_more_vertices_than_any_has_children() -> None:
+    """So that launches have the rows of products by other means, see `product_limits`."""
+    batches = [batch for seed in range(40) for batch in drawn(seed, 40)[1]]
+    assert 30 < max(len(graph) for batch in batches for graph in batch.graphs) <= 40
+
+
 def test_ways_are_chosen_by_their_beginning() -> None:
     found = chosen(ways_of("reference", "float64"), "batched-no-f,persistent-1")
     assert [w.name for w in found] == ["batched-no-fuse", "persistent-1", "persistent-1-groups2"]
