@@ -133,4 +133,4 @@ def test_every_kernel_compiles_and_stays_in_registers(arch: str) -> None:
 
     with ThreadPoolExecutor(2) as pool:
         cubins = list(pool.map(one, modules()[THOSE_OF[arch]]))
-    assert sum(len(cubin.usage) for cubin in cubins) > 30
+    assert sum(len(cubin.usage) for cubin in cubins) > (100 if arch == "sm_90a" else 30)

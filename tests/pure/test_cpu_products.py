@@ -59,7 +59,7 @@ def require_bound(got: np.ndarray, a: np.ndarray, b: np.ndarray, real: str) -> N
     assert (np.abs(got - a @ b) <= TOLERANCE[real] * (np.abs(a) @ np.abs(b))).all()
 
 
-# By BLAS, as rows say, by tiles that read the weight as it lies, or turn it.
+# By BLAS, as rows say, by tiles that read the weight as it lies, or transpose it.
 @pytest.mark.parametrize(
     ("tiled", "strips"), [(0, 1), (64, 40), (ANY_ROWS, ANY_ROWS), (ANY_ROWS, 1)]
 )
@@ -133,7 +133,7 @@ def test_products_of_any_size(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("size", VECTORS)
 def test_a_row_has_the_same_bits_whatever_rows_are_with_it(size: int) -> None:
-    """Where tiles make all of them, and none or all turn the weight."""
+    """Where tiles make all of them, and none or all transpose the weight."""
     w, x, d = drawn("float", 160, 320), drawn("float", 61, 320), drawn("float", 61, 160)
     for name, limits, operand, width in (
         ("vrt_product", (ANY_ROWS, ANY_ROWS), x, 160),

@@ -128,17 +128,17 @@ def test_the_limits_are_those_that_were_measured(
         ("d W", "float", 768, 256, 16, ANY_ROWS),  # which reads W as it lies
     ],
 )
-def test_a_weight_is_turned_for_many_rows(
+def test_a_weight_is_transposed_for_many_rows(
     form: str, real: str, m: int, n: int, size: int, rows: int
 ) -> None:
     assert strips_from(ProductShape(form, real, m, n), size) == rows
 
 
-def test_what_is_decided_says_from_how_many_rows_a_weight_is_turned() -> None:
+def test_what_is_decided_says_from_how_many_rows_a_weight_is_transposed() -> None:
     shape = ProductShape("x W^T", "float", 256, 64)
-    assert f"W is turned from {STRIP_ROWS} rows on; not timed" in str(choose(shape, FIXED))
-    assert "turned" not in str(choose(shape, BLAS))
-    assert "turned" not in str(choose(shape._replace(form="d W"), FIXED))
+    assert f"W is transposed from {STRIP_ROWS} rows on; not timed" in str(choose(shape, FIXED))
+    assert "transposed" not in str(choose(shape, BLAS))
+    assert "transposed" not in str(choose(shape._replace(form="d W"), FIXED))
 
 
 def test_a_table_that_says_blas_makes_it_blas_and_results_agree(cache_folder: Path) -> None:

@@ -197,7 +197,7 @@ class MatrixProduct:
         edges, each: how many rows there are: edges or rows of the launch, times `each`.
         spans: the outputs that are made.
         tiled: most rows that register tiles take, BLAS more; a pass of the CPU decides.
-        strips: fewest rows of y = x W^T for which tiles turn W, strip by strip; so does it.
+        strips: fewest rows of y = x W^T for which tiles transpose W, strip by strip; so does it.
     """
 
     param: int

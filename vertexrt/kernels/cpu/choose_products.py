@@ -1,9 +1,9 @@
 """The pass that decides what makes each product of a kernel: register tiles, or BLAS.
 
-Tiles make products of up to so many rows, BLAS those of more; of many rows tiles turn the weight
-first, strip by strip. The fixed limits (`product_limits`) were measured on few machines; a table
-that is timed on the machine at hand (`product_table`) corrects those of BLAS where the other is
-clearly faster. What is within the noise stays with the fixed limits, so two machines of one kind
+Tiles make products of up to so many rows, BLAS those of more; of many rows tiles transpose the
+weight first, strip by strip. The fixed limits (`product_limits`) were measured on few machines; a
+table that is timed on the machine at hand (`product_table`) corrects those of BLAS where the other
+is clearly faster. What is within the noise stays with the fixed limits, so two machines of one kind
 nearly always decide alike.
 """
 
@@ -27,7 +27,7 @@ class ProductChoice(NamedTuple):
 
     Attributes:
         rows: tiles make it up to so many, BLAS if it has more.
-        strips: from so many on tiles turn the weight.
+        strips: from so many on tiles transpose the weight.
         ratios: what was timed, see `product_table`.
     """
 
@@ -41,7 +41,7 @@ class ProductChoice(NamedTuple):
         made_by = f"register tiles up to {rows} rows, BLAS above" if rows else "BLAS"
         made_by = "register tiles" if rows == ANY_ROWS else made_by
         if self.strips <= rows and self.strips < ANY_ROWS:
-            made_by += f"; W is turned from {self.strips} rows on"
+            made_by += f"; W is transposed from {self.strips} rows on"
         timed = "not timed"
         if self.ratios:
             at = ", ".join(map(str, self.ratios))

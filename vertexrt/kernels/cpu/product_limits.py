@@ -11,8 +11,8 @@ from typing import NamedTuple
 ANY_ROWS = 1 << 40  # more than there are
 NARROW = 16  # outputs (of sums, terms) that tiles take of any number of rows
 # A sum along a row of the weight has the lanes of a vector to add up at its end; one over a strip
-# that was turned has not. With AVX-512 sums of at most SHORT terms gain from STRIP_ROWS rows on;
-# longer ones where there is a row for every TERMS_A_ROW terms, and outputs for more than one strip.
+# that was transposed has not. With AVX-512 sums of at most SHORT terms gain from STRIP_ROWS rows
+# on; longer ones where there is a row for every TERMS_A_ROW terms, and more outputs than a strip.
 SHORT, STRIP_ROWS = 64, 16
 LONG, TERMS_A_ROW, STRIP_VECTORS = 512, 4, 6
 
@@ -52,7 +52,7 @@ class ProductShape(NamedTuple):
 
 
 def strips_from(shape: ProductShape, size: int) -> int:
-    """Return from how many rows on tiles turn the weight; `size` as of `fixed_rows`."""
+    """Return from how many rows on tiles transpose the weight; `size` as of `fixed_rows`."""
     if shape.form != "x W^T":
         return ANY_ROWS
     if shape.n <= SHORT:

@@ -94,7 +94,7 @@ def time_product(shape: ProductShape) -> Ratios:
 
 
 def _run_of(shape: ProductShape, most: int) -> Callable[[int, int], None]:
-    """Return what makes a product of so many rows; its last argument is that of the library."""
+    """Return what makes a product of so many rows, of which tiles make at most `tiled`."""
     strips = (strips_from(shape, register_size()),) if shape.form == "x W^T" else ()
     kinds = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * (6 + len(strips))
     product = ctypes.CFUNCTYPE(None, *kinds)(library_of(shape.real)[FORMS[shape.form]])

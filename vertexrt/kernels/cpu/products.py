@@ -1,14 +1,14 @@
 """Products that kernels call: loops over register tiles, and BLAS for many rows of large weights.
 
-    vrt_product               Y = X W^T, some outputs     by dot tiles, or spread ones of W turned
+    vrt_product               Y = X W^T, some outputs     by dot tiles, or spread ones and W^T
     vrt_product_transposed    Y = X W                     by spread tiles
     vrt_outer                 G += D^T X, some rows       by spread tiles
 
-A weight serves all three as it lies. Of many rows the first turns a strip of it at a time: no copy
-outlives the call, or it would have to be kept up with every update. Panels that are packed once
-would serve few rows as well, but are no faster there (`docs/performance.md` has the figures).
+A weight serves all three as it lies. Of many rows the first transposes a strip of it at a time: no
+copy outlives the call, or it would have to be kept up with every update. Panels that are packed
+once would serve few rows as well, and are 0.9 to 1.1 times as fast there (`docs/performance.md`).
 OpenBLAS is slower but for many rows of large matrices. `tiled` of all three says up to how many
-rows tiles take, `strips` of the first from how many on W is turned: both are decided before
+rows tiles take, `strips` of the first from how many on W is transposed: both are decided before
 (`choose_products`).
 """
 
@@ -23,14 +23,14 @@ from vertexrt.kernels.cpu.tiles import (
     DOT_ROWS,
     SPREAD_ROWS,
     TAIL,
-    TURN,
+    TRANSPOSE,
     ProductTiles,
     dot_name,
     spread_name,
 )
 
 ARGUMENTS = "ptr, ptr, ptr, i64, i64, i64, i64, i64, i64"
-STRIPS = ", i64"  # what vrt_product has besides
+STRIPS = ", i64"  # the last argument of vrt_product, which the others lack
 GEMM = ", ".join(["ptr"] * 13)
 
 DOT_BLOCK = 64  # rows that meet all of a weight before the next do: they stay in the caches
@@ -206,7 +206,7 @@ def _dot_block(
 def _strip_block(
     code: Code, tiles: ProductTiles, matrices: list[Register], rows: Register, outputs: Register
 ) -> None:
-    """Append a product of a block of rows; each strip of the weight is turned, and all meet it.
+    """Append a product of a block of rows; all meet each strip of the weight, transposed.
 
     Args:
         matrices: w, x, y, and m and n as in `vrt_product`.
@@ -223,7 +223,7 @@ def _strip_block(
         with _blocks(code, wide, lanes) as (o, some), _blocks(code, count, lanes) as (k, terms):
             source = code.at(at, code.add(code.mul(o, n), k), real)
             to = code.at(strip, code.add(code.mul(k, width), o), real)
-            code.do(TURN, [source, to, n, int64(width), some, terms])
+            code.do(TRANSPOSE, [source, to, n, int64(width), some, terms])
         values, sums = code.at(x, term, real), code.at(y, output, real)
         sweep = _Sweep(code, tiles, False, Matrices(strip, values, sums, int64(width), n, m))
         sweep.block((int64(0), rows), (int64(0), count), wide, code.compare("sgt", term, 0))

@@ -4,11 +4,11 @@
               end, those of a tile together
     spread    y[r, vector o] = or += sum over k of x[r, k] w[k, vector o]     elements of x are
               spread over a vector
-    turn      y[k, r] = w[r, k]     a block of as many rows and columns as a vector has lanes
+    transpose y[k, r] = w[r, k]     a block of as many rows and columns as a vector has lanes
 
 Where elements do not fill the last vector, its other lanes are left out: loads and stores have a
-mask. Nothing is packed: w is read as it lies. Source: the register tiles of Goto and van de Geijn,
-ACM TOMS 2008.
+mask. The tiles of sums pack nothing: their w is read as it lies. Source: the register tiles of Goto
+and van de Geijn, ACM TOMS 2008.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ SPREAD_ARGUMENTS = [
     *(Register("i64", f"%{name}") for name in ("w_step", "x_step", "y_step", "count")),
     Register("i1", "%add"),
 ]
-TURN = "vrt_turn"
-TURN_ARGUMENTS = [
+TRANSPOSE = "vrt_transpose"
+TRANSPOSE_ARGUMENTS = [
     *(Register("ptr", f"%{name}") for name in ("w", "y")),
     *(Register("i64", f"%{name}") for name in ("w_step", "y_step", "rows", "columns")),
 ]
@@ -90,7 +90,7 @@ class ProductTiles:
         spreads = [(r, o) for r in range(1, SPREAD_ROWS + 1) for o in (*wide, TAIL)]
         tiles = [self._dot(*shape) for shape in dots]
         tiles += [self._spread(down, *shape) for down in (False, True) for shape in spreads]
-        tiles.append(self._turn())
+        tiles.append(self._transpose())
         # A copy of each where it is called would take twice as long to compile.
         return [tile.replace(" #0 {", " noinline #0 {", 1) for tile in tiles]
 
@@ -161,12 +161,12 @@ class ProductTiles:
                 code.line(f"store {part}, {at}, align 4")
         return code.text()
 
-    # Blocks that are turned.
+    # Blocks that are transposed.
 
-    def _turn(self) -> str:
+    def _transpose(self) -> str:
         """Of rows and columns that w lacks, y has other elements of w, and zeros."""
-        code = Code(TURN, TURN_ARGUMENTS, self.real)
-        w, y, w_step, y_step, rows, columns = TURN_ARGUMENTS
+        code = Code(TRANSPOSE, TRANSPOSE_ARGUMENTS, self.real)
+        w, y, w_step, y_step, rows, columns = TRANSPOSE_ARGUMENTS
         mask = self._first_lanes(code, columns)
         vectors = []
         for r in range(self.lanes):
