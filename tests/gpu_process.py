@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from vertexrt.engine.variant import CompileOptions, Passes
 from vertexrt.errors import ParallelError
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
 from vertexrt.kernels.cuda.cupy_device import CupyDevice
-from vertexrt.kernels.cuda.device import Array, Link, Span
+from vertexrt.kernels.cuda.device import Array, Link, Message
 from vertexrt.models import TreeLSTM
 from vertexrt.parallel import ProcessGroup
 
@@ -46,7 +46,7 @@ class EndingLink:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._link, name)
 
-    def exchange(self, send: Mapping[int, Span], receive: Mapping[int, Span]) -> None:
+    def exchange(self, send: Sequence[Message], receive: Sequence[Message]) -> None:
         self._left -= 1
         if not self._left:
             os._exit(1)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import queue
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 
-from vertexrt.kernels.cuda.device import Span
+import numpy as np
+
+from vertexrt.kernels.cuda.device import Message
 
 Read = Callable[[int, int], bytes]
 Write = Callable[[int, bytes], None]
@@ -30,6 +32,8 @@ class ThreadLink:
     Attributes:
         sent: bytes so far; exchanges: how many.
         stuck: an exchange waits for what does not come; aborted: it was told to end.
+        stopped: see `Link`. On a device, kernels after a stuck exchange run when it is aborted;
+            here they run at once, so that they are told as soon as it is stuck.
     """
 
     def __init__(
@@ -45,8 +49,10 @@ class ThreadLink:
         self._dies_at, self._hangs_at = dies_at, hangs_at
         self.sent = self.exchanges = 0
         self.stuck = self.aborted = False
+        self._flag = np.zeros(1, np.int64)
+        self.stopped = int(self._flag.ctypes.data)
 
-    def exchange(self, send: Mapping[int, Span], receive: Mapping[int, Span]) -> None:
+    def exchange(self, send: Sequence[Message], receive: Sequence[Message]) -> None:
         """Hand over at once; wait for what comes."""
         self.exchanges += 1
         if self.exchanges == self._dies_at:
@@ -54,21 +60,23 @@ class ThreadLink:
                 self._pipe(self._rank, peer).put(None)
             raise Death
         if self.exchanges == self._hangs_at:
-            for peer in send:
+            for peer, _ in send:
                 self._pipe(self._rank, peer).put(None)
-            self.stuck = True
+            self._stick()
         if self.stuck:
             return
-        for peer, (address, size) in send.items():
+        for peer, (address, size) in send:
             self._pipe(self._rank, peer).put(self._read(address, size))
             self.sent += size
-        for peer, (address, size) in receive.items():
+        for peer, (address, size) in receive:
             found = self._pipe(peer, self._rank).get(timeout=PATIENCE)
-            if found is None:
-                self.stuck = True
+            if found is None or len(found) != size:  # NCCL waits for ever then, too
+                self._stick()
                 return
-            assert len(found) == size, "processes exchange arrays of one size"
             self._write(address, found)
+
+    def _stick(self) -> None:
+        self.stuck, self._flag[0] = True, 1
 
     def _pipe(self, sender: int, receiver: int) -> queue.Queue[bytes | None]:
         return _pipes[self._number, sender, receiver]

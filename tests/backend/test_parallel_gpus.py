@@ -57,7 +57,7 @@ def test_nccl_of_one_process_hands_on_bytes() -> None:
     for byte, memory in ((7, source), (0, to)):
         device.clear(memory.address, 4096, byte)
     for _ in range(3):
-        link.exchange({0: (source.address, 4096)}, {0: (to.address, 4096)})
+        link.exchange([(0, (source.address, 4096))], [(0, (to.address, 4096))])
     found = device.pinned(4096)
     device.download(found, to.address)
     event = device.record()

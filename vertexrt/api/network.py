@@ -153,7 +153,8 @@ class Network:
             outputs: pushes to keep in `self.outputs`.
             group: of processes, all of which pass the whole batch: see `vrt.parallel.init`.
         Returns: the loss, reduced as `vrt.compile` was told. On a GPU the step is not waited for:
-            the loss is that of the step before, except for the first step and with outputs.
+            the loss is that of the step before, except for the first step and with outputs: where
+            `steps_under_way` is not 0. So it is on GPUs of a group that NCCL links.
         Raises: NumericError, when the loss, a gradient, or a number that the update would write to
             a parameter or to the optimizer's state is not finite: it names the first op and vertex
             that made it, or the element of the update, and nothing has changed; on a GPU the next
@@ -209,6 +210,11 @@ class Network:
         rule = optimizer._request(self._model.store).rule_in_step if asks else None
         use = self._training(names_of("warm", outputs or ()))
         return self._model.meet(replace(use, rule=rule), batch, batch[:graphs])
+
+    @property
+    def steps_under_way(self) -> int:
+        """How many steps were launched and not looked at: `step` has not returned their losses."""
+        return self._executor.under_way
 
     @in_turn
     def sync(self) -> float:

@@ -57,15 +57,6 @@ class Training:
     def __post_init__(self) -> None:
         self._carried = carried_state(self.session)
 
-    @property
-    def lags(self) -> bool:
-        """Tell whether a step is launched and not waited for: it returns the loss before its own.
-
-        Pushes would have to be waited for, so that training reports none of their measures then.
-        """
-        apart = self.session.net.device == "cuda" and self.group.shares == 1
-        return apart and self._carried is None
-
     def run(self) -> bool:
         """Train until the last epoch, or until the dev value no longer improves.
 
@@ -125,12 +116,13 @@ class Training:
         batch = next(batches)
         with self.trace.minibatch(net) if self.trace else nullcontext():
             loss = net.step(batch, self.optimizer, outputs=pushes, group=self.group)
+            lags = net.steps_under_way > 0  # the loss is that of the step before
         if self._carried is not None:
             self._carried.keep(batch, net.outputs)
         if self.average is not None:
             self.average.update()
         seconds = running_time() - start
-        if self.lags:
+        if lags:
             before, self._launched = self._launched, batch
             self._add(before, loss, seconds)
         else:
@@ -221,7 +213,7 @@ def pushes_of_steps(session: RunSession, carried: CarriedState | None) -> tuple[
     if carried is not None:
         return tuple(carried.shapes)
     if session.net.device == "cuda":
-        return ()  # they would have to be waited for
+        return ()  # they would have to be waited for, so that none of their measures are reported
     return tuple(name for name in session.task.pushes if name != "loss")
 
 

@@ -20,7 +20,6 @@ from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.explain_host import Explanation
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.outputs import outputs_of
-from vertexrt.engine.packed_gradients import PackedGradients
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.part import Part
 from vertexrt.engine.planned import PlannedLaunches, PlanRequest
@@ -96,10 +95,15 @@ class Executor(Protocol):
     Attributes:
         lock: a thread that uses it or its model holds it, one at a time. A thread may take it
             again.
+        under_way: steps that were launched, and not waited for.
     """
 
     model: CompiledModel
     lock: Any
+
+    @property
+    def under_way(self) -> int:
+        """See above."""
 
     def explanation(self) -> Explanation:
         """Return what `explain` asks of the device."""
@@ -139,13 +143,6 @@ class Executor(Protocol):
 
     def collect_gradients(self, touched: Sequence[Touched]) -> None:
         """Bring the sum of all gradients to the store, given what `begin_gradients` returned."""
-
-    def packed(self, step: TrainStep, group: ProcessGroup, rows: Touched) -> PackedGradients:
-        """Begin a step of a group; return what packs its gradients and adds them up.
-
-        Args:
-            rows: the rows of sparse parameters that the whole batch looks up.
-        """
 
     def update(self, update: Update) -> Outcome:
         """Update parameters by the gradients in the store: see `apply_update`."""
@@ -208,17 +205,9 @@ def step_on_host(executor: Executor, step: TrainStep) -> tuple[float, Outputs]:
     return loss, found
 
 
-def end_step(
-    executor: Executor,
-    optimizer: Trainer,
-    attempt: Attempt,
-    loss: float,
-    packed: PackedGradients | None = None,
-) -> None:
+def end_step(executor: Executor, optimizer: Trainer, attempt: Attempt, loss: float) -> None:
     """Update the parameters by the gradients of a step, which the store has.
 
-    Args:
-        packed: has them instead, in a step of a group.
     Raises: NumericError, when the loss or a number that would be written is not finite; nothing
         was updated then.
     """
@@ -231,10 +220,9 @@ def end_step(
             raise NumericError(refused_step(model, attempt, 0.0, True))
         _update_by_itself(store, optimizer)
         return
-    outcome = (packed or executor).update(update)
+    outcome = executor.update(update)
     if not outcome.done:
-        kept = packed is None or packed.kept
-        raise NumericError(refused_step(model, attempt, outcome.norm, kept))
+        raise NumericError(refused_step(model, attempt, outcome.norm, True))
     optimizer._settle(outcome)
 
 

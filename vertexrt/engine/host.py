@@ -27,7 +27,6 @@ from vertexrt.engine.host_plan import HostPlan
 from vertexrt.engine.host_results import HostResults
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.outputs import chosen_rows, outputs_of
-from vertexrt.engine.packed_gradients import HostGradients
 from vertexrt.engine.part import Part
 from vertexrt.engine.planned import PlannedLaunches, PlanRequest
 from vertexrt.engine.results import PassResults
@@ -41,7 +40,6 @@ from vertexrt.kernels.cpu.backend import CpuBackend
 from vertexrt.kernels.layout import PRODUCTS, HostBackend
 from vertexrt.kernels.reference.backend import ReferenceBackend
 from vertexrt.locks import share
-from vertexrt.parallel.group import ProcessGroup
 
 Array = np.ndarray[Any, Any]
 
@@ -110,6 +108,11 @@ class HostExecutor:
         """Return what copies to arrays of the host."""
         return HostResults(self)
 
+    @property
+    def under_way(self) -> int:
+        """Count none: each step is waited for."""
+        return 0
+
     def step(self, step: TrainStep) -> tuple[float, Outputs]:
         """Train on a batch: forward, backward, update."""
         train = step_on_host if step.group is None else step_in_group
@@ -162,10 +165,6 @@ class HostExecutor:
         """Add up the workers' gradients in order."""
         if len(touched) > 1:
             collect(self.model.store, touched)
-
-    def packed(self, step: TrainStep, group: ProcessGroup, rows: Touched) -> HostGradients:
-        """Return what packs them in the host's memory."""
-        return HostGradients(self, self.model.store, group, rows)
 
     def update(self, update: Update) -> Outcome:
         """Update the store by its gradients."""

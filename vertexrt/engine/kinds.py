@@ -37,14 +37,14 @@ def get_ready(variant: Variant) -> None:
         variant.loaded = make_ready(variant)
 
 
-def find_kinds(variant: Variant, batch: GraphBatch, inputs: Inputs) -> None:
-    """Note the kinds of a batch that have not been seen before.
+def find_kinds(variant: Variant, batch: GraphBatch, inputs: Inputs) -> int:
+    """Note the kinds of a batch that have not been seen before; count vertices with a loss.
 
     Raises: PullError, when pulled values do not fit; GraphError, when a vertex has more children
         than the function has slots.
     """
     while True:
-        found, vertex, bits, *_ = read_vertices(
+        found, vertex, bits, *_, with_loss = read_vertices(
             inputs.child_ptr,
             inputs.child,
             inputs.functions,
@@ -52,7 +52,7 @@ def find_kinds(variant: Variant, batch: GraphBatch, inputs: Inputs) -> None:
             *variant.vertex_facts(),
         )
         if found == FINE:
-            break
+            return int(with_loss)
         if found == NEW_PATH_KIND:
             add_path_kind(variant, bits)
         elif found == NEW_LAZY_KIND:

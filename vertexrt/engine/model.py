@@ -187,14 +187,16 @@ class CompiledModel:
             lambda chosen: get_ready(self._read(self.variant(use, chosen), batch)[0]), use, typical
         )
 
-    def read(self, use: Use, batch: GraphBatch) -> tuple[Variant, Inputs]:
-        """Read a batch, and note its kinds of vertices; return what has both."""
+    def read(self, use: Use, batch: GraphBatch) -> tuple[Variant, Inputs, int]:
+        """Read a batch, and note its kinds of vertices.
+
+        Returns: what has both, and how many vertices have a loss.
+        """
         return self._read(self.variant(use, self.choose(use, batch)), batch)
 
-    def _read(self, variant: Variant, batch: GraphBatch) -> tuple[Variant, Inputs]:
+    def _read(self, variant: Variant, batch: GraphBatch) -> tuple[Variant, Inputs, int]:
         inputs = read_inputs(variant.reader, batch, self.store.dtype)
-        find_kinds(variant, batch, inputs)
-        return variant, inputs
+        return variant, inputs, find_kinds(variant, batch, inputs)
 
     def observe(self, use: Use, batch: GraphBatch, runs: Sequence[Run], seconds: float) -> None:
         """Tell the automatic choice what a step took."""

@@ -8,98 +8,49 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from vertexrt.engine.executor import Executor
 from vertexrt.engine.parameters import ParameterStore
-from vertexrt.engine.update import Outcome, Touched, Update
-from vertexrt.parallel.group import ProcessGroup
-from vertexrt.parallel.sums import FlatArrays, HostArrays
+from vertexrt.engine.update import Touched
+from vertexrt.parallel.communicator import Communicator
+from vertexrt.parallel.sums import HostArrays
 
 Array = np.ndarray[Any, Any]
 
-SAMPLE = 4096  # parameters that processes compare before each step
+SAMPLE = 4096  # parameters that processes compare in each step
 
 
-class PackedGradients(FlatArrays, Protocol):
-    """Packed gradients of a step, where they are added up.
-
-    Attributes:
-        kept: an update that was refused has left them in the store.
-    """
-
-    kept: bool
-
-    def sample(self) -> Array:
-        """Return some of the parameters."""
-
-    def pack(self, touched: Sequence[Touched]) -> Any:
-        """Return a copy of the gradients that a launch has left.
-
-        Args:
-            touched: what `Executor.begin_gradients` returned.
-        """
-
-    def zeros(self) -> Any:
-        """Return the gradients of a share without a graph."""
-
-    def unpack(self, total: Any) -> None:
-        """Give the update the sum of all; it is there when this returns.
-
-        Raises: ParallelError, when a process is lost.
-        """
-
-    def update(self, update: Update) -> Outcome:
-        """Update by the sum: see `Executor`."""
-
-
-class UpdatesByHost(Protocol):
-    """What brings gradients to the host, and updates by those: an executor."""
-
-    def collect_gradients(self, touched: Sequence[Touched]) -> None:
-        """See `Executor`."""
-
-    def update(self, update: Update) -> Outcome:
-        """See `Executor`."""
-
-
-class HostGradients(HostArrays):
-    """Packed in the host's memory, where the group sends them from.
+class PackedGradients(HostArrays):
+    """Packed in the host's memory, from where a group sends them.
 
     Args:
         rows: the rows of sparse parameters that the batch looks up.
     """
 
-    kept = True
-
-    def __init__(
-        self, executor: UpdatesByHost, store: ParameterStore, group: ProcessGroup, rows: Touched
-    ) -> None:
-        super().__init__(group.communicator)
-        self._executor, self._store, self._rows = executor, store, rows
-
-    def sample(self) -> Array:
-        """Return every so many-th parameter."""
-        return self._store.values[:: sample_stride(self._store)]
-
-    def update(self, update: Update) -> Outcome:
-        """Let the executor take them from the store."""
-        return self._executor.update(update)
+    def __init__(self, executor: Executor, communicator: Communicator, rows: Touched) -> None:
+        super().__init__(communicator)
+        self._executor, self._store, self._rows = executor, executor.model.store, rows
 
     def pack(self, touched: Sequence[Touched]) -> Array:
-        """Copy the dense part, and rows of tables."""
+        """Return a copy of the gradients that a launch has left: the dense part, rows of tables.
+
+        Args:
+            touched: what `Executor.begin_gradients` returned.
+        """
         store = self._store
         self._executor.collect_gradients(touched)
         tables = (store.gradient(name)[own].reshape(-1) for name, own in self._rows.items())
         return np.concatenate([store.gradients[: store.dense_size], *tables])
 
     def zeros(self) -> Array:
-        """Return as many zeros."""
+        """Return the gradients of a share without a graph."""
         return np.zeros(packed_size(self._store, self._rows), self._store.dtype)
 
     def unpack(self, total: Array) -> None:
-        """Put them back into the store."""
+        """Put the sum of all back into the store, whose update reads it."""
         store = self._store
         store.zero_gradients()
         store.gradients[: store.dense_size] = total[: store.dense_size]

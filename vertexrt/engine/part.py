@@ -35,11 +35,13 @@ class Destination(NamedTuple):
         gradients: of the parameters, real [trained], which need not be zero before; 0, where the
             executor's own array gets them.
         loss: real [1], the summed loss times its scale; 0, where it is not wanted.
+        total: float64 [1], the same before it is rounded; 0, where it is not wanted.
         copies: of rows, after the launches; rows: int32, of all copies.
     """
 
     gradients: int = 0
     loss: int = 0
+    total: int = 0
     copies: tuple[RowCopy, ...] = ()
     rows: Array = NO_ROWS
 

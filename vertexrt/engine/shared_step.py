@@ -1,9 +1,9 @@
 """A training step that processes do together: each has some shares of the batch.
 
 Every process is handed the whole batch. It computes the gradients of its shares one after another,
-packed into one flat array (`packed_gradients`), on the host or on a device. `ProcessGroup` adds the
-arrays up in an order that does not depend on the number of processes; then each process does the
-same update.
+packed into one flat array. `ProcessGroup` adds the arrays up in an order that does not depend on
+the number of processes; then each process does the same update. `step_in_group` does this in the
+host's memory; devices that are linked do it in theirs, from the same `SharedWork`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,19 +28,161 @@ from vertexrt.engine.executor import (
 )
 from vertexrt.engine.inputs import Inputs
 from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.packed_gradients import PackedGradients
+from vertexrt.engine.packed_gradients import PackedGradients, sample_stride
 from vertexrt.engine.part import Part
+from vertexrt.engine.update import Touched
 from vertexrt.engine.variant import Variant
 from vertexrt.errors import UsageError
-from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cpu.costs import level_in_vertices
 from vertexrt.parallel.group import ProcessGroup
-from vertexrt.parallel.sums import add_in_pairs
+from vertexrt.parallel.sums import add_in_pairs, sum_over
 from vertexrt.scheduler.balance import Share, assign_graphs, share_of
 
 Array = np.ndarray[Any, Any]
 
 COMPARED = ("another batch", "other pulled values", "another random seed", "other parameters")
+
+
+class SharedWork(NamedTuple):
+    """What a process does of a step.
+
+    Attributes:
+        rows: of sparse parameters that the whole batch looks up.
+        owner: [graphs] the share of each; parts: how many shares have graphs.
+        shares, own: those of this process, and the runs of each; none for one without a graph.
+        room: how many shares the process has, with and without graphs.
+        part: the factor on the summed loss, and the random seed.
+        same: numbers that all processes must have alike, the first of COMPARED.
+    """
+
+    variant: Variant
+    rows: Touched
+    owner: Array
+    parts: int
+    shares: list[Share]
+    own: list[list[Run]]
+    room: int
+    part: Part
+    same: tuple[float, ...]
+
+    def attempt(self, step: TrainStep, update: Any) -> Attempt:
+        """Return the step as it is run."""
+        scale, seed = self.part.loss_scale, self.part.random_seed
+        return Attempt(step.use, step.batch, scale, seed, self.parts, update)
+
+
+def divide_step(model: CompiledModel, step: TrainStep, group: ProcessGroup) -> SharedWork:
+    """Schedule the shares that this process has of a step.
+
+    Raises: PullError, GraphError: in every process alike.
+    """
+    variant, inputs, with_loss = model.read(step.use, step.batch)
+    parts = min(group.shares, step.batch.num_graphs)
+    owner = assign_graphs(step.batch, parts, level_in_vertices(model.chooser.work.all))
+    shares = [share_of(step.batch, owner, part) for part in range(parts)[group.own]]
+    if step.reduction == "vertex":
+        scale = 1.0 / max(1, with_loss)
+    else:
+        scale = loss_scale(step.reduction, step.batch, ())
+    return SharedWork(
+        variant,
+        model.looked_up(variant, inputs),
+        owner,
+        parts,
+        shares,
+        [model.prepare_share(step.use, share) for share in shares],
+        group.shares // group.size,
+        Part(loss_scale=scale, random_seed=step.seed),
+        _numbers(step, inputs),
+    )
+
+
+def _numbers(step: TrainStep, inputs: Inputs) -> tuple[float, ...]:
+    """Return a number for each of the first of COMPARED."""
+    structure = _checksum(inputs.child, _checksum(inputs.child_ptr, step.batch.num_graphs))
+    return structure, _checksum(inputs.index), step.seed
+
+
+def _checksum(array: Array, start: int = 0) -> int:
+    """Return a checksum of the bytes of an array."""
+    return zlib.crc32(np.ascontiguousarray(array).data, start)
+
+
+def judged(group: ProcessGroup, told: Array) -> float:
+    """Return the sum of the losses of all shares; tell the largest signal to `group.signal`.
+
+    Args:
+        told: float64 [processes, *]: of each a signal, a number for each of COMPARED, losses.
+    Raises: UsageError, when a process has another batch, seed or parameters.
+    """
+    group.signal = int(told[:, 0].max())
+    compare(told[:, 1 : 1 + len(COMPARED)])
+    return float(add_in_pairs(told[:, 1 + len(COMPARED) :].reshape(-1, 1).copy())[0])
+
+
+def compare(numbers: Array) -> None:
+    """Refuse processes that do not have the same.
+
+    Args:
+        numbers: [processes, *], of each a number for the first of COMPARED.
+    Raises: UsageError, which names the first that has something else than process 0.
+    """
+    for k, what in zip(range(numbers.shape[1]), COMPARED, strict=False):
+        others = np.flatnonzero(numbers[:, k] != numbers[0, k])
+        if len(others):
+            raise UsageError.at(
+                "step",
+                f"process {others[0]} has {what} than process 0",
+                "every process is handed the whole batch, and compiles with the same seed",
+                "do not divide batches: the group does; give loaders and vrt.compile one seed",
+            )
+
+
+class SharedPushes:
+    """The pushes that a step is asked for, of all vertices: each process fills those of its shares.
+
+    Args:
+        work: of the step.
+    """
+
+    def __init__(self, model: CompiledModel, step: TrainStep, work: SharedWork) -> None:
+        self._work, self._sizes = work, step.batch.sizes()
+        self._whole = {
+            name: np.empty(
+                (step.batch.num_vertices, math.prod(work.variant.push_shape(name))),
+                model.store.dtype,
+            )
+            for name in step.outputs
+        }
+
+    def place(self, runs: Sequence[Run], arenas: Sequence[Array]) -> None:
+        """Copy what a share has pushed to the places of its vertices."""
+        for name, found in self._whole.items():
+            for run, data in zip(runs, arenas, strict=True):
+                found[run.share.vertices] = in_user_order(run, read_rows(run, data, ("push", name)))
+
+    def gathered(self, group: ProcessGroup) -> Outputs:
+        """Bring the rows of other processes; return all pushes, [V, *shape].
+
+        Raises: ParallelError, when a process is lost.
+        """
+        variant = self._work.variant
+        if self._whole:
+            process = np.repeat(self._work.owner, self._sizes) // self._work.room
+            vertices = [np.flatnonzero(process == rank) for rank in range(group.size)]
+            for found in self._whole.values():
+                _gather_push(group, vertices, found)
+        shapes = {name: variant.push_shape(name) for name in self._whole}
+        return {n: each.reshape(len(each), *shapes[n]) for n, each in self._whole.items()}
+
+
+def _gather_push(group: ProcessGroup, vertices: Sequence[Array], whole: Array) -> None:
+    """Bring the rows of a push from the processes that have them, whose vertices are given."""
+    width = whole.shape[1]
+    own = whole[vertices[group.rank]].reshape(-1)
+    found = group.gather_rows(own, [width * len(each) for each in vertices])
+    for at, rows in zip(vertices, found, strict=True):
+        whole[at] = rows.reshape(-1, width)
 
 
 def step_in_group(executor: Executor, step: TrainStep) -> tuple[float, Outputs]:
@@ -51,112 +193,31 @@ def step_in_group(executor: Executor, step: TrainStep) -> tuple[float, Outputs]:
     """
     model, group = executor.model, step.group
     assert group is not None
-    variant, inputs = model.read(step.use, step.batch)
-    packed = executor.packed(step, group, model.looked_up(variant, inputs))
-    parts = min(group.shares, step.batch.num_graphs)
-    owner = assign_graphs(step.batch, parts, level_in_vertices(model.chooser.work.all))
-    shares, own = _own_shares(model, step, owner, range(parts)[group.own])
-    scale = _scale(step, group, own)
-    whole = {name: _empty_push(model, step.batch, variant, name) for name in step.outputs}
-    losses = np.zeros(group.shares // group.size)
+    work = divide_step(model, step, group)
+    packed = PackedGradients(executor, group.communicator, work.rows)
+    pushes, losses = SharedPushes(model, step, work), np.zeros(work.room)
 
-    def gradients() -> Iterator[Any]:
+    def gradients() -> Iterator[Array]:
         """Return the packed gradients of each of this process's shares."""
-        for k, runs in enumerate(own):
+        for k, runs in enumerate(work.own):
             start = time.perf_counter()
             touched = executor.begin_gradients(runs)
-            part = Part(loss_scale=scale, random_seed=step.seed)
-            arenas = executor.launch(runs, [part] * len(runs))
+            arenas = executor.launch(runs, [work.part] * len(runs))
             losses[k] = total_loss(runs, arenas)
-            _place_pushes(whole, runs, arenas)
+            pushes.place(runs, arenas)
             yield packed.pack(touched)
-            model.observe(step.use, shares[k].batch, runs, time.perf_counter() - start)
-        for _ in range(len(own), len(losses)):  # there are fewer graphs than shares
+            model.observe(step.use, work.shares[k].batch, runs, time.perf_counter() - start)
+        for _ in range(len(work.own), work.room):  # there are fewer graphs than shares
             yield packed.zeros()
 
     total = add_in_pairs(gradients(), packed.add)
     update = step.optimizer._request(model.store) if step.asks else None
-    loss = _total_loss(group, losses, _fingerprint(step, inputs, packed)) * scale
-    group.add_up(total, packed)
-    for found in whole.values():
-        _gather_push(group, np.repeat(owner, step.batch.sizes()), found)
+    sample = model.store.values[:: sample_stride(model.store)]
+    mine = np.array([group.signal, *work.same, _checksum(sample), *losses], np.float64)
+    loss = judged(group, group.gather(mine)) * work.part.loss_scale
+    total = sum_over(group.rank, group.size, total, packed, group.limit)
+    found = pushes.gathered(group)
     group.began()
     packed.unpack(total)
-    attempt = Attempt(step.use, step.batch, scale, step.seed, parts, update)
-    end_step(executor, step.optimizer, attempt, loss, packed)
-    return loss, {n: each.reshape(len(each), *variant.push_shape(n)) for n, each in whole.items()}
-
-
-def _own_shares(
-    model: CompiledModel, step: TrainStep, owner: Array, parts: range
-) -> tuple[list[Share], list[list[Run]]]:
-    """Return the shares of this process, and their runs; none for a share without a graph."""
-    shares = [share_of(step.batch, owner, part) for part in parts]
-    return shares, [model.prepare_share(step.use, share) for share in shares]
-
-
-def _scale(step: TrainStep, group: ProcessGroup, own: Sequence[Sequence[Run]]) -> float:
-    """Return the factor on the summed loss, of the whole batch."""
-    if step.reduction != "vertex":
-        return loss_scale(step.reduction, step.batch, ())
-    count = np.array(sum(run.with_loss for runs in own for run in runs))
-    return 1.0 / max(1, int(group.gather(count).sum()))
-
-
-def _fingerprint(step: TrainStep, inputs: Inputs, packed: PackedGradients) -> list[float]:
-    """Return a number for each thing of COMPARED that all processes must have alike."""
-    structure = _checksum(inputs.child, _checksum(inputs.child_ptr, step.batch.num_graphs))
-    return [structure, _checksum(inputs.index), step.seed, _checksum(packed.sample())]
-
-
-def _checksum(array: Array, start: int = 0) -> int:
-    """Return a checksum of the bytes of an array."""
-    return zlib.crc32(np.ascontiguousarray(array).data, start)
-
-
-def _total_loss(group: ProcessGroup, losses: Array, fingerprint: list[float]) -> float:
-    """Return the sum of the losses of all shares; tell `group.signal` to all processes.
-
-    Raises: UsageError, when a process has another batch, seed or parameters.
-    """
-    mine = np.array([group.signal, *fingerprint, *losses], np.float64)
-    found = group.gather(mine)
-    group.signal = int(found[:, 0].max())
-    for k, what in enumerate(COMPARED, 1):
-        others = np.flatnonzero(found[:, k] != found[0, k])
-        if len(others):
-            raise UsageError.at(
-                "step",
-                f"process {others[0]} has {what} than process 0",
-                "every process is handed the whole batch, and compiles with the same seed",
-                "do not divide batches: the group does; give loaders and vrt.compile one seed",
-            )
-    return float(add_in_pairs(found[:, 1 + len(COMPARED) :].reshape(-1, 1))[0])
-
-
-def _empty_push(model: CompiledModel, batch: GraphBatch, variant: Variant, name: str) -> Array:
-    """Return room for a push of all vertices."""
-    size = math.prod(variant.push_shape(name))
-    return np.empty((batch.num_vertices, size), model.store.dtype)
-
-
-def _place_pushes(whole: Mapping[str, Array], runs: Sequence[Run], arenas: Sequence[Array]) -> None:
-    """Copy what a share has pushed to the places of its vertices."""
-    for name, found in whole.items():
-        for run, data in zip(runs, arenas, strict=True):
-            found[run.share.vertices] = in_user_order(run, read_rows(run, data, ("push", name)))
-
-
-def _gather_push(group: ProcessGroup, owner: Array, whole: Array) -> None:
-    """Bring the rows of a push from the processes that have them.
-
-    Args:
-        owner: [V], the share of each vertex.
-    """
-    process = owner // (group.shares // group.size)
-    vertices = [np.flatnonzero(process == rank) for rank in range(group.size)]
-    width = whole.shape[1]
-    own = whole[vertices[group.rank]].reshape(-1)
-    found = group.gather_rows(own, [width * len(each) for each in vertices])
-    for at, rows in zip(vertices, found, strict=True):
-        whole[at] = rows.reshape(-1, width)
+    end_step(executor, step.optimizer, work.attempt(step, update), loss)
+    return loss, found

@@ -3,9 +3,7 @@
 A sum of floats depends on its order. So a batch is cut into a number of shares that does not depend
 on the number of processes, and their gradients are added up in pairs, pairs of pairs, and so on. A
 process has neighbouring shares, whole subtrees of that tree; what is left is added up over the
-processes in the same way, each process one piece of the array (a reduce-scatter and an all-gather:
-Thakur, Rabenseifner and Gropp 2005, with their direct exchange, 2 (N - 1) / N times the array's
-bytes). So sums have the same bits for 1, 2, 4, ... processes.
+processes in the same way (`sum_over`). So sums have the same bits for 1, 2, 4, ... processes.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ import numpy.typing as npt
 
 from vertexrt.errors import UsageError
 from vertexrt.parallel.communicator import Alone, Communicator
-from vertexrt.parallel.sums import FlatArrays, HostArrays, add_in_pairs
+from vertexrt.parallel.sums import HostArrays, sum_over
 
 Array = npt.NDArray[Any]
 
@@ -36,7 +34,9 @@ class ProcessGroup:
         rank: number of this process, from 0.
         size: how many processes there are.
         shares: parts that each batch is cut into.
-        signal: a whole number that a step tells the other processes; afterwards the largest of all.
+        signal: a whole number that a step tells the other processes. When a step has been waited
+            for it is the largest that they told; until then, where steps are not waited for, 0.
+        warm: a step has been done: what steps need is compiled.
     Raises: UsageError, when the shares do not fit.
     """
 
@@ -53,7 +53,7 @@ class ProcessGroup:
         self.shares = shares or self.size
         self.signal = 0
         self._limit = limit
-        self._warm = False  # a step has been done: what steps need is compiled
+        self.warm = False
         self._check_alike()
 
     def __repr__(self) -> str:
@@ -78,7 +78,7 @@ class ProcessGroup:
         """
         found = np.empty((self.size, *array.shape), array.dtype)
         found[self.rank] = array
-        mine = np.ascontiguousarray(array)
+        mine = np.require(array, None, ["C", "W"])  # PyTorch warns of what it may not write
         rows = list(found.reshape(self.size, -1))
         self.communicator.exchange([mine] * self.size, rows, self.limit + more)
         return found
@@ -90,25 +90,15 @@ class ProcessGroup:
         self.communicator.exchange([own] * self.size, found, self.limit)
         return found
 
-    def add_up(self, flat: Any, arrays: FlatArrays | None = None) -> None:
+    def add_up(self, flat: Array) -> None:
         """Replace a flat array by the sum of those of all processes, in place and in fixed order.
 
-        Args:
-            arrays: what sends and adds arrays like it; by default it is one of NumPy.
         Raises: ParallelError, when a process is lost.
         """
-        if self.size == 1:
-            return
-        arrays = arrays or HostArrays(self.communicator)
-        each = -(-len(flat) // self.size)
-        pieces = [flat[k * each : (k + 1) * each] for k in range(self.size)]
-        mine = pieces[self.rank]
-        found = [mine if k == self.rank else arrays.new(mine) for k in range(self.size)]
-        arrays.exchange(pieces, found, self.limit)
-        total = add_in_pairs(found, arrays.add)
-        if total is not mine:
-            arrays.copy(mine, total)
-        arrays.exchange([mine] * self.size, pieces, self.limit)
+        arrays = HostArrays(self.communicator)
+        total = sum_over(self.rank, self.size, flat, arrays, self.limit)
+        if total is not flat:
+            arrays.copy(flat, total)
 
     def find_lost(self, limit: float) -> None:
         """Raise ParallelError for a process that does not answer within some seconds."""
@@ -140,11 +130,11 @@ class ProcessGroup:
     @property
     def limit(self) -> float:
         """Seconds to wait for another process: ten minutes until a step has been done."""
-        return self._limit if self._warm else SETUP_LIMIT
+        return self._limit if self.warm else SETUP_LIMIT
 
     def began(self) -> None:
         """Note that a step has been done, or that there is nothing more to compile."""
-        self._warm = True
+        self.warm = True
 
     def _check_alike(self) -> None:
         """Refuse processes that do not have the same shares."""

@@ -298,7 +298,9 @@ class CupyDevice:
         """Make a communicator of NCCL on the main stream; any thread may."""
         with self.cupy.cuda.Device(self.number):
             room = self.cupy.cuda.alloc(FIRST * (size + 1))
-            return NcclLink(self._nccl(), number, (rank, size), self.stream.ptr, room)
+            flag = self.pinned(8).view(np.int64)
+            flag[:] = 0
+            return NcclLink(self._nccl(), number, (rank, size), self.stream.ptr, room, flag)
 
     def _nccl(self) -> Any:
         return importlib.import_module("cupy.cuda.nccl")  # optional, as CuPy is

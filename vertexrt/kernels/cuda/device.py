@@ -6,7 +6,7 @@ whose memory is NumPy's and whose kernels run on the CPU.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,6 +20,7 @@ CUBLAS_CODES = 10_000  # what the driver's loop adds to a status of cuBLAS
 OUT_OF_MEMORY = (2, CUBLAS_CODES + 3)  # cudaErrorMemoryAllocation, CUBLAS_STATUS_ALLOC_FAILED
 LINK = 129  # of NCCL: what its number is made of, and its 128 bytes
 Span = tuple[int, int]  # an address, and how many bytes there
+Message = tuple[int, Span]  # a process, and the bytes that it gets, or from where they come to
 CUDA_ERRORS = {
     1: "invalid value",
     400: "invalid handle",
@@ -54,9 +55,15 @@ class Calls:
 
 
 class Link(Protocol):
-    """One end of what connects the devices of a group of processes: NCCL's communicator."""
+    """One end of what connects the devices of a group of processes: NCCL's communicator.
 
-    def exchange(self, send: Mapping[int, Span], receive: Mapping[int, Span]) -> None:
+    Attributes:
+        stopped: address of an int64 of the host, which kernels may read: 1 from `abort` on.
+    """
+
+    stopped: int
+
+    def exchange(self, send: Sequence[Message], receive: Sequence[Message]) -> None:
         """Send bytes to processes and get bytes from them, in the order of the main stream.
 
         It is only asked for; all processes ask alike.

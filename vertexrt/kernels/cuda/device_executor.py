@@ -32,24 +32,23 @@ from vertexrt.engine.executor import (
 )
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.outputs import outputs_of
-from vertexrt.engine.packed_gradients import HostGradients, PackedGradients
 from vertexrt.engine.part import Part
 from vertexrt.engine.planned import PlannedLaunches, PlanRequest
 from vertexrt.engine.results import PassResults
 from vertexrt.engine.shared_step import step_in_group
 from vertexrt.engine.update import Outcome, Touched, Update
 from vertexrt.engine.variant import Use, ending_with
-from vertexrt.errors import DeviceError, NumericError
+from vertexrt.errors import DeviceError, NumericError, ParallelError, UsageError
 from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cuda.copies import Copies
 from vertexrt.kernels.cuda.device import Allocation, Device, InAChild
 from vertexrt.kernels.cuda.device_arena import DeviceArena
 from vertexrt.kernels.cuda.device_explanation import DeviceExplanation
-from vertexrt.kernels.cuda.device_gradients import DeviceGradients, PackingRoom
-from vertexrt.kernels.cuda.device_group import DeviceGroups
+from vertexrt.kernels.cuda.device_group import DeviceGroup, DeviceGroups
 from vertexrt.kernels.cuda.device_outputs import fetch_of
 from vertexrt.kernels.cuda.device_plan import DevicePlan
 from vertexrt.kernels.cuda.device_results import DeviceResults
+from vertexrt.kernels.cuda.group_steps import GroupSteps
 from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch, gave_up
 from vertexrt.kernels.cuda.ready_runs import launch_watched, ready_scripts, ready_table
 from vertexrt.kernels.cuda.session import Session
@@ -66,7 +65,6 @@ from vertexrt.kernels.cuda.streams import Streams
 from vertexrt.kernels.cuda.update_apart import update_apart
 from vertexrt.kernels.cuda.upload import ReadyRun, UploadSlot
 from vertexrt.locks import share
-from vertexrt.parallel.group import ProcessGroup
 
 Array = np.ndarray[Any, Any]
 
@@ -85,7 +83,8 @@ class CudaExecutor:
         self.streams = Streams(self.session, streams) if streams > 1 else None
         self.persistent_launch = PersistentLaunch(self.session)
         self.copies = Copies(self.session, store)
-        self._groups, self._room = DeviceGroups(device), PackingRoom(self.session)
+        self._groups, self._group_steps = DeviceGroups(device), GroupSteps(self)
+        self.session.memory.before_waiting = self._wait_for_others
         store.on_refresh, store.on_write = self.to_host, self.copies.written
         self._gradients_left = False  # on the device, of a run without an update
         self._read_on: int | None = None  # a stream of callers that may still read the arena
@@ -93,6 +92,11 @@ class CudaExecutor:
         self._last_loss = math.nan
         self.lock: Any = threading.RLock()
         share(self)
+
+    @property
+    def under_way(self) -> int:
+        """Count the steps that have not landed."""
+        return len(self._flights)
 
     def explanation(self) -> DeviceExplanation:
         """Return what `explain` asks of a GPU."""
@@ -104,7 +108,7 @@ class CudaExecutor:
 
     def to_host(self) -> None:
         """Bring parameters and moments to the host, where they may be changed."""
-        self._land_all()
+        self.land_all()
         self.copies.to_host()
 
     def share_values(self) -> Any:
@@ -192,7 +196,7 @@ class CudaExecutor:
 
     def before_launch(self) -> None:
         """Look at the steps that have been launched, and bring parameters to the device."""
-        self._land_all()
+        self.land_all()
         self.copies.to_device()
 
     def _time(
@@ -221,7 +225,7 @@ class CudaExecutor:
 
     def exchange_arenas(self, arenas: Arenas | None = None) -> Arenas:
         """Let runs have another arena; return the one until now."""
-        self._land_all()
+        self.land_all()
         return [self.session.exchange_arena(arenas[0] if arenas else Allocation(0, 0, None))]
 
     def begin_gradients(self, runs: Sequence[Run]) -> list[Touched]:
@@ -234,27 +238,13 @@ class CudaExecutor:
         """Bring the gradients to the host."""
         self.session.memory.download(self.model.store.gradients, self.session.gradients.address)
 
-    def packed(self, step: TrainStep, group: ProcessGroup, rows: Touched) -> PackedGradients:
-        """Return what adds them up on the device; on the host for an optimizer's own update."""
-        devices = self._groups.of(group) if step.asks else None
-        if devices is None:
-            self.to_host()
-            return HostGradients(self, self.model.store, group, rows)
-        self._land_all()
-        self.copies.to_device()
-        return DeviceGradients(self, self._room, devices, rows)
-
     def update(self, update: Update) -> Outcome:
         """Update parameters on the device, by the gradients of the store, and wait."""
-        return self.update_here(update, self.model.store.gradients)
-
-    def update_here(self, update: Update, gradients: Array | None) -> Outcome:
-        """Do the same, by the gradients of the device where none are given."""
-        self._land_all()
+        self.land_all()
         self._wait_for_reader()
-        self.copies.to_device(update.moments if len(update.moments) else None)
+        self.prepare_update(update.moments)
         self._gradients_left = self.copies.device_newer = True
-        found = update_apart(self.session, self.model.store, update, gradients)
+        found = update_apart(self.session, self.model.store, update)
         if found[REFUSED]:
             self.session.forgive()
             self.to_host()  # to say what was refused
@@ -328,6 +318,9 @@ class CudaExecutor:
         With outputs, and at the first step, it waits.
         """
         use, batch, optimizer, seed = step.use, step.batch, step.optimizer, step.seed
+        devices = self._groups.of(step.group) if step.group is not None and step.asks else None
+        if devices is not None:
+            return self._step_in_devices(step, devices)
         if step.group is not None or not step.asks:
             return self._step_by_host(step)
         start = time.perf_counter()
@@ -336,27 +329,54 @@ class CudaExecutor:
         runs = self.model.prepare(use, batch)
         (run,) = runs
         scale = loss_scale(step.reduction, batch, runs)
-        self.copies.to_device(update.moments if len(update.moments) else None)
+        self.prepare_update(update.moments)
         ending = ending_of(self.model, run, update, scale)
         prepared = time.perf_counter()
         slot = self._launch(run, Part(loss_scale=scale, random_seed=seed), ending)
         self._time(use, batch, runs, slot, start, prepared)
-        optimizer._settle(DONE)  # it counts; what was found is looked at when it lands
-        self.copies.device_newer = True
-        self._gradients_left = bool(ending.groups)  # of parameters that are in none
         attempt = Attempt(use, batch, scale, seed, 1, update)
-        flight = Flight(slot.event, slot.found, attempt, optimizer)
+        self._launched(Flight(slot.event, slot.found, attempt, optimizer), step)
+        arenas: list[Any] = [DeviceArena(self.session)]
+        return self._last_loss, {name: outputs_of(runs, arenas, name) for name in step.outputs}
+
+    def _launched(self, flight: Flight, step: TrainStep) -> None:
+        """Note a step that was launched; land those before it, and it where it is waited for."""
+        update = flight.attempt.update
+        assert update is not None, "devices do no update of an optimizer's own"
+        flight.optimizer._settle(DONE)  # it counts; what was found is looked at when it lands
+        self.copies.device_newer = True
+        self._gradients_left = bool(update.groups)  # of parameters that are in none
         self._flights.append(flight)
         wait = bool(step.outputs) or math.isnan(self._last_loss)
         while len(self._flights) > (0 if wait else 1):
             self._land()
-        arenas: list[Any] = [DeviceArena(self.session)]
-        return self._last_loss, {name: outputs_of(runs, arenas, name) for name in step.outputs}
+
+    def _step_in_devices(self, step: TrainStep, devices: DeviceGroup) -> tuple[float, Outputs]:
+        """Launch a step of a group whose devices are linked."""
+        assert step.group is not None
+        flight, pushes = self._group_steps.launch(step, devices)
+        self._launched(flight, step)
+        return self._last_loss, pushes.gathered(step.group) if step.outputs else {}
+
+    def launch_share(self, run: Run, part: Part) -> UploadSlot:
+        """Launch a share of a step of a group, whose gradients are alone in the session's."""
+        slot = self._launch(run, part, None)
+        self._gradients_left = True
+        return slot
+
+    def time_share(
+        self, batch: GraphBatch, run: Run, slot: UploadSlot, start: float, prepared: float
+    ) -> None:
+        """Note what a share took, while configurations are timed."""
+        self._time(run.variant.use, batch, [run], slot, start, prepared)
+
+    def prepare_update(self, moments: Array) -> None:
+        """Bring parameters and moments to the device, where an update reads them."""
+        self.copies.to_device(moments if len(moments) else None)
 
     def _step_by_host(self, step: TrainStep) -> tuple[float, Outputs]:
         """Do a step whose update, or whose sum over processes, the host asks for."""
-        if step.group is None:
-            self.to_host()
+        self.to_host()
         train = step_on_host if step.group is None else step_in_group
         self._last_loss, found = train(self, step)
         self.copies.host_newer = not step.asks
@@ -364,31 +384,66 @@ class CudaExecutor:
 
     def wait(self) -> float:
         """Wait for all steps; return the loss of the last."""
-        self._land_all()
+        self.land_all()
         return self._last_loss
 
-    def _land_all(self) -> None:
+    def land_all(self) -> None:
+        """Wait for all steps, and look at what they found."""
         while self._flights:
             self._land()
+
+    def _wait_for(self, flight: Flight) -> None:
+        """Wait for a step.
+
+        Raises: ParallelError, UsageError; the steps that were launched change nothing then.
+        """
+        if flight.shared is None:
+            return self.session.device.wait(flight.event)
+        try:
+            return flight.shared.wait(flight.event)
+        except (ParallelError, UsageError):
+            self._skip_all()
+            self.session.forgive()
+            raise
+
+    def _wait_for_others(self) -> None:
+        """Wait for steps of groups, with a limit, where the stream would be waited for without."""
+        for flight in list(self._flights):
+            if flight.shared is not None:
+                self._wait_for(flight)
+
+    def _skip_all(self) -> None:
+        """Take back the steps that were launched: they have changed nothing."""
+        for flight in self._flights:
+            flight.optimizer.steps -= 1
+        self._flights.clear()
+        self._last_loss = math.nan
+        self.session.memory.synchronize()
 
     def _land(self) -> None:
         """Wait for the oldest step and look at what it found.
 
         Raises: NumericError, when it was refused; the steps after it have changed nothing then.
+            Of a step of a group also ParallelError, UsageError and DeviceError.
         """
-        flight = self._flights.popleft()
-        self.session.device.wait(flight.event)
+        self._wait_for(self._flights[0])
+        flight = self._flights[0]
         found = flight.found.copy()
-        self._last_loss = float(found[FOUND_LOSS])
         if not found[REFUSED]:
+            shared = flight.shared
+            self._last_loss = float(found[FOUND_LOSS]) if shared is None else shared.judged()
+            self._flights.popleft()
             return
-        skipped = [flight, *self._flights]
-        self._flights.clear()
-        self.session.memory.synchronize()
-        for each in skipped:
-            each.optimizer.steps -= 1
-        loss, self._last_loss = self._last_loss, math.nan
+        for each in self._flights:
+            self._wait_for(each)
+        self._skip_all()
         self.gave_up(found)
+        loss = float(found[FOUND_LOSS])
+        if flight.shared is not None:
+            try:
+                loss = flight.shared.judged()
+            finally:
+                self.session.forgive()
         self.session.forgive()
         self.to_host()
         if not math.isfinite(loss):

@@ -1,7 +1,7 @@
 """Packed gradients of a step of several processes, in the memory of a device.
 
 Everything is in the order of the main stream, so that a buffer is used again as soon as what reads
-it was asked for. The host waits once, with a limit, before the update: see `DeviceGroup.wait`.
+it was asked for, and nothing is waited for.
 """
 
 from __future__ import annotations
@@ -9,24 +9,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from struct import Struct
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.packed_gradients import packed_size, sample_stride
-from vertexrt.engine.update import Outcome, Touched, Update
-from vertexrt.kernels.cuda.device import Allocation, Span
+from vertexrt.engine.parameters import ParameterStore
+from vertexrt.engine.shared_step import COMPARED, SharedWork
+from vertexrt.kernels.cuda.device import Allocation, Link, Span
 from vertexrt.kernels.cuda.device_group import DeviceGroup
+from vertexrt.kernels.cuda.pack import ALIGN
 from vertexrt.kernels.cuda.session import Session
-from vertexrt.kernels.cuda.step_end import PIECE, PIECES_A_BLOCK, THREADS
-from vertexrt.kernels.cuda.update_apart import rows_of_tables
+from vertexrt.kernels.cuda.step_end import GAVE_UP, PIECE, PIECES_A_BLOCK, THREADS
+from vertexrt.kernels.cuda.upload import UploadBuffers, UploadSlot
 
 Array = npt.NDArray[Any]
 
-PACKING, STRIDED = Struct("8q"), Struct("4q")  # structs of update.cu
+# Structs of update.cu.
+PACKING, SUM, TELLING, AGREEING = Struct("8q"), Struct("3q"), Struct("5q4d"), Struct("5q")
 NOTHING = Allocation(0, 0, None)
+NUMBERS = 2 + len(COMPARED)  # that a process tells the others before its losses
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +60,17 @@ class DeviceFlat:
 
 
 class PackingRoom:
-    """Memory that packed gradients of all steps use again."""
+    """Memory that steps of groups use again."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        self.buffers = UploadBuffers(session.memory)
         self._free: list[Allocation] = []
         self._lent: list[Allocation] = []
-        self._ranges, self._pinned = NOTHING, np.zeros(0, np.uint8)
+        self._told = NOTHING
 
     def begin(self) -> None:
-        """Take back what the last step had; it is over."""
+        """Take back what the last step had: what comes is asked for after it."""
         self._free += self._lent
         self._lent.clear()
 
@@ -84,66 +88,108 @@ class PackingRoom:
             self._lent = [memory for memory in self._lent if memory is not flat.owner]
             self._free.append(flat.owner)
 
-    def upload(self, arrays: Sequence[Array]) -> list[int]:
-        """Copy int64 and then int32 arrays to the device; return their addresses there."""
-        session, need = self.session, sum(array.nbytes for array in arrays)
-        if self._ranges.size < need:
-            self._ranges = session.memory.grown(self._ranges, max(need, 16))
-            self._pinned = session.device.pinned(self._ranges.size)
-        at, addresses = 0, []
-        for array in arrays:
-            addresses.append(self._ranges.address + at)
-            self._pinned[at : at + array.nbytes] = array.view(np.uint8)
-            at += array.nbytes
-        if need:
-            session.device.upload(self._ranges.address, self._pinned[:need])
-        return addresses
+    def told(self, numbers: int) -> int:
+        """Return the address of so many numbers, float64."""
+        self._told = self.session.memory.grown(self._told, 8 * numbers)
+        return self._told.address
+
+    def upload(self, arrays: Sequence[Array]) -> tuple[UploadSlot, list[int]]:
+        """Copy arrays to the device; return what from, and their addresses there."""
+        slot = self.buffers.next()
+        starts = np.cumsum([0, *(-(-array.nbytes // ALIGN) * ALIGN for array in arrays)]).tolist()
+        if len(slot.pinned) < starts[-1]:
+            self.buffers.grow(slot, starts[-1])
+        for at, array in zip(starts, arrays, strict=False):
+            slot.pinned[at : at + array.nbytes] = array.view(np.uint8)
+        slot.open = True
+        if starts[-1]:
+            self.session.device.upload(slot.memory.address, slot.pinned[: starts[-1]])
+        return slot, [slot.memory.address + at for at in starts[:-1]]
 
 
-class UpdatesHere(Protocol):
-    """What has the gradients on a device, and updates by them: its executor."""
+class Packed(NamedTuple):
+    """Where rows of tables are: addresses of their first elements, also when packed, and widths."""
 
-    model: CompiledModel
-
-    def update_here(self, update: Update, gradients: Array | None) -> Outcome:
-        """Update by the gradients of the device, or by those of the host."""
+    start: int
+    at: int
+    width: int
+    rows: int
 
 
 class DeviceGradients:
-    """Gradients of a step; see `PackedGradients`.
+    """Gradients of a step: packed, exchanged with what processes tell each other, unpacked.
 
     Args:
-        rows: the rows of sparse parameters that the batch looks up.
+        work: of the step.
+        rows: of tables that the batch looks up.
     """
 
-    kept = False
-
     def __init__(
-        self, executor: UpdatesHere, room: PackingRoom, devices: DeviceGroup, rows: Touched
+        self,
+        room: PackingRoom,
+        store: ParameterStore,
+        devices: DeviceGroup,
+        work: SharedWork,
+        rows: Packed,
     ) -> None:
-        self._executor, self._room, self._devices = executor, room, devices
-        self._session, self._store, self._rows = room.session, executor.model.store, rows
-        self._size = packed_size(self._store, rows)
+        self._room, self._session, self._store = room, room.session, store
+        self._devices, self._rows = devices, rows
+        self._size = packed_size(store, work.rows)
+        group = devices.group
+        self._numbers = NUMBERS + work.room
+        self._told = room.told(self._numbers * group.size)
+        self._own = self._told + 8 * self._numbers * group.rank
+        self._is_told = False
         room.begin()
-        starts, widths = rows_of_tables(self._store, rows)
-        packed_at = np.cumsum(widths, dtype=np.int64) - widths + self._store.dense_size
-        self._count = len(starts)
-        self._start, self._at, self._width = room.upload([starts, packed_at, widths])
 
-    def sample(self) -> Array:
-        """Copy every so many-th parameter to the host."""
-        stride, values = sample_stride(self._store), self._store.values
-        found = np.empty(-(-values.size // stride), values.dtype)
-        flat = self._room.take(found.size)
-        self._strided("sample_kernel", flat, self._session.values.address, stride)
-        self._session.memory.download(found, flat.address)
-        self._room.give_back(flat)
-        return found
+    # What processes tell each other.
 
-    def pack(self, touched: Sequence[Touched]) -> DeviceFlat:
+    def loss_at(self, share: int) -> int:
+        """Return where a launch leaves the loss of a share of this process: float64 [1]."""
+        return self._own + 8 * (NUMBERS + share)
+
+    def tell(self, signal: int, same: Sequence[float], graphless: int) -> None:
+        """Note what the others are told by the first exchange of this process.
+
+        Args:
+            same: numbers that all must have alike, without that of the parameters.
+            graphless: how many of the shares have no graph; they come last.
+        """
+        session, store = self._session, self._store
+        if graphless:
+            last = self._numbers - graphless
+            session.device.clear(self._own + 8 * last, 8 * graphless)
+        stride = sample_stride(store)
+        words = TELLING.pack(
+            self._own,
+            session.found.address + 8 * GAVE_UP,
+            session.values.address,
+            -(-store.values.size // stride),
+            stride,
+            signal,
+            *same,
+        )
+        self._session.launch_one("tell_kernel", 1, THREADS, words)
+
+    def agree(self) -> Span:
+        """Refuse the step where processes do not agree; return what they told, [size, numbers]."""
+        link, size = self._devices.link, self._devices.group.size
+        stopped = 0 if link is None else link.stopped
+        found = self._session.found.address
+        words = AGREEING.pack(found, self._told, stopped, size, self._numbers)
+        self._session.launch_one("agree_kernel", 1, THREADS, words)
+        return self._told, 8 * self._numbers * size
+
+    def told_by(self, numbers: Array) -> Array:
+        """Return what was told as [size, *]: whether a launch gave up, and what `judged` takes."""
+        return numbers.reshape(self._devices.group.size, self._numbers)
+
+    # Gradients.
+
+    def pack(self) -> DeviceFlat:
         """Copy the dense part, and rows of tables."""
-        flat = self._room.take(self._size)
-        self._copy_rows((self._session.gradients.address, self._start), (flat.address, self._at))
+        flat, rows = self._room.take(self._size), self._rows
+        self._copy_rows((self._session.gradients.address, rows.start), (flat.address, rows.at))
         return flat
 
     def zeros(self) -> DeviceFlat:
@@ -153,15 +199,9 @@ class DeviceGradients:
         return flat
 
     def unpack(self, total: DeviceFlat) -> None:
-        """Put the sum where updates read gradients, and wait."""
-        self._copy_rows((total.address, self._at), (self._session.gradients.address, self._start))
-        self._store.touched.clear()
-        self._store.touched.update(self._rows)
-        self._devices.wait(self._devices.group.limit)
-
-    def update(self, update: Update) -> Outcome:
-        """Update by the sum."""
-        return self._executor.update_here(update, None)
+        """Put the sum where updates read gradients."""
+        rows = self._rows
+        self._copy_rows((total.address, rows.at), (self._session.gradients.address, rows.start))
 
     # Of `FlatArrays`.
 
@@ -171,7 +211,8 @@ class DeviceGradients:
 
     def add(self, left: DeviceFlat, right: DeviceFlat) -> DeviceFlat:
         """Add on the device; the room of the right is free then."""
-        self._strided("add_kernel", left, right.address, 1)
+        words = SUM.pack(left.address, right.address, left.size)
+        self._launch("add_kernel", -(-left.size // THREADS), words)
         self._room.give_back(right)
         return left
 
@@ -182,14 +223,22 @@ class DeviceGradients:
     def exchange(
         self, send: Sequence[DeviceFlat], receive: Sequence[DeviceFlat], limit: float
     ) -> None:
-        """Ask for it; it is waited for with the whole sum."""
-        assert self._devices.link is not None, "a sum of one process sends nothing"
-        own = self._devices.group.rank
+        """Ask for it, and the first time for what processes tell each other."""
+        group = self._devices.group
+        others = [peer for peer in range(group.size) if peer != group.rank]
         to, come = (
-            {peer: each.span for peer, each in enumerate(flats) if peer != own and each.size}
-            for flats in (send, receive)
+            [(k, flats[k].span) for k in others if len(flats[k])] for flats in (send, receive)
         )
-        self._devices.link.exchange(to, come)
+        if not self._is_told:
+            self._is_told, size = True, 8 * self._numbers
+            to += [(k, (self._own, size)) for k in others]
+            come += [(k, (self._told + size * k, size)) for k in others]
+        self._link.exchange(to, come)
+
+    @property
+    def _link(self) -> Link:
+        assert self._devices.link is not None, "a sum of one process sends nothing"
+        return self._devices.link
 
     # Launches.
 
@@ -199,18 +248,14 @@ class DeviceGradients:
         Args:
             source, to: address of the elements, and of where rows begin.
         """
-        self._packing(source, to, self._store.dense_size, self._count)
+        self._packing(source, to, self._store.dense_size, self._rows.rows)
 
     def _packing(self, source: tuple[int, int], to: tuple[int, int], dense: int, rows: int) -> None:
         dense_pieces = -(-dense // PIECE)
         pieces = dense_pieces + rows
-        places = source[0], to[0], source[1], to[1], self._width
+        places = source[0], to[0], source[1], to[1], self._rows.width
         arguments = PACKING.pack(*places, dense, dense_pieces, pieces)
         self._launch("copy_rows_kernel", -(-pieces // PIECES_A_BLOCK), arguments)
-
-    def _strided(self, name: str, to: DeviceFlat, source: int, stride: int) -> None:
-        arguments = STRIDED.pack(to.address, source, to.size, stride)
-        self._launch(name, -(-to.size // THREADS), arguments)
 
     def _launch(self, name: str, blocks: int, arguments: bytes) -> None:
         if blocks:

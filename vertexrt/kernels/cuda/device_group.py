@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -39,14 +40,17 @@ class DeviceGroup:
     def __init__(self, device: Device, group: ProcessGroup, link: Link | None) -> None:
         self._device, self.group, self.link = device, group, link
 
-    def wait(self, limit: float) -> None:
-        """Wait for the main stream, on which an exchange may wait for other processes.
+    def wait(self, event: Any, limit: float, why_not: Callable[[], None]) -> None:
+        """Wait for an event, before which an exchange may wait for other processes.
 
-        Raises: ParallelError, when a process is lost; no exchange is under way then.
+        Args:
+            why_not: called when it does not come though all processes answer; it may raise what
+                says why. No exchange is under way then.
+        Raises: ParallelError, when a process is lost.
         """
         if self.link is None:
-            return
-        event, deadline, looks = self._device.record(), Deadline(OF_DEVICES * limit), 0
+            return self._device.wait(event)
+        deadline, looks = Deadline(OF_DEVICES * limit), 0
         come, why = self._device.has_come(event), ""
         while not (come or why or deadline.left() < 0):
             looks += 1
@@ -57,7 +61,8 @@ class DeviceGroup:
         why = why or self.link.failure()
         if why or not come:
             self.link.abort()
-            raise _lost(self.group, limit, why)
+            raise _lost(self.group, limit, why, why_not)
+        return None
 
 
 class DeviceGroups:
@@ -126,12 +131,15 @@ def link_in_time(device: Device, number: Array, group: ProcessGroup) -> Link:
     return found[0]
 
 
-def _lost(group: ProcessGroup, limit: float, why: str) -> ParallelError:
+def _lost(
+    group: ProcessGroup, limit: float, why: str, why_not: Callable[[], None] = lambda: None
+) -> ParallelError:
     """Return the error for an exchange that does not end.
 
     Raises: ParallelError, when a process has ended or does not answer on the host either.
     """
     group.find_lost((1.0 - OF_DEVICES) * limit)
+    why_not()
     got = f"GPUs have not exchanged arrays ({why or f'not for {OF_DEVICES * limit:g} s'})"
     return ParallelError.at(
         "parallel",

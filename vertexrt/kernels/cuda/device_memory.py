@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,10 +29,14 @@ class DeviceMemory:
 
     Args:
         poisons: memory of a run is filled with what is no number before it.
+    Attributes:
+        before_waiting: called before everything asked for is waited for without a limit: what may
+            never come is to be waited for with one.
     """
 
     def __init__(self, device: Device, poisons: bool) -> None:
         self.device, self.poisons = device, poisons
+        self.before_waiting: Callable[[], None] = _wait_for_nothing
 
     def take(self, size: int, what: str, action: str = SMALLER_BATCHES) -> Allocation:
         """Return new memory.
@@ -78,6 +83,7 @@ class DeviceMemory:
 
     def synchronize(self) -> None:
         """Wait for everything asked for."""
+        self.before_waiting()
         self.device.wait(self.device.record())
 
     def upload(self, memory: Allocation, array: Array) -> None:
@@ -95,3 +101,7 @@ class DeviceMemory:
         self.device.download(pinned, address)
         self.synchronize()
         array.reshape(-1).view(np.uint8)[:] = pinned
+
+
+def _wait_for_nothing() -> None:
+    """Stand for `before_waiting`, where all that is asked for comes."""

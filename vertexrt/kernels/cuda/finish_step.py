@@ -26,7 +26,7 @@ from vertexrt.kernels.cuda.step_end import (
 
 Int64 = npt.NDArray[np.int64]
 
-SUMMED_LOSS = Struct("4qd")  # of update.cu
+SUMMED_LOSS = Struct("5qd")  # of update.cu
 
 
 def finish_step(session: Session, weight: int, addresses: Int64, e: StepEnd) -> None:
@@ -57,7 +57,7 @@ def leave_results(session: Session, run: Run, part: Part, words: Int64, rows: in
     Args:
         words: of the run; rows: address of those that are copied.
     """
-    if part.to.loss:
+    if part.to.loss or part.to.total:
         _sum_loss(session, run, part, int(words[WEIGHT]))
     size = session.dtype.itemsize
     for copy in part.to.copies:
@@ -73,6 +73,7 @@ def _sum_loss(session: Session, run: Run, part: Part, weight: int) -> None:
     """
     words = SUMMED_LOSS.pack(
         part.to.loss,
+        part.to.total,
         session.arena.address + start_of(run, ("push", "loss")) * session.dtype.itemsize,
         weight if len(run.weight) else 0,
         run.num_rows,

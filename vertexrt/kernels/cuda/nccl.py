@@ -6,14 +6,14 @@ depends on the number of GPUs, and with it the bits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import DeviceError, one_line
-from vertexrt.kernels.cuda.device import Span
+from vertexrt.kernels.cuda.device import Message
 from vertexrt.parallel.start import number_here, processes_here
 
 Array = npt.NDArray[Any]
@@ -57,12 +57,16 @@ class NcclLink:
         stream: address of the stream.
         room: memory of FIRST bytes for each process and once more, for a first exchange: NCCL
             connects GPUs then, and waits for them.
+        flag: int64 [1], zero, page-locked memory of the host.
+    Attributes:
+        stopped: its address; see `Link`.
     Raises: DeviceError, when NCCL refuses.
     """
 
     def __init__(
-        self, nccl: Any, number: Array, place: tuple[int, int], stream: int, room: Any
+        self, nccl: Any, number: Array, place: tuple[int, int], stream: int, room: Any, flag: Array
     ) -> None:
+        self._flag, self.stopped = flag, int(flag.ctypes.data)
         self._nccl, self._stream, self._room, self._failure = nccl, stream, room, ""
         # CuPy raises KeyError for a status of NCCL that it has no name for.
         self._errors = (nccl.NcclError, KeyError)
@@ -75,21 +79,21 @@ class NcclLink:
             raise _refused(str(error)) from error
         others = [peer for peer in range(size) if peer != rank]
         self.exchange(
-            dict.fromkeys(others, (room.ptr, FIRST)),
-            {peer: (room.ptr + FIRST * (peer + 1), FIRST) for peer in others},
+            [(peer, (room.ptr, FIRST)) for peer in others],
+            [(peer, (room.ptr + FIRST * (peer + 1), FIRST)) for peer in others],
         )
         if self._failure:
             raise _refused(self._failure)
 
-    def exchange(self, send: Mapping[int, Span], receive: Mapping[int, Span]) -> None:
+    def exchange(self, send: Sequence[Message], receive: Sequence[Message]) -> None:
         """Send and receive as one group, so that no order can lock; keep what goes wrong."""
         nccl, own = self._nccl, self._communicator
         try:
             nccl.groupStart()
             try:
-                for peer, (address, size) in receive.items():
+                for peer, (address, size) in receive:
                     own.recv(address, size, nccl.NCCL_INT8, peer, self._stream)
-                for peer, (address, size) in send.items():
+                for peer, (address, size) in send:
                     own.send(address, size, nccl.NCCL_INT8, peer, self._stream)
             finally:
                 nccl.groupEnd()
@@ -105,7 +109,8 @@ class NcclLink:
         return self._failure
 
     def abort(self) -> None:
-        """Abort, so that the stream goes on."""
+        """Abort, so that the stream goes on; what comes after an exchange knows by the flag."""
+        self._flag[0] = 1
         self._communicator.abort()
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -73,14 +73,29 @@ class GroupEnd(NamedTuple):
     scalars: tuple[float, ...]
 
 
+class Together(Protocol):
+    """What is special about a step of a group: see `group_steps.SharedFlight`."""
+
+    def wait(self, event: Any) -> None:
+        """Wait for the event of the step. Raises: ParallelError, when a process is lost."""
+
+    def judged(self) -> float:
+        """Return the loss of the whole batch. Raises: see `group_steps.SharedFlight`."""
+
+
 @dataclass(slots=True)
 class Flight:
-    """A step that was launched, and what is needed if it was refused."""
+    """A step that was launched, and what is needed if it was refused.
+
+    Attributes:
+        shared: of a step of a group.
+    """
 
     event: Any
     found: npt.NDArray[np.float64]
     attempt: Attempt
     optimizer: Trainer
+    shared: Together | None = None
 
 
 class LossRows(NamedTuple):

@@ -19,21 +19,15 @@ Array = npt.NDArray[Any]
 Ranges = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]
 
 
-def update_apart(
-    session: Session, store: ParameterStore, update: Update, gradients: Array | None
-) -> Array:
-    """Update by gradients as a step does, and wait.
+def update_apart(session: Session, store: ParameterStore, update: Update) -> Array:
+    """Update by the gradients of the store as a step does, and wait.
 
-    Args:
-        store: knows the rows of tables that have one.
-        gradients: of the store, which are copied to the device; None, where they are there.
     Returns: what a step finds, see `step_end`: the norm, and whether the update was refused.
     """
     memory = session.memory
     touched = {name: store.touched.get(name, NO_STARTS) for name in store.sparse}
-    end = end_of(store, update, _ranges(store, touched))
-    if gradients is not None:
-        memory.upload(session.gradients, gradients)
+    end = end_of(store, update, ranges_of_rows(store, touched))
+    memory.upload(session.gradients, store.gradients)
     ranges = np.concatenate([end.starts.view(np.uint8), end.widths.view(np.uint8)])
     held = memory.take(max(ranges.nbytes, 16), "rows of tables")
     if ranges.nbytes:
@@ -45,18 +39,18 @@ def update_apart(
     return found
 
 
-def rows_of_tables(store: ParameterStore, rows: Touched) -> Ranges:
-    """Return flat ranges of rows of all tables: first elements and widths."""
-    found = [(NO_STARTS, NO_WIDTHS), *_ranges(store, rows).values()]
-    starts, widths = (np.concatenate(each) for each in zip(*found, strict=True))
-    return starts, widths
-
-
-def _ranges(store: ParameterStore, rows: Touched) -> Mapping[str, Ranges]:
-    """Return flat ranges of rows of each table."""
+def ranges_of_rows(store: ParameterStore, rows: Touched) -> Mapping[str, Ranges]:
+    """Return flat ranges of rows of each table: first elements and widths."""
     found = {}
     for name, own in rows.items():
         width = math.prod(store.shapes[name][1:])
         starts = store.offsets[name] + own * width
         found[name] = starts.astype(np.int64), np.full(len(own), width, np.int32)
     return found
+
+
+def joined(tables: Mapping[str, Ranges]) -> Ranges:
+    """Return the ranges of all tables, one after another."""
+    found = [(NO_STARTS, NO_WIDTHS), *tables.values()]
+    starts, widths = (np.concatenate(each) for each in zip(*found, strict=True))
+    return starts, widths

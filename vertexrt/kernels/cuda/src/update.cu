@@ -24,9 +24,10 @@ VRT_KERNEL(clamp_kernel, Store, 256) {
 }
 VRT_KERNEL(finish_step_kernel, Finish, 1024) { finish_step<1024>(a); }
 
-// The loss of a pass that is no step: `to` gets the sum of losses times a scale.
+// The loss of a pass that does not update: `to` and `total` get the sum of losses times a scale.
 struct SummedLoss {
-    real* to;
+    real* to;       // or null
+    double* total;  // or null
     const real* loss;
     const real* weight;  // null: each row counts once
     long long rows;
@@ -34,7 +35,9 @@ struct SummedLoss {
 };
 VRT_KERNEL(sum_loss_kernel, SummedLoss, 1024) {
     const double loss = sum_losses<1024>(a.loss, a.weight, a.rows);
-    if (threadIdx.x == 0) *a.to = real(loss * a.scale);
+    if (threadIdx.x != 0) return;
+    if (a.to) *a.to = real(loss * a.scale);
+    if (a.total) *a.total = loss * a.scale;
 }
 
 // Rows of a tensor that are wanted: `count` elements, `size` of a row.
@@ -76,19 +79,71 @@ VRT_KERNEL(copy_rows_kernel, Packing, 256) {
     for (int i = threadIdx.x % 32; i < width; i += 32) a.to[to + i] = a.from[from + i];
 }
 
-// add_kernel: y[i] += x[i]. sample_kernel: y[i] = x[i * stride].
-struct Strided {
+// y[i] += x[i].
+struct Sum {
     real* y;
     const real* x;
-    long long count, stride;
+    long long count;
 };
 
-VRT_KERNEL(add_kernel, Strided, 256) {
+VRT_KERNEL(add_kernel, Sum, 256) {
     const long long i = (long long)blockIdx.x * 256 + threadIdx.x;
     if (i < a.count) a.y[i] += a.x[i];
 }
 
-VRT_KERNEL(sample_kernel, Strided, 256) {
-    const long long i = (long long)blockIdx.x * 256 + threadIdx.x;
-    if (i < a.count) a.y[i] = a.x[i * a.stride];
+// What a process tells the others: whether a wait ran out in its launches, a signal, numbers that
+// all must have alike, and after them the losses of its shares, which `sum_loss_kernel` has left.
+enum { GAVE_UP, SIGNAL, STRUCTURE, INDEX, SEED, PARAMETERS, LOSSES };
+struct Telling {
+    double* to;
+    const double* code;  // of the record that launches leave
+    const real* values;  // each `stride`-th is looked at
+    long long count, stride;
+    double given[PARAMETERS - SIGNAL];  // from SIGNAL on
+};
+
+// 32 bits of a number and of its place. A sum of 2^20 of them has no rounding in a double.
+__device__ __forceinline__ unsigned mixed(real value, long long place) {
+    unsigned x = (unsigned)place * 0x9E3779B1u;
+    const unsigned* words = reinterpret_cast<const unsigned*>(&value);
+#pragma unroll
+    for (int k = 0; k < (int)(sizeof(real) / 4); ++k) {
+        x = (x ^ words[k]) * 0x85EBCA77u;
+        x ^= x >> 15;
+    }
+    return x * 0xC2B2AE3Du;
+}
+
+VRT_KERNEL(tell_kernel, Telling, 256) {
+    double sum = 0;
+    for (long long i = threadIdx.x; i < a.count; i += 256) {
+        sum += double(mixed(a.values[i * a.stride], i));
+    }
+    sum = block_sum(sum, 256);
+    if (threadIdx.x != 0) return;
+    a.to[GAVE_UP] = *a.code;
+    for (int k = SIGNAL; k < PARAMETERS; ++k) a.to[k] = a.given[k - SIGNAL];
+    a.to[PARAMETERS] = sum;
+}
+
+// Refuse the step, in all processes alike, where they do not agree, where one has not computed its
+// part, or where a loss is not finite; and in this one where an exchange was ended before it was
+// whole. The host says what it was.
+struct Agreeing {
+    Found* found;
+    const double* told;         // [processes, numbers]
+    const long long* stopped;   // of the host, or null: an exchange was ended
+    long long processes, numbers;
+};
+
+VRT_KERNEL(agree_kernel, Agreeing, 256) {
+    bool agreed = !a.stopped || *reinterpret_cast<const volatile long long*>(a.stopped) == 0;
+    for (long long i = threadIdx.x; i < a.processes * a.numbers; i += 256) {
+        const long long number = i % a.numbers;
+        const double x = a.told[i];
+        if (number == GAVE_UP) agreed &= x == 0.0;
+        if (number >= STRUCTURE && number <= PARAMETERS) agreed &= x == a.told[number];
+        if (number >= LOSSES) agreed &= x - x == 0.0;
+    }
+    if (!agreed) a.found->refused = 1.0;
 }

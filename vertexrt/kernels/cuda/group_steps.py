@@ -1,0 +1,162 @@
+"""Steps of processes whose devices are linked: launched, and not waited for.
+
+A step is one sequence on the main stream: the gradients of the shares, packing, the exchange, the
+sum, the update. What processes tell each other goes with the gradients, so that the host of none
+waits for that of another, and each looks at it when the step lands. What must not be updated is
+refused on the devices, by all alike: see `agree_kernel` of update.cu.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.engine.batched import Run
+from vertexrt.engine.executor import TrainStep
+from vertexrt.engine.model import CompiledModel
+from vertexrt.engine.part import Destination, Part
+from vertexrt.engine.shared_step import SharedPushes, compare, divide_step, judged
+from vertexrt.errors import DeviceError
+from vertexrt.graph import GraphBatch
+from vertexrt.kernels.cuda.device_arena import DeviceArena
+from vertexrt.kernels.cuda.device_gradients import DeviceFlat, DeviceGradients, Packed, PackingRoom
+from vertexrt.kernels.cuda.device_group import DeviceGroup
+from vertexrt.kernels.cuda.finish_step import finish_step
+from vertexrt.kernels.cuda.session import Session
+from vertexrt.kernels.cuda.step_end import Flight, end_of
+from vertexrt.kernels.cuda.update_apart import joined, ranges_of_rows
+from vertexrt.kernels.cuda.upload import SLOTS, UploadSlot
+from vertexrt.parallel.group import ProcessGroup
+from vertexrt.parallel.sums import add_in_pairs, sum_over
+
+Array = npt.NDArray[Any]
+
+
+class Launches(Protocol):
+    """What a step of a group asks of the executor of its device."""
+
+    model: CompiledModel
+    session: Session
+
+    def launch_share(self, run: Run, part: Part) -> UploadSlot:
+        """Launch a share, whose gradients are alone in the session's; do not wait for it."""
+
+    def time_share(
+        self, batch: GraphBatch, run: Run, slot: UploadSlot, start: float, prepared: float
+    ) -> None:
+        """Note what a share took, while configurations are timed."""
+
+    def prepare_update(self, moments: Array) -> None:
+        """Bring to the device what an update needs."""
+
+    def land_all(self) -> None:
+        """Wait for all steps, and look at what they found."""
+
+
+class SharedFlight(NamedTuple):
+    """What is special about a step of a group that was launched.
+
+    Attributes:
+        told: what processes told each other, valid when its event has come.
+        same: numbers that all must have alike, without that of the parameters.
+    """
+
+    devices: DeviceGroup
+    gradients: DeviceGradients
+    told: Array
+    same: tuple[float, ...]
+
+    def wait(self, event: Any) -> None:
+        """Wait for the event of the step.
+
+        Raises: ParallelError, when a process is lost; UsageError, where exchanges wait for ever
+            because batches, and with them arrays, differ in size.
+        """
+        group = self.devices.group
+        self.devices.wait(event, group.limit, partial(_compare, group, self.same))
+
+    def judged(self) -> float:
+        """Return the loss of the whole batch, and tell the signal of the group.
+
+        Raises: DeviceError, when a launch of another process has given up; UsageError, when
+            processes do not have the same.
+        """
+        group, told = self.devices.group, self.gradients.told_by(self.told)
+        group.began()
+        others = [rank for rank in np.flatnonzero(told[:, 0]).tolist() if rank != group.rank]
+        if others:
+            raise DeviceError.at(
+                "parallel",
+                f"a kernel of process {others[0]} gave up waiting",
+                "kernels that end; nothing was updated",
+                "see the error of that process",
+            )
+        return judged(group, told[:, 1:])
+
+
+def _compare(group: ProcessGroup, same: tuple[float, ...]) -> None:
+    """Refuse processes that do not have the same, by their hosts. Raises: UsageError."""
+    compare(group.gather(np.array(same)))
+
+
+class GroupSteps:
+    """Launches steps of groups; see the module."""
+
+    def __init__(self, launches: Launches) -> None:
+        self._launches, self._room = launches, PackingRoom(launches.session)
+
+    def launch(self, step: TrainStep, devices: DeviceGroup) -> tuple[Flight, SharedPushes]:
+        """Launch a step; return what lands, and the pushes of this process.
+
+        Raises: PullError, GraphError: in every process alike.
+        """
+        launches, room, group = self._launches, self._room, devices.group
+        model, session = launches.model, launches.session
+        signal, group.signal = group.signal, 0  # until this step lands
+        start = time.perf_counter()
+        work = divide_step(model, step, group)
+        if not group.warm:  # a wait on the device may take long until all have compiled
+            _compare(group, work.same)
+        update = step.optimizer._request(model.store)
+        if step.outputs or len(work.own) > SLOTS or model.tuner is not None:
+            launches.land_all()  # what follows waits for launches, without a limit
+        launches.prepare_update(update.moments)
+        tables = ranges_of_rows(model.store, work.rows)
+        starts, widths = joined(tables)
+        packed_at = np.cumsum(widths, dtype=np.int64) - widths + model.store.dense_size
+        end = end_of(model.store, update, tables)
+        slot, at = room.upload([starts, packed_at, widths, end.starts, end.widths])
+        rows = Packed(at[0], at[1], at[2], len(starts))
+        gradients = DeviceGradients(room, model.store, devices, work, rows)
+        pushes = SharedPushes(model, step, work)
+
+        def packed() -> Iterator[DeviceFlat]:
+            """Launch each share of this process; return its packed gradients."""
+            for k, (share, (run,)) in enumerate(zip(work.shares, work.own, strict=True)):
+                to = Destination(total=gradients.loss_at(k))
+                prepared = time.perf_counter()
+                launched = launches.launch_share(run, work.part._replace(to=to))
+                launches.time_share(share.batch, run, launched, start, prepared)
+                if step.outputs:
+                    pushes.place([run], [DeviceArena(session)])  # type: ignore[list-item]
+                yield gradients.pack()
+            for _ in range(len(work.own), work.room):  # there are fewer graphs than shares
+                yield gradients.zeros()
+
+        total = add_in_pairs(packed(), gradients.add)
+        gradients.tell(signal, work.same, work.room - len(work.own))
+        total = sum_over(group.rank, group.size, total, gradients, group.limit)
+        told = gradients.agree()
+        gradients.unpack(total)
+        finish_step(session, 0, np.array(at[3:], np.int64), end)
+        session.bring(slot, True, [told])
+        shared = SharedFlight(
+            devices, gradients, slot.results[: told[1]].view(np.float64), work.same
+        )
+        attempt = work.attempt(step, update)
+        return Flight(slot.event, slot.found, attempt, step.optimizer, shared), pushes
