@@ -70,6 +70,6 @@ def packed_size(store: ParameterStore, rows: Touched) -> int:
     )
 
 
-def sample_stride(store: ParameterStore) -> int:
+def sample_stride(parameters: int) -> int:
     """Return the distance of the parameters that processes compare."""
-    return max(1, store.values.size // SAMPLE)
+    return max(1, parameters // SAMPLE)

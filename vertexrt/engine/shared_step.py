@@ -28,6 +28,7 @@ from vertexrt.engine.executor import (
 )
 from vertexrt.engine.inputs import Inputs
 from vertexrt.engine.model import CompiledModel
+from vertexrt.engine.checksum import checksum
 from vertexrt.engine.packed_gradients import PackedGradients, sample_stride
 from vertexrt.engine.part import Part
 from vertexrt.engine.update import Touched
@@ -99,13 +100,13 @@ def divide_step(model: CompiledModel, step: TrainStep, group: ProcessGroup) -> S
 
 def _numbers(step: TrainStep, inputs: Inputs) -> tuple[float, ...]:
     """Return a number for each of the first of COMPARED."""
-    structure = _checksum(inputs.child, _checksum(inputs.child_ptr, step.batch.num_graphs))
-    return structure, _checksum(inputs.index), step.seed
+    structure = checksum(inputs.child, checksum(inputs.child_ptr, step.batch.num_graphs))
+    return structure, checksum(inputs.index.reshape(-1), 0), step.seed
 
 
-def _checksum(array: Array, start: int = 0) -> int:
-    """Return a checksum of the bytes of an array."""
-    return zlib.crc32(np.ascontiguousarray(array).data, start)
+def _sample_of(values: Array) -> int:
+    """Return a checksum of some of the parameters."""
+    return zlib.crc32(np.ascontiguousarray(values[:: sample_stride(values.size)]).data)
 
 
 def judged(group: ProcessGroup, told: Array) -> float:
@@ -212,8 +213,8 @@ def step_in_group(executor: Executor, step: TrainStep) -> tuple[float, Outputs]:
 
     total = add_in_pairs(gradients(), packed.add)
     update = step.optimizer._request(model.store) if step.asks else None
-    sample = model.store.values[:: sample_stride(model.store)]
-    mine = np.array([group.signal, *work.same, _checksum(sample), *losses], np.float64)
+    sample = _sample_of(model.store.values)
+    mine = np.array([group.signal, *work.same, sample, *losses], np.float64)
     loss = judged(group, group.gather(mine)) * work.part.loss_scale
     total = sum_over(group.rank, group.size, total, packed, group.limit)
     found = pushes.gathered(group)

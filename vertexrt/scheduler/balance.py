@@ -74,12 +74,24 @@ def assign_graphs(batch: GraphBatch, parts: int, level: float = LEVEL) -> Array:
 
 def share_of(batch: GraphBatch, owner: Array, part: int) -> Share:
     """Return one share of a batch, given which share has each graph."""
-    graphs = np.flatnonzero(owner == part).astype(np.int32)
-    first, end = batch.graph_ptr[graphs].astype(np.int64), batch.graph_ptr[graphs + 1]
-    sizes = end - first
-    starts = np.cumsum(sizes) - sizes
-    vertices = np.arange(sizes.sum()) + np.repeat(first - starts, sizes)
+    graphs, vertices = _of_share(owner, part, batch.graph_ptr)
     return Share(batch.take(graphs), vertices, batch)
+
+
+@compiled
+def _of_share(owner: Array, part: int, graph_ptr: Array) -> tuple[Array, Array]:
+    """Return the graphs of a share, int32, and their vertices, int64."""
+    graphs, count = np.empty(len(owner), np.int32), 0
+    vertices, at = np.empty(graph_ptr[len(owner)], np.int64), 0
+    for g in range(len(owner)):
+        if owner[g] != part:
+            continue
+        graphs[count] = g
+        count += 1
+        for v in range(graph_ptr[g], graph_ptr[g + 1]):
+            vertices[at] = v
+            at += 1
+    return graphs[:count], vertices[:at]
 
 
 def divide(share: Share, parts: int, level: float = LEVEL) -> list[Share]:

@@ -159,7 +159,7 @@ class DeviceGradients:
         if graphless:
             last = self._numbers - graphless
             session.device.clear(self._own + 8 * last, 8 * graphless)
-        stride = sample_stride(store)
+        stride = sample_stride(store.values.size)
         words = TELLING.pack(
             self._own,
             session.found.address + 8 * GAVE_UP,
