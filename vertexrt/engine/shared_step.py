@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vertexrt.engine.batched import Run, in_user_order, read_rows
+from vertexrt.engine.checksum import checksum
 from vertexrt.engine.diagnose import Attempt
 from vertexrt.engine.executor import (
     Executor,
@@ -28,7 +29,6 @@ from vertexrt.engine.executor import (
 )
 from vertexrt.engine.inputs import Inputs
 from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.checksum import checksum
 from vertexrt.engine.packed_gradients import PackedGradients, sample_stride
 from vertexrt.engine.part import Part
 from vertexrt.engine.update import Touched
