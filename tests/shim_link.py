@@ -29,6 +29,7 @@ class ThreadLink:
         read, write: memory of the device.
         dies_at: number of the exchange at which this process ends.
         hangs_at: number of the exchange from which on it sends nothing.
+        flag: int64 [1], memory that kernels of the device may read; by default NumPy's.
     Attributes:
         sent: bytes so far; exchanges: how many.
         stuck: an exchange waits for what does not come; aborted: it was told to end.
@@ -43,13 +44,14 @@ class ThreadLink:
         memory: tuple[Read, Write],
         dies_at: int = -1,
         hangs_at: int = -1,
+        flag: np.ndarray | None = None,
     ) -> None:
         self._number, (self._rank, self._size) = number, place
         self._read, self._write = memory
         self._dies_at, self._hangs_at = dies_at, hangs_at
         self.sent = self.exchanges = 0
         self.stuck = self.aborted = False
-        self._flag = np.zeros(1, np.int64)
+        self._flag = np.zeros(1, np.int64) if flag is None else flag
         self.stopped = int(self._flag.ctypes.data)
 
     def exchange(self, send: Sequence[Message], receive: Sequence[Message]) -> None:

@@ -94,7 +94,9 @@ class ByThreads(CupyDevice):
             self.upload(address, source)
             self.wait(self.record())
 
-        return ThreadLink(int(number[0]), (rank, size), (read, write))
+        flag = self.pinned(8).view(np.int64)
+        flag[:] = 0
+        return ThreadLink(int(number[0]), (rank, size), (read, write), flag=flag)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from tests.strategies import graph_batches
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.scheduler.balance import LEVEL, graph_costs, share_out
+from vertexrt.scheduler.balance import LEVEL, costs_by_levels, graph_costs, share_out
+from vertexrt.scheduler.compiled import find_levels
 
 
 @given(graph_batches(), st.integers(1, 6))
@@ -49,3 +50,12 @@ def test_a_deep_graph_costs_more_than_a_flat_one() -> None:
 def test_the_largest_graph_stands_alone() -> None:
     batch = GraphBatch.from_graphs([InputGraph.chain(n) for n in (1000, 1, 1, 1)])
     assert sorted(s.batch.num_graphs for s in share_out(batch, 2)) == [1, 3]
+
+
+def test_costs_follow_from_levels() -> None:
+    graphs = [[[], [0], [1]], [[], [], [0, 1]], [[]], [[], [0], [0, 1], [2]]]
+    batch = GraphBatch.from_graphs([InputGraph.from_children(each) for each in graphs])
+    given = batch.graph_ptr, batch.child_ptr, batch.child, 3.0
+    levels = find_levels(batch.child_ptr, batch.child)
+    assert costs_by_levels(batch.graph_ptr, levels, 3.0).tolist() == graph_costs(*given).tolist()
+    assert graph_costs(*given).tolist() == [12.0, 9.0, 4.0, 16.0]

@@ -7,6 +7,9 @@ to the backend, which has most of them in its cache.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
 
 from vertexrt.engine.inputs import Inputs, refuse
 from vertexrt.engine.make_ready import make_ready
@@ -20,6 +23,8 @@ from vertexrt.ir.passes.store import LAZY_STAGES, Stored, lazy_part, store_value
 from vertexrt.ir.program import Program, Stage
 from vertexrt.kernels.layout import fingerprint, tensor_uses
 from vertexrt.scheduler.kinds import FINE, NEW_LAZY_KIND, NEW_PATH_KIND, read_vertices
+
+Array = np.ndarray[Any, Any]
 
 
 def meet_kinds(variant: Variant, batch: GraphBatch, inputs: Inputs) -> None:
@@ -37,14 +42,15 @@ def get_ready(variant: Variant) -> None:
         variant.loaded = make_ready(variant)
 
 
-def find_kinds(variant: Variant, batch: GraphBatch, inputs: Inputs) -> int:
-    """Note the kinds of a batch that have not been seen before; count vertices with a loss.
+def find_kinds(variant: Variant, batch: GraphBatch, inputs: Inputs) -> tuple[int, Array]:
+    """Note the kinds of a batch that have not been seen before.
 
+    Returns: how many vertices have a loss; levels, [V].
     Raises: PullError, when pulled values do not fit; GraphError, when a vertex has more children
         than the function has slots.
     """
     while True:
-        found, vertex, bits, *_, with_loss = read_vertices(
+        found, vertex, bits, _, _, levels, _, with_loss = read_vertices(
             inputs.child_ptr,
             inputs.child,
             inputs.functions,
@@ -52,7 +58,7 @@ def find_kinds(variant: Variant, batch: GraphBatch, inputs: Inputs) -> int:
             *variant.vertex_facts(),
         )
         if found == FINE:
-            return int(with_loss)
+            return int(with_loss), levels
         if found == NEW_PATH_KIND:
             add_path_kind(variant, bits)
         elif found == NEW_LAZY_KIND:
@@ -62,12 +68,12 @@ def find_kinds(variant: Variant, batch: GraphBatch, inputs: Inputs) -> int:
 
 
 def take_kinds(variant: Variant, others: Iterable[Variant]) -> None:
-    """Note the kinds that variants of the same use have seen."""
+    """Note the kinds that variants of the same use have seen, in their order."""
     for other in others:
         if other.atoms == variant.atoms:
-            for bits in other.path_kinds.keys() - variant.path_kinds.keys():
+            for bits in [bits for bits in other.path_kinds if bits not in variant.path_kinds]:
                 add_path_kind(variant, bits)
-            for bits in other.lazy_kinds.keys() - variant.lazy_kinds.keys():
+            for bits in [bits for bits in other.lazy_kinds if bits not in variant.lazy_kinds]:
                 add_lazy_kind(variant, bits)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -53,6 +53,21 @@ def _places(
     at = dict(store.offsets)
     at |= {part: at[name] + start for part, (name, start) in parts.items()}
     return at | {"+".join(names): at[names[0]] for names in function.stacks}
+
+
+class ReadBatch(NamedTuple):
+    """A batch that was read.
+
+    Attributes:
+        variant: that has the kinds of its vertices.
+        with_loss: how many vertices have a loss.
+        levels: [V], see `read_vertices`.
+    """
+
+    variant: Variant
+    inputs: Inputs
+    with_loss: int
+    levels: Array
 
 
 class CompiledModel:
@@ -126,9 +141,7 @@ class CompiledModel:
             found = make_variant(
                 self.function, use, self.backend, self.param_names, self.passes, processors
             )
-            plain = ending_with(use, None)
-            same = (v for (u, _), v in self.variants.items() if ending_with(u, None) == plain)
-            take_kinds(found, same)
+            take_kinds(found, self._same(use))
             self.variants[use, processors] = found
         return found
 
@@ -184,19 +197,27 @@ class CompiledModel:
             typical: of the batches to come; their kinds are among those of `batch`.
         """
         self._choose_and(
-            lambda chosen: get_ready(self._read(self.variant(use, chosen), batch)[0]), use, typical
+            lambda chosen: get_ready(self._read(self.variant(use, chosen), batch).variant),
+            use,
+            typical,
         )
 
-    def read(self, use: Use, batch: GraphBatch) -> tuple[Variant, Inputs, int]:
-        """Read a batch, and note its kinds of vertices.
+    def read(self, use: Use, batch: GraphBatch) -> ReadBatch:
+        """Read a batch, and note its kinds of vertices, in the same order for all engines."""
+        same = self._same(use) or [self.variant(use, self.choose(use, batch))]
+        found = self._read(same[0], batch)
+        for other in same[1:]:
+            take_kinds(other, same[:1])
+        return found
 
-        Returns: what has both, and how many vertices have a loss.
-        """
-        return self._read(self.variant(use, self.choose(use, batch)), batch)
+    def _same(self, use: Use) -> list[Variant]:
+        """Return what was compiled for a use, whatever the engine and the update."""
+        plain = ending_with(use, None)
+        return [v for (u, _), v in self.variants.items() if ending_with(u, None) == plain]
 
-    def _read(self, variant: Variant, batch: GraphBatch) -> tuple[Variant, Inputs, int]:
+    def _read(self, variant: Variant, batch: GraphBatch) -> ReadBatch:
         inputs = read_inputs(variant.reader, batch, self.store.dtype)
-        return variant, inputs, find_kinds(variant, batch, inputs)
+        return ReadBatch(variant, inputs, *find_kinds(variant, batch, inputs))
 
     def observe(self, use: Use, batch: GraphBatch, runs: Sequence[Run], seconds: float) -> None:
         """Tell the automatic choice what a step took."""

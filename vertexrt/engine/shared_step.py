@@ -77,9 +77,10 @@ def divide_step(model: CompiledModel, step: TrainStep, group: ProcessGroup) -> S
 
     Raises: PullError, GraphError: in every process alike.
     """
-    variant, inputs, with_loss = model.read(step.use, step.batch)
+    variant, inputs, with_loss, levels = model.read(step.use, step.batch)
     parts = min(group.shares, step.batch.num_graphs)
-    owner = assign_graphs(step.batch, parts, level_in_vertices(model.chooser.work.all))
+    level = level_in_vertices(model.chooser.work.all)
+    owner = assign_graphs(step.batch, parts, level, levels)
     shares = [share_of(step.batch, owner, part) for part in range(parts)[group.own]]
     if step.reduction == "vertex":
         scale = 1.0 / max(1, with_loss)
@@ -147,7 +148,7 @@ class SharedPushes:
     """
 
     def __init__(self, model: CompiledModel, step: TrainStep, work: SharedWork) -> None:
-        self._work, self._sizes = work, step.batch.sizes()
+        self._work, self._batch = work, step.batch
         self._whole = {
             name: np.empty(
                 (step.batch.num_vertices, math.prod(work.variant.push_shape(name))),
@@ -169,7 +170,7 @@ class SharedPushes:
         """
         variant = self._work.variant
         if self._whole:
-            process = np.repeat(self._work.owner, self._sizes) // self._work.room
+            process = np.repeat(self._work.owner, self._batch.sizes()) // self._work.room
             vertices = [np.flatnonzero(process == rank) for rank in range(group.size)]
             for found in self._whole.values():
                 _gather_push(group, vertices, found)

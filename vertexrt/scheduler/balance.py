@@ -66,9 +66,19 @@ def share_out(batch: GraphBatch, parts: int, level: float = LEVEL) -> list[Share
     return [share_of(batch, owner, part) for part in range(parts)]
 
 
-def assign_graphs(batch: GraphBatch, parts: int, level: float = LEVEL) -> Array:
-    """Return int32 [K], which share has each graph; all have one where there are enough."""
-    costs = graph_costs(batch.graph_ptr, batch.child_ptr, batch.child, level)
+def assign_graphs(
+    batch: GraphBatch, parts: int, level: float = LEVEL, levels: Array | None = None
+) -> Array:
+    """Return int32 [K], which share has each graph; all have one where there are enough.
+
+    Args:
+        level: vertices that a level of its own is worth.
+        levels: [V], of a batch without types that was read: see `read_vertices`.
+    """
+    if levels is None or batch.types is not None:
+        costs = graph_costs(batch.graph_ptr, batch.child_ptr, batch.child, level)
+    else:
+        costs = costs_by_levels(batch.graph_ptr, levels, level)
     return _assign(costs, np.argsort(-costs, kind="stable"), parts)
 
 
@@ -129,6 +139,18 @@ def graph_costs(graph_ptr: Array, child_ptr: Array, child: Array, level_cost: fl
         for v in range(graph_ptr[g], graph_ptr[g + 1]):
             deepest = max(deepest, level[v])
         costs[g] = graph_ptr[g + 1] - graph_ptr[g] + level_cost * deepest
+    return costs
+
+
+@compiled
+def costs_by_levels(graph_ptr: Array, levels: Array, level_cost: float) -> Array:
+    """Return what `graph_costs` does, given the level of each vertex, from 0."""
+    costs = np.zeros(len(graph_ptr) - 1, np.float64)
+    for g in range(len(costs)):
+        deepest = 0
+        for v in range(graph_ptr[g], graph_ptr[g + 1]):
+            deepest = max(deepest, levels[v])
+        costs[g] = graph_ptr[g + 1] - graph_ptr[g] + level_cost * (deepest + 1)
     return costs
 
 

@@ -127,11 +127,13 @@ class GroupSteps:
             launches.land_all()  # what follows waits for launches, without a limit
         launches.prepare_update(update.moments)
         tables = ranges_of_rows(model.store, work.rows)
-        starts, widths = joined(tables)
-        packed_at = np.cumsum(widths, dtype=np.int64) - widths + model.store.dense_size
         end = end_of(model.store, update, tables)
-        slot, at = room.upload([starts, packed_at, widths, end.starts, end.widths])
+        starts, widths = joined(tables) if end.groups else (end.starts, end.widths)
+        packed_at = np.cumsum(widths, dtype=np.int64) - widths + model.store.dense_size
+        apart: list[Array] = [end.starts, end.widths] if end.groups else []
+        slot, at = room.upload([starts, packed_at, widths, *apart])
         rows = Packed(at[0], at[1], at[2], len(starts))
+        updated = np.array(at[3:] or [rows.start, rows.width], np.int64)
         gradients = DeviceGradients(room, model.store, devices, work, rows)
         pushes = SharedPushes(model, step, work)
 
@@ -153,7 +155,7 @@ class GroupSteps:
         total = sum_over(group.rank, group.size, total, gradients, group.limit)
         told = gradients.agree()
         gradients.unpack(total)
-        finish_step(session, 0, np.array(at[3:], np.int64), end)
+        finish_step(session, 0, updated, end)
         session.bring(slot, True, [told])
         shared = SharedFlight(
             devices, gradients, slot.results[: told[1]].view(np.float64), work.same
