@@ -22,9 +22,11 @@ from vertexrt.kernels.cuda.segments import (
 from vertexrt.kernels.cuda.weights import TILE_ROWS
 from vertexrt.kernels.layout import PAD
 
-# What is tried: a tile has no more than `kernel.MOST_ROWS`, and matrix units take `MANY_ROWS` of
-# resident_tensor_cores.cuh.
-CHOICES = (64, 48, 32, 16)
+# What is tried: matrix units take `MANY_ROWS` of resident_tensor_cores.cuh. With up to 64 rows
+# kernels spill more and lose the registers for their weights: on an H200 training steps of an LSTM
+# of 512 in groups of 32 take 1.06 to 1.13 times as long as with up to 32, and an LSTM of 1024 in
+# inference 1.01 to 1.02 times.
+CHOICES = (32, 16)
 # Processors of a group that can be a thread-block cluster. There are many such groups, which share
 # the rows of a task, and their rings take the shared memory.
 MOST_OF_A_CLUSTER = 16
