@@ -114,6 +114,8 @@ differences = net.set_parameters({"u": np.eye(4)}, strict=False)
 net.warm(batch, optimizer)
 #: vrt.Network.sync
 last_loss = net.sync()
+#: vrt.Network.steps_under_way
+assert net.steps_under_way == 0  # on a GPU: those whose losses are not known yet
 #: vrt.Network.forward
 assert net.forward(batch, outputs=["h"])["h"].shape == (6, 4)
 #: vrt.OnDevice, vrt.OnDevice.forward, vrt.OnDevice.parameters
