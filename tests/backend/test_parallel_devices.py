@@ -308,3 +308,154 @@ def test_a_process_takes_the_gpu_of_its_number() -> None:
     assert own_gpu({"MPI_LOCALNRANKS": "2", "MPI_LOCALRANKID": "1"}, 2) == 1
     with pytest.raises(DeviceError, match="4 processes of a group on this machine, and 2 GPUs"):
         own_gpu(four, 2)
+
+
+def values_of(net: vrt.Network) -> dict[str, np.ndarray]:
+    return {name: np.array(value) for name, value in net.parameters.items()}
+
+
+class Slow(ShimDevice):
+    """A device that takes longer for what it is asked for than others are waited for."""
+
+    takes = 0.0
+
+    def record(self, event: Any = None) -> Any:
+        return time.monotonic() + self.takes
+
+    def wait(self, event: Any) -> None:
+        time.sleep(max(0.0, (event or 0.0) - time.monotonic()))
+        super().wait(event)
+
+    def has_come(self, event: Any) -> bool:
+        return super().has_come(event) and time.monotonic() >= event
+
+
+def test_a_long_step_is_waited_for() -> None:
+    """The limit is for other processes, not for what a device computes itself."""
+
+    def work(communicator: ThreadCommunicator) -> float:
+        device = Slow()
+        net, group = network(device, "tree-lstm"), ProcessGroup(communicator, limit=0.3)
+        batch, sgd = dataset("tree-lstm").splits["train"][:12], vrt.SGD(0.1)
+        stepped(net, batch, sgd, group)
+        device.takes = 1.0
+        net.step(batch, sgd, group=group)
+        return net.sync()
+
+    one, other = together(2, work)
+    assert isinstance(one, float), one
+    assert one == other
+
+
+class Watched(ShimDevice):
+    """A device that notes a wait without a limit behind an exchange that waits for ever."""
+
+    hung = False
+
+    def record(self, event: Any = None) -> Any:
+        return any(link.stuck for link in self.links)
+
+    def wait(self, event: Any) -> None:
+        self.hung |= bool(event)
+        super().wait(event)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_what_grows_waits_for_nobody(number: int) -> None:
+    """Room for the update is made before the exchange: in the first step, and for more rows."""
+
+    def work(communicator: ThreadCommunicator) -> bool:
+        last = communicator.rank == 1
+        device = Watched(lost={"hangs_at": number} if last else None)
+        net, group = network(device, "tree-lstm"), ProcessGroup(communicator, limit=1.0)
+        pool, adam = dataset("tree-lstm").splits["train"], vrt.Adam(0.1)
+        group.began()
+
+        def steps() -> None:
+            stepped(net, pool[:2], adam, group)
+            stepped(net, pool[2:40], adam, group)
+
+        with pytest.raises(ParallelError):
+            steps()
+        return device.hung
+
+    assert together(2, work) == [False, False]
+
+
+def test_a_refused_step_before_a_smaller_batch_is_refused_by_all() -> None:
+    """The last batch of an epoch may have fewer graphs than shares, so that processes differ."""
+
+    def work(communicator: ThreadCommunicator) -> str:
+        net, group = network(ShimDevice(), "tree-lstm"), ProcessGroup(communicator, 8, limit=1.0)
+        pool, sgd = dataset("tree-lstm").splits["train"], vrt.SGD(0.1)
+        stepped(net, pool[:12], sgd, group)
+        net.parameters["w"][...] = np.nan
+
+        def steps() -> None:
+            net.step(pool[:12], sgd, group=group)
+            stepped(net, pool[:6], sgd, group)
+
+        with pytest.raises(NumericError) as caught:
+            steps()
+        return str(caught.value)
+
+    one, other = together(2, work)
+    assert "parameter 'w' is not finite" in str(one)
+    assert one == other
+
+
+def test_gradients_left_behind_are_in_no_sum() -> None:
+    """Also where a process launches nothing, since it has no graph."""
+
+    def parameters(left: bool) -> list[Any]:
+        def work(communicator: ThreadCommunicator) -> dict[str, np.ndarray]:
+            net, group = network(ShimDevice(), "tree-lstm"), ProcessGroup(communicator)
+            pool, sgd = dataset("tree-lstm").splits["train"], vrt.SGD(0.1)
+            stepped(net, pool[:12], sgd, group)
+            found = net.forward(pool[:12], train=True)
+            if left:
+                net.backward(of=found)
+            stepped(net, pool[20:21], sgd, group)
+            stepped(net, pool[:12], sgd, group)
+            return values_of(net)
+
+        return together(2, work)
+
+    wanted = parameters(False)[0]
+    for found in parameters(True):
+        assert isinstance(found, dict), found
+        for name, value in wanted.items():
+            assert np.array_equal(found[name], value), name
+
+
+def test_a_step_that_was_done_counts_although_an_error_came_after_it() -> None:
+    def work(communicator: ThreadCommunicator) -> tuple[int, bool]:
+        device = ShimDevice()
+        net, group = network(device, "tree-lstm"), ProcessGroup(communicator, limit=1.0)
+        batch, adam = dataset("tree-lstm").splits["train"][:12], vrt.Adam(0.1)
+        stepped(net, batch, adam, group)
+        before = values_of(net)
+        net.step(batch, adam, group=group)
+        device.links[0].failure = lambda: "a process has ended"  # type: ignore[method-assign]
+        with pytest.raises(ParallelError, match="a process has ended"):
+            net.sync()
+        return adam.steps, all(np.array_equal(v, before[n]) for n, v in net.parameters.items())
+
+    assert together(2, work) == [(2, False)] * 2
+
+
+def test_a_first_step_that_gives_up_leaves_processes_alike() -> None:
+    def work(communicator: ThreadCommunicator) -> float:
+        net, group = network(ShimDevice(), "tree-lstm"), ProcessGroup(communicator, limit=1.0)
+        batch, sgd = dataset("tree-lstm").splits["train"][:12], vrt.SGD(0.1)
+        if communicator.rank == 1:
+            session, left = net.executor.session, np.zeros(FOUND)
+            left[[REFUSED, GAVE_UP]] = 1.0
+            session.memory.upload(session.found, left)
+        with pytest.raises(DeviceError, match="wait"):
+            stepped(net, batch, sgd, group)
+        return stepped(net, batch, sgd, group)
+
+    one, other = together(2, work)
+    assert isinstance(one, float), one
+    assert one == other

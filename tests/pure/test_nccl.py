@@ -109,6 +109,8 @@ def test_a_failure_is_kept_until_it_is_asked_for(call: str) -> None:
     link.exchange([(1, (16, 8))], [(1, (32, 4))])
     assert link.failure() == "unhandled system error"
     assert ("end",) in nccl.asked[-2:], "no group stays open"
+    stopped = ctypes.c_int64.from_address(link.stopped).value
+    assert stopped == (call == "send"), "what is not exchanged must not be updated by"
 
 
 def test_a_status_that_cupy_does_not_know_is_a_failure() -> None:

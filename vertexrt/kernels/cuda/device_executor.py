@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -395,7 +396,7 @@ class CudaExecutor:
     def _wait_for(self, flight: Flight) -> None:
         """Wait for a step.
 
-        Raises: ParallelError, UsageError; the steps that were launched change nothing then.
+        Raises: ParallelError, UsageError; of the steps that were launched none is left then.
         """
         if flight.shared is None:
             return self.session.device.wait(flight.event)
@@ -413,12 +414,17 @@ class CudaExecutor:
                 self._wait_for(flight)
 
     def _skip_all(self) -> None:
-        """Take back the steps that were launched: they have changed nothing."""
-        for flight in self._flights:
-            flight.optimizer.steps -= 1
+        """Give up the steps that were launched, and take back those that have changed nothing.
+
+        A step whose exchange was whole has been done, although its error or that of another
+        process was found before it was looked at.
+        """
+        launched = list(self._flights)
         self._flights.clear()
         self._last_loss = math.nan
         self.session.memory.synchronize()
+        for flight in launched:
+            flight.optimizer.steps -= bool(flight.found[REFUSED])
 
     def _land(self) -> None:
         """Wait for the oldest step and look at what it found.
@@ -434,8 +440,11 @@ class CudaExecutor:
             self._last_loss = float(found[FOUND_LOSS]) if shared is None else shared.judged()
             self._flights.popleft()
             return
-        for each in self._flights:
-            self._wait_for(each)
+        with suppress(
+            ParallelError, UsageError
+        ):  # others may have looked at it before they launched
+            for each in list(self._flights):
+                self._wait_for(each)
         self._skip_all()
         self.gave_up(found)
         loss = float(found[FOUND_LOSS])

@@ -23,6 +23,7 @@ from vertexrt.kernels.cuda.pack import ALIGN
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import GAVE_UP, PIECE, PIECES_A_BLOCK, THREADS
 from vertexrt.kernels.cuda.upload import UploadBuffers, UploadSlot
+from vertexrt.parallel.group import ProcessGroup
 
 Array = npt.NDArray[Any]
 
@@ -93,12 +94,18 @@ class PackingRoom:
         self._told = self.session.memory.grown(self._told, 8 * numbers)
         return self._told.address
 
-    def upload(self, arrays: Sequence[Array]) -> tuple[UploadSlot, list[int]]:
-        """Copy arrays to the device; return what from, and their addresses there."""
+    def upload(self, arrays: Sequence[Array], back: int) -> tuple[UploadSlot, list[int]]:
+        """Copy arrays to the device; return what from, and their addresses there.
+
+        Args:
+            back: bytes that are to come back into the slot.
+        """
         slot = self.buffers.next()
         starts = np.cumsum([0, *(-(-array.nbytes // ALIGN) * ALIGN for array in arrays)]).tolist()
         if len(slot.pinned) < starts[-1]:
             self.buffers.grow(slot, starts[-1])
+        if len(slot.results) < back:
+            slot.results = self.session.device.pinned(back)
         for at, array in zip(starts, arrays, strict=False):
             slot.pinned[at : at + array.nbytes] = array.view(np.uint8)
         slot.open = True
@@ -114,6 +121,11 @@ class Packed(NamedTuple):
     at: int
     width: int
     rows: int
+
+
+def told_bytes(group: ProcessGroup, work: SharedWork) -> int:
+    """Return the bytes of what all processes tell each other."""
+    return 8 * (NUMBERS + work.room) * group.size
 
 
 class DeviceGradients:

@@ -21,7 +21,8 @@ Array = npt.NDArray[Any]
 
 NAMED = 96  # characters of a device's place
 LEAST_LIMIT = 60.0  # seconds to link devices: NCCL loads its kernels
-OF_DEVICES = 0.7  # of a limit, for the devices; the rest is for finding which process is lost
+OF_DEVICES = 0.7  # of a limit, to link devices
+TO_ASK = 0.3  # of a limit, to find which process is lost
 SPINS, PAUSE = 2000, 0.0001  # looks at an event before it is looked at every PAUSE seconds
 SHARED = (
     "[parallel] gradients pass through the host's memory: {why}; expected a GPU for each process, "
@@ -40,6 +41,10 @@ class DeviceGroup:
     def __init__(self, device: Device, group: ProcessGroup, link: Link | None) -> None:
         self._device, self.group, self.link = device, group, link
 
+    def wait_for_own(self, event: Any) -> None:
+        """Wait for an event that waits for no other process, however long it takes."""
+        self._device.wait(event)
+
     def wait(self, event: Any, limit: float, why_not: Callable[[], None]) -> None:
         """Wait for an event, before which an exchange may wait for other processes.
 
@@ -50,7 +55,7 @@ class DeviceGroup:
         """
         if self.link is None:
             return self._device.wait(event)
-        deadline, looks = Deadline(OF_DEVICES * limit), 0
+        deadline, looks = Deadline(limit), 0
         come, why = self._device.has_come(event), ""
         while not (come or why or deadline.left() < 0):
             looks += 1
@@ -61,7 +66,7 @@ class DeviceGroup:
         why = why or self.link.failure()
         if why or not come:
             self.link.abort()
-            raise _lost(self.group, limit, why, why_not)
+            raise _lost(self.group, limit, why or f"not for {limit:g} s", why_not)
         return None
 
 
@@ -125,7 +130,7 @@ def link_in_time(device: Device, number: Array, group: ProcessGroup) -> Link:
     thread.start()
     thread.join(OF_DEVICES * limit)
     if not found:
-        raise _lost(group, limit, "")
+        raise _lost(group, limit, f"not for {OF_DEVICES * limit:g} s")
     if isinstance(found[0], DeviceError):
         raise found[0]
     return found[0]
@@ -138,9 +143,9 @@ def _lost(
 
     Raises: ParallelError, when a process has ended or does not answer on the host either.
     """
-    group.find_lost((1.0 - OF_DEVICES) * limit)
+    group.find_lost(TO_ASK * limit)
     why_not()
-    got = f"GPUs have not exchanged arrays ({why or f'not for {OF_DEVICES * limit:g} s'})"
+    got = f"GPUs have not exchanged arrays ({why})"
     return ParallelError.at(
         "parallel",
         f"{got}, though all processes answer",

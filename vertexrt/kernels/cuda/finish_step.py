@@ -117,6 +117,13 @@ def _store_words(
     )
 
 
+def make_room(session: Session, e: StepEnd) -> int:
+    """Make room for the squares of what is updated; return of how many pieces."""
+    *_, pieces = _pieces(session, len(e.starts), e)
+    session.squares = session.memory.scratch(session.squares, 8 * pieces)
+    return pieces
+
+
 def ending_words(
     session: Session, weight: int, addresses: Int64, e: StepEnd
 ) -> tuple[bytes, bytes, int]:
@@ -125,8 +132,7 @@ def ending_words(
     Args:
         weight: address of the weights of rows; addresses: of `stage`.
     """
-    *_, pieces = _pieces(session, len(e.starts), e)
-    session.squares = session.memory.scratch(session.squares, 8 * pieces)
+    pieces = make_room(session, e)
     size = session.dtype.itemsize
     store = _store_words(session, addresses, (0, len(e.starts)), e.scalars, e)
     finish = pack_finish(

@@ -24,9 +24,15 @@ from vertexrt.engine.shared_step import SharedPushes, compare, divide_step, judg
 from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cuda.device_arena import DeviceArena
-from vertexrt.kernels.cuda.device_gradients import DeviceFlat, DeviceGradients, Packed, PackingRoom
+from vertexrt.kernels.cuda.device_gradients import (
+    DeviceFlat,
+    DeviceGradients,
+    Packed,
+    PackingRoom,
+    told_bytes,
+)
 from vertexrt.kernels.cuda.device_group import DeviceGroup
-from vertexrt.kernels.cuda.finish_step import finish_step
+from vertexrt.kernels.cuda.finish_step import finish_step, make_room
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import Flight, end_of
 from vertexrt.kernels.cuda.update_apart import joined, ranges_of_rows
@@ -62,23 +68,27 @@ class SharedFlight(NamedTuple):
     """What is special about a step of a group that was launched.
 
     Attributes:
+        ready: event of this process's own part, before the exchange.
         told: what processes told each other, valid when its event has come.
         same: numbers that all must have alike, without that of the parameters.
     """
 
     devices: DeviceGroup
     gradients: DeviceGradients
+    ready: Any
     told: Array
     same: tuple[float, ...]
 
     def wait(self, event: Any) -> None:
-        """Wait for the event of the step.
+        """Wait for the event of the step: for the own part as long as it takes, then for others.
 
         Raises: ParallelError, when a process is lost; UsageError, where exchanges wait for ever
             because batches, and with them arrays, differ in size.
         """
         group = self.devices.group
+        self.devices.wait_for_own(self.ready)
         self.devices.wait(event, group.limit, partial(_compare, group, self.same))
+        group.began()
 
     def judged(self) -> float:
         """Return the loss of the whole batch, and tell the signal of the group.
@@ -87,7 +97,6 @@ class SharedFlight(NamedTuple):
             processes do not have the same.
         """
         group, told = self.devices.group, self.gradients.told_by(self.told)
-        group.began()
         others = [rank for rank in np.flatnonzero(told[:, 0]).tolist() if rank != group.rank]
         if others:
             raise DeviceError.at(
@@ -123,7 +132,8 @@ class GroupSteps:
         if not group.warm:  # a wait on the device may take long until all have compiled
             _compare(group, work.same)
         update = step.optimizer._request(model.store)
-        if step.outputs or len(work.own) > SLOTS or model.tuner is not None:
+        # Not by the own shares: processes look at a step alike, and some may have fewer.
+        if step.outputs or work.room > SLOTS or model.tuner is not None:
             launches.land_all()  # what follows waits for launches, without a limit
         launches.prepare_update(update.moments)
         tables = ranges_of_rows(model.store, work.rows)
@@ -131,11 +141,14 @@ class GroupSteps:
         starts, widths = joined(tables) if end.groups else (end.starts, end.widths)
         packed_at = np.cumsum(widths, dtype=np.int64) - widths + model.store.dense_size
         apart: list[Array] = [end.starts, end.widths] if end.groups else []
-        slot, at = room.upload([starts, packed_at, widths, *apart])
+        slot, at = room.upload([starts, packed_at, widths, *apart], told_bytes(group, work))
+        make_room(session, end)  # what grows waits for the stream: before it waits for others
         rows = Packed(at[0], at[1], at[2], len(starts))
         updated = np.array(at[3:] or [rows.start, rows.width], np.int64)
         gradients = DeviceGradients(room, model.store, devices, work, rows)
         pushes = SharedPushes(model, step, work)
+        if not work.own:  # launches clear what is left of gradients, and there is none
+            session.clear_gradients()
 
         def packed() -> Iterator[DeviceFlat]:
             """Launch each share of this process; return its packed gradients."""
@@ -152,13 +165,14 @@ class GroupSteps:
 
         total = add_in_pairs(packed(), gradients.add)
         gradients.tell(signal, work.same, work.room - len(work.own))
+        ready = session.device.record()
         total = sum_over(group.rank, group.size, total, gradients, group.limit)
         told = gradients.agree()
         gradients.unpack(total)
         finish_step(session, 0, updated, end)
         session.bring(slot, True, [told])
         shared = SharedFlight(
-            devices, gradients, slot.results[: told[1]].view(np.float64), work.same
+            devices, gradients, ready, slot.results[: told[1]].view(np.float64), work.same
         )
         attempt = work.attempt(step, update)
         return Flight(slot.event, slot.found, attempt, step.optimizer, shared), pushes

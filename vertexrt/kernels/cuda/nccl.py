@@ -86,7 +86,10 @@ class NcclLink:
             raise _refused(self._failure)
 
     def exchange(self, send: Sequence[Message], receive: Sequence[Message]) -> None:
-        """Send and receive as one group, so that no order can lock; keep what goes wrong."""
+        """Send and receive as one group, so that no order can lock.
+
+        What goes wrong is kept; kernels after the exchange know by the flag.
+        """
         nccl, own = self._nccl, self._communicator
         try:
             nccl.groupStart()
@@ -99,6 +102,7 @@ class NcclLink:
                 nccl.groupEnd()
         except self._errors as error:
             self._failure = one_line(str(error))
+            self._flag[0] = 1  # the stream goes on without it
 
     def failure(self) -> str:
         """Ask NCCL for errors of what runs."""

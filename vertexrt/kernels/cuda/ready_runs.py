@@ -81,7 +81,7 @@ def launch_watched(
         ready = persistent.ready(run, part, (paths, written), ending)
         ready.launch()
         slot = persistent.session.launched(ready.slot, True, fetch)
-        persistent.session.device.wait(slot.event)
+        persistent.session.memory.synchronize()  # for steps of groups, with their limit
         record_launch(timeline, executable, written, paths, persistent.seen())
     finally:
         persistent.watched = False
