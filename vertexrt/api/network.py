@@ -59,8 +59,7 @@ class Network:
         reduction: of the loss, see `vrt.compile`.
         on_device: the same network, whose arrays stay on its device.
         parameters: live arrays by name; writing to them, or setting them, changes the network.
-        outputs: pushes of the last `step` of this thread, as it was asked, in the user's vertex
-            order.
+        outputs: pushes of the last `step` of this thread, in the user's vertex order.
     """
 
     def __init__(self, executor: Executor, seed: int, reduction: str) -> None:
@@ -78,12 +77,10 @@ class Network:
         self._uses: dict[tuple[str, ...], Use] = {}  # to train, by what is kept
 
     def __repr__(self) -> str:
-        model, store = self._model, self._model.store
+        engine, store = self._model.engine, self._model.store
         count = sum(math.prod(shape) for shape in store.shapes.values())
-        return (
-            f"Network({self.program.name} on {self.device}, engine={model.engine!r}, "
-            f"{store.dtype}, {count:,} parameters, pushes {', '.join(self.pushes)})"
-        )
+        what = f"{self.program.name} on {self.device}, engine={engine!r}, {store.dtype}"
+        return f"Network({what}, {count:,} parameters, pushes {', '.join(self.pushes)})"
 
     @property
     def executor(self) -> Executor:
@@ -112,8 +109,8 @@ class Network:
 
     def __reduce_ex__(self, _: object) -> NoReturn:
         """Refuse copies, and with them pickling: it holds compiled code and a device."""
-        again = "vrt.compile(...).set_parameters(net.parameters)"
-        action = f"compile the function again and copy the parameters: {again}"
+        action = "compile the function again and copy the parameters: "
+        action += "vrt.compile(...).set_parameters(net.parameters)"
         got = "a network is to be copied or pickled"
         raise UsageError.at("network", got, "arrays, which can be", action)
 
@@ -153,8 +150,7 @@ class Network:
             outputs: pushes to keep in `self.outputs`.
             group: of processes, all of which pass the whole batch: see `vrt.parallel.init`.
         Returns: the loss, reduced as `vrt.compile` was told. On a GPU the step is not waited for:
-            the loss is that of the step before, except for the first step and with outputs: where
-            `steps_under_way` is not 0. So it is on GPUs of a group that NCCL links.
+            the loss is that of the step before, where `steps_under_way` is not 0.
         Raises: NumericError, when the loss, a gradient, or a number that the update would write to
             a parameter or to the optimizer's state is not finite: it names the first op and vertex
             that made it, or the element of the update, and nothing has changed; on a GPU the next
@@ -248,15 +244,13 @@ class Network:
         Returns: name -> [V, *shape], in the user's vertex order. With `train` it is a dict that
             names the pass: `backward(..., of=outputs)` goes back through it as long as it lives,
             whatever else has run. Several may be alive; their memory is freed with them.
-        Raises: UsageError, for a name that F does not have; PullError, when pulled values do not
-            fit.
+        Raises: UsageError, for a name that F has not; PullError, when pulled values do not fit.
         """
         if not train:
             refuse_pulls(pulls)
-            given = outputs, vertices, dropout, seed
             with self._executor.lock:
-                asked = self._evaluations.asked("submit", batch, *given)
-                evaluation = self._evaluations.submit(asked)
+                given = "submit", batch, outputs, vertices, dropout, seed
+                evaluation = self._evaluations.submit(self._evaluations.asked(*given))
             return evaluation.result()
         with self._executor.lock:
             asked = self._evaluations.training(batch, outputs, pulls, dropout, seed, vertices)

@@ -297,10 +297,8 @@ class CupyDevice:
     def link(self, number: Array, rank: int, size: int) -> NcclLink:
         """Make a communicator of NCCL on the main stream; any thread may."""
         with self.cupy.cuda.Device(self.number):
-            room = self.cupy.cuda.alloc(FIRST * (size + 1))
-            flag = self.pinned(8).view(np.int64)
-            flag[:] = 0
-            return NcclLink(self._nccl(), number, (rank, size), self.stream.ptr, room, flag)
+            memory = self.cupy.cuda.alloc(FIRST * (size + 1)), self.pinned(8)
+            return NcclLink(self._nccl(), number, (rank, size), self.stream.ptr, *memory)
 
     def _nccl(self) -> Any:
         return importlib.import_module("cupy.cuda.nccl")  # optional, as CuPy is

@@ -8,12 +8,9 @@ written to it. A step is launched and not waited for: it returns the loss of the
 
 from __future__ import annotations
 
-import math
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -21,7 +18,7 @@ import numpy as np
 
 from vertexrt.config import config
 from vertexrt.engine.batched import Run
-from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
+from vertexrt.engine.diagnose import Attempt
 from vertexrt.engine.executor import (
     Arenas,
     Asked,
@@ -39,7 +36,7 @@ from vertexrt.engine.results import PassResults
 from vertexrt.engine.shared_step import step_in_group
 from vertexrt.engine.update import Outcome, Touched, Update
 from vertexrt.engine.variant import Use, ending_with
-from vertexrt.errors import DeviceError, NumericError, ParallelError, UsageError
+from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cuda.copies import Copies
 from vertexrt.kernels.cuda.device import Allocation, Device, InAChild
@@ -49,6 +46,7 @@ from vertexrt.kernels.cuda.device_group import DeviceGroup, DeviceGroups
 from vertexrt.kernels.cuda.device_outputs import fetch_of
 from vertexrt.kernels.cuda.device_plan import DevicePlan
 from vertexrt.kernels.cuda.device_results import DeviceResults
+from vertexrt.kernels.cuda.flights import Flight, Flights
 from vertexrt.kernels.cuda.group_steps import GroupSteps
 from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch, gave_up
 from vertexrt.kernels.cuda.ready_runs import launch_watched, ready_scripts, ready_table
@@ -57,11 +55,9 @@ from vertexrt.kernels.cuda.step_end import (
     GAVE_UP,
     NORM,
     REFUSED,
-    Flight,
     StepEnd,
     ending_of,
 )
-from vertexrt.kernels.cuda.step_end import LOSS as FOUND_LOSS
 from vertexrt.kernels.cuda.streams import Streams
 from vertexrt.kernels.cuda.update_apart import update_apart
 from vertexrt.kernels.cuda.upload import ReadyRun, UploadSlot
@@ -85,12 +81,10 @@ class CudaExecutor:
         self.persistent_launch = PersistentLaunch(self.session)
         self.copies = Copies(self.session, store)
         self._groups, self._group_steps = DeviceGroups(device), GroupSteps(self)
-        self.session.memory.before_waiting = self._wait_for_others
+        self._flights = Flights(self)
         store.on_refresh, store.on_write = self.to_host, self.copies.written
         self._gradients_left = False  # on the device, of a run without an update
         self._read_on: int | None = None  # a stream of callers that may still read the arena
-        self._flights: deque[Flight] = deque()
-        self._last_loss = math.nan
         self.lock: Any = threading.RLock()
         share(self)
 
@@ -336,28 +330,25 @@ class CudaExecutor:
         slot = self._launch(run, Part(loss_scale=scale, random_seed=seed), ending)
         self._time(use, batch, runs, slot, start, prepared)
         attempt = Attempt(use, batch, scale, seed, 1, update)
-        self._launched(Flight(slot.event, slot.found, attempt, optimizer), step)
+        flight = Flight(slot.event, slot.found, attempt, optimizer)
+        loss = self._launched(flight, update, bool(step.outputs))
         arenas: list[Any] = [DeviceArena(self.session)]
-        return self._last_loss, {name: outputs_of(runs, arenas, name) for name in step.outputs}
+        return loss, {name: outputs_of(runs, arenas, name) for name in step.outputs}
 
-    def _launched(self, flight: Flight, step: TrainStep) -> None:
-        """Note a step that was launched; land those before it, and it where it is waited for."""
-        update = flight.attempt.update
-        assert update is not None, "devices do no update of an optimizer's own"
+    def _launched(self, flight: Flight, update: Update, wait: bool) -> float:
+        """Note a step that was launched; return the newest loss that is known."""
         flight.optimizer._settle(DONE)  # it counts; what was found is looked at when it lands
         self.copies.device_newer = True
         self._gradients_left = bool(update.groups)  # of parameters that are in none
-        self._flights.append(flight)
-        wait = bool(step.outputs) or math.isnan(self._last_loss)
-        while len(self._flights) > (0 if wait else 1):
-            self._land()
+        self._flights.add(flight, wait)
+        return self._flights.last_loss
 
     def _step_in_devices(self, step: TrainStep, devices: DeviceGroup) -> tuple[float, Outputs]:
         """Launch a step of a group whose devices are linked."""
-        assert step.group is not None
-        flight, pushes = self._group_steps.launch(step, devices)
-        self._launched(flight, step)
-        return self._last_loss, pushes.gathered(step.group) if step.outputs else {}
+        update: Update = step.optimizer._request(self.model.store)
+        flight, pushes = self._group_steps.launch(step, update, devices)
+        loss = self._launched(flight, update, bool(step.outputs))
+        return loss, pushes.gathered(devices.group) if step.outputs else {}
 
     def launch_share(self, run: Run, part: Part) -> UploadSlot:
         """Launch a share of a step of a group, whose gradients are alone in the session's."""
@@ -379,83 +370,15 @@ class CudaExecutor:
         """Do a step whose update, or whose sum over processes, the host asks for."""
         self.to_host()
         train = step_on_host if step.group is None else step_in_group
-        self._last_loss, found = train(self, step)
+        self._flights.last_loss, found = train(self, step)
         self.copies.host_newer = not step.asks
-        return self._last_loss, found
+        return self._flights.last_loss, found
 
     def wait(self) -> float:
         """Wait for all steps; return the loss of the last."""
         self.land_all()
-        return self._last_loss
+        return self._flights.last_loss
 
     def land_all(self) -> None:
         """Wait for all steps, and look at what they found."""
-        while self._flights:
-            self._land()
-
-    def _wait_for(self, flight: Flight) -> None:
-        """Wait for a step.
-
-        Raises: ParallelError, UsageError; of the steps that were launched none is left then.
-        """
-        if flight.shared is None:
-            return self.session.device.wait(flight.event)
-        try:
-            return flight.shared.wait(flight.event)
-        except (ParallelError, UsageError):
-            self._skip_all()
-            self.session.forgive()
-            raise
-
-    def _wait_for_others(self) -> None:
-        """Wait for steps of groups, with a limit, where the stream would be waited for without."""
-        for flight in list(self._flights):
-            if flight.shared is not None:
-                self._wait_for(flight)
-
-    def _skip_all(self) -> None:
-        """Give up the steps that were launched, and take back those that have changed nothing.
-
-        A step whose exchange was whole has been done, although its error or that of another
-        process was found before it was looked at.
-        """
-        launched = list(self._flights)
-        self._flights.clear()
-        self._last_loss = math.nan
-        self.session.memory.synchronize()
-        for flight in launched:
-            flight.optimizer.steps -= bool(flight.found[REFUSED])
-
-    def _land(self) -> None:
-        """Wait for the oldest step and look at what it found.
-
-        Raises: NumericError, when it was refused; the steps after it have changed nothing then.
-            Of a step of a group also ParallelError, UsageError and DeviceError.
-        """
-        self._wait_for(self._flights[0])
-        flight = self._flights[0]
-        found = flight.found.copy()
-        if not found[REFUSED]:
-            shared = flight.shared
-            self._last_loss = float(found[FOUND_LOSS]) if shared is None else shared.judged()
-            self._flights.popleft()
-            return
-        with suppress(
-            ParallelError, UsageError
-        ):  # others may have looked at it before they launched
-            for each in list(self._flights):
-                self._wait_for(each)
-        self._skip_all()
-        self.gave_up(found)
-        loss = float(found[FOUND_LOSS])
-        if flight.shared is not None:
-            try:
-                loss = flight.shared.judged()
-            finally:
-                self.session.forgive()
-        self.session.forgive()
-        self.to_host()
-        if not math.isfinite(loss):
-            raise NumericError(refused_loss(self.model, flight.attempt, loss))
-        self.begin_gradients(self.model.prepare(flight.attempt.use, flight.attempt.batch))
-        raise NumericError(refused_step(self.model, flight.attempt, float(found[NORM]), False))
+        self._flights.land_all()

@@ -55,19 +55,24 @@ class DeviceGroup:
         """
         if self.link is None:
             return self._device.wait(event)
+        why = self._look(self.link, event, limit)
+        if why:
+            self.link.abort()
+            raise _lost(self.group, limit, why, why_not)
+        return None
+
+    def _look(self, link: Link, event: Any, limit: float) -> str:
+        """Look at an event until it has come; return why it will not, else nothing."""
         deadline, looks = Deadline(limit), 0
-        come, why = self._device.has_come(event), ""
-        while not (come or why or deadline.left() < 0):
+        while not self._device.has_come(event):
+            if deadline.left() < 0:
+                return link.failure() or f"not for {limit:g} s"
             looks += 1
             if looks > SPINS:
-                why = self.link.failure()
+                if link.failure():
+                    break
                 time.sleep(PAUSE)
-            come = self._device.has_come(event)
-        why = why or self.link.failure()
-        if why or not come:
-            self.link.abort()
-            raise _lost(self.group, limit, why or f"not for {limit:g} s", why_not)
-        return None
+        return link.failure()
 
 
 class DeviceGroups:

@@ -20,7 +20,8 @@ from vertexrt.engine.batched import Run
 from vertexrt.engine.executor import TrainStep
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.part import Destination, Part
-from vertexrt.engine.shared_step import SharedPushes, compare, divide_step, judged
+from vertexrt.engine.shared_step import SharedPushes, SharedWork, compare, divide_step, judged
+from vertexrt.engine.update import Update
 from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cuda.device_arena import DeviceArena
@@ -33,8 +34,9 @@ from vertexrt.kernels.cuda.device_gradients import (
 )
 from vertexrt.kernels.cuda.device_group import DeviceGroup
 from vertexrt.kernels.cuda.finish_step import finish_step, make_room
+from vertexrt.kernels.cuda.flights import Flight
 from vertexrt.kernels.cuda.session import Session
-from vertexrt.kernels.cuda.step_end import Flight, end_of
+from vertexrt.kernels.cuda.step_end import StepEnd, end_of
 from vertexrt.kernels.cuda.update_apart import joined, ranges_of_rows
 from vertexrt.kernels.cuda.upload import SLOTS, UploadSlot
 from vertexrt.parallel.group import ProcessGroup
@@ -43,7 +45,7 @@ from vertexrt.parallel.sums import add_in_pairs, sum_over
 Array = npt.NDArray[Any]
 
 
-class Launches(Protocol):
+class GroupDevice(Protocol):
     """What a step of a group asks of the executor of its device."""
 
     model: CompiledModel
@@ -116,54 +118,32 @@ def _compare(group: ProcessGroup, same: tuple[float, ...]) -> None:
 class GroupSteps:
     """Launches steps of groups; see the module."""
 
-    def __init__(self, launches: Launches) -> None:
+    def __init__(self, launches: GroupDevice) -> None:
         self._launches, self._room = launches, PackingRoom(launches.session)
 
-    def launch(self, step: TrainStep, devices: DeviceGroup) -> tuple[Flight, SharedPushes]:
+    def launch(
+        self, step: TrainStep, update: Update, devices: DeviceGroup
+    ) -> tuple[Flight, SharedPushes]:
         """Launch a step; return what lands, and the pushes of this process.
 
         Raises: PullError, GraphError: in every process alike.
         """
-        launches, room, group = self._launches, self._room, devices.group
+        launches, group = self._launches, devices.group
         model, session = launches.model, launches.session
         signal, group.signal = group.signal, 0  # until this step lands
         start = time.perf_counter()
         work = divide_step(model, step, group)
         if not group.warm:  # a wait on the device may take long until all have compiled
             _compare(group, work.same)
-        update = step.optimizer._request(model.store)
         # Not by the own shares: processes look at a step alike, and some may have fewer.
         if step.outputs or work.room > SLOTS or model.tuner is not None:
             launches.land_all()  # what follows waits for launches, without a limit
         launches.prepare_update(update.moments)
-        tables = ranges_of_rows(model.store, work.rows)
-        end = end_of(model.store, update, tables)
-        starts, widths = joined(tables) if end.groups else (end.starts, end.widths)
-        packed_at = np.cumsum(widths, dtype=np.int64) - widths + model.store.dense_size
-        apart: list[Array] = [end.starts, end.widths] if end.groups else []
-        slot, at = room.upload([starts, packed_at, widths, *apart], told_bytes(group, work))
-        make_room(session, end)  # what grows waits for the stream: before it waits for others
-        rows = Packed(at[0], at[1], at[2], len(starts))
-        updated = np.array(at[3:] or [rows.start, rows.width], np.int64)
-        gradients = DeviceGradients(room, model.store, devices, work, rows)
+        slot, rows, end, updated = self._uploaded(group, work, update)
+        gradients = DeviceGradients(self._room, model.store, devices, work, rows)
         pushes = SharedPushes(model, step, work)
-        if not work.own:  # launches clear what is left of gradients, and there is none
-            session.clear_gradients()
-
-        def packed() -> Iterator[DeviceFlat]:
-            """Launch each share of this process; return its packed gradients."""
-            for k, (share, (run,)) in enumerate(zip(work.shares, work.own, strict=True)):
-                to = Destination(total=gradients.loss_at(k))
-                prepared = time.perf_counter()
-                launched = launches.launch_share(run, work.part._replace(to=to))
-                launches.time_share(share.batch, run, launched, start, prepared)
-                if step.outputs:
-                    pushes.place([run], [DeviceArena(session)])  # type: ignore[list-item]
-                yield gradients.pack()
-            for _ in range(len(work.own), work.room):  # there are fewer graphs than shares
-                yield gradients.zeros()
-
-        total = add_in_pairs(packed(), gradients.add)
+        packed = self._packed(work, gradients, pushes if step.outputs else None, start)
+        total = add_in_pairs(packed, gradients.add)
         gradients.tell(signal, work.same, work.room - len(work.own))
         ready = session.device.record()
         total = sum_over(group.rank, group.size, total, gradients, group.limit)
@@ -171,8 +151,53 @@ class GroupSteps:
         gradients.unpack(total)
         finish_step(session, 0, updated, end)
         session.bring(slot, True, [told])
-        shared = SharedFlight(
-            devices, gradients, ready, slot.results[: told[1]].view(np.float64), work.same
-        )
+        found = slot.results[: told[1]].view(np.float64)
+        shared = SharedFlight(devices, gradients, ready, found, work.same)
         attempt = work.attempt(step, update)
         return Flight(slot.event, slot.found, attempt, step.optimizer, shared), pushes
+
+    def _uploaded(
+        self, group: ProcessGroup, work: SharedWork, update: Update
+    ) -> tuple[UploadSlot, Packed, StepEnd, npt.NDArray[np.int64]]:
+        """Upload ranges of rows of tables, and make room for what the step finds.
+
+        Returns: what from; where rows are; how the step ends; the addresses of starts and widths
+            of what it updates.
+        """
+        session, store = self._launches.session, self._launches.model.store
+        tables = ranges_of_rows(store, work.rows)
+        end = end_of(store, update, tables)
+        starts, widths = joined(tables) if end.groups else (end.starts, end.widths)
+        packed_at = np.cumsum(widths, dtype=np.int64) - widths + store.dense_size
+        apart: list[Array] = [end.starts, end.widths] if end.groups else []
+        arrays = [starts, packed_at, widths, *apart]
+        slot, at = self._room.upload(arrays, told_bytes(group, work))
+        make_room(session, end)  # what grows waits for the stream: before it waits for others
+        rows = Packed(at[0], at[1], at[2], len(starts))
+        return slot, rows, end, np.array(at[3:] or [rows.start, rows.width], np.int64)
+
+    def _packed(
+        self,
+        work: SharedWork,
+        gradients: DeviceGradients,
+        pushes: SharedPushes | None,
+        start: float,
+    ) -> Iterator[DeviceFlat]:
+        """Launch each share of this process; return its packed gradients.
+
+        Args:
+            pushes: get what is pushed, if it is wanted; start: when the host began.
+        """
+        launches, session = self._launches, self._launches.session
+        if not work.own:  # launches clear what is left of gradients, and there is none
+            session.clear_gradients()
+        for k, (share, (run,)) in enumerate(zip(work.shares, work.own, strict=True)):
+            to = Destination(total=gradients.loss_at(k))
+            prepared = time.perf_counter()
+            launched = launches.launch_share(run, work.part._replace(to=to))
+            launches.time_share(share.batch, run, launched, start, prepared)
+            if pushes is not None:
+                pushes.place([run], [DeviceArena(session)])  # type: ignore[list-item]
+            yield gradients.pack()
+        for _ in range(len(work.own), work.room):  # there are fewer graphs than shares
+            yield gradients.zeros()

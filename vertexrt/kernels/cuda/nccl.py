@@ -57,7 +57,7 @@ class NcclLink:
         stream: address of the stream.
         room: memory of FIRST bytes for each process and once more, for a first exchange: NCCL
             connects GPUs then, and waits for them.
-        flag: int64 [1], zero, page-locked memory of the host.
+        flag: eight bytes of page-locked memory of the host.
     Attributes:
         stopped: its address; see `Link`.
     Raises: DeviceError, when NCCL refuses.
@@ -66,7 +66,8 @@ class NcclLink:
     def __init__(
         self, nccl: Any, number: Array, place: tuple[int, int], stream: int, room: Any, flag: Array
     ) -> None:
-        self._flag, self.stopped = flag, int(flag.ctypes.data)
+        self._flag, self.stopped = flag.view(np.int64), int(flag.ctypes.data)
+        self._flag[0] = 0
         self._nccl, self._stream, self._room, self._failure = nccl, stream, room, ""
         # CuPy raises KeyError for a status of NCCL that it has no name for.
         self._errors = (nccl.NcclError, KeyError)

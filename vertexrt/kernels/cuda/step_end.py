@@ -6,14 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from struct import Struct
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.batched import Run, start_of
-from vertexrt.engine.diagnose import Attempt
-from vertexrt.engine.executor import Trainer
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.sparse_rows import ranges_looked_up
@@ -71,31 +69,6 @@ class GroupEnd(NamedTuple):
     first: int
     ranges: int
     scalars: tuple[float, ...]
-
-
-class Together(Protocol):
-    """What is special about a step of a group: see `group_steps.SharedFlight`."""
-
-    def wait(self, event: Any) -> None:
-        """Wait for the event of the step. Raises: ParallelError, when a process is lost."""
-
-    def judged(self) -> float:
-        """Return the loss of the whole batch. Raises: see `group_steps.SharedFlight`."""
-
-
-@dataclass(slots=True)
-class Flight:
-    """A step that was launched, and what is needed if it was refused.
-
-    Attributes:
-        shared: of a step of a group.
-    """
-
-    event: Any
-    found: npt.NDArray[np.float64]
-    attempt: Attempt
-    optimizer: Trainer
-    shared: Together | None = None
 
 
 class LossRows(NamedTuple):

@@ -131,8 +131,8 @@ VRT_KERNEL(tell_kernel, Telling, 256) {
 // whole. The host says what it was.
 struct Agreeing {
     Found* found;
-    const double* told;         // [processes, numbers]
-    const long long* stopped;   // of the host, or null: an exchange was ended
+    const double* told;        // [processes, numbers]
+    const long long* stopped;  // of the host, or null: an exchange was ended
     long long processes, numbers;
 };
 

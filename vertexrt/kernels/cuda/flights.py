@@ -1,0 +1,167 @@
+"""Steps that were launched on a device and have not been looked at: they land in order.
+
+A step that is refused on the device has changed nothing, and so have those after it. Whoever asks
+for anything else of the device lands all steps first, so that an error is known where it belongs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.engine.batched import Run
+from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
+from vertexrt.engine.executor import Trainer
+from vertexrt.engine.model import CompiledModel
+from vertexrt.engine.update import Touched
+from vertexrt.errors import NumericError, ParallelError, UsageError
+from vertexrt.kernels.cuda.session import Session
+from vertexrt.kernels.cuda.step_end import LOSS, NORM, REFUSED
+
+Found = npt.NDArray[np.float64]
+
+
+class SharedLanding(Protocol):
+    """What is special about landing a step of a group: see `group_steps.SharedFlight`."""
+
+    def wait(self, event: Any) -> None:
+        """Wait for the event of the step. Raises: ParallelError, when a process is lost."""
+
+    def judged(self) -> float:
+        """Return the loss of the whole batch. Raises: see `group_steps.SharedFlight`."""
+
+
+@dataclass(slots=True)
+class Flight:
+    """A step that was launched, and what is needed if it was refused.
+
+    Attributes:
+        event: comes after the step; found: see `step_end`, valid then.
+        shared: of a step of a group.
+    """
+
+    event: Any
+    found: Found
+    attempt: Attempt
+    optimizer: Trainer
+    shared: SharedLanding | None = None
+
+
+class Landed(Protocol):
+    """What a step that was refused asks of the executor that launched it."""
+
+    model: CompiledModel
+    session: Session
+
+    def gave_up(self, found: Found) -> None:
+        """Raise DeviceError, if a processor gave up waiting."""
+
+    def to_host(self) -> None:
+        """Bring parameters and moments to the host."""
+
+    def begin_gradients(self, runs: Sequence[Run]) -> list[Touched]:
+        """Note the rows that a step touches."""
+
+
+class Flights:
+    """The steps of a device that are under way; see the module.
+
+    Attributes:
+        last_loss: of the newest step that has landed; nan, where there is none.
+    """
+
+    def __init__(self, executor: Landed) -> None:
+        self._executor, self.last_loss = executor, math.nan
+        self._under_way: deque[Flight] = deque()
+        executor.session.memory.before_waiting = self._wait_for_others
+
+    def __len__(self) -> int:
+        return len(self._under_way)
+
+    def add(self, flight: Flight, wait: bool) -> None:
+        """Note a step that was launched; land those before it, and it, where it is waited for.
+
+        The first step is waited for in any case.
+        """
+        self._under_way.append(flight)
+        left = 0 if wait or math.isnan(self.last_loss) else 1
+        while len(self._under_way) > left:
+            self._land()
+
+    def land_all(self) -> None:
+        """Wait for all steps, and look at what they found."""
+        while self._under_way:
+            self._land()
+
+    def _wait_for(self, flight: Flight) -> None:
+        """Wait for a step.
+
+        Raises: ParallelError, UsageError; of the steps that were launched none is left then.
+        """
+        if flight.shared is None:
+            return self._executor.session.device.wait(flight.event)
+        try:
+            return flight.shared.wait(flight.event)
+        except (ParallelError, UsageError):
+            self._skip_all()
+            self._executor.session.forgive()
+            raise
+
+    def _wait_for_others(self) -> None:
+        """Wait for steps of groups, with a limit, where the stream would be waited for without."""
+        for flight in list(self._under_way):
+            if flight.shared is not None:
+                self._wait_for(flight)
+
+    def _skip_all(self) -> None:
+        """Give up the steps that were launched, and take back those that have changed nothing.
+
+        A step whose exchange was whole has been done, although its error or that of another
+        process was found before it was looked at.
+        """
+        launched = list(self._under_way)
+        self._under_way.clear()
+        self.last_loss = math.nan
+        self._executor.session.memory.synchronize()
+        for flight in launched:
+            flight.optimizer.steps -= bool(flight.found[REFUSED])
+
+    def _land(self) -> None:
+        """Wait for the oldest step and look at what it found.
+
+        Raises: NumericError, when it was refused; the steps after it have changed nothing then.
+            Of a step of a group also ParallelError, UsageError and DeviceError.
+        """
+        flight = self._under_way[0]
+        self._wait_for(flight)
+        if flight.found[REFUSED]:
+            raise self._refused(flight)
+        shared = flight.shared
+        self.last_loss = float(flight.found[LOSS]) if shared is None else shared.judged()
+        self._under_way.popleft()
+
+    def _refused(self, flight: Flight) -> NumericError:
+        """Skip all steps; return why the oldest was refused. Raises: as `_land`."""
+        executor, found = self._executor, flight.found.copy()
+        with suppress(ParallelError, UsageError):  # other processes may not have launched these
+            for each in list(self._under_way):
+                self._wait_for(each)
+        self._skip_all()
+        executor.gave_up(found)
+        try:
+            loss = float(found[LOSS]) if flight.shared is None else flight.shared.judged()
+        finally:
+            executor.session.forgive()
+        executor.to_host()
+        model, attempt = executor.model, flight.attempt
+        if not math.isfinite(loss):
+            return NumericError(refused_loss(model, attempt, loss))
+        executor.begin_gradients(model.prepare(attempt.use, attempt.batch))
+        return NumericError(refused_step(model, attempt, float(found[NORM]), False))
