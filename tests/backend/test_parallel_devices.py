@@ -140,7 +140,7 @@ def test_devices_with_other_batches_seeds_or_parameters_are_refused(change: str)
     def work(communicator: ThreadCommunicator) -> dict[str, np.ndarray]:
         last = communicator.rank == 1
         net = network(ShimDevice(), "tree-lstm")
-        group = ProcessGroup(communicator, limit=1.0)
+        group = ProcessGroup(communicator, limit=3.0)
         pool, adam = dataset("tree-lstm").splits["train"], vrt.Adam(0.1)
         batch = pool[:12]
         stepped(net, batch, adam, group)
@@ -335,10 +335,10 @@ def test_a_long_step_is_waited_for() -> None:
 
     def work(communicator: ThreadCommunicator) -> float:
         device = Slow()
-        net, group = network(device, "tree-lstm"), ProcessGroup(communicator, limit=0.3)
+        net, group = network(device, "tree-lstm"), ProcessGroup(communicator, limit=1.0)
         batch, sgd = dataset("tree-lstm").splits["train"][:12], vrt.SGD(0.1)
         stepped(net, batch, sgd, group)
-        device.takes = 1.0
+        device.takes = 2.0
         net.step(batch, sgd, group=group)
         return net.sync()
 
