@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.strategies import graph_batches
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.scheduler.balance import LEVEL, costs_by_levels, graph_costs, share_out
+from vertexrt.scheduler.balance import LEVEL, graph_costs, number_levels, share_out
 from vertexrt.scheduler.compiled import find_levels
 
 
@@ -28,13 +28,16 @@ def test_every_vertex_is_in_one_share(batch: GraphBatch, parts: int) -> None:
         np.testing.assert_array_equal(share.vertices[below], expected[expected >= 0])
 
 
+def costs_of(batch: GraphBatch, level: float) -> np.ndarray:
+    levels = number_levels(batch.child_ptr, batch.child)
+    found: np.ndarray = graph_costs(batch.graph_ptr, levels, level)
+    return found
+
+
 def test_shares_cost_about_the_same() -> None:
     sizes = np.random.default_rng(0).integers(5, 100, 200)
     batch = GraphBatch.from_graphs([InputGraph.chain(int(n)) for n in sizes])
-    loads = [
-        graph_costs(s.batch.graph_ptr, s.batch.child_ptr, s.batch.child, LEVEL).sum()
-        for s in share_out(batch, 7)
-    ]
+    loads = [costs_of(s.batch, LEVEL).sum() for s in share_out(batch, 7)]
     assert max(loads) - min(loads) <= 0.02 * np.mean(loads)
 
 
@@ -43,7 +46,7 @@ def test_a_deep_graph_costs_more_than_a_flat_one() -> None:
     batch = GraphBatch.from_graphs([chain, tree])
     assert batch.sizes().tolist() == [63, 63]
     for level in (0.5, LEVEL, 8.0):
-        costs = graph_costs(batch.graph_ptr, batch.child_ptr, batch.child, level)
+        costs = costs_of(batch, level)
         assert costs.tolist() == [63 + 63 * level, 63 + 6 * level]
 
 
@@ -52,10 +55,9 @@ def test_the_largest_graph_stands_alone() -> None:
     assert sorted(s.batch.num_graphs for s in share_out(batch, 2)) == [1, 3]
 
 
-def test_costs_follow_from_levels() -> None:
+def test_the_cost_of_a_graph_is_its_vertices_and_its_depth() -> None:
     graphs = [[[], [0], [1]], [[], [], [0, 1]], [[]], [[], [0], [0, 1], [2]]]
     batch = GraphBatch.from_graphs([InputGraph.from_children(each) for each in graphs])
-    given = batch.graph_ptr, batch.child_ptr, batch.child, 3.0
-    levels = find_levels(batch.child_ptr, batch.child)
-    assert costs_by_levels(batch.graph_ptr, levels, 3.0).tolist() == graph_costs(*given).tolist()
-    assert graph_costs(*given).tolist() == [12.0, 9.0, 4.0, 16.0]
+    levels = number_levels(batch.child_ptr, batch.child)
+    assert np.array_equal(levels, find_levels(batch.child_ptr, batch.child) + 1)
+    assert costs_of(batch, 3.0).tolist() == [12.0, 9.0, 4.0, 16.0]

@@ -109,8 +109,8 @@ class Network:
 
     def __reduce_ex__(self, _: object) -> NoReturn:
         """Refuse copies, and with them pickling: it holds compiled code and a device."""
-        action = "compile the function again and copy the parameters: "
-        action += "vrt.compile(...).set_parameters(net.parameters)"
+        again = "vrt.compile(...).set_parameters(net.parameters)"
+        action = f"compile the function again and copy the parameters: {again}"
         got = "a network is to be copied or pickled"
         raise UsageError.at("network", got, "arrays, which can be", action)
 
@@ -244,7 +244,7 @@ class Network:
         Returns: name -> [V, *shape], in the user's vertex order. With `train` it is a dict that
             names the pass: `backward(..., of=outputs)` goes back through it as long as it lives,
             whatever else has run. Several may be alive; their memory is freed with them.
-        Raises: UsageError, for a name that F has not; PullError, when pulled values do not fit.
+        Raises: UsageError, for an unknown name; PullError, when pulled values do not fit.
         """
         if not train:
             refuse_pulls(pulls)

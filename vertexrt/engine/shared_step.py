@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import time
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -80,7 +79,9 @@ def divide_step(model: CompiledModel, step: TrainStep, group: ProcessGroup) -> S
     variant, inputs, with_loss, levels = model.read(step.use, step.batch)
     parts = min(group.shares, step.batch.num_graphs)
     level = level_in_vertices(model.chooser.work.all)
-    owner = assign_graphs(step.batch, parts, level, levels)
+    # Those that were read are of the whole batch where vertices of a type are evaluated last.
+    known = levels + 1 if step.batch.types is None else None
+    owner = assign_graphs(step.batch, parts, level, known)
     shares = [share_of(step.batch, owner, part) for part in range(parts)[group.own]]
     if step.reduction == "vertex":
         scale = 1.0 / max(1, with_loss)
@@ -107,10 +108,11 @@ def _numbers(step: TrainStep, inputs: Inputs) -> tuple[float, ...]:
 
 def _sample_of(values: Array) -> int:
     """Return a checksum of some of the parameters."""
-    return zlib.crc32(np.ascontiguousarray(values[:: sample_stride(values.size)]).data)
+    sample = np.ascontiguousarray(values[:: sample_stride(values.size)])
+    return checksum(sample.view(np.int32), 0)
 
 
-def judged(group: ProcessGroup, told: Array) -> float:
+def total_of(group: ProcessGroup, told: Array) -> float:
     """Return the sum of the losses of all shares; tell the largest signal to `group.signal`.
 
     Args:
@@ -118,11 +120,11 @@ def judged(group: ProcessGroup, told: Array) -> float:
     Raises: UsageError, when a process has another batch, seed or parameters.
     """
     group.signal = int(told[:, 0].max())
-    compare(told[:, 1 : 1 + len(COMPARED)])
+    refuse_differences(told[:, 1 : 1 + len(COMPARED)])
     return float(add_in_pairs(told[:, 1 + len(COMPARED) :].reshape(-1, 1).copy())[0])
 
 
-def compare(numbers: Array) -> None:
+def refuse_differences(numbers: Array) -> None:
     """Refuse processes that do not have the same.
 
     Args:
@@ -216,7 +218,7 @@ def step_in_group(executor: Executor, step: TrainStep) -> tuple[float, Outputs]:
     update = step.optimizer._request(model.store) if step.asks else None
     sample = _sample_of(model.store.values)
     mine = np.array([group.signal, *work.same, sample, *losses], np.float64)
-    loss = judged(group, group.gather(mine)) * work.part.loss_scale
+    loss = total_of(group, group.gather(mine)) * work.part.loss_scale
     total = sum_over(group.rank, group.size, total, packed, group.limit)
     found = pushes.gathered(group)
     group.began()

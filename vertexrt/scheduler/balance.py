@@ -73,12 +73,11 @@ def assign_graphs(
 
     Args:
         level: vertices that a level of its own is worth.
-        levels: [V], of a batch without types that was read: see `read_vertices`.
+        levels: [V], from 1, where the caller knows them.
     """
-    if levels is None or batch.types is not None:
-        costs = graph_costs(batch.graph_ptr, batch.child_ptr, batch.child, level)
-    else:
-        costs = costs_by_levels(batch.graph_ptr, levels, level)
+    if levels is None:
+        levels = number_levels(batch.child_ptr, batch.child)
+    costs = graph_costs(batch.graph_ptr, levels, level)
     return _assign(costs, np.argsort(-costs, kind="stable"), parts)
 
 
@@ -129,28 +128,18 @@ def number_levels(child_ptr: Array, child: Array) -> Array:
 
 
 @compiled
-def graph_costs(graph_ptr: Array, child_ptr: Array, child: Array, level_cost: float) -> Array:
-    """Return the cost of each graph: vertices + level_cost * levels, see `number_levels`."""
-    graphs = len(graph_ptr) - 1
-    costs = np.zeros(graphs, np.float64)
-    level = number_levels(child_ptr, child)
-    for g in range(graphs):
-        deepest = 0
-        for v in range(graph_ptr[g], graph_ptr[g + 1]):
-            deepest = max(deepest, level[v])
-        costs[g] = graph_ptr[g + 1] - graph_ptr[g] + level_cost * deepest
-    return costs
+def graph_costs(graph_ptr: Array, levels: Array, level_cost: float) -> Array:
+    """Return the cost of each graph: vertices + level_cost * levels.
 
-
-@compiled
-def costs_by_levels(graph_ptr: Array, levels: Array, level_cost: float) -> Array:
-    """Return what `graph_costs` does, given the level of each vertex, from 0."""
+    Args:
+        levels: [V], from 1: see `number_levels`.
+    """
     costs = np.zeros(len(graph_ptr) - 1, np.float64)
     for g in range(len(costs)):
         deepest = 0
         for v in range(graph_ptr[g], graph_ptr[g + 1]):
             deepest = max(deepest, levels[v])
-        costs[g] = graph_ptr[g + 1] - graph_ptr[g] + level_cost * (deepest + 1)
+        costs[g] = graph_ptr[g + 1] - graph_ptr[g] + level_cost * deepest
     return costs
 
 

@@ -171,7 +171,7 @@ class CudaExecutor:
         prepared = time.perf_counter()
         part = Part(slice(0, run.forward_launches), random_seed=asked.seed)
         slot = self._launch(run, part, None, fetch.pieces)
-        self._time(use, batch, [run], slot, start, prepared)
+        self.time_runs(use, batch, [run], slot, start, prepared)
 
         def outputs() -> Outputs:
             self.session.device.wait(slot.event)
@@ -194,7 +194,7 @@ class CudaExecutor:
         self.land_all()
         self.copies.to_device()
 
-    def _time(
+    def time_runs(
         self,
         use: Use,
         batch: GraphBatch,
@@ -328,7 +328,7 @@ class CudaExecutor:
         ending = ending_of(self.model, run, update, scale)
         prepared = time.perf_counter()
         slot = self._launch(run, Part(loss_scale=scale, random_seed=seed), ending)
-        self._time(use, batch, runs, slot, start, prepared)
+        self.time_runs(use, batch, runs, slot, start, prepared)
         attempt = Attempt(use, batch, scale, seed, 1, update)
         flight = Flight(slot.event, slot.found, attempt, optimizer)
         loss = self._launched(flight, update, bool(step.outputs))
@@ -348,19 +348,13 @@ class CudaExecutor:
         update: Update = step.optimizer._request(self.model.store)
         flight, pushes = self._group_steps.launch(step, update, devices)
         loss = self._launched(flight, update, bool(step.outputs))
-        return loss, pushes.gathered(devices.group) if step.outputs else {}
+        return loss, pushes.gathered(devices.group)
 
     def launch_share(self, run: Run, part: Part) -> UploadSlot:
         """Launch a share of a step of a group, whose gradients are alone in the session's."""
         slot = self._launch(run, part, None)
         self._gradients_left = True
         return slot
-
-    def time_share(
-        self, batch: GraphBatch, run: Run, slot: UploadSlot, start: float, prepared: float
-    ) -> None:
-        """Note what a share took, while configurations are timed."""
-        self._time(run.variant.use, batch, [run], slot, start, prepared)
 
     def prepare_update(self, moments: Array) -> None:
         """Bring parameters and moments to the device, where an update reads them."""

@@ -192,10 +192,6 @@ class DeviceGradients:
         self._session.launch_one("agree_kernel", 1, THREADS, words)
         return self._told, 8 * self._numbers * size
 
-    def told_by(self, numbers: Array) -> Array:
-        """Return what was told as [size, *]: whether a launch gave up, and what `judged` takes."""
-        return numbers.reshape(self._devices.group.size, self._numbers)
-
     # Gradients.
 
     def pack(self) -> DeviceFlat:

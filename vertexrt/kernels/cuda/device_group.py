@@ -41,24 +41,22 @@ class DeviceGroup:
     def __init__(self, device: Device, group: ProcessGroup, link: Link | None) -> None:
         self._device, self.group, self.link = device, group, link
 
-    def wait_for_own(self, event: Any) -> None:
-        """Wait for an event that waits for no other process, however long it takes."""
-        self._device.wait(event)
-
-    def wait(self, event: Any, limit: float, why_not: Callable[[], None]) -> None:
+    def wait(self, ready: Any, event: Any, why_not: Callable[[], None]) -> None:
         """Wait for an event, before which an exchange may wait for other processes.
 
         Args:
-            why_not: called when it does not come though all processes answer; it may raise what
-                says why. No exchange is under way then.
+            ready: event of this process's own part, which may take as long as it takes.
+            why_not: called when the other does not come though all processes answer; it may raise
+                what says why. No exchange is under way then.
         Raises: ParallelError, when a process is lost.
         """
+        self._device.wait(ready)
         if self.link is None:
             return self._device.wait(event)
-        why = self._look(self.link, event, limit)
+        why = self._look(self.link, event, self.group.limit)
         if why:
             self.link.abort()
-            raise _lost(self.group, limit, why, why_not)
+            raise _lost(self.group, self.group.limit, why, why_not)
         return None
 
     def _look(self, link: Link, event: Any, limit: float) -> str:

@@ -34,7 +34,7 @@ class SharedLanding(Protocol):
     def wait(self, event: Any) -> None:
         """Wait for the event of the step. Raises: ParallelError, when a process is lost."""
 
-    def judged(self) -> float:
+    def loss(self) -> float:
         """Return the loss of the whole batch. Raises: see `group_steps.SharedFlight`."""
 
 
@@ -54,7 +54,7 @@ class Flight:
     shared: SharedLanding | None = None
 
 
-class Landed(Protocol):
+class LaunchingExecutor(Protocol):
     """What a step that was refused asks of the executor that launched it."""
 
     model: CompiledModel
@@ -77,7 +77,7 @@ class Flights:
         last_loss: of the newest step that has landed; nan, where there is none.
     """
 
-    def __init__(self, executor: Landed) -> None:
+    def __init__(self, executor: LaunchingExecutor) -> None:
         self._executor, self.last_loss = executor, math.nan
         self._under_way: deque[Flight] = deque()
         executor.session.memory.before_waiting = self._wait_for_others
@@ -144,7 +144,7 @@ class Flights:
         if flight.found[REFUSED]:
             raise self._refused(flight)
         shared = flight.shared
-        self.last_loss = float(flight.found[LOSS]) if shared is None else shared.judged()
+        self.last_loss = float(flight.found[LOSS]) if shared is None else shared.loss()
         self._under_way.popleft()
 
     def _refused(self, flight: Flight) -> NumericError:
@@ -156,7 +156,7 @@ class Flights:
         self._skip_all()
         executor.gave_up(found)
         try:
-            loss = float(found[LOSS]) if flight.shared is None else flight.shared.judged()
+            loss = float(found[LOSS]) if flight.shared is None else flight.shared.loss()
         finally:
             executor.session.forgive()
         executor.to_host()

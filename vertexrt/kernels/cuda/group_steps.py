@@ -9,7 +9,7 @@ refused on the devices, by all alike: see `agree_kernel` of update.cu.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -20,8 +20,15 @@ from vertexrt.engine.batched import Run
 from vertexrt.engine.executor import TrainStep
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.part import Destination, Part
-from vertexrt.engine.shared_step import SharedPushes, SharedWork, compare, divide_step, judged
+from vertexrt.engine.shared_step import (
+    SharedPushes,
+    SharedWork,
+    divide_step,
+    refuse_differences,
+    total_of,
+)
 from vertexrt.engine.update import Update
+from vertexrt.engine.variant import Use
 from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cuda.device_arena import DeviceArena
@@ -45,7 +52,7 @@ from vertexrt.parallel.sums import add_in_pairs, sum_over
 Array = npt.NDArray[Any]
 
 
-class GroupDevice(Protocol):
+class ShareExecutor(Protocol):
     """What a step of a group asks of the executor of its device."""
 
     model: CompiledModel
@@ -54,10 +61,16 @@ class GroupDevice(Protocol):
     def launch_share(self, run: Run, part: Part) -> UploadSlot:
         """Launch a share, whose gradients are alone in the session's; do not wait for it."""
 
-    def time_share(
-        self, batch: GraphBatch, run: Run, slot: UploadSlot, start: float, prepared: float
+    def time_runs(
+        self,
+        use: Use,
+        batch: GraphBatch,
+        runs: Sequence[Run],
+        slot: UploadSlot,
+        start: float,
+        prepared: float,
     ) -> None:
-        """Note what a share took, while configurations are timed."""
+        """Note what runs took, while configurations are timed."""
 
     def prepare_update(self, moments: Array) -> None:
         """Bring to the device what an update needs."""
@@ -71,12 +84,11 @@ class SharedFlight(NamedTuple):
 
     Attributes:
         ready: event of this process's own part, before the exchange.
-        told: what processes told each other, valid when its event has come.
+        told: [processes, *] what they told each other, valid when the event has come.
         same: numbers that all must have alike, without that of the parameters.
     """
 
     devices: DeviceGroup
-    gradients: DeviceGradients
     ready: Any
     told: Array
     same: tuple[float, ...]
@@ -88,17 +100,16 @@ class SharedFlight(NamedTuple):
             because batches, and with them arrays, differ in size.
         """
         group = self.devices.group
-        self.devices.wait_for_own(self.ready)
-        self.devices.wait(event, group.limit, partial(_compare, group, self.same))
+        self.devices.wait(self.ready, event, partial(_refuse_differences, group, self.same))
         group.began()
 
-    def judged(self) -> float:
+    def loss(self) -> float:
         """Return the loss of the whole batch, and tell the signal of the group.
 
         Raises: DeviceError, when a launch of another process has given up; UsageError, when
             processes do not have the same.
         """
-        group, told = self.devices.group, self.gradients.told_by(self.told)
+        group, told = self.devices.group, self.told
         others = [rank for rank in np.flatnonzero(told[:, 0]).tolist() if rank != group.rank]
         if others:
             raise DeviceError.at(
@@ -107,18 +118,18 @@ class SharedFlight(NamedTuple):
                 "kernels that end; nothing was updated",
                 "see the error of that process",
             )
-        return judged(group, told[:, 1:])
+        return total_of(group, told[:, 1:])
 
 
-def _compare(group: ProcessGroup, same: tuple[float, ...]) -> None:
+def _refuse_differences(group: ProcessGroup, same: tuple[float, ...]) -> None:
     """Refuse processes that do not have the same, by their hosts. Raises: UsageError."""
-    compare(group.gather(np.array(same)))
+    refuse_differences(group.gather(np.array(same)))
 
 
 class GroupSteps:
     """Launches steps of groups; see the module."""
 
-    def __init__(self, launches: GroupDevice) -> None:
+    def __init__(self, launches: ShareExecutor) -> None:
         self._launches, self._room = launches, PackingRoom(launches.session)
 
     def launch(
@@ -134,7 +145,7 @@ class GroupSteps:
         start = time.perf_counter()
         work = divide_step(model, step, group)
         if not group.warm:  # a wait on the device may take long until all have compiled
-            _compare(group, work.same)
+            _refuse_differences(group, work.same)
         # Not by the own shares: processes look at a step alike, and some may have fewer.
         if step.outputs or work.room > SLOTS or model.tuner is not None:
             launches.land_all()  # what follows waits for launches, without a limit
@@ -142,7 +153,7 @@ class GroupSteps:
         slot, rows, end, updated = self._uploaded(group, work, update)
         gradients = DeviceGradients(self._room, model.store, devices, work, rows)
         pushes = SharedPushes(model, step, work)
-        packed = self._packed(work, gradients, pushes if step.outputs else None, start)
+        packed = self._packed(step, work, gradients, pushes, start)
         total = add_in_pairs(packed, gradients.add)
         gradients.tell(signal, work.same, work.room - len(work.own))
         ready = session.device.record()
@@ -151,8 +162,8 @@ class GroupSteps:
         gradients.unpack(total)
         finish_step(session, 0, updated, end)
         session.bring(slot, True, [told])
-        found = slot.results[: told[1]].view(np.float64)
-        shared = SharedFlight(devices, gradients, ready, found, work.same)
+        found = slot.results[: told[1]].view(np.float64).reshape(group.size, -1)
+        shared = SharedFlight(devices, ready, found, work.same)
         attempt = work.attempt(step, update)
         return Flight(slot.event, slot.found, attempt, step.optimizer, shared), pushes
 
@@ -178,15 +189,16 @@ class GroupSteps:
 
     def _packed(
         self,
+        step: TrainStep,
         work: SharedWork,
         gradients: DeviceGradients,
-        pushes: SharedPushes | None,
+        pushes: SharedPushes,
         start: float,
     ) -> Iterator[DeviceFlat]:
         """Launch each share of this process; return its packed gradients.
 
         Args:
-            pushes: get what is pushed, if it is wanted; start: when the host began.
+            pushes: get what is pushed and wanted; start: when the host began.
         """
         launches, session = self._launches, self._launches.session
         if not work.own:  # launches clear what is left of gradients, and there is none
@@ -195,9 +207,8 @@ class GroupSteps:
             to = Destination(total=gradients.loss_at(k))
             prepared = time.perf_counter()
             launched = launches.launch_share(run, work.part._replace(to=to))
-            launches.time_share(share.batch, run, launched, start, prepared)
-            if pushes is not None:
-                pushes.place([run], [DeviceArena(session)])  # type: ignore[list-item]
+            launches.time_runs(step.use, share.batch, [run], launched, start, prepared)
+            pushes.place([run], [DeviceArena(session)])  # type: ignore[list-item]
             yield gradients.pack()
         for _ in range(len(work.own), work.room):  # there are fewer graphs than shares
             yield gradients.zeros()
