@@ -11,6 +11,7 @@ import numpy as np
 from vertexrt.data.batches import IntArray, minibatches
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.graph.batch import fill
 
 Prepare = Callable[[GraphBatch, np.random.Generator], GraphBatch]
 
@@ -93,6 +94,8 @@ class Loader:
         """Return a minibatch: of an epoch, its place there, its graphs."""
         epoch, at, graphs = job
         batch = self.graphs.take(graphs)
+        if self.workers:
+            fill(batch)  # here, not where it is handed out to
         if self._prepare is None:
             return batch
         made: object = self._prepare(batch, np.random.default_rng([self.seed, epoch, at]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, overload
@@ -12,7 +11,7 @@ import numpy.typing as npt
 
 from vertexrt.errors import GraphError
 from vertexrt.graph.checks import check_structure, int32_array
-from vertexrt.graph.compiled import count_graphs, take_graphs, take_rows
+from vertexrt.graph.compiled import count_graphs, starts_of_graphs
 from vertexrt.graph.graph_numbers import read_ids, read_key, too_large, wrong_graphs
 from vertexrt.graph.input_graph import (
     BracketTree,
@@ -25,51 +24,29 @@ from vertexrt.graph.input_graph import (
 from vertexrt.graph.owned import (
     INT32,
     MOST,
+    as_it_is,
     assembler,
     hand_out,
     own,
-    unwritten,
     view_of,
 )
 from vertexrt.graph.pulls import (
-    Pulled,
     Pulls,
     PullValue,
     check_pulls,
     describe_all,
-    held_index,
-    held_values,
     join_pulls,
-    pulled_unchecked,
-    take_pulls,
 )
-from vertexrt.graph.types import VertexTypes, check_types, join_types, take_types, unknown_type
+from vertexrt.graph.taken import BatchFields, Taken, TakenParts, copy_graphs, find_parts
+from vertexrt.graph.types import VertexTypes, check_types, join_types, unknown_type
 
 IntArray = npt.NDArray[np.int32]
 
 _WHERE = "graph batch"
 _ZERO = np.zeros(1, np.int32)
-_NO_COLUMNS = (own(np.zeros(0, np.int32), INT32),)
 
 
-class _Parts(NamedTuple):
-    """What `take` takes of a batch besides its structure, found once.
-
-    Attributes:
-        columns: int32 [V] each, of which the first `used` count; there is at least one. Types of
-            vertices are the last.
-        forms: of each pull its name; a table, where there is one; and the rows of the vertices,
-            where they are not the next of the columns.
-        edge_ptr: int32 [K+1], the first edge of each graph.
-    """
-
-    columns: tuple[IntArray, ...]
-    used: int
-    forms: tuple[tuple[str, npt.NDArray[Any] | None, npt.NDArray[Any] | None], ...]
-    edge_ptr: IntArray
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class GraphBatch:
     """Hold K graphs as one set of CSR arrays; a graph's vertices lie side by side.
 
@@ -94,7 +71,8 @@ class GraphBatch:
     pulls: Mapping[str, PullValue] = field(default_factory=dict)
     types: VertexTypes | None = None
     edge_pulls: Mapping[str, PullValue] = field(default_factory=dict)
-    _parts: _Parts | None = field(default=None, init=False)
+    _parts: TakenParts | None = field(default=None, init=False)
+    _taken: Taken | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         graph_ptr = int32_array(self.graph_ptr, "graph_ptr", _WHERE)
@@ -182,17 +160,17 @@ class GraphBatch:
     @property
     def num_graphs(self) -> int:
         """Return K."""
-        return len(graph_ptr_of(self)) - 1
+        return len(graph_ptr_of(self)) - 1 if self._taken is None else len(self._taken.ids)
 
     @property
     def num_vertices(self) -> int:
         """Return V."""
-        return len(child_ptr_of(self)) - 1
+        return len(child_ptr_of(self)) - 1 if self._taken is None else self._taken.size[0]
 
     @property
     def num_edges(self) -> int:
         """Return E, the number of slots, empty ones included."""
-        return len(child_of(self))
+        return len(child_of(self)) if self._taken is None else self._taken.size[1]
 
     @property
     def graph_of(self) -> IntArray:
@@ -237,43 +215,28 @@ class GraphBatch:
     def take(self, graphs: npt.ArrayLike) -> GraphBatch:
         """Return the batch of the graphs named, in that order; one may come twice.
 
-        Compiled; one copy of the structure and of each pull. Tables with an index map are
-        shared, not copied: only the map is taken.
+        They are copied when they are looked at first: compiled, the structure and each pull once.
+        Tables with an index map are shared, not copied: only the map is taken.
 
         Args:
             graphs: whole numbers [n] in 0..K-1.
         Raises: GraphError, when there is none, one is out of range, or they are too many for int32.
         """
-        ids = read_ids(graphs, self.num_graphs)
-        graph_ptr, child_ptr = graph_ptr_of(self), child_ptr_of(self)
-        size = vertices, slots = count_graphs(graph_ptr, child_ptr, ids)
+        ids, count = read_ids(graphs, self.num_graphs), self.num_graphs
+        source, mine = self, self._taken
+        if mine is not None and mine.kept is not None:
+            if ids.min() < 0 or ids.max() >= count:
+                raise wrong_graphs(ids, count)
+            source, ids = mine.kept, mine.ids[ids]
+        size = vertices, slots = count_graphs(graph_ptr_of(source), child_ptr_of(source), ids)
         if not vertices:
-            raise wrong_graphs(ids, self.num_graphs)
+            raise wrong_graphs(ids, count)
         if vertices >= MOST or slots >= MOST:
             raise too_large(vertices, slots, "take")
-        parts = self._parts or _find_parts(self)
-        first, at = ids.size + 1, ids.size + 1 + vertices + 1
-        end = at + slots
-        whole = unwritten(end + parts.used * vertices, INT32)
-        take_graphs(whole, graph_ptr, child_ptr, child_of(self), parts.columns, ids, size)
-        pulls: dict[str, PullValue] = {}
-        out_child = whole[at:end]
-        for name, table, rows in parts.forms:
-            if rows is None:
-                column = whole[end : end + vertices]
-                end += vertices
-                pulls[name] = column if table is None else pulled_unchecked(table, column)
-                continue
-            taken = unwritten(vertices * math.prod(rows.shape[1:]), rows.dtype)
-            take_rows(taken, rows, graph_ptr, ids)
-            taken = taken.reshape(vertices, *rows.shape[1:])
-            pulls[name] = taken if table is None else pulled_unchecked(taken, None)
-        structure = child_ptr, child_of(self)
-        types = take_types(self.types, structure, whole[end:], slots, parts.edge_ptr, ids)
-        of_edges = take_pulls(edge_pulls_of(self), parts.edge_ptr, ids)
-        return unchecked_batch(
-            whole[:first], whole[first:at], out_child, pulls, types, of_edges, None
-        )
+        found = object.__new__(GraphBatch)
+        object.__setattr__(found, "_parts", None)
+        object.__setattr__(found, "_taken", Taken.of(source, ids, size))
+        return found
 
     def with_pulls(self, pulls: Mapping[str, Any]) -> GraphBatch:
         """Return the same graphs with some pulls added or replaced; the structure is shared.
@@ -284,7 +247,7 @@ class GraphBatch:
         """
         found = {**pulls_of(self), **check_pulls(pulls, self.num_vertices, _WHERE)}
         parts = graph_ptr_of(self), child_ptr_of(self), child_of(self)
-        return unchecked_batch(*parts, found, self.types, edge_pulls_of(self), None)
+        return unchecked_batch(*parts, found, self.types, edge_pulls_of(self))
 
     def of_type(self, name: str) -> IntArray:
         """Return the vertices of a type, int32, rising.
@@ -323,36 +286,72 @@ def _side_by_side(parts: _Beside, graphs: Sequence[int] | IntArray, what: str) -
         join_pulls(parts.pulls, sizes, what),
         join_types(parts.types, _WHERE),
         join_pulls(parts.edge_pulls, slots, what),
-        None,
     )
 
 
-unchecked_batch = assembler(GraphBatch)
+_assemble = assembler(GraphBatch)
+
+
+def unchecked_batch(*fields: object) -> GraphBatch:
+    """Return a batch that holds what is known to be right; see `BatchFields`."""
+    return _assemble(*fields, None, None)
+
+
+_put = [getattr(GraphBatch, name).__set__ for name in BatchFields._fields]
+
+
+def fill(batch: GraphBatch) -> None:
+    """Copy graphs that were taken, if nothing has looked at them yet."""
+    taken = batch._taken
+    source = None if taken is None else taken.kept
+    if taken is None or source is None:
+        return
+    for put, value in zip(
+        _put, copy_graphs(fields_of(source), parts_of(source), taken), strict=True
+    ):
+        put(batch, value)
+    taken.kept = None
+
+
 # What a batch holds, for code that changes nothing: no view is made.
 graph_ptr_of, child_ptr_of, child_of = hand_out(
-    GraphBatch, view_of, "graph_ptr", "child_ptr", "child"
+    GraphBatch, view_of, "graph_ptr", "child_ptr", "child", fill=fill
 )
-pulls_of, edge_pulls_of = hand_out(GraphBatch, Pulls, "pulls", "edge_pulls")
+pulls_of, edge_pulls_of = hand_out(GraphBatch, Pulls, "pulls", "edge_pulls", fill=fill)
+(types_of,) = hand_out(GraphBatch, as_it_is, "types", fill=fill)
 
 
-def _find_parts(batch: GraphBatch) -> _Parts:
-    columns: list[IntArray] = []
-    forms: list[tuple[str, npt.NDArray[Any] | None, npt.NDArray[Any] | None]] = []
-    given: dict[str, PullValue] = pulls_of(batch)
-    for name, pull in given.items():
-        table = held_values(pull) if isinstance(pull, Pulled) else None
-        column = held_index(pull) if isinstance(pull, Pulled) else pull
-        if column is not None and column.dtype == INT32:
-            columns.append(column)
-            forms.append((name, table, None))
-        else:
-            forms.append((name, table, pull if isinstance(pull, np.ndarray) else table))
-    if batch.types is not None:
-        columns.append(batch.types.of_vertex)
-    edge_ptr = child_ptr_of(batch)[graph_ptr_of(batch)]
-    parts = _Parts(tuple(columns) or _NO_COLUMNS, len(columns), tuple(forms), edge_ptr)
-    object.__setattr__(batch, "_parts", parts)
-    return parts
+def fields_of(batch: GraphBatch) -> BatchFields:
+    """Return what a batch holds."""
+    structure = graph_ptr_of(batch), child_ptr_of(batch), child_of(batch)
+    return BatchFields(*structure, pulls_of(batch), types_of(batch), edge_pulls_of(batch))
+
+
+def parts_of(batch: GraphBatch) -> TakenParts:
+    """Return what `take` copies of a batch."""
+    if batch._parts is None:
+        object.__setattr__(batch, "_parts", find_parts(fields_of(batch)))
+    found = batch._parts
+    assert found is not None, "it was just found"
+    return found
+
+
+def source_of(batch: GraphBatch) -> tuple[GraphBatch, npt.NDArray[np.int64]]:
+    """Return the batch that graphs were taken from, while it is alive, and their numbers there."""
+    taken = batch._taken
+    source = None if taken is None else taken.source()
+    if taken is None or source is None:
+        return batch, np.arange(batch.num_graphs)
+    return source, taken.ids
+
+
+def starts_of(batch: GraphBatch) -> tuple[IntArray, IntArray]:
+    """Return the first vertex and the first slot of each graph, int32 [K+1]; nothing is copied."""
+    taken = batch._taken
+    source = None if taken is None else taken.kept
+    if taken is None or source is None:
+        return graph_ptr_of(batch), parts_of(batch).edge_ptr
+    return starts_of_graphs(graph_ptr_of(source), parts_of(source).edge_ptr, taken.ids)
 
 
 def _read_graphs(graphs: Iterable[InputGraph]) -> tuple[InputGraph, ...]:

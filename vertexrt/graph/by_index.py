@@ -31,7 +31,6 @@ def pulls_by_index(batch: GraphBatch) -> GraphBatch:
         _by_index(pulls_of(batch)),
         batch.types,
         _by_index(edge_pulls_of(batch)),
-        None,
     )
 
 

@@ -29,6 +29,20 @@ def count_graphs(
 
 
 @compiled
+def starts_of_graphs(
+    graph_ptr: IntArray, edge_ptr: IntArray, graphs: npt.NDArray[np.int64]
+) -> tuple[IntArray, IntArray]:
+    """Return the first vertex and slot of each graph named, where they lie one after another."""
+    vertices = np.zeros(graphs.size + 1, np.int32)
+    slots = np.zeros(graphs.size + 1, np.int32)
+    for k in range(graphs.size):
+        g = graphs[k]
+        vertices[k + 1] = vertices[k] + graph_ptr[g + 1] - graph_ptr[g]
+        slots[k + 1] = slots[k] + edge_ptr[g + 1] - edge_ptr[g]
+    return vertices, slots
+
+
+@compiled
 def take_graphs(
     whole: IntArray,
     graph_ptr: IntArray,

@@ -126,8 +126,20 @@ def _own_if_fits(array: Array, dtype: np.dtype[Any]) -> Array | str:
 class _HandedOut:
     """A field of a record that hands out something made of what it holds."""
 
-    def __init__(self, slot: Any, made: Callable[[Any], Any]) -> None:
-        self.held, self.hold, self._made = slot.__get__, slot.__set__, made
+    def __init__(
+        self, slot: Any, made: Callable[[Any], Any], fill: Callable[[Any], None] | None
+    ) -> None:
+        held = slot.__get__
+
+        def filled(record: Any) -> Any:
+            try:
+                return held(record)
+            except AttributeError:
+                fill(record)  # type: ignore[misc]
+                return held(record)
+
+        self.held = held if fill is None else filled
+        self.hold, self._made = slot.__set__, made
 
     def __get__(self, record: object, cls: type) -> Any:
         return self if record is None else self._made(self.held(record))
@@ -136,12 +148,19 @@ class _HandedOut:
         self.hold(record, value)
 
 
-def hand_out(cls: type, made: Callable[[Any], Any], *names: str) -> list[Callable[[Any], Any]]:
+def hand_out(
+    cls: type,
+    made: Callable[[Any], Any],
+    *names: str,
+    fill: Callable[[Any], None] | None = None,
+) -> list[Callable[[Any], Any]]:
     """Let fields of a frozen, slotted record hand out what is made of what they hold.
 
+    Args:
+        fill: writes the fields of a record where one is read before it is written.
     Returns: what reads the values held, field by field.
     """
-    fields = [_HandedOut(getattr(cls, name), made) for name in names]
+    fields = [_HandedOut(getattr(cls, name), made, fill) for name in names]
     for name, given in zip(names, fields, strict=True):
         setattr(cls, name, given)
     return [given.held for given in fields]
@@ -152,12 +171,18 @@ def view_of(array: Any) -> Any:
     return array.view() if type(array) is np.ndarray else array
 
 
+def as_it_is(value: Any) -> Any:
+    """Return what a record holds, which nobody can change."""
+    return value
+
+
 def assembler(cls: type[T]) -> Callable[..., T]:
     """Return what makes a frozen record of fields that are known to be right, unchecked.
 
     Call it before `hand_out`.
     """
-    setters = [getattr(cls, name).__set__ for name in cls.__slots__]  # type: ignore[attr-defined]
+    names = [name for name in cls.__slots__ if name != "__weakref__"]  # type: ignore[attr-defined]
+    setters = [getattr(cls, name).__set__ for name in names]
 
     def assemble(*fields: object) -> T:
         made = object.__new__(cls)

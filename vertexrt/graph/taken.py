@@ -1,0 +1,129 @@
+"""Graphs that were taken from another batch: nothing is copied before it is looked at.
+
+So who is handed a minibatch and needs a share of it, as a process of a group, copies these graphs
+alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from weakref import ref
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.graph.compiled import take_graphs, take_rows
+from vertexrt.graph.owned import INT32, own, unwritten
+from vertexrt.graph.pulls import (
+    Pulled,
+    PullValue,
+    held_index,
+    held_values,
+    pulled_unchecked,
+    take_pulls,
+)
+from vertexrt.graph.types import VertexTypes, take_types
+
+IntArray = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+
+_NO_COLUMNS = (own(np.zeros(0, np.int32), INT32),)
+
+
+@dataclass(slots=True)
+class Taken:
+    """Which graphs of a batch another one has.
+
+    Attributes:
+        source: a weak reference to the batch that they are of.
+        ids: int64 [n], their numbers there.
+        size: how many vertices and slots they have.
+        kept: the source, until the graphs are copied.
+    """
+
+    source: Callable[[], Any]
+    ids: Int64
+    size: tuple[int, int]
+    kept: Any = field(default=None)
+
+    @classmethod
+    def of(cls, source: Any, ids: Int64, size: tuple[int, int]) -> Taken:
+        """Return graphs that are not copied yet."""
+        return cls(ref(source), ids, size, source)
+
+
+class BatchFields(NamedTuple):
+    """What a batch holds."""
+
+    graph_ptr: IntArray
+    child_ptr: IntArray
+    child: IntArray
+    pulls: dict[str, PullValue]
+    types: VertexTypes | None
+    edge_pulls: dict[str, PullValue]
+
+
+class TakenParts(NamedTuple):
+    """What is copied of a batch besides its structure, found once.
+
+    Attributes:
+        columns: int32 [V] each, of which the first `used` count; there is at least one. Types of
+            vertices are the last.
+        forms: of each pull its name; a table, where there is one; and the rows of the vertices,
+            where they are not the next of the columns.
+        edge_ptr: int32 [K+1], the first edge of each graph.
+    """
+
+    columns: tuple[IntArray, ...]
+    used: int
+    forms: tuple[tuple[str, npt.NDArray[Any] | None, npt.NDArray[Any] | None], ...]
+    edge_ptr: IntArray
+
+
+def find_parts(batch: BatchFields) -> TakenParts:
+    """Return what is copied of a batch."""
+    columns: list[IntArray] = []
+    forms: list[tuple[str, npt.NDArray[Any] | None, npt.NDArray[Any] | None]] = []
+    for name, pull in batch.pulls.items():
+        table = held_values(pull) if isinstance(pull, Pulled) else None
+        column = held_index(pull) if isinstance(pull, Pulled) else pull
+        if column is not None and column.dtype == INT32:
+            columns.append(column)
+            forms.append((name, table, None))
+        else:
+            forms.append((name, table, pull if isinstance(pull, np.ndarray) else table))
+    if batch.types is not None:
+        columns.append(batch.types.of_vertex)
+    edge_ptr = batch.child_ptr[batch.graph_ptr]
+    return TakenParts(tuple(columns) or _NO_COLUMNS, len(columns), tuple(forms), edge_ptr)
+
+
+def copy_graphs(batch: BatchFields, parts: TakenParts, taken: Taken) -> BatchFields:
+    """Copy graphs of a batch, one after another: compiled; the structure and each pull once.
+
+    Tables with an index map are shared, not copied: only the map is taken.
+    """
+    ids, (vertices, slots) = taken.ids, taken.size
+    structure = batch.child_ptr, batch.child
+    first, at = ids.size + 1, ids.size + 1 + vertices + 1
+    end = at + slots
+    whole = unwritten(end + parts.used * vertices, INT32)
+    take_graphs(whole, batch.graph_ptr, *structure, parts.columns, ids, taken.size)
+    graph_ptr, child_ptr, child = whole[:first], whole[first:at], whole[at:end]
+    pulls: dict[str, PullValue] = {}
+    for name, table, rows in parts.forms:
+        if rows is None:
+            column = whole[end : end + vertices]
+            end += vertices
+            pulls[name] = column if table is None else pulled_unchecked(table, column)
+            continue
+        copied = unwritten(vertices * math.prod(rows.shape[1:]), rows.dtype)
+        take_rows(copied, rows, batch.graph_ptr, ids)
+        copied = copied.reshape(vertices, *rows.shape[1:])
+        pulls[name] = copied if table is None else pulled_unchecked(copied, None)
+    types = take_types(batch.types, structure, whole[end:], slots, parts.edge_ptr, ids)
+    of_edges = take_pulls(batch.edge_pulls, parts.edge_ptr, ids)
+    return BatchFields(graph_ptr, child_ptr, child, pulls, types, of_edges)
