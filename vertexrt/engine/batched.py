@@ -360,22 +360,14 @@ def edges_pulled(run: Run, name: str) -> tuple[Array, Array]:
     edges = s.edge_order[rows] - len(run.row_of)
     if inputs.edge_of is not None:
         edges = inputs.edge_of[edges]
-    return _in_whole(run.share, edges), rows
+    return run.share.edges(edges), rows
 
 
 def slots_pulled(run: Run, pull: Pull) -> tuple[Array, Array]:
     """Return the edges to one child that pull a value, in the whole batch, and their rows."""
     edge = edges_in_slot(run.variant.program, pull, run.inputs.structure)
     mine = np.flatnonzero((edge >= 0) & _pulling(run, pull.name))
-    return _in_whole(run.share, edge[mine]), run.row_of[mine]
-
-
-def _in_whole(share: Share, edges: Array) -> Array:
-    """Return the numbers of a share's edges in the whole batch."""
-    if share.whole is None:
-        return edges
-    parent = np.searchsorted(share.batch.child_ptr, edges, side="right") - 1
-    return share.whole.child_ptr[share.vertices[parent]] + edges - share.batch.child_ptr[parent]
+    return run.share.edges(edge[mine]), run.row_of[mine]
 
 
 def in_user_order(run: Run, rows: Array) -> Array:

@@ -42,23 +42,25 @@ def get_ready(variant: Variant) -> None:
         variant.loaded = make_ready(variant)
 
 
-def find_kinds(variant: Variant, batch: GraphBatch, inputs: Inputs) -> tuple[int, Array]:
+def find_kinds(variant: Variant, batch: GraphBatch, inputs: Inputs) -> Array:
     """Note the kinds of a batch that have not been seen before.
 
-    Returns: how many vertices have a loss; levels, [V].
+    Returns: [V] 1 where a vertex has a loss, else 0.
     Raises: PullError, when pulled values do not fit; GraphError, when a vertex has more children
         than the function has slots.
     """
     while True:
-        found, vertex, bits, _, _, levels, _, with_loss = read_vertices(
+        facts = variant.vertex_facts()
+        found, vertex, bits, _, lazy, *_ = read_vertices(
             inputs.child_ptr,
             inputs.child,
             inputs.functions,
             inputs.index,
-            *variant.vertex_facts(),
+            *facts,
         )
         if found == FINE:
-            return int(with_loss), levels
+            has_loss: Array = facts.has_loss[lazy]
+            return has_loss
         if found == NEW_PATH_KIND:
             add_path_kind(variant, bits)
         elif found == NEW_LAZY_KIND:

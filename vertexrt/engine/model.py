@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from contextlib import suppress
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
+import numpy.typing as npt
 
 from vertexrt.engine.batched import Run, prepare
 from vertexrt.engine.choose import Chooser, ways_for, work_of
-from vertexrt.engine.inputs import Inputs, read_inputs
-from vertexrt.engine.kinds import find_kinds, get_ready, meet_kinds, take_kinds
+from vertexrt.engine.graph_facts import GraphFacts, find_facts, rows_of_graphs
+from vertexrt.engine.inputs import read_inputs
+from vertexrt.engine.kinds import find_kinds, meet_kinds, take_kinds
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.sparse_rows import new_marks, rows_looked_up
 from vertexrt.engine.trace import Timeline
@@ -18,6 +22,7 @@ from vertexrt.engine.tune import Tuner
 from vertexrt.engine.variant import CompileOptions, Use, Variant, ending_with, make_variant
 from vertexrt.errors import GraphError, NoKernelError, PullError
 from vertexrt.graph import GraphBatch
+from vertexrt.graph.batch import source_of
 from vertexrt.ir.passes.parts import divide_parameters
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.stack import stack_parameters
@@ -30,6 +35,7 @@ from vertexrt.scheduler import POLICIES as POLICIES  # for the front end
 from vertexrt.scheduler.balance import Share, divide
 
 Array = np.ndarray[Any, Any]
+Int64 = npt.NDArray[np.int64]
 T = TypeVar("T")
 REDUCTIONS = ("graph", "vertex", "sum")
 
@@ -53,21 +59,6 @@ def _places(
     at = dict(store.offsets)
     at |= {part: at[name] + start for part, (name, start) in parts.items()}
     return at | {"+".join(names): at[names[0]] for names in function.stacks}
-
-
-class ReadBatch(NamedTuple):
-    """A batch that was read.
-
-    Attributes:
-        variant: that has the kinds of its vertices.
-        with_loss: how many vertices have a loss.
-        levels: [V], see `read_vertices`.
-    """
-
-    variant: Variant
-    inputs: Inputs
-    with_loss: int
-    levels: Array
 
 
 class CompiledModel:
@@ -118,6 +109,8 @@ class CompiledModel:
                 f"{backend.where}"
             )
             self.tuner = Tuner(key, self.chooser, ways[0])
+        self._facts: WeakKeyDictionary[GraphBatch, dict[Use, GraphFacts | None]]
+        self._facts = WeakKeyDictionary()
         self.marks = {n: new_marks(self.store.shapes[n][0]) for n in self.sparse}
 
     def choose(self, use: Use, batch: GraphBatch) -> Configuration:
@@ -197,27 +190,47 @@ class CompiledModel:
             typical: of the batches to come; their kinds are among those of `batch`.
         """
         self._choose_and(
-            lambda chosen: get_ready(self._read(self.variant(use, chosen), batch).variant),
+            lambda chosen: meet_kinds(
+                self.variant(use, chosen),
+                batch,
+                read_inputs(self.variant(use, chosen).reader, batch, self.store.dtype),
+            ),
             use,
             typical,
         )
 
-    def read(self, use: Use, batch: GraphBatch) -> ReadBatch:
-        """Read a batch, and note its kinds of vertices, in the same order for all engines."""
+    def facts_of(self, use: Use, batch: GraphBatch) -> tuple[GraphFacts, Int64]:
+        """Return facts of the batch that graphs were taken from, and their numbers there.
+
+        Kinds of vertices are noted in the same order for all engines. Where another graph of that
+        batch is refused, the facts are of these graphs alone.
+
+        Raises: PullError and GraphError, when a graph is refused.
+        """
+        source, graphs = source_of(batch)
+        known = self._facts.setdefault(source, {})
+        if use not in known:
+            known[use] = None
+            with suppress(PullError, GraphError):
+                known[use] = self._read(use, source)
+        found = known[use]
+        if found is not None:
+            return found, graphs
+        return self._read(use, batch), np.arange(batch.num_graphs)
+
+    def _read(self, use: Use, batch: GraphBatch) -> GraphFacts:
         same = self._same(use) or [self.variant(use, self.choose(use, batch))]
-        found = self._read(same[0], batch)
+        inputs = read_inputs(same[0].reader, batch, self.store.dtype)
+        has_loss = find_kinds(same[0], batch, inputs)
         for other in same[1:]:
             take_kinds(other, same[:1])
-        return found
+        level = level_in_vertices(self.chooser.work.all)
+        return find_facts(same[0], batch, inputs, has_loss, level)
 
     def _same(self, use: Use) -> list[Variant]:
         """Return what was compiled for a use, whatever the engine and the update."""
         plain = ending_with(use, None)
         return [v for (u, _), v in self.variants.items() if ending_with(u, None) == plain]
-
-    def _read(self, variant: Variant, batch: GraphBatch) -> ReadBatch:
-        inputs = read_inputs(variant.reader, batch, self.store.dtype)
-        return ReadBatch(variant, inputs, *find_kinds(variant, batch, inputs))
 
     def observe(self, use: Use, batch: GraphBatch, runs: Sequence[Run], seconds: float) -> None:
         """Tell the automatic choice what a step took."""
@@ -226,9 +239,10 @@ class CompiledModel:
 
     def touched(self, run: Run) -> dict[str, Array]:
         """List for each sparse parameter the rows that a run looked up."""
-        return self.looked_up(run.variant, run.inputs)
-
-    def looked_up(self, variant: Variant, inputs: Inputs) -> dict[str, Array]:
-        """List for each sparse parameter the rows that what was read looks up."""
-        index, lookups = inputs.index, variant.lookups
+        index, lookups = run.inputs.index, run.variant.lookups
         return {n: rows_looked_up(self.marks[n], index, lookups[n]) for n in self.sparse}
+
+    def looked_up(self, facts: GraphFacts, graphs: Int64) -> dict[str, Array]:
+        """List for each sparse parameter the rows that some graphs look up."""
+        found = facts.looked_up
+        return {n: rows_of_graphs(self.marks[n], found[n], graphs) for n in self.sparse}

@@ -50,11 +50,10 @@ def chosen_rows(runs: Sequence[Run], vertices: Array | None = None) -> ChosenRow
 
 def _of_share(run: Run, vertices: Array) -> RowsOfRun:
     """Find those of some vertices that a share of the batch has."""
-    own, batch = run.share.vertices, run.share.whole or run.share.batch
-    number = np.full(batch.num_vertices, -1)
-    number[own] = np.arange(len(own))
-    to = np.flatnonzero(number[vertices] >= 0)
-    return RowsOfRun(to, run.row_of[number[vertices[to]]])
+    own = run.share.vertices
+    number = np.minimum(np.searchsorted(own, vertices), len(own) - 1)
+    to = np.flatnonzero(own[number] == vertices)
+    return RowsOfRun(to, run.row_of[number[to]])
 
 
 def outputs_of(

@@ -15,6 +15,7 @@ import numpy as np
 from vertexrt.engine.executor import Executor
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.update import Touched
+from vertexrt.native.compiled import compiled
 from vertexrt.parallel.communicator import Communicator
 from vertexrt.parallel.sums import HostArrays
 
@@ -68,6 +69,16 @@ def packed_size(store: ParameterStore, rows: Touched) -> int:
     return store.dense_size + sum(
         len(own) * math.prod(store.shapes[name][1:]) for name, own in rows.items()
     )
+
+
+@compiled
+def packed_starts(widths: Array, dense: int) -> Array:
+    """Return where each of some rows begins when packed after the dense part: int64."""
+    found, at = np.empty(len(widths), np.int64), dense
+    for k in range(len(widths)):
+        found[k] = at
+        at += widths[k]
+    return found
 
 
 def sample_stride(parameters: int) -> int:

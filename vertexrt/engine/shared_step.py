@@ -1,6 +1,7 @@
 """A training step that processes do together: each has some shares of the batch.
 
-Every process is handed the whole batch. It computes the gradients of its shares one after another,
+Every process is handed the whole batch, and reads its own graphs alone where the batch was taken
+from another: see `graph_facts`. It computes the gradients of its shares one after another,
 packed into one flat array. `ProcessGroup` adds the arrays up in an order that does not depend on
 the number of processes; then each process does the same update. `step_in_group` does this in the
 host's memory; devices that are linked do it in theirs, from the same `SharedWork`.
@@ -26,19 +27,19 @@ from vertexrt.engine.executor import (
     loss_scale,
     total_loss,
 )
-from vertexrt.engine.inputs import Inputs
+from vertexrt.engine.graph_facts import GraphFacts, sum_of
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.packed_gradients import PackedGradients, sample_stride
 from vertexrt.engine.part import Part
 from vertexrt.engine.update import Touched
 from vertexrt.engine.variant import Variant
 from vertexrt.errors import UsageError
-from vertexrt.kernels.cpu.costs import level_in_vertices
 from vertexrt.parallel.group import ProcessGroup
 from vertexrt.parallel.sums import add_in_pairs, sum_over
-from vertexrt.scheduler.balance import Share, assign_graphs, share_of
+from vertexrt.scheduler.balance import Share, assign_graphs, shares_of
 
 Array = np.ndarray[Any, Any]
+Int64 = np.ndarray[Any, np.dtype[np.int64]]
 
 COMPARED = ("another batch", "other pulled values", "another random seed", "other parameters")
 
@@ -76,34 +77,30 @@ def divide_step(model: CompiledModel, step: TrainStep, group: ProcessGroup) -> S
 
     Raises: PullError, GraphError: in every process alike.
     """
-    variant, inputs, with_loss, levels = model.read(step.use, step.batch)
-    parts = min(group.shares, step.batch.num_graphs)
-    level = level_in_vertices(model.chooser.work.all)
-    # Those that were read are of the whole batch where vertices of a type are evaluated last.
-    known = levels + 1 if step.batch.types is None else None
-    owner = assign_graphs(step.batch, parts, level, known)
-    shares = [share_of(step.batch, owner, part) for part in range(parts)[group.own]]
+    facts, graphs = model.facts_of(step.use, step.batch)
+    parts = min(group.shares, len(graphs))
+    owner = assign_graphs(facts.costs[graphs], parts)
+    shares = shares_of(Share(step.batch), owner, range(parts)[group.own])
     if step.reduction == "vertex":
-        scale = 1.0 / max(1, with_loss)
+        scale = 1.0 / max(1, int(facts.with_loss[graphs].sum()))
     else:
         scale = loss_scale(step.reduction, step.batch, ())
     return SharedWork(
-        variant,
-        model.looked_up(variant, inputs),
+        facts.variant,
+        model.looked_up(facts, graphs),
         owner,
         parts,
         shares,
         [model.prepare_share(step.use, share) for share in shares],
         group.shares // group.size,
         Part(loss_scale=scale, random_seed=step.seed),
-        _numbers(step, inputs),
+        _numbers(step, facts, graphs),
     )
 
 
-def _numbers(step: TrainStep, inputs: Inputs) -> tuple[float, ...]:
+def _numbers(step: TrainStep, facts: GraphFacts, graphs: Int64) -> tuple[float, ...]:
     """Return a number for each of the first of COMPARED."""
-    structure = checksum(inputs.child, checksum(inputs.child_ptr, step.batch.num_graphs))
-    return structure, checksum(inputs.index.reshape(-1), 0), step.seed
+    return sum_of(facts.structure, graphs), sum_of(facts.pulled, graphs), step.seed
 
 
 def _sample_of(values: Array) -> int:

@@ -28,6 +28,14 @@ def mark_rows(marks: Array, index: Array) -> None:
 
 
 @compiled
+def mark_listed(marks: Array, first: Array, rows: Array, lists: Array) -> None:
+    """Mark the rows of some lists; list k is `rows[first[k] : first[k + 1]]`."""
+    for k in lists:
+        for at in range(first[k], first[k + 1]):
+            marks[rows[at]] = True
+
+
+@compiled
 def take_marked(marks: Array) -> Array:
     """Return the rows that are marked, rising, as int64, and clear the marks."""
     marks[len(marks) - 1] = False  # of no row
@@ -35,17 +43,16 @@ def take_marked(marks: Array) -> Array:
     count = 0
     for v in range(len(marks)):
         count += int(marks[v])
-    rows = np.empty(count, np.int64)
+    rows = np.empty(count + 1, np.int64)  # one place more, which rows without a mark are put in
     found = 0
     for w in range(len(words)):
         if words[w] == 0:
             continue
         for row in range(EIGHT * w, EIGHT * (w + 1)):
-            if marks[row]:
-                rows[found] = row
-                found += 1
+            rows[found] = row  # without a branch: which rows are marked cannot be predicted
+            found += int(marks[row])
         words[w] = 0
-    return rows
+    return rows[:count]
 
 
 def list_rows(marks: Array, index: Array, pulls: Array) -> Array:
@@ -68,6 +75,7 @@ def list_rows(marks: Array, index: Array, pulls: Array) -> Array:
     return rows[:count]
 
 
+@compiled
 def ranges_of(rows: Array, offset: int, width: int) -> tuple[Array, Array]:
     """Return flat ranges of rows of a table: first elements, int64, and widths, int32."""
     starts = np.empty(len(rows), np.int64)

@@ -7,17 +7,20 @@ share with the least cost so far (Graham 1969).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from vertexrt.graph import GraphBatch
+from vertexrt.graph.batch import starts_of
 from vertexrt.ir.passes.specialise import MOST_SLOTS
 from vertexrt.native.compiled import compiled
 
 Array = np.ndarray[Any, Any]
 
+FINE = np.iinfo(np.int16).max
 LEVEL = 2.0  # vertices that a level of its own is worth, where the caller does not know
 
 
@@ -26,29 +29,41 @@ class Share(NamedTuple):
 
     Attributes:
         batch: these graphs alone, in the order that they have in the whole batch.
-        chosen: int64, their vertices in the whole batch; None for all.
-        whole: the batch, where this is not all of it.
+        moved: int32 [2, graphs], by how much the numbers of their vertices, and of their edges, are
+            larger there; None where it is the whole.
     """
 
     batch: GraphBatch
-    chosen: npt.NDArray[np.int64] | None = None
-    whole: GraphBatch | None = None
+    moved: npt.NDArray[np.int32] | None = None
 
     @property
     def vertices(self) -> npt.NDArray[np.int64]:
-        """Return their vertices in the whole batch."""
-        return np.arange(self.batch.num_vertices) if self.chosen is None else self.chosen
+        """Return their vertices in the whole batch, rising."""
+        own = np.arange(self.batch.num_vertices)
+        if self.moved is not None:
+            own += np.repeat(self.moved[0], self.batch.sizes())
+        return own
+
+    def edges(self, edges: Array) -> Array:
+        """Return the numbers that some of their edges have in the whole batch."""
+        if self.moved is None:
+            return edges
+        first = self.batch.child_ptr[self.batch.graph_ptr]
+        graph = np.searchsorted(first, edges, side="right") - 1
+        whole: Array = edges + self.moved[1][graph]
+        return whole
 
     def numbers(self) -> tuple[Array, Array]:
         """Return, as int32, the numbers of their vertices, and of the first edge of each.
 
         They count in the whole batch, so that nothing that depends on them depends on shares.
         """
-        whole = self.whole or self.batch
-        first = whole.child_ptr[self.vertices]
-        if whole.types is not None:  # a function may have a slot for which a vertex has no edge
-            first = (first + MOST_SLOTS * self.vertices).astype(np.int32)
-        return self.vertices.astype(np.int32), first
+        vertices, first = self.vertices.astype(np.int32), self.batch.child_ptr[:-1]
+        if self.moved is not None:
+            first = first + np.repeat(self.moved[1], self.batch.sizes())
+        if self.batch.types is not None:  # a function may have a slot without an edge of a vertex
+            first = first + MOST_SLOTS * vertices
+        return vertices, first
 
 
 def share_out(batch: GraphBatch, parts: int, level: float = LEVEL) -> list[Share]:
@@ -59,56 +74,58 @@ def share_out(batch: GraphBatch, parts: int, level: float = LEVEL) -> list[Share
         level: vertices that a level of its own is worth.
     Returns: shares that together have every graph once.
     """
-    parts = min(parts, batch.num_graphs)
-    if parts == 1:
-        return [Share(batch)]
-    owner = assign_graphs(batch, parts, level)
-    return [share_of(batch, owner, part) for part in range(parts)]
-
-
-def assign_graphs(
-    batch: GraphBatch, parts: int, level: float = LEVEL, levels: Array | None = None
-) -> Array:
-    """Return int32 [K], which share has each graph; all have one where there are enough.
-
-    Args:
-        level: vertices that a level of its own is worth.
-        levels: [V], from 1, where the caller knows them.
-    """
-    if levels is None:
-        levels = number_levels(batch.child_ptr, batch.child)
-    costs = graph_costs(batch.graph_ptr, levels, level)
-    return _assign(costs, np.argsort(-costs, kind="stable"), parts)
-
-
-def share_of(batch: GraphBatch, owner: Array, part: int) -> Share:
-    """Return one share of a batch, given which share has each graph."""
-    graphs, vertices = _of_share(owner, part, batch.graph_ptr)
-    return Share(batch.take(graphs), vertices, batch)
-
-
-@compiled
-def _of_share(owner: Array, part: int, graph_ptr: Array) -> tuple[Array, Array]:
-    """Return the graphs of a share, int32, and their vertices, int64."""
-    graphs, count = np.empty(len(owner), np.int32), 0
-    vertices, at = np.empty(graph_ptr[len(owner)], np.int64), 0
-    for g in range(len(owner)):
-        if owner[g] != part:
-            continue
-        graphs[count] = g
-        count += 1
-        for v in range(graph_ptr[g], graph_ptr[g + 1]):
-            vertices[at] = v
-            at += 1
-    return graphs[:count], vertices[:at]
+    return divide(Share(batch), parts, level)
 
 
 def divide(share: Share, parts: int, level: float = LEVEL) -> list[Share]:
     """Divide a share as `share_out` does a batch; its vertices keep their numbers."""
-    if share.chosen is None or parts == 1:
-        return [share] if parts == 1 else share_out(share.batch, parts, level)
-    inner = share_out(share.batch, parts, level)
-    return [Share(each.batch, share.chosen[each.vertices], share.whole) for each in inner]
+    batch = share.batch
+    if min(parts, batch.num_graphs) == 1:
+        return [share]
+    levels = number_levels(batch.child_ptr, batch.child)
+    owner = assign_graphs(graph_costs(batch.graph_ptr, levels, level), parts)
+    return shares_of(share, owner, range(min(parts, batch.num_graphs)))
+
+
+def assign_graphs(costs: npt.NDArray[np.float64], parts: int) -> npt.NDArray[np.int32]:
+    """Return [K], which share has each graph; all shares have one where there are enough.
+
+    Args:
+        costs: float64 [K], above 0; those that differ by less than the largest / FINE count as one
+            where they are sorted, since whole numbers are sorted in one pass.
+    """
+    falling = (costs * (-FINE / costs.max())).astype(np.int16)
+    return _assign(costs, np.argsort(falling, kind="stable"), parts)
+
+
+def shares_of(share: Share, owner: npt.NDArray[np.int32], parts: Iterable[int]) -> list[Share]:
+    """Return some of the parts of a share, given which has each graph."""
+    starts, found = starts_of(share.batch), []
+    for part in parts:
+        graphs, moved = _of_share(owner, part, *starts)
+        if share.moved is not None:
+            moved = moved + share.moved[:, graphs]
+        found.append(Share(share.batch.take(graphs), moved))
+    return found
+
+
+@compiled
+def _of_share(owner: Array, part: int, graph_ptr: Array, edge_ptr: Array) -> tuple[Array, Array]:
+    """Return the graphs of a share, and `Share.moved`."""
+    count = 0
+    for g in range(len(owner)):
+        count += int(owner[g] == part)
+    graphs, moved = np.empty(count, np.int64), np.empty((2, count), np.int32)
+    k, vertices, edges = 0, 0, 0
+    for g in range(len(owner)):
+        if owner[g] != part:
+            continue
+        graphs[k] = g
+        moved[0, k], moved[1, k] = graph_ptr[g] - vertices, edge_ptr[g] - edges
+        vertices += graph_ptr[g + 1] - graph_ptr[g]
+        edges += edge_ptr[g + 1] - edge_ptr[g]
+        k += 1
+    return graphs, moved
 
 
 @compiled

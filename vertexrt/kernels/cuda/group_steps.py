@@ -19,6 +19,7 @@ import numpy.typing as npt
 from vertexrt.engine.batched import Run
 from vertexrt.engine.executor import TrainStep
 from vertexrt.engine.model import CompiledModel
+from vertexrt.engine.packed_gradients import packed_starts
 from vertexrt.engine.part import Destination, Part
 from vertexrt.engine.shared_step import (
     SharedPushes,
@@ -179,7 +180,7 @@ class GroupSteps:
         tables = ranges_of_rows(store, work.rows)
         end = end_of(store, update, tables)
         starts, widths = joined(tables) if end.groups else (end.starts, end.widths)
-        packed_at = np.cumsum(widths, dtype=np.int64) - widths + store.dense_size
+        packed_at = packed_starts(widths, store.dense_size)
         apart: list[Array] = [end.starts, end.widths] if end.groups else []
         arrays = [starts, packed_at, widths, *apart]
         slot, at = self._room.upload(arrays, told_bytes(group, work))

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.parameters import ParameterStore
+from vertexrt.engine.sparse_rows import ranges_of
 from vertexrt.engine.update import Touched, Update
 from vertexrt.kernels.cuda.finish_step import finish_step
 from vertexrt.kernels.cuda.session import Session
@@ -41,12 +42,10 @@ def update_apart(session: Session, store: ParameterStore, update: Update) -> Arr
 
 def ranges_of_rows(store: ParameterStore, rows: Touched) -> Mapping[str, Ranges]:
     """Return flat ranges of rows of each table: first elements and widths."""
-    found = {}
-    for name, own in rows.items():
-        width = math.prod(store.shapes[name][1:])
-        starts = store.offsets[name] + own * width
-        found[name] = starts.astype(np.int64), np.full(len(own), width, np.int32)
-    return found
+    return {
+        name: ranges_of(own, store.offsets[name], math.prod(store.shapes[name][1:]))
+        for name, own in rows.items()
+    }
 
 
 def joined(tables: Mapping[str, Ranges]) -> Ranges:
