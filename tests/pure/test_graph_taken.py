@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import typed_models
 from tests.strategies import graph_batches
 from vertexrt.data import Loader
 from vertexrt.errors import GraphError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.graph.batch import fill, source_of, starts_of
+from vertexrt.graph.types import origin_of
 
 
 def pool() -> GraphBatch:
@@ -80,6 +82,17 @@ def test_a_batch_is_freed_when_what_was_taken_has_been_copied() -> None:
     assert dead() is None
     assert source_of(taken)[0] is taken
     assert taken.num_vertices == 3
+
+
+def test_what_is_known_of_types_is_known_of_all_that_is_taken() -> None:
+    """Whether children lie in the order that functions read is found once for a data set."""
+    whole = typed_models.sentences()
+    first, second = whole.take([0]), whole.take([1, 0])
+    assert first.types is not None
+    assert second.types is not None
+    assert origin_of(first.types) is not None
+    assert origin_of(first.types) is origin_of(second.types)
+    assert origin_of(first.types) is origin_of(second.take([1]).types or first.types)
 
 
 def test_what_was_not_copied_goes_to_another_process() -> None:

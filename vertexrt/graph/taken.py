@@ -25,7 +25,7 @@ from vertexrt.graph.pulls import (
     pulled_unchecked,
     take_pulls,
 )
-from vertexrt.graph.types import VertexTypes, take_types
+from vertexrt.graph.types import TypedOrigin, VertexTypes, find_origin, take_types
 
 IntArray = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
@@ -75,12 +75,14 @@ class TakenParts(NamedTuple):
         forms: of each pull its name; a table, where there is one; and the rows of the vertices,
             where they are not the next of the columns.
         edge_ptr: int32 [K+1], the first edge of each graph.
+        origin: of types.
     """
 
     columns: tuple[IntArray, ...]
     used: int
     forms: tuple[tuple[str, npt.NDArray[Any] | None, npt.NDArray[Any] | None], ...]
     edge_ptr: IntArray
+    origin: TypedOrigin | None
 
 
 def find_parts(batch: BatchFields) -> TakenParts:
@@ -98,7 +100,8 @@ def find_parts(batch: BatchFields) -> TakenParts:
     if batch.types is not None:
         columns.append(batch.types.of_vertex)
     edge_ptr = batch.child_ptr[batch.graph_ptr]
-    return TakenParts(tuple(columns) or _NO_COLUMNS, len(columns), tuple(forms), edge_ptr)
+    origin = find_origin(batch.types, batch.child_ptr, batch.child)
+    return TakenParts(tuple(columns) or _NO_COLUMNS, len(columns), tuple(forms), edge_ptr, origin)
 
 
 def copy_graphs(batch: BatchFields, parts: TakenParts, taken: Taken) -> BatchFields:
@@ -107,11 +110,11 @@ def copy_graphs(batch: BatchFields, parts: TakenParts, taken: Taken) -> BatchFie
     Tables with an index map are shared, not copied: only the map is taken.
     """
     ids, (vertices, slots) = taken.ids, taken.size
-    structure = batch.child_ptr, batch.child
     first, at = ids.size + 1, ids.size + 1 + vertices + 1
     end = at + slots
     whole = unwritten(end + parts.used * vertices, INT32)
-    take_graphs(whole, batch.graph_ptr, *structure, parts.columns, ids, taken.size)
+    structure = batch.graph_ptr, batch.child_ptr, batch.child
+    take_graphs(whole, *structure, parts.columns, ids, taken.size)
     graph_ptr, child_ptr, child = whole[:first], whole[first:at], whole[at:end]
     pulls: dict[str, PullValue] = {}
     for name, table, rows in parts.forms:
@@ -124,6 +127,6 @@ def copy_graphs(batch: BatchFields, parts: TakenParts, taken: Taken) -> BatchFie
         take_rows(copied, rows, batch.graph_ptr, ids)
         copied = copied.reshape(vertices, *rows.shape[1:])
         pulls[name] = copied if table is None else pulled_unchecked(copied, None)
-    types = take_types(batch.types, structure, whole[end:], slots, parts.edge_ptr, ids)
+    types = take_types(batch.types, parts.origin, whole[end:], slots, parts.edge_ptr, ids)
     of_edges = take_pulls(batch.edge_pulls, parts.edge_ptr, ids)
     return BatchFields(graph_ptr, child_ptr, child, pulls, types, of_edges)

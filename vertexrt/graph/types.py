@@ -79,9 +79,18 @@ def origin_of(types: VertexTypes) -> TypedOrigin | None:
     return types.origin if isinstance(types, TakenTypes) else None
 
 
+def find_origin(
+    types: VertexTypes | None, child_ptr: IntArray, child: IntArray
+) -> TypedOrigin | None:
+    """Return the origin of what is taken from a batch; None, where it has no types."""
+    if types is None:
+        return None
+    return origin_of(types) or TypedOrigin(child_ptr, child, types.of_vertex, types.of_edge)
+
+
 def take_types(
     types: VertexTypes | None,
-    structure: tuple[IntArray, IntArray],
+    origin: TypedOrigin | None,
     of_vertex: IntArray,
     edges: int,
     ptr: IntArray,
@@ -90,17 +99,16 @@ def take_types(
     """Return the types of the graphs named.
 
     Args:
-        types, structure: of the batch that they are taken from, and its child_ptr and child.
+        types, origin: of the batch that they are taken from.
         of_vertex: of their vertices; edges: how many they have.
         ptr: [graphs + 1], the first edge of each.
     """
-    if types is None:
+    if types is None or origin is None:
         return None
     of_edge = unwritten(edges, INT32)
     take_rows(of_edge, types.of_edge, ptr, ids)
     taken = TakenTypes(types.names, types.relations, of_vertex, of_edge)
-    whole = origin_of(types)
-    taken.origin = whole or TypedOrigin(*structure, types.of_vertex, types.of_edge)
+    taken.origin = origin
     return taken
 
 
