@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.strategies import graph_batches
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.scheduler.balance import LEVEL, graph_costs, number_levels, share_out
+from vertexrt.scheduler.balance import LEVEL, assign_graphs, graph_costs, number_levels, share_out
 from vertexrt.scheduler.compiled import find_levels
 
 
@@ -48,6 +48,16 @@ def test_a_deep_graph_costs_more_than_a_flat_one() -> None:
     for level in (0.5, LEVEL, 8.0):
         costs = costs_of(batch, level)
         assert costs.tolist() == [63 + 63 * level, 63 + 6 * level]
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=80), st.integers(1, 40))
+def test_each_graph_goes_to_the_share_with_the_least_so_far(costs: list[int], parts: int) -> None:
+    """Of several the first; graphs in falling order, those of one cost as they come (Graham)."""
+    load, expected = [0.0] * parts, [0] * len(costs)
+    for g in sorted(range(len(costs)), key=lambda g: -costs[g]):
+        expected[g] = load.index(min(load))
+        load[expected[g]] += costs[g]
+    assert assign_graphs(np.array(costs, np.float64), parts).tolist() == expected
 
 
 def test_the_largest_graph_stands_alone() -> None:

@@ -162,13 +162,27 @@ def graph_costs(graph_ptr: Array, levels: Array, level_cost: float) -> Array:
 
 @compiled
 def _assign(costs: Array, order: Array, parts: int) -> Array:
+    """Assign graphs in an order, each to the part with the least load; of several, the first."""
     load = np.zeros(parts, np.float64)
+    heap = np.zeros(parts, np.int32)  # parts, each before its two children in load and number
+    for part in range(parts):
+        heap[part] = part
     owner = np.empty(len(costs), np.int32)
     for g in order:
-        best = 0
-        for p in range(1, parts):
-            if load[p] < load[best]:
-                best = p
+        best = heap[0]
         owner[g] = best
         load[best] += costs[g]
+        at, below = 0, 1
+        while below < parts:
+            if below + 1 < parts and _goes_first(load, heap[below + 1], heap[below]):
+                below += 1
+            if not _goes_first(load, heap[below], best):
+                break
+            heap[at] = heap[below]
+            at, below = below, 2 * below + 1
+        heap[at] = best
     return owner
+
+
+def _goes_first(load: Array, part: Any, other: Any) -> bool:
+    return bool(load[part] < load[other] or (load[part] == load[other] and part < other))
