@@ -19,7 +19,8 @@ import vertexrt as vrt
 from vertexrt.errors import DeviceError, UsageError
 from vertexrt.kernels.cuda import compile as compiler
 from vertexrt.kernels.cuda.compile import ALL_FIT, ONE_BLOCK, load_nvrtc
-from vertexrt.kernels.cuda.cupy_device import CupyDevice, import_cupy, usable
+from vertexrt.kernels.cuda.cupy_device import CupyDevice
+from vertexrt.kernels.cuda.cupy_import import import_cupy, usable
 from vertexrt.kernels.cuda.device import launch_error
 from vertexrt.kernels.cuda.persistent import LITTLE_SPILLED
 from vertexrt.models import TreeFC

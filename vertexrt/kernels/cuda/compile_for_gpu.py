@@ -8,7 +8,7 @@ from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import CompileOptions
 from vertexrt.errors import UsageError
 from vertexrt.ir.program import Program
-from vertexrt.kernels.cuda import cupy_device as cuda
+from vertexrt.kernels.cuda import cupy_device, cupy_import
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.ways import FEWEST
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def usable() -> bool:
     """Tell whether there is a GPU that this backend can use; never raises."""
-    return cuda.usable()
+    return cupy_import.usable()
 
 
 def check(device: str, options: CompileOptions) -> None:
@@ -56,7 +56,7 @@ def check(device: str, options: CompileOptions) -> None:
 
 def compile_for(device: str, traced: Program, options: CompileOptions) -> CudaExecutor:
     """Compile a program of F for the GPU of this process; see `engine.devices`."""
-    return compile_on(cuda.CupyDevice(options.precision), traced, options)
+    return compile_on(cupy_device.CupyDevice(options.precision), traced, options)
 
 
 def compile_on(gpu: Device, traced: Program, options: CompileOptions) -> CudaExecutor:

@@ -1,28 +1,17 @@
-"""A CUDA device through CuPy, and whether there is one."""
+"""A CUDA device through CuPy."""
 
 from __future__ import annotations
 
 import ctypes
 import importlib
-import importlib.util
 import os
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
 
-from vertexrt.config import config
 from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.calls import order_streams
-from vertexrt.kernels.cuda.compile import (
-    ALL_FIT,
-    ONE_BLOCK,
-    Cubin,
-    Spilled,
-    compile_in_registers,
-    spilled_of,
-)
 from vertexrt.kernels.cuda.cooperative import (
     LARGE_CLUSTERS,
     LARGEST_CLUSTER,
@@ -33,11 +22,12 @@ from vertexrt.kernels.cuda.cooperative import (
     driver,
     launch_config,
 )
+from vertexrt.kernels.cuda.cupy_import import import_cupy
+from vertexrt.kernels.cuda.cupy_modules import CupyModules
 from vertexrt.kernels.cuda.device import Allocation, Array, Calls, in_a_child, launch_error
 from vertexrt.kernels.cuda.nccl import FIRST, NcclLink, new_number, own_gpu
 
 CUBLAS_HOST_POINTERS = 0
-IN_CACHE = 0.5  # seconds in which kernels that were compiled before are there
 FAST_TF32 = 77  # CUBLAS_COMPUTE_32F_FAST_TF32
 
 _processes: set[int] = set()  # that have used a GPU: this one, or those it was forked from
@@ -75,16 +65,14 @@ class CupyDevice:
             )
         self.compute_capability = (major, minor)
         self.arch = "sm_90a" if (major, minor) == (9, 0) else f"sm_{major}{minor}"
-        self._cuda = int(runtime.runtimeGetVersion()) // 1000
+        modules = CupyModules(self.cupy, self.arch)
+        self.load, self.spills = modules.load, modules.spills
         self.stream = self.cupy.cuda.Stream(non_blocking=True)
         self.processors = int(properties["multiProcessorCount"])
         self.shared_bytes = int(properties["sharedMemPerBlockOptin"])
         self._between = self.cupy.cuda.Event(disable_timing=True)  # streams wait for it at once
         self._ready: set[int] = set()  # functions whose shared memory is set
         self._launches: dict[tuple[int, int, int, int], CooperativeLaunch] = {}
-        self._modules: list[Any] = []
-        self._known: dict[str, int] = {}
-        self._ahead: dict[str, Future[Cubin]] = {}
         self.calls = self._calls(precision, self.stream)
         self._more: list[Calls] = []  # on other streams
         self._owners: list[Any] = []  # of streams and events that are known by their addresses
@@ -172,61 +160,6 @@ class CupyDevice:
         ask = driver().cuOccupancyMaxActiveClusters
         code = ask(ctypes.byref(found), ctypes.c_void_p(function), ctypes.byref(config))
         return 0 if code else min(found.value, self.processors // size)
-
-    def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
-        """Compile modules side by side, each once."""
-        prefix = real.name
-        new = [s for s in dict.fromkeys(sources) if prefix + s not in self._known]
-        found: dict[str, int] = {}
-        for source, cubin in zip(new, self._compiled(new, real), strict=True):
-            module = self._loaded(cubin)
-            self._modules.append(module)
-            self._known[prefix + source] = 1
-            for name in cubin.usage:
-                self._known[f"{prefix} {name}"] = module.get_function(name).ptr
-        for key, value in self._known.items():
-            if key.startswith(f"{prefix} "):
-                found[key.removeprefix(f"{prefix} ")] = value
-        return found
-
-    def spills(self, source: str, real: np.dtype[Any], ahead: Sequence[str] = ()) -> Spilled:
-        """Compile the module of a persistent kernel, and others beside it."""
-        (cubin,) = self._compiled([source], real, ahead)
-        return spilled_of(cubin) if real == np.float32 else ALL_FIT
-
-    def _compiled(
-        self, sources: Sequence[str], real: np.dtype[Any], ahead: Sequence[str] = ()
-    ) -> list[Cubin]:
-        """Compile modules side by side; see `spills`."""
-        defines = {} if real == np.float32 else {"VRT_REAL": "double"}
-
-        # Doubles are for checks: a GPU takes many times as long for them as it is, spilled or not.
-        slow = real != np.float32
-
-        def one(source: str) -> Cubin:
-            may_spill = slow or ONE_BLOCK in source
-            return compile_in_registers(source, self.arch, defines, self._cuda, may_spill)
-
-        pool = ThreadPoolExecutor(8)
-        begun, self._ahead = self._ahead, {}
-        asked = [begun.get(real.name + s) or pool.submit(one, s) for s in sources]
-        if config().threads > 1 and wait(asked, timeout=IN_CACHE).not_done:
-            self._ahead = {real.name + s: pool.submit(one, s) for s in ahead}
-        pool.shutdown(wait=False)
-        return [each.result() for each in asked]
-
-    def _loaded(self, cubin: Cubin) -> Any:
-        module = self.cupy.cuda.function.Module()
-        try:
-            module.load(cubin.content)
-        except self.cupy.cuda.driver.CUDADriverError as error:
-            raise DeviceError.at(
-                "cuda",
-                f"the driver does not take code for {self.arch}: {error}",
-                f"a driver for CUDA {self._cuda} or newer",
-                f"update the driver, or report this as a bug with {cubin.path}",
-            ) from None
-        return module
 
     def allocate(self, size: int) -> Allocation:
         """Allocate from CuPy's pool."""
@@ -339,53 +272,6 @@ class CupyDevice:
         """Name an error of the driver or of cuBLAS."""
         if code:
             raise launch_error(code, launch, step)
-
-
-def import_cupy() -> Any:
-    """Import CuPy and look for a device.
-
-    Raises: DeviceError, when one of them is missing; the text says which.
-    """
-    try:
-        import cupy
-    except ImportError as error:
-        missing = isinstance(error, ModuleNotFoundError) and error.name == "cupy"
-        raise DeviceError.at(
-            "cuda",
-            "CuPy is not installed" if missing else f"CuPy does not load: {first_line(error)}",
-            "CuPy for the CUDA version of the driver",
-            "pip install 'vertexrt[cuda13]' (or [cuda12]), or use device='cpu'",
-        ) from None
-    try:
-        count = cupy.cuda.runtime.getDeviceCount()
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise DeviceError.at(
-            "cuda",
-            f"no usable GPU: {first_line(error)}",
-            "a CUDA device, and a driver as new as CuPy's CUDA",
-            "update the driver, install the other of vertexrt[cuda12] and [cuda13], "
-            "or use device='cpu'",
-        ) from None
-    if count == 0:
-        raise DeviceError.at("cuda", "no GPU", "a CUDA device", "use device='cpu', or 'auto'")
-    return cupy
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an error's text that says something."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    return next((line for line in lines if line.strip("=")), type(error).__name__)
-
-
-def usable() -> bool:
-    """Tell whether there is a GPU that this backend can use; never raises."""
-    if importlib.util.find_spec("cupy") is None:
-        return False
-    try:
-        cupy = import_cupy()
-        return int(cupy.cuda.Device().compute_capability) >= 80
-    except DeviceError:
-        return False
 
 
 def _loaded_library(name: str) -> str:

@@ -21,7 +21,7 @@ from vertexrt.kernels.cuda.device import Allocation, Link, Span
 from vertexrt.kernels.cuda.device_group import DeviceGroup
 from vertexrt.kernels.cuda.pack import ALIGN
 from vertexrt.kernels.cuda.session import Session
-from vertexrt.kernels.cuda.step_end import GAVE_UP, PIECE, PIECES_A_BLOCK, THREADS
+from vertexrt.kernels.cuda.step_end import GAVE_UP, PIECE, PIECES_A_BLOCK, SUMMERS, THREADS
 from vertexrt.kernels.cuda.upload import UploadBuffers, UploadSlot
 from vertexrt.parallel.group import ProcessGroup
 
@@ -181,7 +181,7 @@ class DeviceGradients:
             signal,
             *same,
         )
-        self._session.launch_one("tell_kernel", 1, THREADS, words)
+        self._session.launch_one("tell_kernel", 1, SUMMERS, words)
 
     def agree(self) -> Span:
         """Refuse the step where processes do not agree; return what they told, [size, numbers]."""

@@ -114,12 +114,13 @@ __device__ __forceinline__ unsigned mixed(real value, long long place) {
     return x * 0xC2B2AE3Du;
 }
 
-VRT_KERNEL(tell_kernel, Telling, 256) {
+VRT_KERNEL(tell_kernel, Telling, 1024) {
     double sum = 0;
-    for (long long i = threadIdx.x; i < a.count; i += 256) {
+#pragma unroll 4
+    for (long long i = threadIdx.x; i < a.count; i += 1024) {
         sum += double(mixed(a.values[i * a.stride], i));
     }
-    sum = block_sum(sum, 256);
+    sum = block_sum(sum, 1024);
     if (threadIdx.x != 0) return;
     a.to[GAVE_UP] = *a.code;
     for (int k = SIGNAL; k < PARAMETERS; ++k) a.to[k] = a.given[k - SIGNAL];
