@@ -22,12 +22,8 @@ from tests.torch.test_module import SIZE, Node, trees  # noqa: E402
 from vertexrt import nn  # noqa: E402
 from vertexrt.errors import UsageError  # noqa: E402
 from vertexrt.torch.binding import BoundNetwork, NetworkSource  # noqa: E402
-from vertexrt.torch.recurrent import (  # noqa: E402
-    CellStep,
-    ChainLayout,
-    packed_layout,
-    run_chains,
-)
+from vertexrt.torch.chains import ChainLayout  # noqa: E402
+from vertexrt.torch.recurrent import CellStep, packed_layout, run_chains  # noqa: E402
 
 ENGINES = ["batched", "persistent"]
 

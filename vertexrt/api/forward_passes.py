@@ -194,19 +194,16 @@ class ForwardPasses:
         d_outputs: Mapping[str, Array],
         scale: float,
         sparse: bool,
-        vertices: Mapping[str, Array] | None = None,
     ) -> Gradients:
         """Go back through a pass; on the host, its gradients are in the store then, too.
 
         Args:
             d_outputs: gradients of its pushes; scale: factor of them.
             sparse: return of tables the rows that were looked up.
-            vertices: of `WayBack`.
         """
         self._restore(made)
         pulls = sorted(made.use.pulls)
-        given = made.batch, made.runs, made.seed, d_outputs, scale, pulls, sparse
-        way = WayBack(*given, vertices or {})
+        way = WayBack(made.batch, made.runs, made.seed, d_outputs, scale, pulls, sparse)
         return made.results.backward(way)
 
     def _restore(self, made: ForwardPass) -> None:

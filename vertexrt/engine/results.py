@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -59,8 +58,6 @@ class WayBack(NamedTuple):
             of them.
         pulls: names of the real pulls whose gradients are wanted.
         sparse: of tables, which are only looked up in, the rows that were looked up are wanted.
-        vertices: by pull that each vertex has its own of, those whose gradients are wanted, int64
-            [n], in that order; by default all.
     """
 
     batch: GraphBatch
@@ -70,7 +67,6 @@ class WayBack(NamedTuple):
     scale: float
     pulls: Sequence[str]
     sparse: bool
-    vertices: Mapping[str, Array] = MappingProxyType({})
 
 
 class LossWay(NamedTuple):

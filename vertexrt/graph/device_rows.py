@@ -50,10 +50,17 @@ class DeviceRows:
         read = READERS.get(type(given).__module__.partition(".")[0])
         if read is None or not read(given, shape, dtype):
             return None
+        address = given.data.ptr if read is _is_cupys else given.data_ptr()
+        return None if address % ALIGNED else cls.at(address, given, shape, dtype)
+
+    @classmethod
+    def at(
+        cls, address: int, given: Any, shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> DeviceRows:
+        """Return rows at an address of a device, which `given` keeps alive."""
         rows = cls.__new__(cls)
-        rows.given, rows.shape, rows.dtype = given, shape, dtype
-        rows.address = given.data.ptr if read is _is_cupys else given.data_ptr()
-        return None if rows.address % ALIGNED else rows
+        rows.address, rows.given, rows.shape, rows.dtype = address, given, shape, dtype
+        return rows
 
     @staticmethod
     def of(given: Any) -> Any:

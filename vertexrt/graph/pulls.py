@@ -143,6 +143,18 @@ def _by_row(given: Any, name: str, count: int, where: str) -> Pulled:
     return Pulled(rows, np.arange(count, dtype=INT32))
 
 
+def with_rows(pulled: Pulled, rows: Any) -> Pulled:
+    """Return other rows for the vertices that pull some by an index map.
+
+    Raises: PullError, as `Pulled` does.
+    """
+    index, few = held_index(pulled), len(rows) < len(held_values(pulled))
+    if index is None or few:
+        return Pulled(rows, index)
+    values = DeviceRows.of(rows) if on_device(rows) else _own_table(rows)
+    return pulled_unchecked(values, index)  # which was checked for as many rows
+
+
 def rows_of_pull(value: PullValue, rows: npt.NDArray[np.integer[Any]]) -> PullValue:
     """Return what some vertices (or edges) pull, in another order."""
     if not isinstance(value, Pulled):

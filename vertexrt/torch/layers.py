@@ -16,7 +16,8 @@ from torch.nn.utils.rnn import PackedSequence
 import vertexrt as vrt
 from vertexrt import nn as cells
 from vertexrt.torch.binding import BoundModule, NetworkSource
-from vertexrt.torch.recurrent import CellStep, ChainLayout, packed_layout, run_chains
+from vertexrt.torch.chains import ChainLayout
+from vertexrt.torch.recurrent import CellStep, outside_graphs, packed_layout, run_chains
 
 
 class ProjectedLSTMCell(cells.LSTMCell):
@@ -69,6 +70,7 @@ class Layers(BoundModule, nn.RNNBase):
     def flatten_parameters(self) -> None:
         """Leave the parameters where the networks have them."""
 
+    @outside_graphs
     def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
         """Run the layers, as `forward` of PyTorch's layer does.
 

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from vertexrt.graph import GraphBatch, Pulled
+from vertexrt.graph.batch import pulls_of
+from vertexrt.graph.pulls import with_rows
 from vertexrt.torch.binding import BoundNetwork
-from vertexrt.torch.results import readable
+from vertexrt.torch.results import readable, rows_of
 
 
 def placed(bound: BoundNetwork, pulls: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -43,13 +45,14 @@ def with_pulls(
     if not names:
         return graphs
     found: dict[str, Any] = {}
+    given_before = pulls_of(graphs)
     for name, tensor in zip(names, given, strict=True):
         array: Any = tensor.detach()
         if tensor.device.type == "cpu":
             real = tensor.is_floating_point()
             array = array.numpy().astype(dtype if real else np.int32, copy=False)
         else:
-            array = readable(array)
-        table = graphs.pulls.get(name)
-        found[name] = Pulled(array, table.index) if isinstance(table, Pulled) else array
+            array = rows_of(readable(array))
+        table = given_before.get(name)
+        found[name] = with_rows(table, array) if isinstance(table, Pulled) else array
     return graphs.with_pulls(found)

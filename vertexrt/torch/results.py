@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vertexrt.engine.batched import Run
 from vertexrt.engine.parameters import ParameterStore
-from vertexrt.engine.part import Destination, Part, RowCopy
+from vertexrt.engine.part import NO_ROWS, Destination, Part, RowCopy, RowsGiven
 from vertexrt.engine.results import (
     CopiedPush,
     Gradients,
@@ -88,12 +88,30 @@ class TensorResults:
     def backward(self, way: WayBack) -> Gradients:
         """Go back; the gradients of the store on the host stay as they are."""
         (run,) = way.runs
-        seeds = [d if way.scale == 1.0 else d * way.scale for d in way.d_outputs.values()]
-        starts = tuple([rows_of(d.reshape(-1)) for d in seeds])
-        part = Part(slice(run.forward_launches, None), 1.0, way.seed, starts)
+        seeds, given, rows = self._seeds(way)
+        to = Destination(rows=rows)
+        part = Part(slice(run.forward_launches, None), 1.0, way.seed, seeds, given, to)
         flat, rows, pulled = self._go_back(way, run, part)
         parts: dict[str, Any] = {n: p.part(flat) for n, p in self._places.items() if n not in rows}
         return Gradients(parts, pulled, rows)
+
+    def _seeds(self, way: WayBack) -> tuple[tuple[Any, ...], tuple[RowsGiven, ...], Array]:
+        """Return the seeds of launches, and what they are copied from: see `Part.given`."""
+        seeds: list[Any] = []
+        given: list[RowsGiven] = []
+        rows: Array = NO_ROWS
+        assert way.scale == 1.0, way.scale  # autograd has scaled them
+        for d in way.d_outputs.values():
+            if not isinstance(d, RowsOf):
+                seeds.append(rows_of(d.reshape(-1)))
+                continue
+            count, *shape = d.whole.shape
+            whole, size = torch.empty_like(d.whole), math.prod(shape)
+            to = whole.data_ptr()
+            given.append(RowsGiven(to, d.whole.data_ptr(), size, len(rows), count))
+            rows = np.concatenate([rows, d.row_of]) if len(rows) else d.row_of
+            seeds.append(DeviceRows.at(to, whole, (count * size,), DTYPES[whole.dtype]))
+        return tuple(seeds), tuple(given), rows
 
     def loss(self, way: LossWay) -> LossAndGradients:
         """Evaluate the loss and go back from it, in one launch; all is in memory of its own."""
@@ -135,13 +153,10 @@ class TensorResults:
         Returns: by name a tensor, and what is to be added to it; where launches leave all.
         """
         found: dict[str, tuple[Tensor, list[PulledTerm]]] = {}
-        copies, lists, end, like = [], [], 0, self._gradients_here
-        vertices = way.vertices if isinstance(way, WayBack) else {}
+        copies, lists, end, like = [], [to.rows], len(to.rows), self._gradients_here
         for name in way.pulls:
             place = _pulled_at(way.batch, run, name)
             whole = place.whole
-            if whole is not None and name in vertices:
-                whole = whole._replace(at=whole.at[vertices[name]])
             if whole is None:
                 terms = [t._replace(at=self._here(t.at), to=self._here(t.to)) for t in place.terms]
                 found[name] = like.new_zeros(place.shape), terms
@@ -190,6 +205,13 @@ class ParameterPlace(NamedTuple):
         return flat.as_strided(self.shape, self.strides, self.start)
 
 
+class RowsOf(NamedTuple):
+    """Rows in the order of a caller, of which each vertex has one; row_of: int32 [V], which."""
+
+    whole: Tensor
+    row_of: Array
+
+
 class PulledTerm(NamedTuple):
     """A part of the gradient of a pull.
 
@@ -230,13 +252,21 @@ def _pulled_at(batch: GraphBatch, run: Run, name: str) -> PulledPlace:
         if index is None and not pull.of_edges and not len(run.inputs.functions):
             return PulledPlace(shape, [], PulledTerm(*place, run.row_of, None))  # of its vertex
         to, at = pulled_rows(batch, run, pull)
-        if len(pulls) == 1 and np.array_equal(np.sort(to), np.arange(len(table))):
-            ordered = np.empty(len(to), np.int32)
-            ordered[to] = at
+        ordered = _by_row(to, at, len(table)) if len(pulls) == 1 else None
+        if ordered is not None:
             return PulledPlace(shape, [], PulledTerm(*place, ordered, None))
         if len(to):
             terms.append(PulledTerm(*place, at, to))
     return PulledPlace(shape, terms)
+
+
+def _by_row(to: Array, at: Array, count: int) -> Array | None:
+    """Return what is at each row of a pull, where each has one; else None."""
+    if len(to) != count:
+        return None
+    found = np.full(count, -1, np.int32)
+    found[to] = at
+    return found if count and found.min() >= 0 else None
 
 
 def _added(arena: Tensor, total: Tensor, terms: Sequence[PulledTerm]) -> Tensor:

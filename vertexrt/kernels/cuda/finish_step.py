@@ -51,6 +51,13 @@ def finish_step(session: Session, weight: int, addresses: Int64, e: StepEnd) -> 
                 session.launch_one(f"{what}_{e.rule.name}", needed, THREADS, words)
 
 
+def bring_rows(session: Session, part: Part, rows: int) -> None:
+    """Launch what copies rows that a caller has in another order; rows: address of their list."""
+    for given in part.given:
+        listed = rows + 4 * given.start
+        session.take_rows(given.to, given.given, listed, (given.length, given.size))
+
+
 def leave_results(session: Session, run: Run, part: Part, words: Int64, rows: int) -> None:
     """Launch what leaves results of a run in memory of its caller: the loss, and rows of tensors.
 

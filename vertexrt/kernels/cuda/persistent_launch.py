@@ -13,7 +13,12 @@ from vertexrt.engine.batched import Run
 from vertexrt.engine.part import Part
 from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.device import Allocation
-from vertexrt.kernels.cuda.finish_step import ending_words, finish_step, leave_results
+from vertexrt.kernels.cuda.finish_step import (
+    bring_rows,
+    ending_words,
+    finish_step,
+    leave_results,
+)
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.session import ARRIVED_AT, TEMPORARY, Session
@@ -189,6 +194,7 @@ class PersistentLaunch:
         held = self._temporaries, self._counters, self._spill, session.zeros
 
         def launch() -> None:
+            bring_rows(session, part, int(addresses[-1]))
             device = self.session.device
             shared = device.shared_bytes
             code = device.launch_all(executable.function, blocks, shared, job, cluster)

@@ -16,7 +16,7 @@ from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.device_timeline import record_launch
 from vertexrt.kernels.cuda.driver import launch
 from vertexrt.kernels.cuda.executable import CudaExecutable
-from vertexrt.kernels.cuda.finish_step import finish_step, leave_results
+from vertexrt.kernels.cuda.finish_step import bring_rows, finish_step, leave_results
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, WrittenScripts
@@ -45,6 +45,7 @@ def ready_table(
     slot, words, addresses = session.stage(executable, run, part, lookups[2:], ending)
 
     def launch_all() -> None:
+        bring_rows(session, part, int(addresses[-1]))
         if by is None:
             calls = session.calls_of(session.device.calls)
             found = launch(table, executable.program, words, lookups[:2], calls)
