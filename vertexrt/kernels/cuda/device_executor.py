@@ -287,7 +287,7 @@ class CudaExecutor:
             given = self.model.timeline, run, part, ending, fetch
             return launch_watched(self.persistent_launch, *given)
         ready = self.ready(run, part, ending)
-        ready.launch()
+        ready.launch(part)
         return self.session.launched(ready.slot, persistent or ending is not None, fetch)
 
     def ready(self, run: Run, part: Part, ending: StepEnd | None = None) -> ReadyRun:

@@ -44,7 +44,7 @@ def ready_table(
     lookups = session.sorted_lookups(run, table)
     slot, words, addresses = session.stage(executable, run, part, lookups[2:], ending)
 
-    def launch_all() -> None:
+    def launch_all(part: Part) -> None:
         bring_rows(session, part, int(addresses[-1]))
         if by is None:
             calls = session.calls_of(session.device.calls)
@@ -56,7 +56,7 @@ def ready_table(
             finish_step(session, int(words[WEIGHT]), addresses, ending)
         leave_results(session, run, part, words, int(addresses[-1]))
 
-    return ReadyRun(slot, words, launch_all, words, held=(session.zeros,))
+    return ReadyRun(slot, words, launch_all, words, addresses, (session.zeros,))
 
 
 def ready_scripts(
@@ -80,7 +80,7 @@ def launch_watched(
     try:
         executable, paths, written = _scripts(persistent, run, part, ending)
         ready = persistent.ready(run, part, (paths, written), ending)
-        ready.launch()
+        ready.launch(part)
         slot = persistent.session.launched(ready.slot, True, fetch)
         persistent.session.memory.synchronize()  # for steps of groups, with their limit
         record_launch(timeline, executable, written, paths, persistent.seen())

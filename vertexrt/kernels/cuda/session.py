@@ -279,7 +279,7 @@ class Session:
             end, addresses = pack(slot.pinned, slot.memory.address, *given)
         if reals:
             end = _put_reals(slot, end, executable, words, reals)
-        slot.open = True
+        slot.open, slot.used = True, end
         self.device.upload(slot.memory.address, slot.pinned[:end])
         return slot, words, addresses
 
