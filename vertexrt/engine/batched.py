@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from vertexrt.engine.part import NO_ROWS, Part
 from vertexrt.engine.structure import edges_in_slot
 from vertexrt.engine.trace import Timeline
 from vertexrt.engine.variant import Ready, Variant
+from vertexrt.graph import GraphBatch
 from vertexrt.ir.program import Pull
 from vertexrt.kernels.layout import PAD, Buffers, HostExecutable, Processors, ScriptRun
 from vertexrt.kernels.ways import Configuration
@@ -39,6 +40,7 @@ from vertexrt.script.verify import verify_scripts
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
+T = TypeVar("T")
 BATCHED = Configuration(False, 1)
 
 
@@ -87,6 +89,7 @@ class Run:
         table: launches; forward launches are the first `forward_launches` rows.
         rows: int32, of launches that take a list.
         with_loss: vertices whose loss counts.
+        kept: what is found for it, where it is kept for batches like this one.
     """
 
     variant: Variant
@@ -103,6 +106,7 @@ class Run:
     zero_elements: int
     with_loss: int
     configuration: Configuration
+    kept: dict[object, Any] | None = None
     _schedule: Schedule | None = None
 
     @property
@@ -111,6 +115,26 @@ class Run:
         if self._schedule is None:
             self._schedule = schedule_of(self.indices, self.extents, self.weight)
         return self._schedule
+
+    def once(self, key: object, find: Callable[[], T]) -> T:
+        """Find something for this run, once where it is kept."""
+        if self.kept is None:
+            return find()
+        if key not in self.kept:
+            self.kept[key] = find()
+        found: T = self.kept[key]
+        return found
+
+    def with_floats(self, batch: GraphBatch, floats: tuple[Array, ...]) -> Run:
+        """Return the same run of a batch that differs in real pulls alone."""
+        i = self.inputs
+        structure = i.child_ptr, i.child, i.functions, i.edge_of, i.first_of
+        inputs = Inputs(*structure, i.index, floats, i.no_reals)
+        return Run(
+            self.variant, self.ready, Share(batch), inputs, self.indices, self.extents,
+            self.weight, self.table, self.forward_launches, self.rows, self.plan,
+            self.zero_elements, self.with_loss, self.configuration, self.kept, self._schedule,
+        )  # fmt: skip
 
     @property
     def num_rows(self) -> int:

@@ -41,6 +41,7 @@ from vertexrt.graph.pulls import (
     held_values,
     join_pulls,
     pulled_unchecked,
+    same_places,
     take_pulls,
 )
 from vertexrt.graph.types import VertexTypes, check_types, join_types, take_types, unknown_type
@@ -69,6 +70,19 @@ class _Parts(NamedTuple):
     edge_ptr: IntArray
 
 
+class BatchForm:
+    """What batches have in common that differ in real pulls alone: all that decides how they run.
+
+    Attributes:
+        times: how often such a batch was prepared.
+    """
+
+    __slots__ = ("times",)
+
+    def __init__(self) -> None:
+        self.times = 0
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class GraphBatch:
     """Hold K graphs as one set of CSR arrays; a graph's vertices lie side by side.
@@ -95,6 +109,7 @@ class GraphBatch:
     types: VertexTypes | None = None
     edge_pulls: Mapping[str, PullValue] = field(default_factory=dict)
     _parts: _Parts | None = field(default=None, init=False)
+    _form: BatchForm | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         graph_ptr = int32_array(self.graph_ptr, "graph_ptr", _WHERE)
@@ -272,7 +287,7 @@ class GraphBatch:
         types = take_types(self.types, structure, whole[end:], slots, parts.edge_ptr, ids)
         of_edges = take_pulls(edge_pulls_of(self), parts.edge_ptr, ids)
         return unchecked_batch(
-            whole[:first], whole[first:at], out_child, pulls, types, of_edges, None
+            whole[:first], whole[first:at], out_child, pulls, types, of_edges, None, None
         )
 
     def with_pulls(self, pulls: Mapping[str, Any]) -> GraphBatch:
@@ -282,9 +297,11 @@ class GraphBatch:
             pulls: by name, in the forms that the class takes.
         Raises: PullError, as the class does.
         """
-        found = {**pulls_of(self), **check_pulls(pulls, self.num_vertices, _WHERE)}
+        held, new = pulls_of(self), check_pulls(pulls, self.num_vertices, _WHERE)
         parts = graph_ptr_of(self), child_ptr_of(self), child_of(self)
-        return unchecked_batch(*parts, found, self.types, edge_pulls_of(self), None)
+        alike = all(same_places(held.get(name), value) for name, value in new.items())
+        form = form_of(self) if alike else None
+        return unchecked_batch(*parts, held | new, self.types, edge_pulls_of(self), None, form)
 
     def of_type(self, name: str) -> IntArray:
         """Return the vertices of a type, int32, rising.
@@ -324,6 +341,7 @@ def _side_by_side(parts: _Beside, graphs: Sequence[int] | IntArray, what: str) -
         join_types(parts.types, _WHERE),
         join_pulls(parts.edge_pulls, slots, what),
         None,
+        None,
     )
 
 
@@ -333,6 +351,20 @@ graph_ptr_of, child_ptr_of, child_of = hand_out(
     GraphBatch, view_of, "graph_ptr", "child_ptr", "child"
 )
 pulls_of, edge_pulls_of = hand_out(GraphBatch, Pulls, "pulls", "edge_pulls")
+
+
+def without_pulls(batch: GraphBatch) -> GraphBatch:
+    """Return the graphs alone."""
+    parts = graph_ptr_of(batch), child_ptr_of(batch), child_of(batch)
+    return unchecked_batch(*parts, {}, batch.types, {}, None, None)
+
+
+def form_of(batch: GraphBatch) -> BatchForm:
+    """Return the form of a batch."""
+    if batch._form is None:
+        object.__setattr__(batch, "_form", BatchForm())
+    assert batch._form is not None
+    return batch._form
 
 
 def _find_parts(batch: GraphBatch) -> _Parts:

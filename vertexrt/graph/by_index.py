@@ -32,6 +32,7 @@ def pulls_by_index(batch: GraphBatch) -> GraphBatch:
         batch.types,
         _by_index(edge_pulls_of(batch)),
         None,
+        None,
     )
 
 

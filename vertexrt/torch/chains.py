@@ -96,7 +96,7 @@ def chains_of(layout: ChainLayout) -> Chains:
     tables = count if layout.given else 1  # rows, of which none is read where none is given
     for name, size in layout.sizes:
         pulls[first(name)] = pulled_unchecked(_zeros(tables, size), index)
-    batch = unchecked_batch(graph_ptr, child_ptr, child, pulls, None, {}, None)
+    batch = unchecked_batch(graph_ptr, child_ptr, child, pulls, None, {}, None, None)
     return Chains(batch, VertexRows(vertices, order), VertexRows(last))
 
 
