@@ -7,25 +7,27 @@ call.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import is_
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from vertexrt.config import config
-from vertexrt.engine.inputs import Inputs, read_inputs, refuse_device_rows
+from vertexrt.engine.inputs import Inputs, read_inputs
 from vertexrt.engine.kinds import meet_kinds
 from vertexrt.engine.lay_out import lay_out
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.part import NO_ROWS, Part
-from vertexrt.engine.structure import edges_in_slot
 from vertexrt.engine.trace import Timeline
 from vertexrt.engine.variant import Ready, Variant
 from vertexrt.graph import GraphBatch
-from vertexrt.ir.program import Pull
+from vertexrt.graph.batch import with_values
+from vertexrt.graph.batch_form import BatchForm
+from vertexrt.graph.device_rows import refuse_device_rows
 from vertexrt.kernels.layout import PAD, Buffers, HostExecutable, Processors, ScriptRun
 from vertexrt.kernels.ways import Configuration
 from vertexrt.memory import MemoryPlan
@@ -116,14 +118,23 @@ class Run:
             self._schedule = schedule_of(self.indices, self.extents, self.weight)
         return self._schedule
 
-    def once(self, key: object, find: Callable[[], T]) -> T:
-        """Find something for this run, once where it is kept."""
+    def once(self, name: tuple[object, ...], of: Sequence[object], find: Callable[[], T]) -> T:
+        """Find something for this run; where it is kept, only if the last was of other objects.
+
+        Args:
+            name: of what is found; of: objects that it depends on, and is found again by.
+        """
         if self.kept is None:
             return find()
-        if key not in self.kept:
-            self.kept[key] = find()
-        found: T = self.kept[key]
+        last = self.kept.get(name)
+        if last is None or len(last[0]) != len(of) or not all(map(is_, last[0], of)):
+            last = self.kept[name] = tuple(of), find()
+        found: T = last[1]
         return found
+
+    def bare(self) -> Run:
+        """Return the same run without what was pulled."""
+        return self.with_floats(with_values(self.share.batch, {}, {}, BatchForm()), ())
 
     def with_floats(self, batch: GraphBatch, floats: tuple[Array, ...]) -> Run:
         """Return the same run of a batch that differs in real pulls alone."""
@@ -359,47 +370,6 @@ def rows_of_tensor(run: Run, data: Array, key: tuple[object, ...], rows: Array) 
     size = run.variant.table.specs[number].size
     at = run.plan.base[number] + rows.astype(np.int64) * size
     return np.asarray(data[at[:, None] + np.arange(size)])
-
-
-def _pulling(run: Run, name: str) -> Array:
-    """Mark the user's vertices whose function pulls a value, of its own or of its edges."""
-    nodes, functions = run.variant.program.nodes, run.inputs.functions
-    if not len(functions):
-        return np.ones(len(run.row_of), np.bool_)
-    pulling = {n.function for n in nodes if n.op == "pull_grad" and n["name"] == name}
-    return np.isin(functions, list(pulling))
-
-
-def vertices_pulled(run: Run, name: str) -> tuple[Array, Array]:
-    """Return the vertices that pull a value, in the whole batch, and their rows."""
-    mine = np.flatnonzero(_pulling(run, name))
-    return run.share.vertices[mine], run.row_of[mine]
-
-
-def edges_pulled(run: Run, name: str) -> tuple[Array, Array]:
-    """Return the edges of which a value is pulled, in the whole batch, and their rows."""
-    s, inputs = run.schedule, run.inputs
-    rows = np.flatnonzero((s.child_row >= 0) & _pulling(run, name)[s.order[s.edge_row]])
-    rows = rows[rows >= s.every_ptr[0]]  # edges of slots come before, and have no values
-    edges = s.edge_order[rows] - len(run.row_of)
-    if inputs.edge_of is not None:
-        edges = inputs.edge_of[edges]
-    return _in_whole(run.share, edges), rows
-
-
-def slots_pulled(run: Run, pull: Pull) -> tuple[Array, Array]:
-    """Return the edges to one child that pull a value, in the whole batch, and their rows."""
-    edge = edges_in_slot(run.variant.program, pull, run.inputs.structure)
-    mine = np.flatnonzero((edge >= 0) & _pulling(run, pull.name))
-    return _in_whole(run.share, edge[mine]), run.row_of[mine]
-
-
-def _in_whole(share: Share, edges: Array) -> Array:
-    """Return the numbers of a share's edges in the whole batch."""
-    if share.whole is None:
-        return edges
-    parent = np.searchsorted(share.batch.child_ptr, edges, side="right") - 1
-    return share.whole.child_ptr[share.vertices[parent]] + edges - share.batch.child_ptr[parent]
 
 
 def in_user_order(run: Run, rows: Array) -> Array:

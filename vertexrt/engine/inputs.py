@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NoReturn
@@ -374,13 +374,6 @@ def _reals(program: Program, pull: Pull, value: Any, rows: int, dtype: npt.DType
             raise PullError.at("pull", got, expected, "convert it there")
         return table
     return _flat(table, dtype)
-
-
-def refuse_device_rows(tables: Iterable[object]) -> None:
-    """Refuse pulls on a GPU, where the network is on the host. Raises: PullError."""
-    if any(isinstance(table, DeviceRows) for table in tables):
-        got, action = "a pull lies on a GPU", "copy it to the host, or compile with device='cuda'"
-        raise PullError.at("pull", got, "the host, where the network is", action)
 
 
 def _each(pull: Pull, article: str = "") -> str:

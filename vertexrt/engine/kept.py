@@ -14,7 +14,7 @@ from vertexrt.engine.batched import Run
 from vertexrt.engine.inputs import read_table
 from vertexrt.engine.variant import Use
 from vertexrt.graph import GraphBatch
-from vertexrt.graph.batch import BatchForm, form_of, without_pulls
+from vertexrt.graph.batch_form import BatchForm
 
 MOST_RUNS = 128  # which are kept, of all uses
 MOST_VERTICES = 1 << 14  # of a batch: preparing it takes less than running it, where it is larger
@@ -39,16 +39,18 @@ class KeptRuns:
 
         Raises: PullError and GraphError, as `CompiledModel.prepare` does.
         """
-        key = form_of(batch), use
+        key = batch.form, use
         kept = self._runs.get(key)
         if kept is not None and kept.ready is kept.variant.loaded:
             self._runs.move_to_end(key)
             return [_with_pulls(kept, batch)]
         runs = self._prepare(use, batch)
-        key[0].times += 1
-        if key[0].times > 1 and len(runs) == 1 and batch.num_vertices <= MOST_VERTICES:
+        mine = id(self), use
+        if mine not in batch.form.seen:
+            batch.form.seen.add(mine)
+        elif len(runs) == 1 and batch.num_vertices <= MOST_VERTICES:
             runs[0].kept = {}
-            self._runs[key] = runs[0].with_floats(without_pulls(batch), ())
+            self._runs[key] = runs[0].bare()
             while len(self._runs) > MOST_RUNS:
                 self._runs.popitem(last=False)
         return runs

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import GraphError
+from vertexrt.graph.batch_form import BatchForm, form_with
 from vertexrt.graph.checks import check_structure, int32_array
 from vertexrt.graph.compiled import count_graphs, take_graphs, take_rows
 from vertexrt.graph.graph_numbers import read_ids, read_key, too_large, wrong_graphs
@@ -22,15 +23,7 @@ from vertexrt.graph.input_graph import (
     held_edge_pulls,
     held_pulls,
 )
-from vertexrt.graph.owned import (
-    INT32,
-    MOST,
-    assembler,
-    hand_out,
-    own,
-    unwritten,
-    view_of,
-)
+from vertexrt.graph.owned import INT32, MOST, assembler, hand_out, own, unwritten, view_of
 from vertexrt.graph.pulls import (
     Pulled,
     Pulls,
@@ -41,7 +34,6 @@ from vertexrt.graph.pulls import (
     held_values,
     join_pulls,
     pulled_unchecked,
-    same_places,
     take_pulls,
 )
 from vertexrt.graph.types import VertexTypes, check_types, join_types, take_types, unknown_type
@@ -70,19 +62,6 @@ class _Parts(NamedTuple):
     edge_ptr: IntArray
 
 
-class BatchForm:
-    """What batches have in common that differ in real pulls alone: all that decides how they run.
-
-    Attributes:
-        times: how often such a batch was prepared.
-    """
-
-    __slots__ = ("times",)
-
-    def __init__(self) -> None:
-        self.times = 0
-
-
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class GraphBatch:
     """Hold K graphs as one set of CSR arrays; a graph's vertices lie side by side.
@@ -98,6 +77,7 @@ class GraphBatch:
         types: of vertices and edges, for a network of several functions: see `from_types` of
             `InputGraph`.
         edge_pulls: by name, values for each edge, in the order of `child`; forms as of `pulls`.
+        form: what it has in common with batches made of it by `with_pulls`.
     Raises: GraphError, on structure that cannot be evaluated; PullError, on a pulled array that
         does not fit.
     """
@@ -109,7 +89,7 @@ class GraphBatch:
     types: VertexTypes | None = None
     edge_pulls: Mapping[str, PullValue] = field(default_factory=dict)
     _parts: _Parts | None = field(default=None, init=False)
-    _form: BatchForm | None = field(default=None, init=False)
+    form: BatchForm = field(default_factory=BatchForm, init=False)
 
     def __post_init__(self) -> None:
         graph_ptr = int32_array(self.graph_ptr, "graph_ptr", _WHERE)
@@ -287,7 +267,7 @@ class GraphBatch:
         types = take_types(self.types, structure, whole[end:], slots, parts.edge_ptr, ids)
         of_edges = take_pulls(edge_pulls_of(self), parts.edge_ptr, ids)
         return unchecked_batch(
-            whole[:first], whole[first:at], out_child, pulls, types, of_edges, None, None
+            whole[:first], whole[first:at], out_child, pulls, types, of_edges, None, BatchForm()
         )
 
     def with_pulls(self, pulls: Mapping[str, Any]) -> GraphBatch:
@@ -298,10 +278,7 @@ class GraphBatch:
         Raises: PullError, as the class does.
         """
         held, new = pulls_of(self), check_pulls(pulls, self.num_vertices, _WHERE)
-        parts = graph_ptr_of(self), child_ptr_of(self), child_of(self)
-        alike = all(same_places(held.get(name), value) for name, value in new.items())
-        form = form_of(self) if alike else None
-        return unchecked_batch(*parts, held | new, self.types, edge_pulls_of(self), None, form)
+        return with_values(self, held | new, edge_pulls_of(self), form_with(self.form, held, new))
 
     def of_type(self, name: str) -> IntArray:
         """Return the vertices of a type, int32, rising.
@@ -341,7 +318,7 @@ def _side_by_side(parts: _Beside, graphs: Sequence[int] | IntArray, what: str) -
         join_types(parts.types, _WHERE),
         join_pulls(parts.edge_pulls, slots, what),
         None,
-        None,
+        BatchForm(),
     )
 
 
@@ -353,18 +330,15 @@ graph_ptr_of, child_ptr_of, child_of = hand_out(
 pulls_of, edge_pulls_of = hand_out(GraphBatch, Pulls, "pulls", "edge_pulls")
 
 
-def without_pulls(batch: GraphBatch) -> GraphBatch:
-    """Return the graphs alone."""
+def with_values(
+    batch: GraphBatch,
+    pulls: Mapping[str, PullValue],
+    edge_pulls: Mapping[str, PullValue],
+    form: BatchForm,
+) -> GraphBatch:
+    """Return the same graphs with other pulls, which have been checked."""
     parts = graph_ptr_of(batch), child_ptr_of(batch), child_of(batch)
-    return unchecked_batch(*parts, {}, batch.types, {}, None, None)
-
-
-def form_of(batch: GraphBatch) -> BatchForm:
-    """Return the form of a batch."""
-    if batch._form is None:
-        object.__setattr__(batch, "_form", BatchForm())
-    assert batch._form is not None
-    return batch._form
+    return unchecked_batch(*parts, pulls, batch.types, edge_pulls, None, form)
 
 
 def _find_parts(batch: GraphBatch) -> _Parts:

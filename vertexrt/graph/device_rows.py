@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -100,7 +100,16 @@ class DeviceRows:
 
 def on_device(given: object) -> bool:
     """Tell whether an array lies in the memory of a GPU."""
-    return not isinstance(given, np.ndarray) and hasattr(given, "__cuda_array_interface__")
+    if isinstance(given, DeviceRows | np.ndarray):
+        return isinstance(given, DeviceRows)
+    return hasattr(given, "__cuda_array_interface__")
+
+
+def refuse_device_rows(tables: Iterable[object]) -> None:
+    """Refuse pulls on a GPU, where the network is on the host. Raises: PullError."""
+    if any(isinstance(table, DeviceRows) for table in tables):
+        action = "copy it to the host, or compile with device='cuda'"
+        _refuse("a pull lies on a GPU", "the host, where the network is", action)
 
 
 def _is_cupys(given: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:

@@ -141,31 +141,13 @@ def _by_row(given: Any, name: str, count: int, where: str) -> Pulled:
     rows = DeviceRows.of(given)
     if len(rows) != count:
         raise _misfit(where, f"pull '{name}' has {shape_of(rows)}", f"[{count}, ...]")
-    return pulled_unchecked(rows, _in_order(count))
+    return pulled_unchecked(rows, in_order(count))
 
 
 @lru_cache(64)
-def _in_order(count: int) -> IntArray:
+def in_order(count: int) -> IntArray:
     """Return the index map with which vertex i pulls row i."""
     return own(np.arange(count, dtype=INT32), INT32)
-
-
-def same_places(old: PullValue | None, new: PullValue) -> bool:
-    """Tell whether vertices pull real numbers from the places from which they pulled others.
-
-    Args:
-        old: None, where they pulled none; those that come in addition are a row for each vertex.
-    """
-    table, index = _parts_of(new)
-    before, places = (table, _in_order(len(table))) if old is None else _parts_of(old)
-    return table.dtype.kind == before.dtype.kind == "f" and index is places
-
-
-def _parts_of(value: PullValue) -> tuple[Any, IntArray]:
-    """Return the numbers of a pull, and which of them each vertex has."""
-    table = held_values(value) if isinstance(value, Pulled) else value
-    index = held_index(value) if isinstance(value, Pulled) else None
-    return table, _in_order(len(table)) if index is None else index
 
 
 def with_rows(pulled: Pulled, rows: Any) -> Pulled:

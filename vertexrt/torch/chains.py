@@ -15,6 +15,7 @@ from torch import Tensor
 
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import unchecked_batch
+from vertexrt.graph.batch_form import BatchForm
 from vertexrt.graph.owned import INT32, unwritten
 from vertexrt.graph.pulls import PullValue, pulled_unchecked
 from vertexrt.native.compiled import compiled
@@ -96,7 +97,7 @@ def chains_of(layout: ChainLayout) -> Chains:
     tables = count if layout.given else 1  # rows, of which none is read where none is given
     for name, size in layout.sizes:
         pulls[first(name)] = pulled_unchecked(_zeros(tables, size), index)
-    batch = unchecked_batch(graph_ptr, child_ptr, child, pulls, None, {}, None, None)
+    batch = unchecked_batch(graph_ptr, child_ptr, child, pulls, None, {}, None, BatchForm())
     return Chains(batch, VertexRows(vertices, order), VertexRows(last))
 
 

@@ -86,7 +86,7 @@ class AskedPass(NamedTuple):
             PushRows(name, None if rows is None else rows.vertices)
             for name, rows in zip(call.outputs, self._orders(), strict=True)
         ]
-        batch = with_pulls(self.graphs, call.pulls, pulls, bound.store.dtype)
+        batch = with_pulls(bound, self.graphs, call.pulls, pulls)
         use = bound.use(call.outputs, call.wanted if call.keep else None, call.drop)
         kept, found = bound.evaluate(Asked(use, batch, call.outputs, self.seed), wanted)
         return kept, [tensor_of(each) for each in found]

@@ -25,12 +25,14 @@ from vertexrt.engine.results import (
     LossWay,
     PushRows,
     WayBack,
+    joined,
     pulled_rows,
     pushes_to,
     table_of,
 )
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.device_rows import ALIGNED, DeviceRows
+from vertexrt.ir.program import Pull
 
 Array = np.ndarray[Any, Any]
 DTYPES: dict[torch.dtype, np.dtype[Any]] = {
@@ -99,7 +101,8 @@ class TensorResults:
         """Return the seeds of launches, and what they are copied from: see `Part.given`."""
         seeds: list[Any] = []
         given: list[RowsGiven] = []
-        rows: Array = NO_ROWS
+        lists: list[Array] = []
+        end = 0
         assert way.scale == 1.0, way.scale  # autograd has scaled them
         for d in way.d_outputs.values():
             if not isinstance(d, RowsOf):
@@ -107,10 +110,11 @@ class TensorResults:
                 continue
             count, *shape = d.whole.shape
             whole, size = torch.empty_like(d.whole), math.prod(shape)
-            to = whole.data_ptr()
-            given.append(RowsGiven(to, d.whole.data_ptr(), size, len(rows), count))
-            rows = np.concatenate([rows, d.row_of]) if len(rows) else d.row_of
-            seeds.append(DeviceRows.at(to, whole, (count * size,), DTYPES[whole.dtype]))
+            given.append(RowsGiven(whole.data_ptr(), d.whole.data_ptr(), size, end, count))
+            lists.append(d.row_of)
+            end += count
+            seeds.append(rows_of(whole.view(count * size)))
+        rows = joined(way.runs[0], "rows of seeds", lists) if lists else NO_ROWS
         return tuple(seeds), tuple(given), rows
 
     def loss(self, way: LossWay) -> LossAndGradients:
@@ -153,7 +157,8 @@ class TensorResults:
         Returns: by name a tensor, and what is to be added to it; where launches leave all.
         """
         found: dict[str, tuple[Tensor, list[PulledTerm]]] = {}
-        copies, lists, end, like = [], [to.rows], len(to.rows), self._gradients_here
+        copies, end, like = [], len(to.rows), self._gradients_here
+        lists = [to.rows] if end else []
         for name in way.pulls:
             place = _pulled_at(way.batch, run, name)
             whole = place.whole
@@ -168,7 +173,8 @@ class TensorResults:
             end += length
         if not copies:
             return found, to
-        return found, to._replace(copies=tuple(copies), rows=np.concatenate(lists))
+        rows = joined(run, "rows of a way back", lists)
+        return found, to._replace(copies=tuple(copies), rows=rows)
 
     def _launch(self, run: Run, part: Part) -> Tensor:
         """Run launches in the order of PyTorch's current stream; return the arena."""
@@ -241,23 +247,33 @@ class PulledPlace(NamedTuple):
 
 def _pulled_at(batch: GraphBatch, run: Run, name: str) -> PulledPlace:
     """Find the gradient of a pull."""
-    pulls, tensors = run.variant.program.pulls_from(name), run.variant.table
+    pulls = run.variant.program.pulls_from(name)
     table, index = table_of(batch, pulls[0])
-    shape, terms = tuple(table.shape), []
+    key = "pulled", name, len(table)
+    terms, whole = run.once(key, [index], lambda: _terms_of(batch, run, pulls))
+    return PulledPlace(tuple(table.shape), terms, whole)
+
+
+def _terms_of(
+    batch: GraphBatch, run: Run, pulls: Sequence[Pull]
+) -> tuple[list[PulledTerm], PulledTerm | None]:
+    """Return what adds up to the gradient of a pull: the last two fields of `PulledPlace`."""
+    tensors, (table, index) = run.variant.table, table_of(batch, pulls[0])
+    terms = []
     for pull in pulls:
         number = tensors.numbers.get(("pull_grad", pull.name))
         if number is None:
             continue
         place = int(run.plan.base[number]), tensors.specs[number].size
         if index is None and not pull.of_edges and not len(run.inputs.functions):
-            return PulledPlace(shape, [], PulledTerm(*place, run.row_of, None))  # of its vertex
+            return [], PulledTerm(*place, run.row_of, None)  # of its vertex
         to, at = pulled_rows(batch, run, pull)
         ordered = _by_row(to, at, len(table)) if len(pulls) == 1 else None
         if ordered is not None:
-            return PulledPlace(shape, [], PulledTerm(*place, ordered, None))
+            return [], PulledTerm(*place, ordered, None)
         if len(to):
             terms.append(PulledTerm(*place, at, to))
-    return PulledPlace(shape, terms)
+    return terms, None
 
 
 def _by_row(to: Array, at: Array, count: int) -> Array | None:
@@ -294,8 +310,6 @@ def readable(tensor: Tensor) -> Tensor:
     return found.clone() if found.data_ptr() % ALIGNED else found
 
 
-def rows_of(tensor: Tensor) -> Any:
+def rows_of(tensor: Tensor) -> DeviceRows:
     """Return what `readable` returned as the engine takes it."""
-    if tensor.device.type == "cpu":
-        return tensor.numpy()
-    return DeviceRows.like(tensor, tensor.shape, DTYPES[tensor.dtype]) or DeviceRows(tensor)
+    return DeviceRows.at(tensor.data_ptr(), tensor, tensor.shape, DTYPES[tensor.dtype])

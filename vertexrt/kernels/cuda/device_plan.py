@@ -110,8 +110,7 @@ class DevicePlan:
         if with_caller:
             device.follow_caller(caller)
         self._upload(turn, new, seed)
-        if self._session.memory.poisons:  # what a launch does not write shows
-            self._session.memory.poison(self._arena)
+        self._poison()
         self.ready.launch(PLAIN)
         results = self._pushes.end(found) if self._stays else {}
         if with_caller:
@@ -170,6 +169,11 @@ class DevicePlan:
         piece = slot.pinned[at : at + size]
         np.copyto(piece.view(dtype), array, casting="same_kind")
         self._session.device.upload(to, piece)
+
+    def _poison(self) -> None:
+        """Let what a launch does not write show."""
+        if self._session.memory.poisons:
+            self._session.memory.poison(self._arena)
 
     def _bring(self, slot: UploadSlot) -> dict[str, Any]:
         """Return the results as arrays of the host, waiting for them."""

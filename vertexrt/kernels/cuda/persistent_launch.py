@@ -189,6 +189,7 @@ class PersistentLaunch:
         )
         end = self._end_inside(executable, int(words[WEIGHT]), addresses, ending)
         job = np.frombuffer(bytearray().join((orders, *end, words.data)), np.int64)
+        lasting = run if run.kept is None else run.bare()
         held = self._temporaries, self._counters, self._spill, session.zeros
 
         def launch(part: Part) -> None:
@@ -200,7 +201,7 @@ class PersistentLaunch:
             device.check(code, -1, -1)
             if ending is not None and ending.apart:
                 finish_step(session, int(words[WEIGHT]), addresses, ending)
-            leave_results(session, run, part, words, int(addresses[-1]))
+            leave_results(session, lasting, part, words, int(addresses[-1]))
 
         own = job[len(job) - len(words) :]
         return ReadyRun(slot, own, launch, job, addresses, held, self._counters)

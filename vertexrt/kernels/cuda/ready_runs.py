@@ -28,8 +28,8 @@ from vertexrt.kernels.cuda.verify_launch import verify_launch
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
-# Launches rows of a table, given words and lookups; returns what `driver.launch` does.
-Launcher = Callable[[Int64, Int64, tuple[Array, ...]], tuple[int, int, int]]
+# Launches rows of a run's table, given words and lookups; returns what `driver.launch` does.
+Launcher = Callable[[Run, Int64, Int64, tuple[Array, ...]], tuple[int, int, int]]
 
 
 def ready_table(
@@ -44,17 +44,19 @@ def ready_table(
     lookups = session.sorted_lookups(run, table)
     slot, words, addresses = session.stage(executable, run, part, lookups[2:], ending)
 
+    lasting = run if run.kept is None else run.bare()
+
     def launch_all(part: Part) -> None:
         bring_rows(session, part, int(addresses[-1]))
         if by is None:
             calls = session.calls_of(session.device.calls)
             found = launch(table, executable.program, words, lookups[:2], calls)
         else:
-            found = by(table, words, lookups[:2])
+            found = by(lasting, table, words, lookups[:2])
         session.device.check(*found)
         if ending is not None:
             finish_step(session, int(words[WEIGHT]), addresses, ending)
-        leave_results(session, run, part, words, int(addresses[-1]))
+        leave_results(session, lasting, part, words, int(addresses[-1]))
 
     return ReadyRun(slot, words, launch_all, words, addresses, (session.zeros,))
 
