@@ -115,7 +115,8 @@ class Run:
     def schedule(self) -> Schedule:
         """Its schedule, array by array."""
         if self._schedule is None:
-            self._schedule = schedule_of(self.indices, self.extents, self.weight)
+            found = self.indices, self.extents, self.weight
+            self._schedule = self.once(("schedule",), (), lambda: schedule_of(*found))
         return self._schedule
 
     def once(self, name: tuple[object, ...], of: Sequence[object], find: Callable[[], T]) -> T:

@@ -185,7 +185,8 @@ def packed_layout(sizes: np.ndarray[Any, Any]) -> tuple[tuple[int, ...], tuple[i
 @lru_cache(KEPT)
 def _packed_layout(given: bytes) -> tuple[tuple[int, ...], tuple[int, ...]]:
     sizes = np.frombuffer(given, np.int64)
-    lengths = (sizes[:, None] > np.arange(sizes[0])).sum(0)
+    shorter = np.searchsorted(sizes[::-1], np.arange(sizes[0]), side="right")
+    lengths = len(sizes) - shorter  # sizes never rise
     return tuple(lengths.tolist()), tuple((np.cumsum(sizes) - sizes).tolist())
 
 

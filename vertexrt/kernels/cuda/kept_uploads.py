@@ -88,6 +88,8 @@ class KeptUploads:
                 words[word] = rows.address
         scalars = part.loss_scale, part.random_seed
         if scalars != found.scalars:
+            if len(slot.pinned) < SCALARS.itemsize:
+                session.buffers.grow(slot, SCALARS.itemsize)
             piece = slot.pinned[: SCALARS.itemsize]
             piece.view(SCALARS)[0] = scalars
             session.device.upload(int(words[SCALE]), piece)
@@ -98,6 +100,7 @@ class KeptUploads:
         key, size, session = _key(run, part), ready.slot.used, self._session
         if key in self._uploads or not _all_there(run, part):
             return
+        session.device.follow_caller()  # its work may still read the memory that is taken now
         try:
             memory = session.device.allocate(size)
         except MemoryError:
