@@ -18,6 +18,7 @@ from tests.torch.test_module import SIZE, trees  # noqa: E402
 from vertexrt import nn  # noqa: E402
 from vertexrt.engine import kept  # noqa: E402
 from vertexrt.kernels.cuda import kept_uploads  # noqa: E402
+from vertexrt.models.tree_lstm import TreeLSTM  # noqa: E402
 from vertexrt.torch.binding import BoundNetwork  # noqa: E402
 
 INPUT, HIDDEN = 3, 4
@@ -184,6 +185,41 @@ def test_a_module_that_gets_a_batch_again(
         assert_near(ours.grad, x.grad)
         for p, q in zip(mine.parameters(), judge.parameters(), strict=True):
             if q.grad is not None:
+                assert_near(p.grad, q.grad)
+
+
+@pytest.mark.parametrize(
+    "device", [pytest.param("shim", marks=shim), pytest.param("cuda", marks=gpu)]
+)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_losses_of_batches_that_take_turns(
+    device: str, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Vertices that are equal are computed once, and count as often as they occur."""
+    require(device)
+    if device == "shim":
+        put_in_place(monkeypatch)
+    more: Any = {"processors": 4} if engine == "persistent" else {}
+    sizes = {"vocab": 9, "embed": 8, "hidden": 8, "classes": 5}
+    mine = vt.Module(vrt.compile(TreeLSTM(**sizes), device="cuda", engine=engine, **more))
+    judge = vt.Module(vrt.compile(TreeLSTM(**sizes), device="cpu", dtype="float64"))
+    judge.load_state_dict({n: p.double().cpu() for n, p in mine.state_dict().items()})
+
+    def twins(count: int, first: int) -> vrt.GraphBatch:
+        pulls = {"word": [first, first, -1], "label": [1, 1, 2]}
+        trees = [vrt.InputGraph.from_children([[], [], [0, 1]], pulls=pulls) for _ in range(count)]
+        return vrt.GraphBatch.from_graphs(trees)
+
+    batches = [twins(3, 2), twins(5, 4), twins(1, 7)]
+    for _ in range(4):
+        for batch in batches:
+            for each in (mine, judge):
+                each.zero_grad()
+            found, wanted = mine.loss(batch), judge.loss(batch)
+            assert_near(found, wanted)
+            found.backward()
+            wanted.backward()
+            for p, q in zip(mine.parameters(), judge.parameters(), strict=True):
                 assert_near(p.grad, q.grad)
 
 

@@ -189,6 +189,7 @@ class PersistentLaunch:
         )
         end = self._end_inside(executable, int(words[WEIGHT]), addresses, ending)
         job = np.frombuffer(bytearray().join((orders, *end, words.data)), np.int64)
+        own = job[len(job) - len(words) :]
         lasting = run if run.kept is None else run.bare()
         held = self._temporaries, self._counters, self._spill, session.zeros
 
@@ -200,10 +201,9 @@ class PersistentLaunch:
             code = device.launch_all(executable.function, blocks, shared, job, cluster)
             device.check(code, -1, -1)
             if ending is not None and ending.apart:
-                finish_step(session, int(words[WEIGHT]), addresses, ending)
-            leave_results(session, lasting, part, words, int(addresses[-1]))
+                finish_step(session, int(own[WEIGHT]), addresses, ending)
+            leave_results(session, lasting, part, own, int(addresses[-1]))
 
-        own = job[len(job) - len(words) :]
         return ReadyRun(slot, own, launch, job, addresses, held, self._counters)
 
     def _zeroed(self, counters: int) -> int:
