@@ -7,11 +7,13 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
+from vertexrt.errors import UsageError  # noqa: E402
 from vertexrt.graph import GraphBatch  # noqa: E402
 from vertexrt.torch.chains import ChainLayout, chains_of  # noqa: E402
 
 LENGTHS = (5, 3, 3, 1)
 STARTS = (0, 4, 7, 10, 11)
+COUNTS = np.array([4, 3, 3, 1, 1])  # at each time
 
 
 @pytest.mark.parametrize("given", [False, True])
@@ -22,7 +24,7 @@ def test_each_vertex_has_its_step(given: bool, way: str) -> None:
     if way == "resets":
         cuts[[0, 5, 9, 10]] = True  # at first and later steps
     marks = cuts.tobytes() if way == "resets" else b""
-    layout = ChainLayout(LENGTHS, STARTS, marks, (("h", 2),), given, way == "reverse")
+    layout = ChainLayout(COUNTS.tobytes(), marks, (("h", 2),), given, way == "reverse")
     chains = chains_of(layout)
     graphs, begins, v = chains.graphs, [], 0
     for b, length in enumerate(LENGTHS):
@@ -44,3 +46,9 @@ def test_each_vertex_has_its_step(given: bool, way: str) -> None:
     again = GraphBatch(graphs.graph_ptr, graphs.child_ptr, graphs.child, graphs.pulls)  # checks
     assert again.num_vertices == total
     assert chains_of(layout) is chains
+
+
+def test_sequences_that_begin_later() -> None:
+    layout = ChainLayout(np.array([2, 3]).tobytes(), b"", (("h", 2),), False, False)
+    with pytest.raises(UsageError, match=r"batch_sizes \[2, 3\]"):
+        chains_of(layout)

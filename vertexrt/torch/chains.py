@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import unchecked_batch
 from vertexrt.graph.batch_form import BatchForm
@@ -23,6 +24,7 @@ from vertexrt.native.foreign import filled_here
 
 Array = np.ndarray[Any, Any]
 KEPT = 64  # structures of minibatches
+NO_RESETS = np.zeros(0, np.uint8)
 
 
 class VertexRows:
@@ -61,15 +63,15 @@ class ChainLayout(NamedTuple):
     """What the chains of a minibatch depend on; hashable.
 
     Attributes:
-        lengths: of the sequences; starts: the row of step t of sequence b is `starts[t] + b`.
+        counts: the bytes of int64 [times], how many sequences there are at each time, never rising;
+            the rows of a time lie side by side.
         resets: the bytes of bool [rows], where a step takes no state; b"" where there is none.
         sizes: of each state that is given from outside; those of a cell otherwise.
         given: states are given from outside.
         reverse: chains run from the end to the beginning; without resets.
     """
 
-    lengths: tuple[int, ...]
-    starts: tuple[int, ...]
+    counts: bytes
     resets: bytes
     sizes: tuple[tuple[str, int], ...]
     given: bool
@@ -83,14 +85,20 @@ def first(name: str) -> str:
 
 @lru_cache(KEPT)
 def chains_of(layout: ChainLayout) -> Chains:
-    """Return sequences as chains; those of the last layouts are kept."""
-    lengths, starts = np.array(layout.lengths), np.array(layout.starts)
-    resets = np.frombuffer(layout.resets, np.uint8) if layout.resets else np.zeros(0, np.uint8)
-    total, count = int(lengths.sum()), len(lengths)
+    """Return sequences as chains; those of the last layouts are kept.
+
+    Raises: UsageError, when there are more sequences at a later time.
+    """
+    counts = np.frombuffer(layout.counts, np.int64)
+    if (counts[1:] > counts[:-1]).any():
+        got, action = f"batch_sizes {counts.tolist()}", "pack sequences by torch.nn.utils.rnn"
+        raise UsageError.at("torch", got, "numbers that never rise", action)
+    resets = np.frombuffer(layout.resets, np.uint8) if layout.resets else NO_RESETS
+    total, count = int(counts.sum()), int(counts[0])
     whole = unwritten(5 * total + 2, INT32)
     vertices, last = np.empty(total, np.int64), np.empty(count, np.int64)
     reads = int(layout.given), layout.reverse
-    graphs = _lay_chains(whole, vertices, last, lengths, starts, resets, reads)
+    graphs = _lay_chains(whole, vertices, last, counts, resets, reads)
     child, order, index = (whole[k * total : (k + 1) * total] for k in range(3))
     child_ptr, graph_ptr = whole[3 * total : 4 * total + 1], whole[4 * total + 1 :][: graphs + 1]
     pulls: dict[str, PullValue] = {"x": pulled_unchecked(_zeros(total, 0), order)}
@@ -112,8 +120,7 @@ def _lay_chains(
     whole: Array,
     vertices: Array,
     last: Array,
-    lengths: Array,
-    starts: Array,
+    counts: Array,
     resets: Array,
     reads: tuple[int, bool],
 ) -> int:
@@ -124,11 +131,12 @@ def _lay_chains(
             state that is given, else -1; then `child_ptr` and `graph_ptr` of the batch.
         vertices: int64 [V], gets the vertex of each row; last: int64 [B], that with the final
             state of each sequence.
-        lengths, starts, resets: of `ChainLayout`; reads: its `given` and `reverse`.
+        counts, resets: of `ChainLayout`; reads: its `given` and `reverse`.
     Returns: how many chains there are.
     """
     given, reverse = reads
     out = filled_here(whole)
+    lengths, starts = _by_sequence(counts)
     total, graphs, v = len(vertices), 0, 0
     before, ptr, graph_at = (1 if reverse else -1), 3 * total, 4 * total + 1
     for b in range(len(lengths)):
@@ -148,6 +156,18 @@ def _lay_chains(
             v += 1
     out[ptr + total], out[graph_at + graphs] = total, total
     return graphs
+
+
+def _by_sequence(counts: Array) -> tuple[Array, Array]:
+    """Return how long each sequence is, and the row of the first one at each time."""
+    lengths, starts = np.empty(counts[0], np.int64), np.empty(len(counts), np.int64)
+    row = 0
+    for t in range(len(counts)):
+        starts[t] = row
+        row += counts[t]
+        for b in range(counts[t]):
+            lengths[b] = t + 1
+    return lengths, starts
 
 
 def _is_set(marks: Array, row: int) -> int:

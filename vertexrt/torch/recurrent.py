@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, wraps
+from functools import wraps
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import PackedSequence
 import vertexrt as vrt
 from vertexrt.errors import UsageError
 from vertexrt.torch.binding import BoundModule, BoundNetwork
-from vertexrt.torch.chains import KEPT, ChainLayout, chains_of, first
+from vertexrt.torch.chains import ChainLayout, chains_of, first
 from vertexrt.torch.evaluate import Evaluate, evaluate
 from vertexrt.torch.module import Module
 
@@ -141,7 +141,7 @@ class Recurrent(BoundModule):
             raise _misfit(f"{len(given)} states", f"those of {names}")
         rows = _rows_of(x, self.batch_first)
         marks = b"" if resets is None else _marks(resets, x, self.batch_first)
-        layout = ChainLayout(rows.lengths, rows.starts, marks, self.sizes, bool(given), False)
+        layout = ChainLayout(rows.counts, marks, self.sizes, bool(given), False)
         bound, parameters, steps = self.bindings[0], self.parameters_of(0), (rows.x, layout)
         own = [_in_order(each, rows.sort) for each in given]
         out, last = run_chains(bound, parameters, steps, own, self.training)
@@ -153,13 +153,12 @@ class _Steps(NamedTuple):
     """Steps as rows.
 
     Attributes:
-        lengths, starts: of `ChainLayout`.
+        counts: of `ChainLayout`.
         sort, unsort: how sequences were sorted, and back; None, if they were not.
     """
 
     x: Tensor
-    lengths: tuple[int, ...]
-    starts: tuple[int, ...]
+    counts: bytes
     sort: Tensor | None = None
     unsort: Tensor | None = None
 
@@ -177,29 +176,16 @@ def _sizes(cell: Any) -> dict[str, int]:
     return dict.fromkeys(names, cell.hidden_size)
 
 
-def packed_layout(sizes: np.ndarray[Any, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return lengths and starts of `ChainLayout`, given how many sequences there are at a time."""
-    return _packed_layout(sizes.astype(np.int64, copy=False).tobytes())
-
-
-@lru_cache(KEPT)
-def _packed_layout(given: bytes) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    sizes = np.frombuffer(given, np.int64)
-    shorter = np.searchsorted(sizes[::-1], np.arange(sizes[0]), side="right")
-    lengths = len(sizes) - shorter  # sizes never rise
-    return tuple(lengths.tolist()), tuple((np.cumsum(sizes) - sizes).tolist())
-
-
 def _rows_of(x: Tensor | PackedSequence, batch_first: bool) -> _Steps:
     """Return steps as rows, those of one time side by side."""
     if isinstance(x, PackedSequence):
-        layout = packed_layout(x.batch_sizes.numpy())
-        return _Steps(x.data, *layout, x.sorted_indices, x.unsorted_indices)
+        counts = x.batch_sizes.numpy().tobytes()
+        return _Steps(x.data, counts, x.sorted_indices, x.unsorted_indices)
     if x.dim() != 3 or 0 in x.shape[:2]:
         raise _misfit(f"x of shape {list(x.shape)}", "[T, B, I], or [B, T, I] if batch_first")
     steps = x.transpose(0, 1) if batch_first else x
     length, count = steps.shape[:2]
-    return _Steps(steps.reshape(length * count, -1), *packed_layout(np.full(length, count)))
+    return _Steps(steps.reshape(length * count, -1), np.full(length, count).tobytes())
 
 
 def _marks(resets: Tensor, x: Tensor | PackedSequence, batch_first: bool) -> bytes:
