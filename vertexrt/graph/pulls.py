@@ -322,14 +322,14 @@ def _check_plain(has: str, given: Any, of: tuple[int, str], where: str) -> PullV
 
 def _check_pulled(has: str, given: Pulled, of: tuple[int, str], where: str) -> Pulled:
     """Check how many vertices (or edges) it is for; the rest was checked when it was made."""
-    count, each = of
-    if given.index is None:
-        if len(given.values) != count:
+    (count, each), index = of, held_index(given)
+    if index is None:
+        if len(held_values(given)) != count:
             got = f"{has} a table of shape {shape_of(given.values)} without an index"
             expected = f"[{count}, ...], one row {'an' if each == 'edge' else 'a'} {each}"
             raise _misfit(where, got, expected)
-    elif len(given.index) != count:
-        got = f"{has} an index int32 {shape_of(given.index)}"
+    elif len(index) != count:
+        got = f"{has} an index int32 {shape_of(index)}"
         raise _misfit(where, got, f"whole numbers [{count}]")
     return given
 

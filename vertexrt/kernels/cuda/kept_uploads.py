@@ -15,7 +15,6 @@ from vertexrt.engine.batched import Run
 from vertexrt.engine.part import Part
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.kernels.cuda.device import Allocation
-from vertexrt.kernels.cuda.executable import Uploads
 from vertexrt.kernels.cuda.pack import FIXED, SCALE
 from vertexrt.kernels.cuda.session import TEMPORARY, Session
 from vertexrt.kernels.cuda.upload import ReadyRun
@@ -61,15 +60,20 @@ class KeptUploads:
         """Return launches of a kept run that are on the device, given new addresses."""
         key = _key(run, part)
         found = self._uploads.get(key)
-        if found is None or found.rows is not part.to.rows or not _all_there(run, part):
+        if found is None or found.rows is not part.to.rows:
+            return None
+        places = _places(run, part)
+        if places is None:
             return None
         self._uploads.move_to_end(key)
+        for word, address in places:
+            found.ready.words[word] = address
         self._write(found, run, part)
         return found.ready
 
     def _write(self, found: KeptUpload, run: Run, part: Part) -> None:
-        """Write the addresses of a launch, and its scalars where they differ."""
-        session, words, executable = self._session, found.ready.words, _executable(run)
+        """Write where the arena and gradients of a launch are, and its scalars, if they differ."""
+        session, words = self._session, found.ready.words
         slot = found.ready.slot = session.buffers.next()
         slot.open = True
         first, count = FIXED + len(run.plan.base), len(session.param_at)
@@ -83,9 +87,6 @@ class KeptUploads:
         if gradients != found.gradients:
             words[first + count : first + 2 * count] += gradients - found.gradients
             found.gradients = gradients
-        for word, rows in zip(executable.real_words, _reals(run, part), strict=False):
-            if isinstance(rows, DeviceRows):
-                words[word] = rows.address
         scalars = part.loss_scale, part.random_seed
         if scalars != found.scalars:
             if len(slot.pinned) < SCALARS.itemsize:
@@ -98,7 +99,7 @@ class KeptUploads:
     def keep(self, run: Run, part: Part, ready: ReadyRun) -> None:
         """Give what was just uploaded memory of its own, where there is some."""
         key, size, session = _key(run, part), ready.slot.used, self._session
-        if key in self._uploads or not _all_there(run, part):
+        if key in self._uploads or _places(run, part) is None:
             return
         session.device.follow_caller()  # its work may still read the memory that is taken now
         try:
@@ -140,21 +141,18 @@ def _key(run: Run, part: Part) -> tuple[int, int]:
     return id(run.kept), part.launches.start or 0
 
 
-def _executable(run: Run) -> Uploads:
-    found: Any = run.ready.executable or run.ready.processors
-    return found  # type: ignore[no-any-return]
+def _places(run: Run, part: Part) -> list[tuple[int, int]] | None:
+    """Return the words of real numbers, and where on the device they are; None, if not all are.
 
-
-def _reals(run: Run, part: Part) -> tuple[Any, ...]:
-    """Return the real numbers that launches read: no seeds on the way forward."""
+    Launches of the way forward read no seeds.
+    """
+    executable: Any = run.ready.executable or run.ready.processors
     forward = part.launches.stop == run.forward_launches
-    return run.inputs.floats if forward else (*run.inputs.floats, *part.seeds)
-
-
-def _all_there(run: Run, part: Part) -> bool:
-    """Tell whether all real numbers that kernels read are on the device."""
-    executable = _executable(run)
-    return all(
-        isinstance(rows, DeviceRows) or not executable.wanted[word]
-        for word, rows in zip(executable.real_words, _reals(run, part), strict=False)
-    )
+    reals = run.inputs.floats if forward else (*run.inputs.floats, *part.seeds)
+    found = []
+    for word, rows in zip(executable.real_words, reals, strict=False):
+        if isinstance(rows, DeviceRows):
+            found.append((word, rows.address))
+        elif executable.wanted[word]:
+            return None
+    return found
