@@ -16,7 +16,7 @@ from vertexrt.engine.variant import Use
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch_form import BatchForm
 
-MOST_RUNS = 128  # which are kept, of all uses
+MOST_RUNS = 128
 MOST_VERTICES = 1 << 14  # of a batch: preparing it takes less than running it, where it is larger
 
 
@@ -25,10 +25,12 @@ class KeptRuns:
 
     Args:
         prepare: returns the runs of a batch.
+    Attributes:
+        most: how many runs are kept, of all uses.
     """
 
     def __init__(self, prepare: Callable[[Use, GraphBatch], list[Run]]) -> None:
-        self._prepare = prepare
+        self._prepare, self.most = prepare, MOST_RUNS
         self._runs: OrderedDict[tuple[BatchForm, Use], Run] = OrderedDict()
 
     def __len__(self) -> int:
@@ -51,7 +53,7 @@ class KeptRuns:
         elif len(runs) == 1 and batch.num_vertices <= MOST_VERTICES:
             runs[0].kept = {}
             self._runs[key] = runs[0].bare()
-            while len(self._runs) > MOST_RUNS:
+            while len(self._runs) > self.most:
                 self._runs.popitem(last=False)
         return runs
 

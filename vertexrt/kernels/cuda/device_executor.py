@@ -80,7 +80,7 @@ class CudaExecutor:
         streams = model.passes.streams
         self.streams = Streams(self.session, streams) if streams > 1 else None
         self.persistent_launch = PersistentLaunch(self.session)
-        self._uploads = KeptUploads(self.session)
+        self.uploads = KeptUploads(self.session)
         self.copies = Copies(self.session, store)
         self._groups, self._group_steps = DeviceGroups(device), GroupSteps(self)
         self._flights = Flights(self)
@@ -295,7 +295,7 @@ class CudaExecutor:
     def ready(self, run: Run, part: Part, ending: StepEnd | None = None) -> ReadyRun:
         """Upload what a part of a run reads; return what launches it, in the session's arena."""
         keeps = run.kept is not None and ending is None
-        found = self._uploads.find(run, part) if keeps else None
+        found = self.uploads.find(run, part) if keeps else None
         if found is not None:
             return found
         if run.ready.executable is None:
@@ -304,7 +304,7 @@ class CudaExecutor:
             by = None if self.streams is None else self.streams.launch
             made = ready_table(self.session, run, part, ending, by)
         if keeps:
-            self._uploads.keep(run, part, made)
+            self.uploads.keep(run, part, made)
         return made
 
     def gave_up(self, found: Array) -> None:
@@ -314,7 +314,7 @@ class CudaExecutor:
         self.session.memory.synchronize()
         self.session.forgive()
         self.persistent_launch.clear_counters()
-        self._uploads.clear()
+        self.uploads.clear()
         self._gradients_left = True
         raise gave_up(found, self.persistent_launch.patience)
 

@@ -45,10 +45,14 @@ class KeptUpload:
 
 
 class KeptUploads:
-    """The uploads of a session that were used last."""
+    """The uploads of a session that were used last.
+
+    Attributes:
+        most: how many are kept.
+    """
 
     def __init__(self, session: Session) -> None:
-        self._session = session
+        self._session, self.most = session, MOST_UPLOADS
         self._uploads: OrderedDict[tuple[int, int], KeptUpload] = OrderedDict()
         self._leaving: deque[tuple[Any, KeptUpload]] = deque()  # with what comes after their use
         self._bytes = 0
@@ -122,7 +126,7 @@ class KeptUploads:
     def _make_room(self) -> None:
         """Let the oldest go; their memory is freed when launches that read it are done."""
         device = self._session.device
-        while len(self._uploads) > MOST_UPLOADS or self._bytes > MOST_BYTES:
+        while len(self._uploads) > self.most or self._bytes > MOST_BYTES:
             _, gone = self._uploads.popitem(last=False)
             self._bytes -= gone.memory.size
             self._leaving.append((device.record(), gone))
