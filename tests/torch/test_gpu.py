@@ -22,12 +22,8 @@ from tests.torch.test_module import SIZE, Node, trees  # noqa: E402
 from vertexrt import nn  # noqa: E402
 from vertexrt.errors import UsageError  # noqa: E402
 from vertexrt.torch.binding import BoundNetwork, NetworkSource  # noqa: E402
-from vertexrt.torch.recurrent import (  # noqa: E402
-    CellStep,
-    ChainLayout,
-    packed_layout,
-    run_chains,
-)
+from vertexrt.torch.chains import ChainLayout  # noqa: E402
+from vertexrt.torch.recurrent import CellStep, run_chains  # noqa: E402
 
 ENGINES = ["batched", "persistent"]
 
@@ -182,7 +178,7 @@ def test_chains_of_packed_steps(device: str, engine: str, monkeypatch: pytest.Mo
     for lengths in ((5, 3, 2), (4,)):
         packed = torch.nn.utils.rnn.pack_sequence([torch.randn(n, SIZE) for n in lengths])
         layout = ChainLayout(
-            *packed_layout(packed.batch_sizes.numpy()), b"", (("h", 8), ("c", 8)), True, False
+            packed.batch_sizes.numpy().tobytes(), b"", (("h", 8), ("c", 8)), True, False
         )
         theirs = [packed.data, *torch.randn(2, len(lengths), 8)]
         ours = [each.to(place).requires_grad_() for each in theirs]

@@ -135,3 +135,15 @@ def test_mistakes_are_named() -> None:
         mine(x, None, torch.zeros(STEPS, COUNT))
     with pytest.raises(UsageError, match="whose states are not known"):
         vt.Recurrent(Leaky(), INPUT)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiler_leaves_it_outside() -> None:
+    mine = vt.Recurrent(nn.GRUCell(INPUT, SIZE), INPUT)
+    x = torch.randn(STEPS, COUNT, INPUT, requires_grad=True)
+    torch.compiler.reset()
+    around = torch.compile(lambda given: mine(given)[0].sum(), backend="aot_eager")
+    found, wanted = (
+        torch.autograd.grad(way(x), x)[0] for way in (around, lambda y: mine(y)[0].sum())
+    )
+    torch.testing.assert_close(found, wanted)

@@ -100,7 +100,7 @@ class ForwardPasses:
     def evaluate(self, asked: Asked, wanted: Sequence[PushRows], way: PassResults) -> list[Any]:
         """Evaluate F on a batch, without a way back; return what is wanted."""
         self.make_room()
-        runs = self._executor.model.prepare(asked.use, asked.batch)
+        runs = self._executor.model.prepare_again(asked.use, asked.batch)
         parts = [Part(slice(0, run.forward_launches), random_seed=asked.seed) for run in runs]
         return way.forward(runs, parts, wanted)
 
@@ -114,7 +114,7 @@ class ForwardPasses:
         use, batch, _, seed, _ = asked
         self.make_room()
         model = self._executor.model
-        runs = model.prepare(use, batch)
+        runs = model.prepare_again(use, batch)
         zero = tuple(np.zeros(1, model.store.dtype) for _ in use.seeds)
         parts = [Part(slice(0, run.forward_launches), random_seed=seed, seeds=zero) for run in runs]
         found = way.forward(runs, parts, wanted)
@@ -132,7 +132,7 @@ class ForwardPasses:
             results: how it runs, and where what it gives back lies.
         """
         self.make_room()
-        runs = self._executor.model.prepare(asked.use, asked.batch)
+        runs = self._executor.model.prepare_again(asked.use, asked.batch)
         scale = loss_scale(reduction, asked.batch, runs)
         pulls = sorted(asked.use.pulls)
         way = LossWay(asked.batch, runs, asked.seed, scale, pulls, sparse)
@@ -194,19 +194,16 @@ class ForwardPasses:
         d_outputs: Mapping[str, Array],
         scale: float,
         sparse: bool,
-        vertices: Mapping[str, Array] | None = None,
     ) -> Gradients:
         """Go back through a pass; on the host, its gradients are in the store then, too.
 
         Args:
             d_outputs: gradients of its pushes; scale: factor of them.
             sparse: return of tables the rows that were looked up.
-            vertices: of `WayBack`.
         """
         self._restore(made)
         pulls = sorted(made.use.pulls)
-        given = made.batch, made.runs, made.seed, d_outputs, scale, pulls, sparse
-        way = WayBack(*given, vertices or {})
+        way = WayBack(made.batch, made.runs, made.seed, d_outputs, scale, pulls, sparse)
         return made.results.backward(way)
 
     def _restore(self, made: ForwardPass) -> None:

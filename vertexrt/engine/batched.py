@@ -7,24 +7,27 @@ call.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, cast
+from operator import is_
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from vertexrt.config import config
-from vertexrt.engine.inputs import Inputs, read_inputs, refuse_device_rows
+from vertexrt.engine.inputs import Inputs, read_inputs
 from vertexrt.engine.kinds import meet_kinds
 from vertexrt.engine.lay_out import lay_out
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.part import NO_ROWS, Part
-from vertexrt.engine.structure import edges_in_slot
 from vertexrt.engine.trace import Timeline
 from vertexrt.engine.variant import Ready, Variant
-from vertexrt.ir.program import Pull
+from vertexrt.graph import GraphBatch
+from vertexrt.graph.batch import with_values
+from vertexrt.graph.batch_form import BatchForm
+from vertexrt.graph.device_rows import refuse_device_rows
 from vertexrt.kernels.layout import PAD, Buffers, HostExecutable, Processors, ScriptRun
 from vertexrt.kernels.ways import Configuration
 from vertexrt.memory import MemoryPlan
@@ -39,6 +42,7 @@ from vertexrt.script.verify import verify_scripts
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
+T = TypeVar("T")
 BATCHED = Configuration(False, 1)
 
 
@@ -87,6 +91,7 @@ class Run:
         table: launches; forward launches are the first `forward_launches` rows.
         rows: int32, of launches that take a list.
         with_loss: vertices whose loss counts.
+        kept: what is found for it, where it is kept for batches like this one.
     """
 
     variant: Variant
@@ -103,14 +108,45 @@ class Run:
     zero_elements: int
     with_loss: int
     configuration: Configuration
+    kept: dict[object, Any] | None = None
     _schedule: Schedule | None = None
 
     @property
     def schedule(self) -> Schedule:
         """Its schedule, array by array."""
         if self._schedule is None:
-            self._schedule = schedule_of(self.indices, self.extents, self.weight)
+            found = self.indices, self.extents, self.weight
+            self._schedule = self.once(("schedule",), (), lambda: schedule_of(*found))
         return self._schedule
+
+    def once(self, name: tuple[object, ...], of: Sequence[object], find: Callable[[], T]) -> T:
+        """Find something for this run; where it is kept, only if the last was of other objects.
+
+        Args:
+            name: of what is found; of: objects that it depends on, and is found again by.
+        """
+        if self.kept is None:
+            return find()
+        last = self.kept.get(name)
+        if last is None or len(last[0]) != len(of) or not all(map(is_, last[0], of)):
+            last = self.kept[name] = tuple(of), find()
+        found: T = last[1]
+        return found
+
+    def bare(self) -> Run:
+        """Return the same run without what was pulled."""
+        return self.with_floats(with_values(self.share.batch, {}, {}, BatchForm()), ())
+
+    def with_floats(self, batch: GraphBatch, floats: tuple[Array, ...]) -> Run:
+        """Return the same run of a batch that differs in real pulls alone."""
+        i = self.inputs
+        structure = i.child_ptr, i.child, i.functions, i.edge_of, i.first_of
+        inputs = Inputs(*structure, i.index, floats, i.no_reals)
+        return Run(
+            self.variant, self.ready, Share(batch), inputs, self.indices, self.extents,
+            self.weight, self.table, self.forward_launches, self.rows, self.plan,
+            self.zero_elements, self.with_loss, self.configuration, self.kept, self._schedule,
+        )  # fmt: skip
 
     @property
     def num_rows(self) -> int:
@@ -335,39 +371,6 @@ def rows_of_tensor(run: Run, data: Array, key: tuple[object, ...], rows: Array) 
     size = run.variant.table.specs[number].size
     at = run.plan.base[number] + rows.astype(np.int64) * size
     return np.asarray(data[at[:, None] + np.arange(size)])
-
-
-def _pulling(run: Run, name: str) -> Array:
-    """Mark the user's vertices whose function pulls a value, of its own or of its edges."""
-    nodes, functions = run.variant.program.nodes, run.inputs.functions
-    if not len(functions):
-        return np.ones(len(run.row_of), np.bool_)
-    pulling = {n.function for n in nodes if n.op == "pull_grad" and n["name"] == name}
-    return np.isin(functions, list(pulling))
-
-
-def vertices_pulled(run: Run, name: str) -> tuple[Array, Array]:
-    """Return the vertices that pull a value, in the whole batch, and their rows."""
-    mine = np.flatnonzero(_pulling(run, name))
-    return run.share.vertices[mine], run.row_of[mine]
-
-
-def edges_pulled(run: Run, name: str) -> tuple[Array, Array]:
-    """Return the edges of which a value is pulled, in the whole batch, and their rows."""
-    s, inputs = run.schedule, run.inputs
-    rows = np.flatnonzero((s.child_row >= 0) & _pulling(run, name)[s.order[s.edge_row]])
-    rows = rows[rows >= s.every_ptr[0]]  # edges of slots come before, and have no values
-    edges = s.edge_order[rows] - len(run.row_of)
-    if inputs.edge_of is not None:
-        edges = inputs.edge_of[edges]
-    return run.share.edges(edges), rows
-
-
-def slots_pulled(run: Run, pull: Pull) -> tuple[Array, Array]:
-    """Return the edges to one child that pull a value, in the whole batch, and their rows."""
-    edge = edges_in_slot(run.variant.program, pull, run.inputs.structure)
-    mine = np.flatnonzero((edge >= 0) & _pulling(run, pull.name))
-    return run.share.edges(edge[mine]), run.row_of[mine]
 
 
 def in_user_order(run: Run, rows: Array) -> Array:

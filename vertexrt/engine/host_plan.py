@@ -8,11 +8,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from vertexrt.engine.batched import BoundRun, Jobs, Run, Worker, bind, make_jobs
-from vertexrt.engine.inputs import refuse_device_rows
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.outputs import chosen_rows, outputs_of
 from vertexrt.engine.part import Part
 from vertexrt.engine.planned import NewPulls, PlanRequest
+from vertexrt.graph.device_rows import refuse_device_rows
 
 Array = np.ndarray[Any, Any]
 

@@ -59,8 +59,7 @@ class HostResults:
         executor.collect_gradients(touched)
         found = gradients_of(executor.model.store, way.sparse)
         for name in way.pulls:
-            whole = _pulled_gradient(way.batch, runs, arenas, name)
-            found.pulled[name] = whole[way.vertices[name]] if name in way.vertices else whole
+            found.pulled[name] = _pulled_gradient(way.batch, runs, arenas, name)
         return found
 
     def loss(self, way: LossWay) -> LossAndGradients:

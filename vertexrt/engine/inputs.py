@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NoReturn
@@ -18,6 +18,7 @@ from vertexrt.graph import GraphBatch, Pulled
 from vertexrt.graph.batch import edge_pulls_of, pulls_of
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.graph.owned import INT32
+from vertexrt.graph.pulls import held_index, held_values
 from vertexrt.ir.ops import FIRST_OF_GRAPH
 from vertexrt.ir.passes.specialise import MOST_SLOTS
 from vertexrt.ir.program import Node, Program, Pull
@@ -168,17 +169,41 @@ def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inpu
 def _read(reader: Reader, k: int, batch: GraphBatch, dtype: npt.DTypeLike) -> tuple[Any, Any]:
     """Return what each vertex (or edge) of a batch has of a pull; the table of a real one."""
     program, pull = reader.program, reader.pulls[k]
+    if pull.dtype != "int":
+        return _index(reader, k, batch), read_table(reader, k, batch, dtype)
     if not reader.is_used[k]:
-        none = NO_EDGES if pull.edges else -1
-        return none, None if pull.dtype == "int" else _zeros(pull.shape, np.dtype(dtype))
+        return NO_EDGES if pull.edges else -1, None
     value = _given(program, pull, batch)
-    if type(value) is np.ndarray and value.dtype is INT32 and pull.dtype == "int":
+    if type(value) is np.ndarray and value.dtype is INT32:
         return value, None  # a batch's own whole numbers
-    rows = batch.num_edges if pull.of_edges else batch.num_vertices
-    if pull.dtype == "int":
-        return _integers(program, pull, value, rows), None
-    table, own = _reals(program, pull, value, rows, dtype)
-    return own, table
+    return _integers(program, pull, value, _count(pull, batch)), None
+
+
+def _count(pull: Pull, batch: GraphBatch) -> int:
+    """Return how many vertices (or edges) a pull is of."""
+    return batch.num_edges if pull.of_edges else batch.num_vertices
+
+
+def _index(reader: Reader, k: int, batch: GraphBatch) -> Any:
+    """Return which row each vertex (or edge) of a batch has of a real pull."""
+    pull = reader.pulls[k]
+    if not reader.is_used[k]:
+        return NO_EDGES if pull.edges else -1
+    value = _given(reader.program, pull, batch)
+    index = held_index(value) if isinstance(value, Pulled) else None
+    return np.arange(_count(pull, batch), dtype=np.int32) if index is None else index
+
+
+def read_table(reader: Reader, k: int, batch: GraphBatch, dtype: npt.DTypeLike) -> Any:
+    """Return the rows that a batch gives for a real pull: a flat array, or `DeviceRows`.
+
+    Raises: PullError, when it is missing, misshapen, or of the wrong kind.
+    """
+    program, pull = reader.program, reader.pulls[k]
+    if not reader.is_used[k]:
+        return _zeros(pull.shape, np.dtype(dtype))
+    value = _given(program, pull, batch)
+    return _reals(program, pull, value, _count(pull, batch), dtype)
 
 
 def _given(program: Program, pull: Pull, batch: GraphBatch) -> Any:
@@ -333,11 +358,8 @@ def _integers(program: Program, pull: Pull, value: Any, rows: int) -> Array:
     return np.where(value.index >= 0, given[value.index], -1)
 
 
-def _reals(
-    program: Program, pull: Pull, value: Any, rows: int, dtype: npt.DTypeLike
-) -> tuple[Array, Array]:
-    table = value.values if isinstance(value, Pulled) else value
-    index = value.index if isinstance(value, Pulled) else None
+def _reals(program: Program, pull: Pull, value: Any, rows: int, dtype: npt.DTypeLike) -> Any:
+    table = held_values(value) if isinstance(value, Pulled) else value
     if table.dtype.kind != "f" or table.shape[1:] != pull.shape:
         raise PullError.at(
             "pull",
@@ -346,21 +368,12 @@ def _reals(
             f"{[rows, *pull.shape]}",
             "convert or reshape the array, or declare pull(name, shape=..., dtype=...)",
         )
-    if index is None:
-        index = np.arange(rows, dtype=np.int32)
     if isinstance(table, DeviceRows):
         if table.dtype != dtype:
             got, expected = f"{pull.name!r} is {table.dtype}, on a GPU", f"{dtype}, the network's"
             raise PullError.at("pull", got, expected, "convert it there")
-        return table, index  # type: ignore[return-value]
-    return _flat(table, dtype), index
-
-
-def refuse_device_rows(tables: Iterable[object]) -> None:
-    """Refuse pulls on a GPU, where the network is on the host. Raises: PullError."""
-    if any(isinstance(table, DeviceRows) for table in tables):
-        got, action = "a pull lies on a GPU", "copy it to the host, or compile with device='cuda'"
-        raise PullError.at("pull", got, "the host, where the network is", action)
+        return table
+    return _flat(table, dtype)
 
 
 def _each(pull: Pull, article: str = "") -> str:

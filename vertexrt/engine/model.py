@@ -14,6 +14,7 @@ from vertexrt.engine.batched import Run, prepare
 from vertexrt.engine.choose import Chooser, ways_for, work_of
 from vertexrt.engine.graph_facts import GraphFacts, find_facts, rows_of_graphs
 from vertexrt.engine.inputs import read_inputs
+from vertexrt.engine.kept import KeptRuns
 from vertexrt.engine.kinds import find_kinds, meet_kinds, take_kinds
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.sparse_rows import new_marks, rows_looked_up
@@ -111,6 +112,7 @@ class CompiledModel:
             self.tuner = Tuner(key, self.chooser, ways[0])
         self._facts: WeakKeyDictionary[GraphBatch, dict[Use, GraphFacts | None]]
         self._facts = WeakKeyDictionary()
+        self.kept = KeptRuns(self.prepare)
         self.marks = {n: new_marks(self.store.shapes[n][0]) for n in self.sparse}
 
     def choose(self, use: Use, batch: GraphBatch) -> Configuration:
@@ -145,6 +147,11 @@ class CompiledModel:
             merge: let identical vertices be computed once.
         """
         return self.prepare_share(use, Share(batch), merge)
+
+    def prepare_again(self, use: Use, batch: GraphBatch) -> list[Run]:
+        """Schedule a batch, as `prepare` does; what it is like may have come before."""
+        observed = self.tuner is not None or self.timeline is not None
+        return self.prepare(use, batch) if observed else self.kept.prepare(use, batch)
 
     def prepare_share(self, use: Use, share: Share, merge: bool = True) -> list[Run]:
         """Schedule a share of a batch as if it were one; its vertices keep their numbers."""

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.batched import Run, edges_pulled, slots_pulled, vertices_pulled
+from vertexrt.engine.batched import Run
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.part import Destination, Part, RowCopy
+from vertexrt.engine.structure import edges_in_slot
 from vertexrt.graph import GraphBatch, Pulled
-from vertexrt.graph.pulls import PullValue
+from vertexrt.graph.batch import edge_pulls_of, pulls_of
+from vertexrt.graph.pulls import PullValue, held_index, held_values
 from vertexrt.ir.program import Pull
 
 Array = np.ndarray[Any, Any]
@@ -59,8 +60,6 @@ class WayBack(NamedTuple):
             of them.
         pulls: names of the real pulls whose gradients are wanted.
         sparse: of tables, which are only looked up in, the rows that were looked up are wanted.
-        vertices: by pull that each vertex has its own of, those whose gradients are wanted, int64
-            [n], in that order; by default all.
     """
 
     batch: GraphBatch
@@ -70,7 +69,6 @@ class WayBack(NamedTuple):
     scale: float
     pulls: Sequence[str]
     sparse: bool
-    vertices: Mapping[str, Array] = MappingProxyType({})
 
 
 class LossWay(NamedTuple):
@@ -177,20 +175,38 @@ class CopiedPush(NamedTuple):
 
 def pushes_to(run: Run, wanted: Sequence[CopiedPush]) -> Destination:
     """Say where a device copies pushes to; those of the same vertices share their list of rows."""
+    key = "pushes", *[push.name for push in wanted]
+    vertices = [push.vertices for push in wanted]
+    rows, places = run.once(key, vertices, lambda: _rows_of_pushes(run, wanted))
+    each = zip(wanted, places, strict=True)
+    return Destination(copies=tuple([RowCopy(p.address, *at) for p, at in each]), rows=rows)
+
+
+def _rows_of_pushes(
+    run: Run, wanted: Sequence[CopiedPush]
+) -> tuple[Array, list[tuple[int, int, int, int]]]:
+    """Return the rows of pushes, and of each where these are: the fields of `RowCopy`."""
     lists: list[Array] = []
-    places: dict[int, tuple[int, int]] = {}  # by the identity of the vertices: start, length
-    copies, end = [], 0
+    known: dict[int, tuple[int, int]] = {}  # by the identity of the vertices: start, length
+    places, end = [], 0
     for push in wanted:
         key = id(push.vertices)
-        if key not in places:
+        if key not in known:
             rows = run.row_of if push.vertices is None else run.row_of[push.vertices]
             lists.append(rows)
-            places[key], end = (end, len(rows)), end + len(rows)
+            known[key], end = (end, len(rows)), end + len(rows)
         number = run.variant.table.numbers["push", push.name]
-        first, size = int(run.plan.base[number]), run.variant.table.specs[number].size
-        copies.append(RowCopy(push.address, first, size, *places[key]))
-    rows = lists[0] if len(lists) == 1 else np.concatenate(lists)
-    return Destination(copies=tuple(copies), rows=rows)
+        places.append(
+            (int(run.plan.base[number]), run.variant.table.specs[number].size, *known[key])
+        )
+    return joined(run, "rows of pushes", lists), places
+
+
+def joined(run: Run, name: str, lists: Sequence[Array]) -> Array:
+    """Return lists of rows, one after the other."""
+    if len(lists) == 1:
+        return lists[0]
+    return run.once((name,), lists, lambda: np.concatenate(lists))
 
 
 class PulledRows(NamedTuple):
@@ -207,9 +223,9 @@ class PulledRows(NamedTuple):
 def pulled_rows(batch: GraphBatch, run: Run, pull: Pull) -> PulledRows:
     """Find the rows of a pull that a run has a gradient of; several may be one."""
     if pull.edge:
-        mine, at = slots_pulled(run, pull)
+        mine, at = _slots_pulled(run, pull)
     else:
-        mine, at = (edges_pulled if pull.edges else vertices_pulled)(run, pull.name)
+        mine, at = (_edges_pulled if pull.edges else _vertices_pulled)(run, pull.name)
     _, index = table_of(batch, pull)
     if index is None:
         return PulledRows(mine, at)
@@ -218,7 +234,42 @@ def pulled_rows(batch: GraphBatch, run: Run, pull: Pull) -> PulledRows:
     return PulledRows(rows[has], at[has])
 
 
+def _pulling(run: Run, name: str) -> Array:
+    """Mark the user's vertices whose function pulls a value, of its own or of its edges."""
+    nodes, functions = run.variant.program.nodes, run.inputs.functions
+    if not len(functions):
+        return np.ones(len(run.row_of), np.bool_)
+    pulling = {n.function for n in nodes if n.op == "pull_grad" and n["name"] == name}
+    return np.isin(functions, list(pulling))
+
+
+def _vertices_pulled(run: Run, name: str) -> tuple[Array, Array]:
+    """Return the vertices that pull a value, in the whole batch, and their rows."""
+    mine = np.flatnonzero(_pulling(run, name))
+    return run.share.vertices[mine], run.row_of[mine]
+
+
+def _edges_pulled(run: Run, name: str) -> tuple[Array, Array]:
+    """Return the edges of which a value is pulled, in the whole batch, and their rows."""
+    s, inputs = run.schedule, run.inputs
+    rows = np.flatnonzero((s.child_row >= 0) & _pulling(run, name)[s.order[s.edge_row]])
+    rows = rows[rows >= s.every_ptr[0]]  # edges of slots come before, and have no values
+    edges = s.edge_order[rows] - len(run.row_of)
+    if inputs.edge_of is not None:
+        edges = inputs.edge_of[edges]
+    return run.share.edges(edges), rows
+
+
+def _slots_pulled(run: Run, pull: Pull) -> tuple[Array, Array]:
+    """Return the edges to one child that pull a value, in the whole batch, and their rows."""
+    edge = edges_in_slot(run.variant.program, pull, run.inputs.structure)
+    mine = np.flatnonzero((edge >= 0) & _pulling(run, pull.name))
+    return run.share.edges(edge[mine]), run.row_of[mine]
+
+
 def table_of(batch: GraphBatch, pull: Pull) -> tuple[Any, Array | None]:
     """Return the rows of a pull, and which of them each vertex pulls, if not its own."""
-    value: PullValue = (batch.edge_pulls if pull.of_edges else batch.pulls)[pull.source]
-    return (value.values, value.index) if isinstance(value, Pulled) else (value, None)
+    value: PullValue = (edge_pulls_of(batch) if pull.of_edges else pulls_of(batch))[pull.source]
+    if isinstance(value, Pulled):
+        return held_values(value), held_index(value)
+    return value, None

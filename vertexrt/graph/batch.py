@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import GraphError
+from vertexrt.graph.batch_form import BatchForm, form_with
 from vertexrt.graph.checks import check_structure, int32_array
 from vertexrt.graph.compiled import count_graphs, starts_of_graphs
 from vertexrt.graph.graph_numbers import read_ids, read_key, too_large, wrong_graphs
@@ -21,22 +22,8 @@ from vertexrt.graph.input_graph import (
     held_edge_pulls,
     held_pulls,
 )
-from vertexrt.graph.owned import (
-    INT32,
-    MOST,
-    as_it_is,
-    assembler,
-    hand_out,
-    own,
-    view_of,
-)
-from vertexrt.graph.pulls import (
-    Pulls,
-    PullValue,
-    check_pulls,
-    describe_all,
-    join_pulls,
-)
+from vertexrt.graph.owned import INT32, MOST, as_it_is, assembler, hand_out, own, view_of
+from vertexrt.graph.pulls import Pulls, PullValue, check_pulls, describe_all, join_pulls
 from vertexrt.graph.taken import BatchFields, Taken, TakenParts, copy_graphs, find_parts
 from vertexrt.graph.types import VertexTypes, check_types, join_types, unknown_type
 
@@ -61,6 +48,7 @@ class GraphBatch:
         types: of vertices and edges, for a network of several functions: see `from_types` of
             `InputGraph`.
         edge_pulls: by name, values for each edge, in the order of `child`; forms as of `pulls`.
+        form: what it has in common with batches made of it by `with_pulls`.
     Raises: GraphError, on structure that cannot be evaluated; PullError, on a pulled array that
         does not fit.
     """
@@ -73,6 +61,7 @@ class GraphBatch:
     edge_pulls: Mapping[str, PullValue] = field(default_factory=dict)
     _parts: TakenParts | None = field(default=None, init=False)
     _taken: Taken | None = field(default=None, init=False)
+    form: BatchForm = field(default_factory=BatchForm, init=False)
 
     def __post_init__(self) -> None:
         graph_ptr = int32_array(self.graph_ptr, "graph_ptr", _WHERE)
@@ -235,6 +224,7 @@ class GraphBatch:
             raise too_large(vertices, slots, "take")
         found = object.__new__(GraphBatch)
         object.__setattr__(found, "_parts", None)
+        object.__setattr__(found, "form", BatchForm())
         object.__setattr__(found, "_taken", Taken.of(source, ids, size))
         return found
 
@@ -245,9 +235,8 @@ class GraphBatch:
             pulls: by name, in the forms that the class takes.
         Raises: PullError, as the class does.
         """
-        found = {**pulls_of(self), **check_pulls(pulls, self.num_vertices, _WHERE)}
-        parts = graph_ptr_of(self), child_ptr_of(self), child_of(self)
-        return unchecked_batch(*parts, found, self.types, edge_pulls_of(self))
+        held, new = pulls_of(self), check_pulls(pulls, self.num_vertices, _WHERE)
+        return with_values(self, held | new, edge_pulls_of(self), form_with(self.form, held, new))
 
     def of_type(self, name: str) -> IntArray:
         """Return the vertices of a type, int32, rising.
@@ -292,9 +281,9 @@ def _side_by_side(parts: _Beside, graphs: Sequence[int] | IntArray, what: str) -
 _assemble = assembler(GraphBatch)
 
 
-def unchecked_batch(*fields: object) -> GraphBatch:
+def unchecked_batch(*fields: object, form: BatchForm | None = None) -> GraphBatch:
     """Return a batch that holds what is known to be right; see `BatchFields`."""
-    return _assemble(*fields, None, None)
+    return _assemble(*fields, None, None, form or BatchForm())
 
 
 _put = [getattr(GraphBatch, name).__set__ for name in BatchFields._fields]
@@ -352,6 +341,17 @@ def starts_of(batch: GraphBatch) -> tuple[IntArray, IntArray]:
     if taken is None or source is None:
         return graph_ptr_of(batch), parts_of(batch).edge_ptr
     return starts_of_graphs(graph_ptr_of(source), parts_of(source).edge_ptr, taken.ids)
+
+
+def with_values(
+    batch: GraphBatch,
+    pulls: Mapping[str, PullValue],
+    edge_pulls: Mapping[str, PullValue],
+    form: BatchForm,
+) -> GraphBatch:
+    """Return the same graphs with other pulls, which have been checked."""
+    parts = graph_ptr_of(batch), child_ptr_of(batch), child_of(batch)
+    return unchecked_batch(*parts, pulls, types_of(batch), edge_pulls, form=form)
 
 
 def _read_graphs(graphs: Iterable[InputGraph]) -> tuple[InputGraph, ...]:

@@ -9,29 +9,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from vertexrt.graph.batch import (
-    GraphBatch,
-    child_of,
-    child_ptr_of,
-    edge_pulls_of,
-    graph_ptr_of,
-    pulls_of,
-    unchecked_batch,
-)
+from vertexrt.graph.batch import GraphBatch, edge_pulls_of, pulls_of, with_values
+from vertexrt.graph.batch_form import BatchForm
 from vertexrt.graph.owned import INT32, own
 from vertexrt.graph.pulls import Pulled, PullValue, held_index, held_values, pulled_unchecked
 
 
 def pulls_by_index(batch: GraphBatch) -> GraphBatch:
     """Return the same batch, in which every pull is a `Pulled` that has an index."""
-    return unchecked_batch(
-        graph_ptr_of(batch),
-        child_ptr_of(batch),
-        child_of(batch),
-        _by_index(pulls_of(batch)),
-        batch.types,
-        _by_index(edge_pulls_of(batch)),
-    )
+    found = _by_index(pulls_of(batch)), _by_index(edge_pulls_of(batch))
+    return with_values(batch, *found, BatchForm())
 
 
 def _by_index(pulls: Mapping[str, PullValue]) -> dict[str, PullValue]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -50,10 +50,17 @@ class DeviceRows:
         read = READERS.get(type(given).__module__.partition(".")[0])
         if read is None or not read(given, shape, dtype):
             return None
+        address = given.data.ptr if read is _is_cupys else given.data_ptr()
+        return None if address % ALIGNED else cls.at(address, given, shape, dtype)
+
+    @classmethod
+    def at(
+        cls, address: int, given: Any, shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> DeviceRows:
+        """Return rows at an address of a device, which `given` keeps alive."""
         rows = cls.__new__(cls)
-        rows.given, rows.shape, rows.dtype = given, shape, dtype
-        rows.address = given.data.ptr if read is _is_cupys else given.data_ptr()
-        return None if rows.address % ALIGNED else rows
+        rows.address, rows.given, rows.shape, rows.dtype = address, given, shape, dtype
+        return rows
 
     @staticmethod
     def of(given: Any) -> Any:
@@ -93,7 +100,16 @@ class DeviceRows:
 
 def on_device(given: object) -> bool:
     """Tell whether an array lies in the memory of a GPU."""
-    return not isinstance(given, np.ndarray) and hasattr(given, "__cuda_array_interface__")
+    if isinstance(given, DeviceRows | np.ndarray):
+        return isinstance(given, DeviceRows)
+    return hasattr(given, "__cuda_array_interface__")
+
+
+def refuse_device_rows(tables: Iterable[object]) -> None:
+    """Refuse pulls on a GPU, where the network is on the host. Raises: PullError."""
+    if any(isinstance(table, DeviceRows) for table in tables):
+        action = "copy it to the host, or compile with device='cuda'"
+        _refuse("a pull lies on a GPU", "the host, where the network is", action)
 
 
 def _is_cupys(given: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:

@@ -6,6 +6,7 @@ has none), floats for each vertex, or rows of a table that vertices share throug
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -140,7 +141,25 @@ def _by_row(given: Any, name: str, count: int, where: str) -> Pulled:
     rows = DeviceRows.of(given)
     if len(rows) != count:
         raise _misfit(where, f"pull '{name}' has {shape_of(rows)}", f"[{count}, ...]")
-    return Pulled(rows, np.arange(count, dtype=INT32))
+    return pulled_unchecked(rows, in_order(count))
+
+
+@lru_cache(64)
+def in_order(count: int) -> IntArray:
+    """Return the index map with which vertex i pulls row i."""
+    return own(np.arange(count, dtype=INT32), INT32)
+
+
+def with_rows(pulled: Pulled, rows: Any) -> Pulled:
+    """Return other rows for the vertices that pull some by an index map.
+
+    Raises: PullError, as `Pulled` does.
+    """
+    index, few = held_index(pulled), len(rows) < len(held_values(pulled))
+    if index is None or few:
+        return Pulled(rows, index)
+    values = DeviceRows.of(rows) if on_device(rows) else _own_table(rows)
+    return pulled_unchecked(values, index)  # which was checked for as many rows
 
 
 def rows_of_pull(value: PullValue, rows: npt.NDArray[np.integer[Any]]) -> PullValue:
@@ -303,14 +322,14 @@ def _check_plain(has: str, given: Any, of: tuple[int, str], where: str) -> PullV
 
 def _check_pulled(has: str, given: Pulled, of: tuple[int, str], where: str) -> Pulled:
     """Check how many vertices (or edges) it is for; the rest was checked when it was made."""
-    count, each = of
-    if given.index is None:
-        if len(given.values) != count:
+    (count, each), index = of, held_index(given)
+    if index is None:
+        if len(held_values(given)) != count:
             got = f"{has} a table of shape {shape_of(given.values)} without an index"
             expected = f"[{count}, ...], one row {'an' if each == 'edge' else 'a'} {each}"
             raise _misfit(where, got, expected)
-    elif len(given.index) != count:
-        got = f"{has} an index int32 {shape_of(given.index)}"
+    elif len(index) != count:
+        got = f"{has} an index int32 {shape_of(index)}"
         raise _misfit(where, got, f"whole numbers [{count}]")
     return given
 

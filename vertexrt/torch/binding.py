@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -29,8 +30,9 @@ from vertexrt.engine.variant import CompileOptions, Use
 from vertexrt.errors import UsageError
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.program import Program
-from vertexrt.torch.results import DTYPES, ParameterPlace, TensorResults, readable
+from vertexrt.torch.results import DTYPES, ParameterPlace, RowsOf, TensorResults, readable
 
+Array = np.ndarray[Any, Any]
 OF_NUMPY = {real: dtype for dtype, real in DTYPES.items()}
 DEVICES = ("cpu", "cuda")
 
@@ -142,10 +144,17 @@ class BoundNetwork:
         self.dtype = OF_NUMPY[store.dtype]
         _alive[self.number] = self
 
-    def passed(self, d: Tensor) -> Any:
-        """Return the gradient of a push as passes take it."""
+    def passed(self, d: Tensor, row_of: Array | None = None) -> Any:
+        """Return the gradient of a push as passes take it.
+
+        Args:
+            row_of: int32 [V], which row of it each vertex has; None for its own.
+        """
         given = d.detach()
-        return readable(given) if isinstance(self.results, TensorResults) else given.numpy()
+        if isinstance(self.results, TensorResults):
+            whole = readable(given)
+            return whole if row_of is None else RowsOf(whole, row_of)
+        return given.numpy() if row_of is None else given.numpy().take(row_of, axis=0)
 
     def zeros(self, shape: tuple[int, ...]) -> Any:
         """Return no gradient of a push as passes take it."""

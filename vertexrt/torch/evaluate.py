@@ -10,8 +10,9 @@ from torch import Tensor
 
 from vertexrt.graph import GraphBatch
 from vertexrt.torch.binding import BoundNetwork
+from vertexrt.torch.chains import VertexRows
 from vertexrt.torch.ops import forward
-from vertexrt.torch.passes import AskedPass, Call, Pass, RowOrders
+from vertexrt.torch.passes import AskedPass, Call, Pass
 from vertexrt.torch.pulls import placed, with_gradients
 from vertexrt.torch.tokens import BatchTensors, graphs_in
 
@@ -23,7 +24,7 @@ class Evaluate(NamedTuple):
         batch: the graphs; pulls: tensors by name; outputs: names of pushes.
         training: dropout drops.
         sparse: gradients of tables are rows and their numbers.
-        orders: of what is given and wanted, outside of compilers.
+        orders: of the outputs, outside of compilers; see `AskedPass`.
     """
 
     batch: GraphBatch | BatchTensors
@@ -31,7 +32,7 @@ class Evaluate(NamedTuple):
     outputs: tuple[str, ...]
     training: bool
     sparse: bool = False
-    orders: RowOrders | None = None
+    orders: Sequence[VertexRows | None] = ()
 
 
 def evaluate(

@@ -16,7 +16,8 @@ from torch.nn.utils.rnn import PackedSequence
 import vertexrt as vrt
 from vertexrt import nn as cells
 from vertexrt.torch.binding import BoundModule, NetworkSource
-from vertexrt.torch.recurrent import CellStep, ChainLayout, packed_layout, run_chains
+from vertexrt.torch.chains import ChainLayout
+from vertexrt.torch.recurrent import CellStep, outside_graphs, run_chains
 
 
 class ProjectedLSTMCell(cells.LSTMCell):
@@ -69,6 +70,7 @@ class Layers(BoundModule, nn.RNNBase):
     def flatten_parameters(self) -> None:
         """Leave the parameters where the networks have them."""
 
+    @outside_graphs
     def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
         """Run the layers, as `forward` of PyTorch's layer does.
 
@@ -137,13 +139,13 @@ class Layers(BoundModule, nn.RNNBase):
             sizes: how many sequences there are at each time.
             states: [layers * directions, B, H] each; none for zeros.
         """
-        lengths, starts = packed_layout(sizes)
+        counts = sizes.tobytes()
         final: list[list[Tensor]] = []
         for layer in range(self.num_layers):
             made = []
             for back in range(self.directions):
                 k = layer * self.directions + back
-                layout = ChainLayout(lengths, starts, b"", self.sizes, bool(states), bool(back))
+                layout = ChainLayout(counts, b"", self.sizes, bool(states), bool(back))
                 parameters = self.parameters_of(k)
                 own = [state[k] for state in states]
                 out, last = run_chains(self.bindings[k], parameters, (rows, layout), own, False)

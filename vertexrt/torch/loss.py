@@ -121,7 +121,7 @@ class LossPass(torch.autograd.Function):
         bound, asked = what.bound, what.asked
         count = len(bound.names)
         with bound.holding(given[:count]):
-            graphs = with_pulls(asked.batch, what.pulls, given[count:], bound.store.dtype)
+            graphs = with_pulls(bound, asked.batch, what.pulls, given[count:])
             asked = asked._replace(batch=graphs)
             found = bound.forward_passes.loss(asked, what.reduction, what.sparse, bound.results)
         if asked.use.backward:

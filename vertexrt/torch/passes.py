@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -19,6 +18,7 @@ from vertexrt.engine.executor import Asked
 from vertexrt.engine.results import Gradients, PushRows
 from vertexrt.graph import GraphBatch
 from vertexrt.torch.binding import BoundNetwork, sparse_gradient
+from vertexrt.torch.chains import VertexRows
 from vertexrt.torch.pulls import with_pulls
 from vertexrt.torch.results import tensor_of
 
@@ -61,67 +61,32 @@ class Call(NamedTuple):
         return Call(int(number), pulls, outputs, wanted, keep == "1", drop == "1", sparse == "1")
 
 
-class VertexRows(NamedTuple):
-    """Rows of vertices in the order of a caller.
-
-    Attributes:
-        vertices: int64 [n], whose; here: the same on the device.
-        row_of: int64 [V], the row of each vertex, on the device, where each has one; else None.
-    """
-
-    vertices: np.ndarray[Any, Any]
-    here: Tensor
-    row_of: Tensor | None
-
-    def by_vertex(self, rows: Tensor) -> Tensor:
-        """Return rows in the order of the vertices, of which each has one."""
-        assert self.row_of is not None, "rows of some vertices"
-        return rows.index_select(0, self.row_of)
-
-
-class RowOrders(NamedTuple):
-    """What is given and wanted in another order than that of the vertices.
-
-    Attributes:
-        pulls: by name; outputs: of a call, None where it is that of the vertices.
-    """
-
-    pulls: Mapping[str, VertexRows] = {}
-    outputs: Sequence[VertexRows | None] = ()
-
-
 class AskedPass(NamedTuple):
     """A pass that is asked for.
 
     Attributes:
         bound: the network; call: what is asked of it; graphs: the batch.
         seed: of what is drawn.
-        orders: None, where all is in that of the vertices.
+        orders: of the outputs, None for that of the vertices; nothing, where it is that of all.
     """
 
     bound: BoundNetwork
     call: Call
     graphs: GraphBatch
     seed: int
-    orders: RowOrders | None = None
+    orders: Sequence[VertexRows | None] = ()
 
     def evaluate(self, pulls: Sequence[Tensor]) -> tuple[ForwardOutputs | None, list[Tensor]]:
         """Evaluate the network, whose parameters are held: see `BoundNetwork.holding`.
 
         Returns: what keeps the pass, if the call says so; the outputs.
         """
-        bound, call, orders = self.bound, self.call, self.orders
-        wanted = [PushRows(name) for name in call.outputs]
-        if orders is not None:
-            wanted = [
-                push if rows is None else PushRows(push.name, rows.vertices)
-                for push, rows in zip(wanted, orders.outputs, strict=True)
-            ]
-            pulls = [
-                orders.pulls[name].by_vertex(pull) if name in orders.pulls else pull
-                for name, pull in zip(call.pulls, pulls, strict=True)
-            ]
-        batch = with_pulls(self.graphs, call.pulls, pulls, bound.store.dtype)
+        bound, call = self.bound, self.call
+        wanted = [
+            PushRows(name, None if rows is None else rows.vertices)
+            for name, rows in zip(call.outputs, self._orders(), strict=True)
+        ]
+        batch = with_pulls(bound, self.graphs, call.pulls, pulls)
         use = bound.use(call.outputs, call.wanted if call.keep else None, call.drop)
         kept, found = bound.evaluate(Asked(use, batch, call.outputs, self.seed), wanted)
         return kept, [tensor_of(each) for each in found]
@@ -137,36 +102,41 @@ class AskedPass(NamedTuple):
         Args:
             given: parameters, then pulls.
         """
-        bound, call, orders = self.bound, self.call, self.orders
+        bound, call = self.bound, self.call
         count, passes = len(bound.names), bound.forward_passes
         with bound.holding(given[:count]):
             seeds = {name: self._seed(name, d_outputs) for name in sorted(set(call.outputs))}
             if kept is None or not passes.keeps(kept):
                 kept, _ = self.evaluate(given[count:])
             made = passes.find(kept, bound.results)
-            vertices = {} if orders is None else {n: r.vertices for n, r in orders.pulls.items()}
-            return passes.go_back(made, seeds, 1.0, call.sparse, vertices)
+            return passes.go_back(made, seeds, 1.0, call.sparse)
+
+    def _orders(self) -> Sequence[VertexRows | None]:
+        """Return the order of each output."""
+        return self.orders or [None] * len(self.call.outputs)
 
     def _seed(self, name: str, d_outputs: Sequence[Tensor | None]) -> Any:
         """Return the gradient of a push, [V, *shape], given those of the outputs."""
-        bound, outputs = self.bound, self.call.outputs
-        orders = [None] * len(outputs) if self.orders is None else self.orders.outputs
-        shape, total = (self.graphs.num_vertices, *bound.push_shapes[name]), None
-        for output, rows, d in zip(outputs, orders, d_outputs, strict=True):
-            if output == name and d is not None:
-                total = _plus(total, d, rows, shape)
-        return bound.zeros(shape) if total is None else bound.passed(total)
+        bound, each = self.bound, zip(self.call.outputs, self._orders(), d_outputs, strict=True)
+        terms = [(d, rows) for output, rows, d in each if output == name and d is not None]
+        shape = self.graphs.num_vertices, *bound.push_shapes[name]
+        if not terms:
+            return bound.zeros(shape)
+        d, rows = terms[0]
+        if len(terms) > 1 or (rows is not None and rows.row_of is None):
+            return bound.passed(_added(terms, shape))
+        return bound.passed(d, None if rows is None else rows.row_of)
 
 
-def _plus(
-    total: Tensor | None, d: Tensor, rows: VertexRows | None, shape: tuple[int, ...]
-) -> Tensor:
-    """Return the gradient of a push with that of an output added, which may have been the first."""
-    if rows is None or rows.row_of is not None:
-        term = d if rows is None else rows.by_vertex(d)
-        return term if total is None else total + term
-    whole = d.new_zeros(shape) if total is None else total.clone()  # others may have it
-    return whole.index_add_(0, rows.here, d)
+def _added(terms: Sequence[tuple[Tensor, VertexRows | None]], shape: tuple[int, ...]) -> Tensor:
+    """Return the gradient of a push, [V, *shape], given those of several outputs, or of a part."""
+    total = terms[0][0].new_zeros(shape)
+    for d, rows in terms:
+        if rows is None:
+            total += d
+        else:
+            total.index_add_(0, rows.here(d.device), d)
+    return total
 
 
 def by_input(asked: AskedPass, found: Gradients) -> list[Tensor | None]:

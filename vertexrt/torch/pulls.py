@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from vertexrt.graph import GraphBatch, Pulled
+from vertexrt.graph.batch import pulls_of
+from vertexrt.graph.pulls import with_rows
 from vertexrt.torch.binding import BoundNetwork
-from vertexrt.torch.results import readable
+from vertexrt.torch.results import TensorResults, readable, rows_of
 
 
 def placed(bound: BoundNetwork, pulls: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -33,23 +35,23 @@ def with_gradients(pulls: Mapping[str, Tensor]) -> tuple[str, ...]:
 
 
 def with_pulls(
-    graphs: GraphBatch, names: Sequence[str], given: Sequence[Tensor], dtype: np.dtype[Any]
+    bound: BoundNetwork, graphs: GraphBatch, names: Sequence[str], given: Sequence[Tensor]
 ) -> GraphBatch:
-    """Return a batch with pulls from tensors; of one that it has as a table, these are the rows.
-
-    Args:
-        dtype: of real pulls.
-    """
+    """Return a batch with pulls from tensors; of one that it has as a table, these are the rows."""
     if not names:
         return graphs
     found: dict[str, Any] = {}
+    before = pulls_of(graphs)
     for name, tensor in zip(names, given, strict=True):
-        array: Any = tensor.detach()
-        if tensor.device.type == "cpu":
-            real = tensor.is_floating_point()
-            array = array.numpy().astype(dtype if real else np.int32, copy=False)
-        else:
-            array = readable(array)
-        table = graphs.pulls.get(name)
-        found[name] = Pulled(array, table.index) if isinstance(table, Pulled) else array
+        table, values = before.get(name), _values_of(bound, tensor.detach())
+        found[name] = with_rows(table, values) if isinstance(table, Pulled) else values
     return graphs.with_pulls(found)
+
+
+def _values_of(bound: BoundNetwork, tensor: Tensor) -> Any:
+    """Return the numbers of a pull as a batch takes them."""
+    if not tensor.is_floating_point():
+        return tensor.numpy().astype(np.int32, copy=False)
+    if isinstance(bound.results, TensorResults):
+        return rows_of(readable(tensor))
+    return tensor.numpy().astype(bound.store.dtype, copy=False)

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 from torch.nn.utils.rnn import PackedSequence
 
 import vertexrt as vrt
 from vertexrt.errors import UsageError
-from vertexrt.graph import GraphBatch, Pulled
 from vertexrt.torch.binding import BoundModule, BoundNetwork
+from vertexrt.torch.chains import ChainLayout, chains_of, first
 from vertexrt.torch.evaluate import Evaluate, evaluate
 from vertexrt.torch.module import Module
-from vertexrt.torch.passes import RowOrders, VertexRows
-from vertexrt.torch.tokens import BatchTensors
 
-KEPT = 64  # structures of minibatches
+Forward = TypeVar("Forward", bound=Callable[..., Any])
 
 
 class CellStep(vrt.VertexFunction):
@@ -49,71 +49,6 @@ class CellStep(vrt.VertexFunction):
             self.push(name, value)
 
 
-def first(name: str) -> str:
-    """Return the name of the pull that gives the first vertex of a chain a state."""
-    return f"{name}_first"
-
-
-class Chains(NamedTuple):
-    """Sequences as chains, one after the other.
-
-    Attributes:
-        batch: of the chains; a reset begins another one.
-        steps: the vertices of the steps that are given; None, where these are in their order.
-        last: the vertex with the final state of each sequence.
-    """
-
-    graphs: GraphBatch
-    batch: BatchTensors
-    steps: VertexRows | None
-    last: VertexRows
-
-
-class ChainLayout(NamedTuple):
-    """What the chains of a minibatch depend on; hashable.
-
-    Attributes:
-        lengths: of the sequences; starts: the row of step t of sequence b is `starts[t] + b`.
-        resets: the bytes of bool [rows], where a step takes no state; b"" where there is none.
-        sizes: of each state that is given from outside; those of a cell otherwise.
-        given: states are given from outside.
-        reverse: chains run from the end to the beginning; without resets.
-    """
-
-    lengths: tuple[int, ...]
-    starts: tuple[int, ...]
-    resets: bytes
-    sizes: tuple[tuple[str, int], ...]
-    given: bool
-    reverse: bool
-
-
-@lru_cache(KEPT)
-def chains_of(layout: ChainLayout, device: torch.device) -> Chains:
-    """Return sequences as chains, indices on a device; those of the last layouts are kept."""
-    lengths, count = np.array(layout.lengths), len(layout.lengths)
-    total, reverse = int(lengths.sum()), layout.reverse
-    sequence, before = np.repeat(np.arange(count), lengths), np.cumsum(lengths) - lengths
-    step = np.arange(total) - np.repeat(before, lengths)
-    order = np.array(layout.starts)[step] + sequence
-    at_end = step == (lengths[sequence] - 1 if reverse else 0)  # where chains begin
-    cut = np.zeros(total, np.bool_)
-    if layout.resets:
-        cut = np.frombuffer(layout.resets, np.bool_)[order]
-    child = np.where(at_end | cut, -1, np.arange(total) + (1 if reverse else -1))
-    graph_ptr = np.append(np.flatnonzero((step == 0) | cut), total)
-    index = np.where(at_end & ~cut & layout.given, sequence, -1).astype(np.int32)
-    tables = count if layout.given else 1  # rows, of which none is read where none is given
-    firsts = {first(name): Pulled(np.zeros((tables, n)), index) for name, n in layout.sizes}
-    graphs = GraphBatch.from_arrays(graph_ptr, np.arange(total + 1), child, firsts)
-    place = np.empty(total, np.int64)
-    place[order] = np.arange(total)
-    last = before if reverse else before + lengths - 1
-    here = [torch.from_numpy(each).to(device) for each in (order, place, last)]
-    steps = None if np.array_equal(order, np.arange(total)) else VertexRows(place, here[1], here[0])
-    return Chains(graphs, BatchTensors.of(graphs), steps, VertexRows(last, here[2], None))
-
-
 def run_chains(
     bound: BoundNetwork,
     parameters: list[Tensor],
@@ -128,29 +63,24 @@ def run_chains(
     Returns: the first state, in the order of the rows; of each state the final values.
     """
     x, layout = steps
-    chains, names = chains_of(layout, x.device), tuple(name for name, _ in layout.sizes)
+    chains, names = chains_of(layout), tuple([name for name, _ in layout.sizes])
     pulls = {"x": x}
     pulls |= {first(name): state for name, state in zip(names, states, strict=bool(states))}
-    if torch.compiler.is_compiling():
-        return _by_ops(bound, parameters, chains, Evaluate(chains.batch, pulls, names, training))
-    steps_of = {} if chains.steps is None else {"x": chains.steps}
-    orders = RowOrders(steps_of, (chains.steps, *[chains.last] * len(names)))
-    outputs = names[0], *names
-    asked = Evaluate(chains.graphs, pulls, outputs, training, orders=orders)
+    orders = chains.steps, *[chains.last] * len(names)
+    asked = Evaluate(chains.graphs, pulls, (names[0], *names), training, orders=orders)
     out, *last = evaluate(bound, parameters, asked)
     return out, last
 
 
-def _by_ops(
-    bound: BoundNetwork, parameters: list[Tensor], chains: Chains, asked: Evaluate
-) -> tuple[Tensor, list[Tensor]]:
-    """Do the same where a compiler looks: what is in another order is put in it by ops."""
-    steps, pulls = chains.steps, dict(asked.pulls)
-    pulls["x"] = _in_order(pulls["x"], None if steps is None else steps.row_of)
-    found = evaluate(bound, parameters, asked._replace(pulls=pulls))
-    out = _in_order(found[0], None if steps is None else steps.here)
-    last = [each.index_select(0, chains.last.here) for each in found[: len(asked.outputs)]]
-    return out, last
+def outside_graphs(forward: Forward) -> Forward:
+    """Let a compiler leave a function outside of its graphs: it reads structures of the host."""
+    apart = _disable_dynamo(forward)  # which imports the compiler when it is called
+
+    @wraps(forward)
+    def choose(*args: Any, **kwargs: Any) -> Any:
+        return (apart if "torch._dynamo" in sys.modules else forward)(*args, **kwargs)
+
+    return cast("Forward", choose)
 
 
 class Recurrent(BoundModule):
@@ -187,6 +117,7 @@ class Recurrent(BoundModule):
         self.owned = [[name.removeprefix("cell.") for name in inside.owned[0]]]
         self.bind(inside.bindings)
 
+    @outside_graphs
     def forward(
         self,
         x: Tensor | PackedSequence,
@@ -210,7 +141,7 @@ class Recurrent(BoundModule):
             raise _misfit(f"{len(given)} states", f"those of {names}")
         rows = _rows_of(x, self.batch_first)
         marks = b"" if resets is None else _marks(resets, x, self.batch_first)
-        layout = ChainLayout(rows.lengths, rows.starts, marks, self.sizes, bool(given), False)
+        layout = ChainLayout(rows.counts, marks, self.sizes, bool(given), False)
         bound, parameters, steps = self.bindings[0], self.parameters_of(0), (rows.x, layout)
         own = [_in_order(each, rows.sort) for each in given]
         out, last = run_chains(bound, parameters, steps, own, self.training)
@@ -222,13 +153,12 @@ class _Steps(NamedTuple):
     """Steps as rows.
 
     Attributes:
-        lengths, starts: of `ChainLayout`.
+        counts: of `ChainLayout`.
         sort, unsort: how sequences were sorted, and back; None, if they were not.
     """
 
     x: Tensor
-    lengths: tuple[int, ...]
-    starts: tuple[int, ...]
+    counts: bytes
     sort: Tensor | None = None
     unsort: Tensor | None = None
 
@@ -246,28 +176,16 @@ def _sizes(cell: Any) -> dict[str, int]:
     return dict.fromkeys(names, cell.hidden_size)
 
 
-def packed_layout(sizes: np.ndarray[Any, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return lengths and starts of `ChainLayout`, given how many sequences there are at a time."""
-    return _packed_layout(sizes.astype(np.int64, copy=False).tobytes())
-
-
-@lru_cache(KEPT)
-def _packed_layout(given: bytes) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    sizes = np.frombuffer(given, np.int64)
-    lengths = (sizes[:, None] > np.arange(sizes[0])).sum(0)
-    return tuple(lengths.tolist()), tuple((np.cumsum(sizes) - sizes).tolist())
-
-
 def _rows_of(x: Tensor | PackedSequence, batch_first: bool) -> _Steps:
     """Return steps as rows, those of one time side by side."""
     if isinstance(x, PackedSequence):
-        layout = packed_layout(x.batch_sizes.numpy())
-        return _Steps(x.data, *layout, x.sorted_indices, x.unsorted_indices)
+        counts = x.batch_sizes.numpy().tobytes()
+        return _Steps(x.data, counts, x.sorted_indices, x.unsorted_indices)
     if x.dim() != 3 or 0 in x.shape[:2]:
         raise _misfit(f"x of shape {list(x.shape)}", "[T, B, I], or [B, T, I] if batch_first")
     steps = x.transpose(0, 1) if batch_first else x
     length, count = steps.shape[:2]
-    return _Steps(steps.reshape(length * count, -1), *packed_layout(np.full(length, count)))
+    return _Steps(steps.reshape(length * count, -1), np.full(length, count).tobytes())
 
 
 def _marks(resets: Tensor, x: Tensor | PackedSequence, batch_first: bool) -> bytes:

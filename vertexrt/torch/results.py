@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vertexrt.engine.batched import Run
 from vertexrt.engine.parameters import ParameterStore
-from vertexrt.engine.part import Destination, Part, RowCopy
+from vertexrt.engine.part import NO_ROWS, Destination, Part, RowCopy, RowsGiven
 from vertexrt.engine.results import (
     CopiedPush,
     Gradients,
@@ -25,12 +25,14 @@ from vertexrt.engine.results import (
     LossWay,
     PushRows,
     WayBack,
+    joined,
     pulled_rows,
     pushes_to,
     table_of,
 )
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.device_rows import ALIGNED, DeviceRows
+from vertexrt.ir.program import Pull
 
 Array = np.ndarray[Any, Any]
 DTYPES: dict[torch.dtype, np.dtype[Any]] = {
@@ -88,12 +90,32 @@ class TensorResults:
     def backward(self, way: WayBack) -> Gradients:
         """Go back; the gradients of the store on the host stay as they are."""
         (run,) = way.runs
-        seeds = [d if way.scale == 1.0 else d * way.scale for d in way.d_outputs.values()]
-        starts = tuple([rows_of(d.reshape(-1)) for d in seeds])
-        part = Part(slice(run.forward_launches, None), 1.0, way.seed, starts)
+        seeds, given, rows = self._seeds(way)
+        to = Destination(rows=rows)
+        part = Part(slice(run.forward_launches, None), 1.0, way.seed, seeds, given, to)
         flat, rows, pulled = self._go_back(way, run, part)
         parts: dict[str, Any] = {n: p.part(flat) for n, p in self._places.items() if n not in rows}
         return Gradients(parts, pulled, rows)
+
+    def _seeds(self, way: WayBack) -> tuple[tuple[Any, ...], tuple[RowsGiven, ...], Array]:
+        """Return the seeds of launches, and what they are copied from: see `Part.given`."""
+        seeds: list[Any] = []
+        given: list[RowsGiven] = []
+        lists: list[Array] = []
+        end = 0
+        assert way.scale == 1.0, way.scale  # autograd has scaled them
+        for d in way.d_outputs.values():
+            if not isinstance(d, RowsOf):
+                seeds.append(rows_of(d.reshape(-1)))
+                continue
+            count, *shape = d.whole.shape
+            whole, size = torch.empty_like(d.whole), math.prod(shape)
+            given.append(RowsGiven(whole.data_ptr(), d.whole.data_ptr(), size, end, count))
+            lists.append(d.row_of)
+            end += count
+            seeds.append(rows_of(whole.view(count * size)))
+        rows = joined(way.runs[0], "rows of seeds", lists) if lists else NO_ROWS
+        return tuple(seeds), tuple(given), rows
 
     def loss(self, way: LossWay) -> LossAndGradients:
         """Evaluate the loss and go back from it, in one launch; all is in memory of its own."""
@@ -135,13 +157,11 @@ class TensorResults:
         Returns: by name a tensor, and what is to be added to it; where launches leave all.
         """
         found: dict[str, tuple[Tensor, list[PulledTerm]]] = {}
-        copies, lists, end, like = [], [], 0, self._gradients_here
-        vertices = way.vertices if isinstance(way, WayBack) else {}
+        copies, end, like = [], len(to.rows), self._gradients_here
+        lists = [to.rows] if end else []
         for name in way.pulls:
             place = _pulled_at(way.batch, run, name)
             whole = place.whole
-            if whole is not None and name in vertices:
-                whole = whole._replace(at=whole.at[vertices[name]])
             if whole is None:
                 terms = [t._replace(at=self._here(t.at), to=self._here(t.to)) for t in place.terms]
                 found[name] = like.new_zeros(place.shape), terms
@@ -153,7 +173,8 @@ class TensorResults:
             end += length
         if not copies:
             return found, to
-        return found, to._replace(copies=tuple(copies), rows=np.concatenate(lists))
+        rows = joined(run, "rows of a way back", lists)
+        return found, to._replace(copies=tuple(copies), rows=rows)
 
     def _launch(self, run: Run, part: Part) -> Tensor:
         """Run launches in the order of PyTorch's current stream; return the arena."""
@@ -190,6 +211,13 @@ class ParameterPlace(NamedTuple):
         return flat.as_strided(self.shape, self.strides, self.start)
 
 
+class RowsOf(NamedTuple):
+    """Rows in the order of a caller, of which each vertex has one; row_of: int32 [V], which."""
+
+    whole: Tensor
+    row_of: Array
+
+
 class PulledTerm(NamedTuple):
     """A part of the gradient of a pull.
 
@@ -219,24 +247,42 @@ class PulledPlace(NamedTuple):
 
 def _pulled_at(batch: GraphBatch, run: Run, name: str) -> PulledPlace:
     """Find the gradient of a pull."""
-    pulls, tensors = run.variant.program.pulls_from(name), run.variant.table
+    pulls = run.variant.program.pulls_from(name)
     table, index = table_of(batch, pulls[0])
-    shape, terms = tuple(table.shape), []
+    key = "pulled", name, len(table)
+    terms, whole = run.once(key, [index], lambda: _terms_of(batch, run, pulls))
+    return PulledPlace(tuple(table.shape), terms, whole)
+
+
+def _terms_of(
+    batch: GraphBatch, run: Run, pulls: Sequence[Pull]
+) -> tuple[list[PulledTerm], PulledTerm | None]:
+    """Return what adds up to the gradient of a pull: the last two fields of `PulledPlace`."""
+    tensors, (table, index) = run.variant.table, table_of(batch, pulls[0])
+    terms = []
     for pull in pulls:
         number = tensors.numbers.get(("pull_grad", pull.name))
         if number is None:
             continue
         place = int(run.plan.base[number]), tensors.specs[number].size
         if index is None and not pull.of_edges and not len(run.inputs.functions):
-            return PulledPlace(shape, [], PulledTerm(*place, run.row_of, None))  # of its vertex
+            return [], PulledTerm(*place, run.row_of, None)  # of its vertex
         to, at = pulled_rows(batch, run, pull)
-        if len(pulls) == 1 and np.array_equal(np.sort(to), np.arange(len(table))):
-            ordered = np.empty(len(to), np.int32)
-            ordered[to] = at
-            return PulledPlace(shape, [], PulledTerm(*place, ordered, None))
+        ordered = _by_row(to, at, len(table)) if len(pulls) == 1 else None
+        if ordered is not None:
+            return [], PulledTerm(*place, ordered, None)
         if len(to):
             terms.append(PulledTerm(*place, at, to))
-    return PulledPlace(shape, terms)
+    return terms, None
+
+
+def _by_row(to: Array, at: Array, count: int) -> Array | None:
+    """Return what is at each row of a pull, where each has one; else None."""
+    if len(to) != count:
+        return None
+    found = np.full(count, -1, np.int32)
+    found[to] = at
+    return found if count and found.min() >= 0 else None
 
 
 def _added(arena: Tensor, total: Tensor, terms: Sequence[PulledTerm]) -> Tensor:
@@ -264,8 +310,6 @@ def readable(tensor: Tensor) -> Tensor:
     return found.clone() if found.data_ptr() % ALIGNED else found
 
 
-def rows_of(tensor: Tensor) -> Any:
+def rows_of(tensor: Tensor) -> DeviceRows:
     """Return what `readable` returned as the engine takes it."""
-    if tensor.device.type == "cpu":
-        return tensor.numpy()
-    return DeviceRows.like(tensor, tensor.shape, DTYPES[tensor.dtype]) or DeviceRows(tensor)
+    return DeviceRows.at(tensor.data_ptr(), tensor, tensor.shape, DTYPES[tensor.dtype])

@@ -48,6 +48,7 @@ from vertexrt.kernels.cuda.device_plan import DevicePlan
 from vertexrt.kernels.cuda.device_results import DeviceResults
 from vertexrt.kernels.cuda.flights import Flight, Flights
 from vertexrt.kernels.cuda.group_steps import GroupSteps
+from vertexrt.kernels.cuda.kept_uploads import KeptUploads
 from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch, gave_up
 from vertexrt.kernels.cuda.ready_runs import launch_watched, ready_scripts, ready_table
 from vertexrt.kernels.cuda.session import Session
@@ -79,6 +80,7 @@ class CudaExecutor:
         streams = model.passes.streams
         self.streams = Streams(self.session, streams) if streams > 1 else None
         self.persistent_launch = PersistentLaunch(self.session)
+        self.uploads = KeptUploads(self.session)
         self.copies = Copies(self.session, store)
         self._groups, self._group_steps = DeviceGroups(device), GroupSteps(self)
         self._flights = Flights(self)
@@ -287,15 +289,23 @@ class CudaExecutor:
             given = self.model.timeline, run, part, ending, fetch
             return launch_watched(self.persistent_launch, *given)
         ready = self.ready(run, part, ending)
-        ready.launch()
+        ready.launch(part)
         return self.session.launched(ready.slot, persistent or ending is not None, fetch)
 
     def ready(self, run: Run, part: Part, ending: StepEnd | None = None) -> ReadyRun:
         """Upload what a part of a run reads; return what launches it, in the session's arena."""
+        keeps = run.kept is not None and ending is None
+        found = self.uploads.find(run, part) if keeps else None
+        if found is not None:
+            return found
         if run.ready.executable is None:
-            return ready_scripts(self.persistent_launch, run, part, ending)
-        by = None if self.streams is None else partial(self.streams.launch, run)
-        return ready_table(self.session, run, part, ending, by)
+            made = ready_scripts(self.persistent_launch, run, part, ending)
+        else:
+            by = None if self.streams is None else self.streams.launch
+            made = ready_table(self.session, run, part, ending, by)
+        if keeps:
+            self.uploads.keep(run, part, made)
+        return made
 
     def gave_up(self, found: Array) -> None:
         """Raise DeviceError, if a processor gave up waiting."""
@@ -304,6 +314,7 @@ class CudaExecutor:
         self.session.memory.synchronize()
         self.session.forgive()
         self.persistent_launch.clear_counters()
+        self.uploads.clear()
         self._gradients_left = True
         raise gave_up(found, self.persistent_launch.patience)
 

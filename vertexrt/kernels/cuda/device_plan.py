@@ -17,15 +17,14 @@ from vertexrt.engine.part import Part
 from vertexrt.engine.planned import NewPulls, PlanRequest
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.kernels.cuda.device_pushes import DevicePushes
-from vertexrt.kernels.cuda.pack import ALIGN, RANDOM_SEED
-from vertexrt.kernels.cuda.persistent_launch import COUNTERS_AT
+from vertexrt.kernels.cuda.pack import RANDOM_SEED
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import FOUND, GAVE_UP
 from vertexrt.kernels.cuda.upload import ReadyRun, UploadSlot
 
 Array = np.ndarray[Any, Any]
+PLAIN = Part()  # pushes are copied by the plan itself
 TURNS = 2  # requests that may be under way
-ZEROED = 64  # launches whose counters are set to zero at once
 
 
 class ReadiesRuns(Protocol):
@@ -69,8 +68,6 @@ class DevicePlan:
         self._turns = [self.ready.slot, *(self._turn() for _ in range(TURNS - 1))]
         self._requests = 0
         self._unseen: set[int] = set()  # turns whose request was not waited for
-        self._zeroed = -(-4 * self.ready.counters // ALIGN) * ALIGN  # bytes of a launch
-        self._counters = session.memory.take(self._zeroed * ZEROED, "counters")
         self._pushes = DevicePushes(session, request, self._arena, self._numbers)
 
     def _make_ready(self) -> None:
@@ -113,15 +110,15 @@ class DevicePlan:
         if with_caller:
             device.follow_caller(caller)
         self._upload(turn, new, seed)
-        self._clear()
-        self.ready.launch()
+        self._poison()
+        self.ready.launch(PLAIN)
         results = self._pushes.end(found) if self._stays else {}
         if with_caller:
             device.lead_caller(caller)
         slot = self._free(turn)
         if not self._stays:
             return self._bring(slot)
-        self._session.bring(slot, bool(self.ready.counters), ())
+        self._session.bring(slot, self.ready.tile_counters is not None, ())
         self._unseen.add(turn)
         self._pushes.make_room(caller)
         return results
@@ -173,31 +170,23 @@ class DevicePlan:
         np.copyto(piece.view(dtype), array, casting="same_kind")
         self._session.device.upload(to, piece)
 
-    def _clear(self) -> None:
-        """Give the next launch counters that are zero; let what it does not write show."""
-        session = self._session
-        if session.memory.poisons:
-            session.memory.poison(self._arena)
-        if not self.ready.counters:
-            return
-        turn = self._requests % ZEROED
-        if turn == 0 or self._requests == 1:
-            session.memory.clear(self._counters)
-        self.ready.job[COUNTERS_AT] = self._counters.address + turn * self._zeroed
+    def _poison(self) -> None:
+        """Let what a launch does not write show."""
+        if self._session.memory.poisons:
+            self._session.memory.poison(self._arena)
 
     def _bring(self, slot: UploadSlot) -> dict[str, Any]:
         """Return the results as arrays of the host, waiting for them."""
-        self._session.bring(slot, bool(self.ready.counters), self._pushes.pieces())
+        self._session.bring(slot, self.ready.tile_counters is not None, self._pushes.pieces())
         self._look(slot)
         return self._pushes.read(slot.results)
 
     def _look(self, slot: UploadSlot) -> None:
         """Wait for a request. Raises: DeviceError, if a persistent launch has given up."""
         self._session.device.wait(slot.event)
-        if self.ready.counters and slot.found[GAVE_UP]:
+        if self.ready.tile_counters is not None and slot.found[GAVE_UP]:
             self._unseen.clear()  # it is said once
-            if self.ready.tile_counters is not None:
-                self._session.memory.clear(self.ready.tile_counters)
+            self._session.memory.clear(self.ready.tile_counters)
             self._executor.gave_up(slot.found)
 
 

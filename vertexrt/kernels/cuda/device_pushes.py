@@ -12,7 +12,7 @@ from vertexrt.engine.batched import Run, start_of
 from vertexrt.engine.outputs import chosen_rows
 from vertexrt.engine.planned import PlanRequest
 from vertexrt.kernels.cuda.device import Allocation
-from vertexrt.kernels.cuda.session import Session
+from vertexrt.kernels.cuda.session import Session, TakenRows
 
 Array = np.ndarray[Any, Any]
 
@@ -107,21 +107,19 @@ class DevicePushes:
     def end(self, found: Sequence[Result]) -> dict[str, Any]:
         """Let the arrays get what the launch has not written; return them by name."""
         if not self._direct:
-            for push, result in zip(self._pushes, found, strict=True):
-                self._take(push, result.address)
+            self._take([result.address for result in found])
         return {push.name: r.array for push, r in zip(self._pushes, found, strict=True)}
 
     def pieces(self) -> list[tuple[int, int]]:
         """Return addresses and bytes that have the results of a launch, push after push."""
+        if self._first >= 0:
+            row = self._session.dtype.itemsize
+            return [(p.start + self._first * p.size * row, p.bytes) for p in self._pushes]
         found, to = [], self._copies.address
         for push in self._pushes:
-            if self._first < 0:
-                self._take(push, to)
-                found.append((to, push.bytes))
-                to += push.bytes
-            else:
-                row = push.size * self._session.dtype.itemsize
-                found.append((push.start + self._first * row, push.bytes))
+            found.append((to, push.bytes))
+            to += push.bytes
+        self._take([address for address, _ in found])
         return found
 
     def read(self, results: Array) -> dict[str, Any]:
@@ -133,6 +131,8 @@ class DevicePushes:
             at += push.bytes
         return found
 
-    def _take(self, push: _Push, to: int) -> None:
-        """Copy the rows of a push that are wanted."""
-        self._session.take_rows(to, push.start, self._rows.address, (self._count, push.size))
+    def _take(self, to: Sequence[int]) -> None:
+        """Copy the rows of all pushes that are wanted; to: addresses."""
+        rows, count = self._rows.address, self._count
+        each = zip(to, self._pushes, strict=True)
+        self._session.take_rows([TakenRows(at, p.start, rows, count, p.size) for at, p in each])

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from vertexrt.engine.batched import Run, start_of
 from vertexrt.engine.part import Part
 from vertexrt.kernels.cuda.pack import WEIGHT
-from vertexrt.kernels.cuda.session import Session
+from vertexrt.kernels.cuda.session import Session, TakenRows
 from vertexrt.kernels.cuda.step_end import (
     NO_SCALARS,
     NO_STARTS,
@@ -51,6 +51,14 @@ def finish_step(session: Session, weight: int, addresses: Int64, e: StepEnd) -> 
                 session.launch_one(f"{what}_{e.rule.name}", needed, THREADS, words)
 
 
+def bring_rows(session: Session, part: Part, rows: int) -> None:
+    """Launch what copies rows that a caller has in another order; rows: address of their list."""
+    if part.given:
+        session.take_rows(
+            [TakenRows(to, at, rows + 4 * start, n, size) for to, at, size, start, n in part.given]
+        )
+
+
 def leave_results(session: Session, run: Run, part: Part, words: Int64, rows: int) -> None:
     """Launch what leaves results of a run in memory of its caller: the loss, and rows of tensors.
 
@@ -59,10 +67,14 @@ def leave_results(session: Session, run: Run, part: Part, words: Int64, rows: in
     """
     if part.to.loss or part.to.total:
         _sum_loss(session, run, part, int(words[WEIGHT]))
-    size = session.dtype.itemsize
-    for copy in part.to.copies:
-        start, listed = session.arena.address + copy.first * size, rows + 4 * copy.start
-        session.take_rows(copy.to, start, listed, (copy.length, copy.size))
+    if part.to.copies:
+        arena, real = session.arena.address, session.dtype.itemsize
+        session.take_rows(
+            [
+                TakenRows(to, arena + first * real, rows + 4 * start, n, size)
+                for to, first, size, start, n in part.to.copies
+            ]
+        )
 
 
 def _sum_loss(session: Session, run: Run, part: Part, weight: int) -> None:

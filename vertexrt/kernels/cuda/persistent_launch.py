@@ -13,8 +13,13 @@ from vertexrt.engine.batched import Run
 from vertexrt.engine.part import Part
 from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.device import Allocation
-from vertexrt.kernels.cuda.finish_step import ending_words, finish_step, leave_results
-from vertexrt.kernels.cuda.pack import WEIGHT
+from vertexrt.kernels.cuda.finish_step import (
+    bring_rows,
+    ending_words,
+    finish_step,
+    leave_results,
+)
+from vertexrt.kernels.cuda.pack import ALIGN, WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.session import ARRIVED_AT, TEMPORARY, Session
 from vertexrt.kernels.cuda.step_end import (
@@ -36,6 +41,7 @@ NO_ENDING = bytes(STORE.size), bytes(FINISH.size)
 COUNTERS_AT = 2  # which word of these has the address of the counters
 STAMP = 4  # words of one, see `Timestamps` of barrier.cuh
 BOTH_CLOCKS = -1  # in place of an instruction: cycles, and nanoseconds
+ZEROED = 64  # launches whose counters are set to zero at once
 PATIENCE = 2_000_000_000  # nanoseconds until a processor gives up waiting
 
 
@@ -110,7 +116,8 @@ class PersistentLaunch:
         self.watched = False
         self._stamps = Allocation(0, 0, None)
         self._temporaries = self._counters = Allocation(0, 0, None)
-        self._spill = Allocation(0, 0, None)
+        self._spill = self._zeros = Allocation(0, 0, None)
+        self._next_zeros = 0  # bytes of these, until all are cleared anew
 
     def _take_stamps(self, written: WrittenScripts) -> int:
         """Make room for the time stamps of a launch; return for how many rows of a processor."""
@@ -155,13 +162,8 @@ class PersistentLaunch:
         cluster = executable.processors if path.clustered else 1
         blocks = self.blocks(executable, path)
         stamps = self._take_stamps(written) if self.watched else 0
-        counters = np.zeros(2 + blocks // executable.processors, np.int32)
-        more = (
-            written.script.reshape(-1),
-            written.sections.reshape(-1),
-            counters,
-            written.child_slot,
-        )
+        counters = 2 + blocks // executable.processors
+        more = (written.script.reshape(-1), written.sections.reshape(-1), written.child_slot)
         slot, words, addresses = session.stage(executable, run, part, written.lookups, ending, more)
         self._temporaries = session.memory.scratch(self._temporaries, written.elements * size)
         spill = -(-path.temporary * size // 16) * 16 + executable.weights_in_memory
@@ -171,7 +173,8 @@ class PersistentLaunch:
         words[TEMPORARY] = self._temporaries.address
         words[ARRIVED_AT] = self._counters.address
         orders = ORDERS.pack(
-            *addresses[2:5].tolist(),
+            *addresses[2:4].tolist(),
+            0,  # counters, of each launch
             session.found.address,
             path.lengths.shape[1],
             self.patience,
@@ -182,23 +185,39 @@ class PersistentLaunch:
             device.shared_bytes,
             written.common,
             cluster if path.clustered else 0,
-            int(addresses[5]) if len(written.child_slot) else 0,
+            int(addresses[4]) if len(written.child_slot) else 0,
         )
         end = self._end_inside(executable, int(words[WEIGHT]), addresses, ending)
         job = np.frombuffer(bytearray().join((orders, *end, words.data)), np.int64)
+        own = job[len(job) - len(words) :]
+        lasting = run if run.kept is None else run.bare()
         held = self._temporaries, self._counters, self._spill, session.zeros
 
-        def launch() -> None:
+        def launch(part: Part) -> None:
+            bring_rows(session, part, int(addresses[-1]))
             device = self.session.device
+            job[COUNTERS_AT] = self._zeroed(counters)
             shared = device.shared_bytes
             code = device.launch_all(executable.function, blocks, shared, job, cluster)
             device.check(code, -1, -1)
             if ending is not None and ending.apart:
-                finish_step(session, int(words[WEIGHT]), addresses, ending)
-            leave_results(session, run, part, words, int(addresses[-1]))
+                finish_step(session, int(own[WEIGHT]), addresses, ending)
+            leave_results(session, lasting, part, own, int(addresses[-1]))
 
-        own = job[len(job) - len(words) :]
-        return ReadyRun(slot, own, launch, job, len(counters), held, self._counters)
+        return ReadyRun(slot, own, launch, job, addresses, held, self._counters)
+
+    def _zeroed(self, counters: int) -> int:
+        """Return the address of counters for a launch, int32, which are zero."""
+        size = -(-4 * counters // ALIGN) * ALIGN
+        if self._zeros.size < size * ZEROED:
+            self._zeros = self.session.memory.grown(self._zeros, size * ZEROED)
+            self._next_zeros = 0
+        if self._next_zeros == 0:
+            self.session.memory.clear(self._zeros)
+        address = self._zeros.address + self._next_zeros
+        after = self._next_zeros + size
+        self._next_zeros = after if after + size <= self._zeros.size else 0
+        return address
 
     def _end_inside(
         self,

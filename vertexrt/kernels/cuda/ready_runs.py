@@ -16,7 +16,7 @@ from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.device_timeline import record_launch
 from vertexrt.kernels.cuda.driver import launch
 from vertexrt.kernels.cuda.executable import CudaExecutable
-from vertexrt.kernels.cuda.finish_step import finish_step, leave_results
+from vertexrt.kernels.cuda.finish_step import bring_rows, finish_step, leave_results
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, WrittenScripts
@@ -28,8 +28,8 @@ from vertexrt.kernels.cuda.verify_launch import verify_launch
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
-# Launches rows of a table, given words and lookups; returns what `driver.launch` does.
-Launcher = Callable[[Int64, Int64, tuple[Array, ...]], tuple[int, int, int]]
+# Launches rows of a run's table, given words and lookups; returns what `driver.launch` does.
+Launcher = Callable[[Run, Int64, Int64, tuple[Array, ...]], tuple[int, int, int]]
 
 
 def ready_table(
@@ -44,18 +44,21 @@ def ready_table(
     lookups = session.sorted_lookups(run, table)
     slot, words, addresses = session.stage(executable, run, part, lookups[2:], ending)
 
-    def launch_all() -> None:
+    lasting = run if run.kept is None else run.bare()
+
+    def launch_all(part: Part) -> None:
+        bring_rows(session, part, int(addresses[-1]))
         if by is None:
             calls = session.calls_of(session.device.calls)
             found = launch(table, executable.program, words, lookups[:2], calls)
         else:
-            found = by(table, words, lookups[:2])
+            found = by(lasting, table, words, lookups[:2])
         session.device.check(*found)
         if ending is not None:
             finish_step(session, int(words[WEIGHT]), addresses, ending)
-        leave_results(session, run, part, words, int(addresses[-1]))
+        leave_results(session, lasting, part, words, int(addresses[-1]))
 
-    return ReadyRun(slot, words, launch_all, words, held=(session.zeros,))
+    return ReadyRun(slot, words, launch_all, words, addresses, (session.zeros,))
 
 
 def ready_scripts(
@@ -79,7 +82,7 @@ def launch_watched(
     try:
         executable, paths, written = _scripts(persistent, run, part, ending)
         ready = persistent.ready(run, part, (paths, written), ending)
-        ready.launch()
+        ready.launch(part)
         slot = persistent.session.launched(ready.slot, True, fetch)
         persistent.session.memory.synchronize()  # for steps of groups, with their limit
         record_launch(timeline, executable, written, paths, persistent.seen())

@@ -7,10 +7,11 @@ next minibatch while the device works on this one (VPPS, section III-D).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, cast
+from struct import Struct
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -41,8 +42,26 @@ from vertexrt.kernels.cuda.upload import UploadBuffers, UploadSlot
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
+MOST_TAKEN, TAKEN_WORDS = 4, 6  # tensors of a launch that copies rows, and words of one
+TAKEN = Struct(f"{MOST_TAKEN * TAKEN_WORDS}q")
+NOTHING_TAKEN = (0,) * (MOST_TAKEN * TAKEN_WORDS)
 COUNTERS = 4 * LIMITS.counters  # bytes of those of a stream
 TEMPORARY, ZERO, ARRIVED_AT = range(len(ADDRESSES))
+
+
+class TakenRows(NamedTuple):
+    """Rows of a tensor that are copied.
+
+    Attributes:
+        to, start, rows: addresses of the copy, of the tensor, and of int32 [length].
+        size: elements of a row.
+    """
+
+    to: int
+    start: int
+    rows: int
+    length: int
+    size: int
 
 
 @cache
@@ -199,19 +218,23 @@ class Session:
         slot.open = False
         return slot
 
-    def take_rows(self, to: int, start: int, rows: int, extents: tuple[int, int]) -> None:
-        """Copy rows of a tensor.
+    def take_rows(self, copies: Iterable[TakenRows]) -> None:
+        """Copy rows of tensors, several in one launch."""
+        words: list[int] = []
+        blocks = 0
+        for to, start, rows, length, size in copies:
+            if len(words) == TAKEN_WORDS * MOST_TAKEN:
+                self._take(words, blocks)
+                words, blocks = [], 0
+            words += (to, start, rows, length * size, size, blocks)
+            blocks += -(-length * size // THREADS)
+        self._take(words, blocks)
 
-        Args:
-            to, start, rows: addresses of the copy, of the tensor, and of int32 [n].
-            extents: n, and the elements of a row.
-        """
-        count, size = extents
-        if count * size:
-            words = np.array([to, start, rows, count * size, size], np.int64)
-            self.launch_one(
-                "take_rows_kernel", -(-count * size // THREADS), THREADS, words.tobytes()
-            )
+    def _take(self, words: list[int], blocks: int) -> None:
+        """Launch copies of rows, if they have any element; words: of `TakenRows` of update.cu."""
+        if blocks:
+            none = NOTHING_TAKEN[len(words) :]
+            self.launch_one("take_rows_kernel", blocks, THREADS, TAKEN.pack(*words, *none))
 
     def marks(self, largest: int) -> Array:
         """Return what `sort_lookups` marks integers in that are less than a bound."""
@@ -279,7 +302,7 @@ class Session:
             end, addresses = pack(slot.pinned, slot.memory.address, *given)
         if reals:
             end = _put_reals(slot, end, executable, words, reals)
-        slot.open = True
+        slot.open, slot.used = True, end
         self.device.upload(slot.memory.address, slot.pinned[:end])
         return slot, words, addresses
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from vertexrt.engine.part import Part
 from vertexrt.kernels.cuda.device import Allocation
 from vertexrt.kernels.cuda.device_memory import DeviceMemory
 from vertexrt.kernels.cuda.step_end import FOUND
@@ -26,6 +27,7 @@ class UploadSlot:
     found: Array  # float64 [FOUND], pinned
     found_bytes: Array  # the same memory
     results: Array  # bytes, pinned: what a run was asked to bring back
+    used: int = 0  # bytes of the last upload
     event: Any = None  # of the last run that used the buffer,
     open: bool = False  # unless an upload left it for a run that did not get as far as its event
     reader: Callable[[], object] | None = None  # copies results before the slot is used again
@@ -38,18 +40,19 @@ class ReadyRun:
     Attributes:
         slot: what they were uploaded from.
         words: in the order of `Uploads.numbers`; what is written to them counts at the next launch.
-        launch: launches it; raises DeviceError.
+        launch: launches it, and what brings rows before it and leaves results after it; raises
+            DeviceError.
         job: what a persistent kernel takes, of which the words are a part; else the words.
-        counters: int32 words of those that such a kernel needs at zero; none elsewhere.
+        addresses: of `Session.stage`.
         held: memory that it uses and others may exchange for more.
-        tile_counters: of tiles that blocks share, zero between launches; None elsewhere.
+        tile_counters: of a persistent kernel: of tiles that blocks share, zero between launches.
     """
 
     slot: UploadSlot
     words: Array
-    launch: Callable[[], None]
+    launch: Callable[[Part], None]
     job: Array
-    counters: int = 0
+    addresses: Array
     held: tuple[Allocation, ...] = ()
     tile_counters: Allocation | None = None
 

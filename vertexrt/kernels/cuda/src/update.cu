@@ -40,16 +40,23 @@ VRT_KERNEL(sum_loss_kernel, SummedLoss, 1024) {
     if (a.total) *a.total = loss * a.scale;
 }
 
-// Rows of a tensor that are wanted: `count` elements, `size` of a row.
+// Rows of a tensor that are wanted: `count` elements, `size` of a row, from a block on.
 struct TakenRows {
     real* to;
     const real* from;
     const int* rows;
-    long long count, size;
+    long long count, size, first_block;
 };
-VRT_KERNEL(take_rows_kernel, TakenRows, 256) {
-    const long long i = (long long)blockIdx.x * 256 + threadIdx.x;
-    if (i < a.count) a.to[i] = a.from[a.rows[i / a.size] * a.size + i % a.size];
+struct TakenTensors {
+    TakenRows of[4];  // as `MOST_TAKEN` says; of none there are 0 elements
+};
+VRT_KERNEL(take_rows_kernel, TakenTensors, 256) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+        const TakenRows& t = a.of[k];
+        const long long i = ((long long)blockIdx.x - t.first_block) * 256 + threadIdx.x;
+        if (i >= 0 && i < t.count) t.to[i] = t.from[t.rows[i / t.size] * t.size + i % t.size];
+    }
 }
 
 // What a step of several processes does with gradients before the update.

@@ -1,0 +1,162 @@
+"""Uploads of runs that are kept: their indices and scripts stay on the device.
+
+A launch of such a run only writes addresses: of the arena, of gradients, of pulls and seeds.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vertexrt.engine.batched import Run
+from vertexrt.engine.part import Part
+from vertexrt.graph.device_rows import DeviceRows
+from vertexrt.kernels.cuda.device import Allocation
+from vertexrt.kernels.cuda.pack import FIXED, SCALE
+from vertexrt.kernels.cuda.session import TEMPORARY, Session
+from vertexrt.kernels.cuda.upload import ReadyRun
+
+Array = np.ndarray[Any, Any]
+
+MOST_UPLOADS, MOST_BYTES = 256, 64 << 20  # on the device
+SCALARS = np.dtype([("scale", np.float64), ("seed", np.int64)])  # as `pack` writes them
+
+
+@dataclass(slots=True)
+class KeptUpload:
+    """Launches of a run that are ready in memory of their own.
+
+    Attributes:
+        kept: of the run, which is known by it.
+        rows: of `Destination`, which went up as well.
+        arena, gradients: addresses that the words were written for; scalars: loss scale and seed.
+    """
+
+    ready: ReadyRun
+    memory: Allocation
+    kept: dict[object, Any]
+    rows: Array
+    arena: int
+    gradients: int
+    scalars: tuple[float, int]
+
+
+class KeptUploads:
+    """The uploads of a session that were used last.
+
+    Attributes:
+        most: how many are kept.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session, self.most = session, MOST_UPLOADS
+        self._uploads: OrderedDict[tuple[int, int], KeptUpload] = OrderedDict()
+        self._leaving: deque[tuple[Any, KeptUpload]] = deque()  # with what comes after their use
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._uploads)
+
+    def find(self, run: Run, part: Part) -> ReadyRun | None:
+        """Return launches of a kept run that are on the device, given new addresses."""
+        key = _key(run, part)
+        found = self._uploads.get(key)
+        if found is None or found.rows is not part.to.rows:
+            return None
+        places = _places(run, part)
+        if places is None:
+            return None
+        self._uploads.move_to_end(key)
+        for word, address in places:
+            found.ready.words[word] = address
+        self._write(found, run, part)
+        return found.ready
+
+    def _write(self, found: KeptUpload, run: Run, part: Part) -> None:
+        """Write where the arena and gradients of a launch are, and its scalars, if they differ."""
+        session, words = self._session, found.ready.words
+        slot = found.ready.slot = session.buffers.next()
+        slot.open = True
+        first, count = FIXED + len(run.plan.base), len(session.param_at)
+        arena = session.arena.address
+        if arena != found.arena:
+            words[FIXED:first] += arena - found.arena
+            if run.ready.executable is not None:  # those of a persistent kernel lie elsewhere
+                words[TEMPORARY] += arena - found.arena
+            found.arena = arena
+        gradients = part.to.gradients or session.gradients.address
+        if gradients != found.gradients:
+            words[first + count : first + 2 * count] += gradients - found.gradients
+            found.gradients = gradients
+        scalars = part.loss_scale, part.random_seed
+        if scalars != found.scalars:
+            if len(slot.pinned) < SCALARS.itemsize:
+                session.buffers.grow(slot, SCALARS.itemsize)
+            piece = slot.pinned[: SCALARS.itemsize]
+            piece.view(SCALARS)[0] = scalars
+            session.device.upload(int(words[SCALE]), piece)
+            found.scalars = scalars
+
+    def keep(self, run: Run, part: Part, ready: ReadyRun) -> None:
+        """Give what was just uploaded memory of its own, where there is some."""
+        key, size, session = _key(run, part), ready.slot.used, self._session
+        if key in self._uploads or _places(run, part) is None:
+            return
+        session.device.follow_caller()  # its work may still read the memory that is taken now
+        try:
+            memory = session.device.allocate(size)
+        except MemoryError:
+            return
+        session.device.upload(memory.address, ready.slot.pinned[:size])
+        start = ready.slot.memory.address
+        for addresses in (ready.job, ready.addresses):
+            inside = (addresses >= start) & (addresses < start + size)
+            addresses[inside] += memory.address - start
+        places = session.arena.address, part.to.gradients or session.gradients.address
+        assert run.kept is not None, run
+        self._uploads[key] = KeptUpload(
+            ready, memory, run.kept, part.to.rows, *places, (part.loss_scale, part.random_seed)
+        )
+        self._bytes += size
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Let the oldest go; their memory is freed when launches that read it are done."""
+        device = self._session.device
+        while len(self._uploads) > self.most or self._bytes > MOST_BYTES:
+            _, gone = self._uploads.popitem(last=False)
+            self._bytes -= gone.memory.size
+            self._leaving.append((device.record(), gone))
+        while self._leaving and device.has_come(self._leaving[0][0]):
+            self._leaving.popleft()
+
+    def clear(self) -> None:
+        """Forget all, when nothing runs."""
+        self._uploads.clear()
+        self._leaving.clear()
+        self._bytes = 0
+
+
+def _key(run: Run, part: Part) -> tuple[int, int]:
+    """Name launches of a kept run."""
+    return id(run.kept), part.launches.start or 0
+
+
+def _places(run: Run, part: Part) -> list[tuple[int, int]] | None:
+    """Return the words of real numbers, and where on the device they are; None, if not all are.
+
+    Launches of the way forward read no seeds.
+    """
+    executable: Any = run.ready.executable or run.ready.processors
+    forward = part.launches.stop == run.forward_launches
+    reals = run.inputs.floats if forward else (*run.inputs.floats, *part.seeds)
+    found = []
+    for word, rows in zip(executable.real_words, reals, strict=False):
+        if isinstance(rows, DeviceRows):
+            found.append((word, rows.address))
+        elif executable.wanted[word]:
+            return None
+    return found

@@ -1,0 +1,174 @@
+"""Sequences as a batch of chains, whose vertices lie side by side, whatever the order of steps.
+
+Steps stay in the order in which they are given: vertices pull them through an index map, and what
+is wanted of them is read back by rows.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vertexrt.errors import UsageError
+from vertexrt.graph import GraphBatch
+from vertexrt.graph.batch import unchecked_batch
+from vertexrt.graph.owned import INT32, unwritten
+from vertexrt.graph.pulls import PullValue, pulled_unchecked
+from vertexrt.native.compiled import compiled
+from vertexrt.native.foreign import filled_here
+
+Array = np.ndarray[Any, Any]
+KEPT = 64  # structures of minibatches
+NO_RESETS = np.zeros(0, np.uint8)
+
+
+class VertexRows:
+    """Rows of vertices in the order of a caller.
+
+    Args:
+        vertices: int64 [n], whose; row_of: int32 [V], the row of each vertex, where each has one.
+    """
+
+    def __init__(self, vertices: Array, row_of: Array | None = None) -> None:
+        self.vertices, self.row_of = vertices, row_of
+        self._here: Tensor | None = None
+
+    def here(self, device: torch.device) -> Tensor:
+        """Return the vertices on a device; the copy is made once."""
+        if self._here is None or self._here.device != device:
+            self._here = torch.from_numpy(self.vertices).to(device)
+        return self._here
+
+
+class Chains(NamedTuple):
+    """Sequences as chains, one after the other.
+
+    Attributes:
+        graphs: of the chains; a reset begins another one. They pull `x` from rows as these are
+            given.
+        steps: the vertices of the rows; last: those with the final state of each sequence.
+    """
+
+    graphs: GraphBatch
+    steps: VertexRows
+    last: VertexRows
+
+
+class ChainLayout(NamedTuple):
+    """What the chains of a minibatch depend on; hashable.
+
+    Attributes:
+        counts: the bytes of int64 [times], how many sequences there are at each time, never rising;
+            the rows of a time lie side by side.
+        resets: the bytes of bool [rows], where a step takes no state; b"" where there is none.
+        sizes: of each state that is given from outside; those of a cell otherwise.
+        given: states are given from outside.
+        reverse: chains run from the end to the beginning; without resets.
+    """
+
+    counts: bytes
+    resets: bytes
+    sizes: tuple[tuple[str, int], ...]
+    given: bool
+    reverse: bool
+
+
+def first(name: str) -> str:
+    """Return the name of the pull that gives the first vertex of a chain a state."""
+    return f"{name}_first"
+
+
+@lru_cache(KEPT)
+def chains_of(layout: ChainLayout) -> Chains:
+    """Return sequences as chains; those of the last layouts are kept.
+
+    Raises: UsageError, when there are more sequences at a later time.
+    """
+    counts = np.frombuffer(layout.counts, np.int64)
+    if (counts[1:] > counts[:-1]).any():
+        got, action = f"batch_sizes {counts.tolist()}", "pack sequences by torch.nn.utils.rnn"
+        raise UsageError.at("torch", got, "numbers that never rise", action)
+    resets = np.frombuffer(layout.resets, np.uint8) if layout.resets else NO_RESETS
+    total, count = int(counts.sum()), int(counts[0])
+    whole = unwritten(5 * total + 2, INT32)
+    vertices, last = np.empty(total, np.int64), np.empty(count, np.int64)
+    reads = int(layout.given), layout.reverse
+    graphs = _lay_chains(whole, vertices, last, counts, resets, reads)
+    child, order, index = (whole[k * total : (k + 1) * total] for k in range(3))
+    child_ptr, graph_ptr = whole[3 * total : 4 * total + 1], whole[4 * total + 1 :][: graphs + 1]
+    pulls: dict[str, PullValue] = {"x": pulled_unchecked(_zeros(total, 0), order)}
+    tables = count if layout.given else 1  # rows, of which none is read where none is given
+    for name, size in layout.sizes:
+        pulls[first(name)] = pulled_unchecked(_zeros(tables, size), index)
+    batch = unchecked_batch(graph_ptr, child_ptr, child, pulls, None, {})
+    return Chains(batch, VertexRows(vertices, order), VertexRows(last))
+
+
+@lru_cache(KEPT)
+def _zeros(rows: int, size: int) -> Array:
+    """Return a table for others to take the place of; nobody can write to it."""
+    return np.frombuffer(bytes(8 * max(rows * size, 1)))[: rows * size].reshape(rows, size)
+
+
+@compiled
+def _lay_chains(
+    whole: Array,
+    vertices: Array,
+    last: Array,
+    counts: Array,
+    resets: Array,
+    reads: tuple[int, bool],
+) -> int:
+    """Write the chains of sequences, one after the other.
+
+    Args:
+        whole: int32, gets of each vertex its child, its row, and its sequence where it takes the
+            state that is given, else -1; then `child_ptr` and `graph_ptr` of the batch.
+        vertices: int64 [V], gets the vertex of each row; last: int64 [B], that with the final
+            state of each sequence.
+        counts, resets: of `ChainLayout`; reads: its `given` and `reverse`.
+    Returns: how many chains there are.
+    """
+    given, reverse = reads
+    out = filled_here(whole)
+    lengths, starts = _by_sequence(counts)
+    total, graphs, v = len(vertices), 0, 0
+    before, ptr, graph_at = (1 if reverse else -1), 3 * total, 4 * total + 1
+    for b in range(len(lengths)):
+        begin = lengths[b] - 1 if reverse else 0
+        last[b] = v + lengths[b] - 1 - begin
+        for t in range(lengths[b]):
+            row = starts[t] + b
+            out[total + v], vertices[row] = row, v
+            out[ptr + v] = v
+            cut = _is_set(resets, row)
+            at_end = int(t == begin)
+            out[v] = -1 if at_end + cut else v + before
+            out[2 * total + v] = b if given * at_end * (1 - cut) else -1
+            if int(t == 0) + cut:
+                out[graph_at + graphs] = v
+                graphs += 1
+            v += 1
+    out[ptr + total], out[graph_at + graphs] = total, total
+    return graphs
+
+
+def _by_sequence(counts: Array) -> tuple[Array, Array]:
+    """Return how long each sequence is, and the row of the first one at each time."""
+    lengths, starts = np.empty(counts[0], np.int64), np.empty(len(counts), np.int64)
+    row = 0
+    for t in range(len(counts)):
+        starts[t] = row
+        row += counts[t]
+        for b in range(counts[t]):
+            lengths[b] = t + 1
+    return lengths, starts
+
+
+def _is_set(marks: Array, row: int) -> int:
+    """Return 1 where a row is marked; 0 for others, and where no row is."""
+    return int(marks[row]) if len(marks) else 0
