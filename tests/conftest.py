@@ -6,11 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import scipy.linalg  # noqa: F401 (loads all BLAS libraries)
+from threadpoolctl import threadpool_limits
 
 from vertexrt.cache.folders import folders
 from vertexrt.config import config
 
 os.environ.setdefault("VERTEXRT_CHECK", "1")
+
+# Two processes share the cores: a second thread of BLAS, which waits in a loop for work, took four
+# fifths of the CPU seconds of a test of products. Commands in processes of their own have theirs.
+threadpool_limits(1)
 
 # Compilers make objects by the million, and most of them stay. Looking for cycles among them after
 # every 700 new ones took 5.5 s of 75 s, and takes 2.1 s so.

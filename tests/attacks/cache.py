@@ -152,9 +152,11 @@ def in_a_child(said: Path) -> int:
 def cases(root: Path, count: int, draw: random.Random) -> Counter[str]:
     """Run cases of one damaged entry each; count what was wrong by kind of damage."""
     from vertexrt.cache.entries import decode
+    from vertexrt.native import wrapper
     from vertexrt.native.load import KIND, machine
 
-    machine()  # before the forks, so that each is quick
+    machine()  # before the forks, so that each is quick; what is imported so far counts as well
+    wrapper.imports()
     os.environ["VERTEXRT_CACHE"] = str(root)
     said = root.parent / "said"
     wrong: Counter[str] = Counter()

@@ -147,11 +147,11 @@ def assert_continues(
 
 @every_way
 @every_optimizer
-@pytest.mark.parametrize("clip", [None, 1.0])
-def test_a_gradient_that_is_not_finite_changes_nothing(
-    way: Way, name: str, clip: float | None
-) -> None:
+def test_a_gradient_that_is_not_finite_changes_nothing(way: Way, name: str) -> None:
+    """Gradients are clipped in every second case: with each way, and with each optimizer."""
     bad = batch_of(-8.0)
+    odd = list(WAYS.values()).index(way) + list(OPTIMIZERS).index(name)
+    clip = 1.0 if odd % 2 else None
     text = assert_continues(lambda: network(way, Masked()), name, {"clip_norm": clip}, bad)
     assert text.startswith("[gradient] the gradient of 'w' is nan at [0, 0], though the loss is")
     assert "of vertex 1 of graph 1, in the derivative of test_finite.py:" in text

@@ -194,10 +194,12 @@ def test_what_came_between_is_an_error_at_backward(between: str) -> None:
 
 
 def test_blas_has_its_threads_again_after_networks_in_turn() -> None:
-    before = [pool["num_threads"] for pool in blas_threads().info()]
     nets, batch = [network(), network(engine="persistent")], batch_of(5)
-    in_threads(2, lambda k: [nets[k].forward(batch) for _ in range(40)] and None)
-    assert [pool["num_threads"] for pool in blas_threads().info()] == before
+    with blas_threads().limit(limits=2):
+        before = [pool["num_threads"] for pool in blas_threads().info()]
+        assert set(before) == {2}
+        in_threads(2, lambda k: [nets[k].forward(batch) for _ in range(40)] and None)
+        assert [pool["num_threads"] for pool in blas_threads().info()] == before
 
 
 def run(code: str, **environ: str) -> str:

@@ -61,7 +61,7 @@ unsigned long long exchange(unsigned mask, unsigned long long value, unsigned so
     if (!(w.open >> kept_at & 1)) x = {mask, 0, call.what};
     w.open |= 1u << kept_at;
     in_turn->waited = true;
-    const bool alike = strcmp(x.what, call.what) == 0;
+    const bool alike = x.what == call.what || strcmp(x.what, call.what) == 0;
     if (!(mask >> lane & 1) || !alike) {
         fprintf(stderr, "[cuda shim] %s, mask %08x, lane %u: %s\n", call.what, mask, lane,
                 alike ? "the lane is not in its mask" : "other lanes wait in another call");
@@ -77,6 +77,12 @@ unsigned long long exchange(unsigned mask, unsigned long long value, unsigned so
         wait_in(call);
     }
     return w.result[lane];
+}
+
+void multiply_matrices(float* d, const float* a, float b0, float b1, const float* c, Call call) {
+    Fragments f = {{a[0], a[1], a[2], a[3]}, {b0, b1}, {c[0], c[1], c[2], c[3]}};
+    exchange(~0u, reinterpret_cast<unsigned long long>(&f), PRODUCT, call);
+    std::copy(f.sum, f.sum + 4, d);
 }
 
 void sleep(Call call) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "fiber.h"
+#include "matrix_unit.h"
 #include "shim.h"
 
 namespace shim {
@@ -173,12 +174,22 @@ void release_barrier(Block& b) {
     b.at_barrier.clear();
 }
 
+// Compute a product of matrices of those lanes that have arrived.
+void multiply(Warp& w, unsigned arrived) {
+    Fragments* of[WARP] = {};
+    for (unsigned lane = 0; lane < WARP; ++lane) {
+        if (arrived >> lane & 1) of[lane] = reinterpret_cast<Fragments*>(w.value[lane]);
+    }
+    multiply_fragments(of);
+}
+
 // End an exchange when all lanes of its mask that live have arrived.
 bool end_exchange(Block& b, Warp& w, unsigned kept_at) {
     const Exchange& x = w.exchange[kept_at];
     const unsigned arrived = x.arrived;
     if (arrived != (x.mask & w.live)) return false;
     ++progress;
+    if (w.source[kept_at] == PRODUCT) multiply(w, arrived);
     unsigned long long votes = 0;
     for (unsigned lane = 0; lane < WARP; ++lane) {
         if (arrived >> lane & 1 && w.value[lane]) votes |= 1ULL << lane;
@@ -186,7 +197,7 @@ bool end_exchange(Block& b, Warp& w, unsigned kept_at) {
     for (unsigned lane = 0; lane < WARP; ++lane) {
         if (!(arrived >> lane & 1)) continue;
         const unsigned from = w.source[lane];
-        if (from == ALL) {
+        if (from >= ALL) {
             w.result[lane] = votes;
         } else {
             w.result[lane] = from < WARP && arrived >> from & 1 ? w.value[from] : ~0ULL;

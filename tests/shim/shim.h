@@ -11,7 +11,8 @@
 //   with NaN, saves and restores as blocks take turns. So nothing else may be thread-local.
 // - Memory is sequentially consistent: a missing fence does not show.
 //
-// Not modelled: which blocks are a cluster, asynchronous copies, tensor cores, inline PTX, textures, streams.
+// Not modelled: which blocks are a cluster, asynchronous copies, inline PTX, textures, streams; of
+// tensor cores all but one product.
 #pragma once
 
 // Without the C++ library's overloads and special functions, which take 0.1 s to compile.
@@ -50,6 +51,8 @@ void block_barrier(Call call);
 // Wait for the lanes in `mask`, then return the value of lane `source`, or with source ALL one bit
 // for each lane whose value is not 0.
 unsigned long long exchange(unsigned mask, unsigned long long value, unsigned source, Call call);
+// d = c + a b of a warp: 16 x 8 x 8, each lane with its part as `mma.m16n8k8` of TF32 has it.
+void multiply_matrices(float* d, const float* a, float b0, float b1, const float* c, Call call);
 void sleep(Call call);           // let all others run before this thread goes on
 void atomic_done(bool changed, Call call);  // counts as progress, or as a look at what others do
 void* dynamic_shared();
@@ -59,7 +62,7 @@ bool all_leave(unsigned first, unsigned count);
 [[noreturn]] void fail(int code, Call call);  // end the launch with this CUDA error
 #pragma GCC visibility pop
 
-constexpr unsigned ALL = 32;
+constexpr unsigned ALL = 32, PRODUCT = 33;  // in place of a lane to read
 constexpr int MISALIGNED_ADDRESS = 716;
 
 // What a module has beside code: its shared memory, which surrounds `mark` in each host thread.

@@ -3,6 +3,7 @@
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,12 +23,22 @@ SIZES_OF_ALL = {"hidden": 16, "embed": 16, "layers": 2}
 
 
 @cache
-def explained(model: str, processors: int, threads: int, device: str = "cpu") -> str:
-    """Explain a batch without running it; the same size for every machine's cache."""
+def read(format: str, *reading: tuple[str, Any]) -> data.Dataset:
+    return data.load("generated", format=format, **dict(reading))
+
+
+def small(model: str) -> tuple[vrt.VertexFunction | vrt.Model, data.Dataset]:
+    """Return a model of the catalogue and its data, which models of a kind share."""
     spec = models.get(model)
     options = {name: size for name, size in SIZES_OF_ALL.items() if name in spec.options}
-    dataset = data.load("generated", format=spec.format, **spec.reading(options))
-    function = spec.build(dataset, **options)
+    dataset = read(spec.format, *spec.reading(options).items())
+    return spec.build(dataset, **options), dataset
+
+
+@cache
+def explained(model: str, processors: int, threads: int, device: str = "cpu") -> str:
+    """Explain a batch without running it; the same size for every machine's cache."""
+    function, dataset = small(model)
     ways = {"engine": "persistent", "threads": threads, "processors": processors}
     net = vrt.compile(function, device=device, **ways)
     return net.explain_batch(dataset.splits["train"].take(np.arange(4)))
@@ -96,10 +107,7 @@ PAPER = ["--device", "cuda", "--engine", "persistent", "--processors", "2"]
 @cache
 def explained_on_a_gpu(model: str, processors: int, of_device: int, clusters: int = 0) -> str:
     """Explain a batch for a GPU that there is not."""
-    spec = models.get(model)
-    options = {name: size for name, size in SIZES_OF_ALL.items() if name in spec.options}
-    dataset = data.load("generated", format=spec.format, **spec.reading(options))
-    function, passes = spec.build(dataset, **options), Passes(gradients=False)
+    (function, dataset), passes = small(model), Passes(gradients=False)
     net = on_paper(function, processors, passes=passes, of_device=of_device, clusters=clusters)
     return net.explain_batch(dataset.splits["train"].take(np.arange(4)))
 

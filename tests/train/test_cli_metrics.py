@@ -208,6 +208,11 @@ def test_metrics_that_cannot_be_read_or_written(tmp_path: Path) -> None:
         gone.keep(lambda record: True)
 
 
+@pytest.fixture
+def picture() -> None:
+    """Draw it: this fixture stands for that of all tests here."""
+
+
 def test_the_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = RunFolder(tmp_path)
     for epoch in (1, 2):

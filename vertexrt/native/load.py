@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -19,6 +20,7 @@ from vertexrt.config import config
 from vertexrt.locks import hold_at_fork
 
 KIND = "llvm"  # of cache entries
+METHOD = 2  # how this module compiles: entries of another one are not used
 
 # Another thread may be compiling; its lock would stay taken in a forked child.
 COMPILING = threading.RLock()
@@ -40,7 +42,7 @@ def machine() -> tuple[Any, tuple[str, ...]]:
     machine = target.create_target_machine(
         cpu=cpu, features=features, opt=3, reloc="pic", codemodel="default", jit=True
     )
-    version = ".".join(map(str, llvm.llvm_version_info))
+    version = f"{'.'.join(map(str, llvm.llvm_version_info))}, as of {METHOD}"
     return machine, (triple, cpu, features, version)
 
 
@@ -110,5 +112,21 @@ def _compiled(machine: Any, text: str, unroll: bool) -> bytes:
     options.loop_unrolling = unroll
     passes = llvm.create_pass_builder(machine, options)
     passes.getModulePassManager().run(module, passes)
-    image: bytes = machine.emit_object(module)
+    with nullcontext() if unroll else _without_strength_reduction():
+        image: bytes = machine.emit_object(module)
     return image
+
+
+@contextmanager
+def _without_strength_reduction() -> Iterator[None]:
+    """Leave out a pass of LLVM's that takes a third of what code generation does.
+
+    It looks for the cheapest counters and addresses of a loop. For a kernel of 60 loops in one over
+    rows that took 14 s of 16 s, and kernels run no faster for it (`docs/performance.md`). That is
+    an option of the process: other threads that use LLVM have it as long.
+    """
+    llvm.set_option("vertexrt", "-disable-lsr")
+    try:
+        yield
+    finally:
+        llvm.set_option("vertexrt", "-disable-lsr=false")

@@ -8,14 +8,6 @@
 #ifndef VRT_REAL
 #define VRT_TENSOR_CORES 1
 
-#ifndef __CUDACC_RTC__
-// A sum as the units compute it: truncated towards zero.
-inline float cut_off(double sum) {
-    const float nearest = (float)sum;
-    return fabs((double)nearest) > fabs(sum) ? nextafterf(nearest, 0.0f) : nearest;
-}
-#endif
-
 // d = c + a b of a warp: 16 x 8 x 8. The units do not round: they truncate operands to TF32, and
 // sums to float32.
 __device__ __forceinline__ void mma(float (&d)[4], const float (&a)[4], float b0, float b1,
@@ -29,26 +21,7 @@ __device__ __forceinline__ void mma(float (&d)[4], const float (&a)[4], float b0
           "r"(__float_as_uint(a[3])), "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)), "f"(c[0]),
           "f"(c[1]), "f"(c[2]), "f"(c[3]));
 #else
-    // All lanes write what they hold to memory of lane 0: a shuffle of each number takes long.
-    struct Held {
-        float a[4], b[2];
-    } room[32];
-    Held* const lanes = (Held*)__shfl_sync(0xffffffffu, (unsigned long long)room, 0);
-    const auto held = [](float x) { return __uint_as_float(__float_as_uint(x) & 0xffffe000u); };
-    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    lanes[lane] = {{held(a[0]), held(a[1]), held(a[2]), held(a[3])}, {held(b0), held(b1)}};
-    __syncwarp();
-    double sum[4] = {c[0], c[1], c[2], c[3]};
-    for (int k = 0; k < 8; ++k) {
-        const Held& row = lanes[4 * g + k % 4];
-        for (int n = 0; n < 2; ++n) {
-            const double b = lanes[4 * (2 * t + n) + k % 4].b[k / 4];
-            sum[n] += row.a[k / 4 * 2] * b;
-            sum[2 + n] += row.a[k / 4 * 2 + 1] * b;
-        }
-    }
-    __syncwarp();  // all have read
-    for (int k = 0; k < 4; ++k) d[k] = cut_off(sum[k]);
+    shim::multiply_matrices(d, a, b0, b1, c, {"mma", __FILE__, __LINE__});
 #endif
 }
 
