@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gc
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +16,8 @@ from tests.processes import ThreadCommunicator, together
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import Use
 from vertexrt.errors import PullError
-from vertexrt.graph.batch import fill
+from vertexrt.graph import batch as batches
+from vertexrt.graph.taken import copy_graphs
 from vertexrt.models import get
 from vertexrt.parallel import ProcessGroup
 
@@ -83,18 +84,36 @@ def test_other_graphs_and_other_pulls_have_other_sums() -> None:
     assert len({first[1], sums(tree, [2, 1, -1])[1], sums(tree, [1, 2, 0])[1]}) == 3
 
 
-def test_a_process_copies_its_own_graphs_alone() -> None:
+def test_a_process_copies_its_own_graphs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     function, pool = _catalogue("tree-lstm")
-    whole = pool.take(np.arange(12))
+    whole, copied = pool.take(np.arange(12)), list[int]()
 
-    def work(communicator: ThreadCommunicator) -> Any:
+    def copy(source: Any, parts: Any, taken: Any) -> Any:
+        copied.append(len(taken.ids))
+        return copy_graphs(source, parts, taken)
+
+    monkeypatch.setattr(batches, "copy_graphs", copy)
+
+    def work(communicator: ThreadCommunicator) -> None:
         net = vrt.compile(function, device="cpu", seed=0, threads=1)
         net.step(whole, vrt.SGD(0.1), group=ProcessGroup(communicator, 4))
-        return whole._taken
 
-    for taken in together(2, work):
-        assert not isinstance(taken, Exception), taken
-        assert taken.kept is pool
+    assert together(2, work) == [None, None]
+    assert len(copied) == 4
+    assert sum(copied) == 12
+
+
+def test_facts_convert_no_rows_of_a_data_set() -> None:
+    """They may be as large as memory, and of another dtype than the network."""
+    graph = vrt.InputGraph.from_children([[], [0]], {"x": np.ones((2, 4096))})
+    pool = vrt.GraphBatch.from_graphs([graph] * 400)  # 26 MB
+    net = vrt.compile(Rows(4096), device="reference", seed=0)
+    group = ProcessGroup(shares=2)
+    tracemalloc.start()
+    net.step(pool.take([3, 5]), vrt.SGD(0.1), group=group)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 8 << 20
 
 
 class Log(vrt.VertexFunction):
@@ -136,23 +155,83 @@ def test_a_graph_that_nobody_draws_may_be_wrong() -> None:
         assert "'word' of vertex 0 of graph 2 is 7" in second
 
 
-def test_a_process_may_have_looked_at_the_batch() -> None:
-    """It has forgotten then where graphs are from; the steps are those of the others."""
+class Rows(vrt.VertexFunction):
+    """A chain that pulls real numbers, of which a graph drops the same."""
 
-    def work(communicator: ThreadCommunicator) -> np.ndarray:
-        net, group = vrt.compile(Log(), device="reference", seed=0), ProcessGroup(communicator, 2)
-        for chosen in ([0, 1, 3], [2, 2, 1]):
-            pool = words(0, 1, 3, 2)
-            batch = pool.take(chosen)
-            if communicator.rank == 1:
-                fill(batch)
-                del pool
-                gc.collect()
-                assert batch._taken is not None
-                assert batch._taken.source() is None
-            net.step(batch, vrt.SGD(0.1), group=group)
-        return np.array(net.parameters["table"])
+    def __init__(self, size: int = 3) -> None:
+        super().__init__(arity=1, state={"h": 4})
+        self.w, self.size = vrt.Parameter((4, size)), size
+
+    def forward(self) -> None:
+        x = vrt.dropout(self.pull("x", shape=(self.size,)), 0.3, per="graph")
+        h = vrt.tanh(self.w @ x + self.gather(0).h)
+        self.scatter(h=h)
+        self.push("loss", vrt.sum(h * h))
+
+
+def rows() -> vrt.GraphBatch:
+    rng = np.random.default_rng(2)
+    return vrt.GraphBatch.from_graphs(
+        [
+            vrt.InputGraph.from_children([[], [0]], {"x": rng.standard_normal((2, 3))})
+            for _ in range(20)
+        ]
+    )
+
+
+def many_translations() -> vrt.GraphBatch:
+    return vrt.GraphBatch.concat([typed_models.translations() for _ in range(7)])
+
+
+@pytest.mark.parametrize("split", ["of its own", "taken"])
+@pytest.mark.parametrize(
+    ("function", "data"), [(Rows, rows), (typed_models.Translator, many_translations)]
+)
+def test_a_process_may_look_at_what_it_trains_on(
+    function: Callable[[], Any], data: Callable[[], vrt.GraphBatch], split: str
+) -> None:
+    """What others know of graphs, and the order of kinds, is as if it had not: the same bits."""
+
+    def work(communicator: ThreadCommunicator | None) -> dict[str, np.ndarray]:
+        group = ProcessGroup(communicator, 4)
+        net, whole = vrt.compile(function(), device="cpu", seed=3, threads=1), data()
+        rng = np.random.default_rng(0)
+        if split == "taken":
+            whole = whole[rng.permutation(whole.num_graphs)[:16]]
+        for _ in range(4):
+            batch = whole[rng.integers(0, whole.num_graphs, 8)]
+            if group.rank == 0:
+                repr(whole)
+                repr(batch)
+            net.step(batch, vrt.SGD(0.05), group=group)
+        return {name: np.array(value) for name, value in net.parameters.items()}
+
+    one = work(None)
+    for found in together(2, work):
+        assert isinstance(found, dict), found
+        assert all(np.array_equal(found[name], one[name]) for name in one)
+
+
+def test_a_process_may_have_made_the_batch_itself() -> None:
+    """The same graphs are the same batch, wherever they lie."""
+
+    def work(communicator: ThreadCommunicator) -> float:
+        net = vrt.compile(Rows(), device="reference", seed=0)
+        batch = rows().take([2, 3, 5])
+        if communicator.rank == 1:
+            batch = vrt.GraphBatch.from_graphs(list(batch))
+        return net.step(batch, vrt.SGD(0.1), group=ProcessGroup(communicator, 2))
 
     one, other = together(2, work)
-    assert isinstance(one, np.ndarray), one
-    assert np.array_equal(one, other)
+    assert isinstance(one, float), one
+    assert one == other
+
+
+def test_costs_are_by_true_levels() -> None:
+    """Also where parents come before their children, as roots do first in some data."""
+    deep = [[v + 1] for v in range(9)] + [[]]
+    wide = [[*range(1, 10)], *([] for _ in range(9))]
+    graphs = [vrt.InputGraph.from_children(c, {"word": [0] * 10}) for c in (deep, wide)]
+    facts, _ = model_of(Log()).facts_of(USE, vrt.GraphBatch.from_graphs(graphs))
+    per_level = (facts.costs[0] - facts.costs[1]) / (10 - 2)
+    np.testing.assert_allclose(facts.costs, 10 + per_level * np.array([10, 2]))

@@ -8,7 +8,7 @@ the batch that minibatches are taken from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,8 +20,10 @@ from vertexrt.engine.inputs import Inputs
 from vertexrt.engine.sparse_rows import mark_listed, take_marked
 from vertexrt.engine.variant import Variant
 from vertexrt.graph import GraphBatch
+from vertexrt.ir.ops import FIRST_OF_GRAPH
 from vertexrt.native.compiled import compiled
-from vertexrt.scheduler.balance import graph_costs, number_levels
+from vertexrt.scheduler.balance import graph_costs
+from vertexrt.scheduler.compiled import find_levels
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
@@ -47,7 +49,8 @@ class GraphFacts(NamedTuple):
         costs: float64 [K], see `graph_costs`.
         with_loss: int64 [K], how many vertices have a loss.
         looked_up: by sparse parameter.
-        structure, pulled: int64 [K], checksums of children, and of integers that are pulled.
+        structure, pulled: int64 [K], checksums of children, and of integers that are pulled; they
+            depend on nothing but the graph.
     """
 
     variant: Variant
@@ -59,12 +62,18 @@ class GraphFacts(NamedTuple):
 
 
 def find_facts(
-    variant: Variant, batch: GraphBatch, inputs: Inputs, has_loss: Array, level: float
+    variant: Variant,
+    batch: GraphBatch,
+    inputs: Inputs,
+    has_loss: Array,
+    sparse: Iterable[str],
+    level: float,
 ) -> GraphFacts:
     """Find the facts of the graphs of a batch.
 
     Args:
-        inputs: that were read of it; has_loss: [V].
+        inputs: that were read of it, without tables; has_loss: [V].
+        sparse: parameters that are only looked up in.
         level: vertices that a level of its own is worth.
     """
     graph_ptr, child_ptr, child = batch.graph_ptr, batch.child_ptr, batch.child
@@ -72,17 +81,19 @@ def find_facts(
     if inputs.index.shape[1] > len(graph_of):  # edges come after the vertices
         graph_of = np.concatenate([graph_of, graph_of[parents(inputs.structure)]])
     losses = np.append(0, np.cumsum(has_loss))[graph_ptr]
-    read = inputs.child_ptr, inputs.child
+    read, lookups = (inputs.child_ptr, inputs.child), variant.lookups
+    pulls = enumerate(variant.reader.pulls)  # where a graph begins depends on where it lies
+    whole = [k for k, pull in pulls if pull.dtype == "int" and pull.name != FIRST_OF_GRAPH]
     return GraphFacts(
         variant,
-        graph_costs(graph_ptr, number_levels(child_ptr, child), level),
+        graph_costs(graph_ptr, find_levels(child_ptr, child) + 1, level),
         np.diff(losses),
         {
-            name: LookedUp(*rows_by_graph(inputs.index, pulls, graph_of, batch.num_graphs))
-            for name, pulls in variant.lookups.items()
+            name: LookedUp(*rows_by_graph(inputs.index, lookups[name], graph_of, batch.num_graphs))
+            for name in sparse
         },
         sum_structure(graph_ptr, *read),
-        sum_pulls(inputs.index, graph_of, batch.num_graphs),
+        sum_pulls(inputs.index[whole], graph_of, batch.num_graphs),
     )
 
 

@@ -133,12 +133,15 @@ class Inputs:
         return self.index[len(self.index) - len(self.floats) :]
 
 
-def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inputs:
+def read_inputs(
+    reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike, tables: bool = True
+) -> Inputs:
     """Read the structure of a batch, and the pulls that a program needs from it.
 
     Args:
         batch: values by name: int [V] (-1: absent), real [V, *shape], or `Pulled`.
         dtype: of real values.
+        tables: read these; else they are arrays without elements.
     Raises: GraphError, as `read_structure` does; PullError, when a pull is missing, misshapen, or
         of the wrong kind; whether integers are in range is found when the vertices are read
         (`read_vertices`).
@@ -150,9 +153,10 @@ def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inpu
     index = np.empty((len(reader.pulls), count + len(edges)), np.int32)
     floats: list[Array] = []
     for k, pull in enumerate(reader.pulls):
-        own, table = _read(reader, k, batch, dtype)
-        if table is not None:
-            floats.append(table)
+        own = _read(reader, k, batch)
+        if pull.dtype != "int":
+            none = _none_of(np.dtype(dtype))
+            floats.append(read_table(reader, k, batch, dtype) if tables else none)
         if pull.edge and reader.is_used[k]:
             own = in_slot(own, edges_in_slot(program, pull, structure))
         if not reader.reads_edges:
@@ -166,32 +170,23 @@ def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inpu
     return Inputs(*structure, index, tuple(floats), _none_of(np.dtype(dtype)))
 
 
-def _read(reader: Reader, k: int, batch: GraphBatch, dtype: npt.DTypeLike) -> tuple[Any, Any]:
-    """Return what each vertex (or edge) of a batch has of a pull; the table of a real one."""
+def _read(reader: Reader, k: int, batch: GraphBatch) -> Any:
+    """Return what each vertex (or edge) of a batch has of a pull: of a real one, which row."""
     program, pull = reader.program, reader.pulls[k]
-    if pull.dtype != "int":
-        return _index(reader, k, batch), read_table(reader, k, batch, dtype)
     if not reader.is_used[k]:
-        return NO_EDGES if pull.edges else -1, None
+        return NO_EDGES if pull.edges else -1
     value = _given(program, pull, batch)
+    if pull.dtype != "int":
+        index = held_index(value) if isinstance(value, Pulled) else None
+        return np.arange(_count(pull, batch), dtype=np.int32) if index is None else index
     if type(value) is np.ndarray and value.dtype is INT32:
-        return value, None  # a batch's own whole numbers
-    return _integers(program, pull, value, _count(pull, batch)), None
+        return value  # a batch's own whole numbers
+    return _integers(program, pull, value, _count(pull, batch))
 
 
 def _count(pull: Pull, batch: GraphBatch) -> int:
     """Return how many vertices (or edges) a pull is of."""
     return batch.num_edges if pull.of_edges else batch.num_vertices
-
-
-def _index(reader: Reader, k: int, batch: GraphBatch) -> Any:
-    """Return which row each vertex (or edge) of a batch has of a real pull."""
-    pull = reader.pulls[k]
-    if not reader.is_used[k]:
-        return NO_EDGES if pull.edges else -1
-    value = _given(reader.program, pull, batch)
-    index = held_index(value) if isinstance(value, Pulled) else None
-    return np.arange(_count(pull, batch), dtype=np.int32) if index is None else index
 
 
 def read_table(reader: Reader, k: int, batch: GraphBatch, dtype: npt.DTypeLike) -> Any:

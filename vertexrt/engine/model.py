@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -217,9 +216,10 @@ class CompiledModel:
         source, graphs = source_of(batch)
         known = self._facts.setdefault(source, {})
         if use not in known:
-            known[use] = None
-            with suppress(PullError, GraphError):
+            try:
                 known[use] = self._read(use, source)
+            except (PullError, GraphError):
+                known[use] = None
         found = known[use]
         if found is not None:
             return found, graphs
@@ -227,12 +227,12 @@ class CompiledModel:
 
     def _read(self, use: Use, batch: GraphBatch) -> GraphFacts:
         same = self._same(use) or [self.variant(use, self.choose(use, batch))]
-        inputs = read_inputs(same[0].reader, batch, self.store.dtype)
+        inputs = read_inputs(same[0].reader, batch, self.store.dtype, tables=False)
         has_loss = find_kinds(same[0], batch, inputs)
         for other in same[1:]:
             take_kinds(other, same[:1])
         level = level_in_vertices(self.chooser.work.all)
-        return find_facts(same[0], batch, inputs, has_loss, level)
+        return find_facts(same[0], batch, inputs, has_loss, self.sparse, level)
 
     def _same(self, use: Use) -> list[Variant]:
         """Return what was compiled for a use, whatever the engine and the update."""

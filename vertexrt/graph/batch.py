@@ -205,7 +205,8 @@ class GraphBatch:
         """Return the batch of the graphs named, in that order; one may come twice.
 
         They are copied when they are looked at first: compiled, the structure and each pull once.
-        Tables with an index map are shared, not copied: only the map is taken.
+        Tables with an index map are shared, not copied: only the map is taken. This batch stays
+        in memory as long as what was taken from it.
 
         Args:
             graphs: whole numbers [n] in 0..K-1.
@@ -213,10 +214,10 @@ class GraphBatch:
         """
         ids, count = read_ids(graphs, self.num_graphs), self.num_graphs
         source, mine = self, self._taken
-        if mine is not None and mine.kept is not None:
+        if mine is not None:
             if ids.min() < 0 or ids.max() >= count:
                 raise wrong_graphs(ids, count)
-            source, ids = mine.kept, mine.ids[ids]
+            source, ids = mine.source, mine.ids[ids]
         size = vertices, slots = count_graphs(graph_ptr_of(source), child_ptr_of(source), ids)
         if not vertices:
             raise wrong_graphs(ids, count)
@@ -225,7 +226,7 @@ class GraphBatch:
         found = object.__new__(GraphBatch)
         object.__setattr__(found, "_parts", None)
         object.__setattr__(found, "form", BatchForm())
-        object.__setattr__(found, "_taken", Taken.of(source, ids, size))
+        object.__setattr__(found, "_taken", Taken(source, ids, size))
         return found
 
     def with_pulls(self, pulls: Mapping[str, Any]) -> GraphBatch:
@@ -290,16 +291,12 @@ _put = [getattr(GraphBatch, name).__set__ for name in BatchFields._fields]
 
 
 def fill(batch: GraphBatch) -> None:
-    """Copy graphs that were taken, if nothing has looked at them yet."""
+    """Copy graphs that were taken, and that nothing has looked at yet."""
     taken = batch._taken
-    source = None if taken is None else taken.kept
-    if taken is None or source is None:
-        return
-    for put, value in zip(
-        _put, copy_graphs(fields_of(source), parts_of(source), taken), strict=True
-    ):
+    assert taken is not None, "a batch of its own has its arrays"
+    fields = copy_graphs(fields_of(taken.source), parts_of(taken.source), taken)
+    for put, value in zip(_put, fields, strict=True):
         put(batch, value)
-    taken.kept = None
 
 
 # What a batch holds, for code that changes nothing: no view is made.
@@ -326,21 +323,16 @@ def parts_of(batch: GraphBatch) -> TakenParts:
 
 
 def source_of(batch: GraphBatch) -> tuple[GraphBatch, npt.NDArray[np.int64]]:
-    """Return the batch that graphs were taken from, while it is alive, and their numbers there."""
+    """Return the batch that graphs were taken from, and their numbers there."""
     taken = batch._taken
-    source = None if taken is None else taken.source()
-    if taken is None or source is None:
-        return batch, np.arange(batch.num_graphs)
-    return source, taken.ids
+    return (batch, np.arange(batch.num_graphs)) if taken is None else (taken.source, taken.ids)
 
 
 def starts_of(batch: GraphBatch) -> tuple[IntArray, IntArray]:
     """Return the first vertex and the first slot of each graph, int32 [K+1]; nothing is copied."""
-    taken = batch._taken
-    source = None if taken is None else taken.kept
-    if taken is None or source is None:
-        return graph_ptr_of(batch), parts_of(batch).edge_ptr
-    return starts_of_graphs(graph_ptr_of(source), parts_of(source).edge_ptr, taken.ids)
+    source, taken = source_of(batch)[0], batch._taken
+    starts = graph_ptr_of(source), parts_of(source).edge_ptr
+    return starts if taken is None else starts_of_graphs(*starts, taken.ids)
 
 
 def with_values(

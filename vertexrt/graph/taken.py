@@ -7,21 +7,20 @@ alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
 
 from vertexrt.graph.compiled import take_graphs, take_rows
+from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.graph.owned import INT32, own, unwritten
 from vertexrt.graph.pulls import (
     Pulled,
     PullValue,
     held_index,
     held_values,
+    in_order,
     pulled_unchecked,
     take_pulls,
 )
@@ -33,26 +32,19 @@ Int64 = npt.NDArray[np.int64]
 _NO_COLUMNS = (own(np.zeros(0, np.int32), INT32),)
 
 
-@dataclass(slots=True)
-class Taken:
+class Taken(NamedTuple):
     """Which graphs of a batch another one has.
 
     Attributes:
-        source: a weak reference to the batch that they are of.
+        source: the batch that they are of, which was not taken from another. It stays alive: what
+            steps of several processes know of graphs must not depend on who has looked at them.
         ids: int64 [n], their numbers there.
         size: how many vertices and slots they have.
-        kept: the source, until the graphs are copied.
     """
 
-    source: Callable[[], Any]
+    source: Any
     ids: Int64
     size: tuple[int, int]
-    kept: Any = field(default=None)
-
-    @classmethod
-    def of(cls, source: Any, ids: Int64, size: tuple[int, int]) -> Taken:
-        """Return graphs that are not copied yet."""
-        return cls(ref(source), ids, size, source)
 
 
 class BatchFields(NamedTuple):
@@ -90,18 +82,28 @@ def find_parts(batch: BatchFields) -> TakenParts:
     columns: list[IntArray] = []
     forms: list[tuple[str, npt.NDArray[Any] | None, npt.NDArray[Any] | None]] = []
     for name, pull in batch.pulls.items():
-        table = held_values(pull) if isinstance(pull, Pulled) else None
-        column = held_index(pull) if isinstance(pull, Pulled) else pull
+        table, column = _table_and_column(pull)
         if column is not None and column.dtype == INT32:
             columns.append(column)
             forms.append((name, table, None))
         else:
-            forms.append((name, table, pull if isinstance(pull, np.ndarray) else table))
+            forms.append((name, table, column if table is None else table))
     if batch.types is not None:
         columns.append(batch.types.of_vertex)
     edge_ptr = batch.child_ptr[batch.graph_ptr]
     origin = find_origin(batch.types, batch.child_ptr, batch.child)
     return TakenParts(tuple(columns) or _NO_COLUMNS, len(columns), tuple(forms), edge_ptr, origin)
+
+
+def _table_and_column(pull: PullValue) -> tuple[Any, npt.NDArray[Any] | None]:
+    """Return the table of a pull, and what each vertex has; None for none."""
+    if not isinstance(pull, Pulled):
+        return None, pull
+    table: Any = held_values(pull)
+    index = held_index(pull)
+    if index is None and isinstance(table, DeviceRows):
+        index = in_order(len(table))  # rows on a GPU are not copied
+    return table, index
 
 
 def copy_graphs(batch: BatchFields, parts: TakenParts, taken: Taken) -> BatchFields:

@@ -132,8 +132,8 @@ def _of_share(owner: Array, part: int, graph_ptr: Array, edge_ptr: Array) -> tup
 def number_levels(child_ptr: Array, child: Array) -> Array:
     """Return [V] levels, from 1 for vertices without children, in one pass.
 
-    They are exact where children have smaller numbers than their parents, as all readers of this
-    package order them; otherwise they may come out too low, see `find_levels`.
+    They are exact where children have smaller numbers than their parents; otherwise they may come
+    out too low, see `find_levels`.
     """
     level = np.zeros(len(child_ptr) - 1, np.int32)
     for v in range(len(level)):
