@@ -61,9 +61,10 @@ def packs(lengths: tuple[int, ...], place: Any) -> tuple[Any, Any]:
     """Return the same packed sequences for both, whose steps get gradients."""
     steps = [torch.randn(n, INPUT) for n in lengths]
     given = torch.nn.utils.rnn.pack_sequence(steps, enforce_sorted=False)
-    ours = given.data.clone().to(place).requires_grad_()
+    here = given.to(place)
+    ours = here.data.clone().requires_grad_()
     theirs = given.data.double().requires_grad_()
-    return given._replace(data=ours), given._replace(data=theirs)
+    return here._replace(data=ours), given._replace(data=theirs)
 
 
 def total(found: Any) -> Any:
