@@ -22,7 +22,7 @@ from vertexrt.native.compiled import compiled
 from vertexrt.native.foreign import filled_here
 
 Array = np.ndarray[Any, Any]
-KEPT = 64  # structures of minibatches
+KEPT = 128  # structures of minibatches, as many as runs
 NO_RESETS = np.zeros(0, np.uint8)
 
 
