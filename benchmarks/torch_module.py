@@ -7,8 +7,8 @@ then they take turns. PyTorch computes with one thread of the host. The module t
 `torch.optim.SGD`, fused on a GPU, by `module.loss(batch)` and by the push of `module(batch)`; "no
 network" is a loss of the same parameters that computes nothing, in the same loop. "One thread" is
 `torch.autograd.set_multithreading_enabled(False)`: without it autograd goes back in another thread
-where there is a GPU. Layers are called with minibatches that differ. A GRU with resets is
-compared with padded segments, and with a scan over its steps.
+where there is a GPU. Layers are called with minibatches that differ; "new lengths" are of others,
+which come once. A GRU with resets is compared with padded segments, and with a scan over its steps.
 """
 
 from __future__ import annotations
@@ -176,9 +176,9 @@ def sentences(options: argparse.Namespace, count: int, rng: np.random.Generator)
     return [max(1, len(lines[k].split())) for k in rng.integers(0, len(lines), count)]
 
 
-def minibatches(options: argparse.Namespace, count: int, steps: int) -> list[Any]:
+def minibatches(options: argparse.Namespace, count: int, steps: int, seed: int = 0) -> list[Any]:
     """Return packed sequences, which differ in their lengths."""
-    torch, rng = import_module("torch"), np.random.default_rng(count)
+    torch, rng = import_module("torch"), np.random.default_rng((count, seed))
     found = []
     for _ in range(steps):
         lengths = sentences(options, count, rng)
@@ -217,14 +217,24 @@ def layers(options: argparse.Namespace) -> None:
 
                 return run
 
+            steps, rounds = len(batches), options.rounds
+            unseen = [minibatches(options, count, steps, k + 1) for k in range(rounds + 1)]
+
+            def over_new(layer: Any = mine, sets: list[Any] = unseen) -> None:
+                for packed in sets.pop():
+                    train(layer, packed)
+                wait(gpu)
+
             ways = {"theirs": over(judge), "ours": over(mine), "alone": one_thread(over(mine))}
-            took = seconds_in_turn(ways, options.rounds)
+            ways["new"] = one_thread(over_new)
+            took = seconds_in_turn(ways, rounds)
             each = {name: 1e6 * float(np.median(s)) / len(batches) for name, s in took.items()}
             print(
                 f"{name} {options.size}, {count:3} sentences: torch.nn {each['theirs']:.0f} us; "
                 f"vertexrt.torch {each['ours']:.0f} us, "
                 f"rate {ratio_text(took['theirs'], took['ours'])}; "
-                f"one thread, rate {ratio_text(took['theirs'], took['alone'])}",
+                f"one thread, rate {ratio_text(took['theirs'], took['alone'])}, "
+                f"with new lengths {ratio_text(took['theirs'], took['new'])}",
                 flush=True,
             )
 
