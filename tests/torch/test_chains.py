@@ -7,6 +7,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
+import vertexrt as vrt  # noqa: E402
+import vertexrt.torch as vt  # noqa: E402
+from vertexrt.engine.kept import MOST_VERTICES  # noqa: E402
 from vertexrt.errors import UsageError  # noqa: E402
 from vertexrt.graph import GraphBatch  # noqa: E402
 from vertexrt.torch.chains import ChainLayout, chains_of  # noqa: E402
@@ -52,3 +55,42 @@ def test_sequences_that_begin_later() -> None:
     layout = ChainLayout(np.array([2, 3]).tobytes(), b"", (("h", 2),), False, False)
     with pytest.raises(UsageError, match=r"batch_sizes \[2, 3\]"):
         chains_of(layout)
+
+
+@pytest.mark.parametrize("sizes", [[2, -1], [2000, -1990], [1, 2], [0], []])
+def test_numbers_that_are_no_batch_sizes_are_refused(sizes: list[int]) -> None:
+    """Chains are written without bounds."""
+    counts = np.array(sizes, np.int64).tobytes()
+    with pytest.raises(UsageError, match="numbers from 1 on that never rise"):
+        chains_of(ChainLayout(counts, b"", (("h", 3),), False, False))
+
+
+def test_batch_sizes_of_another_dtype() -> None:
+    layer, x = vt.LSTM(3, 4), torch.randn(3, 3)
+    packs = [
+        torch.nn.utils.rnn.PackedSequence(x, torch.tensor([2, 1], dtype=dtype))
+        for dtype in (torch.int32, torch.int64)
+    ]
+    one, other = (layer(packed)[0].data for packed in packs)
+    assert torch.equal(one, other)
+
+
+def test_large_layouts_are_not_kept() -> None:
+    """They would take memory, and preparing them takes less than running them."""
+    few, many = (np.full(n, 8, np.int64).tobytes() for n in (4, MOST_VERTICES))
+    found = [
+        [chains_of(ChainLayout(counts, b"", (("h", 3),), False, False)) for _ in range(2)]
+        for counts in (few, many)
+    ]
+    assert found[0][0] is found[0][1]
+    assert found[1][0] is not found[1][1]
+
+
+def test_states_and_steps_that_do_not_fit_are_refused() -> None:
+    cell = vt.Recurrent(vrt.nn.GRUCell(3, 4), 3)
+    x = torch.randn(5, 2, 3)
+    with pytest.raises(UsageError, match=r"h of shape \[3, 4\]; \[2, 4\]"):
+        cell(x, torch.zeros(3, 4))
+    packed = torch.nn.utils.rnn.PackedSequence(torch.randn(4, 3), torch.tensor([2, 1]))
+    with pytest.raises(UsageError, match="4 steps; 3, as batch_sizes say"):
+        cell(packed)

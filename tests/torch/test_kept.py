@@ -121,6 +121,21 @@ def test_nothing_goes_up_again(engine: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert sizes[2:] == [0, 0]
 
 
+@shim
+def test_another_way_back_is_kept_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes back from other rows takes the place of what was kept."""
+    mine, _ = layers("shim", "batched", monkeypatch)
+
+    def uploaded(from_last: bool) -> int:
+        before, (out, (h, _)) = CountingDevice.uploaded, mine(packs((3, 1), "cpu")[0])
+        (h if from_last else out.data).sum().backward()
+        return CountingDevice.uploaded - before
+
+    for from_last in (True, False, True):
+        counts = [uploaded(from_last) for _ in range(4)]
+        assert counts[-1] == 0, counts
+
+
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_several_of_one_layout_are_alive(
@@ -229,12 +244,12 @@ def test_losses_of_batches_that_take_turns(
 class Dropping(vrt.VertexFunction):
     """It drops numbers of what it reads."""
 
-    def __init__(self) -> None:
+    def __init__(self, dropped: float = 0.5) -> None:
         super().__init__(arity=1, state={"h": SIZE})
-        self.w = vrt.Parameter((SIZE, SIZE), vrt.init.normal(0.5))
+        self.w, self.dropped = vrt.Parameter((SIZE, SIZE), vrt.init.normal(0.5)), dropped
 
     def forward(self) -> None:
-        x = vrt.dropout(self.pull("x", shape=(SIZE,)), 0.5)
+        x = vrt.dropout(self.pull("x", shape=(SIZE,)), self.dropped)
         h = vrt.tanh(self.w @ self.gather(0).h + x)
         self.scatter(h=h)
         self.push("h", h)
@@ -322,3 +337,27 @@ def test_recurrent_cells_of_ones_own() -> None:
         found = [mine(x, start, resets)[0], mine(x, None, resets)[0], mine(x, start)[0]]
         for a, b in zip(found, wanted, strict=True):
             assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize(
+    "place", ["cpu", pytest.param("shim", marks=shim), pytest.param("cuda", marks=gpu)]
+)
+def test_a_way_back_that_is_older_than_a_kind(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another batch pulls what no vertex of this one does."""
+    if place != "cpu":
+        require(place)
+    if place == "shim":
+        put_in_place(monkeypatch)
+    net = vrt.compile(Dropping(0.0), device="cpu" if place == "cpu" else "cuda", engine="batched")
+    module = vt.Module(net)
+
+    def batch(*index: int) -> vrt.GraphBatch:
+        pulls = {"x": vrt.Pulled(np.zeros((4, SIZE)), np.array(index))}
+        return vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(len(index), pulls)])
+
+    where = next(module.parameters()).device
+    x = torch.randn(4, SIZE, device=where, requires_grad=True)
+    old = module(batch(-1, -1), x=x)["h"]
+    module(batch(0, -1, 2), x=x)
+    old.square().sum().backward()
+    assert x.grad is None or not x.grad.any()

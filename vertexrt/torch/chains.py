@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vertexrt.engine.kept import MOST_VERTICES
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import unchecked_batch
@@ -39,9 +40,10 @@ class VertexRows:
 
     def here(self, device: torch.device) -> Tensor:
         """Return the vertices on a device; the copy is made once."""
-        if self._here is None or self._here.device != device:
-            self._here = torch.from_numpy(self.vertices).to(device)
-        return self._here
+        here = self._here
+        if here is None or here.device != device:
+            here = self._here = torch.from_numpy(self.vertices).to(device)
+        return here
 
 
 class Chains(NamedTuple):
@@ -82,16 +84,23 @@ def first(name: str) -> str:
     return f"{name}_first"
 
 
-@lru_cache(KEPT)
 def chains_of(layout: ChainLayout) -> Chains:
-    """Return sequences as chains; those of the last layouts are kept.
+    """Return sequences as chains; those of the last layouts are kept, if they are not large.
 
-    Raises: UsageError, when there are more sequences at a later time.
+    Raises: UsageError, when there are more sequences at a later time, or less than none.
     """
     counts = np.frombuffer(layout.counts, np.int64)
-    if (counts[1:] > counts[:-1]).any():
+    if not len(counts) or (counts[1:] > counts[:-1]).any() or counts[-1] < 0 or not counts[0]:
         got, action = f"batch_sizes {counts.tolist()}", "pack sequences by torch.nn.utils.rnn"
-        raise UsageError.at("torch", got, "numbers that never rise", action)
+        raise UsageError.at("torch", got, "numbers from 1 on that never rise", action)
+    make = _chains_of if counts.sum() <= MOST_VERTICES else _chains_of.__wrapped__
+    found: Chains = make(layout)
+    return found
+
+
+@lru_cache(KEPT)
+def _chains_of(layout: ChainLayout) -> Chains:
+    counts = np.frombuffer(layout.counts, np.int64)
     resets = np.frombuffer(layout.resets, np.uint8) if layout.resets else NO_RESETS
     total, count = int(counts.sum()), int(counts[0])
     whole = unwritten(5 * total + 2, INT32)

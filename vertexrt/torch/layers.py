@@ -139,7 +139,7 @@ class Layers(BoundModule, nn.RNNBase):
             sizes: how many sequences there are at each time.
             states: [layers * directions, B, H] each; none for zeros.
         """
-        counts = sizes.tobytes()
+        counts = sizes.astype(np.int64, copy=False).tobytes()
         final: list[list[Tensor]] = []
         for layer in range(self.num_layers):
             made = []

@@ -140,6 +140,7 @@ class Recurrent(BoundModule):
             names = ", ".join(name for name, _ in self.sizes)
             raise _misfit(f"{len(given)} states", f"those of {names}")
         rows = _rows_of(x, self.batch_first)
+        self._check_states(given, int(np.frombuffer(rows.counts, np.int64)[0]))
         marks = b"" if resets is None else _marks(resets, x, self.batch_first)
         layout = ChainLayout(rows.counts, marks, self.sizes, bool(given), False)
         bound, parameters, steps = self.bindings[0], self.parameters_of(0), (rows.x, layout)
@@ -147,6 +148,12 @@ class Recurrent(BoundModule):
         out, last = run_chains(bound, parameters, steps, own, self.training)
         final = tuple([_in_order(each, rows.unsort) for each in last])
         return _as_given(out, x, self.batch_first), final
+
+    def _check_states(self, given: Sequence[Tensor], count: int) -> None:
+        """Refuse states, if any, that are not of so many sequences. Raises: UsageError."""
+        for (name, size), each in zip(self.sizes, given, strict=bool(given)):
+            if tuple(each.shape) != (count, size):
+                raise _misfit(f"{name} of shape {list(each.shape)}", str([count, size]))
 
 
 class _Steps(NamedTuple):
@@ -179,8 +186,10 @@ def _sizes(cell: Any) -> dict[str, int]:
 def _rows_of(x: Tensor | PackedSequence, batch_first: bool) -> _Steps:
     """Return steps as rows, those of one time side by side."""
     if isinstance(x, PackedSequence):
-        counts = x.batch_sizes.numpy().tobytes()
-        return _Steps(x.data, counts, x.sorted_indices, x.unsorted_indices)
+        sizes = x.batch_sizes.numpy().astype(np.int64, copy=False)
+        if len(x.data) != sizes.sum():
+            raise _misfit(f"{len(x.data)} steps", f"{sizes.sum()}, as batch_sizes say")
+        return _Steps(x.data, sizes.tobytes(), x.sorted_indices, x.unsorted_indices)
     if x.dim() != 3 or 0 in x.shape[:2]:
         raise _misfit(f"x of shape {list(x.shape)}", "[T, B, I], or [B, T, I] if batch_first")
     steps = x.transpose(0, 1) if batch_first else x

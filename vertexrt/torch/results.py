@@ -259,10 +259,10 @@ def _terms_of(
 ) -> tuple[list[PulledTerm], PulledTerm | None]:
     """Return what adds up to the gradient of a pull: the last two fields of `PulledPlace`."""
     tensors, (table, index) = run.variant.table, table_of(batch, pulls[0])
-    terms = []
+    terms, none = [], len(run.plan.base)
     for pull in pulls:
-        number = tensors.numbers.get(("pull_grad", pull.name))
-        if number is None:
+        number = tensors.numbers.get(("pull_grad", pull.name), none)
+        if number >= none:  # none of its vertices has it, perhaps those of kinds that came later
             continue
         place = int(run.plan.base[number]), tensors.specs[number].size
         if index is None and not pull.of_edges and not len(run.inputs.functions):

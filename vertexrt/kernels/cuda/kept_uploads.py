@@ -103,8 +103,10 @@ class KeptUploads:
     def keep(self, run: Run, part: Part, ready: ReadyRun) -> None:
         """Give what was just uploaded memory of its own, where there is some."""
         key, size, session = _key(run, part), ready.slot.used, self._session
-        if key in self._uploads or _places(run, part) is None:
+        if _places(run, part) is None:
             return
+        if key in self._uploads:  # with other rows
+            self._let_go(self._uploads.pop(key))
         session.device.follow_caller()  # its work may still read the memory that is taken now
         try:
             memory = session.device.allocate(size)
@@ -125,13 +127,14 @@ class KeptUploads:
 
     def _make_room(self) -> None:
         """Let the oldest go; their memory is freed when launches that read it are done."""
-        device = self._session.device
         while len(self._uploads) > self.most or self._bytes > MOST_BYTES:
-            _, gone = self._uploads.popitem(last=False)
-            self._bytes -= gone.memory.size
-            self._leaving.append((device.record(), gone))
-        while self._leaving and device.has_come(self._leaving[0][0]):
+            self._let_go(self._uploads.popitem(last=False)[1])
+        while self._leaving and self._session.device.has_come(self._leaving[0][0]):
             self._leaving.popleft()
+
+    def _let_go(self, gone: KeptUpload) -> None:
+        self._bytes -= gone.memory.size
+        self._leaving.append((self._session.device.record(), gone))
 
     def clear(self) -> None:
         """Forget all, when nothing runs."""

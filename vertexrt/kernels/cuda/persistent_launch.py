@@ -212,11 +212,12 @@ class PersistentLaunch:
         if self._zeros.size < size * ZEROED:
             self._zeros = self.session.memory.grown(self._zeros, size * ZEROED)
             self._next_zeros = 0
+        if self._next_zeros + size > self._zeros.size:
+            self._next_zeros = 0
         if self._next_zeros == 0:
             self.session.memory.clear(self._zeros)
         address = self._zeros.address + self._next_zeros
-        after = self._next_zeros + size
-        self._next_zeros = after if after + size <= self._zeros.size else 0
+        self._next_zeros += size
         return address
 
     def _end_inside(
