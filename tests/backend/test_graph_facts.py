@@ -13,11 +13,10 @@ import vertexrt as vrt
 from tests import edge_models, relation_models, typed_models
 from tests.backend.test_parallel_step import SETTINGS, dataset
 from tests.processes import ThreadCommunicator, together
+from tests.pure.test_graph_taken import copied
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import Use
 from vertexrt.errors import PullError
-from vertexrt.graph import batch as batches
-from vertexrt.graph.taken import copy_graphs
 from vertexrt.models import get
 from vertexrt.parallel import ProcessGroup
 
@@ -40,7 +39,7 @@ def _catalogue(model: str) -> tuple[Any, vrt.GraphBatch]:
 
 
 def model_of(function: Any) -> CompiledModel:
-    model: CompiledModel = vrt.compile(function, device="reference", seed=0)._model
+    model: CompiledModel = vrt.compile(function, device="reference", seed=0).executor.model
     return model
 
 
@@ -84,23 +83,18 @@ def test_other_graphs_and_other_pulls_have_other_sums() -> None:
     assert len({first[1], sums(tree, [2, 1, -1])[1], sums(tree, [1, 2, 0])[1]}) == 3
 
 
-def test_a_process_copies_its_own_graphs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_copies_its_own_graphs_alone() -> None:
     function, pool = _catalogue("tree-lstm")
-    whole, copied = pool.take(np.arange(12)), list[int]()
-
-    def copy(source: Any, parts: Any, taken: Any) -> Any:
-        copied.append(len(taken.ids))
-        return copy_graphs(source, parts, taken)
-
-    monkeypatch.setattr(batches, "copy_graphs", copy)
+    whole = pool.take(np.arange(12))
 
     def work(communicator: ThreadCommunicator) -> None:
         net = vrt.compile(function, device="cpu", seed=0, threads=1)
         net.step(whole, vrt.SGD(0.1), group=ProcessGroup(communicator, 4))
 
     assert together(2, work) == [None, None]
-    assert len(copied) == 4
-    assert sum(copied) == 12
+    assert not copied(whole)
+    repr(whole)
+    assert copied(whole)
 
 
 def test_facts_convert_no_rows_of_a_data_set() -> None:

@@ -17,7 +17,7 @@ from tests.strategies import graph_batches
 from vertexrt.data import Loader
 from vertexrt.errors import GraphError
 from vertexrt.graph import GraphBatch, InputGraph, Pulled
-from vertexrt.graph.batch import _put, fill, source_of, starts_of
+from vertexrt.graph.batch import fill, source_of, starts_of
 from vertexrt.graph.types import origin_of
 
 
@@ -28,9 +28,9 @@ def pool() -> GraphBatch:
 
 def copied(batch: GraphBatch) -> bool:
     """Tell whether a batch holds arrays; to ask for one would make it copy them."""
-    slot: Any = _put[0].__self__
+    field: Any = vars(GraphBatch)["child"]
     try:
-        slot.__get__(batch)
+        field.slot.__get__(batch)
     except AttributeError:
         return False
     return True

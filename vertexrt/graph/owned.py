@@ -124,7 +124,12 @@ def _own_if_fits(array: Array, dtype: np.dtype[Any]) -> Array | str:
 
 
 class _HandedOut:
-    """A field of a record that hands out something made of what it holds."""
+    """A field of a record that hands out something made of what it holds.
+
+    Attributes:
+        slot: where it is held; nothing, before it is filled.
+        held, hold: read that, filled, and write it.
+    """
 
     def __init__(
         self, slot: Any, made: Callable[[Any], Any], fill: Callable[[Any], None] | None
@@ -138,6 +143,7 @@ class _HandedOut:
                 fill(record)  # type: ignore[misc]
                 return held(record)
 
+        self.slot = slot
         self.held = held if fill is None else filled
         self.hold, self._made = slot.__set__, made
 

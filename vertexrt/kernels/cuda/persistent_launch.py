@@ -12,6 +12,7 @@ import numpy.typing as npt
 from vertexrt.engine.batched import Run
 from vertexrt.engine.part import Part
 from vertexrt.errors import DeviceError
+from vertexrt.kernels.cuda.counter_ring import CounterRing
 from vertexrt.kernels.cuda.device import Allocation
 from vertexrt.kernels.cuda.finish_step import (
     bring_rows,
@@ -19,7 +20,7 @@ from vertexrt.kernels.cuda.finish_step import (
     finish_step,
     leave_results,
 )
-from vertexrt.kernels.cuda.pack import ALIGN, WEIGHT
+from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.session import ARRIVED_AT, TEMPORARY, Session
 from vertexrt.kernels.cuda.step_end import (
@@ -41,7 +42,6 @@ NO_ENDING = bytes(STORE.size), bytes(FINISH.size)
 COUNTERS_AT = 2  # which word of these has the address of the counters
 STAMP = 4  # words of one, see `Timestamps` of barrier.cuh
 BOTH_CLOCKS = -1  # in place of an instruction: cycles, and nanoseconds
-ZEROED = 64  # launches whose counters are set to zero at once
 PATIENCE = 2_000_000_000  # nanoseconds until a processor gives up waiting
 
 
@@ -116,8 +116,7 @@ class PersistentLaunch:
         self.watched = False
         self._stamps = Allocation(0, 0, None)
         self._temporaries = self._counters = Allocation(0, 0, None)
-        self._spill = self._zeros = Allocation(0, 0, None)
-        self._next_zeros = 0  # bytes of these, until all are cleared anew
+        self._spill, self._ring = Allocation(0, 0, None), CounterRing(session.memory)
 
     def _take_stamps(self, written: WrittenScripts) -> int:
         """Make room for the time stamps of a launch; return for how many rows of a processor."""
@@ -196,7 +195,7 @@ class PersistentLaunch:
         def launch(part: Part) -> None:
             bring_rows(session, part, int(addresses[-1]))
             device = self.session.device
-            job[COUNTERS_AT] = self._zeroed(counters)
+            job[COUNTERS_AT] = self._ring.take(counters)
             shared = device.shared_bytes
             code = device.launch_all(executable.function, blocks, shared, job, cluster)
             device.check(code, -1, -1)
@@ -205,20 +204,6 @@ class PersistentLaunch:
             leave_results(session, lasting, part, own, int(addresses[-1]))
 
         return ReadyRun(slot, own, launch, job, addresses, held, self._counters)
-
-    def _zeroed(self, counters: int) -> int:
-        """Return the address of counters for a launch, int32, which are zero."""
-        size = -(-4 * counters // ALIGN) * ALIGN
-        if self._zeros.size < size * ZEROED:
-            self._zeros = self.session.memory.grown(self._zeros, size * ZEROED)
-            self._next_zeros = 0
-        if self._next_zeros + size > self._zeros.size:
-            self._next_zeros = 0
-        if self._next_zeros == 0:
-            self.session.memory.clear(self._zeros)
-        address = self._zeros.address + self._next_zeros
-        self._next_zeros += size
-        return address
 
     def _end_inside(
         self,
