@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import vertexrt as vrt  # noqa: E402
 import vertexrt.torch as vt  # noqa: E402
-from tests.devices import gpu, require, shim  # noqa: E402
+from tests.devices import SHIM_AND_GPU, require, shim  # noqa: E402
 from tests.shim_device import ShimDevice, put_in_place  # noqa: E402
 from tests.torch.test_gpu import ENGINES, assert_near, modules  # noqa: E402
 from tests.torch.test_module import SIZE, trees  # noqa: E402
@@ -21,11 +21,7 @@ from vertexrt.torch.binding import BoundNetwork  # noqa: E402
 from vertexrt.torch.recurrent import CellStep  # noqa: E402
 
 INPUT, HIDDEN = 3, 4
-PLACES = [
-    pytest.param("cpu"),
-    pytest.param("shim", marks=shim),
-    pytest.param("cuda", marks=gpu),
-]
+PLACES = ["cpu", *SHIM_AND_GPU]
 
 
 class CountingDevice(ShimDevice):
@@ -184,9 +180,7 @@ def test_layouts_that_are_forgotten(
             assert place == "cpu" or len(executor.uploads) <= 3
 
 
-@pytest.mark.parametrize(
-    "device", [pytest.param("shim", marks=shim), pytest.param("cuda", marks=gpu)]
-)
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_module_that_gets_a_batch_again(
     device: str, engine: str, monkeypatch: pytest.MonkeyPatch
@@ -206,9 +200,7 @@ def test_a_module_that_gets_a_batch_again(
                 assert_near(p.grad, q.grad)
 
 
-@pytest.mark.parametrize(
-    "device", [pytest.param("shim", marks=shim), pytest.param("cuda", marks=gpu)]
-)
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_losses_of_batches_that_take_turns(
     device: str, engine: str, monkeypatch: pytest.MonkeyPatch
@@ -255,9 +247,7 @@ class Dropping(vrt.VertexFunction):
         self.push("h", h)
 
 
-@pytest.mark.parametrize(
-    "place", ["cpu", pytest.param("shim", marks=shim), pytest.param("cuda", marks=gpu)]
-)
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_each_call_draws_anew(place: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     require("cuda" if place == "cuda" else "cpu")
@@ -339,9 +329,7 @@ def test_recurrent_cells_of_ones_own() -> None:
             assert torch.equal(a, b)
 
 
-@pytest.mark.parametrize(
-    "place", ["cpu", pytest.param("shim", marks=shim), pytest.param("cuda", marks=gpu)]
-)
+@pytest.mark.parametrize("place", PLACES)
 def test_a_way_back_that_is_older_than_a_kind(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another batch pulls what no vertex of this one does."""
     if place != "cpu":

@@ -11,7 +11,7 @@ import numpy as np
 from vertexrt.data.batches import IntArray, minibatches
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.graph.batch import graph_ptr_of
+from vertexrt.graph.batch import fill
 
 Prepare = Callable[[GraphBatch, np.random.Generator], GraphBatch]
 
@@ -95,7 +95,7 @@ class Loader:
         epoch, at, graphs = job
         batch = self.graphs.take(graphs)
         if self.workers:
-            graph_ptr_of(batch)  # copied here, not where it is handed out to
+            fill(batch)  # here, not in the thread that it is handed out to
         if self._prepare is None:
             return batch
         made: object = self._prepare(batch, np.random.default_rng([self.seed, epoch, at]))

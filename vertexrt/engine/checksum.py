@@ -14,6 +14,16 @@ FACTOR = 0x5851F42D4C957F2D  # Knuth, MMIX: of a linear congruential generator
 KEPT = 52  # bits: a float64 has no more
 
 
+def mixed(total: Any, number: Any) -> Any:
+    """Return a running hash, int64, that a number was added to."""
+    return ((total ^ (total >> 29)) ^ number) * np.int64(FACTOR)
+
+
+def below_limit(total: Any) -> int:
+    """Return what a running hash comes to: below 2^KEPT."""
+    return int((total >> 11) & ((1 << KEPT) - 1))
+
+
 @compiled
 def checksum(numbers: Array, start: int) -> int:
     """Return a checksum of int32 [n], that goes on from another; below 2^52.
@@ -31,5 +41,5 @@ def checksum(numbers: Array, start: int) -> int:
     for i in range(whole, len(numbers)):
         a = (a ^ numbers[i]) * factor
     for each in (b, c, d, np.int64(len(numbers))):
-        a = ((a ^ (a >> 29)) ^ each) * factor
-    return int((a >> 11) & ((1 << KEPT) - 1))
+        a = mixed(a, each)
+    return below_limit(a)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.checksum import FACTOR, KEPT
+from vertexrt.engine.checksum import below_limit, mixed
 from vertexrt.engine.edge_rows import parents
 from vertexrt.engine.inputs import Inputs
 from vertexrt.engine.sparse_rows import mark_listed, take_marked
@@ -141,11 +141,10 @@ def sum_structure(graph_ptr: Array, child_ptr: Array, child: Array) -> Array:
         first = graph_ptr[g]
         a = np.int64(1)
         for v in range(first, graph_ptr[g + 1]):
-            a = (a ^ (child_ptr[v + 1] - child_ptr[v])) * np.int64(FACTOR)
+            a = mixed(a, np.int64(child_ptr[v + 1] - child_ptr[v]))
             for e in range(child_ptr[v], child_ptr[v + 1]):
-                c = np.int64(child[e] - first if child[e] >= 0 else -1)
-                a = ((a ^ (a >> 29)) ^ c) * np.int64(FACTOR)
-        found[g] = (a >> 11) & ((1 << KEPT) - 1)
+                a = mixed(a, np.int64(child[e] - first if child[e] >= 0 else -1))
+        found[g] = below_limit(a)
     return found
 
 
@@ -154,8 +153,8 @@ def sum_of(sums: Array, graphs: Array) -> int:
     """Return a checksum of those of some graphs, below 2^52."""
     a = np.int64(1)
     for g in graphs:
-        a = ((a ^ (a >> 29)) ^ sums[g]) * np.int64(FACTOR)
-    return int((a >> 11) & ((1 << KEPT) - 1))
+        a = mixed(a, sums[g])
+    return below_limit(a)
 
 
 @compiled
@@ -164,8 +163,7 @@ def sum_pulls(index: Array, graph_of: Array, graphs: int) -> Array:
     found = np.full(graphs, 1, np.int64)
     for k in range(len(index)):
         for c in range(len(graph_of)):
-            a = found[graph_of[c]]
-            found[graph_of[c]] = ((a ^ (a >> 29)) ^ index[k, c]) * np.int64(FACTOR)
+            found[graph_of[c]] = mixed(found[graph_of[c]], index[k, c])
     for g in range(graphs):
-        found[g] = (found[g] >> 11) & ((1 << KEPT) - 1)
+        found[g] = below_limit(found[g])
     return found

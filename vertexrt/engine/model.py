@@ -186,7 +186,7 @@ class CompiledModel:
             if parts == 1:
                 raise
         # Refused again, with the numbers that graphs and vertices have in the whole batch.
-        meet_kinds(variant, batch, read_inputs(variant.reader, batch, dtype))
+        self._meet(variant, batch)
         raise AssertionError("a share is refused, the batch is not")
 
     def meet(self, use: Use, batch: GraphBatch, typical: GraphBatch) -> None:
@@ -195,15 +195,10 @@ class CompiledModel:
         Args:
             typical: of the batches to come; their kinds are among those of `batch`.
         """
-        self._choose_and(
-            lambda chosen: meet_kinds(
-                self.variant(use, chosen),
-                batch,
-                read_inputs(self.variant(use, chosen).reader, batch, self.store.dtype),
-            ),
-            use,
-            typical,
-        )
+        self._choose_and(lambda chosen: self._meet(self.variant(use, chosen), batch), use, typical)
+
+    def _meet(self, variant: Variant, batch: GraphBatch) -> None:
+        meet_kinds(variant, batch, read_inputs(variant.reader, batch, self.store.dtype))
 
     def facts_of(self, use: Use, batch: GraphBatch) -> tuple[GraphFacts, Int64]:
         """Return facts of the batch that graphs were taken from, and their numbers there.

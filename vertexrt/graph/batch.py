@@ -330,9 +330,10 @@ def source_of(batch: GraphBatch) -> tuple[GraphBatch, npt.NDArray[np.int64]]:
 
 def starts_of(batch: GraphBatch) -> tuple[IntArray, IntArray]:
     """Return the first vertex and the first slot of each graph, int32 [K+1]; nothing is copied."""
-    source, taken = source_of(batch)[0], batch._taken
-    starts = graph_ptr_of(source), parts_of(source).edge_ptr
-    return starts if taken is None else starts_of_graphs(*starts, taken.ids)
+    taken = batch._taken
+    if taken is None:
+        return graph_ptr_of(batch), parts_of(batch).edge_ptr
+    return starts_of_graphs(graph_ptr_of(taken.source), parts_of(taken.source).edge_ptr, taken.ids)
 
 
 def with_values(

@@ -37,7 +37,8 @@ class Taken(NamedTuple):
 
     Attributes:
         source: the batch that they are of, which was not taken from another. It stays alive: what
-            steps of several processes know of graphs must not depend on who has looked at them.
+            processes that train together know of graphs must not depend on which of them has copied
+            these.
         ids: int64 [n], their numbers there.
         size: how many vertices and slots they have.
     """

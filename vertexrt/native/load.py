@@ -122,7 +122,7 @@ def _without_strength_reduction() -> Iterator[None]:
     """Leave out a pass of LLVM's that takes a third of what code generation does.
 
     It looks for the cheapest counters and addresses of a loop. For a kernel of 60 loops in one over
-    rows that took 14 s of 16 s, and kernels run no faster for it (`docs/performance.md`). That is
+    rows that took 3.3 s of 3.6 s, and kernels run no faster for it (`docs/performance.md`). That is
     an option of the process: other threads that use LLVM have it as long.
     """
     llvm.set_option("vertexrt", "-disable-lsr")
