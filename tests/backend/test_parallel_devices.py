@@ -39,13 +39,15 @@ class Counting(ShimDevice):
 
 def network(device: Device, model: str, **options: Any) -> vrt.Network:
     spec = get(model)
-    given = {"dropout": options.get("dropout", 0.0), "hidden": options.get("hidden", 8)}
+    given = {"dropout": 0.0} | {
+        k: options[k] for k in ("dropout", "hidden", "embed") if k in options
+    }
     sizes = dict(spec.options) | SETTINGS[model] | given
     function = spec.build(dataset(model), **sizes)
     engine = options.get("engine", "batched")
     processors = options.get("processors")
     compiled = CompileOptions(
-        np.dtype("float32"),
+        np.dtype(options.get("dtype", "float32")),
         "frontier",
         options.get("passes", Passes()),
         "float32",
@@ -78,6 +80,7 @@ def train(
     return Trained(losses, parameters, dict(net.outputs))
 
 
+GROUPS = {"w": {"lr": 0.03}, "b*": {"weight_decay": 0.1}}
 ADAM = ("Adam", {"lr": 0.05, "clip_norm": 1.0})
 WAYS = [
     ("tree-lstm", *ADAM, {}),
@@ -85,6 +88,13 @@ WAYS = [
     ("tree-lstm", "SGD", {"lr": 0.1, "clip_value": 0.01}, {"passes": Passes(streams=2)}),
     ("lstm-lm", *ADAM, {"engine": "persistent", "processors": 2}),
     ("lstm-lm", "SGD", {"lr": 0.1}, {"dropout": 0.3}),
+    (
+        "tree-lstm",
+        "RMSprop",
+        {"lr": 0.01, "clip_norm": 0.5},
+        {"hidden": 5, "embed": 8, "dtype": "float64"},
+    ),
+    ("tree-lstm", "SGD", {"lr": 0.1, "groups": GROUPS, "clip_norm": 1.0}, {}),
 ]
 
 

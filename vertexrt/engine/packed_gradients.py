@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -71,14 +71,55 @@ def packed_size(store: ParameterStore, rows: Touched) -> int:
     )
 
 
+class PackedRows(NamedTuple):
+    """Where rows of tables are in the store, and in an array that they are packed in.
+
+    Attributes:
+        memory: int64 [*], of what follows: starts, packed: int64 [rows], first elements; widths:
+            int32 [rows].
+        tables: starts and widths by table.
+        size: elements of a packed array.
+    """
+
+    memory: Array
+    starts: Array
+    packed: Array
+    widths: Array
+    tables: dict[str, tuple[Array, Array]]
+    size: int
+
+
+def packed_rows(store: ParameterStore, rows: Touched, align: int) -> PackedRows:
+    """List rows of tables, which are packed after the dense part.
+
+    Args:
+        align: elements; the first row begins at a multiple.
+    """
+    count = sum([len(own) for own in rows.values()])
+    memory = np.empty(2 * count + (count + 1) // 2, np.int64)
+    starts, packed = memory[:count], memory[count : 2 * count]
+    widths = memory[2 * count :].view(np.int32)[:count]
+    tables, first, at = {}, 0, -(-store.dense_size // align) * align
+    for name, own in rows.items():
+        part = slice(first, first + len(own))
+        width = math.prod(store.shapes[name][1:])
+        given = own, store.offsets[name], width, at
+        at = _write_ranges(*given, starts[part], packed[part], widths[part])
+        tables[name], first = (starts[part], widths[part]), part.stop
+    return PackedRows(memory, starts, packed, widths, tables, at)
+
+
 @compiled
-def packed_starts(widths: Array, dense: int) -> Array:
-    """Return where each of some rows begins when packed after the dense part: int64."""
-    found, at = np.empty(len(widths), np.int64), dense
-    for k in range(len(widths)):
-        found[k] = at
-        at += widths[k]
-    return found
+def _write_ranges(
+    rows: Array, offset: int, width: int, at: int, starts: Array, packed: Array, widths: Array
+) -> int:
+    """Write where rows of a table are, packed from an element on; return where they end."""
+    for k in range(len(rows)):
+        starts[k] = offset + rows[k] * width
+        packed[k] = at
+        widths[k] = width
+        at += width
+    return at
 
 
 def sample_stride(parameters: int) -> int:

@@ -43,6 +43,18 @@ class RowsGiven(NamedTuple):
     length: int
 
 
+class ShareGradients(NamedTuple):
+    """Where the gradients and the loss of a share of a step of several processes are packed.
+
+    Attributes:
+        words: `Packing` of update.cu, but for the losses, which the run knows; blocks: of its
+            launch.
+    """
+
+    words: bytes
+    blocks: int
+
+
 class Destination(NamedTuple):
     """Memory of a device, by its addresses, where a pass leaves what its caller keeps.
 
@@ -50,13 +62,13 @@ class Destination(NamedTuple):
         gradients: of the parameters, real [trained], which need not be zero before; 0, where the
             executor's own array gets them.
         loss: real [1], the summed loss times its scale; 0, where it is not wanted.
-        total: float64 [1], the same before it is rounded; 0, where it is not wanted.
+        packed: of a share; None, where gradients are not packed.
         copies: of rows, after the launches; rows: int32, of all copies, and of `Part.given`.
     """
 
     gradients: int = 0
     loss: int = 0
-    total: int = 0
+    packed: ShareGradients | None = None
     copies: tuple[RowCopy, ...] = ()
     rows: Array = NO_ROWS
 

@@ -79,11 +79,17 @@ def add_in_pairs(parts: Iterable[Flat], add: Callable[[Any, Any], Any] = add) ->
 
 
 def sum_over(rank: int, size: int, flat: Any, arrays: FlatArrays, limit: float) -> Any:
-    """Return the sum of a flat array of all processes, in fixed order; the array itself is lost.
+    """Return the sum of a flat array of all processes, in fixed order; see `parts_over`."""
+    return add_in_pairs(parts_over(rank, size, flat, arrays, limit), arrays.add)
 
-    Two processes hand each other the whole array. More of them add up one piece each, in the same
-    order, and hand round the sums: a reduce-scatter and an all-gather (Thakur, Rabenseifner and
-    Gropp 2005, with their direct exchange), 2 (N - 1) / N times the array's bytes.
+
+def parts_over(rank: int, size: int, flat: Any, arrays: FlatArrays, limit: float) -> list[Any]:
+    """Return the sum of a flat array of all processes, or two arrays whose sum it is, in order.
+
+    The array itself is lost. Two processes hand each other the whole array. More of them add up one
+    piece each, in the same order, and hand round the sums: a reduce-scatter and an all-gather
+    (Thakur, Rabenseifner and Gropp 2005, with their direct exchange), 2 (N - 1) / N times the
+    array's bytes.
 
     Args:
         rank, size: number of this process, and how many there are.
@@ -91,11 +97,11 @@ def sum_over(rank: int, size: int, flat: Any, arrays: FlatArrays, limit: float) 
     Raises: ParallelError, when a process is lost.
     """
     if size == 1:
-        return flat
+        return [flat]
     if size == 2:
         both = [flat if k == rank else arrays.new(flat) for k in range(2)]
         arrays.exchange([flat] * 2, both, limit)
-        return add_in_pairs(both, arrays.add)
+        return both
     each = -(-len(flat) // size)
     pieces = [flat[k * each : (k + 1) * each] for k in range(size)]
     mine = pieces[rank]
@@ -105,4 +111,4 @@ def sum_over(rank: int, size: int, flat: Any, arrays: FlatArrays, limit: float) 
     if total is not mine:
         arrays.copy(mine, total)
     arrays.exchange([mine] * size, pieces, limit)
-    return flat
+    return [flat]

@@ -290,7 +290,9 @@ class CudaExecutor:
             return launch_watched(self.persistent_launch, *given)
         ready = self.ready(run, part, ending)
         ready.launch(part)
-        return self.session.launched(ready.slot, persistent or ending is not None, fetch)
+        # What a share of a step of a group finds comes back with the end of the step.
+        found = ending is not None or (persistent and part.to.packed is None)
+        return self.session.launched(ready.slot, found, fetch)
 
     def ready(self, run: Run, part: Part, ending: StepEnd | None = None) -> ReadyRun:
         """Upload what a part of a run reads; return what launches it, in the session's arena."""

@@ -6,29 +6,34 @@ it was asked for, and nothing is waited for.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from struct import Struct
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.packed_gradients import packed_size, sample_stride
+from vertexrt.engine.packed_gradients import sample_stride
 from vertexrt.engine.parameters import ParameterStore
+from vertexrt.engine.part import ShareGradients
 from vertexrt.engine.shared_step import COMPARED, SharedWork
-from vertexrt.kernels.cuda.device import Allocation, Link, Span
+from vertexrt.kernels.cuda.device import Allocation, Span
 from vertexrt.kernels.cuda.device_group import DeviceGroup
+from vertexrt.kernels.cuda.finish_step import NO_LOSSES, Joined
 from vertexrt.kernels.cuda.pack import ALIGN
 from vertexrt.kernels.cuda.session import Session
-from vertexrt.kernels.cuda.step_end import GAVE_UP, PIECE, PIECES_A_BLOCK, SUMMERS, THREADS
-from vertexrt.kernels.cuda.upload import UploadBuffers, UploadSlot
+from vertexrt.kernels.cuda.step_end import GAVE_UP, PIECE, PIECES_A_BLOCK, THREADS
+from vertexrt.kernels.cuda.upload import SLOTS, UploadBuffers, UploadSlot
 from vertexrt.parallel.group import ProcessGroup
 
 Array = npt.NDArray[Any]
 
 # Structs of update.cu.
-PACKING, SUM, TELLING, AGREEING = Struct("8q"), Struct("3q"), Struct("5q4d"), Struct("5q")
+PACKING, TELLING, SUM = Struct("9q"), Struct("5q4d"), Struct("4q")
+SOURCES, TOLD = Struct("3q"), Struct("5q")
 NOTHING = Allocation(0, 0, None)
 NUMBERS = 2 + len(COMPARED)  # that a process tells the others before its losses
 
@@ -69,6 +74,7 @@ class PackingRoom:
         self._free: list[Allocation] = []
         self._lent: list[Allocation] = []
         self._told = NOTHING
+        self._events: deque[Any] = deque([None] * SLOTS)
 
     def begin(self) -> None:
         """Take back what the last step had: what comes is asked for after it."""
@@ -101,7 +107,7 @@ class PackingRoom:
             back: bytes that are to come back into the slot.
         """
         slot = self.buffers.next()
-        starts = np.cumsum([0, *(-(-array.nbytes // ALIGN) * ALIGN for array in arrays)]).tolist()
+        starts = [0, *accumulate([-(-array.nbytes // ALIGN) * ALIGN for array in arrays])]
         if len(slot.pinned) < starts[-1]:
             self.buffers.grow(slot, starts[-1])
         if len(slot.results) < back:
@@ -113,14 +119,24 @@ class PackingRoom:
             self.session.device.upload(slot.memory.address, slot.pinned[: starts[-1]])
         return slot, [slot.memory.address + at for at in starts[:-1]]
 
+    def record(self) -> Any:
+        """Return an event of this process's part of a step, which lands before the second next."""
+        self._events.append(self.session.device.record(self._events.popleft()))
+        return self._events[-1]
+
 
 class Packed(NamedTuple):
-    """Where rows of tables are: addresses of their first elements, also when packed, and widths."""
+    """Where rows of tables are: addresses of their first elements, also when packed, and widths.
+
+    Attributes:
+        rows: how many; size: elements of a packed array.
+    """
 
     start: int
     at: int
     width: int
     rows: int
+    size: int
 
 
 def told_bytes(group: ProcessGroup, work: SharedWork) -> int:
@@ -129,11 +145,12 @@ def told_bytes(group: ProcessGroup, work: SharedWork) -> int:
 
 
 class DeviceGradients:
-    """Gradients of a step: packed, exchanged with what processes tell each other, unpacked.
+    """Gradients of a step: packed, exchanged with what processes tell each other, joined.
 
     Args:
         work: of the step.
         rows: of tables that the batch looks up.
+        signal: that this process tells.
     """
 
     def __init__(
@@ -143,73 +160,68 @@ class DeviceGradients:
         devices: DeviceGroup,
         work: SharedWork,
         rows: Packed,
+        signal: int,
     ) -> None:
-        self._room, self._session, self._store = room, room.session, store
-        self._devices, self._rows = devices, rows
-        self._size = packed_size(store, work.rows)
+        self._room, self._session = room, room.session
+        self._devices, self._rows, self._dense = devices, rows, store.dense_size
         group = devices.group
         self._numbers = NUMBERS + work.room
         self._told = room.told(self._numbers * group.size)
         self._own = self._told + 8 * self._numbers * group.rank
+        self._others = [peer for peer in range(group.size) if peer != group.rank]
         self._is_told = False
-        room.begin()
-
-    # What processes tell each other.
-
-    def loss_at(self, share: int) -> int:
-        """Return where a launch leaves the loss of a share of this process: float64 [1]."""
-        return self._own + 8 * (NUMBERS + share)
-
-    def tell(self, signal: int, same: Sequence[float], graphless: int) -> None:
-        """Note what the others are told by the first exchange of this process.
-
-        Args:
-            same: numbers that all must have alike, without that of the parameters.
-            graphless: how many of the shares have no graph; they come last.
-        """
-        session, store = self._session, self._store
-        if graphless:
-            last = self._numbers - graphless
-            session.device.clear(self._own + 8 * last, 8 * graphless)
         stride = sample_stride(store.values.size)
-        words = TELLING.pack(
+        self._telling = TELLING.pack(
             self._own,
-            session.found.address + 8 * GAVE_UP,
-            session.values.address,
+            self._session.found.address + 8 * GAVE_UP,
+            self._session.values.address,
             -(-store.values.size // stride),
             stride,
             signal,
-            *same,
+            *work.same,
         )
-        self._session.launch_one("tell_kernel", 1, SUMMERS, words)
+        room.begin()
 
-    def agree(self) -> Span:
-        """Refuse the step where processes do not agree; return what they told, [size, numbers]."""
-        link, size = self._devices.link, self._devices.group.size
-        stopped = 0 if link is None else link.stopped
-        found = self._session.found.address
-        words = AGREEING.pack(found, self._told, stopped, size, self._numbers)
-        self._session.launch_one("agree_kernel", 1, THREADS, words)
-        return self._told, 8 * self._numbers * size
+    def share(self, number: int, graphs: bool) -> tuple[DeviceFlat, ShareGradients]:
+        """Return room for the gradients of a share of this process, and what packs them there.
 
-    # Gradients.
+        Args:
+            number: of the share, whose loss is told; graphs: it has any.
+        """
+        rows, flat = self._rows, self._room.take(self._rows.size)
+        dense_pieces = -(-self._dense // PIECE)
+        pieces = dense_pieces + rows.rows
+        words = PACKING.pack(
+            self._session.gradients.address if graphs else 0,
+            flat.address,
+            rows.start,
+            rows.width,
+            rows.at,
+            self._dense,
+            dense_pieces,
+            pieces,
+            self._own + 8 * (NUMBERS + number),
+        )
+        return flat, ShareGradients(words + self._telling, 2 + -(-pieces // PIECES_A_BLOCK))
 
-    def pack(self) -> DeviceFlat:
-        """Copy the dense part, and rows of tables."""
-        flat, rows = self._room.take(self._size), self._rows
-        self._copy_rows((self._session.gradients.address, rows.start), (flat.address, rows.at))
+    def nothing(self, number: int) -> DeviceFlat:
+        """Return the gradients of a share without a graph."""
+        flat, packed = self.share(number, False)
+        self._session.launch_one("pack_kernel", packed.blocks, THREADS, packed.words + NO_LOSSES)
         return flat
 
-    def zeros(self) -> DeviceFlat:
-        """Clear as many elements."""
-        flat = self._room.take(self._size)
-        self._session.device.clear(*flat.span)
-        return flat
+    def joined(self, parts: Sequence[DeviceFlat], told_to: int) -> Joined:
+        """Return what joins the sum of one array or two, where updates read gradients.
 
-    def unpack(self, total: DeviceFlat) -> None:
-        """Put the sum where updates read gradients."""
-        rows = self._rows
-        self._copy_rows((total.address, rows.at), (self._session.gradients.address, rows.start))
+        Args:
+            told_to: address of the host, that gets what processes told each other.
+        """
+        link, rows = self._devices.link, self._rows
+        left, right = parts[0].address, parts[1].address if len(parts) > 1 else 0
+        stopped, size = 0 if link is None else link.stopped, self._devices.group.size
+        told = TOLD.pack(self._told, told_to, stopped, size, self._numbers)
+        addresses = np.array((rows.start, rows.width), np.int64)
+        return Joined(SOURCES.pack(left, right, rows.at), told, addresses, rows.rows)
 
     # Of `FlatArrays`.
 
@@ -219,21 +231,20 @@ class DeviceGradients:
 
     def add(self, left: DeviceFlat, right: DeviceFlat) -> DeviceFlat:
         """Add on the device; the room of the right is free then."""
-        words = SUM.pack(left.address, right.address, left.size)
-        self._launch("add_kernel", -(-left.size // THREADS), words)
+        self._add(left, left, right.address)
         self._room.give_back(right)
         return left
 
     def copy(self, to: DeviceFlat, source: DeviceFlat) -> None:
         """Copy on the device."""
-        self._packing((source.address, 0), (to.address, 0), source.size, 0)
+        self._add(to, source, 0)
 
     def exchange(
         self, send: Sequence[DeviceFlat], receive: Sequence[DeviceFlat], limit: float
     ) -> None:
         """Ask for it, and the first time for what processes tell each other."""
-        group = self._devices.group
-        others = [peer for peer in range(group.size) if peer != group.rank]
+        link, others = self._devices.link, self._others
+        assert link is not None, "a sum of one process sends nothing"
         to, come = (
             [(k, flats[k].span) for k in others if len(flats[k])] for flats in (send, receive)
         )
@@ -241,30 +252,10 @@ class DeviceGradients:
             self._is_told, size = True, 8 * self._numbers
             to += [(k, (self._own, size)) for k in others]
             come += [(k, (self._told + size * k, size)) for k in others]
-        self._link.exchange(to, come)
+        link.exchange(to, come)
 
-    @property
-    def _link(self) -> Link:
-        assert self._devices.link is not None, "a sum of one process sends nothing"
-        return self._devices.link
-
-    # Launches.
-
-    def _copy_rows(self, source: tuple[int, int], to: tuple[int, int]) -> None:
-        """Copy from the store's layout to the packed one, or back.
-
-        Args:
-            source, to: address of the elements, and of where rows begin.
-        """
-        self._packing(source, to, self._store.dense_size, self._rows.rows)
-
-    def _packing(self, source: tuple[int, int], to: tuple[int, int], dense: int, rows: int) -> None:
-        dense_pieces = -(-dense // PIECE)
-        pieces = dense_pieces + rows
-        places = source[0], to[0], source[1], to[1], self._rows.width
-        arguments = PACKING.pack(*places, dense, dense_pieces, pieces)
-        self._launch("copy_rows_kernel", -(-pieces // PIECES_A_BLOCK), arguments)
-
-    def _launch(self, name: str, blocks: int, arguments: bytes) -> None:
-        if blocks:
-            self._session.launch_one(name, blocks, THREADS, arguments)
+    def _add(self, to: DeviceFlat, left: DeviceFlat, right: int) -> None:
+        """Add arrays; right: its address, or 0."""
+        if to.size:
+            words = SUM.pack(to.address, left.address, right, to.size)
+            self._session.launch_one("add_kernel", -(-to.size // THREADS), THREADS, words)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from struct import Struct
+from sys import byteorder
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,29 +28,90 @@ from vertexrt.kernels.cuda.step_end import (
 
 Int64 = npt.NDArray[np.int64]
 
-SUMMED_LOSS = Struct("5qd")  # of update.cu
+LOSSES = Struct("3qd")  # of update.cu
+FLAGS = Struct("2q")
+NO_LOSSES = bytes(LOSSES.size)
 
 
-def finish_step(session: Session, weight: int, addresses: Int64, e: StepEnd) -> None:
-    """Launch the loss, the norm and the update, that of each group in turn."""
-    store, finish, pieces = ending_words(session, weight, addresses, e)
-    blocks = -(-pieces // PIECES_A_BLOCK)
-    if e.clip_value and blocks:
-        clamped = _store_words(session, addresses, (0, len(e.starts)), (e.clip_value,), e)
-        session.launch_one("clamp_kernel", blocks, THREADS, clamped)
-    if e.clip_norm:
-        session.launch_one("sum_squares_kernel", blocks, THREADS, store)
+class Joined(NamedTuple):
+    """What is to be joined in the store before the end of a step of several processes.
+
+    Attributes:
+        words: what `Joining` of update.cu has between its flags and the store.
+        told: what it has after them.
+        addresses: of starts and widths of the rows that are packed; rows: how many.
+    """
+
+    words: bytes
+    told: bytes
+    addresses: Int64
+    rows: int
+
+
+def finish_step(
+    session: Session, weight: int, addresses: Int64, e: StepEnd, joined: Joined | None = None
+) -> None:
+    """Launch the loss, the norm and the update, that of each group in turn.
+
+    Args:
+        joined: where it is not None, it is joined first. What can be seen of single gradients then
+            is seen on the way.
+    """
+    words = ending_words(session, weight, addresses, e)
+    store, _, pieces = words
+    seen = joined is not None and _join(session, joined, e)
+    what = ["update"]
+    if e.clip_norm or not seen:
+        _decide(session, addresses, e, words, seen)
+        what = ["check", "update"]
+    parts = _parts(session, addresses, e) if e.groups else [(store, _blocks(pieces))]
+    for name in what:
+        for words_of, blocks in parts:
+            if blocks:
+                session.launch_one(f"{name}_{e.rule.name}", blocks, THREADS, words_of)
+
+
+def _decide(
+    session: Session, addresses: Int64, e: StepEnd, words: tuple[bytes, bytes, int], squared: bool
+) -> None:
+    """Launch what clips gradients and decides whether the step counts.
+
+    Args:
+        words: of `ending_words`; squared: the squares of gradients are there.
+    """
+    store, finish, pieces = words
+    if e.clip_value and pieces:
+        given = session, addresses, (0, len(e.starts)), (e.clip_value,), _dense(session, e)
+        session.launch_one("clamp_kernel", _blocks(pieces), THREADS, _store_words(*given))
+    if e.clip_norm and not squared:
+        session.launch_one("sum_squares_kernel", _blocks(pieces), THREADS, store)
     session.launch_one("finish_step_kernel", 1, SUMMERS, finish)
-    parts = [(store, blocks)]
-    if e.groups:
-        parts = []
-    for g in e.groups:
-        words = _store_words(session, addresses, (g.first, g.ranges), g.scalars, e)
-        parts.append((words, -(-g.ranges // PIECES_A_BLOCK)))
-    for what in ("check", "update"):
-        for words, needed in parts:
-            if needed:
-                session.launch_one(f"{what}_{e.rule.name}", needed, THREADS, words)
+
+
+def _blocks(pieces: int) -> int:
+    return -(-pieces // PIECES_A_BLOCK)
+
+
+def _parts(session: Session, addresses: Int64, e: StepEnd) -> list[tuple[bytes, int]]:
+    """Return `Store` of update.cuh, and how many blocks it needs, of each group."""
+    return [
+        (
+            _store_words(session, addresses, (g.first, g.ranges), g.scalars, 0),
+            _blocks(g.ranges),
+        )
+        for g in e.groups
+    ]
+
+
+def _join(session: Session, joined: Joined, e: StepEnd) -> bool:
+    """Launch what joins; tell whether it sums squares where they are wanted, or checks."""
+    seen = not e.apart
+    store = _store_words(session, joined.addresses, (0, joined.rows), e.scalars, session.dense)
+    flags = FLAGS.pack(seen and e.clip_norm > 0, seen and not e.clip_norm)
+    blocks = 1 + _blocks(-(-session.dense // PIECE) + joined.rows)
+    words = store + joined.words + flags + joined.told
+    session.launch_one(f"join_{e.rule.name}", blocks, THREADS, words)
+    return seen
 
 
 def bring_rows(session: Session, part: Part, rows: int) -> None:
@@ -65,8 +128,14 @@ def leave_results(session: Session, run: Run, part: Part, words: Int64, rows: in
     Args:
         words: of the run; rows: address of those that are copied.
     """
-    if part.to.loss or part.to.total:
-        _sum_loss(session, run, part, int(words[WEIGHT]))
+    packed = part.to.packed
+    if part.to.loss or packed:
+        losses = _losses(session, run, part, int(words[WEIGHT]))
+    if part.to.loss:
+        given = part.to.loss.to_bytes(8, byteorder) + losses
+        session.launch_one("sum_loss_kernel", 1, SUMMERS, given)
+    if packed:
+        session.launch_one("pack_kernel", packed.blocks, THREADS, packed.words + losses)
     if part.to.copies:
         arena, real = session.arena.address, session.dtype.itemsize
         session.take_rows(
@@ -77,28 +146,23 @@ def leave_results(session: Session, run: Run, part: Part, words: Int64, rows: in
         )
 
 
-def _sum_loss(session: Session, run: Run, part: Part, weight: int) -> None:
-    """Launch the sum of losses.
+def _losses(session: Session, run: Run, part: Part, weight: int) -> bytes:
+    """Return `Losses` of update.cu.
 
     Args:
         weight: address of the weights of rows.
     """
-    words = SUMMED_LOSS.pack(
-        part.to.loss,
-        part.to.total,
+    return LOSSES.pack(
         session.arena.address + start_of(run, ("push", "loss")) * session.dtype.itemsize,
         weight if len(run.weight) else 0,
         run.num_rows,
         part.loss_scale,
     )
-    session.launch_one("sum_loss_kernel", 1, SUMMERS, words)
 
 
-def _pieces(session: Session, ranges: int, e: StepEnd) -> tuple[int, int, int]:
-    """Return elements and pieces of the dense part, if not in ranges, and how many pieces."""
-    dense = 0 if e.groups else session.dense
-    dense_pieces = -(-dense // PIECE)
-    return dense, dense_pieces, dense_pieces + ranges
+def _dense(session: Session, e: StepEnd) -> int:
+    """Return the elements of the dense part; with groups it is in ranges."""
+    return 0 if e.groups else session.dense
 
 
 def _store_words(
@@ -106,14 +170,15 @@ def _store_words(
     addresses: Int64,
     ranges: tuple[int, int],
     scalars: tuple[float, ...],
-    e: StepEnd,
+    dense: int,
 ) -> bytes:
     """Return `Store` of update.cuh.
 
     Args:
         addresses: of starts and widths; ranges: the first of these, and how many.
+        dense: see `_dense`.
     """
-    first, count = ranges
+    (first, count), dense_pieces = ranges, -(-dense // PIECE)
     return pack_store(
         session.values.address,
         session.gradients.address,
@@ -123,7 +188,9 @@ def _store_words(
         session.squares.address,
         session.found.address,
         session.trained,
-        *_pieces(session, count, e),
+        dense,
+        dense_pieces,
+        dense_pieces + count,
         *scalars,
         *NO_SCALARS[len(scalars) :],
     )
@@ -131,7 +198,7 @@ def _store_words(
 
 def make_room(session: Session, e: StepEnd) -> int:
     """Make room for the squares of what is updated; return of how many pieces."""
-    *_, pieces = _pieces(session, len(e.starts), e)
+    pieces = -(-_dense(session, e) // PIECE) + len(e.starts)
     session.squares = session.memory.scratch(session.squares, 8 * pieces)
     return pieces
 
@@ -146,7 +213,7 @@ def ending_words(
     """
     pieces = make_room(session, e)
     size = session.dtype.itemsize
-    store = _store_words(session, addresses, (0, len(e.starts)), e.scalars, e)
+    store = _store_words(session, addresses, (0, len(e.starts)), e.scalars, _dense(session, e))
     finish = pack_finish(
         session.arena.address + e.loss_at * size,
         weight if e.weighted else 0,

@@ -3,7 +3,7 @@
 A step is one sequence on the main stream: the gradients of the shares, packing, the exchange, the
 sum, the update. What processes tell each other goes with the gradients, so that the host of none
 waits for that of another, and each looks at it when the step lands. What must not be updated is
-refused on the devices, by all alike: see `agree_kernel` of update.cu.
+refused on the devices, by all alike: see `agree` of update.cu.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from vertexrt.engine.batched import Run
 from vertexrt.engine.executor import TrainStep
 from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.packed_gradients import packed_starts
+from vertexrt.engine.packed_gradients import packed_rows
 from vertexrt.engine.part import Destination, Part
 from vertexrt.engine.shared_step import (
     SharedPushes,
@@ -43,12 +43,12 @@ from vertexrt.kernels.cuda.device_gradients import (
 from vertexrt.kernels.cuda.device_group import DeviceGroup
 from vertexrt.kernels.cuda.finish_step import finish_step, make_room
 from vertexrt.kernels.cuda.flights import Flight
+from vertexrt.kernels.cuda.pack import ALIGN
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import StepEnd, end_of
-from vertexrt.kernels.cuda.update_apart import joined, ranges_of_rows
 from vertexrt.kernels.cuda.upload import SLOTS, UploadSlot
 from vertexrt.parallel.group import ProcessGroup
-from vertexrt.parallel.sums import add_in_pairs, sum_over
+from vertexrt.parallel.sums import add_in_pairs, parts_over
 
 Array = npt.NDArray[Any]
 
@@ -152,19 +152,16 @@ class GroupSteps:
             launches.land_all()  # what follows waits for launches, without a limit
         launches.prepare_update(update.moments)
         slot, rows, end, updated = self._uploaded(group, work, update)
-        gradients = DeviceGradients(self._room, model.store, devices, work, rows)
+        gradients = DeviceGradients(self._room, model.store, devices, work, rows, signal)
         pushes = SharedPushes(model, step, work)
         packed = self._packed(step, work, gradients, pushes, start)
         total = add_in_pairs(packed, gradients.add)
-        gradients.tell(signal, work.same, work.room - len(work.own))
-        ready = session.device.record()
-        total = sum_over(group.rank, group.size, total, gradients, group.limit)
-        told = gradients.agree()
-        gradients.unpack(total)
-        finish_step(session, 0, updated, end)
-        session.bring(slot, True, [told])
-        found = slot.results[: told[1]].view(np.float64).reshape(group.size, -1)
-        shared = SharedFlight(devices, ready, found, work.same)
+        ready = self._room.record()
+        parts = parts_over(group.rank, group.size, total, gradients, group.limit)
+        told = slot.results[: told_bytes(group, work)].view(np.float64)
+        finish_step(session, 0, updated, end, gradients.joined(parts, told.ctypes.data))
+        session.bring(slot, True, ())
+        shared = SharedFlight(devices, ready, told.reshape(group.size, -1), work.same)
         attempt = work.attempt(step, update)
         return Flight(slot.event, slot.found, attempt, step.optimizer, shared), pushes
 
@@ -177,16 +174,14 @@ class GroupSteps:
             of what it updates.
         """
         session, store = self._launches.session, self._launches.model.store
-        tables = ranges_of_rows(store, work.rows)
-        end = end_of(store, update, tables)
-        starts, widths = joined(tables) if end.groups else (end.starts, end.widths)
-        packed_at = packed_starts(widths, store.dense_size)
-        apart: list[Array] = [end.starts, end.widths] if end.groups else []
-        arrays = [starts, packed_at, widths, *apart]
-        slot, at = self._room.upload(arrays, told_bytes(group, work))
+        listed = packed_rows(store, work.rows, ALIGN // store.dtype.itemsize)
+        end = end_of(store, update, listed.tables)
+        apart = (end.starts, end.widths) if end.groups else ()
+        slot, at = self._room.upload((listed.memory, *apart), told_bytes(group, work))
         make_room(session, end)  # what grows waits for the stream: before it waits for others
-        rows = Packed(at[0], at[1], at[2], len(starts))
-        return slot, rows, end, np.array(at[3:] or [rows.start, rows.width], np.int64)
+        count, start = len(listed.starts), at[0]
+        rows = Packed(start, start + 8 * count, start + 16 * count, count, listed.size)
+        return slot, rows, end, np.array(at[1:] or [rows.start, rows.width], np.int64)
 
     def _packed(
         self,
@@ -205,11 +200,12 @@ class GroupSteps:
         if not work.own:  # launches clear what is left of gradients, and there is none
             session.clear_gradients()
         for k, (share, (run,)) in enumerate(zip(work.shares, work.own, strict=True)):
-            to = Destination(total=gradients.loss_at(k))
+            flat, packed = gradients.share(k, True)
+            to = Destination(packed=packed)
             prepared = time.perf_counter()
             launched = launches.launch_share(run, work.part._replace(to=to))
             launches.time_runs(step.use, share.batch, [run], launched, start, prepared)
             pushes.place([run], [DeviceArena(session)])  # type: ignore[list-item]
-            yield gradients.pack()
-        for _ in range(len(work.own), work.room):  # there are fewer graphs than shares
-            yield gradients.zeros()
+            yield flat
+        for k in range(len(work.own), work.room):  # there are fewer graphs than shares
+            yield gradients.nothing(k)

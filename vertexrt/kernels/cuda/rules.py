@@ -43,12 +43,16 @@ def structs(rules: Sequence[UpdateRule] = RULES) -> str:
 
 
 def kernels() -> str:
-    """Write the kernels of all rules: one that checks, and one that updates."""
+    """Write the kernels of all rules: one that joins, one that checks, and one that updates."""
     return "".join(
-        f"VRT_KERNEL({what}_{rule.name}, Store, {THREADS}) "
-        f"{{ {what}<{struct_name(rule)}>(a, FIRST_PIECE); }}\n"
+        f"VRT_KERNEL({what}_{rule.name}, {struct}, {THREADS}) "
+        f"{{ {what}<{struct_name(rule)}>({given}); }}\n"
         for rule in RULES
-        for what in ("check", "update")
+        for what, struct, given in (
+            ("join", "Joining", "a"),
+            ("check", "Store", "a, FIRST_PIECE"),
+            ("update", "Store", "a, FIRST_PIECE"),
+        )
     )
 
 

@@ -24,20 +24,26 @@ VRT_KERNEL(clamp_kernel, Store, 256) {
 }
 VRT_KERNEL(finish_step_kernel, Finish, 1024) { finish_step<1024>(a); }
 
-// The loss of a pass that does not update: `to` and `total` get the sum of losses times a scale.
-struct SummedLoss {
-    real* to;       // or null
-    double* total;  // or null
+// The losses of rows, whose sum counts times a scale.
+struct Losses {
     const real* loss;
     const real* weight;  // null: each row counts once
     long long rows;
     double scale;
 };
+template <int THREADS>
+__device__ __forceinline__ double scaled_loss(const Losses& a) {
+    return sum_losses<THREADS>(a.loss, a.weight, a.rows) * a.scale;
+}
+
+// The loss of a pass that does not update.
+struct SummedLoss {
+    real* to;
+    Losses of;
+};
 VRT_KERNEL(sum_loss_kernel, SummedLoss, 1024) {
-    const double loss = sum_losses<1024>(a.loss, a.weight, a.rows);
-    if (threadIdx.x != 0) return;
-    if (a.to) *a.to = real(loss * a.scale);
-    if (a.total) *a.total = loss * a.scale;
+    const double loss = scaled_loss<1024>(a.of);
+    if (threadIdx.x == 0) *a.to = real(loss);
 }
 
 // Rows of a tensor that are wanted: `count` elements, `size` of a row, from a block on.
@@ -59,47 +65,11 @@ VRT_KERNEL(take_rows_kernel, TakenTensors, 256) {
     }
 }
 
-// What a step of several processes does with gradients before the update.
-
-// Packed gradients: the dense part in pieces, then rows of tables, a warp for each. Where `from`
-// is the store and `to` is packed, they are packed; the other way round, they go back.
-struct Packing {
-    const real* from;
-    real* to;
-    const long long* row_from;
-    const long long* row_to;
-    const int* row_width;
-    long long dense, dense_pieces, pieces;
-};
-
-VRT_KERNEL(copy_rows_kernel, Packing, 256) {
-    const long long number = FIRST_PIECE + threadIdx.x / 32;
-    if (number >= a.pieces) return;
-    long long from = number * PIECE, to = from;
-    int width = a.dense - from < PIECE ? (int)(a.dense - from) : PIECE;
-    if (number >= a.dense_pieces) {
-        const long long row = number - a.dense_pieces;
-        from = a.row_from[row];
-        to = a.row_to[row];
-        width = a.row_width[row];
-    }
-    for (int i = threadIdx.x % 32; i < width; i += 32) a.to[to + i] = a.from[from + i];
-}
-
-// y[i] += x[i].
-struct Sum {
-    real* y;
-    const real* x;
-    long long count;
-};
-
-VRT_KERNEL(add_kernel, Sum, 256) {
-    const long long i = (long long)blockIdx.x * 256 + threadIdx.x;
-    if (i < a.count) a.y[i] += a.x[i];
-}
+// What a step of several processes does with gradients before the update: a share is packed, flat
+// arrays are exchanged and added up, and what is left of the sum is joined in the store.
 
 // What a process tells the others: whether a wait ran out in its launches, a signal, numbers that
-// all must have alike, and after them the losses of its shares, which `sum_loss_kernel` has left.
+// all must have alike, and after them the losses of its shares.
 enum { GAVE_UP, SIGNAL, STRUCTURE, INDEX, SEED, PARAMETERS, LOSSES };
 struct Telling {
     double* to;
@@ -121,37 +91,133 @@ __device__ __forceinline__ unsigned mixed(real value, long long place) {
     return x * 0xC2B2AE3Du;
 }
 
-VRT_KERNEL(tell_kernel, Telling, 1024) {
+__device__ __forceinline__ void tell(const Telling& a) {
     double sum = 0;
-#pragma unroll 4
-    for (long long i = threadIdx.x; i < a.count; i += 1024) {
+#pragma unroll 8
+    for (long long i = threadIdx.x; i < a.count; i += 256) {
         sum += double(mixed(a.values[i * a.stride], i));
     }
-    sum = block_sum(sum, 1024);
+    sum = block_sum(sum, 256);
     if (threadIdx.x != 0) return;
     a.to[GAVE_UP] = *a.code;
     for (int k = SIGNAL; k < PARAMETERS; ++k) a.to[k] = a.given[k - SIGNAL];
     a.to[PARAMETERS] = sum;
 }
 
-// Refuse the step, in all processes alike, where they do not agree, where one has not computed its
-// part, or where a loss is not finite; and in this one where an exchange was ended before it was
-// whole. The host says what it was.
-struct Agreeing {
-    Found* found;
-    const double* told;        // [processes, numbers]
-    const long long* stopped;  // of the host, or null: an exchange was ended
+// Gradients of a share as a flat array: the dense part in pieces, then rows of tables, a warp for
+// each. The first two blocks tell, and sum the loss of the share.
+struct Packing {
+    const real* from;  // the store; null, where the share has no graph and zeros are packed
+    real* to;
+    const long long* row_start;
+    const int* row_width;
+    const long long* row_at;  // when packed
+    long long dense, dense_pieces, pieces;
+    double* loss;  // where it is told
+    Telling telling;
+    Losses losses;
+};
+
+VRT_KERNEL(pack_kernel, Packing, 256) {
+    if (blockIdx.x == 0) return tell(a.telling);
+    if (blockIdx.x == 1) {
+        const double loss = scaled_loss<256>(a.losses);
+        if (threadIdx.x == 0) *a.loss = loss;
+        return;
+    }
+    const long long number = (long long)(blockIdx.x - 2) * WARPS + threadIdx.x / 32;
+    if (number >= a.pieces) return;
+    const Piece piece = piece_of(a, number);
+    const long long row = number - a.dense_pieces, to = row < 0 ? piece.start : a.row_at[row];
+    by_width(piece, to, [&](auto lanes) {
+        constexpr int W = decltype(lanes)::W;
+        auto read = [&](int i) {
+            Vec<W> x;
+            VRT_LANES x.v[c] = 0;
+            return a.from ? load<W>(a.from + piece.start + i) : x;
+        };
+        auto write = [&](int i, const Vec<W>& x) { store<W>(a.to + to + i, x); };
+        read_ahead<4, W>(piece.width, read, write);
+    });
+}
+
+// to[i] = left[i] + right[i].
+struct Sum {
+    real* to;
+    const real* left;
+    const real* right;  // null: nothing
+    long long count;
+};
+
+VRT_KERNEL(add_kernel, Sum, 256) {
+    const long long i = (long long)blockIdx.x * 256 + threadIdx.x;
+    if (i < a.count) a.to[i] = a.right ? a.left[i] + a.right[i] : a.left[i];
+}
+
+// What is left of the sum goes to where updates read gradients. The first block looks at what
+// processes told each other.
+struct Joining {
+    Store store;  // its rows are those that are packed
+    const real* left;
+    const real* right;  // null: the left is the sum
+    const long long* row_at;
+    long long squares, checks;  // whether squares are summed; whether the update is checked
+    const double* told;         // [processes, numbers]
+    double* told_to;            // of the host, the same
+    const long long* stopped;   // of the host, or null: an exchange was ended
     long long processes, numbers;
 };
 
-VRT_KERNEL(agree_kernel, Agreeing, 256) {
+// Refuse the step, in all processes alike, where they do not agree, where one has not computed its
+// part, or where a loss is not finite; and in this one where an exchange was ended before it was
+// whole. The host says what it was.
+__device__ __forceinline__ void agree(const Joining& a) {
     bool agreed = !a.stopped || *reinterpret_cast<const volatile long long*>(a.stopped) == 0;
     for (long long i = threadIdx.x; i < a.processes * a.numbers; i += 256) {
         const long long number = i % a.numbers;
         const double x = a.told[i];
+        a.told_to[i] = x;
         if (number == GAVE_UP) agreed &= x == 0.0;
         if (number >= STRUCTURE && number <= PARAMETERS) agreed &= x == a.told[number];
         if (number >= LOSSES) agreed &= x - x == 0.0;
     }
-    if (!agreed) a.found->refused = 1.0;
+    if (!agreed) a.store.found->refused = 1.0;
+    if (threadIdx.x != 0 || !a.checks) return;
+    a.store.found->loss = a.store.found->norm = 0.0;
+    a.store.found->scale = 1.0;
+}
+
+template <class Rule>
+__device__ __forceinline__ void join(const Joining& a) {
+    if (blockIdx.x == 0) return agree(a);
+    const long long number = (long long)(blockIdx.x - 1) * WARPS + threadIdx.x / 32;
+    if (number >= a.store.pieces) return;
+    const Piece piece = piece_of(a.store, number);
+    const long long row = number - a.store.dense_pieces;
+    const long long at = row < 0 ? piece.start : a.row_at[row];
+    double sum = 0;
+    bool finite = true;
+    by_width(piece, at, [&](auto lanes) {
+        constexpr int W = decltype(lanes)::W;
+        auto read = [&](int i) {
+            Gathered<Rule, W> x;
+            x.g = load<W>(a.left + at + i);
+            if (a.right) {
+                const Vec<W> more = load<W>(a.right + at + i);
+                VRT_LANES x.g.v[c] += more.v[c];
+            }
+            if (a.checks) x.before = before_update<Rule, W>(a.store, piece.start + i);
+            return x;
+        };
+        read_ahead<4, W>(piece.width, read, [&](int i, const Gathered<Rule, W>& x) {
+            store<W>(a.store.gradients + piece.start + i, x.g);
+            if (a.squares) VRT_LANES sum += double(x.g.v[c]) * double(x.g.v[c]);
+            // Nothing is clipped where the update is checked here.
+            if (a.checks) finite &= updated_is_finite<Rule>(a.store, x.g, real(1), x.before);
+        });
+    });
+    if (!finite) a.store.found->refused = 1.0;
+    if (!a.squares) return;
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0) a.store.squares[number] = sum;
 }

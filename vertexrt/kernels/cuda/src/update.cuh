@@ -54,17 +54,52 @@ struct Lanes {
     static constexpr int W = N;
 };
 
+// Where a piece begins in the store, and its elements.
+struct Piece {
+    long long start;
+    int width;
+};
+template <class Of>
+__device__ __forceinline__ Piece piece_of(const Of& a, long long number) {
+    const long long row = number - a.dense_pieces, start = number * PIECE;
+    if (row >= 0) return {a.row_start[row], a.row_width[row]};
+    return {start, a.dense - start < PIECE ? (int)(a.dense - start) : PIECE};
+}
+
+// Call `each` for the widest accesses that a piece allows, whose elements are also from `at` on.
+template <class Each>
+__device__ __forceinline__ void by_width(const Piece& piece, long long at, Each each) {
+    if (piece.start % WIDTH == 0 && at % WIDTH == 0 && piece.width % WIDTH == 0)
+        each(Lanes<WIDTH>());
+    else
+        each(Lanes<1>());
+}
+
+// Call `use` for `width` elements of a warp, W at a time, with what `read` has returned for them:
+// AT_ONCE of these are under way at once. What lies beyond the end reads the first again.
+template <int AT_ONCE, int W, class Read, class Use>
+__device__ __forceinline__ void read_ahead(int width, Read read, Use use) {
+    constexpr int STEP = 32 * W;
+    for (int first = threadIdx.x % 32 * W; first < width; first += AT_ONCE * STEP) {
+        decltype(read(0)) x[AT_ONCE];
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; ++k) {
+            x[k] = read(first + k * STEP < width ? first + k * STEP : first);
+        }
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; ++k) {
+            if (first + k * STEP < width) use(first + k * STEP, x[k]);
+        }
+    }
+}
+
 // Call `each` for the elements of the warp's piece, W at a time; `number` is the number of the
 // piece. Each call waits for memory: AT_ONCE are under way at once, where they store nothing.
 template <int AT_ONCE, class Each>
 __device__ __forceinline__ void over_piece(const Store& a, long long number, Each each) {
-    long long start = number * PIECE;
-    int width = a.dense - start < PIECE ? (int)(a.dense - start) : PIECE;
-    if (number >= a.dense_pieces) {
-        start = a.row_start[number - a.dense_pieces];
-        width = a.row_width[number - a.dense_pieces];
-    }
-    const int lane = threadIdx.x % 32;
+    const Piece piece = piece_of(a, number);
+    const long long start = piece.start;
+    const int lane = threadIdx.x % 32, width = piece.width;
     if (start % WIDTH == 0 && width % WIDTH == 0) {
 #pragma unroll AT_ONCE
         for (int i = lane * WIDTH; i < width; i += 32 * WIDTH) each(start + i, Lanes<WIDTH>());
@@ -120,6 +155,13 @@ struct Updated {
     Vec<W> p, state[Rule::SLOTS + 1];
 };
 
+// The gradients of W elements, and what they had before.
+template <class Rule, int W>
+struct Gathered {
+    Vec<W> g;
+    Updated<Rule, W> before;
+};
+
 // Values and state as they are in memory.
 template <class Rule, int W>
 __device__ __forceinline__ Updated<Rule, W> before_update(const Store& a, long long at) {
@@ -148,6 +190,21 @@ __device__ __forceinline__ Updated<Rule, W> updated(const Store& a, const Vec<W>
     return x;
 }
 
+// Tell whether what a rule makes of W elements is finite.
+template <class Rule, int W>
+__device__ __forceinline__ bool updated_is_finite(const Store& a, const Vec<W>& g, real scale,
+                                                  const Updated<Rule, W>& before) {
+    const auto x = updated<Rule>(a, g, scale, before);
+    bool finite = true;
+    VRT_LANES {
+        finite &= x.p.v[c] - x.p.v[c] == real(0);
+#pragma unroll
+        for (int k = 0; k < Rule::SLOTS; ++k)
+            finite &= x.state[k].v[c] - x.state[k].v[c] == real(0);
+    }
+    return finite;
+}
+
 // Check what a rule would write for eight pieces, a warp each, from piece `first` on, and refuse
 // the step if a number is not finite. Nothing is updated before all pieces have been checked.
 template <class Rule>
@@ -159,13 +216,7 @@ __device__ __forceinline__ void check(const Store& a, long long first) {
     over_piece<4>(a, number, [&](long long at, auto lanes) {
         constexpr int W = decltype(lanes)::W;
         const Vec<W> g = load<W>(a.gradients + at);
-        const auto x = updated<Rule>(a, g, scale, before_update<Rule, W>(a, at));
-        VRT_LANES {
-            finite &= x.p.v[c] - x.p.v[c] == real(0);
-#pragma unroll
-            for (int k = 0; k < Rule::SLOTS; ++k)
-                finite &= x.state[k].v[c] - x.state[k].v[c] == real(0);
-        }
+        finite &= updated_is_finite<Rule>(a, g, scale, before_update<Rule, W>(a, at));
     });
     if (!finite) a.found->refused = 1.0;
 }
@@ -193,9 +244,15 @@ __device__ __forceinline__ void update(const Store& a, long long first) {
     if (number >= a.pieces) return;
     const bool refused = a.found->refused != 0.0;
     const real scale = real(a.found->scale);
-    over_piece<1>(a, number, [&](long long at, auto lanes) {
+    const Piece piece = piece_of(a, number);
+    by_width(piece, piece.start, [&](auto lanes) {
         constexpr int W = decltype(lanes)::W;
-        const Vec<W> g = load<W>(a.gradients + at);
-        write_update<Rule>(a, at, g, scale, refused, before_update<Rule, W>(a, at));
+        auto read = [&](int i) {
+            const long long at = piece.start + i;
+            return Gathered<Rule, W>{load<W>(a.gradients + at), before_update<Rule, W>(a, at)};
+        };
+        read_ahead<2, W>(piece.width, read, [&](int i, const Gathered<Rule, W>& x) {
+            write_update<Rule>(a, piece.start + i, x.g, scale, refused, x.before);
+        });
     });
 }
