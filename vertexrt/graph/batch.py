@@ -12,7 +12,7 @@ import numpy.typing as npt
 from vertexrt.errors import GraphError
 from vertexrt.graph.batch_form import BatchForm, form_with
 from vertexrt.graph.checks import check_structure, int32_array
-from vertexrt.graph.compiled import count_graphs, starts_of_graphs
+from vertexrt.graph.compiled import count_graphs, numbers_of, starts_of_graphs
 from vertexrt.graph.graph_numbers import read_ids, read_key, too_large, wrong_graphs
 from vertexrt.graph.input_graph import (
     BracketTree,
@@ -212,22 +212,7 @@ class GraphBatch:
             graphs: whole numbers [n] in 0..K-1.
         Raises: GraphError, when there is none, one is out of range, or they are too many for int32.
         """
-        ids, count = read_ids(graphs, self.num_graphs), self.num_graphs
-        source, mine = self, self._taken
-        if mine is not None:
-            if ids.min() < 0 or ids.max() >= count:
-                raise wrong_graphs(ids, count)
-            source, ids = mine.source, mine.ids[ids]
-        size = vertices, slots = count_graphs(graph_ptr_of(source), child_ptr_of(source), ids)
-        if not vertices:
-            raise wrong_graphs(ids, count)
-        if vertices >= MOST or slots >= MOST:
-            raise too_large(vertices, slots, "take")
-        found = object.__new__(GraphBatch)
-        object.__setattr__(found, "_parts", None)
-        object.__setattr__(found, "form", BatchForm())
-        object.__setattr__(found, "_taken", Taken(source, ids, size))
-        return found
+        return take_unread(self, read_ids(graphs, self.num_graphs))
 
     def with_pulls(self, pulls: Mapping[str, Any]) -> GraphBatch:
         """Return the same graphs with some pulls added or replaced; the structure is shared.
@@ -247,6 +232,23 @@ class GraphBatch:
         if self.types is None:
             raise unknown_type("the caller", name, ())
         return np.flatnonzero(self.types.of_vertex == self.types.number(name)).astype(np.int32)
+
+
+def take_unread(batch: GraphBatch, graphs: npt.NDArray[np.int64]) -> GraphBatch:
+    """Return the batch of the graphs named, as `take` does; the numbers are nobody else's."""
+    source, mine, ids = batch, batch._taken, graphs
+    if mine is not None:
+        source, ids = mine.source, numbers_of(mine.ids, graphs)
+    size = vertices, slots = count_graphs(graph_ptr_of(source), child_ptr_of(source), ids)
+    if not vertices:
+        raise wrong_graphs(graphs, batch.num_graphs)
+    if vertices >= MOST or slots >= MOST:
+        raise too_large(vertices, slots, "take")
+    found = object.__new__(GraphBatch)
+    object.__setattr__(found, "_parts", None)
+    object.__setattr__(found, "form", BatchForm())
+    object.__setattr__(found, "_taken", Taken(source, ids, size))
+    return found
 
 
 class _Beside(NamedTuple):

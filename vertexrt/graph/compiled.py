@@ -29,6 +29,17 @@ def count_graphs(
 
 
 @compiled
+def numbers_of(known: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64]) -> Any:
+    """Return some of the numbers that are known; none at all, if a place is out of range."""
+    found = np.empty(chosen.size, np.int64)
+    for k in range(chosen.size):
+        if chosen[k] < 0 or chosen[k] >= known.size:
+            return found[:0]
+        found[k] = known[chosen[k]]
+    return found
+
+
+@compiled
 def starts_of_graphs(
     graph_ptr: IntArray, edge_ptr: IntArray, graphs: npt.NDArray[np.int64]
 ) -> tuple[IntArray, IntArray]:

@@ -14,13 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.graph import GraphBatch
-from vertexrt.graph.batch import starts_of
+from vertexrt.graph.batch import starts_of, take_unread
 from vertexrt.ir.passes.specialise import MOST_SLOTS
 from vertexrt.native.compiled import compiled
 
 Array = np.ndarray[Any, Any]
 
-FINE = np.iinfo(np.int16).max
+DIGITS = 256
+FINE = DIGITS * DIGITS - 1
 LEVEL = 2.0  # vertices that a level of its own is worth, where the caller does not know
 
 
@@ -87,17 +88,6 @@ def divide(share: Share, parts: int, level: float = LEVEL) -> list[Share]:
     return shares_of(share, owner, range(min(parts, batch.num_graphs)))
 
 
-def assign_graphs(costs: npt.NDArray[np.float64], parts: int) -> npt.NDArray[np.int32]:
-    """Return [K], which share has each graph; all shares have one where there are enough.
-
-    Args:
-        costs: float64 [K], above 0; those that differ by less than the largest / FINE count as one
-            where they are sorted, since whole numbers are sorted in one pass.
-    """
-    falling = (costs * (-FINE / costs.max())).astype(np.int16)
-    return _assign(costs, np.argsort(falling, kind="stable"), parts)
-
-
 def shares_of(share: Share, owner: npt.NDArray[np.int32], parts: Iterable[int]) -> list[Share]:
     """Return some of the parts of a share, given which has each graph."""
     starts, found = starts_of(share.batch), []
@@ -105,7 +95,7 @@ def shares_of(share: Share, owner: npt.NDArray[np.int32], parts: Iterable[int]) 
         graphs, moved = _of_share(owner, part, *starts)
         if share.moved is not None:
             moved = moved + share.moved[:, graphs]
-        found.append(Share(share.batch.take(graphs), moved))
+        found.append(Share(take_unread(share.batch, graphs), moved))
     return found
 
 
@@ -161,14 +151,19 @@ def graph_costs(graph_ptr: Array, levels: Array, level_cost: float) -> Array:
 
 
 @compiled
-def _assign(costs: Array, order: Array, parts: int) -> Array:
-    """Assign graphs in an order, each to the part with the least load; of several, the first."""
+def assign_graphs(costs: Array, parts: int) -> Array:
+    """Return int32 [K], which share has each graph; all shares have one where there are enough.
+
+    Args:
+        costs: float64 [K], above 0; those that differ by less than the largest / FINE count as one
+            where they are sorted, since whole numbers are sorted in two passes.
+    """
     load = np.zeros(parts, np.float64)
     heap = np.zeros(parts, np.int32)  # parts, each before its two children in load and number
     for part in range(parts):
         heap[part] = part
     owner = np.empty(len(costs), np.int32)
-    for g in order:
+    for g in _falling(costs):
         best = heap[0]
         owner[g] = best
         load[best] += costs[g]
@@ -182,6 +177,31 @@ def _assign(costs: Array, order: Array, parts: int) -> Array:
             at, below = below, 2 * below + 1
         heap[at] = best
     return owner
+
+
+def _falling(costs: Array) -> Array:
+    """Return the numbers of graphs in falling order of cost, those of one cost as they come."""
+    most, count = 0.0, len(costs)
+    for cost in costs:
+        most = max(most, cost)
+    key = np.empty(count, np.int32)
+    low, high = np.zeros(DIGITS + 1, np.int32), np.zeros(DIGITS + 1, np.int32)
+    for g in range(count):
+        key[g] = FINE - int(costs[g] * (FINE / most))
+        low[key[g] % DIGITS + 1] += 1
+        high[key[g] // DIGITS + 1] += 1
+    for digit in range(DIGITS):
+        low[digit + 1] += low[digit]
+        high[digit + 1] += high[digit]
+    half, order = np.empty(count, np.int32), np.empty(count, np.int32)
+    for g in range(count):
+        half[low[key[g] % DIGITS]] = g
+        low[key[g] % DIGITS] += 1
+    for k in range(count):
+        at = key[half[k]] // DIGITS
+        order[high[at]] = half[k]
+        high[at] += 1
+    return order
 
 
 def _goes_first(load: Array, part: Any, other: Any) -> bool:
