@@ -75,18 +75,29 @@ class PackedRows(NamedTuple):
     """Where rows of tables are in the store, and in an array that they are packed in.
 
     Attributes:
-        memory: int64 [*], of what follows: starts, packed: int64 [rows], first elements; widths:
-            int32 [rows].
-        tables: starts and widths by table.
+        memory: int64 [*]: the first elements of all rows, the same when packed, and then as int32
+            their widths.
+        rows: how many; by_table: of each.
         size: elements of a packed array.
     """
 
     memory: Array
-    starts: Array
-    packed: Array
-    widths: Array
-    tables: dict[str, tuple[Array, Array]]
+    rows: int
+    by_table: dict[str, int]
     size: int
+
+    def tables(self, apart: bool) -> dict[str, tuple[Array, Array]]:
+        """Return the first elements of rows, and their widths, by table.
+
+        Args:
+            apart: else those of all tables as if they were one.
+        """
+        found, first = {}, 0
+        starts, widths = self.memory, self.memory[2 * self.rows :].view(np.int32)
+        for name, count in (self.by_table if apart else {"": self.rows}).items():
+            part = slice(first, first + count)
+            found[name], first = (starts[part], widths[part]), part.stop
+        return found
 
 
 def packed_rows(store: ParameterStore, rows: Touched, align: int) -> PackedRows:
@@ -95,27 +106,29 @@ def packed_rows(store: ParameterStore, rows: Touched, align: int) -> PackedRows:
     Args:
         align: elements; the first row begins at a multiple.
     """
-    count = sum([len(own) for own in rows.values()])
+    by_table = {name: len(own) for name, own in rows.items()}
+    count = sum(by_table.values())
     memory = np.empty(2 * count + (count + 1) // 2, np.int64)
-    starts, packed = memory[:count], memory[count : 2 * count]
-    widths = memory[2 * count :].view(np.int32)[:count]
-    tables, first, at = {}, 0, -(-store.dense_size // align) * align
+    first, at = 0, -(-store.dense_size // align) * align
     for name, own in rows.items():
-        part = slice(first, first + len(own))
         width = math.prod(store.shapes[name][1:])
-        given = own, store.offsets[name], width, at
-        at = _write_ranges(*given, starts[part], packed[part], widths[part])
-        tables[name], first = (starts[part], widths[part]), part.stop
-    return PackedRows(memory, starts, packed, widths, tables, at)
+        at = _write_ranges(memory, count, first, own, store.offsets[name], width, at)
+        first += len(own)
+    return PackedRows(memory, count, by_table, at)
 
 
 @compiled
 def _write_ranges(
-    rows: Array, offset: int, width: int, at: int, starts: Array, packed: Array, widths: Array
+    memory: Array, count: int, first: int, rows: Array, offset: int, width: int, at: int
 ) -> int:
-    """Write where rows of a table are, packed from an element on; return where they end."""
+    """Write rows of a table from number `first` on, see `PackedRows`; return where they end.
+
+    Args:
+        count: of the rows of all tables; at: element where those of this one are packed.
+    """
+    packed, widths = memory[count + first :], memory[2 * count :].view(np.int32)[first:]
     for k in range(len(rows)):
-        starts[k] = offset + rows[k] * width
+        memory[first + k] = offset + rows[k] * width
         packed[k] = at
         widths[k] = width
         at += width

@@ -10,6 +10,7 @@ host's memory; devices that are linked do it in theirs, from the same `SharedWor
 from __future__ import annotations
 
 import math
+import operator
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -109,28 +110,31 @@ def _sample_of(values: Array) -> int:
     return checksum(sample.view(np.int32), 0)
 
 
-def total_of(group: ProcessGroup, told: Array) -> float:
+def total_of(group: ProcessGroup, told: list[list[float]]) -> float:
     """Return the sum of the losses of all shares; tell the largest signal to `group.signal`.
 
     Args:
-        told: float64 [processes, *]: of each a signal, a number for each of COMPARED, losses.
+        told: of each process a signal, a number for each of COMPARED, losses.
     Raises: UsageError, when a process has another batch, seed or parameters.
     """
-    group.signal = int(told[:, 0].max())
-    refuse_differences(told[:, 1 : 1 + len(COMPARED)])
-    return float(add_in_pairs(told[:, 1 + len(COMPARED) :].reshape(-1, 1).copy())[0])
+    group.signal = int(max([numbers[0] for numbers in told]))
+    refuse_differences([numbers[1 : 1 + len(COMPARED)] for numbers in told])
+    losses = [loss for numbers in told for loss in numbers[1 + len(COMPARED) :]]
+    total: float = add_in_pairs(losses, operator.add)
+    return total
 
 
-def refuse_differences(numbers: Array) -> None:
+def refuse_differences(numbers: list[list[float]]) -> None:
     """Refuse processes that do not have the same.
 
     Args:
-        numbers: [processes, *], of each a number for the first of COMPARED.
+        numbers: of each process one for the first of COMPARED.
     Raises: UsageError, which names the first that has something else than process 0.
     """
-    for k, what in zip(range(numbers.shape[1]), COMPARED, strict=False):
-        others = np.flatnonzero(numbers[:, k] != numbers[0, k])
-        if len(others):
+    first = numbers[0]
+    for k, what in zip(range(len(first)), COMPARED, strict=False):
+        others = [rank for rank, own in enumerate(numbers) if own[k] != first[k]]
+        if others:
             raise UsageError.at(
                 "step",
                 f"process {others[0]} has {what} than process 0",
@@ -215,7 +219,7 @@ def step_in_group(executor: Executor, step: TrainStep) -> tuple[float, Outputs]:
     update = step.optimizer._request(model.store) if step.asks else None
     sample = _sample_of(model.store.values)
     mine = np.array([group.signal, *work.same, sample, *losses], np.float64)
-    loss = total_of(group, group.gather(mine)) * work.part.loss_scale
+    loss = total_of(group, group.gather(mine).tolist()) * work.part.loss_scale
     total = sum_over(group.rank, group.size, total, packed, group.limit)
     found = pushes.gathered(group)
     group.began()

@@ -59,7 +59,7 @@ def finish_step(
     """
     words = ending_words(session, weight, addresses, e)
     store, _, pieces = words
-    seen = joined is not None and _join(session, joined, e)
+    seen = joined is not None and _join(session, joined, e, store)
     what = ["update"]
     if e.clip_norm or not seen:
         _decide(session, addresses, e, words, seen)
@@ -103,10 +103,16 @@ def _parts(session: Session, addresses: Int64, e: StepEnd) -> list[tuple[bytes, 
     ]
 
 
-def _join(session: Session, joined: Joined, e: StepEnd) -> bool:
-    """Launch what joins; tell whether it sums squares where they are wanted, or checks."""
+def _join(session: Session, joined: Joined, e: StepEnd, store: bytes) -> bool:
+    """Launch what joins; tell whether it sums squares where they are wanted, or checks.
+
+    Args:
+        store: of `ending_words`.
+    """
     seen = not e.apart
-    store = _store_words(session, joined.addresses, (0, joined.rows), e.scalars, session.dense)
+    if e.groups:  # whose ranges are not those that are packed
+        given = joined.addresses, (0, joined.rows), e.scalars, session.dense
+        store = _store_words(session, *given)
     flags = FLAGS.pack(seen and e.clip_norm > 0, seen and not e.clip_norm)
     blocks = 1 + _blocks(-(-session.dense // PIECE) + joined.rows)
     words = store + joined.words + flags + joined.told

@@ -32,6 +32,7 @@ from vertexrt.engine.update import Update
 from vertexrt.engine.variant import Use
 from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch
+from vertexrt.kernels.cuda.cooperative import address_of
 from vertexrt.kernels.cuda.device_arena import DeviceArena
 from vertexrt.kernels.cuda.device_gradients import (
     DeviceFlat,
@@ -110,8 +111,8 @@ class SharedFlight(NamedTuple):
         Raises: DeviceError, when a launch of another process has given up; UsageError, when
             processes do not have the same.
         """
-        group, told = self.devices.group, self.told
-        others = [rank for rank in np.flatnonzero(told[:, 0]).tolist() if rank != group.rank]
+        group, told = self.devices.group, self.told.tolist()
+        others = [rank for rank, each in enumerate(told) if each[0] and rank != group.rank]
         if others:
             raise DeviceError.at(
                 "parallel",
@@ -119,12 +120,12 @@ class SharedFlight(NamedTuple):
                 "kernels that end; nothing was updated",
                 "see the error of that process",
             )
-        return total_of(group, told[:, 1:])
+        return total_of(group, [numbers[1:] for numbers in told])
 
 
 def _refuse_differences(group: ProcessGroup, same: tuple[float, ...]) -> None:
     """Refuse processes that do not have the same, by their hosts. Raises: UsageError."""
-    refuse_differences(group.gather(np.array(same)))
+    refuse_differences(group.gather(np.array(same)).tolist())
 
 
 class GroupSteps:
@@ -158,9 +159,10 @@ class GroupSteps:
         total = add_in_pairs(packed, gradients.add)
         ready = self._room.record()
         parts = parts_over(group.rank, group.size, total, gradients, group.limit)
-        told = slot.results[: told_bytes(group, work)].view(np.float64)
-        finish_step(session, 0, updated, end, gradients.joined(parts, told.ctypes.data))
+        joined = gradients.joined(parts, address_of(slot.results))
+        finish_step(session, 0, updated, end, joined)
         session.bring(slot, True, ())
+        told = slot.results[: told_bytes(group, work)].view(np.float64)
         shared = SharedFlight(devices, ready, told.reshape(group.size, -1), work.same)
         attempt = work.attempt(step, update)
         return Flight(slot.event, slot.found, attempt, step.optimizer, shared), pushes
@@ -175,11 +177,12 @@ class GroupSteps:
         """
         session, store = self._launches.session, self._launches.model.store
         listed = packed_rows(store, work.rows, ALIGN // store.dtype.itemsize)
-        end = end_of(store, update, listed.tables)
+        count = listed.rows
+        end = end_of(store, update, listed.tables(bool(update.groups)))
         apart = (end.starts, end.widths) if end.groups else ()
         slot, at = self._room.upload((listed.memory, *apart), told_bytes(group, work))
         make_room(session, end)  # what grows waits for the stream: before it waits for others
-        count, start = len(listed.starts), at[0]
+        start = at[0]
         rows = Packed(start, start + 8 * count, start + 16 * count, count, listed.size)
         return slot, rows, end, np.array(at[1:] or [rows.start, rows.width], np.int64)
 
