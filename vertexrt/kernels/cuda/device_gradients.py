@@ -6,7 +6,6 @@ it was asked for, and nothing is waited for.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -26,7 +25,7 @@ from vertexrt.kernels.cuda.finish_step import NO_LOSSES, Joined
 from vertexrt.kernels.cuda.pack import ALIGN
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import GAVE_UP, PIECE, PIECES_A_BLOCK, THREADS
-from vertexrt.kernels.cuda.upload import SLOTS, UploadBuffers, UploadSlot
+from vertexrt.kernels.cuda.upload import UploadBuffers, UploadSlot
 from vertexrt.parallel.group import ProcessGroup
 
 Array = npt.NDArray[Any]
@@ -74,7 +73,6 @@ class PackingRoom:
         self._free: list[Allocation] = []
         self._lent: list[Allocation] = []
         self._told = NOTHING
-        self._events: deque[Any] = deque([None] * SLOTS)
 
     def begin(self) -> None:
         """Take back what the last step had: what comes is asked for after it."""
@@ -118,11 +116,6 @@ class PackingRoom:
         if starts[-1]:
             self.session.device.upload(slot.memory.address, slot.pinned[: starts[-1]])
         return slot, [slot.memory.address + at for at in starts[:-1]]
-
-    def record(self) -> Any:
-        """Return an event of this process's part of a step, which lands before the second next."""
-        self._events.append(self.session.device.record(self._events.popleft()))
-        return self._events[-1]
 
 
 class Packed(NamedTuple):

@@ -157,7 +157,7 @@ class GroupSteps:
         pushes = SharedPushes(model, step, work)
         packed = self._packed(step, work, gradients, pushes, start)
         total = add_in_pairs(packed, gradients.add)
-        ready = self._room.record()
+        ready = session.device.record()  # a new one: a step may raise before the last has landed
         parts = parts_over(group.rank, group.size, total, gradients, group.limit)
         joined = gradients.joined(parts, address_of(slot.results))
         finish_step(session, 0, updated, end, joined)
