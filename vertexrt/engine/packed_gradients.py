@@ -100,16 +100,12 @@ class PackedRows(NamedTuple):
         return found
 
 
-def packed_rows(store: ParameterStore, rows: Touched, align: int) -> PackedRows:
-    """List rows of tables, which are packed after the dense part.
-
-    Args:
-        align: elements; the first row begins at a multiple.
-    """
+def packed_rows(store: ParameterStore, rows: Touched) -> PackedRows:
+    """List rows of tables, which are packed after the dense part."""
     by_table = {name: len(own) for name, own in rows.items()}
     count = sum(by_table.values())
     memory = np.empty(2 * count + (count + 1) // 2, np.int64)
-    first, at = 0, -(-store.dense_size // align) * align
+    first, at = 0, store.dense_size
     for name, own in rows.items():
         width = math.prod(store.shapes[name][1:])
         at = _write_ranges(memory, count, first, own, store.offsets[name], width, at)

@@ -44,7 +44,6 @@ from vertexrt.kernels.cuda.device_gradients import (
 from vertexrt.kernels.cuda.device_group import DeviceGroup
 from vertexrt.kernels.cuda.finish_step import finish_step, make_room
 from vertexrt.kernels.cuda.flights import Flight
-from vertexrt.kernels.cuda.pack import ALIGN
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import StepEnd, end_of
 from vertexrt.kernels.cuda.upload import SLOTS, UploadSlot
@@ -176,7 +175,7 @@ class GroupSteps:
             of what it updates.
         """
         session, store = self._launches.session, self._launches.model.store
-        listed = packed_rows(store, work.rows, ALIGN // store.dtype.itemsize)
+        listed = packed_rows(store, work.rows)
         count = listed.rows
         end = end_of(store, update, listed.tables(bool(update.groups)))
         apart = (end.starts, end.widths) if end.groups else ()
