@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -53,6 +52,7 @@ from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch, gave_up
 from vertexrt.kernels.cuda.ready_runs import launch_watched, ready_scripts, ready_table
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import (
+    FOUND,
     GAVE_UP,
     NORM,
     REFUSED,
@@ -144,9 +144,11 @@ class CudaExecutor:
         if self._read_on == caller:
             self._read_on = None
         self.before_launch()
-        slot = self._launch_now(run, part, None)
-        if run.configuration.persistent:
-            slot.reader = partial(self._look, slot)
+        if self.session.gave_up[0]:
+            self._look()
+        slot = self._launch_now(run, part)
+        if slot is not None:
+            self.session.uploaded(slot)
         self._gradients_left |= run.adds_gradients(part)
         device.lead_caller(caller)
         self._read_on = caller
@@ -158,10 +160,11 @@ class CudaExecutor:
             self.session.device.follow_caller(self._read_on)
             self._read_on = None
 
-    def _look(self, slot: UploadSlot) -> None:
+    def _look(self) -> None:
         """Raise DeviceError, if a launch that nobody waited for has given up."""
-        self.session.device.wait(slot.event)
-        self.gave_up(slot.found)
+        found = np.empty(FOUND)
+        self.session.memory.download(found, self.session.found.address)
+        self.gave_up(found)
 
     def submit(self, asked: Asked) -> Evaluation:
         """Launch an evaluation; what it pushes comes after it, and is read when asked for."""
@@ -251,17 +254,17 @@ class CudaExecutor:
         self, run: Run, part: Part, ending: StepEnd | None, fetch: Sequence[slice] = ()
     ) -> UploadSlot:
         """Upload and launch, in the order of the caller's stream where it has lent arrays."""
-        if not run.inputs.lent:
-            return self._launch_now(run, part, ending, fetch)
-        self.session.device.follow_caller()
-        slot = self._launch_now(run, part, ending, fetch)
-        self.session.device.lead_caller()
-        return slot
+        lent = run.inputs.lent
+        if lent:
+            self.session.device.follow_caller()
+        slot = self._launch_now(run, part, ending)
+        if lent:
+            self.session.device.lead_caller()
+        found = ending is not None or run.ready.executable is None
+        return self.session.launched(slot, found, fetch)
 
-    def _launch_now(
-        self, run: Run, part: Part, ending: StepEnd | None, fetch: Sequence[slice] = ()
-    ) -> UploadSlot:
-        """Upload and launch."""
+    def _launch_now(self, run: Run, part: Part, ending: StepEnd | None = None) -> UploadSlot | None:
+        """Upload and launch; return what was uploaded from, if anything was."""
         session = self.session
         self._wait_for_reader()
         if part.to.gradients:
@@ -275,22 +278,19 @@ class CudaExecutor:
             kept = run.plan.temporary if part.launches.start else 0
             session.memory.poison(session.arena, kept * session.dtype.itemsize)
         try:
-            return self._launch_ready(run, part, ending, fetch)
+            return self._launch_ready(run, part, ending)
         except DeviceError:
             self._gradients_left = True  # of a step that ended half-way
             raise
 
-    def _launch_ready(
-        self, run: Run, part: Part, ending: StepEnd | None, fetch: Sequence[slice]
-    ) -> UploadSlot:
+    def _launch_ready(self, run: Run, part: Part, ending: StepEnd | None) -> UploadSlot | None:
         """Upload and launch, in the session's arena."""
-        persistent = run.ready.executable is None
-        if persistent and self.model.timeline is not None:
-            given = self.model.timeline, run, part, ending, fetch
+        if self.model.timeline is not None and run.ready.executable is None:
+            given = self.model.timeline, run, part, ending
             return launch_watched(self.persistent_launch, *given)
         ready = self.ready(run, part, ending)
         ready.launch(part)
-        return self.session.launched(ready.slot, persistent or ending is not None, fetch)
+        return ready.slot
 
     def ready(self, run: Run, part: Part, ending: StepEnd | None = None) -> ReadyRun:
         """Upload what a part of a run reads; return what launches it, in the session's arena."""

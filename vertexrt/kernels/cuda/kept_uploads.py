@@ -78,8 +78,7 @@ class KeptUploads:
     def _write(self, found: KeptUpload, run: Run, part: Part) -> None:
         """Write where the arena and gradients of a launch are, and its scalars, if they differ."""
         session, words = self._session, found.ready.words
-        slot = found.ready.slot = session.buffers.next()
-        slot.open = True
+        found.ready.slot = None
         first, count = FIXED + len(run.plan.base), len(session.param_at)
         arena = session.arena.address
         if arena != found.arena:
@@ -93,6 +92,8 @@ class KeptUploads:
             found.gradients = gradients
         scalars = part.loss_scale, part.random_seed
         if scalars != found.scalars:
+            slot = found.ready.slot = session.buffers.next()
+            slot.open = True
             if len(slot.pinned) < SCALARS.itemsize:
                 session.buffers.grow(slot, SCALARS.itemsize)
             piece = slot.pinned[: SCALARS.itemsize]
@@ -102,7 +103,9 @@ class KeptUploads:
 
     def keep(self, run: Run, part: Part, ready: ReadyRun) -> None:
         """Give what was just uploaded memory of its own, where there is some."""
-        key, size, session = _key(run, part), ready.slot.used, self._session
+        key, slot, session = _key(run, part), ready.slot, self._session
+        assert slot is not None, "it was just uploaded"
+        size = slot.used
         if _places(run, part) is None:
             return
         if key in self._uploads:  # with other rows
@@ -112,8 +115,8 @@ class KeptUploads:
             memory = session.device.allocate(size)
         except MemoryError:
             return
-        session.device.upload(memory.address, ready.slot.pinned[:size])
-        start = ready.slot.memory.address
+        session.device.upload(memory.address, slot.pinned[:size])
+        start = slot.memory.address
         for addresses in (ready.job, ready.addresses):
             inside = (addresses >= start) & (addresses < start + size)
             addresses[inside] += memory.address - start

@@ -37,7 +37,7 @@ from vertexrt.kernels.cuda.upload import ReadyRun
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
-ORDERS = Struct("14q")  # of processor.cuh, in front of `Store` and `Finish`
+ORDERS = Struct("15q")  # of processor.cuh, in front of `Store` and `Finish`
 NO_ENDING = bytes(STORE.size), bytes(FINISH.size)
 COUNTERS_AT = 2  # which word of these has the address of the counters
 STAMP = 4  # words of one, see `Timestamps` of barrier.cuh
@@ -185,6 +185,7 @@ class PersistentLaunch:
             written.common,
             cluster if path.clustered else 0,
             int(addresses[4]) if len(written.child_slot) else 0,
+            session.gave_up.ctypes.data,
         )
         end = self._end_inside(executable, int(words[WEIGHT]), addresses, ending)
         job = np.frombuffer(bytearray().join((orders, *end, words.data)), np.int64)

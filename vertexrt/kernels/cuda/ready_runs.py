@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
@@ -75,20 +75,18 @@ def launch_watched(
     run: Run,
     part: Part,
     ending: StepEnd | None,
-    fetch: Sequence[slice],
-) -> UploadSlot:
+) -> UploadSlot | None:
     """Launch a persistent kernel, which leaves time stamps, and wait for it."""
     persistent.watched = True
     try:
         executable, paths, written = _scripts(persistent, run, part, ending)
         ready = persistent.ready(run, part, (paths, written), ending)
         ready.launch(part)
-        slot = persistent.session.launched(ready.slot, True, fetch)
         persistent.session.memory.synchronize()  # for steps of groups, with their limit
         record_launch(timeline, executable, written, paths, persistent.seen())
     finally:
         persistent.watched = False
-    return slot
+    return ready.slot
 
 
 def _scripts(

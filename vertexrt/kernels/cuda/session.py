@@ -78,6 +78,8 @@ class Session:
         sizes: of the parameter store.
         param_at: [names] first element of each parameter and stack.
         poisons: memory of a run is filled with what is no number before it.
+    Attributes:
+        gave_up: int64 [1] of the host: not 0 once a processor gave up waiting, until `forgive`.
     """
 
     def __init__(
@@ -102,6 +104,8 @@ class Session:
         self._zero = Allocation(0, 0, None)
         self.squares = Allocation(0, 0, None)
         self.found = self.memory.cleared(FOUND * 8, "results")
+        self.gave_up = device.pinned(8).view(np.int64)
+        self.gave_up[0] = 0
         self._arrived = self.memory.cleared(COUNTERS, "counters")
         self._seen = np.zeros(0, np.int32)
         self._scalars = np.array([0.0, 1.0], self.dtype)
@@ -165,6 +169,7 @@ class Session:
     def forgive(self) -> None:
         """Let updates go on after a step that was refused."""
         self.device.clear(self.found.address, self.found.size)
+        self.gave_up[0] = 0
 
     # Steps.
 
@@ -190,19 +195,24 @@ class Session:
             found = self._calls[calls] = addresses_of(calls, self._scalars)
         return found
 
-    def launched(self, slot: UploadSlot, found: bool, fetch: Sequence[slice]) -> UploadSlot:
+    def uploaded(self, slot: UploadSlot) -> UploadSlot:
+        """Note that all was asked for which reads or fills a slot; return it."""
+        slot.event = self.device.record(slot.event)
+        slot.open = False
+        return slot
+
+    def launched(self, slot: UploadSlot | None, found: bool, fetch: Sequence[slice]) -> UploadSlot:
         """Ask for what is wanted of a run that was launched.
 
         Args:
+            slot: which it was uploaded from, if it was; else the next one is taken.
             found: what it found is wanted; fetch: elements of the arena that are.
         Returns: the slot, whose event comes when the device is done; `found` and `results` are
             valid then.
         """
-        size = self.dtype.itemsize
-        at = self.arena.address
-        return self.bring(
-            slot, found, [(at + p.start * size, (p.stop - p.start) * size) for p in fetch]
-        )
+        size, at = self.dtype.itemsize, self.arena.address
+        pieces = [(at + p.start * size, (p.stop - p.start) * size) for p in fetch]
+        return self.bring(slot or self.buffers.next(), found, pieces)
 
     def bring(self, slot: UploadSlot, found: bool, pieces: Sequence[tuple[int, int]]) -> UploadSlot:
         """Do what `launched` does for pieces of any memory: addresses, and how many bytes."""
@@ -214,9 +224,7 @@ class Session:
         for address, size in pieces:
             self.device.download(slot.results[at : at + size], address)
             at += size
-        slot.event = self.device.record(slot.event)
-        slot.open = False
-        return slot
+        return self.uploaded(slot)
 
     def take_rows(self, copies: Iterable[TakenRows]) -> None:
         """Copy rows of tensors, several in one launch."""

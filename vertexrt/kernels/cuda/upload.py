@@ -38,7 +38,7 @@ class ReadyRun:
     """A run whose arrays are on the device, ready to be launched, once or again and again.
 
     Attributes:
-        slot: what they were uploaded from.
+        slot: what they were uploaded from just now; None, where they have been there.
         words: in the order of `Uploads.numbers`; what is written to them counts at the next launch.
         launch: launches it, and what brings rows before it and leaves results after it; raises
             DeviceError.
@@ -48,7 +48,7 @@ class ReadyRun:
         tile_counters: of a persistent kernel: of tiles that blocks share, zero between launches.
     """
 
-    slot: UploadSlot
+    slot: UploadSlot | None
     words: Array
     launch: Callable[[Part], None]
     job: Array
