@@ -86,7 +86,6 @@ class CudaExecutor:
         self._flights = Flights(self)
         store.on_refresh, store.on_write = self.to_host, self.copies.written
         self._gradients_left = False  # on the device, of a run without an update
-        self._read_on: int | None = None  # a stream of callers that may still read the arena
         self.lock: Any = threading.RLock()
         share(self)
 
@@ -134,16 +133,14 @@ class CudaExecutor:
         return self.session.device.array(self.session.gradients, self.session.dtype)
 
     def launch_between(self, run: Run, part: Part, stream: int | None = None) -> Any:
-        """Run launches between what the caller's stream has and what it gets; do not wait.
+        """Run launches on the caller's stream; do not wait.
 
-        The caller's stream may read the arena and the gradients; the next launch comes after that.
+        It may read the arena and the gradients; what is asked for next comes after that, since the
+        stream stays in use until another takes its place.
         """
         device = self.session.device
         caller = device.caller() if stream is None else stream
-        device.follow_caller(caller)
-        if self._read_on == caller:
-            self._read_on = None
-        self.before_launch()
+        self.before_launch(caller)
         if self.session.gave_up[0]:
             self._look()
         slot = self._launch_now(run, part)
@@ -151,14 +148,7 @@ class CudaExecutor:
             self.session.uploaded(slot)
         self._gradients_left |= run.adds_gradients(part)
         device.lead_caller(caller)
-        self._read_on = caller
         return self.session.arena_here()
-
-    def _wait_for_reader(self) -> None:
-        """Let what comes now come after what a caller's stream may still read."""
-        if self._read_on is not None:
-            self.session.device.follow_caller(self._read_on)
-            self._read_on = None
 
     def _look(self) -> None:
         """Raise DeviceError, if a launch that nobody waited for has given up."""
@@ -194,8 +184,13 @@ class CudaExecutor:
         self.before_launch()
         return DevicePlan(self, request)
 
-    def before_launch(self) -> None:
-        """Look at the steps that have been launched, and bring parameters to the device."""
+    def before_launch(self, stream: int | None = None) -> None:
+        """Look at the steps that have been launched, and bring parameters to the device.
+
+        Args:
+            stream: of a caller, on which the launch is to be; by default the device's own.
+        """
+        self.session.device.use(stream)
         self.land_all()
         self.copies.to_device()
 
@@ -240,8 +235,8 @@ class CudaExecutor:
 
     def update(self, update: Update) -> Outcome:
         """Update parameters on the device, by the gradients of the store, and wait."""
+        self.session.device.use()
         self.land_all()
-        self._wait_for_reader()
         self.prepare_update(update.moments)
         self._gradients_left = self.copies.device_newer = True
         found = update_apart(self.session, self.model.store, update)
@@ -266,7 +261,6 @@ class CudaExecutor:
     def _launch_now(self, run: Run, part: Part, ending: StepEnd | None = None) -> UploadSlot | None:
         """Upload and launch; return what was uploaded from, if anything was."""
         session = self.session
-        self._wait_for_reader()
         if part.to.gradients:
             session.device.clear(part.to.gradients, session.gradients.size)
         elif self._gradients_left:
@@ -324,6 +318,7 @@ class CudaExecutor:
         With outputs, and at the first step, it waits.
         """
         use, batch, optimizer, seed = step.use, step.batch, step.optimizer, step.seed
+        self.session.device.use()
         devices = self._groups.of(step.group) if step.group is not None and step.asks else None
         if devices is not None:
             return self._step_in_devices(step, devices)
