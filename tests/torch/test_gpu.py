@@ -23,7 +23,7 @@ from vertexrt import nn  # noqa: E402
 from vertexrt.errors import UsageError  # noqa: E402
 from vertexrt.torch.binding import BoundNetwork, NetworkSource  # noqa: E402
 from vertexrt.torch.chains import ChainLayout  # noqa: E402
-from vertexrt.torch.recurrent import CellStep, run_chains  # noqa: E402
+from vertexrt.torch.recurrent import CellStep, FinalStates, run_chains  # noqa: E402
 
 ENGINES = ["batched", "persistent"]
 
@@ -218,7 +218,8 @@ def test_chains_of_packed_steps(device: str, engine: str, monkeypatch: pytest.Mo
         x = torch.nn.utils.rnn.PackedSequence(theirs[0], packed.batch_sizes)
         wanted, states = judge(x, (theirs[1][None], theirs[2][None]))
         for used in ((0, 1, 2), (0,), (2,)):
-            out, last = run_chains(bound, weights, (ours[0], layout), ours[1:], False)
+            given = (ours[0], layout), ours[1:], False, FinalStates()
+            out, last = run_chains(bound, weights, *given)
             found, expected = [out, *last], [wanted.data, states[0][0], states[1][0]]
             for a, b in zip(found, expected, strict=True):
                 assert_near(a, b)

@@ -66,10 +66,12 @@ def packs(lengths: tuple[int, ...], place: Any) -> tuple[Any, Any]:
 
 
 def total(found: Any) -> Any:
-    """Return a number that depends on all results."""
+    """Return a number that depends on all results, and on where each of them is."""
     out, states = found
     several = states if isinstance(states, tuple) else (states,)
-    return out.data.square().sum() + sum((k + 1) * s.sum() for k, s in enumerate(several))
+    places = [torch.linspace(1.0, 2.0, s.numel(), dtype=s.dtype, device=s.device) for s in several]
+    of_states = [(s * p.view_as(s)).sum() for s, p in zip(several, places, strict=True)]
+    return out.data.square().sum() + sum(of_states)
 
 
 def assert_same_gradients(mine: Any, judge: Any, ours: Any, theirs: Any) -> None:
@@ -132,6 +134,14 @@ def test_another_way_back_is_kept_in_its_turn(monkeypatch: pytest.MonkeyPatch) -
     for from_last in (True, False, True):
         counts = [uploaded(from_last) for _ in range(4)]
         assert counts[-1] == 0, counts
+
+
+@shim
+def test_a_place_that_no_sequence_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, _ = layers("shim", "batched", monkeypatch)
+    given = packs((3, 1), "cpu")[0]
+    _, (h, _) = mine(given._replace(unsorted_indices=torch.tensor([1, 2])))
+    assert h[0].isnan().all(1).tolist() == [False, True]
 
 
 @shim

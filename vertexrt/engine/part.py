@@ -19,6 +19,7 @@ class RowCopy(NamedTuple):
         to: address of the copy, real [length, size].
         first: element of the arena where the tensor begins; size: elements of one of its rows.
         start, length: which part of `Destination.rows` lists the rows that are copied.
+        order: address of int64 [length], which of these comes where; 0, where they are in order.
     """
 
     to: int
@@ -26,6 +27,7 @@ class RowCopy(NamedTuple):
     size: int
     start: int
     length: int
+    order: int = 0
 
 
 class RowsGiven(NamedTuple):

@@ -118,10 +118,15 @@ class PushRows(NamedTuple):
     Attributes:
         name: of the push.
         vertices: whose, int64 [n], in that order; None for all, in the user's order.
+        order: address on the device of int64 [n], which of them comes where; 0 on the host, and
+            where they are in order.
+        axes: of length 1, in front of the result's.
     """
 
     name: str
     vertices: npt.NDArray[np.int64] | None = None
+    order: int = 0
+    axes: int = 0
 
 
 class PassResults(Protocol):
@@ -139,7 +144,7 @@ class PassResults(Protocol):
     def forward(
         self, runs: Sequence[Run], parts: Sequence[Part], wanted: Sequence[PushRows]
     ) -> list[Any]:
-        """Run launches; return what is wanted, [n, *shape] each."""
+        """Run launches; return what is wanted, [n, *shape] each, with `axes` in front."""
 
     def backward(self, way: WayBack) -> Gradients:
         """Go back."""
@@ -166,11 +171,12 @@ class LaunchesHere(Protocol):
 
 
 class CopiedPush(NamedTuple):
-    """A push that a device copies to memory of its own: shape [n, *shape], and its address."""
+    """A push that a device copies to memory of its own: see `PushRows`, and its address."""
 
     name: str
     vertices: npt.NDArray[np.int64] | None
     address: int
+    order: int
 
 
 def pushes_to(run: Run, wanted: Sequence[CopiedPush]) -> Destination:
@@ -179,7 +185,8 @@ def pushes_to(run: Run, wanted: Sequence[CopiedPush]) -> Destination:
     vertices = [push.vertices for push in wanted]
     rows, places = run.once(key, vertices, lambda: _rows_of_pushes(run, wanted))
     each = zip(wanted, places, strict=True)
-    return Destination(copies=tuple([RowCopy(p.address, *at) for p, at in each]), rows=rows)
+    copies = tuple([RowCopy(push.address, *at, push.order) for push, at in each])
+    return Destination(copies=copies, rows=rows)
 
 
 def _rows_of_pushes(

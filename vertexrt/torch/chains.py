@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from vertexrt.engine.kept import MOST_VERTICES
+from vertexrt.engine.results import PushRows
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import unchecked_batch
@@ -44,6 +45,34 @@ class VertexRows:
         if here is None or here.device != device:
             here = self._here = torch.from_numpy(self.vertices).to(device)
         return here
+
+
+class WantedRows(NamedTuple):
+    """Rows of a push that a caller wants.
+
+    Attributes:
+        by: int64 [n] on the network's device, which of them comes where; None, where they are in
+            order.
+        axes: of length 1, in front of the result's.
+    """
+
+    rows: VertexRows
+    by: Tensor | None = None
+    axes: int = 0
+
+    def of(self, name: str, stays: bool) -> PushRows:
+        """Return those of a push as passes take them, whose results may stay on a device."""
+        rows, by, axes = self
+        if by is None:
+            return PushRows(name, rows.vertices, 0, axes)
+        if stays:
+            return PushRows(name, rows.vertices, by.data_ptr(), axes)
+        return PushRows(name, rows.vertices[by.numpy()], 0, axes)
+
+    def here(self, device: torch.device) -> Tensor:
+        """Return the vertices on a device, in that order."""
+        found = self.rows.here(device)
+        return found if self.by is None else found.index_select(0, self.by)
 
 
 class Chains(NamedTuple):

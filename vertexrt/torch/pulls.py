@@ -13,7 +13,7 @@ from vertexrt.graph import GraphBatch, Pulled
 from vertexrt.graph.batch import pulls_of
 from vertexrt.graph.pulls import with_rows
 from vertexrt.torch.binding import BoundNetwork
-from vertexrt.torch.results import TensorResults, readable, rows_of
+from vertexrt.torch.results import readable, rows_of
 
 
 def placed(bound: BoundNetwork, pulls: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -52,6 +52,6 @@ def _values_of(bound: BoundNetwork, tensor: Tensor) -> Any:
     """Return the numbers of a pull as a batch takes them."""
     if not tensor.is_floating_point():
         return tensor.numpy().astype(np.int32, copy=False)
-    if isinstance(bound.results, TensorResults):
+    if bound.stays:
         return rows_of(readable(tensor))
     return tensor.numpy().astype(bound.store.dtype, copy=False)

@@ -85,11 +85,12 @@ class TensorResults:
         """Run launches; return new tensors of the pushes."""
         (run,), (part,), like = runs, parts, self._gradients_here
         found, copies = [], []
-        for name, vertices in wanted:
+        for name, vertices, order, axes in wanted:
             count = len(run.row_of) if vertices is None else len(vertices)
-            tensor = like.new_empty((count, *run.variant.push_shape(name)))
+            shape = *(1,) * axes, count, *run.variant.push_shape(name)
+            tensor = like.new_empty(shape)
             found.append(tensor)
-            copies.append(CopiedPush(name, vertices, tensor.data_ptr()))
+            copies.append(CopiedPush(name, vertices, tensor.data_ptr(), order))
         self._launch(run, part._replace(to=pushes_to(run, copies)))
         return found
 

@@ -57,12 +57,12 @@ class DeviceResults:
         """Run launches; return new arrays of the pushes."""
         (run,), (part,) = runs, parts
         session, found, copies = self._executor.session, [], []
-        for name, vertices in wanted:
+        for name, vertices, order, axes in wanted:
             count = len(run.row_of) if vertices is None else len(vertices)
-            shape = count, *run.variant.push_shape(name)
+            shape = *(1,) * axes, count, *run.variant.push_shape(name)
             array, address = session.device.empty(shape, session.dtype)
             found.append(array)
-            copies.append(CopiedPush(name, vertices, address))
+            copies.append(CopiedPush(name, vertices, address, order))
         self._executor.launch_between(run, part._replace(to=pushes_to(run, copies)))
         return found
 

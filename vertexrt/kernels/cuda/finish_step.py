@@ -71,8 +71,8 @@ def leave_results(session: Session, run: Run, part: Part, words: Int64, rows: in
         arena, real = session.arena.address, session.dtype.itemsize
         session.take_rows(
             [
-                TakenRows(to, arena + first * real, rows + 4 * start, n, size)
-                for to, first, size, start, n in part.to.copies
+                TakenRows(to, arena + first * real, rows + 4 * start, n, size, order)
+                for to, first, size, start, n, order in part.to.copies
             ]
         )
 

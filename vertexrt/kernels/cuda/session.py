@@ -42,7 +42,7 @@ from vertexrt.kernels.cuda.upload import UploadBuffers, UploadSlot
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
-MOST_TAKEN, TAKEN_WORDS = 4, 6  # tensors of a launch that copies rows, and words of one
+MOST_TAKEN, TAKEN_WORDS = 4, 7  # tensors of a launch that copies rows, and words of one
 TAKEN = Struct(f"{MOST_TAKEN * TAKEN_WORDS}q")
 NOTHING_TAKEN = (0,) * (MOST_TAKEN * TAKEN_WORDS)
 COUNTERS = 4 * LIMITS.counters  # bytes of those of a stream
@@ -55,6 +55,7 @@ class TakenRows(NamedTuple):
     Attributes:
         to, start, rows: addresses of the copy, of the tensor, and of int32 [length].
         size: elements of a row.
+        order: address of int64 [length], which of the rows comes where; 0, where they are in order.
     """
 
     to: int
@@ -62,6 +63,7 @@ class TakenRows(NamedTuple):
     rows: int
     length: int
     size: int
+    order: int = 0
 
 
 @cache
@@ -230,11 +232,11 @@ class Session:
         """Copy rows of tensors, several in one launch."""
         words: list[int] = []
         blocks = 0
-        for to, start, rows, length, size in copies:
+        for to, start, rows, length, size, order in copies:
             if len(words) == TAKEN_WORDS * MOST_TAKEN:
                 self._take(words, blocks)
                 words, blocks = [], 0
-            words += (to, start, rows, length * size, size, blocks)
+            words += (to, start, rows, order, length * size, size, blocks)
             blocks += -(-length * size // THREADS)
         self._take(words, blocks)
 
