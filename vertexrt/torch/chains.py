@@ -81,11 +81,12 @@ class Chains(NamedTuple):
     Attributes:
         graphs: of the chains; a reset begins another one. They pull `x` from rows as these are
             given.
-        steps: the vertices of the rows; last: those with the final state of each sequence.
+        steps: the vertices of the rows; None, where these are in the order of the vertices.
+        last: the vertices with the final state of each sequence.
     """
 
     graphs: GraphBatch
-    steps: VertexRows
+    steps: VertexRows | None
     last: VertexRows
 
 
@@ -118,13 +119,19 @@ def chains_of(layout: ChainLayout) -> Chains:
 
     Raises: UsageError, when there are more sequences at a later time, or less than none.
     """
-    counts = np.frombuffer(layout.counts, np.int64)
+    make = _chains_of if _steps_of(layout.counts) <= MOST_VERTICES else _chains_of.__wrapped__
+    found: Chains = make(layout)
+    return found
+
+
+@lru_cache(KEPT)
+def _steps_of(times: bytes) -> int:
+    """Return how many steps sequences have. Raises: as `chains_of`."""
+    counts = np.frombuffer(times, np.int64)
     if not len(counts) or (counts[1:] > counts[:-1]).any() or counts[-1] < 0 or not counts[0]:
         got, action = f"batch_sizes {counts.tolist()}", "pack sequences by torch.nn.utils.rnn"
         raise UsageError.at("torch", got, "numbers from 1 on that never rise", action)
-    make = _chains_of if counts.sum() <= MOST_VERTICES else _chains_of.__wrapped__
-    found: Chains = make(layout)
-    return found
+    return int(counts.sum())
 
 
 @lru_cache(KEPT)
@@ -143,13 +150,15 @@ def _chains_of(layout: ChainLayout) -> Chains:
     for name, size in layout.sizes:
         pulls[first(name)] = pulled_unchecked(_zeros(tables, size), index)
     batch = unchecked_batch(graph_ptr, child_ptr, child, pulls, None, {})
-    return Chains(batch, VertexRows(vertices, order), VertexRows(last))
+    in_order = bool((vertices[1:] > vertices[:-1]).all())
+    return Chains(batch, None if in_order else VertexRows(vertices, order), VertexRows(last))
 
 
 @lru_cache(KEPT)
 def _zeros(rows: int, size: int) -> Array:
     """Return a table for others to take the place of; nobody can write to it."""
-    return np.frombuffer(bytes(8 * max(rows * size, 1)))[: rows * size].reshape(rows, size)
+    zeros = np.frombuffer(bytes(4 * max(rows * size, 1)), np.float32)
+    return zeros[: rows * size].reshape(rows, size)
 
 
 @compiled

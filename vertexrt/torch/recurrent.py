@@ -87,7 +87,8 @@ def run_chains(
             got, expected = f"unsorted_indices of shape {list(by.shape)}", "one for each sequence"
             raise UsageError.at("torch", got, expected, "pack them by torch.nn.utils.rnn")
         by = by.to(bound.device, torch.int64).contiguous()
-    orders = WantedRows(chains.steps), *[WantedRows(chains.last, by, final.axes)] * len(names)
+    steps_of = None if chains.steps is None else WantedRows(chains.steps)
+    orders = steps_of, *[WantedRows(chains.last, by, final.axes)] * len(names)
     asked = Evaluate(chains.graphs, pulls, (names[0], *names), training, orders=orders)
     out, *last = evaluate(bound, parameters, asked)
     return out, last
