@@ -57,7 +57,7 @@ class TensorResults:
         self._gradients_here = tensor_of(executor.gradients_here())
         self._arena: tuple[Any, Tensor] = None, self._gradients_here
         self._device = self._gradients_here.device
-        self._zeros = self._gradients_here.new_zeros(0)
+        self._zeros = rows_of(self._gradients_here.new_zeros(0))
 
     def parameters(self) -> dict[str, Any]:
         """Return live tensors."""
@@ -69,15 +69,15 @@ class TensorResults:
         """Return a tensor that kernels can read."""
         like = self._gradients_here
         if given is None:
-            return self._zeros_of(math.prod(shape)).view(shape)
+            return self._zeros_of(math.prod(shape))
         found = torch.as_tensor(given, dtype=like.dtype, device=self._device)
         return readable(found.detach())
 
-    def _zeros_of(self, count: int) -> Tensor:
+    def _zeros_of(self, count: int) -> DeviceRows:
         """Return zeros that passes only read; filling them anew takes an op."""
         if len(self._zeros) < count:
-            self._zeros = self._gradients_here.new_zeros(count + count // 4)
-        return self._zeros[:count]
+            self._zeros = rows_of(self._gradients_here.new_zeros(count + count // 4))
+        return self._zeros
 
     def forward(
         self, runs: Sequence[Run], parts: Sequence[Part], wanted: Sequence[PushRows]
@@ -112,15 +112,18 @@ class TensorResults:
         end = 0
         assert way.scale == 1.0, way.scale  # autograd has scaled them
         for d in way.d_outputs.values():
+            if isinstance(d, DeviceRows):
+                seeds.append(d)
+                continue
             if not isinstance(d, RowsOf):
-                seeds.append(rows_of(d.reshape(-1)))
+                seeds.append(rows_of(d))
                 continue
             count, *shape = d.whole.shape
             whole, size = torch.empty_like(d.whole), math.prod(shape)
             given.append(RowsGiven(whole.data_ptr(), d.whole.data_ptr(), size, end, count))
             lists.append(d.row_of)
             end += count
-            seeds.append(rows_of(whole.view(count * size)))
+            seeds.append(rows_of(whole))
         rows = joined(way.runs[0], "rows of seeds", lists) if lists else NO_ROWS
         return tuple(seeds), tuple(given), rows
 

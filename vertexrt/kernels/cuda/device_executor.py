@@ -266,7 +266,7 @@ class CudaExecutor:
         elif self._gradients_left:
             session.clear_gradients()
             self._gradients_left = False
-        session.take_arena(run.plan.total, run.share.batch.num_graphs)
+        session.take_arena(run)
         if session.memory.poisons:
             # Backward reads what forward left.
             kept = run.plan.temporary if part.launches.start else 0

@@ -60,7 +60,7 @@ class DevicePlan:
             k: table for k, table in enumerate(run.inputs.floats) if isinstance(table, DeviceRows)
         }
         with session.apart():
-            session.take_arena(run.plan.total, run.share.batch.num_graphs)
+            session.take_arena(run)
             self._make_ready()
             self._arena = session.arena
         session.memory.synchronize()

@@ -32,6 +32,7 @@ class KeptUpload:
     Attributes:
         kept: of the run, which is known by it.
         rows: of `Destination`, which went up as well.
+        reals: of its real pulls and seeds those that kernels read: which, and the word of each.
         arena, gradients: addresses that the words were written for; scalars: loss scale and seed.
     """
 
@@ -39,6 +40,7 @@ class KeptUpload:
     memory: Allocation
     kept: dict[object, Any]
     rows: Array
+    reals: list[tuple[int, int]]
     arena: int
     gradients: int
     scalars: tuple[float, int]
@@ -66,12 +68,14 @@ class KeptUploads:
         found = self._uploads.get(key)
         if found is None or found.rows is not part.to.rows:
             return None
-        places = _places(run, part)
-        if places is None:
-            return None
+        reals: tuple[Any, ...] = *run.inputs.floats, *part.seeds
+        words = found.ready.words
+        for k, word in found.reals:
+            rows = reals[k]
+            if type(rows) is not DeviceRows:
+                return None
+            words[word] = rows.address
         self._uploads.move_to_end(key)
-        for word, address in places:
-            found.ready.words[word] = address
         self._write(found, run, part)
         return found.ready
 
@@ -105,8 +109,8 @@ class KeptUploads:
         """Give what was just uploaded memory of its own, where there is some."""
         key, slot, session = _key(run, part), ready.slot, self._session
         assert slot is not None, "it was just uploaded"
-        size = slot.used
-        if _places(run, part) is None:
+        size, reals = slot.used, _reals(run, part)
+        if reals is None:
             return
         if key in self._uploads:  # with other rows
             self._let_go(self._uploads.pop(key))
@@ -121,9 +125,10 @@ class KeptUploads:
             inside = (addresses >= start) & (addresses < start + size)
             addresses[inside] += memory.address - start
         places = session.arena.address, part.to.gradients or session.gradients.address
+        scalars = part.loss_scale, part.random_seed
         assert run.kept is not None, run
         self._uploads[key] = KeptUpload(
-            ready, memory, run.kept, part.to.rows, *places, (part.loss_scale, part.random_seed)
+            ready, memory, run.kept, part.to.rows, reals, *places, scalars
         )
         self._bytes += size
         self._make_room()
@@ -151,8 +156,8 @@ def _key(run: Run, part: Part) -> tuple[int, int]:
     return id(run.kept), part.launches.start or 0
 
 
-def _places(run: Run, part: Part) -> list[tuple[int, int]] | None:
-    """Return the words of real numbers, and where on the device they are; None, if not all are.
+def _reals(run: Run, part: Part) -> list[tuple[int, int]] | None:
+    """Return `KeptUpload.reals`; None, where one of these is not on the device.
 
     Launches of the way forward read no seeds.
     """
@@ -160,9 +165,9 @@ def _places(run: Run, part: Part) -> list[tuple[int, int]] | None:
     forward = part.launches.stop == run.forward_launches
     reals = run.inputs.floats if forward else (*run.inputs.floats, *part.seeds)
     found = []
-    for word, rows in zip(executable.real_words, reals, strict=False):
-        if isinstance(rows, DeviceRows):
-            found.append((word, rows.address))
-        elif executable.wanted[word]:
-            return None
+    for k, (word, rows) in enumerate(zip(executable.real_words, reals, strict=False)):
+        if executable.wanted[word]:
+            if not isinstance(rows, DeviceRows):
+                return None
+            found.append((k, word))
     return found

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from struct import Struct
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -43,27 +43,14 @@ Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
 MOST_TAKEN, TAKEN_WORDS = 4, 7  # tensors of a launch that copies rows, and words of one
-TAKEN = Struct(f"{MOST_TAKEN * TAKEN_WORDS}q")
-NOTHING_TAKEN = (0,) * (MOST_TAKEN * TAKEN_WORDS)
+TAKEN = [Struct(f"{k * TAKEN_WORDS}q") for k in range(MOST_TAKEN + 1)]  # of so many tensors
 COUNTERS = 4 * LIMITS.counters  # bytes of those of a stream
 TEMPORARY, ZERO, ARRIVED_AT = range(len(ADDRESSES))
 
 
-class TakenRows(NamedTuple):
-    """Rows of a tensor that are copied.
-
-    Attributes:
-        to, start, rows: addresses of the copy, of the tensor, and of int32 [length].
-        size: elements of a row.
-        order: address of int64 [length], which of the rows comes where; 0, where they are in order.
-    """
-
-    to: int
-    start: int
-    rows: int
-    length: int
-    size: int
-    order: int = 0
+# Rows of a tensor that are copied: addresses of the copy, of the tensor, of int32 [length]; that
+# length, and elements of a row; address of int64 [length], which of the rows comes where, or 0.
+TakenRows = tuple[int, int, int, int, int, int]
 
 
 @cache
@@ -112,18 +99,20 @@ class Session:
         self._seen = np.zeros(0, np.int32)
         self._scalars = np.array([0.0, 1.0], self.dtype)
         self._calls: dict[Calls, Int64] = {}
+        self._taken = np.zeros(MOST_TAKEN * TAKEN_WORDS, np.int64)
         self._functions = device.load([update_source()], self.dtype)
 
     # Memory.
 
-    def take_arena(self, elements: int, graphs: int) -> None:
+    def take_arena(self, run: Run) -> None:
         """Make room for a minibatch; what was in the arena is lost where it grows.
 
         Raises: DeviceError, when it does not fit: it says how many graphs would.
         """
-        need = elements * self.dtype.itemsize
+        need = run.plan.total * self.dtype.itemsize
         if self.arena.size >= need:
             return
+        graphs = run.share.batch.num_graphs
         self.memory.synchronize()
         self.arena = Allocation(0, 0, None)
         for size in (need + need // 4, need):
@@ -243,8 +232,9 @@ class Session:
     def _take(self, words: list[int], blocks: int) -> None:
         """Launch copies of rows, if they have any element; words: of `TakenRows` of update.cu."""
         if blocks:
-            none = NOTHING_TAKEN[len(words) :]
-            self.launch_one("take_rows_kernel", blocks, THREADS, TAKEN.pack(*words, *none))
+            self._taken.fill(0)
+            TAKEN[len(words) // TAKEN_WORDS].pack_into(self._taken.data, 0, *words)
+            self._launch_words("take_rows_kernel", blocks, THREADS, self._taken)
 
     def marks(self, largest: int) -> Array:
         """Return what `sort_lookups` marks integers in that are less than a bound."""
@@ -332,6 +322,10 @@ class Session:
 
     def launch_one(self, name: str, blocks: int, threads: int, arguments: bytes) -> None:
         """Launch a kernel of the end of a step, which takes one struct."""
+        self._launch_words(name, blocks, threads, np.frombuffer(arguments, np.int64))
+
+    def _launch_words(self, name: str, blocks: int, threads: int, words: Int64) -> None:
+        """Launch it, given the words of its struct."""
         calls = self.device.calls
         code = launch_one(
             calls.launch,
@@ -339,7 +333,7 @@ class Session:
             blocks,
             threads,
             calls.stream,
-            np.frombuffer(arguments, np.int64),
+            words,
         )
         self.device.check(code, -1, -1)
 
