@@ -170,27 +170,18 @@ class LaunchesHere(Protocol):
         """Return the gradients on the device, [trained], which each run with a way back fills."""
 
 
-class CopiedPush(NamedTuple):
-    """A push that a device copies to memory of its own: see `PushRows`, and its address."""
-
-    name: str
-    vertices: npt.NDArray[np.int64] | None
-    address: int
-    order: int
-
-
-def pushes_to(run: Run, wanted: Sequence[CopiedPush]) -> Destination:
+def pushes_to(run: Run, wanted: Sequence[PushRows], addresses: Sequence[int]) -> Destination:
     """Say where a device copies pushes to; those of the same vertices share their list of rows."""
     key = "pushes", *[push.name for push in wanted]
     vertices = [push.vertices for push in wanted]
     rows, places = run.once(key, vertices, lambda: _rows_of_pushes(run, wanted))
-    each = zip(wanted, places, strict=True)
-    copies = tuple([RowCopy(push.address, *at, push.order) for push, at in each])
+    each = zip(addresses, places, wanted, strict=True)
+    copies = tuple([RowCopy(address, *place, push.order) for address, place, push in each])
     return Destination(copies=copies, rows=rows)
 
 
 def _rows_of_pushes(
-    run: Run, wanted: Sequence[CopiedPush]
+    run: Run, wanted: Sequence[PushRows]
 ) -> tuple[Array, list[tuple[int, int, int, int]]]:
     """Return the rows of pushes, and of each where these are: the fields of `RowCopy`."""
     lists: list[Array] = []

@@ -18,7 +18,6 @@ from vertexrt.engine.batched import Run
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.part import NO_ROWS, Destination, Part, RowCopy, RowsGiven
 from vertexrt.engine.results import (
-    CopiedPush,
     Gradients,
     LaunchesHere,
     LossAndGradients,
@@ -84,14 +83,13 @@ class TensorResults:
     ) -> list[Any]:
         """Run launches; return new tensors of the pushes."""
         (run,), (part,), like = runs, parts, self._gradients_here
-        found, copies = [], []
-        for name, vertices, order, axes in wanted:
+        found = []
+        for name, vertices, _, axes in wanted:
             count = len(run.row_of) if vertices is None else len(vertices)
             shape = *(1,) * axes, count, *run.variant.push_shape(name)
-            tensor = like.new_empty(shape)
-            found.append(tensor)
-            copies.append(CopiedPush(name, vertices, tensor.data_ptr(), order))
-        self._launch(run, part._replace(to=pushes_to(run, copies)))
+            found.append(like.new_empty(shape))
+        to = pushes_to(run, wanted, [tensor.data_ptr() for tensor in found])
+        self._launch(run, part._replace(to=to))
         return found
 
     def backward(self, way: WayBack) -> Gradients:

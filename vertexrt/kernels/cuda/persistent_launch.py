@@ -185,7 +185,7 @@ class PersistentLaunch:
             written.common,
             cluster if path.clustered else 0,
             int(addresses[4]) if len(written.child_slot) else 0,
-            session.gave_up.ctypes.data,
+            session.gave_up_at,
         )
         end = self._end_inside(executable, int(words[WEIGHT]), addresses, ending)
         job = np.frombuffer(bytearray().join((orders, *end, words.data)), np.int64)

@@ -68,7 +68,8 @@ class Session:
         param_at: [names] first element of each parameter and stack.
         poisons: memory of a run is filled with what is no number before it.
     Attributes:
-        gave_up: int64 [1] of the host: not 0 once a processor gave up waiting, until `forgive`.
+        gave_up: int64 [1] of the host: not 0 once a processor gave up waiting, until `forgive`;
+            gave_up_at: its address.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Session:
         self.found = self.memory.cleared(FOUND * 8, "results")
         self.gave_up = device.pinned(8).view(np.int64)
         self.gave_up[0] = 0
+        self.gave_up_at = int(self.gave_up.ctypes.data)
         self._arrived = self.memory.cleared(COUNTERS, "counters")
         self._seen = np.zeros(0, np.int32)
         self._scalars = np.array([0.0, 1.0], self.dtype)
