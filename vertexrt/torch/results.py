@@ -56,7 +56,7 @@ class TensorResults:
         self._gradients_here = tensor_of(executor.gradients_here())
         self._arena: tuple[Any, Tensor] = None, self._gradients_here
         self._device = self._gradients_here.device
-        self._zeros = rows_of(self._gradients_here.new_zeros(0))
+        self._zeros = [rows_of(self._gradients_here.new_zeros(0))]
 
     def parameters(self) -> dict[str, Any]:
         """Return live tensors."""
@@ -73,10 +73,14 @@ class TensorResults:
         return readable(found.detach())
 
     def _zeros_of(self, count: int) -> DeviceRows:
-        """Return zeros that passes only read; filling them anew takes an op."""
-        if len(self._zeros) < count:
-            self._zeros = rows_of(self._gradients_here.new_zeros(count + count // 4))
-        return self._zeros
+        """Return zeros that passes only read; filling them anew takes an op.
+
+        Those before are held: launches on whatever stream may read them.
+        """
+        if len(self._zeros[-1]) < count:
+            most = max(count, 2 * len(self._zeros[-1]))
+            self._zeros.append(rows_of(self._gradients_here.new_zeros(most)))
+        return self._zeros[-1]
 
     def forward(
         self, runs: Sequence[Run], parts: Sequence[Part], wanted: Sequence[PushRows]
