@@ -65,7 +65,7 @@ class TensorResults:
         return {name: ParameterPlace.of(store, name).part(flat) for name in store.names}
 
     def array(self, given: Any, shape: tuple[int, ...]) -> Any:
-        """Return a tensor that kernels can read."""
+        """Return a tensor that kernels can read; for None rows of as many zeros, or more."""
         like = self._gradients_here
         if given is None:
             return self._zeros_of(math.prod(shape))
