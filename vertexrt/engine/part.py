@@ -30,21 +30,6 @@ class RowCopy(NamedTuple):
     order: int = 0
 
 
-class RowsGiven(NamedTuple):
-    """Rows that the caller of a pass has in another order: they are copied before its launches.
-
-    Attributes:
-        to: address of the copy, real [length, size]; given: of the rows.
-        start, length: which part of `Destination.rows` says which row comes where.
-    """
-
-    to: int
-    given: int
-    size: int
-    start: int
-    length: int
-
-
 class Destination(NamedTuple):
     """Memory of a device, by its addresses, where a pass leaves what its caller keeps.
 
@@ -53,7 +38,7 @@ class Destination(NamedTuple):
             executor's own array gets them.
         loss: real [1], the summed loss times its scale; 0, where it is not wanted.
         total: float64 [1], the same before it is rounded; 0, where it is not wanted.
-        copies: of rows, after the launches; rows: int32, of all copies, and of `Part.given`.
+        copies: of rows, after the launches; rows: int32, of all copies, and of `Part.seed_rows`.
     """
 
     gradients: int = 0
@@ -70,7 +55,9 @@ class Part(NamedTuple):
         launches: rows of the table.
         loss_scale: factor of the loss, in its gradient.
         random_seed: 32 bits.
-        seeds: gradients of pushes, as `Buffers` has them; given: of a device, what becomes of them.
+        seeds: gradients of pushes, as `Buffers` has them.
+        seed_rows: of a device, of each seed the place in `Destination.rows` of a list, which of its
+            rows each row has; -1 for that of its vertex; none, where that is so of all.
         to: of a device, where its caller has memory for what is found.
     """
 
@@ -78,5 +65,5 @@ class Part(NamedTuple):
     loss_scale: float = 1.0
     random_seed: int = 0
     seeds: tuple[Array, ...] = ()
-    given: tuple[RowsGiven, ...] = ()
+    seed_rows: tuple[int, ...] = ()
     to: Destination = Destination()

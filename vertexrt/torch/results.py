@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from vertexrt.engine.batched import Run
 from vertexrt.engine.parameters import ParameterStore
-from vertexrt.engine.part import NO_ROWS, Destination, Part, RowCopy, RowsGiven
+from vertexrt.engine.part import NO_ROWS, Destination, Part, RowCopy
 from vertexrt.engine.results import (
     Gradients,
     LaunchesHere,
@@ -99,35 +100,12 @@ class TensorResults:
     def backward(self, way: WayBack) -> Gradients:
         """Go back; the gradients of the store on the host stay as they are."""
         (run,) = way.runs
-        seeds, given, rows = self._seeds(way)
+        seeds, seed_rows, rows = _seeds_of(way, run)
         to = Destination(rows=rows)
-        part = Part(slice(run.forward_launches, None), 1.0, way.seed, seeds, given, to)
+        part = Part(slice(run.forward_launches, None), 1.0, way.seed, seeds, seed_rows, to)
         flat, rows, pulled = self._go_back(way, run, part)
         parts: dict[str, Any] = {n: p.part(flat) for n, p in self._places.items() if n not in rows}
         return Gradients(parts, pulled, rows)
-
-    def _seeds(self, way: WayBack) -> tuple[tuple[Any, ...], tuple[RowsGiven, ...], Array]:
-        """Return the seeds of launches, and what they are copied from: see `Part.given`."""
-        seeds: list[Any] = []
-        given: list[RowsGiven] = []
-        lists: list[Array] = []
-        end = 0
-        assert way.scale == 1.0, way.scale  # autograd has scaled them
-        for d in way.d_outputs.values():
-            if isinstance(d, DeviceRows):
-                seeds.append(d)
-                continue
-            if not isinstance(d, RowsOf):
-                seeds.append(rows_of(d))
-                continue
-            count, *shape = d.whole.shape
-            whole, size = torch.empty_like(d.whole), math.prod(shape)
-            given.append(RowsGiven(whole.data_ptr(), d.whole.data_ptr(), size, end, count))
-            lists.append(d.row_of)
-            end += count
-            seeds.append(rows_of(whole))
-        rows = joined(way.runs[0], "rows of seeds", lists) if lists else NO_ROWS
-        return tuple(seeds), tuple(given), rows
 
     def loss(self, way: LossWay) -> LossAndGradients:
         """Evaluate the loss and go back from it, in one launch; all is in memory of its own."""
@@ -233,6 +211,32 @@ class RowsOf(NamedTuple):
 
     whole: Tensor
     row_of: Array
+
+
+def _seeds_of(way: WayBack, run: Run) -> tuple[tuple[Any, ...], tuple[int, ...], Array]:
+    """Return the seeds of launches, and which rows of them these read: see `Part.seed_rows`."""
+    assert way.scale == 1.0, way.scale  # autograd has scaled them
+    seeds: list[DeviceRows] = []
+    starts: list[int] = []
+    lists: list[Array] = []
+    for name, d in way.d_outputs.items():
+        if isinstance(d, RowsOf):
+            starts.append(sum(map(len, lists)))
+            seeds.append(rows_of(d.whole))
+            key, find = ("rows of a seed", name), partial(_rows_read, run, d.row_of)
+            lists.append(run.once(key, [d.row_of], find))
+        else:
+            starts.append(-1)
+            seeds.append(d if isinstance(d, DeviceRows) else rows_of(d))
+    if not lists:
+        return tuple(seeds), (), NO_ROWS
+    return tuple(seeds), tuple(starts), joined(run, "rows of seeds", lists)
+
+
+def _rows_read(run: Run, row_of: Array) -> Array:
+    """Return which row of a caller each row of a run is, given that of each vertex."""
+    found: Array = row_of[run.orders[0]]
+    return found
 
 
 class PulledTerm(NamedTuple):

@@ -51,14 +51,6 @@ def finish_step(session: Session, weight: int, addresses: Int64, e: StepEnd) -> 
                 session.launch_one(f"{what}_{e.rule.name}", needed, THREADS, words)
 
 
-def bring_rows(session: Session, part: Part, rows: int) -> None:
-    """Launch what copies rows that a caller has in another order; rows: address of their list."""
-    if part.given:
-        session.take_rows(
-            [(to, at, rows + 4 * start, n, size, 0) for to, at, size, start, n in part.given]
-        )
-
-
 def leave_results(session: Session, run: Run, part: Part, words: Int64, rows: int) -> None:
     """Launch what leaves results of a run in memory of its caller: the loss, and rows of tensors.
 

@@ -31,7 +31,7 @@ class KeptUpload:
 
     Attributes:
         kept: of the run, which is known by it.
-        rows: of `Destination`, which went up as well.
+        rows: of `Destination`, which went up as well; seed_rows: of `Part`.
         reals: of its real pulls and seeds those that kernels read: which, and the word of each.
         arena, gradients: addresses that the words were written for; scalars: loss scale and seed.
     """
@@ -40,6 +40,7 @@ class KeptUpload:
     memory: Allocation
     kept: dict[object, Any]
     rows: Array
+    seed_rows: tuple[int, ...]
     reals: list[tuple[int, int]]
     arena: int
     gradients: int
@@ -66,7 +67,7 @@ class KeptUploads:
         """Return launches of a kept run that are on the device, given new addresses."""
         key = _key(run, part)
         found = self._uploads.get(key)
-        if found is None or found.rows is not part.to.rows:
+        if found is None or found.rows is not part.to.rows or found.seed_rows != part.seed_rows:
             return None
         reals: tuple[Any, ...] = *run.inputs.floats, *part.seeds
         words = found.ready.words
@@ -128,7 +129,7 @@ class KeptUploads:
         scalars = part.loss_scale, part.random_seed
         assert run.kept is not None, run
         self._uploads[key] = KeptUpload(
-            ready, memory, run.kept, part.to.rows, reals, *places, scalars
+            ready, memory, run.kept, part.to.rows, part.seed_rows, reals, *places, scalars
         )
         self._bytes += size
         self._make_room()

@@ -15,7 +15,6 @@ from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.counter_ring import CounterRing
 from vertexrt.kernels.cuda.device import Allocation
 from vertexrt.kernels.cuda.finish_step import (
-    bring_rows,
     ending_words,
     finish_step,
     leave_results,
@@ -194,7 +193,6 @@ class PersistentLaunch:
         held = self._temporaries, self._counters, self._spill, session.zeros
 
         def launch(part: Part) -> None:
-            bring_rows(session, part, int(addresses[-1]))
             device = self.session.device
             job[COUNTERS_AT] = self._ring.take(counters)
             shared = device.shared_bytes

@@ -16,7 +16,7 @@ from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.device_timeline import record_launch
 from vertexrt.kernels.cuda.driver import launch
 from vertexrt.kernels.cuda.executable import CudaExecutable
-from vertexrt.kernels.cuda.finish_step import bring_rows, finish_step, leave_results
+from vertexrt.kernels.cuda.finish_step import finish_step, leave_results
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, WrittenScripts
@@ -47,7 +47,6 @@ def ready_table(
     lasting = run if run.kept is None else run.bare()
 
     def launch_all(part: Part) -> None:
-        bring_rows(session, part, int(addresses[-1]))
         if by is None:
             calls = session.calls_of(session.device.calls)
             found = launch(table, executable.program, words, lookups[:2], calls)

@@ -304,6 +304,7 @@ class Session:
             end, addresses = pack(slot.pinned, slot.memory.address, *given)
         if reals:
             end = _put_reals(slot, end, executable, words, reals)
+        _put_seed_rows(executable, words, part, int(addresses[-1]))
         slot.open, slot.used = True, end
         self.device.upload(slot.memory.address, slot.pinned[:end])
         return slot, words, addresses
@@ -338,6 +339,17 @@ class Session:
             words,
         )
         self.device.check(code, -1, -1)
+
+
+def _put_seed_rows(executable: Uploads, words: Int64, part: Part, rows: int) -> None:
+    """Say where it says which row of a seed each row has.
+
+    Args:
+        rows: address of those of `Part.to`.
+    """
+    starts = part.seed_rows or (-1,) * len(executable.seed_rows)
+    for word, start in zip(executable.seed_rows, starts, strict=True):
+        words[word] = words[executable.numbers["order"]] if start < 0 else rows + 4 * start
 
 
 def _put_reals(
