@@ -234,6 +234,10 @@ class ShimDevice:
         """Return the address of none."""
         return 0
 
+    def use(self, stream: int | None = None) -> None:
+        """Do what was asked for."""
+        self._drain()
+
     def follow_caller(self, stream: int | None = None) -> None:
         """Do what was asked for: the caller's stream does it at once."""
         self._drain()

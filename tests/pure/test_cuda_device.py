@@ -6,7 +6,7 @@ import ctypes
 import itertools
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.shim_streams import RECORD, WAIT
 from vertexrt.errors import DeviceError, UsageError
 from vertexrt.kernels.cuda import compile as compiler
 from vertexrt.kernels.cuda.compile import ALL_FIT, ONE_BLOCK, load_nvrtc
 from vertexrt.kernels.cuda.cupy_device import CupyDevice
 from vertexrt.kernels.cuda.cupy_import import import_cupy, usable
-from vertexrt.kernels.cuda.device import launch_error
+from vertexrt.kernels.cuda.device import Calls, launch_error
 from vertexrt.kernels.cuda.persistent import LITTLE_SPILLED
 from vertexrt.models import TreeFC
 
@@ -32,6 +33,13 @@ class CUDARuntimeError(RuntimeError):
 
 class CUDADriverError(RuntimeError):
     """As CuPy's."""
+
+
+ORDER: list[tuple[str, int]] = []  # the streams that were asked for an event, and to wait for one
+EVENTS = [
+    RECORD(lambda event, stream: ORDER.append(("record", stream or 0)) or 0),
+    WAIT(lambda stream, event, flags: ORDER.append(("wait", stream or 0)) or 0),
+]
 
 
 def fake_cupy(
@@ -77,7 +85,16 @@ def fake_cupy(
     )
     address = itertools.count(64)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
-    monkeypatch.setattr(CupyDevice, "_calls", lambda self, precision, stream: stream.ptr)
+    cublas = SimpleNamespace(setStream=lambda handle, stream: ORDER.append(("cublas", stream)))
+    for name in ("cupy_backends", "cupy_backends.cuda"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, "cupy_backends.cuda.libs", SimpleNamespace(cublas=cublas))
+
+    def calls(self: Any, precision: str, stream: Any) -> Calls:
+        record, wait = (ctypes.cast(call, ctypes.c_void_p).value or 0 for call in EVENTS)
+        return Calls(0, 0, 0, stream.ptr, stream.ptr, record=record, wait=wait)
+
+    monkeypatch.setattr(CupyDevice, "_calls", calls)
     return cupy
 
 
@@ -156,7 +173,34 @@ def test_streams_and_events_are_made_once(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(set(three)) == 3
     assert device.lanes(2) == three[:2]
     assert device.lanes(3) == three
-    assert len({*device.events(4).tolist(), *device.events(2).tolist(), *three}) == 9
+    streams = [each.stream for each in three]
+    assert len({*device.events(4).tolist(), *device.events(2).tolist(), *streams}) == 9
+
+
+def test_streams_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes on another stream waits for the one before; in order by itself, for nothing."""
+    fake_cupy(monkeypatch)
+    device = CupyDevice()
+    own = device.calls.stream
+
+    def asked(run: Callable[[], None]) -> list[tuple[str, int]]:
+        ORDER.clear()
+        run()
+        return list(ORDER)
+
+    def after(before: int, now: int) -> list[tuple[str, int]]:
+        return [("record", before), ("wait", now)]
+
+    assert asked(device.use) == []
+    assert asked(lambda: device.follow_caller(0)) == after(0, own)
+    assert asked(lambda: device.use(0)) == [*after(own, 0), ("cublas", 0)]
+    assert device.calls.stream == 0
+    assert device.lanes(2)[0] == device.calls
+    for run in (device.use, device.follow_caller, device.lead_caller):
+        assert asked(lambda run=run: run(0)) == []  # type: ignore[misc]
+    assert asked(lambda: device.lead_caller(9)) == after(0, 9)
+    assert asked(lambda: device.use(9)) == [*after(0, 9), ("cublas", 9)]
+    assert asked(device.use) == [*after(9, own), ("cublas", own)]
 
 
 def test_a_new_gpu_is_usable(monkeypatch: pytest.MonkeyPatch) -> None:

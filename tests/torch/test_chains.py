@@ -29,6 +29,7 @@ def test_each_vertex_has_its_step(given: bool, way: str) -> None:
     marks = cuts.tobytes() if way == "resets" else b""
     layout = ChainLayout(COUNTS.tobytes(), marks, (("h", 2),), given, way == "reverse")
     chains = chains_of(layout)
+    assert chains.steps is not None
     graphs, begins, v = chains.graphs, [], 0
     for b, length in enumerate(LENGTHS):
         for t in range(length):
@@ -49,6 +50,15 @@ def test_each_vertex_has_its_step(given: bool, way: str) -> None:
     again = GraphBatch(graphs.graph_ptr, graphs.child_ptr, graphs.child, graphs.pulls)  # checks
     assert again.num_vertices == total
     assert chains_of(layout) is chains
+
+
+@pytest.mark.parametrize(
+    ("counts", "reverse", "in_order"),
+    [([1, 1, 1], False, True), ([3], True, True), ([1, 1], True, True), ([2, 1], False, False)],
+)
+def test_rows_in_the_order_of_vertices(counts: list[int], reverse: bool, in_order: bool) -> None:
+    layout = ChainLayout(np.array(counts).tobytes(), b"", (("h", 2),), False, reverse)
+    assert (chains_of(layout).steps is None) == in_order
 
 
 def test_sequences_that_begin_later() -> None:

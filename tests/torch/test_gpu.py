@@ -23,7 +23,7 @@ from vertexrt import nn  # noqa: E402
 from vertexrt.errors import UsageError  # noqa: E402
 from vertexrt.torch.binding import BoundNetwork, NetworkSource  # noqa: E402
 from vertexrt.torch.chains import ChainLayout  # noqa: E402
-from vertexrt.torch.recurrent import CellStep, run_chains  # noqa: E402
+from vertexrt.torch.recurrent import CellStep, FinalStates, run_chains  # noqa: E402
 
 ENGINES = ["batched", "persistent"]
 
@@ -129,6 +129,38 @@ def test_streams_wait_for_each_other() -> None:
 
 
 @gpu
+def test_passes_on_streams_in_turn() -> None:
+    """Each is on the stream of its caller, and after those before it; steps are on another."""
+    require("cuda")
+    net = vrt.compile(Node(), device="cuda", seed=2)
+    mine, batch, more = vt.Module(net), trees(4), trees(7)
+    streams = [torch.cuda.default_stream(), torch.cuda.Stream(), torch.cuda.Stream()]
+    inputs = [torch.randn(b.num_vertices, SIZE, device="cuda") for b in (batch, more)]
+    expected = [mine(b, x=x)["h"].clone() for b, x in zip((batch, more), inputs, strict=True)]
+    torch.cuda.synchronize()
+    for _ in range(20):
+        found = []
+        for k, stream in enumerate(streams):
+            with torch.cuda.stream(stream):
+                found.append(mine((batch, more)[k % 2], x=inputs[k % 2])["h"])
+        net.submit(batch.with_pulls({"x": inputs[0].cpu().numpy()}))
+        torch.cuda.synchronize()
+        for k, h in enumerate(found):
+            assert torch.equal(h, expected[k % 2])
+
+
+@gpu
+def test_a_pass_is_not_captured() -> None:
+    require("cuda")
+    mine, batch = vt.Module(vrt.compile(Node(), device="cuda", seed=2)), trees(4)
+    x = torch.randn(batch.num_vertices, SIZE, device="cuda")
+    expected = mine(batch, x=x)["h"]
+    with pytest.raises(UsageError, match="CUDA graph"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        mine(batch, x=x + 0.0)
+    assert torch.equal(mine(batch, x=x)["h"], expected)
+
+
+@gpu
 @pytest.mark.parametrize("name", ["LSTM", "GRU", "RNN"])
 @pytest.mark.parametrize("size", [16, 256])
 def test_layers(name: str, size: int) -> None:
@@ -186,7 +218,8 @@ def test_chains_of_packed_steps(device: str, engine: str, monkeypatch: pytest.Mo
         x = torch.nn.utils.rnn.PackedSequence(theirs[0], packed.batch_sizes)
         wanted, states = judge(x, (theirs[1][None], theirs[2][None]))
         for used in ((0, 1, 2), (0,), (2,)):
-            out, last = run_chains(bound, weights, (ours[0], layout), ours[1:], False)
+            given = (ours[0], layout), ours[1:], False, FinalStates()
+            out, last = run_chains(bound, weights, *given)
             found, expected = [out, *last], [wanted.data, states[0][0], states[1][0]]
             for a, b in zip(found, expected, strict=True):
                 assert_near(a, b)

@@ -15,7 +15,9 @@ from tests.devices import SHIM_AND_GPU, require, shim  # noqa: E402
 from tests.shim_device import ShimDevice, put_in_place  # noqa: E402
 from tests.torch.test_gpu import ENGINES, assert_near, modules  # noqa: E402
 from tests.torch.test_module import SIZE, trees  # noqa: E402
+from tests.watched_device import break_counter, mend, watch  # noqa: E402
 from vertexrt import nn  # noqa: E402
+from vertexrt.errors import DeviceError  # noqa: E402
 from vertexrt.models.tree_lstm import TreeLSTM  # noqa: E402
 from vertexrt.torch.binding import BoundNetwork  # noqa: E402
 from vertexrt.torch.recurrent import CellStep  # noqa: E402
@@ -64,10 +66,12 @@ def packs(lengths: tuple[int, ...], place: Any) -> tuple[Any, Any]:
 
 
 def total(found: Any) -> Any:
-    """Return a number that depends on all results."""
+    """Return a number that depends on all results, and on where each of them is."""
     out, states = found
     several = states if isinstance(states, tuple) else (states,)
-    return out.data.square().sum() + sum((k + 1) * s.sum() for k, s in enumerate(several))
+    places = [torch.linspace(1.0, 2.0, s.numel(), dtype=s.dtype, device=s.device) for s in several]
+    of_states = [(s * p.view_as(s)).sum() for s, p in zip(several, places, strict=True)]
+    return out.data.square().sum() + sum(of_states)
 
 
 def assert_same_gradients(mine: Any, judge: Any, ours: Any, theirs: Any) -> None:
@@ -130,6 +134,31 @@ def test_another_way_back_is_kept_in_its_turn(monkeypatch: pytest.MonkeyPatch) -
     for from_last in (True, False, True):
         counts = [uploaded(from_last) for _ in range(4)]
         assert counts[-1] == 0, counts
+
+
+@shim
+def test_a_place_that_no_sequence_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, _ = layers("shim", "batched", monkeypatch)
+    given = packs((3, 1), "cpu")[0]
+    _, (h, _) = mine(given._replace(unsorted_indices=torch.tensor([1, 2])))
+    assert h[0].isnan().all(1).tolist() == [False, True]
+
+
+@shim
+def test_a_pass_that_gave_up_says_so_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for a pass: the next one that comes after its end says it, once."""
+    mine, _ = layers("shim", "persistent", monkeypatch)
+    given = packs((3, 1), "cpu")[0]
+    mine.bindings[0].network.executor.persistent_launch.patience = 5_000_000
+    for _ in range(3):
+        before = mine(given)[0].data
+    broken = watch(mine.bindings[0].network)
+    break_counter(broken)
+    mine(given)
+    mend(broken)
+    with pytest.raises(DeviceError, match="waited at instruction"):
+        mine(given)
+    assert torch.equal(mine(given)[0].data, before)
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -106,6 +106,13 @@ def test_packed_sequences_in_any_order() -> None:
     (a, (h,)), (b, g) = mine(packed, start), theirs(packed, start[None])
     torch.testing.assert_close(a.data, b.data)
     torch.testing.assert_close(h, g[0])
+    h.square().sum().backward()
+    g.square().sum().backward()
+    for name, p in theirs.named_parameters():
+        torch.testing.assert_close(mine.get_parameter(name.removesuffix("_l0")).grad, p.grad)
+    few = a._replace(unsorted_indices=torch.tensor([0, 1]))
+    with pytest.raises(UsageError, match=r"unsorted_indices of shape \[2\]; one for each sequence"):
+        mine(few._replace(data=packed.data))
     unpacked, lengths = torch.nn.utils.rnn.pad_packed_sequence(a)
     assert lengths.tolist() == [2, 6, 1, 4]
     assert unpacked.shape == (6, 4, SIZE)

@@ -78,6 +78,7 @@ class ForwardPasses:
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
         self.on_host = HostResults(executor)
+        self._zero = np.zeros(1, executor.model.store.dtype)
         self.here: ForwardPass | None = None  # whose values the executor's arenas have
         self._outputs: weakref.ref[ForwardOutputs] | None = None  # of that pass
         self._alive: weakref.WeakSet[ForwardPass] = weakref.WeakSet()  # not gone back through
@@ -115,8 +116,10 @@ class ForwardPasses:
         self.make_room()
         model = self._executor.model
         runs = model.prepare_again(use, batch)
-        zero = tuple(np.zeros(1, model.store.dtype) for _ in use.seeds)
-        parts = [Part(slice(0, run.forward_launches), random_seed=seed, seeds=zero) for run in runs]
+        zeros = (self._zero,) * len(use.seeds)
+        parts = [
+            Part(slice(0, run.forward_launches), random_seed=seed, seeds=zeros) for run in runs
+        ]
         found = way.forward(runs, parts, wanted)
         made = ForwardPass(batch, runs, use, seed, model.store.version, way)
         return self._begin(made), found

@@ -49,7 +49,8 @@ class HostResults:
         """Run launches; return copies of the pushes."""
         arenas = self._executor.launch(runs, parts)
         chosen = {id(push.vertices): chosen_rows(runs, push.vertices) for push in wanted}
-        return [outputs_of(runs, arenas, push.name, chosen[id(push.vertices)]) for push in wanted]
+        found = [outputs_of(runs, arenas, push.name, chosen[id(push.vertices)]) for push in wanted]
+        return [x.reshape((1,) * p.axes + x.shape) for x, p in zip(found, wanted, strict=True)]
 
     def backward(self, way: WayBack) -> Gradients:
         """Go back; the gradients are in the store then, too."""

@@ -39,6 +39,7 @@ class Reader:
         is_used: [pulls] whether it reads them; used: int64, the places of those that it reads.
         bounds: int64 [pulls, functions] how many values each may take, -1 for any; largest: of
             these.
+        reals: the places of real pulls.
         reads_edges: some are of edges.
         of_relations: bool [pulls, functions, relations + 1] of which relations' edges each function
             reads them, of those that it reads whole; the last is False, for other edges.
@@ -51,6 +52,7 @@ class Reader:
     used: Array
     bounds: Array
     largest: int
+    reals: tuple[int, ...]
     reads_edges: bool
     of_relations: Array
 
@@ -69,6 +71,7 @@ def make_reader(program: Program) -> Reader:
         np.array([k for k, pull in enumerate(pulls) if pull.name in names], np.int64),
         limits,
         int(limits.max(initial=0)),
+        tuple(k for k, pull in enumerate(pulls) if pull.dtype != "int"),
         program.reads_edges,
         _of_relations(program, pulls),
     )

@@ -61,5 +61,5 @@ class KeptRuns:
 def _with_pulls(kept: Run, batch: GraphBatch) -> Run:
     """Return a kept run that reads the real pulls of a batch."""
     reader, dtype = kept.variant.reader, kept.inputs.no_reals.dtype
-    reals = [k for k, pull in enumerate(reader.pulls) if pull.dtype != "int"]
-    return kept.with_floats(batch, tuple([read_table(reader, k, batch, dtype) for k in reals]))
+    tables = [read_table(reader, k, batch, dtype) for k in reader.reals]
+    return kept.with_floats(batch, tuple(tables))

@@ -19,6 +19,7 @@ class RowCopy(NamedTuple):
         to: address of the copy, real [length, size].
         first: element of the arena where the tensor begins; size: elements of one of its rows.
         start, length: which part of `Destination.rows` lists the rows that are copied.
+        order: address of int64 [length], which of these comes where; 0, where they are in order.
     """
 
     to: int
@@ -26,21 +27,7 @@ class RowCopy(NamedTuple):
     size: int
     start: int
     length: int
-
-
-class RowsGiven(NamedTuple):
-    """Rows that the caller of a pass has in another order: they are copied before its launches.
-
-    Attributes:
-        to: address of the copy, real [length, size]; given: of the rows.
-        start, length: which part of `Destination.rows` says which row comes where.
-    """
-
-    to: int
-    given: int
-    size: int
-    start: int
-    length: int
+    order: int = 0
 
 
 class ShareGradients(NamedTuple):
@@ -63,7 +50,7 @@ class Destination(NamedTuple):
             executor's own array gets them.
         loss: real [1], the summed loss times its scale; 0, where it is not wanted.
         packed: of a share; None, where gradients are not packed.
-        copies: of rows, after the launches; rows: int32, of all copies, and of `Part.given`.
+        copies: of rows, after the launches; rows: int32, of all copies, and of `Part.seed_rows`.
     """
 
     gradients: int = 0
@@ -80,7 +67,9 @@ class Part(NamedTuple):
         launches: rows of the table.
         loss_scale: factor of the loss, in its gradient.
         random_seed: 32 bits.
-        seeds: gradients of pushes, as `Buffers` has them; given: of a device, what becomes of them.
+        seeds: gradients of pushes, as `Buffers` has them.
+        seed_rows: of a device, of each seed the place in `Destination.rows` of a list, which of its
+            rows each row has; -1 for that of its vertex; none, where that is so of all.
         to: of a device, where its caller has memory for what is found.
     """
 
@@ -88,5 +77,5 @@ class Part(NamedTuple):
     loss_scale: float = 1.0
     random_seed: int = 0
     seeds: tuple[Array, ...] = ()
-    given: tuple[RowsGiven, ...] = ()
+    seed_rows: tuple[int, ...] = ()
     to: Destination = Destination()

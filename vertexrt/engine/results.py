@@ -118,10 +118,15 @@ class PushRows(NamedTuple):
     Attributes:
         name: of the push.
         vertices: whose, int64 [n], in that order; None for all, in the user's order.
+        order: address on the device of int64 [n], which of them comes where; 0 on the host, and
+            where they are in order.
+        axes: of length 1, in front of the result's.
     """
 
     name: str
     vertices: npt.NDArray[np.int64] | None = None
+    order: int = 0
+    axes: int = 0
 
 
 class PassResults(Protocol):
@@ -139,7 +144,7 @@ class PassResults(Protocol):
     def forward(
         self, runs: Sequence[Run], parts: Sequence[Part], wanted: Sequence[PushRows]
     ) -> list[Any]:
-        """Run launches; return what is wanted, [n, *shape] each."""
+        """Run launches; return what is wanted, [n, *shape] each, with `axes` in front."""
 
     def backward(self, way: WayBack) -> Gradients:
         """Go back."""
@@ -165,25 +170,18 @@ class LaunchesHere(Protocol):
         """Return the gradients on the device, [trained], which each run with a way back fills."""
 
 
-class CopiedPush(NamedTuple):
-    """A push that a device copies to memory of its own: shape [n, *shape], and its address."""
-
-    name: str
-    vertices: npt.NDArray[np.int64] | None
-    address: int
-
-
-def pushes_to(run: Run, wanted: Sequence[CopiedPush]) -> Destination:
+def pushes_to(run: Run, wanted: Sequence[PushRows], addresses: Sequence[int]) -> Destination:
     """Say where a device copies pushes to; those of the same vertices share their list of rows."""
     key = "pushes", *[push.name for push in wanted]
     vertices = [push.vertices for push in wanted]
     rows, places = run.once(key, vertices, lambda: _rows_of_pushes(run, wanted))
-    each = zip(wanted, places, strict=True)
-    return Destination(copies=tuple([RowCopy(p.address, *at) for p, at in each]), rows=rows)
+    each = zip(addresses, places, wanted, strict=True)
+    copies = tuple([RowCopy(address, *place, push.order) for address, place, push in each])
+    return Destination(copies=copies, rows=rows)
 
 
 def _rows_of_pushes(
-    run: Run, wanted: Sequence[CopiedPush]
+    run: Run, wanted: Sequence[PushRows]
 ) -> tuple[Array, list[tuple[int, int, int, int]]]:
     """Return the rows of pushes, and of each where these are: the fields of `RowCopy`."""
     lists: list[Array] = []

@@ -117,6 +117,7 @@ class BoundNetwork:
     Attributes:
         source: of the network; number: by which ops find it.
         store: its parameters; forward_passes, results: its passes, and how they run.
+        stays: what passes give back stays on a GPU.
         names: of the parameters; own: tensors with their memory; trained: those that get
             gradients; tables: those that are only looked up in.
         draws: F draws random numbers.
@@ -127,8 +128,9 @@ class BoundNetwork:
         self.network, self.source, self.number = network, source, next(_numbers)
         program, store = network.program, network.executor.model.store
         self.store, self.forward_passes = store, network._passes
+        self.stays = network.device == "cuda"
         self.results: HostResults | TensorResults = self.forward_passes.on_host
-        if network.device == "cuda":
+        if self.stays:
             self.results = TensorResults(cast("LaunchesHere", network.executor))
         values = self.results.parameters()
         self.names, self.own = list(values), [torch.as_tensor(x) for x in values.values()]
@@ -151,7 +153,7 @@ class BoundNetwork:
             row_of: int32 [V], which row of it each vertex has; None for its own.
         """
         given = d.detach()
-        if isinstance(self.results, TensorResults):
+        if self.stays:
             whole = readable(given)
             return whole if row_of is None else RowsOf(whole, row_of)
         return given.numpy() if row_of is None else given.numpy().take(row_of, axis=0)

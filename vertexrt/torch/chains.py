@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from vertexrt.engine.kept import MOST_VERTICES
+from vertexrt.engine.results import PushRows
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import unchecked_batch
@@ -46,17 +47,46 @@ class VertexRows:
         return here
 
 
+class WantedRows(NamedTuple):
+    """Rows of a push that a caller wants.
+
+    Attributes:
+        by: int64 [n] on the network's device, which of them comes where; None, where they are in
+            order.
+        axes: of length 1, in front of the result's.
+    """
+
+    rows: VertexRows
+    by: Tensor | None = None
+    axes: int = 0
+
+    def of(self, name: str, stays: bool) -> PushRows:
+        """Return those of a push as passes take them, whose results may stay on a device."""
+        rows, by, axes = self
+        if by is None:
+            return PushRows(name, rows.vertices, 0, axes)
+        if stays:
+            return PushRows(name, rows.vertices, by.data_ptr(), axes)
+        return PushRows(name, rows.vertices[by.numpy()], 0, axes)
+
+    def here(self, device: torch.device) -> Tensor:
+        """Return the vertices on a device, in that order."""
+        found = self.rows.here(device)
+        return found if self.by is None else found.index_select(0, self.by)
+
+
 class Chains(NamedTuple):
     """Sequences as chains, one after the other.
 
     Attributes:
         graphs: of the chains; a reset begins another one. They pull `x` from rows as these are
             given.
-        steps: the vertices of the rows; last: those with the final state of each sequence.
+        steps: the vertices of the rows; None, where these are in the order of the vertices.
+        last: the vertices with the final state of each sequence.
     """
 
     graphs: GraphBatch
-    steps: VertexRows
+    steps: VertexRows | None
     last: VertexRows
 
 
@@ -89,13 +119,19 @@ def chains_of(layout: ChainLayout) -> Chains:
 
     Raises: UsageError, when there are more sequences at a later time, or less than none.
     """
-    counts = np.frombuffer(layout.counts, np.int64)
+    make = _chains_of if _steps_of(layout.counts) <= MOST_VERTICES else _chains_of.__wrapped__
+    found: Chains = make(layout)
+    return found
+
+
+@lru_cache(KEPT)
+def _steps_of(times: bytes) -> int:
+    """Return how many steps sequences have. Raises: as `chains_of`."""
+    counts = np.frombuffer(times, np.int64)
     if not len(counts) or (counts[1:] > counts[:-1]).any() or counts[-1] < 0 or not counts[0]:
         got, action = f"batch_sizes {counts.tolist()}", "pack sequences by torch.nn.utils.rnn"
         raise UsageError.at("torch", got, "numbers from 1 on that never rise", action)
-    make = _chains_of if counts.sum() <= MOST_VERTICES else _chains_of.__wrapped__
-    found: Chains = make(layout)
-    return found
+    return int(counts.sum())
 
 
 @lru_cache(KEPT)
@@ -114,13 +150,15 @@ def _chains_of(layout: ChainLayout) -> Chains:
     for name, size in layout.sizes:
         pulls[first(name)] = pulled_unchecked(_zeros(tables, size), index)
     batch = unchecked_batch(graph_ptr, child_ptr, child, pulls, None, {})
-    return Chains(batch, VertexRows(vertices, order), VertexRows(last))
+    in_order = bool((vertices[1:] > vertices[:-1]).all())
+    return Chains(batch, None if in_order else VertexRows(vertices, order), VertexRows(last))
 
 
 @lru_cache(KEPT)
 def _zeros(rows: int, size: int) -> Array:
     """Return a table for others to take the place of; nobody can write to it."""
-    return np.frombuffer(bytes(8 * max(rows * size, 1)))[: rows * size].reshape(rows, size)
+    zeros = np.frombuffer(bytes(4 * max(rows * size, 1)), np.float32)
+    return zeros[: rows * size].reshape(rows, size)
 
 
 @compiled

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vertexrt.graph import GraphBatch
 from vertexrt.torch.binding import BoundNetwork
-from vertexrt.torch.chains import VertexRows
+from vertexrt.torch.chains import WantedRows
 from vertexrt.torch.ops import forward
 from vertexrt.torch.passes import AskedPass, Call, Pass
 from vertexrt.torch.pulls import placed, with_gradients
@@ -32,7 +32,7 @@ class Evaluate(NamedTuple):
     outputs: tuple[str, ...]
     training: bool
     sparse: bool = False
-    orders: Sequence[VertexRows | None] = ()
+    orders: Sequence[WantedRows | None] = ()
 
 
 def evaluate(

@@ -17,7 +17,7 @@ import vertexrt as vrt
 from vertexrt import nn as cells
 from vertexrt.torch.binding import BoundModule, NetworkSource
 from vertexrt.torch.chains import ChainLayout
-from vertexrt.torch.recurrent import CellStep, outside_graphs, run_chains
+from vertexrt.torch.recurrent import CellStep, FinalStates, outside_graphs, run_chains
 
 
 class ProjectedLSTMCell(cells.LSTMCell):
@@ -100,9 +100,7 @@ class Layers(BoundModule, nn.RNNBase):
         if sort is not None:
             states = [each.index_select(1, sort) for each in states]
         self._check(data, states, sizes)
-        rows, final = self._run(data, sizes.numpy(), states)
-        if unsort is not None:
-            final = [each.index_select(1, unsort) for each in final]
+        rows, final = self._run(data, sizes.numpy(), states, unsort)
         return PackedSequence(rows, sizes, sort, unsort), self._hidden(final)
 
     def _states(self, hx: Any) -> list[Tensor]:
@@ -130,7 +128,11 @@ class Layers(BoundModule, nn.RNNBase):
         return tuple(states) if len(self.sizes) > 1 else states[0]
 
     def _run(
-        self, rows: Tensor, sizes: np.ndarray[Any, Any], states: list[Tensor]
+        self,
+        rows: Tensor,
+        sizes: np.ndarray[Any, Any],
+        states: list[Tensor],
+        unsort: Tensor | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
         """Run all layers.
 
@@ -138,7 +140,9 @@ class Layers(BoundModule, nn.RNNBase):
             rows: [steps of all sequences, I], those of one time side by side.
             sizes: how many sequences there are at each time.
             states: [layers * directions, B, H] each; none for zeros.
+            unsort: which sequence comes where in the final states; None, where they are in order.
         """
+        wanted = FinalStates(unsort, axes=1)
         counts = sizes.astype(np.int64, copy=False).tobytes()
         final: list[list[Tensor]] = []
         for layer in range(self.num_layers):
@@ -148,14 +152,15 @@ class Layers(BoundModule, nn.RNNBase):
                 layout = ChainLayout(counts, b"", self.sizes, bool(states), bool(back))
                 parameters = self.parameters_of(k)
                 own = [state[k] for state in states]
-                out, last = run_chains(self.bindings[k], parameters, (rows, layout), own, False)
+                steps = rows, layout
+                out, last = run_chains(self.bindings[k], parameters, steps, own, False, wanted)
                 made.append(out)
                 final.append(last)
             rows = torch.cat(made, 1) if self.directions > 1 else made[0]
             if self.dropout and layer < self.num_layers - 1:
                 rows = nn.functional.dropout(rows, self.dropout, self.training)
         by_state = zip(*final, strict=True)
-        return rows, [torch.stack(each) if each[1:] else each[0].unsqueeze(0) for each in by_state]
+        return rows, [torch.cat(each) if each[1:] else each[0] for each in by_state]
 
 
 def _other_dims(got: list[str], dims: int) -> RuntimeError:

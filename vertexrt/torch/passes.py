@@ -18,7 +18,7 @@ from vertexrt.engine.executor import Asked
 from vertexrt.engine.results import Gradients, PushRows
 from vertexrt.graph import GraphBatch
 from vertexrt.torch.binding import BoundNetwork, sparse_gradient
-from vertexrt.torch.chains import VertexRows
+from vertexrt.torch.chains import WantedRows
 from vertexrt.torch.pulls import with_pulls
 from vertexrt.torch.results import tensor_of
 
@@ -74,7 +74,7 @@ class AskedPass(NamedTuple):
     call: Call
     graphs: GraphBatch
     seed: int
-    orders: Sequence[VertexRows | None] = ()
+    orders: Sequence[WantedRows | None] = ()
 
     def evaluate(self, pulls: Sequence[Tensor]) -> tuple[ForwardOutputs | None, list[Tensor]]:
         """Evaluate the network, whose parameters are held: see `BoundNetwork.holding`.
@@ -83,7 +83,7 @@ class AskedPass(NamedTuple):
         """
         bound, call = self.bound, self.call
         wanted = [
-            PushRows(name, None if rows is None else rows.vertices)
+            PushRows(name) if rows is None else rows.of(name, bound.stays)
             for name, rows in zip(call.outputs, self._orders(), strict=True)
         ]
         batch = with_pulls(bound, self.graphs, call.pulls, pulls)
@@ -111,7 +111,7 @@ class AskedPass(NamedTuple):
             made = passes.find(kept, bound.results)
             return passes.go_back(made, seeds, 1.0, call.sparse)
 
-    def _orders(self) -> Sequence[VertexRows | None]:
+    def _orders(self) -> Sequence[WantedRows | None]:
         """Return the order of each output."""
         return self.orders or [None] * len(self.call.outputs)
 
@@ -122,20 +122,21 @@ class AskedPass(NamedTuple):
         shape = self.graphs.num_vertices, *bound.push_shapes[name]
         if not terms:
             return bound.zeros(shape)
-        d, rows = terms[0]
-        if len(terms) > 1 or (rows is not None and rows.row_of is None):
+        d, wanted = terms[0]
+        row_of = None if wanted is None else wanted.rows.row_of
+        if len(terms) > 1 or (wanted is not None and row_of is None):
             return bound.passed(_added(terms, shape))
-        return bound.passed(d, None if rows is None else rows.row_of)
+        return bound.passed(d, row_of)
 
 
-def _added(terms: Sequence[tuple[Tensor, VertexRows | None]], shape: tuple[int, ...]) -> Tensor:
+def _added(terms: Sequence[tuple[Tensor, WantedRows | None]], shape: tuple[int, ...]) -> Tensor:
     """Return the gradient of a push, [V, *shape], given those of several outputs, or of a part."""
     total = terms[0][0].new_zeros(shape)
     for d, rows in terms:
         if rows is None:
             total += d
         else:
-            total.index_add_(0, rows.here(d.device), d)
+            total.index_add_(0, rows.here(d.device), d.reshape(-1, *shape[1:]))
     return total
 
 

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from vertexrt.graph import GraphBatch, Pulled
-from vertexrt.graph.batch import pulls_of
+from vertexrt.graph.batch import edge_pulls_of, pulls_of, with_values
+from vertexrt.graph.batch_form import form_with
 from vertexrt.graph.pulls import with_rows
 from vertexrt.torch.binding import BoundNetwork
-from vertexrt.torch.results import TensorResults, readable, rows_of
+from vertexrt.torch.results import readable, rows_of
 
 
 def placed(bound: BoundNetwork, pulls: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -41,10 +42,14 @@ def with_pulls(
     if not names:
         return graphs
     found: dict[str, Any] = {}
-    before = pulls_of(graphs)
+    before, tables = pulls_of(graphs), True
     for name, tensor in zip(names, given, strict=True):
         table, values = before.get(name), _values_of(bound, tensor.detach())
-        found[name] = with_rows(table, values) if isinstance(table, Pulled) else values
+        is_table = isinstance(table, Pulled)
+        found[name] = with_rows(table, values) if is_table else values
+        tables = tables and is_table
+    if tables and form_with(graphs.form, before, found) is graphs.form:  # the rest was checked
+        return with_values(graphs, before | found, edge_pulls_of(graphs), graphs.form)
     return graphs.with_pulls(found)
 
 
@@ -52,6 +57,6 @@ def _values_of(bound: BoundNetwork, tensor: Tensor) -> Any:
     """Return the numbers of a pull as a batch takes them."""
     if not tensor.is_floating_point():
         return tensor.numpy().astype(np.int32, copy=False)
-    if isinstance(bound.results, TensorResults):
+    if bound.stays:
         return rows_of(readable(tensor))
     return tensor.numpy().astype(bound.store.dtype, copy=False)

@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import PackedSequence
 import vertexrt as vrt
 from vertexrt.errors import UsageError
 from vertexrt.torch.binding import BoundModule, BoundNetwork
-from vertexrt.torch.chains import ChainLayout, chains_of, first
+from vertexrt.torch.chains import ChainLayout, WantedRows, chains_of, first
 from vertexrt.torch.evaluate import Evaluate, evaluate
 from vertexrt.torch.module import Module
 
@@ -49,24 +49,46 @@ class CellStep(vrt.VertexFunction):
             self.push(name, value)
 
 
+class FinalStates(NamedTuple):
+    """How states after the last steps of sequences are wanted.
+
+    Attributes:
+        order: int64 [B], which sequence comes where; None, where they are in order.
+        axes: of length 1, in front of [B, H].
+    """
+
+    order: Tensor | None = None
+    axes: int = 0
+
+
 def run_chains(
     bound: BoundNetwork,
     parameters: list[Tensor],
     steps: tuple[Tensor, ChainLayout],
     states: Sequence[Tensor],
     training: bool,
+    final: FinalStates,
 ) -> tuple[Tensor, list[Tensor]]:
     """Run a cell along sequences.
 
     Args:
         steps: x [rows, I], and where its rows belong; states: [B, H] each, or none.
+        final: how the states after the last steps are wanted.
     Returns: the first state, in the order of the rows; of each state the final values.
+    Raises: UsageError, where `final` has an order of other sequences.
     """
     x, layout = steps
     chains, names = chains_of(layout), tuple([name for name, _ in layout.sizes])
     pulls = {"x": x}
     pulls |= {first(name): state for name, state in zip(names, states, strict=bool(states))}
-    orders = chains.steps, *[chains.last] * len(names)
+    by = final.order
+    if by is not None:
+        if by.shape != chains.last.vertices.shape:
+            got, expected = f"unsorted_indices of shape {list(by.shape)}", "one for each sequence"
+            raise UsageError.at("torch", got, expected, "pack them by torch.nn.utils.rnn")
+        by = by.to(bound.device, torch.int64).contiguous()
+    steps_of = None if chains.steps is None else WantedRows(chains.steps)
+    orders = steps_of, *[WantedRows(chains.last, by, final.axes)] * len(names)
     asked = Evaluate(chains.graphs, pulls, (names[0], *names), training, orders=orders)
     out, *last = evaluate(bound, parameters, asked)
     return out, last
@@ -145,9 +167,9 @@ class Recurrent(BoundModule):
         layout = ChainLayout(rows.counts, marks, self.sizes, bool(given), False)
         bound, parameters, steps = self.bindings[0], self.parameters_of(0), (rows.x, layout)
         own = [_in_order(each, rows.sort) for each in given]
-        out, last = run_chains(bound, parameters, steps, own, self.training)
-        final = tuple([_in_order(each, rows.unsort) for each in last])
-        return _as_given(out, x, self.batch_first), final
+        final = FinalStates(rows.unsort)
+        out, last = run_chains(bound, parameters, steps, own, self.training, final)
+        return _as_given(out, x, self.batch_first), tuple(last)
 
     def _check_states(self, given: Sequence[Tensor], count: int) -> None:
         """Refuse states, if any, that are not of so many sequences. Raises: UsageError."""

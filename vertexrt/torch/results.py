@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,9 +17,8 @@ from torch import Tensor
 
 from vertexrt.engine.batched import Run
 from vertexrt.engine.parameters import ParameterStore
-from vertexrt.engine.part import NO_ROWS, Destination, Part, RowCopy, RowsGiven
+from vertexrt.engine.part import NO_ROWS, Destination, Part, RowCopy
 from vertexrt.engine.results import (
-    CopiedPush,
     Gradients,
     LaunchesHere,
     LossAndGradients,
@@ -30,11 +30,17 @@ from vertexrt.engine.results import (
     pushes_to,
     table_of,
 )
+from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.device_rows import ALIGNED, DeviceRows
 from vertexrt.ir.program import Pull
 
 Array = np.ndarray[Any, Any]
+NOT_CAPTURED = (
+    "a network inside of a CUDA graph that is captured",
+    "a call outside of it: what a pass launches is for that call alone",
+    "leave the module out of the graph",
+)
 DTYPES: dict[torch.dtype, np.dtype[Any]] = {
     torch.float32: np.dtype("float32"),
     torch.float64: np.dtype("float64"),
@@ -51,7 +57,7 @@ class TensorResults:
         self._gradients_here = tensor_of(executor.gradients_here())
         self._arena: tuple[Any, Tensor] = None, self._gradients_here
         self._device = self._gradients_here.device
-        self._zeros = self._gradients_here.new_zeros(0)
+        self._zeros = [rows_of(self._gradients_here.new_zeros(0))]
 
     def parameters(self) -> dict[str, Any]:
         """Return live tensors."""
@@ -60,62 +66,46 @@ class TensorResults:
         return {name: ParameterPlace.of(store, name).part(flat) for name in store.names}
 
     def array(self, given: Any, shape: tuple[int, ...]) -> Any:
-        """Return a tensor that kernels can read."""
+        """Return a tensor that kernels can read; for None rows of as many zeros, or more."""
         like = self._gradients_here
         if given is None:
-            return self._zeros_of(math.prod(shape)).view(shape)
+            return self._zeros_of(math.prod(shape))
         found = torch.as_tensor(given, dtype=like.dtype, device=self._device)
         return readable(found.detach())
 
-    def _zeros_of(self, count: int) -> Tensor:
-        """Return zeros that passes only read; filling them anew takes an op."""
-        if len(self._zeros) < count:
-            self._zeros = self._gradients_here.new_zeros(count + count // 4)
-        return self._zeros[:count]
+    def _zeros_of(self, count: int) -> DeviceRows:
+        """Return zeros that passes only read; filling them anew takes an op.
+
+        Those before are held: launches on whatever stream may read them.
+        """
+        if len(self._zeros[-1]) < count:
+            most = max(count, 2 * len(self._zeros[-1]))
+            self._zeros.append(rows_of(self._gradients_here.new_zeros(most)))
+        return self._zeros[-1]
 
     def forward(
         self, runs: Sequence[Run], parts: Sequence[Part], wanted: Sequence[PushRows]
     ) -> list[Any]:
         """Run launches; return new tensors of the pushes."""
         (run,), (part,), like = runs, parts, self._gradients_here
-        found, copies = [], []
-        for name, vertices in wanted:
+        found = []
+        for name, vertices, _, axes in wanted:
             count = len(run.row_of) if vertices is None else len(vertices)
-            tensor = like.new_empty((count, *run.variant.push_shape(name)))
-            found.append(tensor)
-            copies.append(CopiedPush(name, vertices, tensor.data_ptr()))
-        self._launch(run, part._replace(to=pushes_to(run, copies)))
+            shape = *(1,) * axes, count, *run.variant.push_shape(name)
+            found.append(like.new_empty(shape))
+        to = pushes_to(run, wanted, [tensor.data_ptr() for tensor in found])
+        self._launch(run, part._replace(to=to))
         return found
 
     def backward(self, way: WayBack) -> Gradients:
         """Go back; the gradients of the store on the host stay as they are."""
         (run,) = way.runs
-        seeds, given, rows = self._seeds(way)
+        seeds, seed_rows, rows = _seeds_of(way, run)
         to = Destination(rows=rows)
-        part = Part(slice(run.forward_launches, None), 1.0, way.seed, seeds, given, to)
+        part = Part(slice(run.forward_launches, None), 1.0, way.seed, seeds, seed_rows, to)
         flat, rows, pulled = self._go_back(way, run, part)
         parts: dict[str, Any] = {n: p.part(flat) for n, p in self._places.items() if n not in rows}
         return Gradients(parts, pulled, rows)
-
-    def _seeds(self, way: WayBack) -> tuple[tuple[Any, ...], tuple[RowsGiven, ...], Array]:
-        """Return the seeds of launches, and what they are copied from: see `Part.given`."""
-        seeds: list[Any] = []
-        given: list[RowsGiven] = []
-        lists: list[Array] = []
-        end = 0
-        assert way.scale == 1.0, way.scale  # autograd has scaled them
-        for d in way.d_outputs.values():
-            if not isinstance(d, RowsOf):
-                seeds.append(rows_of(d.reshape(-1)))
-                continue
-            count, *shape = d.whole.shape
-            whole, size = torch.empty_like(d.whole), math.prod(shape)
-            given.append(RowsGiven(whole.data_ptr(), d.whole.data_ptr(), size, end, count))
-            lists.append(d.row_of)
-            end += count
-            seeds.append(rows_of(whole.view(count * size)))
-        rows = joined(way.runs[0], "rows of seeds", lists) if lists else NO_ROWS
-        return tuple(seeds), tuple(given), rows
 
     def loss(self, way: LossWay) -> LossAndGradients:
         """Evaluate the loss and go back from it, in one launch; all is in memory of its own."""
@@ -177,9 +167,14 @@ class TensorResults:
         return found, to._replace(copies=tuple(copies), rows=rows)
 
     def _launch(self, run: Run, part: Part) -> Tensor:
-        """Run launches in the order of PyTorch's current stream; return the arena."""
+        """Run launches on PyTorch's current stream; return the arena.
+
+        Raises: UsageError, while it captures a CUDA graph: what is launched is for this call alone.
+        """
         stream = None
         if self._device.type == "cuda":
+            if torch._C._cuda_isCurrentStreamCapturing():
+                raise UsageError.at("torch", *NOT_CAPTURED)
             # `torch.cuda.current_stream` makes an object of it, which takes ten times as long.
             stream = torch._C._cuda_getCurrentRawStream(self._device.index)
         arena = self._executor.launch_between(run, part, stream)
@@ -216,6 +211,32 @@ class RowsOf(NamedTuple):
 
     whole: Tensor
     row_of: Array
+
+
+def _seeds_of(way: WayBack, run: Run) -> tuple[tuple[Any, ...], tuple[int, ...], Array]:
+    """Return the seeds of launches, and which rows of them these read: see `Part.seed_rows`."""
+    assert way.scale == 1.0, way.scale  # autograd has scaled them
+    seeds: list[DeviceRows] = []
+    starts: list[int] = []
+    lists: list[Array] = []
+    for name, d in way.d_outputs.items():
+        if isinstance(d, RowsOf):
+            starts.append(sum(map(len, lists)))
+            seeds.append(rows_of(d.whole))
+            key, find = ("rows of a seed", name), partial(_rows_read, run, d.row_of)
+            lists.append(run.once(key, [d.row_of], find))
+        else:
+            starts.append(-1)
+            seeds.append(d if isinstance(d, DeviceRows) else rows_of(d))
+    if not lists:
+        return tuple(seeds), (), NO_ROWS
+    return tuple(seeds), tuple(starts), joined(run, "rows of seeds", lists)
+
+
+def _rows_read(run: Run, row_of: Array) -> Array:
+    """Return which row of a caller each row of a run is, given that of each vertex."""
+    found: Array = row_of[run.orders[0]]
+    return found
 
 
 class PulledTerm(NamedTuple):

@@ -6,6 +6,7 @@ import ctypes
 import importlib
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -68,11 +69,12 @@ class CupyDevice:
         modules = CupyModules(self.cupy, self.arch)
         self.load, self.spills = modules.load, modules.spills
         self.stream = self.cupy.cuda.Stream(non_blocking=True)
+        self._now = self.stream.ptr  # the stream that is in use
         self.processors = int(properties["multiProcessorCount"])
         self.shared_bytes = int(properties["sharedMemPerBlockOptin"])
         self._between = self.cupy.cuda.Event(disable_timing=True)  # streams wait for it at once
         self._ready: set[int] = set()  # functions whose shared memory is set
-        self._launches: dict[tuple[int, int, int, int], CooperativeLaunch] = {}
+        self._launches: dict[tuple[int, ...], CooperativeLaunch] = {}
         self.calls = self._calls(precision, self.stream)
         self._more: list[Calls] = []  # on other streams
         self._owners: list[Any] = []  # of streams and events that are known by their addresses
@@ -119,7 +121,7 @@ class CupyDevice:
         self, function: int, blocks: int, shared: int, arguments: Array, cluster: int
     ) -> int:
         """Launch cooperatively: the driver refuses what could not run at once."""
-        given = function, blocks, shared, cluster
+        given = function, blocks, shared, cluster, self._now
         launch = self._launches.get(given)
         if launch is None:
             code = self._prepare(function, shared)
@@ -131,7 +133,7 @@ class CupyDevice:
         return launch(arguments)
 
     def _config(self, blocks: int, shared: int, cluster: int) -> LaunchConfig:
-        return launch_config(blocks, shared, cluster, self.stream.ptr)
+        return launch_config(blocks, shared, cluster, self._now)
 
     def _prepare(self, function: int, shared: int) -> int:
         """Let a function have so much shared memory."""
@@ -185,22 +187,22 @@ class CupyDevice:
 
     def upload(self, to: int, source: Array) -> None:
         """Copy without waiting."""
-        self._runtime.memcpyAsync(to, address_of(source), source.nbytes, 1, self.stream.ptr)
+        self._runtime.memcpyAsync(to, address_of(source), source.nbytes, 1, self._now)
 
     def download(self, to: Array, source: int) -> None:
         """Copy without waiting."""
-        self._runtime.memcpyAsync(address_of(to), source, to.nbytes, 2, self.stream.ptr)
+        self._runtime.memcpyAsync(address_of(to), source, to.nbytes, 2, self._now)
 
     def clear(self, to: int, size: int, byte: int = 0) -> None:
         """Set without waiting."""
         if size:
-            self._runtime.memsetAsync(to, byte, size, self.stream.ptr)
+            self._runtime.memsetAsync(to, byte, size, self._now)
 
     def record(self, event: Any = None) -> Any:
         """Record an event that does not time."""
         if event is None:
             event = self.cupy.cuda.Event(disable_timing=True)
-        event.record(self.stream)
+        self._runtime.eventRecord(event.ptr, self._now)
         return event
 
     def wait(self, event: Any) -> None:
@@ -252,15 +254,28 @@ class CupyDevice:
         found = self.cupy.empty(shape, dtype)
         return found, int(found.data.ptr)
 
+    def use(self, stream: int | None = None) -> None:
+        """Let it wait on the device for what was asked for until now."""
+        after = self.stream.ptr if stream is None else stream
+        if after != self._now:
+            from cupy_backends.cuda.libs import cublas
+
+            self._order(self._now, after)
+            cublas.setStream(self.calls.handle, after)
+            self._now, self.calls = after, replace(self.calls, stream=after)
+
     def follow_caller(self, stream: int | None = None) -> None:
         """Wait for it on the device, not on the host."""
-        self._order(self.caller() if stream is None else stream, self.calls.stream)
+        self._order(self.caller() if stream is None else stream, self._now)
 
     def lead_caller(self, stream: int | None = None) -> None:
         """Let it wait on the device."""
-        self._order(self.calls.stream, self.caller() if stream is None else stream)
+        self._order(self._now, self.caller() if stream is None else stream)
 
     def _order(self, before: int, after: int) -> None:
+        """Let a stream come after what another has; one of them is in order by itself."""
+        if before == after:
+            return
         calls, event = self.calls, self._between.ptr
         self.check(order_streams(calls.record, calls.wait, event, before, after), -1, -1)
 

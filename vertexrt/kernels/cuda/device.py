@@ -64,7 +64,7 @@ class Link(Protocol):
     stopped: int
 
     def exchange(self, send: Sequence[Message], receive: Sequence[Message]) -> None:
-        """Send bytes to processes and get bytes from them, in the order of the main stream.
+        """Send bytes to processes and get bytes from them, in the order of the device's stream.
 
         It is only asked for; all processes ask alike.
         """
@@ -77,7 +77,7 @@ class Link(Protocol):
 
 
 class Device(Protocol):
-    """Where kernels run; everything is in the order of one stream, the main one.
+    """Where kernels run; everything is in the order of one stream, the main one: see `use`.
 
     Launches on other streams (`lanes`) come after and before what their events say.
     """
@@ -166,6 +166,8 @@ class Device(Protocol):
     def link(self, number: Array, rank: int, size: int) -> Link:
         """Link this device to those of the other processes, which call it too, and wait for them.
 
+        It exchanges in the order of the device's own stream.
+
         Args:
             number: what `new_link` has returned in one process.
         Raises: DeviceError, when the devices cannot be linked.
@@ -185,6 +187,13 @@ class Device(Protocol):
 
     def caller(self) -> int:
         """Return the address of the stream that is the caller's now."""
+
+    def use(self, stream: int | None = None) -> None:
+        """Let another stream be the main one, after what the one until now has.
+
+        Args:
+            stream: address of a caller's; by default the device's own.
+        """
 
     def follow_caller(self, stream: int | None = None) -> None:
         """Let what is asked for from now on come after what the caller's stream has.

@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -53,6 +52,7 @@ from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch, gave_up
 from vertexrt.kernels.cuda.ready_runs import launch_watched, ready_scripts, ready_table
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import (
+    FOUND,
     GAVE_UP,
     NORM,
     REFUSED,
@@ -86,7 +86,6 @@ class CudaExecutor:
         self._flights = Flights(self)
         store.on_refresh, store.on_write = self.to_host, self.copies.written
         self._gradients_left = False  # on the device, of a run without an update
-        self._read_on: int | None = None  # a stream of callers that may still read the arena
         self.lock: Any = threading.RLock()
         share(self)
 
@@ -134,34 +133,28 @@ class CudaExecutor:
         return self.session.device.array(self.session.gradients, self.session.dtype)
 
     def launch_between(self, run: Run, part: Part, stream: int | None = None) -> Any:
-        """Run launches between what the caller's stream has and what it gets; do not wait.
+        """Run launches on the caller's stream; do not wait.
 
-        The caller's stream may read the arena and the gradients; the next launch comes after that.
+        It may read the arena and the gradients; what is asked for next comes after that, since the
+        stream stays in use until another takes its place.
         """
         device = self.session.device
         caller = device.caller() if stream is None else stream
-        device.follow_caller(caller)
-        if self._read_on == caller:
-            self._read_on = None
-        self.before_launch()
-        slot = self._launch_now(run, part, None)
-        if run.configuration.persistent:
-            slot.reader = partial(self._look, slot)
+        self.before_launch(caller)
+        if self.session.gave_up[0]:
+            self._look()
+        slot = self._launch_now(run, part)
+        if slot is not None:
+            self.session.uploaded(slot)
         self._gradients_left |= run.adds_gradients(part)
         device.lead_caller(caller)
-        self._read_on = caller
         return self.session.arena_here()
 
-    def _wait_for_reader(self) -> None:
-        """Let what comes now come after what a caller's stream may still read."""
-        if self._read_on is not None:
-            self.session.device.follow_caller(self._read_on)
-            self._read_on = None
-
-    def _look(self, slot: UploadSlot) -> None:
+    def _look(self) -> None:
         """Raise DeviceError, if a launch that nobody waited for has given up."""
-        self.session.device.wait(slot.event)
-        self.gave_up(slot.found)
+        found = np.empty(FOUND)
+        self.session.memory.download(found, self.session.found.address)
+        self.gave_up(found)
 
     def submit(self, asked: Asked) -> Evaluation:
         """Launch an evaluation; what it pushes comes after it, and is read when asked for."""
@@ -191,8 +184,13 @@ class CudaExecutor:
         self.before_launch()
         return DevicePlan(self, request)
 
-    def before_launch(self) -> None:
-        """Look at the steps that have been launched, and bring parameters to the device."""
+    def before_launch(self, stream: int | None = None) -> None:
+        """Look at the steps that have been launched, and bring parameters to the device.
+
+        Args:
+            stream: of a caller, on which the launch is to be; by default the device's own.
+        """
+        self.session.device.use(stream)
         self.land_all()
         self.copies.to_device()
 
@@ -237,8 +235,8 @@ class CudaExecutor:
 
     def update(self, update: Update) -> Outcome:
         """Update parameters on the device, by the gradients of the store, and wait."""
+        self.session.device.use()
         self.land_all()
-        self._wait_for_reader()
         self.prepare_update(update.moments)
         self._gradients_left = self.copies.device_newer = True
         found = update_apart(self.session, self.model.store, update)
@@ -251,48 +249,44 @@ class CudaExecutor:
         self, run: Run, part: Part, ending: StepEnd | None, fetch: Sequence[slice] = ()
     ) -> UploadSlot:
         """Upload and launch, in the order of the caller's stream where it has lent arrays."""
-        if not run.inputs.lent:
-            return self._launch_now(run, part, ending, fetch)
-        self.session.device.follow_caller()
-        slot = self._launch_now(run, part, ending, fetch)
-        self.session.device.lead_caller()
-        return slot
+        lent = run.inputs.lent
+        if lent:
+            self.session.device.follow_caller()
+        slot = self._launch_now(run, part, ending)
+        if lent:
+            self.session.device.lead_caller()
+        # What a share of a step of a group finds comes back with the end of the step.
+        persistent = run.ready.executable is None
+        found = ending is not None or (persistent and part.to.packed is None)
+        return self.session.launched(slot, found, fetch)
 
-    def _launch_now(
-        self, run: Run, part: Part, ending: StepEnd | None, fetch: Sequence[slice] = ()
-    ) -> UploadSlot:
-        """Upload and launch."""
+    def _launch_now(self, run: Run, part: Part, ending: StepEnd | None = None) -> UploadSlot | None:
+        """Upload and launch; return what was uploaded from, if anything was."""
         session = self.session
-        self._wait_for_reader()
         if part.to.gradients:
             session.device.clear(part.to.gradients, session.gradients.size)
         elif self._gradients_left:
             session.clear_gradients()
             self._gradients_left = False
-        session.take_arena(run.plan.total, run.share.batch.num_graphs)
+        session.take_arena(run)
         if session.memory.poisons:
             # Backward reads what forward left.
             kept = run.plan.temporary if part.launches.start else 0
             session.memory.poison(session.arena, kept * session.dtype.itemsize)
         try:
-            return self._launch_ready(run, part, ending, fetch)
+            return self._launch_ready(run, part, ending)
         except DeviceError:
             self._gradients_left = True  # of a step that ended half-way
             raise
 
-    def _launch_ready(
-        self, run: Run, part: Part, ending: StepEnd | None, fetch: Sequence[slice]
-    ) -> UploadSlot:
+    def _launch_ready(self, run: Run, part: Part, ending: StepEnd | None) -> UploadSlot | None:
         """Upload and launch, in the session's arena."""
-        persistent = run.ready.executable is None
-        if persistent and self.model.timeline is not None:
-            given = self.model.timeline, run, part, ending, fetch
+        if self.model.timeline is not None and run.ready.executable is None:
+            given = self.model.timeline, run, part, ending
             return launch_watched(self.persistent_launch, *given)
         ready = self.ready(run, part, ending)
         ready.launch(part)
-        # What a share of a step of a group finds comes back with the end of the step.
-        found = ending is not None or (persistent and part.to.packed is None)
-        return self.session.launched(ready.slot, found, fetch)
+        return ready.slot
 
     def ready(self, run: Run, part: Part, ending: StepEnd | None = None) -> ReadyRun:
         """Upload what a part of a run reads; return what launches it, in the session's arena."""
@@ -326,6 +320,7 @@ class CudaExecutor:
         With outputs, and at the first step, it waits.
         """
         use, batch, optimizer, seed = step.use, step.batch, step.optimizer, step.seed
+        self.session.device.use()
         devices = self._groups.of(step.group) if step.group is not None and step.asks else None
         if devices is not None:
             return self._step_in_devices(step, devices)

@@ -60,12 +60,14 @@ class DevicePlan:
             k: table for k, table in enumerate(run.inputs.floats) if isinstance(table, DeviceRows)
         }
         with session.apart():
-            session.take_arena(run.plan.total, run.share.batch.num_graphs)
+            session.take_arena(run)
             self._make_ready()
             self._arena = session.arena
         session.memory.synchronize()
-        self.ready.slot.open = False
-        self._turns = [self.ready.slot, *(self._turn() for _ in range(TURNS - 1))]
+        slot = self.ready.slot
+        assert slot is not None, "a plan's run is not kept"
+        slot.open = False
+        self._turns = [slot, *(self._turn(slot) for _ in range(TURNS - 1))]
         self._requests = 0
         self._unseen: set[int] = set()  # turns whose request was not waited for
         self._pushes = DevicePushes(session, request, self._arena, self._numbers)
@@ -88,9 +90,9 @@ class DevicePlan:
         for k, table in self._lent.items():
             self.ready.words[self._float_words[k]] = table.address
 
-    def _turn(self) -> UploadSlot:
+    def _turn(self, slot: UploadSlot) -> UploadSlot:
         """Return a buffer with all that was uploaded, of which requests change a part."""
-        device, slot = self._session.device, self.ready.slot
+        device = self._session.device
         pinned, found = device.pinned(len(slot.pinned)), device.pinned(8 * FOUND)
         pinned[:] = slot.pinned
         results = np.zeros(0, np.uint8)

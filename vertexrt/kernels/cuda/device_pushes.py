@@ -12,7 +12,7 @@ from vertexrt.engine.batched import Run, start_of
 from vertexrt.engine.outputs import chosen_rows
 from vertexrt.engine.planned import PlanRequest
 from vertexrt.kernels.cuda.device import Allocation
-from vertexrt.kernels.cuda.session import Session, TakenRows
+from vertexrt.kernels.cuda.session import Session
 
 Array = np.ndarray[Any, Any]
 
@@ -135,4 +135,4 @@ class DevicePushes:
         """Copy the rows of all pushes that are wanted; to: addresses."""
         rows, count = self._rows.address, self._count
         each = zip(to, self._pushes, strict=True)
-        self._session.take_rows([TakenRows(at, p.start, rows, count, p.size) for at, p in each])
+        self._session.take_rows([(at, p.start, rows, count, p.size, 0) for at, p in each])

@@ -11,7 +11,6 @@ import numpy as np
 from vertexrt.engine.batched import Run
 from vertexrt.engine.part import Part
 from vertexrt.engine.results import (
-    CopiedPush,
     Gradients,
     LaunchesHere,
     PulledRows,
@@ -56,14 +55,14 @@ class DeviceResults:
     ) -> list[Any]:
         """Run launches; return new arrays of the pushes."""
         (run,), (part,) = runs, parts
-        session, found, copies = self._executor.session, [], []
-        for name, vertices in wanted:
+        session, found, addresses = self._executor.session, [], []
+        for name, vertices, _, axes in wanted:
             count = len(run.row_of) if vertices is None else len(vertices)
-            shape = count, *run.variant.push_shape(name)
+            shape = *(1,) * axes, count, *run.variant.push_shape(name)
             array, address = session.device.empty(shape, session.dtype)
             found.append(array)
-            copies.append(CopiedPush(name, vertices, address))
-        self._executor.launch_between(run, part._replace(to=pushes_to(run, copies)))
+            addresses.append(address)
+        self._executor.launch_between(run, part._replace(to=pushes_to(run, wanted, addresses)))
         return found
 
     def backward(self, way: WayBack) -> Gradients:

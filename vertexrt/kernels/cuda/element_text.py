@@ -296,7 +296,9 @@ class ElementText:
 
     def _seed(self, e: Leaf) -> str:
         table = self.t.word(f"seed_{e.number}", "const real*")
-        row = f"{table} + (long long){self.user_vertex()} * {e.size}"
+        order = self.t.word(f"seed_row_{e.number}", "const int*")
+        at = self.t.row_value(f"sr_{e.number}", "int", f"{order}[row]")
+        row = f"{table} + (long long){at} * {e.size}"
         return self._of_row(self.t.row_value(f"s_{e.number}", "auto", row), e)
 
     def _embed(self, e: Leaf) -> str:

@@ -51,6 +51,7 @@ def word_names(binding: Binding) -> list[str]:
         ("float", len(binding.floats)),
         ("float_index", len(binding.floats)),
         ("seed", len(binding.seeds)),
+        ("seed_row", len(binding.seeds)),
     ):
         names += [f"{what}_{k}" for k in range(count)]
     return [*names, *(EVERY_PTR, EDGE_ORDER, RELATION_PTR)[: binding.edge_words]]
@@ -66,6 +67,7 @@ class Uploads:
         wanted: [words] whether a kernel or a product reads it.
         num_ints: how many integer pulls there are; edge_words: of `Binding`.
         real_words: numbers of the words of real pulls, and of seeds after them.
+        seed_rows: numbers of the words that say which row of a seed each row has.
         lookups_ptr, lookups: CSR of the integer pulls that each program's sorted lookups read.
         zero_elements: longest row that an absent child or pull reads.
     """
@@ -81,8 +83,15 @@ class Uploads:
         self.wanted = np.zeros(len(self.numbers), np.bool_)
         self.lookups_ptr, self.lookups = csr([x.lookups for x in launches])
         self.num_ints, self.edge_words = len(binding.ints), binding.edge_words
-        self.real_words = [n for name, n in self.numbers.items() if REAL_WORD.fullmatch(name)]
+        self.real_words = [self.numbers[name] for name in filter(REAL_WORD.fullmatch, self.numbers)]
+        self.seed_rows = [self.numbers[f"seed_row_{k}"] for k in binding.seeds.values()]
         self.zero_elements = _longest_row(programs)
+
+    def want(self, words: Array | list[int]) -> None:
+        """Mark words that kernels read; rows of seeds may be those of vertices."""
+        self.wanted[words] = True
+        if self.wanted[self.seed_rows].any():
+            self.wanted[self.numbers["order"]] = True
 
 
 def _longest_row(programs: Sequence[TaskProgram]) -> int:
@@ -113,6 +122,6 @@ class CudaExecutable(Uploads):
         ]
         self.program = encode(launches, functions, self.numbers)
         _, steps, step_words = self.program
-        self.wanted[step_words[:-1]] = True
+        self.want(step_words[:-1])
         products = steps[steps[:, IS_GEMM] != 0]
         self.wanted[products[:, [WEIGHT, X + WORD, Y + WORD]]] = True

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from vertexrt.engine.batched import Run, start_of
 from vertexrt.engine.part import Part
 from vertexrt.kernels.cuda.pack import WEIGHT
-from vertexrt.kernels.cuda.session import Session, TakenRows
+from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import (
     NO_SCALARS,
     NO_STARTS,
@@ -120,14 +120,6 @@ def _join(session: Session, joined: Joined, e: StepEnd, store: bytes) -> bool:
     return seen
 
 
-def bring_rows(session: Session, part: Part, rows: int) -> None:
-    """Launch what copies rows that a caller has in another order; rows: address of their list."""
-    if part.given:
-        session.take_rows(
-            [TakenRows(to, at, rows + 4 * start, n, size) for to, at, size, start, n in part.given]
-        )
-
-
 def leave_results(session: Session, run: Run, part: Part, words: Int64, rows: int) -> None:
     """Launch what leaves results of a run in memory of its caller: the loss, and rows of tensors.
 
@@ -146,8 +138,8 @@ def leave_results(session: Session, run: Run, part: Part, words: Int64, rows: in
         arena, real = session.arena.address, session.dtype.itemsize
         session.take_rows(
             [
-                TakenRows(to, arena + first * real, rows + 4 * start, n, size)
-                for to, first, size, start, n in part.to.copies
+                (to, arena + first * real, rows + 4 * start, n, size, order)
+                for to, first, size, start, n, order in part.to.copies
             ]
         )
 

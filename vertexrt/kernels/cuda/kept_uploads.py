@@ -31,7 +31,8 @@ class KeptUpload:
 
     Attributes:
         kept: of the run, which is known by it.
-        rows: of `Destination`, which went up as well.
+        rows: of `Destination`, which went up as well; seed_rows: of `Part`.
+        reals: of its real pulls and seeds those that kernels read: which, and the word of each.
         arena, gradients: addresses that the words were written for; scalars: loss scale and seed.
     """
 
@@ -39,6 +40,8 @@ class KeptUpload:
     memory: Allocation
     kept: dict[object, Any]
     rows: Array
+    seed_rows: tuple[int, ...]
+    reals: list[tuple[int, int]]
     arena: int
     gradients: int
     scalars: tuple[float, int]
@@ -64,22 +67,23 @@ class KeptUploads:
         """Return launches of a kept run that are on the device, given new addresses."""
         key = _key(run, part)
         found = self._uploads.get(key)
-        if found is None or found.rows is not part.to.rows:
+        if found is None or found.rows is not part.to.rows or found.seed_rows != part.seed_rows:
             return None
-        places = _places(run, part)
-        if places is None:
-            return None
+        reals: tuple[Any, ...] = *run.inputs.floats, *part.seeds
+        words = found.ready.words
+        for k, word in found.reals:
+            rows = reals[k]
+            if type(rows) is not DeviceRows:
+                return None
+            words[word] = rows.address
         self._uploads.move_to_end(key)
-        for word, address in places:
-            found.ready.words[word] = address
         self._write(found, run, part)
         return found.ready
 
     def _write(self, found: KeptUpload, run: Run, part: Part) -> None:
         """Write where the arena and gradients of a launch are, and its scalars, if they differ."""
         session, words = self._session, found.ready.words
-        slot = found.ready.slot = session.buffers.next()
-        slot.open = True
+        found.ready.slot = None
         first, count = FIXED + len(run.plan.base), len(session.param_at)
         arena = session.arena.address
         if arena != found.arena:
@@ -93,6 +97,8 @@ class KeptUploads:
             found.gradients = gradients
         scalars = part.loss_scale, part.random_seed
         if scalars != found.scalars:
+            slot = found.ready.slot = session.buffers.next()
+            slot.open = True
             if len(slot.pinned) < SCALARS.itemsize:
                 session.buffers.grow(slot, SCALARS.itemsize)
             piece = slot.pinned[: SCALARS.itemsize]
@@ -102,8 +108,10 @@ class KeptUploads:
 
     def keep(self, run: Run, part: Part, ready: ReadyRun) -> None:
         """Give what was just uploaded memory of its own, where there is some."""
-        key, size, session = _key(run, part), ready.slot.used, self._session
-        if _places(run, part) is None:
+        key, slot, session = _key(run, part), ready.slot, self._session
+        assert slot is not None, "it was just uploaded"
+        size, reals = slot.used, _reals(run, part)
+        if reals is None:
             return
         if key in self._uploads:  # with other rows
             self._let_go(self._uploads.pop(key))
@@ -112,15 +120,16 @@ class KeptUploads:
             memory = session.device.allocate(size)
         except MemoryError:
             return
-        session.device.upload(memory.address, ready.slot.pinned[:size])
-        start = ready.slot.memory.address
+        session.device.upload(memory.address, slot.pinned[:size])
+        start = slot.memory.address
         for addresses in (ready.job, ready.addresses):
             inside = (addresses >= start) & (addresses < start + size)
             addresses[inside] += memory.address - start
         places = session.arena.address, part.to.gradients or session.gradients.address
+        scalars = part.loss_scale, part.random_seed
         assert run.kept is not None, run
         self._uploads[key] = KeptUpload(
-            ready, memory, run.kept, part.to.rows, *places, (part.loss_scale, part.random_seed)
+            ready, memory, run.kept, part.to.rows, part.seed_rows, reals, *places, scalars
         )
         self._bytes += size
         self._make_room()
@@ -148,8 +157,8 @@ def _key(run: Run, part: Part) -> tuple[int, int]:
     return id(run.kept), part.launches.start or 0
 
 
-def _places(run: Run, part: Part) -> list[tuple[int, int]] | None:
-    """Return the words of real numbers, and where on the device they are; None, if not all are.
+def _reals(run: Run, part: Part) -> list[tuple[int, int]] | None:
+    """Return `KeptUpload.reals`; None, where one of these is not on the device.
 
     Launches of the way forward read no seeds.
     """
@@ -157,9 +166,9 @@ def _places(run: Run, part: Part) -> list[tuple[int, int]] | None:
     forward = part.launches.stop == run.forward_launches
     reals = run.inputs.floats if forward else (*run.inputs.floats, *part.seeds)
     found = []
-    for word, rows in zip(executable.real_words, reals, strict=False):
-        if isinstance(rows, DeviceRows):
-            found.append((word, rows.address))
-        elif executable.wanted[word]:
-            return None
+    for k, (word, rows) in enumerate(zip(executable.real_words, reals, strict=False)):
+        if executable.wanted[word]:
+            if not isinstance(rows, DeviceRows):
+                return None
+            found.append((k, word))
     return found

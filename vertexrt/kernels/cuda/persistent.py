@@ -238,8 +238,7 @@ class PersistentExecutable(Uploads):
         self.groups = device.processors // self.processors
         self.tile = writer.tile_rows(False)
         self.tile_beside_ring = writer.tile_rows(True)
-        for word in writer.words():
-            self.wanted[self.numbers[word]] = True
+        self.want([self.numbers[word] for word in writer.words()])
         self.outside_path = np.array([is_outside_path(t) for t in tasks], np.bool_)
         self.facts = Facts(
             np.array([int(t.task.stage) for t in tasks], np.int64),

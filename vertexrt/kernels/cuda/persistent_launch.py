@@ -15,7 +15,6 @@ from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.counter_ring import CounterRing
 from vertexrt.kernels.cuda.device import Allocation
 from vertexrt.kernels.cuda.finish_step import (
-    bring_rows,
     ending_words,
     finish_step,
     leave_results,
@@ -37,7 +36,7 @@ from vertexrt.kernels.cuda.upload import ReadyRun
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
-ORDERS = Struct("14q")  # of processor.cuh, in front of `Store` and `Finish`
+ORDERS = Struct("15q")  # of processor.cuh, in front of `Store` and `Finish`
 NO_ENDING = bytes(STORE.size), bytes(FINISH.size)
 COUNTERS_AT = 2  # which word of these has the address of the counters
 STAMP = 4  # words of one, see `Timestamps` of barrier.cuh
@@ -185,6 +184,7 @@ class PersistentLaunch:
             written.common,
             cluster if path.clustered else 0,
             int(addresses[4]) if len(written.child_slot) else 0,
+            session.gave_up_at,
         )
         end = self._end_inside(executable, int(words[WEIGHT]), addresses, ending)
         job = np.frombuffer(bytearray().join((orders, *end, words.data)), np.int64)
@@ -193,7 +193,6 @@ class PersistentLaunch:
         held = self._temporaries, self._counters, self._spill, session.zeros
 
         def launch(part: Part) -> None:
-            bring_rows(session, part, int(addresses[-1]))
             device = self.session.device
             job[COUNTERS_AT] = self._ring.take(counters)
             shared = device.shared_bytes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
@@ -16,7 +16,7 @@ from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.device_timeline import record_launch
 from vertexrt.kernels.cuda.driver import launch
 from vertexrt.kernels.cuda.executable import CudaExecutable
-from vertexrt.kernels.cuda.finish_step import bring_rows, finish_step, leave_results
+from vertexrt.kernels.cuda.finish_step import finish_step, leave_results
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, WrittenScripts
@@ -47,7 +47,6 @@ def ready_table(
     lasting = run if run.kept is None else run.bare()
 
     def launch_all(part: Part) -> None:
-        bring_rows(session, part, int(addresses[-1]))
         if by is None:
             calls = session.calls_of(session.device.calls)
             found = launch(table, executable.program, words, lookups[:2], calls)
@@ -75,20 +74,18 @@ def launch_watched(
     run: Run,
     part: Part,
     ending: StepEnd | None,
-    fetch: Sequence[slice],
-) -> UploadSlot:
+) -> UploadSlot | None:
     """Launch a persistent kernel, which leaves time stamps, and wait for it."""
     persistent.watched = True
     try:
         executable, paths, written = _scripts(persistent, run, part, ending)
         ready = persistent.ready(run, part, (paths, written), ending)
         ready.launch(part)
-        slot = persistent.session.launched(ready.slot, True, fetch)
         persistent.session.memory.synchronize()  # for steps of groups, with their limit
         record_launch(timeline, executable, written, paths, persistent.seen())
     finally:
         persistent.watched = False
-    return slot
+    return ready.slot
 
 
 def _scripts(

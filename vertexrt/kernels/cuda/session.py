@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from struct import Struct
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -42,26 +42,15 @@ from vertexrt.kernels.cuda.upload import UploadBuffers, UploadSlot
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
-MOST_TAKEN, TAKEN_WORDS = 4, 6  # tensors of a launch that copies rows, and words of one
-TAKEN = Struct(f"{MOST_TAKEN * TAKEN_WORDS}q")
-NOTHING_TAKEN = (0,) * (MOST_TAKEN * TAKEN_WORDS)
+MOST_TAKEN, TAKEN_WORDS = 4, 7  # tensors of a launch that copies rows, and words of one
+TAKEN = [Struct(f"{k * TAKEN_WORDS}q") for k in range(MOST_TAKEN + 1)]  # of so many tensors
 COUNTERS = 4 * LIMITS.counters  # bytes of those of a stream
 TEMPORARY, ZERO, ARRIVED_AT = range(len(ADDRESSES))
 
 
-class TakenRows(NamedTuple):
-    """Rows of a tensor that are copied.
-
-    Attributes:
-        to, start, rows: addresses of the copy, of the tensor, and of int32 [length].
-        size: elements of a row.
-    """
-
-    to: int
-    start: int
-    rows: int
-    length: int
-    size: int
+# Rows of a tensor that are copied: addresses of the copy, of the tensor, of int32 [length]; that
+# length, and elements of a row; address of int64 [length], which of the rows comes where, or 0.
+TakenRows = tuple[int, int, int, int, int, int]
 
 
 @cache
@@ -78,6 +67,9 @@ class Session:
         sizes: of the parameter store.
         param_at: [names] first element of each parameter and stack.
         poisons: memory of a run is filled with what is no number before it.
+    Attributes:
+        gave_up: int64 [1] of the host: not 0 once a processor gave up waiting, until `forgive`;
+            gave_up_at: its address.
     """
 
     def __init__(
@@ -102,22 +94,27 @@ class Session:
         self._zero = Allocation(0, 0, None)
         self.squares = Allocation(0, 0, None)
         self.found = self.memory.cleared(FOUND * 8, "results")
+        self.gave_up = device.pinned(8).view(np.int64)
+        self.gave_up[0] = 0
+        self.gave_up_at = int(self.gave_up.ctypes.data)
         self._arrived = self.memory.cleared(COUNTERS, "counters")
         self._seen = np.zeros(0, np.int32)
         self._scalars = np.array([0.0, 1.0], self.dtype)
         self._calls: dict[Calls, Int64] = {}
+        self._taken = np.zeros(MOST_TAKEN * TAKEN_WORDS, np.int64)
         self._functions = device.load([update_source()], self.dtype)
 
     # Memory.
 
-    def take_arena(self, elements: int, graphs: int) -> None:
+    def take_arena(self, run: Run) -> None:
         """Make room for a minibatch; what was in the arena is lost where it grows.
 
         Raises: DeviceError, when it does not fit: it says how many graphs would.
         """
-        need = elements * self.dtype.itemsize
+        need = run.plan.total * self.dtype.itemsize
         if self.arena.size >= need:
             return
+        graphs = run.share.batch.num_graphs
         self.memory.synchronize()
         self.arena = Allocation(0, 0, None)
         for size in (need + need // 4, need):
@@ -165,6 +162,7 @@ class Session:
     def forgive(self) -> None:
         """Let updates go on after a step that was refused."""
         self.device.clear(self.found.address, self.found.size)
+        self.gave_up[0] = 0
 
     # Steps.
 
@@ -190,19 +188,24 @@ class Session:
             found = self._calls[calls] = addresses_of(calls, self._scalars)
         return found
 
-    def launched(self, slot: UploadSlot, found: bool, fetch: Sequence[slice]) -> UploadSlot:
+    def uploaded(self, slot: UploadSlot) -> UploadSlot:
+        """Note that all was asked for which reads or fills a slot; return it."""
+        slot.event = self.device.record(slot.event)
+        slot.open = False
+        return slot
+
+    def launched(self, slot: UploadSlot | None, found: bool, fetch: Sequence[slice]) -> UploadSlot:
         """Ask for what is wanted of a run that was launched.
 
         Args:
+            slot: which it was uploaded from, if it was; else the next one is taken.
             found: what it found is wanted; fetch: elements of the arena that are.
         Returns: the slot, whose event comes when the device is done; `found` and `results` are
             valid then.
         """
-        size = self.dtype.itemsize
-        at = self.arena.address
-        return self.bring(
-            slot, found, [(at + p.start * size, (p.stop - p.start) * size) for p in fetch]
-        )
+        size, at = self.dtype.itemsize, self.arena.address
+        pieces = [(at + p.start * size, (p.stop - p.start) * size) for p in fetch]
+        return self.bring(slot or self.buffers.next(), found, pieces)
 
     def bring(self, slot: UploadSlot, found: bool, pieces: Sequence[tuple[int, int]]) -> UploadSlot:
         """Do what `launched` does for pieces of any memory: addresses, and how many bytes."""
@@ -214,27 +217,26 @@ class Session:
         for address, size in pieces:
             self.device.download(slot.results[at : at + size], address)
             at += size
-        slot.event = self.device.record(slot.event)
-        slot.open = False
-        return slot
+        return self.uploaded(slot)
 
     def take_rows(self, copies: Iterable[TakenRows]) -> None:
         """Copy rows of tensors, several in one launch."""
         words: list[int] = []
         blocks = 0
-        for to, start, rows, length, size in copies:
+        for to, start, rows, length, size, order in copies:
             if len(words) == TAKEN_WORDS * MOST_TAKEN:
                 self._take(words, blocks)
                 words, blocks = [], 0
-            words += (to, start, rows, length * size, size, blocks)
+            words += (to, start, rows, order, length * size, size, blocks)
             blocks += -(-length * size // THREADS)
         self._take(words, blocks)
 
     def _take(self, words: list[int], blocks: int) -> None:
         """Launch copies of rows, if they have any element; words: of `TakenRows` of update.cu."""
         if blocks:
-            none = NOTHING_TAKEN[len(words) :]
-            self.launch_one("take_rows_kernel", blocks, THREADS, TAKEN.pack(*words, *none))
+            self._taken.fill(0)
+            TAKEN[len(words) // TAKEN_WORDS].pack_into(self._taken.data, 0, *words)
+            self._launch_words("take_rows_kernel", blocks, THREADS, self._taken)
 
     def marks(self, largest: int) -> Array:
         """Return what `sort_lookups` marks integers in that are less than a bound."""
@@ -302,6 +304,7 @@ class Session:
             end, addresses = pack(slot.pinned, slot.memory.address, *given)
         if reals:
             end = _put_reals(slot, end, executable, words, reals)
+        _put_seed_rows(executable, words, part, int(addresses[-1]))
         slot.open, slot.used = True, end
         self.device.upload(slot.memory.address, slot.pinned[:end])
         return slot, words, addresses
@@ -322,6 +325,10 @@ class Session:
 
     def launch_one(self, name: str, blocks: int, threads: int, arguments: bytes) -> None:
         """Launch a kernel of the end of a step, which takes one struct."""
+        self._launch_words(name, blocks, threads, np.frombuffer(arguments, np.int64))
+
+    def _launch_words(self, name: str, blocks: int, threads: int, words: Int64) -> None:
+        """Launch it, given the words of its struct."""
         calls = self.device.calls
         code = launch_one(
             calls.launch,
@@ -329,9 +336,20 @@ class Session:
             blocks,
             threads,
             calls.stream,
-            np.frombuffer(arguments, np.int64),
+            words,
         )
         self.device.check(code, -1, -1)
+
+
+def _put_seed_rows(executable: Uploads, words: Int64, part: Part, rows: int) -> None:
+    """Say where it says which row of a seed each row has.
+
+    Args:
+        rows: address of those of `Part.to`.
+    """
+    starts = part.seed_rows or (-1,) * len(executable.seed_rows)
+    for word, start in zip(executable.seed_rows, starts, strict=True):
+        words[word] = words[executable.numbers["order"]] if start < 0 else rows + 4 * start
 
 
 def _put_reals(

@@ -38,17 +38,16 @@ class ReadyRun:
     """A run whose arrays are on the device, ready to be launched, once or again and again.
 
     Attributes:
-        slot: what they were uploaded from.
+        slot: what they were uploaded from just now; None, where they have been there.
         words: in the order of `Uploads.numbers`; what is written to them counts at the next launch.
-        launch: launches it, and what brings rows before it and leaves results after it; raises
-            DeviceError.
+        launch: launches it, and what leaves results after it; raises DeviceError.
         job: what a persistent kernel takes, of which the words are a part; else the words.
         addresses: of `Session.stage`.
         held: memory that it uses and others may exchange for more.
         tile_counters: of a persistent kernel: of tiles that blocks share, zero between launches.
     """
 
-    slot: UploadSlot
+    slot: UploadSlot | None
     words: Array
     launch: Callable[[Part], None]
     job: Array

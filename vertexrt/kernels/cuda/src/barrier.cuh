@@ -88,6 +88,7 @@ __device__ __forceinline__ bool wait_until(const Orders& o, Look look, unsigned 
             o.record->instruction = instruction;
             o.record->reached = reached;
             o.record->found.refused = 1.0;
+            *o.gave_up = 1;
         }
         return false;
     }

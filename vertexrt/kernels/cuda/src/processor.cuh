@@ -86,8 +86,9 @@ struct Orders {
     long long spill_bytes;       // of each processor
     long long* stamps;           // [processors, most_stamps, 4] or null, see `Timestamps`
     long long most_stamps, shared_bytes, instructions;  // of the script of all processors
-    long long members;      // of a group that is a cluster, 0 where groups are none
-    const int* child_slot;  // [edges] see ring.cuh; null where there is no ring
+    long long members;            // of a group that is a cluster, 0 where groups are none
+    const int* child_slot;        // [edges] see ring.cuh; null where there is no ring
+    volatile long long* gave_up;  // of the host: 1 once a wait has run out
     Store store;
     Finish finish;
 };
