@@ -132,9 +132,8 @@ class CompiledModel:
             use = ending_with(use, None)
         found = self.variants.get((use, processors))
         if found is None:
-            found = make_variant(
-                self.function, use, self.backend, self.param_names, self.passes, processors
-            )
+            about = self.backend, self.param_names, self.passes
+            found = make_variant(self.function, use, *about, processors, self.policy)
             take_kinds(found, self._same(use))
             self.variants[use, processors] = found
         return found

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from vertexrt.graph.compiled import children_first
 from vertexrt.ir.passes.specialise import FUNCTION_AT
 from vertexrt.native.compiled import compiled
 from vertexrt.scheduler.compiled import find_levels
@@ -35,7 +36,7 @@ def read_vertices(
     path_known: Array,
     lazy_known: Array,
     has_loss: Array,
-    unread: Array,
+    layers: Array,
 ) -> tuple[Any, ...]:
     """Find the kind and the level of each vertex.
 
@@ -56,7 +57,8 @@ def read_vertices(
         path_masks, lazy_masks: [functions] the bits that matter on the path, and all that matter.
         path_known, lazy_known: bits of the kinds that have a number, in order.
         has_loss: of the kinds in `lazy_known`.
-        unread: bool [functions], whose vertices none reads: they come after all others.
+        layers: int64 [functions], the layer of each: its vertices come after those of the layers
+            before. All 0, or empty, where there is one.
     Returns: what was found (else than FINE at once, and not more), at which vertex, and its bits;
         path kinds, lazy kinds and levels by vertex; whether no vertex has two parents; how many
         vertices have a loss.
@@ -74,27 +76,50 @@ def read_vertices(
         _read_others(child_ptr, functions, begins, slots, has)
     if v >= 0:
         return TOO_MANY_CHILDREN, v, has[v], path, lazy, level, forest, 0
-    level = level if ordered else find_levels(child_ptr, child)
-    _put_last(functions, unread, level)
+    several = False
+    for layer in layers:
+        several |= layer > 0
+    if several:
+        level = _levels_of_layers(child_ptr, child, functions, layers, ordered)
+    elif not ordered:
+        level = find_levels(child_ptr, child)
     masks, known = (path_masks, lazy_masks), (path_known, lazy_known)
     found, v, bits, losses = _number_kinds(has, functions, masks, known, has_loss, path, lazy)
     return found, v, bits, path, lazy, level, forest, losses
 
 
-def _put_last(functions: Array, unread: Array, level: Array) -> None:
-    """Move vertices that no other reads to a level after all others: their rows are a run then."""
-    some = False
-    for alone in unread:
-        some |= alone
-    if not some:
-        return
-    last = 0
-    for v in range(len(level)):
-        if not unread[functions[v]]:
-            last = max(last, level[v] + 1)
-    for v in range(len(level)):
-        if unread[functions[v]]:
-            level[v] = last
+def _levels_of_layers(
+    child_ptr: Array, child: Array, functions: Array, layers: Array, ordered: bool
+) -> Array:
+    """Return [V] levels, those of each layer after all of the layers before.
+
+    Within a layer it is the longest distance from a vertex that reads none of the layer.
+
+    Args:
+        ordered: children come before their parents.
+    """
+    count, highest = len(child_ptr) - 1, 0
+    for layer in layers:
+        highest = max(highest, layer)
+    begin = np.zeros(highest + 2, np.int32)  # the first level of each layer, one place after it
+    order = np.empty(0, np.int32)
+    if not ordered:
+        order, _ = children_first(child_ptr, child)
+    level = np.zeros(count, np.int32)
+    for k in range(count):
+        v = k if ordered else order[k]
+        own, above = layers[functions[v]], 0
+        for e in range(child_ptr[v], child_ptr[v + 1]):
+            c = child[e]
+            if c >= 0 and layers[functions[c]] == own:
+                above = max(above, level[c] + 1)
+        level[v] = above
+        begin[own + 1] = max(begin[own + 1], above + 1)
+    for layer in range(highest + 1):
+        begin[layer + 1] += begin[layer]
+    for v in range(count):
+        level[v] += begin[layers[functions[v]]]
+    return level
 
 
 def _number_kinds(

@@ -113,7 +113,7 @@ def write_all(
     groups = Groups(order, scheduled.graph_ptr, chosen.groups)
     size = GroupSize(chosen.processors, chosen.tile)
     batch = Batch(table, edge_ptr, every_ptr, child_row)
-    paths = assemble_groups(shape, batch, facts.outside_path, groups, size, COLUMNS)
+    paths = assemble_groups(shape, batch, facts.sides, len(facts.rings), groups, size, COLUMNS)
     lookup_ptr, lookup_at, word, ptr, row = sort_lookups(
         table, known.lookups_ptr, known.lookups, scheduled.pulls,
         (order, part_of(indices, extents, EDGE_ORDER)), scheduled.rows, scheduled.seen,

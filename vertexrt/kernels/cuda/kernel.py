@@ -7,7 +7,7 @@ on the function; `gpu_script.py` writes the scripts.
 from __future__ import annotations
 
 import math
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,7 @@ from vertexrt.kernels.cuda.path_function import (
     RepeatedText,
     write_side,
 )
-from vertexrt.kernels.cuda.placed_path import SIDES, PlacedPath, room_of, tasks_of
+from vertexrt.kernels.cuda.placed_path import PlacedPath, room_of, tasks_of
 from vertexrt.kernels.cuda.repeated_segments import (
     BUFFERS,
     MOST_REPEATED,
@@ -70,7 +70,7 @@ class KernelWriter:
 
     Attributes:
         tasks: without the products that the path sums up instead.
-        sides: forward and backward, what they hold and where.
+        phases: of the sides of the path; sides: what they hold and where.
         registers: of a thread that may hold weights.
     """
 
@@ -90,16 +90,23 @@ class KernelWriter:
         self.splits_edges = binding.splits_edges
         self.numbers = {name: k for k, name in enumerate(word_names(binding))}
         self.tasks = tasks
-        self.path, self.sides = placed.tasks, [*placed.sides]
+        self.path, self.phases, self.sides = placed.tasks, placed.phases, [*placed.sides]
         self.texts = write_path(self.path)
-        self.sums = sum_on_chip(tasks, kinds, self.path, self.sides, binding, budget, self._spare())
-        self.sides[1], self.tasks = self.sums.side, self.sums.tasks
+        back = [k for k, phase in enumerate(self.phases) if phase.stage == Stage.PATH_BACKWARD]
+        self.summing = back[0] if len(back) == 1 else None  # the side that sums up gradients
+        room = 0 if self.summing is None else self._spare(self.summing)
+        about = self.sides, self.summing, binding, budget, room
+        self.sums = sum_on_chip(tasks, kinds, self.path, *about)
+        if self.summing is not None:
+            self.sides[self.summing] = self.sums.side
+        self.tasks = self.sums.tasks
         self.launches = [self._launches(p, binding) for p in range(len(tasks))]
         self.all_steps = [s for x in self.launches for s in x.steps if isinstance(s, Kernel)]
         self.steps = self._different_steps()
         self.ops = {self._key(step): FIRST_OP + k for k, step in enumerate(self.steps)}
-        self.rings = [self._ring(stage) for stage in SIDES]
-        self.repeated = [self._repeated(stage) for stage in SIDES]
+        numbers = range(len(self.phases))
+        self.rings = [self._ring(side) for side in numbers]
+        self.repeated = [self._repeated(side) for side in numbers]
 
     def _launches(self, p: int, binding: Binding) -> Launches:
         """Return what all processors run of a program, and its temporaries."""
@@ -115,12 +122,12 @@ class KernelWriter:
             found.setdefault(self._key(step), step)
         return list(found.values())
 
-    def _ring(self, stage: Stage) -> RingSize:
+    def _ring(self, side: int) -> RingSize:
         """Return the ring of a side: it uses the shared memory that temporaries leave free."""
-        segments = [x for _, x in self.segments(stage)]
+        segments = [x for _, x in self.segments(side)]
         entries = [e for x in segments for e in (*x.ring.puts, *x.ring.gathers)]
-        room = self.room(stage, False)
-        room -= max(self.used(stage, RING_TILE), room // 4)
+        room = self.room(side, False)
+        room -= max(self.used(side, RING_TILE), room // 4)
         step = max((e.step for e in entries), default=0)
         return size_ring(step, room, any(x.ring.gathers for x in segments))
 
@@ -133,21 +140,21 @@ class KernelWriter:
             may be repeated.
         """
         facts = np.zeros((sum(len(plan.segments) for plan in self.tasks) + 1, 6), np.int64)
-        for stage in SIDES:
-            for number, x in self.segments(stage):
+        for side in range(len(self.phases)):
+            for number, x in self.segments(side):
                 facts[number] = self._facts(x.ring)
         rows = [(ring.rows, ring.far) for ring in self.rings]
-        repeated = np.isin(np.arange(len(facts)), [*self.repeated[0], *self.repeated[1]])
-        return facts, np.array(rows, np.int64), repeated
+        repeated = np.isin(np.arange(len(facts)), [*chain.from_iterable(self.repeated)])
+        return facts, np.array(rows, np.int64).reshape(-1, 2), repeated
 
-    def _repeated(self, stage: Stage) -> dict[int, RepeatedSegment]:
+    def _repeated(self, side: int) -> dict[int, RepeatedSegment]:
         """Return the segments of a side that instructions may repeat, by number."""
-        if stage == Stage.PATH_BACKWARD and self.sums.words:
+        if side == self.summing and self.sums.words:
             return {}  # sums are added to after each tile
         first = self.segment_ptr()
-        mine = ((p, x) for p, x in self.path.items() if self.tasks[p].task.stage == stage)
+        mine = tasks_of(self.path, self.phases[side]).items()
         found = [(x.task, y, first[p] + s) for p, x in mine for s, y in enumerate(x.segments)]
-        repeated = repeat_segments(found, self.room(stage, True))
+        repeated = repeat_segments(found, self.room(side, True))
         if config().check:
             verify_repeated_segments({number: task for task, _, number in found}, repeated)
         return repeated
@@ -173,30 +180,30 @@ class KernelWriter:
         """Return the opcode of a step outside the path."""
         return self.ops[self._key(step)]
 
-    def segments(self, stage: Stage) -> list[tuple[int, PathSegment]]:
+    def segments(self, side: int) -> list[tuple[int, PathSegment]]:
         """List the segments of a side with their numbers over all tasks."""
-        return [(number, x.segment) for number, x in self._texts(stage)]
+        return [(number, x.segment) for number, x in self._texts(side)]
 
-    def _texts(self, stage: Stage) -> list[tuple[int, SegmentText]]:
+    def _texts(self, side: int) -> list[tuple[int, SegmentText]]:
         first = self.segment_ptr()
-        mine = (p for p in self.texts if self.tasks[p].task.stage == stage)
+        mine = (p for p in self.texts if p in tasks_of(self.path, self.phases[side]))
         return [(first[p] + s, x) for p in mine for s, x in enumerate(self.texts[p])]
 
     def words(self) -> set[str]:
         """Name the words that some part of the kernel reads."""
         found = {w for step in self.steps for w in step.words} | self.sums.words
-        for stage in SIDES:
-            found |= self.indices(stage) - {OF_RING}
+        for side in range(len(self.phases)):
+            found |= self.indices(side) - {OF_RING}
         for texts in self.texts.values():
             for text in texts:
                 found |= {*text.words, *(h.word for h in text.segment.held)} - {OF_RING}
         return found
 
-    def indices(self, stage: Stage) -> set[str]:
+    def indices(self, side: int) -> set[str]:
         """Name the indices that a side of the path reads."""
         if self.sums.words:
             return set(INDEX_WORDS)
-        texts = [x for _, x in self._texts(stage)]
+        texts = [x for _, x in self._texts(side)]
         found = {w for x in texts for w in x.words if w in INDEX_WORDS}
         gathers = any(x.segment.ring.gathers for x in texts)
         return found | ({"child_row", OF_RING} if gathers else set())
@@ -214,32 +221,31 @@ class KernelWriter:
             ring: a ring takes shared memory, too.
         """
         for rows in range(MOST_ROWS, TILE_ROWS, -TILE_ROWS):
-            if all(self.used(s, rows) <= self.room(s, ring) for s in SIDES):
+            if all(self.used(s, rows) <= self.room(s, ring) for s in range(len(self.phases))):
                 return rows
         return TILE_ROWS
 
-    def room(self, stage: Stage, ring: bool) -> int:
+    def room(self, side: int, ring: bool) -> int:
         """Return the elements of shared memory that temporaries of a side may have."""
-        k = SIDES.index(stage)
-        room = room_of(self.sides[k], self.budget)
-        return room - self.sides[k].partial - (self.rings[k].elements if ring else 0)
+        room = room_of(self.sides[side], self.budget)
+        return room - self.sides[side].partial - (self.rings[side].elements if ring else 0)
 
-    def used(self, stage: Stage, rows: int) -> int:
+    def used(self, side: int, rows: int) -> int:
         """Return the elements of temporaries of tiles with so many rows, as scripts place them."""
-        return temporaries_of(tasks_of(self.path, stage).values(), rows)
+        return temporaries_of(tasks_of(self.path, self.phases[side]).values(), rows)
 
-    def fits(self, stage: Stage) -> bool:
+    def fits(self, side: int) -> bool:
         """Tell whether temporaries are always in shared memory: rows of a tile have no edges."""
-        by_edges = any(x.scratch[1] for _, x in self.segments(stage))
+        by_edges = any(x.scratch[1] for _, x in self.segments(side))
         return not by_edges and all(
-            self.used(stage, self.tile_rows(ring)) <= self.room(stage, ring)
+            self.used(side, self.tile_rows(ring)) <= self.room(side, ring)
             for ring in (False, True)
         )
 
-    def _spare(self) -> int:
+    def _spare(self, side: int) -> int:
         """Return the shared memory that gradients may have without making tiles smaller."""
-        used = self.used(SIDES[1], self.tile_rows(False))
-        return max(0, self.room(SIDES[1], False) - used) * self.itemsize
+        used = self.used(side, self.tile_rows(False))
+        return max(0, self.room(side, False) - used) * self.itemsize
 
     # Text.
 
@@ -267,8 +273,8 @@ class KernelWriter:
                 lines += ["", step.body.replace("VRT_KERNEL(NAME", f"VRT_STEP({name}", 1)]
             names[self._key(step)] = name
         lines.append(f"typedef Job<{len(self.numbers)}> Work;")
-        for stage in SIDES:
-            lines += ["", *write_side(self._side(stage))]
+        for side in range(len(self.phases)):
+            lines += ["", *write_side(self._side(side))]
         lines += ["", *self._outside_path(names), "", *self._kernel()]
         return "\n".join(lines) + "\n"
 
@@ -277,20 +283,19 @@ class KernelWriter:
         switches = {"TILES_FIT": self.tiles_fit(), "SPLITS_EDGES": self.splits_edges}
         return [f"#define VRT_{name}" for name, on in switches.items() if on]
 
-    def _side(self, stage: Stage) -> PathSide:
+    def _side(self, number: int) -> PathSide:
         """Return what the function of a side is written from."""
-        number, added = SIDES.index(stage), None
-        if stage == Stage.PATH_BACKWARD:
+        added = None
+        if number == self.summing:
             added = self.sums.additions(self.segment_ptr(), self.numbers)
         return PathSide(
-            stage,
             number,
             self.processors,
             self.sides[number],
-            self._texts(stage),
+            self._texts(number),
             self.rings[number],
-            self.indices(stage),
-            self.fits(stage),
+            self.indices(number),
+            self.fits(number),
             self.numbers,
             added,
             self._repeated_texts(number),
@@ -329,14 +334,14 @@ class KernelWriter:
 
     def _kernel(self) -> list[str]:
         sides = [
-            f"    if (in.op == {op}) {{\n"
-            f"      if (!{stage.name.lower()}(a, group, in, at, met, group_barrier, stamps)) {{\n"
+            f"    if ((in.op == FORWARD || in.op == BACKWARD) && in.program == {side}) {{\n"
+            f"      if (!side_{side}(a, group, in, at, met, group_barrier, stamps)) {{\n"
             "        close_cluster(a.o);\n"
             "        return;\n"
             "      }\n"
             "      continue;\n"
             "    }"
-            for op, stage in zip(("FORWARD", "BACKWARD"), SIDES, strict=True)
+            for side in range(len(self.phases))
         ]
         return [
             "VRT_KERNEL(NAME, Work, PROCESSOR) {",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.repeated_segments import buffer_elements
 from vertexrt.kernels.cuda.ring import RingSize
 from vertexrt.kernels.cuda.segment_text import SegmentText
@@ -58,7 +57,7 @@ class PathSide:
     """One side of the path of a kernel.
 
     Attributes:
-        number: of its scripts; processors: of a group.
+        number: among all sides, also of its scripts; processors: of a group.
         weights: which it keeps on chip, and where.
         segments: with their numbers over all tasks.
         indices: those that it reads, of INDEX_WORDS.
@@ -68,7 +67,6 @@ class PathSide:
         repeated: what instructions may repeat, by number of the segment.
     """
 
-    stage: Stage
     number: int
     processors: int
     weights: SideWeights
@@ -83,7 +81,7 @@ class PathSide:
 
 def write_side(side: PathSide) -> list[str]:
     """Write the function of a side, and the struct of its weights."""
-    name, weights = side.stage.name.lower(), side.weights
+    name, weights = f"side_{side.number}", side.weights
     added = side.additions or Additions()
     lines = [f"struct {name}_weights {{"]
     for k, h in enumerate(weights.held):

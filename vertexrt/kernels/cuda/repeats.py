@@ -63,12 +63,13 @@ class RepeatFacts(NamedTuple):
 
     Attributes:
         may: bool [segments] which may be repeated.
-        about, rings: of `write_ring`.
+        about, rings: of `write_ring`; forward: how many sides are forward, the first ones.
     """
 
     may: Array
     about: Array
     rings: Array
+    forward: int
 
 
 def join_repeats(script: Array, lengths: Array, facts: RepeatFacts, edges: EdgesRead) -> int:
@@ -76,11 +77,11 @@ def join_repeats(script: Array, lengths: Array, facts: RepeatFacts, edges: Edges
 
     Args:
         script: int32 [*, COLUMNS] of all groups, forward, then backward, else complete.
-        lengths: [2, groups] instructions of each; gets what is left.
+        lengths: [sides, groups] instructions of each; gets what is left.
     Returns: how many instructions are left.
     """
     at, count = 0, 0
-    for side in range(2):
+    for side in range(len(lengths)):
         for g in range(lengths.shape[1]):
             begin, end, first = at, at + lengths[side, g], count
             for k in range(begin, end):
@@ -102,26 +103,27 @@ def _repeats(
     """Tell whether an instruction repeats the one before, as the kernel moves on.
 
     Args:
-        head: what it would be joined to; k: the instruction; side: 0 forward, 1 backward.
+        head: what it would be joined to; k: the instruction.
     """
+    back = side >= facts.forward
     step = script[k, FIRST] - script[k - 1, FIRST]
     if script[head, TIMES] > 1 and script[head, STEP] != step:
         return False
-    if not facts.may[script[k, OP]] or not _is_alike(script, k, side, step):
+    if not facts.may[script[k, OP]] or not _is_alike(script, k, back, step):
         return False
     at, before, rows = script[k, FIRST_EDGE], script[k - 1, FIRST_EDGE], script[k, ROWS]
     return (
         _follow(edges.child_row, at, before, rows, step)
         and _ring_follows(script, k, facts, facts.rings[side, 0], edges.child_slot)
-        and (side == 0 or _parents_follow(script, k, step, edges))
+        and (not back or _parents_follow(script, k, step, edges))
     )
 
 
-def _is_alike(script: Array, k: int, side: int, step: int) -> bool:
+def _is_alike(script: Array, k: int, back: bool, step: int) -> bool:
     """Tell whether an instruction and the last one, a child and a parent a row, differ in rows."""
     rows = script[k, ROWS]
     alike = rows <= MOST_REPEATED and script[k, EDGES] == rows and script[k, FAR] == 0
-    alike = alike and script[k, TEMPORARY] == 0 and script[k, PARENTS] == side * rows
+    alike = alike and script[k, TEMPORARY] == 0 and script[k, PARENTS] == int(back) * rows
     alike = alike and script[k, FIRST_EDGE] - script[k - 1, FIRST_EDGE] == step
     differ = 0
     for c in SAME:

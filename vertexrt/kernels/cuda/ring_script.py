@@ -82,11 +82,11 @@ def write_ring(
     Args:
         script: int32 [*, COLUMNS] of all groups, forward, then backward; WAIT is NONE where an
             instruction does not wait. Gets WAIT, SLOT, USES, FAR and EXPECT.
-        lengths: [2, groups] instructions of each.
+        lengths: [sides, groups] instructions of each.
         segments: [segments, 6] whether each puts something in a row of the ring (PUTS), how many
             elements are sent (SENDS), whether it gathers children, reads an operand, needs all, and
             whether every processor sends some (EVERYBODY).
-        rings: [2, 2] rows of the ring of each side, and rows for children that are copied.
+        rings: [sides, 2] rows of the ring of each side, and rows for children that are copied.
         child_row: of the schedule.
         alone: groups have one processor, for which each instruction is an epoch.
     Returns: int32 [edges] the row of the ring where the child of an edge is, -1 where it is not.
@@ -104,7 +104,7 @@ def write_ring(
         np.empty(highest, np.bool_),
     )
     longest = 0
-    for side in range(2):
+    for side in range(len(rings)):
         for g in range(lengths.shape[1]):
             longest = max(longest, lengths[side, g])
     epochs = _Epochs(
@@ -114,7 +114,7 @@ def write_ring(
         np.empty(longest + 1, np.int64),
     )
     begin = 0
-    for side in range(2):
+    for side in range(len(rings)):
         ring = _Ring(segments, rings[side, 0], rings[side, 1], alone)
         rows.place[:], rows.slot[:], rows.there[:] = -1, -1, False
         rows.written[:] = BEFORE_PATH

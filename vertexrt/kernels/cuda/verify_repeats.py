@@ -62,21 +62,22 @@ def verify_repeats(
                 continue
             if not facts.repeated[row[OP]] or row[FAR] or row[TEMPORARY]:
                 refuse(row, k, "is repeated", "no copies, and a segment that may be repeated")
-            _verify_rows(row, k, side)
+            back = side >= facts.forward
+            _verify_rows(row, k, back)
             each = expand_repeats(row[None], int(facts.rings[side, 0]))
-            _verify_indices(k, each, written.child_slot, schedule, facts.segments[row[OP]], side)
+            _verify_indices(k, each, written.child_slot, schedule, facts.segments[row[OP]], back)
 
 
-def _verify_rows(row: Array, k: int, side: int) -> None:
-    """Check that rows have a child and a parent each."""
-    wanted = row[ROWS], row[ROWS] * side
+def _verify_rows(row: Array, k: int, back: bool) -> None:
+    """Check that rows have a child and, on the way back, a parent each."""
+    wanted = row[ROWS], row[ROWS] * back
     if row[ROWS] > MOST_REPEATED or (row[EDGES], row[PARENTS]) != wanted:
         got = f"repeats {row[ROWS]} rows, {row[EDGES]} edges, {row[PARENTS]} parents"
         refuse(row, k, got, f"up to {MOST_REPEATED} rows of chains")
 
 
 def _verify_indices(
-    k: int, each: Array, child_slot: Array, schedule: Schedule, about: Array, side: int
+    k: int, each: Array, child_slot: Array, schedule: Schedule, about: Array, back: bool
 ) -> None:
     """Check the indices that an instruction's repetitions take from the first row of the first."""
     own = np.arange(each[0, ROWS])
@@ -86,7 +87,7 @@ def _verify_indices(
         "first edges": (schedule.edge_ptr, rows),
         "children": (schedule.child_row, edges),
     }
-    if side == 1:
+    if back:
         wanted["first parents"] = (schedule.parent_ptr, rows)
         wanted["edges to parents"] = (schedule.parent_edge, each[:, FIRST_PARENT, None] + own)
     for name, (array, at) in wanted.items():
