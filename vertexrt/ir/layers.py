@@ -82,6 +82,23 @@ def is_within_layer(program: Program, node: Node) -> bool:
     return any(layers[c] == own for c in _children(site, node))
 
 
+def chain_slot(program: Program, function: int) -> int:
+    """Return the one slot by which vertices read children of their layer; -1 for several or none.
+
+    Such vertices are chains within their layer, whatever else they read.
+    """
+    if not program.sites:
+        return 0 if program.arity == 1 else -1
+    site = program.sites[function]
+    layers = program.layers or (0,) * len(program.sites)
+    own = [
+        slot
+        for slot, children in enumerate(site.children)
+        if any(layers[c] == layers[function] for c in children)
+    ]
+    return own[0] if len(own) == 1 and own[0] < site.slots else -1
+
+
 def _children(site: FunctionSite, node: Node) -> set[int]:
     """Return the functions whose vertices a node may be about."""
     slot = int(node["slot"])

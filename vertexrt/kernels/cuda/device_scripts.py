@@ -120,8 +120,9 @@ def write_all(
     )  # fmt: skip
     launched = Launched(table, lookup_ptr, lookup_at, known.gradients, chosen.clips, chosen.updates)
     between = EdgesBetween(
-        part_of(indices, extents, PARENT_PTR), part_of(indices, extents, PARENT_EDGE), child_row
-    )
+        edge_ptr, part_of(indices, extents, PARENT_PTR), part_of(indices, extents, PARENT_EDGE),
+        child_row,
+    )  # fmt: skip
     made = write_scripts(launched, facts, paths.script, paths.lengths, between, chosen.ring)
     sorted_by = lookup_ptr, lookup_at, (word, ptr, row)
     return paths.lengths, paths.temporary, made + sorted_by + (chosen.clips, chosen.updates)

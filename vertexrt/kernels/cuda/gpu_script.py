@@ -37,6 +37,7 @@ from vertexrt.kernels.cuda.repeats import EdgesRead, RepeatFacts, join_repeats
 from vertexrt.kernels.cuda.ring_script import write_ring
 from vertexrt.kernels.cuda.steps import CHUNKED
 from vertexrt.kernels.layout import PAD
+from vertexrt.memory.compiled import NO_ROW
 from vertexrt.script.isa import (
     EDGES,
     FIRST,
@@ -69,7 +70,7 @@ class Facts(NamedTuple):
         adds_ptr, added: CSR of the gradients that each step adds to.
         scratch: [programs, 3] elements of temporaries.
         segments, rings: of `ring_script.write_ring`.
-        repeated: [segments] which may be repeated, see `repeats`.
+        repeated: [segments] by which slot each may be repeated, see `repeats`.
     """
 
     stages: Array
@@ -109,6 +110,7 @@ class Launched(NamedTuple):
 class EdgesBetween(NamedTuple):
     """The edges between rows, as the schedule has them."""
 
+    edge_ptr: Array
     parent_ptr: Array
     parent_edge: Array
     child_row: Array
@@ -312,6 +314,25 @@ def _sections(lengths: Array, before: int) -> Array:
     return sections
 
 
+def _lowest_rows(table: Array, facts: Facts) -> Array:
+    """Return [sides] the first row of the layer of each side: of its phase's launches.
+
+    What vertices of the layer do that read none of it is a launch of all processors.
+    """
+    latest = 0
+    for phase in facts.phases:
+        latest = max(latest, phase)
+    side_in = np.full(latest + 1, -1, np.int64)  # of each phase
+    for p in range(len(facts.sides)):
+        side_in[facts.phases[p]] = max(side_in[facts.phases[p]], facts.sides[p])
+    lowest = np.full(len(facts.rings), NO_ROW, np.int64)
+    for t in range(len(table)):
+        side = side_in[facts.phases[table[t, 0]]]
+        if side >= 0:
+            lowest[side] = min(lowest[side], table[t, 2])
+    return lowest
+
+
 def write_scripts(
     launched: Launched,
     facts: Facts,
@@ -336,8 +357,9 @@ def write_scripts(
     if ring != NO_RING:
         alone = ring == RING_ALONE
         child_row, segments, rings = between.child_row, facts.segments, facts.rings
-        child_slot = write_ring(paths, lengths, segments, rings, child_row, alone)
-        edges = EdgesRead(child_row, child_slot, between.parent_ptr, between.parent_edge)
+        lowest = _lowest_rows(launched.table, facts)
+        child_slot = write_ring(paths, lengths, segments, rings, lowest, child_row, alone)
+        edges = EdgesRead(between.edge_ptr, child_row, child_slot, between.parent_ptr, between.parent_edge)
         about = RepeatFacts(facts.repeated, segments, rings, facts.forward)
         left = join_repeats(paths, lengths, about, edges)
         paths = paths[:left]

@@ -7,7 +7,7 @@ on the function; `gpu_script.py` writes the scripts.
 from __future__ import annotations
 
 import math
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +53,8 @@ from vertexrt.kernels.cuda.weights import (
 )
 from vertexrt.kernels.layout import Binding, uses_edges
 from vertexrt.lower.launches import LaunchPlan
+
+Int64 = npt.NDArray[np.int64]
 
 MOST_ROWS = 64  # of a tile, whose indices lie in shared memory
 TILE_EDGES = 128  # of a tile, likewise
@@ -131,20 +133,20 @@ class KernelWriter:
         step = max((e.step for e in entries), default=0)
         return size_ring(step, room, any(x.ring.gathers for x in segments))
 
-    def ring_facts(
-        self,
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    def ring_facts(self) -> tuple[Int64, Int64, Int64]:
         """Return what `ring_script.write_ring` and `repeats.join_repeats` know.
 
-        Returns: [segments, 6] about each segment; [sides, 2] rows of the ring; [segments] which
-            may be repeated.
+        Returns: [segments, 6] about each segment; [sides, 2] rows of the ring; [segments] the slot
+            of children by which each may be repeated, -1 for those that may not.
         """
         facts = np.zeros((sum(len(plan.segments) for plan in self.tasks) + 1, 6), np.int64)
         for side in range(len(self.phases)):
             for number, x in self.segments(side):
                 facts[number] = self._facts(x.ring)
         rows = [(ring.rows, ring.far) for ring in self.rings]
-        repeated = np.isin(np.arange(len(facts)), [*chain.from_iterable(self.repeated)])
+        repeated = np.full(len(facts), -1, np.int64)
+        for found in self.repeated:
+            repeated[[*found]] = [x.slot for x in found.values()]
         return facts, np.array(rows, np.int64).reshape(-1, 2), repeated
 
     def _repeated(self, side: int) -> dict[int, RepeatedSegment]:
@@ -306,7 +308,7 @@ class KernelWriter:
         first = self.segment_ptr()
         task_of = {n: self.path[p].task for p in self.path for n in range(first[p], first[p + 1])}
         return {
-            number: RepeatedText(SegmentText(x.segment, task_of[number]), x.carried)
+            number: RepeatedText(SegmentText(x.segment, task_of[number]), x.carried, x.slot)
             for number, x in self.repeated[side].items()
         }
 

@@ -46,10 +46,12 @@ class RepeatedText:
 
     Attributes:
         carried: copies that only the first repetition makes.
+        slot: of the children that it reads.
     """
 
     segment: SegmentText
     carried: Collection[CopyAhead]
+    slot: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +216,9 @@ def _repeats(side: PathSide) -> list[str]:
     if not side.repeated:
         return ["  NoRepeats{}"]
     sends = str(side.processors > 1).lower()
+    (slot,) = {x.slot for x in side.repeated.values()}
     lines = [
-        f"  make_repeats<{max(side.ring.rows, 1)}>(",
+        f"  make_repeats<{max(side.ring.rows, 1)}, {slot}>(",
         "    [&](const Instruction& in, auto rows, const RepeatedIndices& at_hand,",
         "        auto wait_for_operands, auto prefetch_next) VRT_INLINED {",
         "    switch (in.op) {",

@@ -36,12 +36,17 @@ BEFORE_PATH = -2  # in place of an epoch, less than all of them and than -1 for 
 
 
 class _Ring(NamedTuple):
-    """The ring of a side: what is known of segments, rows, rows for copies; see `write_ring`."""
+    """The ring of a side: what is known of segments, rows, rows for copies; see `write_ring`.
+
+    Attributes:
+        lowest: the first row of the layer; children before it are not read on the path.
+    """
 
     segments: Array
     rows: int
     far: int
     alone: bool
+    lowest: int
 
 
 class _RingRows(NamedTuple):
@@ -75,7 +80,13 @@ class _Epochs(NamedTuple):
 
 
 def write_ring(
-    script: Array, lengths: Array, segments: Array, rings: Array, child_row: Array, alone: bool
+    script: Array,
+    lengths: Array,
+    segments: Array,
+    rings: Array,
+    lowest: Array,
+    child_row: Array,
+    alone: bool,
 ) -> Array:
     """Complete the scripts of groups that have a ring.
 
@@ -87,6 +98,7 @@ def write_ring(
             elements are sent (SENDS), whether it gathers children, reads an operand, needs all, and
             whether every processor sends some (EVERYBODY).
         rings: [sides, 2] rows of the ring of each side, and rows for children that are copied.
+        lowest: [sides] the first row of the layer of each.
         child_row: of the schedule.
         alone: groups have one processor, for which each instruction is an epoch.
     Returns: int32 [edges] the row of the ring where the child of an edge is, -1 where it is not.
@@ -115,7 +127,7 @@ def write_ring(
     )
     begin = 0
     for side in range(len(rings)):
-        ring = _Ring(segments, rings[side, 0], rings[side, 1], alone)
+        ring = _Ring(segments, rings[side, 0], rings[side, 1], alone, lowest[side])
         rows.place[:], rows.slot[:], rows.there[:] = -1, -1, False
         rows.written[:] = BEFORE_PATH
         for g in range(lengths.shape[1]):
@@ -142,7 +154,7 @@ def _place_rows(
     """
     place, slot_of, _, _ = rows
     epoch, top, first, _ = epochs
-    segments, size, _, alone = ring
+    segments, size, _, alone, _ = ring
     given, now = 0, 0
     first[0] = begin
     for k in range(begin, end):
@@ -184,7 +196,7 @@ def _use_rows(
     place, slot_of, written, there = rows
     epoch, top, first, sent = epochs
     child_row, child_slot = children
-    segments, size, far, alone = ring
+    segments, size, far, alone, lowest_row = ring
     sent[: last + 1] = 0
     all_at = 0  # the epoch that began with the last wait for all
     for k in range(begin, end):
@@ -206,7 +218,7 @@ def _use_rows(
             copied = 0
             for at in range(script[k, FIRST_EDGE], script[k, FIRST_EDGE] + script[k, EDGES]):
                 child = child_row[at]
-                if child < 0:
+                if child < lowest_row:
                     continue
                 kept = there[child] & (place[child] >= lowest)
                 all_at = e if (not kept) & (written[child] >= all_at) else all_at

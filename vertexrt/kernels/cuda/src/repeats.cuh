@@ -3,8 +3,9 @@
 //
 // Repetition t is about rows `first + t step` and on, a few of them; edges and children move on by
 // the same step. The states of children are in the rows of the ring that the repetition before has
-// put there. Operands are copied REPEAT_BUFFERS - 1 repetitions ahead, each into temporaries of its
-// own. `repeats.py` writes such instructions, and says when.
+// put there. Where vertices have more edges than the one in SLOT, edges are numbered here as if
+// they had no other. Operands are copied REPEAT_BUFFERS - 1 repetitions ahead, each into
+// temporaries of its own. `repeats.py` writes such instructions, and says when.
 //
 // Synchronisation. A processor alone has a barrier between two repetitions. Members of a group send
 // the rows that they make as their last work on what they have read; so when all rows have come,
@@ -62,30 +63,32 @@ struct RepeatedIndices {
 // How a side of the path repeats segments: `run(in, rows, indices, wait_for_operands,
 // prefetch_next)` executes one, and calls both; `ahead(in, rows, indices, first)` copies operands,
 // for the first repetition also those that the others are left by the one before.
-template <int RING_ROWS, class Run, class Ahead>
+template <int RING_ROWS, int SLOT, class Run, class Ahead>
 struct Repeats {
     static constexpr bool ANY = true;
-    static constexpr int ROWS = RING_ROWS;
+    static constexpr int ROWS = RING_ROWS, OF_EDGE = SLOT;
     Run run;
     Ahead ahead;
 };
-template <int RING_ROWS, class Run, class Ahead>
-__device__ __forceinline__ Repeats<RING_ROWS, Run, Ahead> make_repeats(Run run, Ahead ahead) {
+template <int RING_ROWS, int SLOT, class Run, class Ahead>
+__device__ __forceinline__ Repeats<RING_ROWS, SLOT, Run, Ahead> make_repeats(Run run, Ahead ahead) {
     return {run, ahead};
 }
 struct NoRepeats {
     static constexpr bool ANY = false;
 };
 
-// The rows of a repetition: an instruction, and the rows of the ring where their children are.
+// The rows of a repetition: an instruction, and the rows of the ring where their children are, by
+// the edges in a slot.
+template <int SLOT>
 struct RepeatedRows {
     Instruction in;
     RepeatedIndices indices;
 
     __device__ __forceinline__ RepeatedRows(const Instruction& first, const Indices& at_hand)
         : in(first) {
-        const int edge = in.first_edge, parent = in.first_parent;
-        indices.edge_ptr.by = edge - in.first;
+        const int edge = in.first_edge + SLOT, parent = in.first_parent;
+        indices.edge_ptr.by = in.first_edge - in.first;
         indices.child_row.by = at_hand.child_row != nullptr ? at_hand.child_row[edge] - edge : 0;
         indices.child_slot.by = at_hand.child_slot != nullptr ? at_hand.child_slot[edge] - edge : 0;
         indices.parent_ptr.by = parent - in.first;
@@ -95,7 +98,7 @@ struct RepeatedRows {
     }
     template <int RING_ROWS>
     __device__ __forceinline__ void move_on(int rows) {
-        indices.child_slot.by = in.slot - (in.first_edge + in.step);
+        indices.child_slot.by = in.slot - (in.first_edge + SLOT + in.step);
         in.first += in.step;
         in.first_edge += in.step;
         in.first_parent += in.step;
@@ -110,7 +113,7 @@ template <int PROCESSORS, class Rows, class Repeats>
 __device__ __forceinline__ bool repeat(const Orders& o, const Instruction& first, Rows rows, int at,
                                        const Indices& at_hand, GroupBarrier& group_barrier,
                                        const Repeats& repeats) {
-    RepeatedRows now(first, at_hand), later = now;
+    RepeatedRows<Repeats::OF_EDGE> now(first, at_hand), later = now;
     int copied = 0;
     auto copy_next = [&]() {
         if (copied < first.times) repeats.ahead(later.in, rows, later.indices, copied == 0);
