@@ -7,6 +7,7 @@ on the function; `gpu_script.py` writes the scripts.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -43,6 +44,7 @@ from vertexrt.kernels.cuda.rows_at_once import temporaries_of
 from vertexrt.kernels.cuda.rules import structs
 from vertexrt.kernels.cuda.segment_text import SegmentText, write_path
 from vertexrt.kernels.cuda.segments import PathSegment, RingUse
+from vertexrt.kernels.cuda.shared_sides import SharedSide, share_sides
 from vertexrt.kernels.cuda.steps import Kernel, Launches
 from vertexrt.kernels.cuda.task_launches import lower_launches
 from vertexrt.kernels.cuda.verify_repeated_segments import verify_repeated_segments
@@ -59,6 +61,10 @@ Int64 = npt.NDArray[np.int64]
 MOST_ROWS = 64  # of a tile, whose indices lie in shared memory
 TILE_EDGES = 128  # of a tile, likewise
 RING_TILE = 16  # rows of a tile for which a ring leaves room
+# Sides of the path that a kernel has in one function; more get functions of their own, else the
+# compiler keeps in registers what several have in common, and spills. These are handed barriers and
+# stamps in so many bytes of the stack.
+SIDES_TOGETHER, HANDED = 2, 128
 MANTISSA = {"float32": 0, "tf32": 10, "bf16": 7}  # bits that matrix units keep; 0 for all
 
 
@@ -275,9 +281,10 @@ class KernelWriter:
                 lines += ["", step.body.replace("VRT_KERNEL(NAME", f"VRT_STEP({name}", 1)]
             names[self._key(step)] = name
         lines.append(f"typedef Job<{len(self.numbers)}> Work;")
-        for side in range(len(self.phases)):
-            lines += ["", *write_side(self._side(side))]
-        lines += ["", *self._outside_path(names), "", *self._kernel()]
+        sides = share_sides({k: write_side(self._side(k)) for k in range(len(self.phases))})
+        for side in sides:
+            lines += ["", *side.lines]
+        lines += ["", *self._outside_path(names), "", *_kernel(sides)]
         return "\n".join(lines) + "\n"
 
     def _switches(self) -> list[str]:
@@ -320,6 +327,11 @@ class KernelWriter:
             return False
         return all(x.split != Split.SUMS for plan in path for x in plan.segments)
 
+    @property
+    def handed(self) -> int:
+        """Return the bytes of stack by which sides of the path are handed what they change."""
+        return HANDED if len(self.phases) > SIDES_TOGETHER else 0
+
     def segment_ptr(self) -> list[int]:
         """Return the number of the first segment of each program."""
         return [0, *accumulate(len(plan.segments) for plan in self.tasks)]
@@ -334,40 +346,46 @@ class KernelWriter:
         own = self.numbers["temporary"], self.numbers["arrived"]
         return outside_path(steps, collect, self.rules, own)
 
-    def _kernel(self) -> list[str]:
-        sides = [
-            f"    if ((in.op == FORWARD || in.op == BACKWARD) && in.program == {side}) {{\n"
-            f"      if (!side_{side}(a, group, in, at, met, group_barrier, stamps)) {{\n"
-            "        close_cluster(a.o);\n"
-            "        return;\n"
-            "      }\n"
-            "      continue;\n"
-            "    }"
-            for side in range(len(self.phases))
-        ]
-        return [
-            "VRT_KERNEL(NAME, Work, PROCESSOR) {",
-            "  unsigned met = 0;",
-            "  Timestamps stamps(a.o);",
-            "  const Work& work = load_shared_state(a);",
-            "  const int group = blockIdx.x / PROCESSORS;",
-            "  GroupBarrier group_barrier{a.o.counters + 2 + group, 0, 0};",
-            "  if (a.o.members && !open_cluster(a.o, group_barrier.counter)) return;",
-            "  for (int at = 0;; ++at) {",
-            "    const Instruction in = instruction(a.o, at);",
-            "    stamps.begin(at);",
-            *sides,
-            "    if (in.wait != NO_WAIT && !grid_barrier(a.o, met, at)) return;",
-            "    stamps.waited();",
-            "    if (in.op == END) {",
-            "      stamps.both();",
-            "      return;",
+
+def _kernel(shared: Sequence[SharedSide]) -> list[str]:
+    """Print the kernel itself, given the functions of the sides of the path."""
+    apart = sum(len(each.sides) for each in shared) > SIDES_TOGETHER
+    sides = []
+    for each in shared:
+        numbers = " || ".join(f"in.program == {side}" for side in each.sides)
+        call = f"apart<{each.name}>" if apart else each.name
+        sides += [
+            f"    if ((in.op == FORWARD || in.op == BACKWARD) && ({numbers})) {{",
+            f"      if (!{call}(a, group, in, at, met, group_barrier, stamps)) {{",
+            "        close_cluster(a.o);",
+            "        return;",
+            "      }",
+            "      continue;",
             "    }",
-            "    outside_path(work, in);",
-            "    stamps.end();",
-            "  }",
-            "}",
         ]
+    return [
+        "VRT_KERNEL(NAME, Work, PROCESSOR) {",
+        "  unsigned met = 0;",
+        "  Timestamps stamps(a.o);",
+        "  const Work& work = load_shared_state(a);",
+        "  const int group = blockIdx.x / PROCESSORS;",
+        "  GroupBarrier group_barrier{a.o.counters + 2 + group, 0, 0};",
+        "  if (a.o.members && !open_cluster(a.o, group_barrier.counter)) return;",
+        "  for (int at = 0;; ++at) {",
+        "    const Instruction in = instruction(a.o, at);",
+        "    stamps.begin(at);",
+        *sides,
+        "    if (in.wait != NO_WAIT && !grid_barrier(a.o, met, at)) return;",
+        "    stamps.waited();",
+        "    if (in.op == END) {",
+        "      stamps.both();",
+        "      return;",
+        "    }",
+        "    outside_path(work, in);",
+        "    stamps.end();",
+        "  }",
+        "}",
+    ]
 
 
 def _most_children(task: TaskProgram) -> float:

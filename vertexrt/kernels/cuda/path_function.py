@@ -59,7 +59,7 @@ class PathSide:
     """One side of the path of a kernel.
 
     Attributes:
-        number: among all sides, also of its scripts; processors: of a group.
+        number: among all sides; processors: of a group.
         weights: which it keeps on chip, and where.
         segments: with their numbers over all tasks.
         indices: those that it reads, of INDEX_WORDS.
@@ -103,7 +103,7 @@ def write_side(side: PathSide) -> list[str]:
         "  if (start.wait != NO_WAIT && !grid_barrier(job.o, met, at)) return false;",
         "  stamps.end();",
         "  if (group >= job.o.groups) return true;",
-        f"  const bool there = follow<PROCESSORS>(job.o, {side.number}, group,",
+        "  const bool there = follow<PROCESSORS>(job.o, start.program, group,",
         "    group_barrier, stamps, in_memory,",
         *_segments(side),
         *_between(side),
@@ -121,7 +121,7 @@ def _load_weights(side: PathSide) -> list[str]:
     """Write the statements that load the weights."""
     weights = side.weights
     lines = [
-        "  __syncthreads();  // all have read what lies where weights come",
+        "  __syncthreads();  // all have read what lies there",
         "  const int rank = this_processor() % PROCESSORS;",
         "  unsigned char* free = shared_memory() + SHARED_STATE_BYTES;",
         "  unsigned char* memory = job.o.spill + blockIdx.x * job.o.spill_bytes;",
@@ -219,7 +219,7 @@ def _repeats(side: PathSide) -> list[str]:
     (slot,) = {x.slot for x in side.repeated.values()}
     lines = [
         f"  make_repeats<{max(side.ring.rows, 1)}, {slot}>(",
-        "    [&](const Instruction& in, auto rows, const RepeatedIndices& at_hand,",
+        f"    [&](const Instruction& in, auto rows, const RepeatedIndices<{slot}>& at_hand,",
         "        auto wait_for_operands, auto prefetch_next) VRT_INLINED {",
         "    switch (in.op) {",
     ]
@@ -230,7 +230,7 @@ def _repeats(side: PathSide) -> list[str]:
         lines += _case(side, number, x.segment, [tile, *x.segment.lines], True)
     lines += [
         "    }",
-        "  }, [&](const Instruction& in, auto rows, const RepeatedIndices& at_hand,",
+        f"  }}, [&](const Instruction& in, auto rows, const RepeatedIndices<{slot}>& at_hand,",
         "        bool first) VRT_INLINED {",
         "    switch (in.op) {",
     ]

@@ -121,11 +121,15 @@ def buffer_elements(segment: PathSegment) -> int:
 
 
 def _is_of_chain(task: PathTask) -> bool:
-    """Tell whether vertices read one child at most, and one segment is all that they need."""
-    binding, nodes = task.binding, task.nodes
+    """Tell whether vertices read one child at most, and one segment is all that they need.
+
+    On the way back edges have rows of their own, so that their numbers count: a row has one edge.
+    """
+    binding, nodes, slot = task.binding, task.nodes, slot_of(task)
     read = {nodes[k]["slot"] for k in task.plan.task.members if nodes[k].op == "gather"}
-    chain = slot_of(task) >= 0 and not binding.splits_edges and binding.relations == 1
-    return chain and read <= {slot_of(task)} and len(task.plan.segments) == 1
+    chain = slot >= 0 and not binding.splits_edges and binding.relations == 1
+    back = task.plan.task.stage == Stage.PATH_BACKWARD
+    return chain and read <= {slot} and not (back and slot) and len(task.plan.segments) == 1
 
 
 def _is_made_on_path(copy: CopyAhead, stored: Collection[int]) -> bool:

@@ -3,9 +3,8 @@
 //
 // Repetition t is about rows `first + t step` and on, a few of them; edges and children move on by
 // the same step. The states of children are in the rows of the ring that the repetition before has
-// put there. Where vertices have more edges than the one in SLOT, edges are numbered here as if
-// they had no other. Operands are copied REPEAT_BUFFERS - 1 repetitions ahead, each into
-// temporaries of its own. `repeats.py` writes such instructions, and says when.
+// put there. Operands are copied REPEAT_BUFFERS - 1 repetitions ahead, each into temporaries of its
+// own. `repeats.py` writes such instructions, and says when.
 //
 // Synchronisation. A processor alone has a barrier between two repetitions. Members of a group send
 // the rows that they make as their last work on what they have read; so when all rows have come,
@@ -30,6 +29,18 @@ struct FewRows {
     }
 };
 
+// Where vertices have several edges, the one that is read stands for its row: of each row there is
+// one, whatever its number.
+struct EdgeOfRow {
+    int row;
+    __device__ __forceinline__ EdgeOfRow operator+(int) const { return *this; }
+    __device__ __forceinline__ bool operator<(EdgeOfRow end) const { return row < end.row; }
+};
+struct EdgesOfRows {
+    int by;
+    __device__ __forceinline__ EdgeOfRow operator[](int k) const { return {k}; }
+};
+
 // Numbers that rise by one: element k is k + by.
 struct Rising {
     int by;
@@ -46,12 +57,26 @@ struct RisingRows {
 #endif
         return found;
     }
+    __device__ __forceinline__ int operator[](EdgeOfRow edge) const { return (*this)[edge.row]; }
 };
 
-// What a segment reads of the schedule, of the rows of a repetition: as `Indices`. `buffer` says
-// which of the temporaries are its own; `to_next` is how far it is to the next repetition's.
+template <int SLOT>
+struct EdgeNumbers {
+    typedef EdgesOfRows Pointers;
+    static __device__ __forceinline__ int first(const Instruction& in) { return in.first; }
+};
+template <>
+struct EdgeNumbers<0> {
+    typedef Rising Pointers;
+    static __device__ __forceinline__ int first(const Instruction& in) { return in.first_edge; }
+};
+
+// What a segment reads of the schedule, of the rows of a repetition: as `Indices`, of the children
+// in a slot. `buffer` says which of the temporaries are its own; `to_next` is how far it is to the
+// next repetition's.
+template <int SLOT>
 struct RepeatedIndices {
-    Rising edge_ptr;
+    typename EdgeNumbers<SLOT>::Pointers edge_ptr;
     RisingRows child_row, child_slot;
     Rising parent_ptr, parent_edge;
     int buffer;
@@ -78,19 +103,21 @@ struct NoRepeats {
     static constexpr bool ANY = false;
 };
 
-// The rows of a repetition: an instruction, and the rows of the ring where their children are, by
-// the edges in a slot.
+// The rows of a repetition: an instruction, and the rows of the ring where their children are.
 template <int SLOT>
 struct RepeatedRows {
+    typedef EdgeNumbers<SLOT> Numbers;
     Instruction in;
-    RepeatedIndices indices;
+    RepeatedIndices<SLOT> indices;
 
     __device__ __forceinline__ RepeatedRows(const Instruction& first, const Indices& at_hand)
         : in(first) {
-        const int edge = in.first_edge + SLOT, parent = in.first_parent;
+        const int edge = in.first_edge + SLOT, number = Numbers::first(in),
+                  parent = in.first_parent;
         indices.edge_ptr.by = in.first_edge - in.first;
-        indices.child_row.by = at_hand.child_row != nullptr ? at_hand.child_row[edge] - edge : 0;
-        indices.child_slot.by = at_hand.child_slot != nullptr ? at_hand.child_slot[edge] - edge : 0;
+        indices.child_row.by = at_hand.child_row != nullptr ? at_hand.child_row[edge] - number : 0;
+        indices.child_slot.by =
+            at_hand.child_slot != nullptr ? at_hand.child_slot[edge] - number : 0;
         indices.parent_ptr.by = parent - in.first;
         indices.parent_edge.by =
             at_hand.parent_edge != nullptr ? at_hand.parent_edge[parent] - parent : 0;
@@ -98,7 +125,7 @@ struct RepeatedRows {
     }
     template <int RING_ROWS>
     __device__ __forceinline__ void move_on(int rows) {
-        indices.child_slot.by = in.slot - (in.first_edge + SLOT + in.step);
+        indices.child_slot.by = in.slot - (Numbers::first(in) + in.step);
         in.first += in.step;
         in.first_edge += in.step;
         in.first_parent += in.step;
