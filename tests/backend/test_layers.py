@@ -67,7 +67,9 @@ def test_layers_that_are_alike_share_their_code() -> None:
         net = way.compile(Stack(Form("LSTM", HIDDEN, layers)))
         launch = launch_of(net, batch_of(layers, (4,)))
         source[layers] = launch.executable.writer.source()
-    functions = {layers: text.count("__forceinline__ bool side_") for layers, text in source.items()}
+    functions = {
+        layers: text.count("__forceinline__ bool side_") for layers, text in source.items()
+    }
     # The lowest and those above it forward; the top one, those between and the lowest back.
     assert functions == {3: 5, 6: 5}
 

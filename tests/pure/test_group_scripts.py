@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.strategies import graph_batches
 from vertexrt.errors import PlanError
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.ir.passes.segment import Split
 from vertexrt.ir.layers import Phase
+from vertexrt.ir.passes.segment import Split
 from vertexrt.ir.program import Stage
 from vertexrt.scheduler import POLICIES, Schedule, make_schedule
 from vertexrt.script.assemble import Batch, GroupSize

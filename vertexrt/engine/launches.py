@@ -24,8 +24,8 @@ class ProgramFacts(NamedTuple):
 
     Attributes:
         path_programs: [4, path kinds] program of the eager, path, backward path and final stage, -1
-            for none; layers: [path kinds] the layer of each; lazy_programs: [2, lazy kinds] the same
-            programs for the two lazy stages.
+            for none; layers: [path kinds] the layer of each; lazy_programs: [2, lazy kinds] those
+            of the two lazy stages.
         by_ranges: [programs] True where a program cannot take a list of rows (it uses edges).
         scratch: [programs, 3] elements for each row, for each edge, and once.
         writes_ptr, writes: CSR of the tensors that each program writes.

@@ -18,7 +18,7 @@ from vertexrt.engine.inputs import Reader, make_reader
 from vertexrt.engine.launches import ProgramFacts
 from vertexrt.engine.lay_out import VertexFacts
 from vertexrt.ir.autodiff import differentiate
-from vertexrt.ir.layers import find_layers
+from vertexrt.ir.layers import with_layers
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.place import place
@@ -91,6 +91,11 @@ class Passes:
     streams: int = 1
     products: str = FIXED
     gradients: bool = GRADIENTS_ON_CHIP
+
+
+def layered(program: Program, passes: Passes, policy: str) -> Program:
+    """Return a program with its layers, unless passes or the schedule's policy leave none."""
+    return with_layers(program) if passes.layers and policy == FRONTIER else program
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,9 +334,7 @@ def make_variant(
     program = simplify(verified(program, "autodiff", placed=False))
     # Processors that share graphs own units of the path, not rows.
     sums_in_tasks = not _groups_share(backend, processors)
-    if passes.layers and policy == FRONTIER:
-        layers = find_layers(program.sites)
-        program = replace(program, layers=layers if any(layers) else ())
+    program = layered(program, passes, policy)
     program = place(program, passes.eager, passes.lazy, sums_in_tasks)
     verified(program, "place")
     table = TensorTable()

@@ -12,6 +12,7 @@ products over all steps at once, as cuDNN's (Appleyard et al. 2016, section 3.2)
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from vertexrt.ir.program import FunctionSite, Node, Program, Stage
@@ -48,15 +49,20 @@ class Phase(NamedTuple):
 
 def find_layers(sites: Sequence[FunctionSite]) -> tuple[int, ...]:
     """Return the layer of each function of a network, from 0."""
-    reads = [{c for children in site.children for c in children} for site in sites]
-    reached = _closure(reads)
+    reached = _closure([set().union(*site.children) for site in sites])
     found = [-1] * len(sites)
     for f in sorted(range(len(sites)), key=lambda f: len(reached[f])):
         below = [found[c] for c in reached[f] if f not in reached[c]]
         found[f] = max(below, default=-1) + 1
-    read = set().union(*reads)
+    read = set().union(*reached)
     last = max((found[f] for f in read), default=-1) + 1
-    return tuple(found[f] if f in read else last for f in range(len(sites)))
+    return tuple(layer if f in read else last for f, layer in enumerate(found))
+
+
+def with_layers(program: Program) -> Program:
+    """Return a program whose functions run layer by layer, where there are several layers."""
+    layers = find_layers(program.sites)
+    return replace(program, layers=layers) if any(layers) else program
 
 
 def _closure(reads: Sequence[set[int]]) -> list[set[int]]:
@@ -89,13 +95,9 @@ def chain_slot(program: Program, function: int) -> int:
     """
     if not program.sites:
         return 0 if program.arity == 1 else -1
-    site = program.sites[function]
-    layers = program.layers or (0,) * len(program.sites)
-    own = [
-        slot
-        for slot, children in enumerate(site.children)
-        if any(layers[c] == layers[function] for c in children)
-    ]
+    site, mine = program.sites[function], program.layer_of(function)
+    layers = [{program.layer_of(c) for c in children} for children in site.children]
+    own = [slot for slot, found in enumerate(layers) if mine in found]
     return own[0] if len(own) == 1 and own[0] < site.slots else -1
 
 

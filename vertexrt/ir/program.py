@@ -162,7 +162,7 @@ class Program:
         stacks: parameters stored as one matrix, rows in this order.
         sites: of each vertex function of a network; empty, where there is one alone.
         frozen: parameters, and stacks of them, that have no gradient.
-        layers: of each function its layer, see `ir.layers`; empty, where all functions run together.
+        layers: of each function its layer, see `ir.layers`; empty, where all run together.
     """
 
     name: str

@@ -57,8 +57,7 @@ def read_vertices(
         path_masks, lazy_masks: [functions] the bits that matter on the path, and all that matter.
         path_known, lazy_known: bits of the kinds that have a number, in order.
         has_loss: of the kinds in `lazy_known`.
-        layers: int64 [functions], the layer of each: its vertices come after those of the layers
-            before. All 0, or empty, where there is one.
+        layers: int64 [functions], the layer of each, after whose vertices those of the next come.
     Returns: what was found (else than FINE at once, and not more), at which vertex, and its bits;
         path kinds, lazy kinds and levels by vertex; whether no vertex has two parents; how many
         vertices have a loss.
@@ -76,16 +75,26 @@ def read_vertices(
         _read_others(child_ptr, functions, begins, slots, has)
     if v >= 0:
         return TOO_MANY_CHILDREN, v, has[v], path, lazy, level, forest, 0
-    several = False
-    for layer in layers:
-        several |= layer > 0
-    if several:
-        level = _levels_of_layers(child_ptr, child, functions, layers, ordered)
-    elif not ordered:
-        level = find_levels(child_ptr, child)
+    level = _final_levels(child_ptr, child, functions, layers, ordered, level)
     masks, known = (path_masks, lazy_masks), (path_known, lazy_known)
     found, v, bits, losses = _number_kinds(has, functions, masks, known, has_loss, path, lazy)
     return found, v, bits, path, lazy, level, forest, losses
+
+
+def _final_levels(
+    child_ptr: Array, child: Array, functions: Array, layers: Array, ordered: bool, level: Array
+) -> Array:
+    """Return [V] levels, given those of vertices that are `ordered`, were there one layer."""
+    if _highest(layers) > 0:
+        return _levels_of_layers(child_ptr, child, functions, layers, ordered)
+    return level if ordered else find_levels(child_ptr, child)
+
+
+def _highest(layers: Array) -> int:
+    found = 0
+    for layer in layers:
+        found = max(found, layer)
+    return found
 
 
 def _levels_of_layers(
@@ -98,28 +107,34 @@ def _levels_of_layers(
     Args:
         ordered: children come before their parents.
     """
-    count, highest = len(child_ptr) - 1, 0
-    for layer in layers:
-        highest = max(highest, layer)
-    begin = np.zeros(highest + 2, np.int32)  # the first level of each layer, one place after it
+    count = len(child_ptr) - 1
+    begin = np.zeros(_highest(layers) + 2, np.int32)  # the first level of each, one place after it
     order = np.empty(0, np.int32)
     if not ordered:
         order, _ = children_first(child_ptr, child)
     level = np.zeros(count, np.int32)
     for k in range(count):
         v = k if ordered else order[k]
-        own, above = layers[functions[v]], 0
-        for e in range(child_ptr[v], child_ptr[v + 1]):
-            c = child[e]
-            if c >= 0 and layers[functions[c]] == own:
-                above = max(above, level[c] + 1)
-        level[v] = above
-        begin[own + 1] = max(begin[own + 1], above + 1)
-    for layer in range(highest + 1):
+        own = layers[functions[v]]
+        level[v] = _level_within(v, child_ptr, child, functions, layers, level)
+        begin[own + 1] = max(begin[own + 1], level[v] + 1)
+    for layer in range(len(begin) - 1):
         begin[layer + 1] += begin[layer]
     for v in range(count):
         level[v] += begin[layers[functions[v]]]
     return level
+
+
+def _level_within(
+    v: int, child_ptr: Array, child: Array, functions: Array, layers: Array, level: Array
+) -> int:
+    """Return the level of a vertex within its layer; those of its children are known."""
+    own, found = layers[functions[v]], 0
+    for e in range(child_ptr[v], child_ptr[v + 1]):
+        c = child[e]
+        if c >= 0 and layers[functions[c]] == own:
+            found = max(found, level[c] + 1)
+    return found
 
 
 def _number_kinds(

@@ -14,7 +14,7 @@ from vertexrt.script.assemble import Batch, Scripts
 from vertexrt.script.groups import Groups, GroupScripts, bounds_of
 from vertexrt.script.isa import NONE, WAIT
 from vertexrt.script.shape import Shape
-from vertexrt.script.verifier import PATH, PATH_STAGES, REPORT, Followed, Verifier
+from vertexrt.script.verifier import PATH, PATH_STAGES, REPORT, Followed, Verifier, ranges
 
 Array = np.ndarray[Any, Any]
 
@@ -79,9 +79,8 @@ def verify_groups(
     starts = np.concatenate([[0], np.cumsum(lengths.reshape(-1))]).reshape(-1)
     members = SEVERAL if processors > 1 else 1
     for g in range(count):
-        sides = [scripts.script[starts[k] : starts[k + 1]] for k in range(g, lengths.size, count)]
-        own = np.concatenate([scripts.script[:0], *sides])
-        side = np.repeat(np.arange(len(sides)), [len(each) for each in sides])
+        side = np.repeat(np.arange(len(lengths)), lengths[:, g])
+        own = scripts.script[ranges(starts[g:-1:count], lengths[:, g])[0]]
         waits = _waits(own[:, WAIT], side, members)
         followed = Followed(
             np.repeat(own[None], members, 0), waits, scripts.temporary, f"group {g}, "

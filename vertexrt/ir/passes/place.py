@@ -20,6 +20,7 @@ from vertexrt.ir.program import Node, Program, Stage, attributes
 
 UP = ("gather", "gather_all", "present", "degree")
 DOWN = ("scatter_child", "scatter_children")
+ON_PATH = (Stage.PATH, Stage.PATH_BACKWARD)
 BELOW = "below"  # in place of an op that is about children of the layers below
 BACKWARD = ("loss_scale", "seed", "gather_parents")
 CHEAP = ("leaf", "scalar", "view")
@@ -46,28 +47,37 @@ def place(
             _in_task(s, ops) if ops.isdisjoint(apart) else Stage.FINAL
             for s, ops in zip(stages, above, strict=True)
         ]
-    placed = zip(program.nodes, stages, strict=True)
-    nodes = _read_once([replace(n, stage=s) for n, s in placed], program)
+    return _numbered(program, stages)
+
+
+def _numbered(program: Program, stages: list[Stage]) -> Program:
+    """Return a program whose nodes have these stages, and their origins."""
+    nodes = [replace(n, stage=s) for n, s in zip(program.nodes, stages, strict=True)]
+    if program.layers:
+        nodes = _read_once(nodes)
     return program.with_nodes([replace(n, origin=k) for k, n in enumerate(nodes)])
 
 
-def _read_once(nodes: list[Node], program: Program) -> list[Node]:
+def _read_once(nodes: list[Node]) -> list[Node]:
     """Let the path read a copy of what was gathered before it: a row of its own."""
-    if not program.layers:
-        return nodes
-    path = (Stage.PATH, Stage.PATH_BACKWARD)
-    read = {i for node in nodes if node.stage in path for i in node.inputs}
+    wanted = _gathered_before(nodes)
     found: list[Node] = []
-    moved: list[int] = []
-    copies: dict[int, int] = {}
+    moved: list[int] = []  # where each node has gone, and its copy
+    copies: list[int] = []
     for k, node in enumerate(nodes):
-        of_path = copies if node.stage in path else {}
+        places = copies if node.stage in ON_PATH else moved
         moved.append(len(found))
-        found.append(node.moved(tuple(of_path.get(i, moved[i]) for i in node.inputs)))
-        if k in read and node.op == "gather" and node.stage not in path:
-            copies[k] = len(found)
+        found.append(node.moved(tuple(places[i] for i in node.inputs)))
+        if k in wanted:
             found.append(_copy_of(node, moved[k]))
+        copies.append(len(found) - 1)
     return found
+
+
+def _gathered_before(nodes: list[Node]) -> set[int]:
+    """Return what the path reads of what is gathered before it."""
+    read = {i for node in nodes if node.stage in ON_PATH for i in node.inputs}
+    return {i for i in read if nodes[i].op == "gather" and nodes[i].stage not in ON_PATH}
 
 
 def _copy_of(node: Node, position: int) -> Node:

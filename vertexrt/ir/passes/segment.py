@@ -167,9 +167,7 @@ def rows_in_storage(program: Program, name: str) -> tuple[int, int]:
 
 def _gathers(task: TaskProgram) -> bool:
     nodes = (task.program.nodes[k] for k in task.members)
-    return any(
-        n.op in ("gather", "gather_all") and is_within_layer(task.program, n) for n in nodes
-    )
+    return any(n.op in ("gather", "gather_all") and is_within_layer(task.program, n) for n in nodes)
 
 
 Draft = tuple[TaskProgram, tuple[Segment, ...], frozenset[int]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from vertexrt.ir.passes.segment import PATH
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.ir.program import Stage
 from vertexrt.ir.segment_text import segments_of
-from vertexrt.kernels.cuda.gradients_on_chip import NO_WEIGHTS
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,
     BACKWARD,
@@ -168,18 +167,12 @@ def _held(
 
 def _gradients(executable: PersistentExecutable, names: dict[str, str]) -> list[str]:
     """Say where the gradients of these weights are made."""
-    processors, itemsize = executable.processors, executable.writer.itemsize
     writer, lines = executable.writer, list[str]()
-    back = NO_WEIGHTS if writer.summing is None else writer.sides[writer.summing]
-    on_chip = back.sums
-    for k, h in enumerate(on_chip):
-        where = "registers" if k < back.sums_in_registers else "shared memory"
-        name, size = names[h.word.replace("gradient", "param")], _size(h, processors, itemsize)
-        rows = h.rows(processors)
-        lines.append(f"  gradient of {name}: {rows} rows of {h.deep}, {size:,} in {where}")
+    on_chip = writer.sums.side.sums
+    lines += [_summed(executable, names, k) for k in range(len(on_chip))]
     done = {h.word.replace("gradient", "param") for h in on_chip}
-    forward = [s for s, p in zip(writer.sides, writer.phases, strict=True) if p.stage in PATH[:1]]
-    rest = dict.fromkeys(h.word for s in forward for h in s.held if h.word not in done)
+    held = chain.from_iterable(x.held for x in writer.sides[: executable.facts.forward])
+    rest = dict.fromkeys(h.word for h in held if h.word not in done)
     if rest:
         after = ", ".join(names[word] for word in rest)
         lines.append(f"gradients made after the path, by products over all rows: {after}")
@@ -188,6 +181,15 @@ def _gradients(executable: PersistentExecutable, names: dict[str, str]) -> list[
             f"left for the sums of the groups, by each processor: {executable.sums_left:,}"
         )
     return lines
+
+
+def _summed(executable: PersistentExecutable, names: dict[str, str], k: int) -> str:
+    """Say where a gradient is that is summed up on chip."""
+    writer, each = executable.writer, executable.processors
+    side = writer.sums.side
+    h, where = side.sums[k], "registers" if k < side.sums_in_registers else "shared memory"
+    name, size = names[h.word.replace("gradient", "param")], _size(h, each, writer.itemsize)
+    return f"  gradient of {name}: {h.rows(each)} rows of {h.deep}, {size:,} in {where}"
 
 
 def _size(held: ResidentWeight, processors: int, itemsize: int) -> int:

@@ -359,7 +359,9 @@ def write_scripts(
         child_row, segments, rings = between.child_row, facts.segments, facts.rings
         lowest = _lowest_rows(launched.table, facts)
         child_slot = write_ring(paths, lengths, segments, rings, lowest, child_row, alone)
-        edges = EdgesRead(between.edge_ptr, child_row, child_slot, between.parent_ptr, between.parent_edge)
+        edges = EdgesRead(
+            between.edge_ptr, child_row, child_slot, between.parent_ptr, between.parent_edge
+        )
         about = RepeatFacts(facts.repeated, segments, rings, facts.forward)
         left = join_repeats(paths, lengths, about, edges)
         paths = paths[:left]

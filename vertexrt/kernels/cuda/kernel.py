@@ -79,7 +79,7 @@ class KernelWriter:
     Attributes:
         tasks: without the products that the path sums up instead.
         phases: of the sides of the path; sides: what they hold and where.
-        registers: of a thread that may hold weights.
+        registers: of a thread that may hold weights; summing: see `_summing`.
     """
 
     def __init__(
@@ -100,11 +100,9 @@ class KernelWriter:
         self.tasks = tasks
         self.path, self.phases, self.sides = placed.tasks, placed.phases, [*placed.sides]
         self.texts = write_path(self.path)
-        back = [k for k, phase in enumerate(self.phases) if phase.stage == Stage.PATH_BACKWARD]
-        self.summing = back[0] if len(back) == 1 else None  # the side that sums up gradients
+        self.summing = self._summing()
         room = 0 if self.summing is None else self._spare(self.summing)
-        about = self.sides, self.summing, binding, budget, room
-        self.sums = sum_on_chip(tasks, kinds, self.path, *about)
+        self.sums = sum_on_chip(tasks, kinds, placed, self.summing, binding, room)
         if self.summing is not None:
             self.sides[self.summing] = self.sums.side
         self.tasks = self.sums.tasks
@@ -113,8 +111,13 @@ class KernelWriter:
         self.steps = self._different_steps()
         self.ops = {self._key(step): FIRST_OP + k for k, step in enumerate(self.steps)}
         numbers = range(len(self.phases))
-        self.rings = [self._ring(side) for side in numbers]
-        self.repeated = [self._repeated(side) for side in numbers]
+        self.rings = [*map(self._ring, numbers)]
+        self.repeated = [*map(self._repeated, numbers)]
+
+    def _summing(self) -> int | None:
+        """Return the side that sums up gradients, if there is one backward side."""
+        back = [k for k, phase in enumerate(self.phases) if phase.stage == Stage.PATH_BACKWARD]
+        return back[0] if len(back) == 1 else None
 
     def _launches(self, p: int, binding: Binding) -> Launches:
         """Return what all processors run of a program, and its temporaries."""
@@ -246,8 +249,7 @@ class KernelWriter:
         """Tell whether temporaries are always in shared memory: rows of a tile have no edges."""
         by_edges = any(x.scratch[1] for _, x in self.segments(side))
         return not by_edges and all(
-            self.used(side, self.tile_rows(ring)) <= self.room(side, ring)
-            for ring in (False, True)
+            self.used(side, self.tile_rows(ring)) <= self.room(side, ring) for ring in (False, True)
         )
 
     def _spare(self, side: int) -> int:

@@ -68,7 +68,7 @@ class WrittenScripts:
 
     Attributes:
         script: int32 [*, COLUMNS], of all processors and then of the groups.
-        sections: int32 [sides, groups + 1], where the script of each group starts, see processor.cuh.
+        sections: int32 [sides, groups + 1], where the script of each group starts.
         child_slot: int32 [edges], or nothing: see `ring_script.write_ring`.
         common: how many instructions all processors follow.
         elements: of temporaries that a stage outside the path needs; counters: that a round does.

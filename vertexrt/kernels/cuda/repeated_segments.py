@@ -87,8 +87,13 @@ def repeat_segments(
         for task, segment, number in tasks
         if BUFFERS * buffer_elements(segment) <= room and _may_repeat(task, segment, stored)
     }
+    return _of_one_slot(found)
+
+
+def _of_one_slot(found: dict[int, RepeatedSegment]) -> dict[int, RepeatedSegment]:
+    """Leave those by the slot of the first: the loop over repetitions has one."""
     slots = [x.slot for x in found.values()]
-    return {number: x for number, x in found.items() if x.slot == slots[0]}  # a side has one
+    return {number: x for number, x in found.items() if x.slot == slots[0]}
 
 
 def slot_of(task: PathTask) -> int:

@@ -110,9 +110,19 @@ def _repeats(
     step = script[k, FIRST] - script[k - 1, FIRST]
     if script[head, TIMES] > 1 and script[head, STEP] != step:
         return False
-    slot, rows = facts.slot[script[k, OP]], script[k, ROWS]
+    slot = facts.slot[script[k, OP]]
     if slot < 0 or not _is_alike(script, k, back, step):
         return False
+    return (
+        _edges_follow(script, k, slot, edges)
+        and _ring_follows(script, k, facts, facts.rings[side, 0], edges.child_slot)
+        and (not back or _parents_follow(script, k, step, edges))
+    )
+
+
+def _edges_follow(script: Array, k: int, slot: int, edges: EdgesRead) -> bool:
+    """Tell whether rows of an instruction and the last one have as many edges, one of them read."""
+    rows, step = script[k, ROWS], script[k, FIRST] - script[k - 1, FIRST]
     each = script[k, EDGES] // rows
     at, before = script[k, FIRST_EDGE] + slot, script[k - 1, FIRST_EDGE] + slot
     return (
@@ -120,18 +130,15 @@ def _repeats(
         and _are_even(edges.edge_ptr, script, k - 1, each)
         and _are_even(edges.edge_ptr, script, k, each)
         and _follow(edges.child_row, at, before, (rows, each), step)
-        and _ring_follows(script, k, facts, facts.rings[side, 0], edges.child_slot)
-        and (not back or _parents_follow(script, k, step, edges))
     )
 
 
 def _are_even(edge_ptr: Array, script: Array, k: int, each: int) -> bool:
     """Tell whether each row of an instruction has so many edges."""
-    first, edge = script[k, FIRST], script[k, FIRST_EDGE]
+    first, edge, odd = script[k, FIRST], script[k, FIRST_EDGE], 0
     for i in range(script[k, ROWS] + 1):
-        if edge_ptr[first + i] != edge + i * each:
-            return False
-    return True
+        odd |= edge_ptr[first + i] ^ (edge + i * each)
+    return bool(odd == 0)
 
 
 def _is_alike(script: Array, k: int, back: bool, step: int) -> bool:
@@ -140,15 +147,13 @@ def _is_alike(script: Array, k: int, back: bool, step: int) -> bool:
     On the way back a row has a child and a parent.
     """
     rows, edges = script[k, ROWS], script[k, EDGES]
-    alike = rows <= MOST_REPEATED and script[k, FAR] == 0 and script[k, TEMPORARY] == 0
-    alike = alike and edges >= rows and edges % rows == 0 and (not back or edges == rows)
-    alike = alike and script[k, PARENTS] == int(back) * rows
     moved = script[k, FIRST_EDGE] - script[k - 1, FIRST_EDGE]
-    alike = alike and moved * rows == step * edges
-    differ = 0
+    differ = script[k, FAR] | script[k, TEMPORARY] | (script[k, PARENTS] - int(back) * rows)
+    differ |= moved * rows - step * edges
     for c in SAME:
         differ |= script[k, c] ^ script[k - 1, c]
-    return bool(alike and differ == 0)
+    even = edges >= rows and edges % rows == 0
+    return bool(differ == 0 and rows <= MOST_REPEATED and even and not (back and edges > rows))
 
 
 def _follow(numbers: Array, at: int, last: int, run: tuple[Any, Any], step: int) -> bool:

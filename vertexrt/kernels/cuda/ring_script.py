@@ -115,10 +115,7 @@ def write_ring(
         np.empty(highest, np.int64),
         np.empty(highest, np.bool_),
     )
-    longest = 0
-    for side in range(len(rings)):
-        for g in range(lengths.shape[1]):
-            longest = max(longest, lengths[side, g])
+    longest = _longest(lengths)
     epochs = _Epochs(
         np.empty(len(script), np.int64),
         np.empty(longest + 1, np.int64),
@@ -140,6 +137,14 @@ def write_ring(
                     script[epochs.first[e], EXPECT] = epochs.sent[e - 1]
             begin = end
     return child_slot
+
+
+def _longest(lengths: Array) -> int:
+    found = 0
+    for side in range(lengths.shape[0]):
+        for g in range(lengths.shape[1]):
+            found = max(found, lengths[side, g])
+    return found
 
 
 def _place_rows(

@@ -93,7 +93,9 @@ def _shared(members: Sequence[tuple[int, _Plain]]) -> SharedSide:
         lines = [re.sub(rf"\bCASE_{number}\b", labels, line) for line in lines]
     count = len(plain.words)
     rows = ", ".join(f"{{{', '.join(map(str, each.words))}}}" for _, each in members)
-    at = next(k for k, line in enumerate(lines) if line.endswith("// all have read what lies there"))
+    at = next(
+        k for k, line in enumerate(lines) if line.endswith("// all have read what lies there")
+    )
     lines[at + 1 : at + 1] = [
         f"  const long long* const own = own_words<{count}>(job.w, "
         f"{name}_words[{name}_turn(start.program)]);"
