@@ -46,7 +46,7 @@ def tuner_of(key: str) -> Tuner:
 
 def work(multiplications: float) -> Work:
     """Return a training step of so many multiplications a vertex."""
-    return Work(multiplications / 3, 0.0, 0.0, 1, 1, 1, True)
+    return Work(multiplications / 3, 0.0, 0.0, 1, 1, 1, 1, True)
 
 
 def best_first(graphs: int) -> list[Configuration]:
@@ -251,10 +251,16 @@ def test_explain_shows_what_the_model_says() -> None:
 
 
 def test_functions_of_many_types_run_batched_by_default() -> None:
-    """On a GPU; the persistent engine has one kernel for all their batches."""
-    for engine, wanted in (("auto", "batched, 1 worker"), ("persistent", "as few processors")):
+    """On a GPU, where they are of one layer; the persistent engine has one kernel for all."""
+    together, one = Passes(layers=False), "persistent, 1 x 1 processors"
+    for engine, passes, wanted in (
+        ("auto", together, "batched, 1 worker"),
+        ("persistent", together, "as few processors"),
+        ("auto", Passes(), one),
+        ("persistent", Passes(), one),
+    ):
         options = CompileOptions(
-            np.dtype("float32"), "frontier", Passes(), "float32", engine, 1, None
+            np.dtype("float32"), "frontier", passes, "float32", engine, 1, None
         )
         form = Form("GRU", 8, layers=3)
         model = compile_on(PaperDevice(processors=132), Stack(form).trace(), options).model

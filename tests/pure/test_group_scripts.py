@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.strategies import graph_batches
 from vertexrt.errors import PlanError
 from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.ir.layers import Phase
 from vertexrt.ir.passes.segment import Split
 from vertexrt.ir.program import Stage
 from vertexrt.scheduler import POLICIES, Schedule, make_schedule
@@ -41,13 +42,14 @@ Array = np.ndarray
 # same, backward in two.
 SHAPE = Shape(
     stage=np.array([Stage.PATH, Stage.PATH, Stage.PATH_BACKWARD], np.int64),
+    phase=np.array([Phase.of(s).place for s in (Stage.PATH, Stage.PATH, Stage.PATH_BACKWARD)]),
     segment_ptr=np.array([0, 1, 3, 5], np.int64),
     split=np.array([Split.UNITS] * 5, np.int64),
     gathers=np.array([False, True, True]),
     tiled=np.array([True, True, True]),
     scratch=np.array([[0, 0, 0], [2, 1, 3], [1, 1, 0]], np.int64),
 )
-BESIDE = np.array([True, False, False])
+SIDE_OF = np.array([-1, 0, 1])
 LEAF, INNER, BACK = range(3)
 NAMES = ["leaf", "inner", "back"]
 COLUMNS = WORDS + 1  # a device has one of its own
@@ -81,13 +83,13 @@ class Groups:
         self.groups = Shared(s.order, batch.graph_ptr, min(groups, batch.num_graphs))
         self.processors = processors
         self.scripts = assemble_groups(
-            SHAPE, self.batch, BESIDE, self.groups, GroupSize(processors, tile), COLUMNS
+            SHAPE, self.batch, SIDE_OF, 2, self.groups, GroupSize(processors, tile), COLUMNS
         )
 
     def check(self, script: Array | None = None, lengths: Array | None = None) -> None:
         changed = {"script": script, "lengths": lengths}
         scripts = self.scripts._replace(**{k: v for k, v in changed.items() if v is not None})
-        verify_groups(scripts, SHAPE, self.batch, BESIDE, self.groups, self.processors, NAMES)
+        verify_groups(scripts, SHAPE, self.batch, SIDE_OF, self.groups, self.processors, NAMES)
 
 
 @given(
@@ -199,7 +201,7 @@ MUTATIONS: dict[str, tuple[Change, str, str]] = {
     "unknown program": (put(0, A, PROGRAM, 3), "0, .* 0", "task program 3"),
     "unknown segment": (put(0, A, OP, 5), "0, .* 0", "op 5"),
     "a program of all processors": (run(0, A, LEAF), "0, .* 0", "all processors run"),
-    "backward on the way forward": (run(1, A, BACK), "1, .* 0", "of another stage"),
+    "backward on the way forward": (run(1, A, BACK), "1, .* 0", "it is of side 1"),
     "children after parents": (swap(0, A, ROOT), "0, .*", ""),
     "parents after children": (
         both(swap(0, BACK_ROOT, BACK_A), swap(0, BACK_TOP, 10)),

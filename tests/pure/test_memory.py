@@ -16,6 +16,7 @@ from tests.strategies import full_batches
 from vertexrt.api.network import Network
 from vertexrt.engine.batched import Worker
 from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.ir.layers import Phase
 from vertexrt.ir.program import Stage
 from vertexrt.memory import MemoryPlan, TensorTable, place_tensors
 from vertexrt.memory.compiled import ALIGN
@@ -31,7 +32,7 @@ def tables(draw: Any) -> TensorTable:
     for number in range(draw(st.integers(1, 12))):
         size, edges = draw(st.integers(1, 40)), draw(st.booleans())
         for stage in draw(st.lists(st.sampled_from(STAGES), min_size=1, max_size=3)):
-            table.use(("value", number), size, edges, stage)
+            table.use(("value", number), size, edges, Phase.of(stage))
     return table
 
 
@@ -159,9 +160,9 @@ def test_inference_takes_less_than_training() -> None:
 
 def test_golden_text_of_a_tensor() -> None:
     table = TensorTable()
-    table.use(("state", "h"), 5, False, Stage.PATH)
-    table.use(("state", "h"), 5, False, Stage.FINAL)
-    table.use(("edge", "h", "slot"), 5, True, Stage.PATH_BACKWARD)
+    table.use(("state", "h"), 5, False, Phase.of(Stage.PATH))
+    table.use(("state", "h"), 5, False, Phase.of(Stage.FINAL))
+    table.use(("edge", "h", "slot"), 5, True, Phase.of(Stage.PATH_BACKWARD))
     assert [spec.describe() for spec in table] == [
         "state h                  [V, 5] PATH .. FINAL",
         "edge h slot              [E, 5] PATH_BACKWARD .. PATH_BACKWARD",

@@ -27,7 +27,6 @@ from vertexrt.kernels.cuda.instruction import (
     SLOT,
     USES,
 )
-from vertexrt.kernels.cuda.placed_path import SIDES
 from vertexrt.kernels.cuda.verify_launch import verify_launch
 from vertexrt.script.isa import NONE, OP, ROWS, TEMPORARY, WAIT
 
@@ -157,16 +156,16 @@ def test_temporaries_of_several_tiles_end_before_the_ring() -> None:
     for launch, tile in zip(found, tiles, strict=True):
         written = launch.written
         assert launch.paths.ring
-        for side, stage in enumerate(SIDES):
-            assert writer.fits(stage)
+        for side in range(len(writer.phases)):
+            assert writer.fits(side)
             check(launch)
             first, end = (int(k) - written.common for k in written.sections[side, [0, -1]])
             rows = written.script[written.common :][first:end]
             if side == 1 and tile == 8:
                 assert rows[:, TEMPORARY].max() > 0, "one tile after the other"
-            sizes = {number: x.scratch[0] for number, x in writer.segments(stage)}
+            sizes = {number: x.scratch[0] for number, x in writer.segments(side)}
             ends = [int(row[TEMPORARY] + row[ROWS] * sizes[row[OP]]) for row in rows]
-            assert max(ends) <= writer.used(stage, tile)
+            assert max(ends) <= writer.used(side, tile)
 
             def push_out(script: Array, slots: Array, where: slice = slice(first, end)) -> None:
                 script[where, TEMPORARY] += 1 << 20  # all, so that nothing else is wrong

@@ -9,7 +9,7 @@ from tests.runs import Way, use_of
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.passes.segment import segment_tasks
 from vertexrt.kernels.cuda.path import lower_path
-from vertexrt.kernels.cuda.placed_path import SIDES, place_path, room_of, tasks_of
+from vertexrt.kernels.cuda.placed_path import phases_of, place_path, room_of, tasks_of
 from vertexrt.kernels.cuda.ring_uses import LoweredTask
 from vertexrt.kernels.cuda.rows_at_once import (
     CHOICES,
@@ -62,7 +62,8 @@ def test_a_task_that_takes_more_rows_is_verified(rows: int) -> None:
 
 
 def test_as_many_rows_are_taken_as_there_is_room_for() -> None:
-    tasks = [*tasks_of(lowered(LARGE), SIDES[0]).values()]
+    path = lowered(LARGE)
+    tasks = [*tasks_of(path, phases_of(path)[0]).values()]
     for rows in CHOICES:
         wider = [take_rows(task, rows) for task in tasks]
         needed = partial(wider) + temporaries_of(tasks, rows)
@@ -81,6 +82,6 @@ def test_partial_sums_take_no_more_than_weights_leave() -> None:
     for shared_bytes in (32 << 10, 64 << 10, 227 << 10):
         placed = place_path(tasks, Budget(LARGE, 4, shared_bytes, 0))
         assert not isinstance(placed, Misfit)
-        for stage, side in zip(SIDES, placed.sides, strict=True):
-            mine = [*tasks_of(placed.tasks, stage).values()]
+        for phase, side in zip(placed.phases, placed.sides, strict=True):
+            mine = [*tasks_of(placed.tasks, phase).values()]
             assert side.partial == partial(mine) <= room_of(side, placed.budget)

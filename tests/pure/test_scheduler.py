@@ -194,7 +194,7 @@ def read(
         np.array(path, np.int64),
         np.array(lazy, np.int64),
         np.array([bits % 2 == 0 for bits in lazy], np.int64),
-        np.zeros(0, np.bool_),
+        np.zeros(0, np.int64),
     )
     one = np.zeros(0, np.int32)  # function
     return read_vertices(graph.child_ptr, graph.child, one, pulls, *facts)
@@ -380,7 +380,7 @@ def test_vertices_that_no_function_reads_come_last() -> None:
             known,
             known,
             known,
-            np.array([False, True]),
+            np.array([0, 1]),
         )
         if found == FINE:
             break

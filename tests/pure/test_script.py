@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.strategies import graph_batches
 from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.ir.layers import Phase
 from vertexrt.ir.passes.segment import Split
 from vertexrt.ir.program import Stage
 from vertexrt.scheduler import make_schedule
@@ -74,6 +75,9 @@ def test_decode_undoes_encode(rows: list[list[int]]) -> None:
 # 3 backward in two segments.
 SHAPE = Shape(
     stage=np.array([Stage.EAGER, Stage.PATH, Stage.LAZY, Stage.PATH_BACKWARD], np.int64),
+    phase=np.array(
+        [Phase.of(s).place for s in (Stage.EAGER, Stage.PATH, Stage.LAZY, Stage.PATH_BACKWARD)]
+    ),
     segment_ptr=np.array([0, 1, 4, 6, 8], np.int64),
     split=np.array(
         [Split.ROWS, *[Split.UNITS] * 3, Split.ROWS, Split.SUMS, *[Split.UNITS] * 2], np.int64

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from vertexrt.errors import PlanError
+from vertexrt.ir.layers import Phase
 from vertexrt.ir.passes.segment import Split
 from vertexrt.ir.program import Stage
 from vertexrt.script.assemble import Batch, Scripts, assemble
@@ -39,6 +40,7 @@ LIST = np.array([0, 2, 4, 6], np.int32)
 # rows and then sums.
 SHAPE = Shape(
     stage=np.array([Stage.EAGER, Stage.PATH, Stage.PATH, Stage.LAZY], np.int64),
+    phase=np.array([Phase.of(s).place for s in (Stage.EAGER, Stage.PATH, Stage.PATH, Stage.LAZY)]),
     segment_ptr=np.array([0, 1, 2, 4, 6], np.int64),
     split=np.array(
         [Split.ROWS, Split.UNITS, Split.UNITS, Split.UNITS, Split.ROWS, Split.SUMS], np.int64

@@ -97,7 +97,8 @@ def test_rows_are_the_work_of_a_warp_or_a_block() -> None:
     assert row_threads(512, 4, 0) == (128, 1)
     assert row_threads(100_000, 4, 0) == (256, 1)
     assert row_threads(8, 4, 256) == (WARP, 8)
-    assert row_threads(512, 4, 256) == (256, 1)
+    assert row_threads(1024, 4, 256) == (WARP, 8)
+    assert row_threads(1028, 4, 256) == (256, 1)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ of F, the numbers of the batch and the device alone, so that a seed repeats bit 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -22,18 +23,21 @@ MARGIN = 0.96  # what is not faster than a simpler way by this is an error of th
 
 
 def work_of(function: Program) -> Work:
-    """Return what F computes."""
+    """Return what F computes, with the layers of its functions, where it has some."""
     nodes = place(function).nodes
     products, handed = _positions(nodes, "matmul"), _positions(nodes, "scatter")
     on_path = {k for k in products if nodes[k].stage == Stage.PATH}
     of_edges = {k for k in on_path if nodes[k].type.domain == Domain.EDGE}
     types = len({node.function for node in nodes})
-    several = max(len({nodes[k].function for k in on_path}), 1)
+    on_paths = {nodes[k].function for k in on_path}
+    together = Counter(function.layer_of(f) for f in on_paths)
+    several = max(len(on_paths), 1)
     return Work(
         row=_read_by(nodes, on_path - of_edges) / several,
         edge=_read_by(nodes, of_edges) / several,
         apart=_read_by(nodes, products - on_path) / types,
         types=several,
+        together=max(together.values(), default=1),
         products=_longest_chain(nodes, on_path),
         state=_read_by(nodes, handed) // types,
         trains=True,

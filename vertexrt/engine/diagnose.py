@@ -122,9 +122,8 @@ def refused_step(model: CompiledModel, attempt: Attempt, norm: float, gradients_
 def find_origins(model: CompiledModel, attempt: Attempt) -> Origins:
     """Run a step again but for its update, and look at every value."""
     passes = replace(model.passes, loop=True, fuse=False)  # a step is a node
-    variant = make_variant(
-        model.function, attempt.use, ReferenceBackend(), model.param_names, passes
-    )
+    about = ReferenceBackend(), model.param_names, passes
+    variant = make_variant(model.function, attempt.use, *about, policy=model.policy)
     origins = Origins(np.zeros_like(model.store.gradients))
     for share in share_out(attempt.batch, attempt.parts):
         run = prepare(variant, share, model.policy, model.store.dtype)

@@ -15,13 +15,14 @@ from vertexrt.engine.inputs import Inputs, refuse
 from vertexrt.engine.make_ready import make_ready
 from vertexrt.engine.variant import PATH_STAGES, Kind, Variant, verified
 from vertexrt.graph import GraphBatch
+from vertexrt.ir.layers import Phase
 from vertexrt.ir.passes.fuse import cut
 from vertexrt.ir.passes.operands import copy_operands
 from vertexrt.ir.passes.specialise import specialise
 from vertexrt.ir.passes.stack import stack_rows
 from vertexrt.ir.passes.store import LAZY_STAGES, Stored, lazy_part, store_values
 from vertexrt.ir.program import Program, Stage
-from vertexrt.kernels.layout import fingerprint, tensor_uses
+from vertexrt.kernels.layout import fingerprint
 from vertexrt.scheduler.kinds import FINE, NEW_LAZY_KIND, NEW_PATH_KIND, read_vertices
 
 Array = np.ndarray[Any, Any]
@@ -121,12 +122,12 @@ def _add(variant: Variant, stored: Stored, stage: Stage) -> int:
     task = cut(stored, stage, variant.passes.fuse, variant.backend.apart)
     if task is None:
         return -1
-    for key, size, edges, _ in tensor_uses(task):
-        variant.table.use(key, max(size, 1), edges, stage)
+    variant.note_tensors(task)
     for key in variant.table.numbers:
         if key[0] in ("push", "pull_grad"):  # read when the run is over
             spec = variant.table.specs[variant.table.numbers[key]]
-            variant.table.use(key, spec.size, spec.edges, Stage.FINAL)
+            layers = max(variant.program.layers, default=0) + 1
+            variant.table.use(key, spec.size, spec.edges, Phase.of(Stage.FINAL, 0, layers))
     text = fingerprint(task)
     if text not in variant.numbers:
         variant.numbers[text] = len(variant.tasks)

@@ -24,7 +24,8 @@ class ProgramFacts(NamedTuple):
 
     Attributes:
         path_programs: [4, path kinds] program of the eager, path, backward path and final stage, -1
-            for none; lazy_programs: [2, lazy kinds] the same for the two lazy stages.
+            for none; layers: [path kinds] the layer of each; lazy_programs: [2, lazy kinds] those
+            of the two lazy stages.
         by_ranges: [programs] True where a program cannot take a list of rows (it uses edges).
         scratch: [programs, 3] elements for each row, for each edge, and once.
         writes_ptr, writes: CSR of the tensors that each program writes.
@@ -35,6 +36,7 @@ class ProgramFacts(NamedTuple):
     """
 
     path_programs: Array
+    layers: Array
     lazy_programs: Array
     by_ranges: Array
     scratch: Array
@@ -96,48 +98,82 @@ def build_table(
         np.empty(vertices, np.int32),
     )
     cut = by_ranges, chunk, edge_ptr
-    _launch_runs(path_programs[0], _runs_of_tasks(path_programs[0], schedule, draft), cut, draft)
-    _launch_tasks(path_programs[1], False, schedule, draft)
+    bounds = _bounds_of_layers(task_kind, facts.layers)
+    for layer in range(len(bounds) - 1):
+        between = bounds[layer], bounds[layer + 1]
+        _launch_all(path_programs[0], between, schedule, cut, draft)
+        _launch_tasks(path_programs[1], False, between, schedule, draft)
     runs = _runs(lazy_programs[0], lazy_kinds, order, draft.program_of, draft.run_lo)
+    draft.run_lo[runs] = vertices
     _launch_runs(lazy_programs[0], runs, cut, draft)
     forward = draft.counts[LAUNCHES]
     runs = _runs(lazy_programs[1], lazy_kinds, order, draft.program_of, draft.run_lo)
+    draft.run_lo[runs] = vertices
     _launch_runs(lazy_programs[1], runs, cut, draft)
-    _launch_tasks(path_programs[2], True, schedule, draft)
-    _launch_runs(path_programs[3], _runs_of_tasks(path_programs[3], schedule, draft), cut, draft)
+    for layer in range(len(bounds) - 2, -1, -1):
+        between = bounds[layer], bounds[layer + 1]
+        _launch_tasks(path_programs[2], True, between, schedule, draft)
+        _launch_all(path_programs[3], between, schedule, cut, draft)
     table = draft.table[: draft.counts[LAUNCHES]]
     first_row, end_row, most = _extents(table, edge_ptr, facts)
     return table, forward, draft.listed[: draft.counts[LISTED]], first_row, end_row, most
 
 
+def _bounds_of_layers(task_kind: Array, layers: Array) -> Array:
+    """Return [layers + 1] the first task of each layer that has some, and how many tasks there are.
+
+    Tasks come layer by layer.
+    """
+    bounds = np.zeros(len(task_kind) + 1, np.int64)
+    found = 0
+    for t in range(len(task_kind)):
+        if found == 0 or layers[task_kind[t]] != layers[task_kind[t - 1]]:
+            bounds[found] = t
+            found += 1
+    bounds[found] = len(task_kind)
+    return bounds[: found + 1]
+
+
 def _launch_tasks(
-    programs: Array, backward: bool, schedule: tuple[Array, ...], draft: _TableDraft
+    programs: Array,
+    backward: bool,
+    between: tuple[int, int],
+    schedule: tuple[Array, ...],
+    draft: _TableDraft,
 ) -> None:
-    """Launch the program of each task.
+    """Launch the program of each task of a layer.
 
     Args:
         programs: by kind; backward: the last task comes first.
+        between: the first task, and the first after them.
     """
     task_lo, task_kind, edge_ptr, _ = schedule
-    tasks = len(task_kind)
-    for k in range(tasks):
-        t = tasks - 1 - k if backward else k
+    first, end = between
+    for k in range(end - first):
+        t = end - 1 - k if backward else first + k
         p = programs[task_kind[t]]
         if p >= 0:
             _launch(draft, p, task_lo[t], task_lo[t + 1], edge_ptr)
 
 
-def _runs_of_tasks(programs: Array, schedule: tuple[Array, ...], draft: _TableDraft) -> int:
-    """List the runs of tasks with the same program; return how many there are."""
+def _launch_all(
+    programs: Array,
+    between: tuple[int, int],
+    schedule: tuple[Array, ...],
+    cut: Any,
+    draft: _TableDraft,
+) -> None:
+    """Launch each program of a stage of a layer over all its rows: those of runs of tasks."""
     task_lo, task_kind, _, _ = schedule
     runs = 0
-    for t in range(len(task_kind)):
+    for t in range(between[0], between[1]):
         p = programs[task_kind[t]]
         if runs == 0 or draft.program_of[runs - 1] != p:
             draft.program_of[runs] = p
             draft.run_lo[runs] = task_lo[t]
             runs += 1
-    return runs
+    draft.run_lo[runs] = task_lo[between[1]]
+    _launch_runs(programs, runs, cut, draft)
 
 
 def _launch_runs(programs: Array, runs: int, cut: Any, draft: _TableDraft) -> None:
@@ -148,7 +184,6 @@ def _launch_runs(programs: Array, runs: int, cut: Any, draft: _TableDraft) -> No
     """
     by_ranges, chunk, edge_ptr = cut
     starts, ends = draft.starts, draft.ends
-    draft.run_lo[runs] = len(draft.program_of)
     first, last = _extent(programs)
     for p in range(first, last + 1):
         found = 0

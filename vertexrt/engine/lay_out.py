@@ -33,7 +33,7 @@ class VertexFacts(NamedTuple):
     path_known: Array
     lazy_known: Array
     has_loss: Array
-    unread: Array
+    layers: Array
 
 
 @compiled

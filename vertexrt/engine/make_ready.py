@@ -74,8 +74,10 @@ def _program_facts(
     table, sharing = variant.table, share(variant.table)
     writes_ptr, writes = _written(table, tasks)
     sizes = np.array([spec.size for spec in table], np.int64)
+    layers = [variant.layer_of(bits) for bits in variant.path_kinds]
     return ProgramFacts(
         path_programs,
+        np.array(layers, np.int64),
         _programs(variant.lazy_kinds, LAZY_STAGES),
         np.array([uses_edges(task) for task in tasks], np.bool_),
         np.array(scratch, np.int64).reshape(-1, 3),
@@ -101,6 +103,5 @@ def _cut_into_segments(variant: Variant) -> list[SegmentedTask]:
         for plan in segmented:
             verify_segments(plan)
     for task in (s.task for s in segmented):
-        for key, size, edges, _ in tensor_uses(task):
-            variant.table.use(key, max(size, 1), edges, task.stage)
+        variant.note_tensors(task)
     return segmented

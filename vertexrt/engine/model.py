@@ -19,7 +19,14 @@ from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.sparse_rows import new_marks, rows_looked_up
 from vertexrt.engine.trace import Timeline
 from vertexrt.engine.tune import Tuner
-from vertexrt.engine.variant import CompileOptions, Use, Variant, ending_with, make_variant
+from vertexrt.engine.variant import (
+    CompileOptions,
+    Use,
+    Variant,
+    ending_with,
+    layered,
+    make_variant,
+)
 from vertexrt.errors import GraphError, NoKernelError, PullError
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import source_of
@@ -101,7 +108,8 @@ class CompiledModel:
         self.timeline: Timeline | None = None  # while runs are recorded
         self.threads = threads
         ways = ways_for(options, backend.ways(threads, options.processors))
-        self.chooser = Chooser(backend, work_of(self.function), ways)
+        work = work_of(layered(self.function, passes, policy))
+        self.chooser = Chooser(backend, work, ways)
         self.tuner: Tuner | None = None
         if options.tune:
             key = (
@@ -132,9 +140,8 @@ class CompiledModel:
             use = ending_with(use, None)
         found = self.variants.get((use, processors))
         if found is None:
-            found = make_variant(
-                self.function, use, self.backend, self.param_names, self.passes, processors
-            )
+            about = self.backend, self.param_names, self.passes
+            found = make_variant(self.function, use, *about, processors, self.policy)
             take_kinds(found, self._same(use))
             self.variants[use, processors] = found
         return found

@@ -18,6 +18,7 @@ from vertexrt.engine.inputs import Reader, make_reader
 from vertexrt.engine.launches import ProgramFacts
 from vertexrt.engine.lay_out import VertexFacts
 from vertexrt.ir.autodiff import differentiate
+from vertexrt.ir.layers import with_layers
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.place import place
@@ -34,13 +35,14 @@ from vertexrt.ir.passes.store import Stored
 from vertexrt.ir.program import Program, Stage
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.ir.verify import verify
-from vertexrt.kernels.layout import FIXED, Backend, Binding, Executable
+from vertexrt.kernels.layout import FIXED, Backend, Binding, Executable, tensor_uses
 from vertexrt.memory.tensors import TensorTable
 from vertexrt.script.shape import Shape
 
 Int64 = npt.NDArray[np.int64]
 
 MOST_STREAMS = 8
+FRONTIER = "frontier"  # the policy under which layers run one after the other
 GRADIENTS_ON_CHIP = False  # unless `Passes` says so: docs/performance.md has what they cost
 PATH_STAGES = (Stage.EAGER, Stage.PATH, Stage.PATH_BACKWARD, Stage.FINAL)
 
@@ -54,6 +56,8 @@ class Passes:
             absent.
         eager, lazy: what depends on no gather, or feeds no scatter, runs once a step; else it is a
             part of every task.
+        layers: vertices of one layer of a network's functions (`ir.layers`) run after all of the
+            layers that they read, with the schedule `frontier`; else all functions run together.
         stack: products that share an operand are one product.
         fuse: elementwise nodes between two products are one loop; else each is its own.
         merge: identical vertices are computed once; on a CPU in the batched engine, so are the
@@ -77,6 +81,7 @@ class Passes:
     specialise: bool = True
     eager: bool = True
     lazy: bool = True
+    layers: bool = True
     stack: bool = True
     fuse: bool = True
     merge: bool = True
@@ -86,6 +91,11 @@ class Passes:
     streams: int = 1
     products: str = FIXED
     gradients: bool = GRADIENTS_ON_CHIP
+
+
+def layered(program: Program, passes: Passes, policy: str) -> Program:
+    """Return a program with its layers, unless passes or the schedule's policy leave none."""
+    return with_layers(program) if passes.layers and policy == FRONTIER else program
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +234,7 @@ class Variant:
                 np.array(list(self.path_kinds), np.int64),
                 np.array(list(self.lazy_kinds), np.int64),
                 np.array([k.has_loss for k in self.lazy_kinds.values()], np.int64),
-                np.array(self.program.unread_functions, np.bool_),
+                np.array(self.program.layers or self.program.unread_functions, np.int64),
             )
         return self._vertex_facts
 
@@ -234,6 +244,15 @@ class Variant:
             pushes = (node for node in self.program.nodes if node.op == "push")
             self._push_shapes = {node["name"]: tuple(node["shape"]) for node in pushes}
         return self._push_shapes[name]
+
+    def layer_of(self, bits: int) -> int:
+        """Return the layer of the function of a path kind."""
+        return self.program.layer_of(self.atoms.function_of(bits))
+
+    def note_tensors(self, task: TaskProgram) -> None:
+        """Note the tensors that a task program uses, and when."""
+        for key, size, edges, _ in tensor_uses(task):
+            self.table.use(key, max(size, 1), edges, task.phase)
 
     def ready(self) -> Ready:
         """Return what runs need of all kinds so far; a batch has been prepared before."""
@@ -292,6 +311,7 @@ def make_variant(
     params: Collection[str],
     passes: Passes,
     processors: int = 0,
+    policy: str = FRONTIER,
 ) -> Variant:
     """Differentiate and place F for one use; kinds are compiled as they appear.
 
@@ -299,6 +319,7 @@ def make_variant(
         function: traced, simplified F with stacked parameters.
         params: names of parameters and stacks, in the order of `Buffers.param_at`.
         processors: of a group, as `Backend.written_for` says; 0 for the batched engine.
+        policy: of the schedule.
     """
     wanted = use.outputs | use.starts
     program = without_effects(function, lambda n: n.op == "push" and n["name"] not in wanted)
@@ -313,6 +334,7 @@ def make_variant(
     program = simplify(verified(program, "autodiff", placed=False))
     # Processors that share graphs own units of the path, not rows.
     sums_in_tasks = not _groups_share(backend, processors)
+    program = layered(program, passes, policy)
     program = place(program, passes.eager, passes.lazy, sums_in_tasks)
     verified(program, "place")
     table = TensorTable()

@@ -162,6 +162,7 @@ class Program:
         stacks: parameters stored as one matrix, rows in this order.
         sites: of each vertex function of a network; empty, where there is one alone.
         frozen: parameters, and stacks of them, that have no gradient.
+        layers: of each function its layer, see `ir.layers`; empty, where all run together.
     """
 
     name: str
@@ -173,6 +174,7 @@ class Program:
     stacks: tuple[tuple[str, ...], ...] = ()
     sites: tuple[FunctionSite, ...] = ()
     frozen: frozenset[str] = frozenset()
+    layers: tuple[int, ...] = ()
 
     @property
     def slots_of_functions(self) -> tuple[int, ...]:
@@ -220,6 +222,10 @@ class Program:
     def pulls_from(self, source: str) -> list[Pull]:
         """List the pulls of what the batch has under a name: several, of edges of several slots."""
         return [pull for pull in self.pulls if pull.source == source]
+
+    def layer_of(self, function: int) -> int:
+        """Return the layer of a function, 0 where there are none."""
+        return self.layers[function] if self.layers else 0
 
     def consumers(self) -> list[list[int]]:
         """List, for each node, the positions of the nodes that read it."""

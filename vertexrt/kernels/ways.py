@@ -49,7 +49,7 @@ class Work(NamedTuple):
         row, edge: multiplications of products on the path, forward, for each vertex with children
             and for each edge; as many elements have the weights.
         apart: those of all other products, for each vertex.
-        types: that have a product on the path, at least one.
+        types: that have a product on the path, at least one; together: the most of one layer.
         products: of the path that need each other: the longest chain.
         state: elements that a vertex hands to its parents.
         trains: backward and an update are part of it.
@@ -59,6 +59,7 @@ class Work(NamedTuple):
     edge: float
     apart: float
     types: int
+    together: int
     products: int
     state: int
     trains: bool

@@ -1,7 +1,7 @@
 """Plan the arena: give every dynamic tensor of a minibatch an offset, before anything runs.
 
 Two steps. Once per compiled function `share` puts tensors whose lives do not overlap into common
-buffers (that depends on stages only). For each minibatch `place_tensors` multiplies by rows and
+buffers (that depends on phases only). For each minibatch `place_tensors` multiplies by rows and
 adds up, a loop over some dozens of buffers. Reuse by lifetime is ours; Cavs only appends.
 """
 

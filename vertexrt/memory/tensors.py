@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from vertexrt.ir.program import Stage
+from vertexrt.ir.layers import Phase
 
 Key = tuple[object, ...]
 
@@ -21,14 +21,14 @@ class TensorSpec:
     Attributes:
         size: elements a row.
         edges: rows are edges, not vertices.
-        first, last: stages between which it must stay in memory.
+        first, last: phases between which it must stay in memory.
     """
 
     key: Key
     size: int
     edges: bool
-    first: Stage
-    last: Stage
+    first: Phase
+    last: Phase
 
     def overlaps(self, other: TensorSpec) -> bool:
         """Tell whether both are in memory at the same time."""
@@ -54,13 +54,13 @@ class TensorTable:
     def __iter__(self) -> Iterator[TensorSpec]:
         return iter(self.specs)
 
-    def use(self, key: Key, size: int, edges: bool, stage: Stage) -> int:
-        """Return the number of a tensor that a stage reads or writes; its life is widened."""
+    def use(self, key: Key, size: int, edges: bool, phase: Phase) -> int:
+        """Return the number of a tensor that a phase reads or writes; its life is widened."""
         if key not in self.numbers:
             self.numbers[key] = len(self.specs)
-            self.specs.append(TensorSpec(key, size, edges, stage, stage))
+            self.specs.append(TensorSpec(key, size, edges, phase, phase))
         spec = self.specs[self.numbers[key]]
         assert (spec.size, spec.edges) == (size, edges), f"{key} has two shapes: {spec}, {size}"
-        spec.first = min(spec.first, stage)
-        spec.last = max(spec.last, stage)
+        spec.first = min(spec.first, phase)
+        spec.last = max(spec.last, phase)
         return self.numbers[key]

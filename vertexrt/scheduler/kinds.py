@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from vertexrt.graph.compiled import children_first
 from vertexrt.ir.passes.specialise import FUNCTION_AT
 from vertexrt.native.compiled import compiled
 from vertexrt.scheduler.compiled import find_levels
@@ -35,7 +36,7 @@ def read_vertices(
     path_known: Array,
     lazy_known: Array,
     has_loss: Array,
-    unread: Array,
+    layers: Array,
 ) -> tuple[Any, ...]:
     """Find the kind and the level of each vertex.
 
@@ -56,7 +57,7 @@ def read_vertices(
         path_masks, lazy_masks: [functions] the bits that matter on the path, and all that matter.
         path_known, lazy_known: bits of the kinds that have a number, in order.
         has_loss: of the kinds in `lazy_known`.
-        unread: bool [functions], whose vertices none reads: they come after all others.
+        layers: int64 [functions], the layer of each, after whose vertices those of the next come.
     Returns: what was found (else than FINE at once, and not more), at which vertex, and its bits;
         path kinds, lazy kinds and levels by vertex; whether no vertex has two parents; how many
         vertices have a loss.
@@ -74,27 +75,66 @@ def read_vertices(
         _read_others(child_ptr, functions, begins, slots, has)
     if v >= 0:
         return TOO_MANY_CHILDREN, v, has[v], path, lazy, level, forest, 0
-    level = level if ordered else find_levels(child_ptr, child)
-    _put_last(functions, unread, level)
+    level = _final_levels(child_ptr, child, functions, layers, ordered, level)
     masks, known = (path_masks, lazy_masks), (path_known, lazy_known)
     found, v, bits, losses = _number_kinds(has, functions, masks, known, has_loss, path, lazy)
     return found, v, bits, path, lazy, level, forest, losses
 
 
-def _put_last(functions: Array, unread: Array, level: Array) -> None:
-    """Move vertices that no other reads to a level after all others: their rows are a run then."""
-    some = False
-    for alone in unread:
-        some |= alone
-    if not some:
-        return
-    last = 0
-    for v in range(len(level)):
-        if not unread[functions[v]]:
-            last = max(last, level[v] + 1)
-    for v in range(len(level)):
-        if unread[functions[v]]:
-            level[v] = last
+def _final_levels(
+    child_ptr: Array, child: Array, functions: Array, layers: Array, ordered: bool, level: Array
+) -> Array:
+    """Return [V] levels, given those of vertices that are `ordered`, were there one layer."""
+    if _highest(layers) > 0:
+        return _levels_of_layers(child_ptr, child, functions, layers, ordered)
+    return level if ordered else find_levels(child_ptr, child)
+
+
+def _highest(layers: Array) -> int:
+    found = 0
+    for layer in layers:
+        found = max(found, layer)
+    return found
+
+
+def _levels_of_layers(
+    child_ptr: Array, child: Array, functions: Array, layers: Array, ordered: bool
+) -> Array:
+    """Return [V] levels, those of each layer after all of the layers before.
+
+    Within a layer it is the longest distance from a vertex that reads none of the layer.
+
+    Args:
+        ordered: children come before their parents.
+    """
+    count = len(child_ptr) - 1
+    begin = np.zeros(_highest(layers) + 2, np.int32)  # the first level of each, one place after it
+    order = np.empty(0, np.int32)
+    if not ordered:
+        order, _ = children_first(child_ptr, child)
+    level = np.zeros(count, np.int32)
+    for k in range(count):
+        v = k if ordered else order[k]
+        own = layers[functions[v]]
+        level[v] = _level_within(v, child_ptr, child, functions, layers, level)
+        begin[own + 1] = max(begin[own + 1], level[v] + 1)
+    for layer in range(len(begin) - 1):
+        begin[layer + 1] += begin[layer]
+    for v in range(count):
+        level[v] += begin[layers[functions[v]]]
+    return level
+
+
+def _level_within(
+    v: int, child_ptr: Array, child: Array, functions: Array, layers: Array, level: Array
+) -> int:
+    """Return the level of a vertex within its layer; those of its children are known."""
+    own, found = layers[functions[v]], 0
+    for e in range(child_ptr[v], child_ptr[v + 1]):
+        c = child[e]
+        if c >= 0 and layers[functions[c]] == own:
+            found = max(found, level[c] + 1)
+    return found
 
 
 def _number_kinds(

@@ -157,8 +157,8 @@ def fill(draft: Draft) -> tuple[int, int]:
     progress = Progress(0, -1, -1, 0)
     begin, end = 0, 0
     while begin < len(table):
-        now = shape.stage[table[begin, 0]]
-        while end < len(table) and shape.stage[table[end, 0]] == now:
+        now, phase = shape.stage[table[begin, 0]], shape.phase[table[begin, 0]]
+        while end < len(table) and shape.phase[table[end, 0]] == phase:
             end += 1
         progress = Progress(progress.at, progress.at - 1, progress.waited, progress.temporary)
         if now in (PATH, PATH_BACKWARD):

@@ -8,8 +8,6 @@ import numpy as np
 
 from vertexrt.native.compiled import compiled
 from vertexrt.script.assemble import (
-    PATH,
-    PATH_BACKWARD,
     Batch,
     Draft,
     GroupSize,
@@ -36,11 +34,11 @@ class Groups(NamedTuple):
 
 
 class GroupScripts(NamedTuple):
-    """Scripts of groups, one after the other: forward of all groups, then backward.
+    """Scripts of groups, one after the other: of all groups for each side of the path in turn.
 
     Attributes:
         script: int32 [*, columns].
-        lengths: [2, groups] how many instructions each has.
+        lengths: [sides, groups] how many instructions each has.
         temporary: elements of temporaries that a processor needs.
     """
 
@@ -50,10 +48,10 @@ class GroupScripts(NamedTuple):
 
 
 class SharedLaunches(NamedTuple):
-    """The launches of the path, forward and backward, and what of them is a group's.
+    """The launches of the sides of the path, and what of them is a group's.
 
     Attributes:
-        path: [2, launches] the launches of each side; launches: [2] how many they are.
+        path: [sides, launches] the launches of each side; launches: [sides] how many they are.
         first: [launches, groups + 1] the first row of each group.
     """
 
@@ -64,30 +62,37 @@ class SharedLaunches(NamedTuple):
 
 @compiled
 def assemble_groups(
-    shape: Shape, batch: Batch, excluded: Array, groups: Groups, size: GroupSize, columns: int
+    shape: Shape,
+    batch: Batch,
+    side_of: Array,
+    sides: int,
+    groups: Groups,
+    size: GroupSize,
+    columns: int,
 ) -> GroupScripts:
     """Write the scripts of several groups that share one schedule, for the path alone.
 
     A group has the rows of its graphs in each launch. All its processors follow the same script.
 
     Args:
-        excluded: [programs] programs that are no part of these scripts.
+        side_of: [programs] the side of the path of each, -1 for those that are no part of these
+            scripts; sides: how many there are.
         columns: of an instruction; those after WORDS are 0.
     """
     table, every_ptr = batch.table, batch.every_ptr
-    path = np.empty((2, len(table)), np.int64)  # launches of each side
-    launches = np.zeros(2, np.int64)
+    path = np.empty((sides, len(table)), np.int64)  # launches of each side
+    launches = np.zeros(sides, np.int64)
     first = np.empty((len(table), groups.number + 1), np.int64)
     shared = SharedLaunches(path, launches, first)
-    total = _share_out(shape, table, excluded, groups, size.tile, shared)
+    total = _share_out(shape, table, side_of, groups, size.tile, shared)
     script = np.zeros((1, total, columns), np.int32)
-    lengths = np.zeros((2, groups.number), np.int64)
+    lengths = np.zeros((sides, groups.number), np.int64)
     part = np.zeros((len(table), table.shape[1]), np.int64)
     most = max(1, len(table), 1 if size.tile == 0 else -(-len(groups.order) // size.tile))
     made = np.full(len(every_ptr) - 1, -1, np.int64)  # groups have rows of their own
     done = np.empty(most, np.int64)
     begin, temporary = 0, 0
-    for side in range(2):
+    for side in range(sides):
         for g in range(groups.number):
             count = 0
             for k in range(launches[side]):
@@ -103,11 +108,13 @@ def assemble_groups(
             temporary = max(temporary, need)
             lengths[side, g] = length
             begin += length
+        for k in range(launches[side]):  # the next side has scripts of its own
+            made[first[path[side, k], 0] : first[path[side, k], groups.number]] = -1
     return GroupScripts(script[0], lengths, temporary)
 
 
 def _share_out(
-    shape: Shape, table: Array, excluded: Array, groups: Groups, tile: int, shared: SharedLaunches
+    shape: Shape, table: Array, side_of: Array, groups: Groups, tile: int, shared: SharedLaunches
 ) -> int:
     """Find what launches the path has, and which of their rows are whose: fill `shared`.
 
@@ -117,9 +124,9 @@ def _share_out(
     bounds, total = bounds_of(groups.graph_ptr, groups.number), 0
     for t in range(len(table)):
         p, n, lo = table[t, 0], table[t, 1], table[t, 2]
-        if excluded[p] or shape.stage[p] not in (PATH, PATH_BACKWARD):
+        side = side_of[p]
+        if side < 0:
             continue
-        side = 0 if shape.stage[p] == PATH else 1
         path[side, launches[side]] = t
         launches[side] += 1
         _cut_at(groups.order, lo, lo + n, bounds, first[t])

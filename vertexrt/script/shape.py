@@ -17,12 +17,14 @@ class Shape(NamedTuple):
     """Stages, segments and temporaries of the task programs.
 
     Attributes:
-        stage: [programs]; segment_ptr: [programs + 1]; split: [segments]; gathers: [programs].
+        stage: [programs]; phase: [programs] the place of each, see `ir.layers.Phase`.
+        segment_ptr: [programs + 1]; split: [segments]; gathers: [programs].
         tiled: [programs] on the path, without sums over rows.
         scratch: [programs, 3] elements of temporaries for each row, for each edge, and once.
     """
 
     stage: npt.NDArray[np.int64]
+    phase: npt.NDArray[np.int64]
     segment_ptr: npt.NDArray[np.int64]
     split: npt.NDArray[np.int64]
     gathers: npt.NDArray[np.bool_]
@@ -39,6 +41,7 @@ def shape_of(tasks: list[SegmentedTask], scratch: Sequence[tuple[int, int, int]]
     counts = [len(t.segments) for t in tasks]
     return Shape(
         np.array([int(t.task.stage) for t in tasks], np.int64),
+        np.array([t.task.phase.place for t in tasks], np.int64),
         np.cumsum([0, *counts]).astype(np.int64),
         np.array([int(s.split) for t in tasks for s in t.segments], np.int64),
         np.array([t.gathers for t in tasks], np.bool_),

@@ -275,13 +275,13 @@ class Verifier:
             self.fail(int(part[k]), int(at[k]), got, f"a wait for {what}")
 
     def stages(self) -> None:
-        """Check that a stage starts when all earlier stages are done."""
-        last = np.full((self.parts, int(max(Stage)) + 1), -1, np.int64)
+        """Check that a stage of a layer starts when all that come before it are done."""
+        phase = self.shape.phase[self.program].reshape(-1) + 1
+        last = np.full((self.parts, int(phase.max(initial=0)) + 1), -1, np.int64)
         part, at = (x.reshape(-1) for x in np.indices(self.stage.shape))
-        stage = self.stage.reshape(-1)
-        np.maximum.at(last, (part, stage), at)
+        np.maximum.at(last, (part, phase), at)
         before = np.maximum.accumulate(last, axis=1)
-        self._known(part, at, before[:, stage - 1], "the stage before")
+        self._known(part, at, before[:, phase - 1], "the stage before")
 
     def segments(self) -> None:
         """Check that a segment starts when all parts of the segment before it are done."""

@@ -14,7 +14,7 @@ from vertexrt.script.assemble import Batch, Scripts
 from vertexrt.script.groups import Groups, GroupScripts, bounds_of
 from vertexrt.script.isa import NONE, WAIT
 from vertexrt.script.shape import Shape
-from vertexrt.script.verifier import PATH, PATH_STAGES, REPORT, Followed, Verifier
+from vertexrt.script.verifier import PATH, PATH_STAGES, REPORT, Followed, Verifier, ranges
 
 Array = np.ndarray[Any, Any]
 
@@ -53,7 +53,7 @@ def verify_groups(
     scripts: GroupScripts,
     shape: Shape,
     batch: Batch,
-    excluded: Array,
+    side_of: Array,
     groups: Groups,
     processors: int,
     programs: Sequence[str] = (),
@@ -62,7 +62,7 @@ def verify_groups(
 
     Args:
         scripts: as `assemble_groups` returned them, whatever a device has put in its own columns.
-        shape, batch, excluded, groups: what it took; processors: of a group.
+        shape, batch, side_of, groups: what it took; processors: of a group.
         programs: names of the task programs, for messages.
     Raises: PlanError, which names group and instruction.
     """
@@ -72,22 +72,22 @@ def verify_groups(
         raise _wrong(got, f"{len(scripts.script)} instructions")
     owner = np.searchsorted(bounds_of(groups.graph_ptr, count), groups.order, "right") - 1
     of_path = np.isin(shape.stage[batch.table[:, 0]], PATH_STAGES)
-    taken = batch.table[of_path & ~excluded[batch.table[:, 0]].astype(bool)].tolist()
+    taken = batch.table[of_path & (side_of[batch.table[:, 0]] >= 0)].tolist()
     made = {stage: np.zeros(len(groups.order), np.bool_) for stage in PATH_STAGES}  # by groups
     for p, n, lo, *_ in taken:
         made[int(shape.stage[p])][lo : lo + n] = True
     starts = np.concatenate([[0], np.cumsum(lengths.reshape(-1))]).reshape(-1)
     members = SEVERAL if processors > 1 else 1
     for g in range(count):
-        forward, back = (scripts.script[starts[k] : starts[k + 1]] for k in (g, count + g))
-        own = np.concatenate((forward, back))
-        waits = _waits(own[:, WAIT], len(forward), members)
+        side = np.repeat(np.arange(len(lengths)), lengths[:, g])
+        own = scripts.script[ranges(starts[g:-1:count], lengths[:, g])[0]]
+        waits = _waits(own[:, WAIT], side, members)
         followed = Followed(
             np.repeat(own[None], members, 0), waits, scripts.temporary, f"group {g}, "
         )
         mine = batch._replace(table=_share(taken, owner, batch.every_ptr, g))
         check = Verifier(followed, shape, mine, NO_ROWS, list(programs))
-        _sides(check, len(forward), excluded)
+        _sides(check, side, side_of)
         for stage in PATH_STAGES:
             _owned(check, owner, made[stage], g, stage)
         _check(check)
@@ -97,28 +97,27 @@ def _wrong(got: str, expected: str) -> PlanError:
     return PlanError.at("script", got, expected, REPORT)
 
 
-def _waits(waits: Array, forward: int, members: int) -> Array:
+def _waits(waits: Array, side: Array, members: int) -> Array:
     """Return what each instruction waits for, [members, instructions].
 
-    A barrier is a wait for all that is before it; so is the wait of all processors between the
-    sides, after `forward` instructions.
+    A barrier is a wait for all that is before it; so is the wait of all processors between two
+    sides of the path.
     """
     barrier = waits != NONE
-    barrier[forward : forward + 1] = True
+    barrier[1:] |= side[1:] != side[:-1]
     barrier[:1] = False
     barrier &= members > 1
     before = np.where(barrier, np.arange(len(waits)) - 1, NONE)
     return np.repeat(before[None], members, 0)
 
 
-def _sides(check: Verifier, forward: int, excluded: Array) -> None:
+def _sides(check: Verifier, side: Array, side_of: Array) -> None:
     """Check that instructions are on their side of the path."""
-    wanted = [Stage.PATH] * forward + [Stage.PATH_BACKWARD] * (check.length - forward)
-    for at, stage in enumerate(wanted):
-        all_run_it = excluded[check.program[0, at]]
-        if check.stage[0, at] != stage or all_run_it:
-            got = "all processors run its program" if all_run_it else "it is of another stage"
-            check.fail(0, at, got, f"instructions of {stage.name} that are the groups'")
+    for at, wanted in enumerate(side.tolist()):
+        own = side_of[check.program[0, at]]
+        if own != wanted:
+            got = "all processors run its program" if own < 0 else f"it is of side {own}"
+            check.fail(0, at, got, f"instructions of side {wanted} that are the groups'")
 
 
 def _owned(check: Verifier, owner: Array, made: Array, g: int, stage: int) -> None:

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from vertexrt.ir.layers import Phase
 from vertexrt.ir.ops import OPS, SUMS_OF_ROWS
 from vertexrt.ir.passes.operands import is_apart, operand_positions
 from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key, Read, Stored, is_free
@@ -73,6 +74,14 @@ class TaskProgram:
     def members(self) -> list[int]:
         """Return the nodes of all steps in the order in which they run."""
         return [k for step in self.steps for k in step.nodes]
+
+    @property
+    def phase(self) -> Phase:
+        """Return when it runs."""
+        layers = self.program.layers
+        if not layers:
+            return Phase.of(self.stage)
+        return Phase.of(self.stage, layers[self.program.nodes[0].function], max(layers) + 1)
 
 
 def cut(

@@ -4,17 +4,24 @@ Dependence alone decides. A node that depends on no gather and feeds the path is
 gather and a scatter it is on the path; what feeds no scatter is lazy. In dF the gather from the
 parents and the scatter to the children bound the path in the same way, and what the path of dF
 leaves (parameter gradients, gradients of eager values) is final.
+
+Where functions of a network have layers (`ir.layers`), each layer has a path of its own: a gather
+from the layers below bounds none. What depends on such gathers alone is eager, before the path of
+its layer; gradients that go to the layers below are final, after it.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from vertexrt.ir.layers import is_within_layer
 from vertexrt.ir.ops import OPS, OVER_ROWS
-from vertexrt.ir.program import Program, Stage
+from vertexrt.ir.program import Node, Program, Stage, attributes
 
 UP = ("gather", "gather_all", "present", "degree")
 DOWN = ("scatter_child", "scatter_children")
+ON_PATH = (Stage.PATH, Stage.PATH_BACKWARD)
+BELOW = "below"  # in place of an op that is about children of the layers below
 BACKWARD = ("loss_scale", "seed", "gather_parents")
 CHEAP = ("leaf", "scalar", "view")
 
@@ -25,7 +32,7 @@ def place(
     """Return the program with the stage of every node set.
 
     Args:
-        program: F, or F and dF.
+        program: F, or F and dF, with the layers of its functions.
         eager: False puts eager nodes into every task (the ablation's baseline).
         lazy: False puts lazy and final nodes into every task.
         sums_in_tasks: so are sums over rows; False leaves them for the end.
@@ -40,21 +47,64 @@ def place(
             _in_task(s, ops) if ops.isdisjoint(apart) else Stage.FINAL
             for s, ops in zip(stages, above, strict=True)
         ]
-    placed = zip(program.nodes, stages, strict=True)
-    return program.with_nodes([replace(n, stage=s, origin=k) for k, (n, s) in enumerate(placed)])
+    return _numbered(program, stages)
+
+
+def _numbered(program: Program, stages: list[Stage]) -> Program:
+    """Return a program whose nodes have these stages, and their origins."""
+    nodes = [replace(n, stage=s) for n, s in zip(program.nodes, stages, strict=True)]
+    if program.layers:
+        nodes = _read_once(nodes)
+    return program.with_nodes([replace(n, origin=k) for k, n in enumerate(nodes)])
+
+
+def _read_once(nodes: list[Node]) -> list[Node]:
+    """Let the path read a copy of what was gathered before it: a row of its own."""
+    wanted = _gathered_before(nodes)
+    found: list[Node] = []
+    moved: list[int] = []  # where each node has gone, and its copy
+    copies: list[int] = []
+    for k, node in enumerate(nodes):
+        places = copies if node.stage in ON_PATH else moved
+        moved.append(len(found))
+        found.append(node.moved(tuple(places[i] for i in node.inputs)))
+        if k in wanted:
+            found.append(_copy_of(node, moved[k]))
+        copies.append(len(found) - 1)
+    return found
+
+
+def _gathered_before(nodes: list[Node]) -> set[int]:
+    """Return what the path reads of what is gathered before it."""
+    read = {i for node in nodes if node.stage in ON_PATH for i in node.inputs}
+    return {i for i in read if nodes[i].op == "gather" and nodes[i].stage not in ON_PATH}
+
+
+def _copy_of(node: Node, position: int) -> Node:
+    made = attributes({"shape": node.type.shape})
+    return Node(
+        "concat", (position,), node.type, made, node.where, node.stage, function=node.function
+    )
+
+
+def _name(program: Program, node: Node) -> str:
+    """Return the op of a node, or BELOW."""
+    if node.op in (*UP, *DOWN) and not is_within_layer(program, node):
+        return BELOW
+    return node.op
 
 
 def _above(program: Program) -> list[frozenset[str]]:
     """Return the ops that each node depends on, its own among them."""
     found: list[frozenset[str]] = []
     for node in program.nodes:
-        found.append(frozenset([node.op]).union(*(found[i] for i in node.inputs)))
+        found.append(frozenset([_name(program, node)]).union(*(found[i] for i in node.inputs)))
     return found
 
 
 def _below(program: Program) -> list[frozenset[str]]:
     """Return the ops that depend on each node, its own among them."""
-    found = [frozenset([node.op]) for node in program.nodes]
+    found = [frozenset([_name(program, node)]) for node in program.nodes]
     for k in range(len(program.nodes) - 1, -1, -1):
         for source in program.nodes[k].inputs:
             found[source] |= found[k]

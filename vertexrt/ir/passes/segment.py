@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
+from vertexrt.ir.layers import is_within_layer
 from vertexrt.ir.ops import OPS, OVER_ROWS
 from vertexrt.ir.passes.fuse import Group, Product, TaskProgram, stored_inputs
 from vertexrt.ir.passes.store import Key, is_free
@@ -68,7 +69,7 @@ class SegmentedTask:
         segments: in order; a group exchanges between any two of them.
         whole: positions that every processor computes for itself, in full.
         cuts: where the elements of each value are cut into ranges that are shared out one by one.
-        gathers: reads the state of children, so it waits for the tiles that made them.
+        gathers: reads the state of children of its layer, so it waits for the tiles that made them.
         by_columns: parameters of which a processor owns columns of the gradient, not rows.
     """
 
@@ -165,7 +166,8 @@ def rows_in_storage(program: Program, name: str) -> tuple[int, int]:
 
 
 def _gathers(task: TaskProgram) -> bool:
-    return any(task.program.nodes[k].op in ("gather", "gather_all") for k in task.members)
+    nodes = (task.program.nodes[k] for k in task.members)
+    return any(n.op in ("gather", "gather_all") and is_within_layer(task.program, n) for n in nodes)
 
 
 Draft = tuple[TaskProgram, tuple[Segment, ...], frozenset[int]]

@@ -178,7 +178,9 @@ def _padded(out: Rewriter, node: Node, pieces: list[_Piece]) -> int:
 
 
 def _one_part(out: Rewriter, node: Node) -> int | None:
-    alone = len(node.inputs) == 1 and out.nodes[node.inputs[0]].type == node.type
+    """Take the part for the whole; but `place` has copied what is gathered on purpose."""
+    part = out.nodes[node.inputs[0]]
+    alone = len(node.inputs) == 1 and part.type == node.type and part.op != "gather"
     return node.inputs[0] if alone else None
 
 

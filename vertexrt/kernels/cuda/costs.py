@@ -18,7 +18,7 @@ from vertexrt.scheduler.batch_shape import BatchShape
 
 FLOAT = 4  # bytes
 SIZES = (1, 2, 4, *GROUPS)  # processors of a group
-MOST_TYPES = 2  # on the path: kernels of more take a minute to compile, and spill
+MOST_TYPES = 2  # of a layer on the path: kernels of more take a minute to compile, and spill
 ON_CHIP = 200e3  # bytes of weights that a processor holds
 LAST = 1e3  # seconds: where no size of groups holds all weights
 
@@ -80,7 +80,7 @@ def _persistent_level(size: int, work: Work, batch: BatchShape, processors: int)
     held = (work.row + work.edge) / size
     if size == FEWEST:
         return LAST
-    if work.types > MOST_TYPES or held * work.types * FLOAT > ON_CHIP:
+    if work.together > MOST_TYPES or held * work.together * FLOAT > ON_CHIP:
         return math.inf
     groups = min(batch.graphs, processors // size)
     largest = math.ceil(batch.graphs / groups) / batch.graphs  # share of a group

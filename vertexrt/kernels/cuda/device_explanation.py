@@ -35,7 +35,7 @@ class DeviceExplanation:
             launches = cast("CudaExecutable", variant.ready().executable).launches
             return [f"launches: {title_of(step)}" for step in launches[number].plan.steps]
         executable = cast("PersistentExecutable", variant.ready().processors)
-        if not executable.outside_path[number]:
+        if executable.sides[number] >= 0:
             return ["groups of processors run its segments"]
         steps = executable.launches[number].plan.steps
         return [f"all processors run: {title_of(step)}" for step in steps]
@@ -46,7 +46,7 @@ class DeviceExplanation:
             launches = cast("CudaExecutable", variant.ready().executable).launches
             return str(launches[number].plan)
         executable = cast("PersistentExecutable", variant.ready().processors)
-        if executable.outside_path[number]:
+        if executable.sides[number] < 0:
             return str(executable.launches[number].plan)
         segments = enumerate(executable.writer.path[number].segments)
         return "\n".join(f"segment {s}:\n{indent(str(x), '  ')}" for s, x in segments)

@@ -113,15 +113,16 @@ def write_all(
     groups = Groups(order, scheduled.graph_ptr, chosen.groups)
     size = GroupSize(chosen.processors, chosen.tile)
     batch = Batch(table, edge_ptr, every_ptr, child_row)
-    paths = assemble_groups(shape, batch, facts.outside_path, groups, size, COLUMNS)
+    paths = assemble_groups(shape, batch, facts.sides, len(facts.rings), groups, size, COLUMNS)
     lookup_ptr, lookup_at, word, ptr, row = sort_lookups(
         table, known.lookups_ptr, known.lookups, scheduled.pulls,
         (order, part_of(indices, extents, EDGE_ORDER)), scheduled.rows, scheduled.seen,
     )  # fmt: skip
     launched = Launched(table, lookup_ptr, lookup_at, known.gradients, chosen.clips, chosen.updates)
     between = EdgesBetween(
-        part_of(indices, extents, PARENT_PTR), part_of(indices, extents, PARENT_EDGE), child_row
-    )
+        edge_ptr, part_of(indices, extents, PARENT_PTR), part_of(indices, extents, PARENT_EDGE),
+        child_row,
+    )  # fmt: skip
     made = write_scripts(launched, facts, paths.script, paths.lengths, between, chosen.ring)
     sorted_by = lookup_ptr, lookup_at, (word, ptr, row)
     return paths.lengths, paths.temporary, made + sorted_by + (chosen.clips, chosen.updates)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vertexrt.ir.layers import Phase
 from vertexrt.ir.passes.segment import PATH
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.ir.program import Stage
@@ -88,15 +89,15 @@ def explain_launch(launch: Launch) -> str:
     lines += ["", "Weights on chip, and sums of gradients: bytes that they take of a processor"]
     lines += ["  " + line for line in _weights(launch)]
     lines += ["", "Segments of the task programs that groups run"]
-    for name, task, outside_path in zip(names, tasks, executable.outside_path, strict=True):
-        if not outside_path:
+    for name, task, side in zip(names, tasks, executable.sides.tolist(), strict=True):
+        if side >= 0:
             lines += ["  " + line for line in segments_of(name, task)]
     lines += ["", "Script of all processors"]
     lines += ["  " + line for line in _common(executable, written)]
     scripts, segment_ptr = written.script[written.common :], executable.writer.segment_ptr()
     lines += ["", "Scripts of the groups"]
-    lines += ["  " + line for line in _paths(scripts, path, segment_ptr)]
-    first = scripts[: path.lengths[0, 0]]
+    lines += ["  " + line for line in _paths(scripts, path, executable)]
+    first = scripts[: path.lengths[:1, :1].sum()]
     head = min(HEAD, len(first))
     lines += ["", f"Script of group 0, forward, the first {head} of {len(first)} instructions"]
     lines += _listing(first[:head], segment_names(names, segment_ptr))
@@ -133,8 +134,8 @@ def _weights(launch: Launch) -> list[str]:
             f"placed in the order of the products: in registers while there is room in "
             f"{writer.registers} of each thread, then in shared memory{more}"
         )
-    for word, side in zip(SIDE_WORD, writer.sides, strict=True):
-        lines += _held(word, side, executable.processors, itemsize, names)
+    for phase, side in zip(writer.phases, writer.sides, strict=True):
+        lines += _held(word_of(phase), side, executable.processors, itemsize, names)
         on_chip = side.held[: side.in_registers + side.in_shared]
         loaded += loaded_elements(on_chip, executable.processors, blocks) * itemsize
     if launch.trains:
@@ -166,16 +167,12 @@ def _held(
 
 def _gradients(executable: PersistentExecutable, names: dict[str, str]) -> list[str]:
     """Say where the gradients of these weights are made."""
-    processors, itemsize = executable.processors, executable.writer.itemsize
-    sides = executable.writer.sides
-    on_chip, lines = sides[1].sums, []
-    for k, h in enumerate(on_chip):
-        where = "registers" if k < sides[1].sums_in_registers else "shared memory"
-        name, size = names[h.word.replace("gradient", "param")], _size(h, processors, itemsize)
-        rows = h.rows(processors)
-        lines.append(f"  gradient of {name}: {rows} rows of {h.deep}, {size:,} in {where}")
+    writer, lines = executable.writer, list[str]()
+    on_chip = writer.sums.side.sums
+    lines += [_summed(executable, names, k) for k in range(len(on_chip))]
     done = {h.word.replace("gradient", "param") for h in on_chip}
-    rest = dict.fromkeys(h.word for h in sides[0].held if h.word not in done)
+    held = chain.from_iterable(x.held for x in writer.sides[: executable.facts.forward])
+    rest = dict.fromkeys(h.word for h in held if h.word not in done)
     if rest:
         after = ", ".join(names[word] for word in rest)
         lines.append(f"gradients made after the path, by products over all rows: {after}")
@@ -184,6 +181,15 @@ def _gradients(executable: PersistentExecutable, names: dict[str, str]) -> list[
             f"left for the sums of the groups, by each processor: {executable.sums_left:,}"
         )
     return lines
+
+
+def _summed(executable: PersistentExecutable, names: dict[str, str], k: int) -> str:
+    """Say where a gradient is that is summed up on chip."""
+    writer, each = executable.writer, executable.processors
+    side = writer.sums.side
+    h, where = side.sums[k], "registers" if k < side.sums_in_registers else "shared memory"
+    name, size = names[h.word.replace("gradient", "param")], _size(h, each, writer.itemsize)
+    return f"  gradient of {name}: {h.rows(each)} rows of {h.deep}, {size:,} in {where}"
 
 
 def _size(held: ResidentWeight, processors: int, itemsize: int) -> int:
@@ -234,10 +240,17 @@ def _common(executable: PersistentExecutable, written: WrittenScripts) -> list[s
     return lines
 
 
-def _paths(scripts: Script, path: Paths, segment_ptr: list[int]) -> list[str]:
-    lines = []
+def word_of(phase: Phase) -> str:
+    """Name a side of the path."""
+    word = SIDE_WORD[PATH.index(phase.stage)]
+    return f"{word}, layer {phase.layer}" if phase.layer else word
+
+
+def _paths(scripts: Script, path: Paths, executable: PersistentExecutable) -> list[str]:
+    writer, lines = executable.writer, []
+    segment_ptr = writer.segment_ptr()
     start = 0
-    for lengths, stage in zip(path.lengths, PATH, strict=True):
+    for lengths, phase in zip(path.lengths, writer.phases, strict=True):
         side = scripts[start : start + int(lengths.sum())]
         start += len(side)
         if not len(side):
@@ -245,11 +258,16 @@ def _paths(scripts: Script, path: Paths, segment_ptr: list[int]) -> list[str]:
         waits = int(side[side[:, WAIT] != NONE, TIMES].sum())
         tiles = int(side[np.isin(side[:, OP], segment_ptr), TIMES].sum())
         lines.append(
-            f"{STAGE_WORD[stage]}: instructions of a group (min, median, max): "
+            f"{_phase_word(phase)}: instructions of a group (min, median, max): "
             f"{_quartiles(lengths)}; all groups: {len(side)} instructions, {tiles} tiles, "
             f"{waits} meetings; rows a tile: {_quartiles(side[:, ROWS])}"
         )
     return lines or ["no task program is the groups'"]
+
+
+def _phase_word(phase: Phase) -> str:
+    word = STAGE_WORD[phase.stage]
+    return f"{word} of layer {phase.layer}" if phase.layer else word
 
 
 def _quartiles(values: Array) -> list[int]:

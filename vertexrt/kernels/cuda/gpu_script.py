@@ -37,6 +37,7 @@ from vertexrt.kernels.cuda.repeats import EdgesRead, RepeatFacts, join_repeats
 from vertexrt.kernels.cuda.ring_script import write_ring
 from vertexrt.kernels.cuda.steps import CHUNKED
 from vertexrt.kernels.layout import PAD
+from vertexrt.memory.compiled import NO_ROW
 from vertexrt.script.isa import (
     EDGES,
     FIRST,
@@ -61,17 +62,21 @@ class Facts(NamedTuple):
     """What scripts of a function are written from, whatever the minibatch.
 
     Attributes:
-        stages: [programs]; outside_path: [programs] see `path.is_outside_path`.
+        stages, phases: [programs], the phases by their places.
+        sides: [programs] on which side of the path groups run it; -1 for what all processors run.
+        forward: how many sides are forward, the first ones.
         steps_ptr, steps: of `driver.launch`; a function is a number of a script.
         adds, counters: [steps] see `Kernel`.
         adds_ptr, added: CSR of the gradients that each step adds to.
         scratch: [programs, 3] elements of temporaries.
         segments, rings: of `ring_script.write_ring`.
-        repeated: [segments] which may be repeated, see `repeats`.
+        repeated: [segments] by which slot each may be repeated, see `repeats`.
     """
 
     stages: Array
-    outside_path: Array
+    phases: Array
+    sides: Array
+    forward: int
     steps_ptr: Array
     steps: Array
     adds: Array
@@ -105,6 +110,7 @@ class Launched(NamedTuple):
 class EdgesBetween(NamedTuple):
     """The edges between rows, as the schedule has them."""
 
+    edge_ptr: Array
     parent_ptr: Array
     parent_edge: Array
     child_row: Array
@@ -134,7 +140,7 @@ def write_common(launched: Launched, facts: Facts) -> tuple[Array, int, int]:
         that a round does.
     """
     table, gradients, launches = launched.table, launched.gradients, len(launched.table)
-    most = 10 + launches
+    most = 10 + launches + len(facts.rings)
     for t in range(launches):
         most += facts.steps_ptr[table[t, 0] + 1] - facts.steps_ptr[table[t, 0]]
     script = np.zeros((most, COLUMNS), np.int32)
@@ -146,12 +152,14 @@ def write_common(launched: Launched, facts: Facts) -> tuple[Array, int, int]:
     sums = False  # which the groups have left and that were not collected
     count, temporary, counters, begin, early = 0, 0, 0, 0, False
     while begin < launches:
-        now, end, follows = facts.stages[table[begin, 0]], begin, False
-        while end < launches and facts.stages[table[end, 0]] == now:
-            follows |= not facts.outside_path[table[end, 0]]  # some launch is the groups'
+        now, end, side = facts.stages[table[begin, 0]], begin, -1
+        phase = facts.phases[table[begin, 0]]
+        while end < launches and facts.phases[table[end, 0]] == phase:
+            side = max(side, facts.sides[table[end, 0]])  # some launch is the groups'
             end += 1
-        if follows and now == PATH_BACKWARD:
+        if side >= 0 and now == PATH_BACKWARD:
             count = _add(script, count, BACKWARD, count > 0)
+            script[count - 1, PROGRAM] = side
             for each in gradients:
                 sums |= bool(each)
         if now > LAZY and launched.updates and not launched.clips and not early:  # loss is known
@@ -167,8 +175,9 @@ def write_common(launched: Launched, facts: Facts) -> tuple[Array, int, int]:
         temporary = max(temporary, used)
         count, most = _add_rounds(script, count, drafts, found)
         counters = max(counters, most)
-        if follows and now == PATH:
+        if side >= 0 and now == PATH:
             count = _add(script, count, FORWARD, count > 0)
+            script[count - 1, PROGRAM] = side
         begin = end
     if sums:
         count = _add(script, count, COLLECT, True)
@@ -203,7 +212,7 @@ def _draft_stage(
     found, used = 0, 0
     for t in range(begin, end):
         p, n, lo, at, m, elo = table[t]
-        if not facts.outside_path[p]:
+        if facts.sides[p] >= 0:
             continue
         after, previous = 0, -1  # the first round after what was made; the last step's
         for s in range(steps_ptr[p], steps_ptr[p + 1]):
@@ -295,14 +304,33 @@ def complete_paths(script: Array, forward: int, parent_ptr: Array) -> None:
 
 def _sections(lengths: Array, before: int) -> Array:
     """Return where the script of each group starts, after so many instructions of all."""
-    groups = lengths.shape[1]
-    sections = np.empty((2, groups + 1), np.int32)
-    for side in range(2):
+    sides, groups = lengths.shape
+    sections = np.empty((sides, groups + 1), np.int32)
+    for side in range(sides):
         for g in range(groups):
             sections[side, g] = before
             before += lengths[side, g]
         sections[side, groups] = before
     return sections
+
+
+def _lowest_rows(table: Array, facts: Facts) -> Array:
+    """Return [sides] the first row of the layer of each side: of its phase's launches.
+
+    What vertices of the layer do that read none of it is a launch of all processors.
+    """
+    latest = 0
+    for phase in facts.phases:
+        latest = max(latest, phase)
+    side_in = np.full(latest + 1, -1, np.int64)  # of each phase
+    for p in range(len(facts.sides)):
+        side_in[facts.phases[p]] = max(side_in[facts.phases[p]], facts.sides[p])
+    lowest = np.full(len(facts.rings), NO_ROW, np.int64)
+    for t in range(len(table)):
+        side = side_in[facts.phases[table[t, 0]]]
+        if side >= 0:
+            lowest[side] = min(lowest[side], table[t, 2])
+    return lowest
 
 
 def write_scripts(
@@ -321,16 +349,20 @@ def write_scripts(
     """
     common, temporary, counters = write_common(launched, facts)
     forward = 0
-    for g in range(lengths.shape[1]):
-        forward += lengths[0, g]
+    for side in range(facts.forward):
+        for g in range(lengths.shape[1]):
+            forward += lengths[side, g]
     complete_paths(paths, forward, between.parent_ptr)
     child_slot = np.empty(0, np.int32)
     if ring != NO_RING:
         alone = ring == RING_ALONE
         child_row, segments, rings = between.child_row, facts.segments, facts.rings
-        child_slot = write_ring(paths, lengths, segments, rings, child_row, alone)
-        edges = EdgesRead(child_row, child_slot, between.parent_ptr, between.parent_edge)
-        about = RepeatFacts(facts.repeated, segments, rings)
+        lowest = _lowest_rows(launched.table, facts)
+        child_slot = write_ring(paths, lengths, segments, rings, lowest, child_row, alone)
+        edges = EdgesRead(
+            between.edge_ptr, child_row, child_slot, between.parent_ptr, between.parent_edge
+        )
+        about = RepeatFacts(facts.repeated, segments, rings, facts.forward)
         left = join_repeats(paths, lengths, about, edges)
         paths = paths[:left]
     script = np.empty((len(common) + len(paths), COLUMNS), np.int32)

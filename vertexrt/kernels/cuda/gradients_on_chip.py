@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +24,7 @@ from vertexrt.kernels.cuda.gradients import (
     without,
 )
 from vertexrt.kernels.cuda.path_function import Additions
+from vertexrt.kernels.cuda.placed_path import PlacedPath
 from vertexrt.kernels.cuda.weights import (
     REGISTERS,
     SHARED,
@@ -37,28 +38,32 @@ from vertexrt.kernels.layout import Binding
 # Elements of a thread in shared memory, at most: each tile reads and writes them. Of 32 floats that
 # is 64 KiB, or 512 cycles at the 128 bytes that a multiprocessor moves in each.
 MOST_SHARED = 32
+NO_WEIGHTS = SideWeights((), 0, 0, 0, 0, 0)
 
 
 def sum_on_chip(
     tasks: list[SegmentedTask],
     kinds: npt.NDArray[np.int64],
-    on_path: Collection[int],
-    sides: Sequence[SideWeights],
+    path: PlacedPath,
+    back: int | None,
     binding: Binding,
-    budget: Budget,
     room: int,
 ) -> GradientSums:
     """Say which gradients the backward side of the path sums up, and where.
 
+    Of several layers the sides come one after the other, and none sums anything up.
+
     Args:
         kinds: see `layout.Backend`.
-        on_path: the programs that groups run.
-        sides: of the path, with their weights.
+        path: that groups run; back: which of its sides is backward, None for several.
         room: bytes of shared memory that nothing else needs.
     """
+    budget, sides = path.budget, path.sides
+    if back is None:
+        return GradientSums(NO_WEIGHTS, {}, tasks, binding, budget)
     multiplied = {h.word for side in sides for h in side.held} if budget.gradients else set()
-    sums = find_sums(tasks, kinds, on_path, multiplied, binding, budget.processors)
-    side = place_gradients(sides[1], list(dict.fromkeys(x.held for x in sums)), budget, room)
+    sums = find_sums(tasks, kinds, path.tasks, multiplied, binding, budget.processors)
+    side = place_gradients(sides[back], list(dict.fromkeys(x.held for x in sums)), budget, room)
     return GradientSums(side, sums, tasks, binding, budget)
 
 

@@ -7,6 +7,7 @@ on the function; `gpu_script.py` writes the scripts.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -31,7 +32,7 @@ from vertexrt.kernels.cuda.path_function import (
     RepeatedText,
     write_side,
 )
-from vertexrt.kernels.cuda.placed_path import SIDES, PlacedPath, room_of, tasks_of
+from vertexrt.kernels.cuda.placed_path import PlacedPath, room_of, tasks_of
 from vertexrt.kernels.cuda.repeated_segments import (
     BUFFERS,
     MOST_REPEATED,
@@ -43,6 +44,7 @@ from vertexrt.kernels.cuda.rows_at_once import temporaries_of
 from vertexrt.kernels.cuda.rules import structs
 from vertexrt.kernels.cuda.segment_text import SegmentText, write_path
 from vertexrt.kernels.cuda.segments import PathSegment, RingUse
+from vertexrt.kernels.cuda.shared_sides import SharedSide, share_sides
 from vertexrt.kernels.cuda.steps import Kernel, Launches
 from vertexrt.kernels.cuda.task_launches import lower_launches
 from vertexrt.kernels.cuda.verify_repeated_segments import verify_repeated_segments
@@ -54,9 +56,15 @@ from vertexrt.kernels.cuda.weights import (
 from vertexrt.kernels.layout import Binding, uses_edges
 from vertexrt.lower.launches import LaunchPlan
 
+Int64 = npt.NDArray[np.int64]
+
 MOST_ROWS = 64  # of a tile, whose indices lie in shared memory
 TILE_EDGES = 128  # of a tile, likewise
 RING_TILE = 16  # rows of a tile for which a ring leaves room
+# Sides of the path that a kernel has in one function; more get functions of their own, else the
+# compiler keeps in registers what several have in common, and spills. These are handed barriers and
+# stamps in so many bytes of the stack.
+SIDES_TOGETHER, HANDED = 2, 128
 MANTISSA = {"float32": 0, "tf32": 10, "bf16": 7}  # bits that matrix units keep; 0 for all
 
 
@@ -70,8 +78,8 @@ class KernelWriter:
 
     Attributes:
         tasks: without the products that the path sums up instead.
-        sides: forward and backward, what they hold and where.
-        registers: of a thread that may hold weights.
+        phases: of the sides of the path; sides: what they hold and where.
+        registers: of a thread that may hold weights; summing: see `_summing`.
     """
 
     def __init__(
@@ -90,16 +98,26 @@ class KernelWriter:
         self.splits_edges = binding.splits_edges
         self.numbers = {name: k for k, name in enumerate(word_names(binding))}
         self.tasks = tasks
-        self.path, self.sides = placed.tasks, [*placed.sides]
+        self.path, self.phases, self.sides = placed.tasks, placed.phases, [*placed.sides]
         self.texts = write_path(self.path)
-        self.sums = sum_on_chip(tasks, kinds, self.path, self.sides, binding, budget, self._spare())
-        self.sides[1], self.tasks = self.sums.side, self.sums.tasks
+        self.summing = self._summing()
+        room = 0 if self.summing is None else self._spare(self.summing)
+        self.sums = sum_on_chip(tasks, kinds, placed, self.summing, binding, room)
+        if self.summing is not None:
+            self.sides[self.summing] = self.sums.side
+        self.tasks = self.sums.tasks
         self.launches = [self._launches(p, binding) for p in range(len(tasks))]
         self.all_steps = [s for x in self.launches for s in x.steps if isinstance(s, Kernel)]
         self.steps = self._different_steps()
         self.ops = {self._key(step): FIRST_OP + k for k, step in enumerate(self.steps)}
-        self.rings = [self._ring(stage) for stage in SIDES]
-        self.repeated = [self._repeated(stage) for stage in SIDES]
+        numbers = range(len(self.phases))
+        self.rings = [*map(self._ring, numbers)]
+        self.repeated = [*map(self._repeated, numbers)]
+
+    def _summing(self) -> int | None:
+        """Return the side that sums up gradients, if there is one backward side."""
+        back = [k for k, phase in enumerate(self.phases) if phase.stage == Stage.PATH_BACKWARD]
+        return back[0] if len(back) == 1 else None
 
     def _launches(self, p: int, binding: Binding) -> Launches:
         """Return what all processors run of a program, and its temporaries."""
@@ -115,39 +133,39 @@ class KernelWriter:
             found.setdefault(self._key(step), step)
         return list(found.values())
 
-    def _ring(self, stage: Stage) -> RingSize:
+    def _ring(self, side: int) -> RingSize:
         """Return the ring of a side: it uses the shared memory that temporaries leave free."""
-        segments = [x for _, x in self.segments(stage)]
+        segments = [x for _, x in self.segments(side)]
         entries = [e for x in segments for e in (*x.ring.puts, *x.ring.gathers)]
-        room = self.room(stage, False)
-        room -= max(self.used(stage, RING_TILE), room // 4)
+        room = self.room(side, False)
+        room -= max(self.used(side, RING_TILE), room // 4)
         step = max((e.step for e in entries), default=0)
         return size_ring(step, room, any(x.ring.gathers for x in segments))
 
-    def ring_facts(
-        self,
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    def ring_facts(self) -> tuple[Int64, Int64, Int64]:
         """Return what `ring_script.write_ring` and `repeats.join_repeats` know.
 
-        Returns: [segments, 6] about each segment; [sides, 2] rows of the ring; [segments] which
-            may be repeated.
+        Returns: [segments, 6] about each segment; [sides, 2] rows of the ring; [segments] the slot
+            of children by which each may be repeated, -1 for those that may not.
         """
         facts = np.zeros((sum(len(plan.segments) for plan in self.tasks) + 1, 6), np.int64)
-        for stage in SIDES:
-            for number, x in self.segments(stage):
+        for side in range(len(self.phases)):
+            for number, x in self.segments(side):
                 facts[number] = self._facts(x.ring)
         rows = [(ring.rows, ring.far) for ring in self.rings]
-        repeated = np.isin(np.arange(len(facts)), [*self.repeated[0], *self.repeated[1]])
-        return facts, np.array(rows, np.int64), repeated
+        repeated = np.full(len(facts), -1, np.int64)
+        for found in self.repeated:
+            repeated[[*found]] = [x.slot for x in found.values()]
+        return facts, np.array(rows, np.int64).reshape(-1, 2), repeated
 
-    def _repeated(self, stage: Stage) -> dict[int, RepeatedSegment]:
+    def _repeated(self, side: int) -> dict[int, RepeatedSegment]:
         """Return the segments of a side that instructions may repeat, by number."""
-        if stage == Stage.PATH_BACKWARD and self.sums.words:
+        if side == self.summing and self.sums.words:
             return {}  # sums are added to after each tile
         first = self.segment_ptr()
-        mine = ((p, x) for p, x in self.path.items() if self.tasks[p].task.stage == stage)
+        mine = tasks_of(self.path, self.phases[side]).items()
         found = [(x.task, y, first[p] + s) for p, x in mine for s, y in enumerate(x.segments)]
-        repeated = repeat_segments(found, self.room(stage, True))
+        repeated = repeat_segments(found, self.room(side, True))
         if config().check:
             verify_repeated_segments({number: task for task, _, number in found}, repeated)
         return repeated
@@ -173,30 +191,30 @@ class KernelWriter:
         """Return the opcode of a step outside the path."""
         return self.ops[self._key(step)]
 
-    def segments(self, stage: Stage) -> list[tuple[int, PathSegment]]:
+    def segments(self, side: int) -> list[tuple[int, PathSegment]]:
         """List the segments of a side with their numbers over all tasks."""
-        return [(number, x.segment) for number, x in self._texts(stage)]
+        return [(number, x.segment) for number, x in self._texts(side)]
 
-    def _texts(self, stage: Stage) -> list[tuple[int, SegmentText]]:
+    def _texts(self, side: int) -> list[tuple[int, SegmentText]]:
         first = self.segment_ptr()
-        mine = (p for p in self.texts if self.tasks[p].task.stage == stage)
+        mine = (p for p in self.texts if p in tasks_of(self.path, self.phases[side]))
         return [(first[p] + s, x) for p in mine for s, x in enumerate(self.texts[p])]
 
     def words(self) -> set[str]:
         """Name the words that some part of the kernel reads."""
         found = {w for step in self.steps for w in step.words} | self.sums.words
-        for stage in SIDES:
-            found |= self.indices(stage) - {OF_RING}
+        for side in range(len(self.phases)):
+            found |= self.indices(side) - {OF_RING}
         for texts in self.texts.values():
             for text in texts:
                 found |= {*text.words, *(h.word for h in text.segment.held)} - {OF_RING}
         return found
 
-    def indices(self, stage: Stage) -> set[str]:
+    def indices(self, side: int) -> set[str]:
         """Name the indices that a side of the path reads."""
         if self.sums.words:
             return set(INDEX_WORDS)
-        texts = [x for _, x in self._texts(stage)]
+        texts = [x for _, x in self._texts(side)]
         found = {w for x in texts for w in x.words if w in INDEX_WORDS}
         gathers = any(x.segment.ring.gathers for x in texts)
         return found | ({"child_row", OF_RING} if gathers else set())
@@ -214,32 +232,30 @@ class KernelWriter:
             ring: a ring takes shared memory, too.
         """
         for rows in range(MOST_ROWS, TILE_ROWS, -TILE_ROWS):
-            if all(self.used(s, rows) <= self.room(s, ring) for s in SIDES):
+            if all(self.used(s, rows) <= self.room(s, ring) for s in range(len(self.phases))):
                 return rows
         return TILE_ROWS
 
-    def room(self, stage: Stage, ring: bool) -> int:
+    def room(self, side: int, ring: bool) -> int:
         """Return the elements of shared memory that temporaries of a side may have."""
-        k = SIDES.index(stage)
-        room = room_of(self.sides[k], self.budget)
-        return room - self.sides[k].partial - (self.rings[k].elements if ring else 0)
+        room = room_of(self.sides[side], self.budget)
+        return room - self.sides[side].partial - (self.rings[side].elements if ring else 0)
 
-    def used(self, stage: Stage, rows: int) -> int:
+    def used(self, side: int, rows: int) -> int:
         """Return the elements of temporaries of tiles with so many rows, as scripts place them."""
-        return temporaries_of(tasks_of(self.path, stage).values(), rows)
+        return temporaries_of(tasks_of(self.path, self.phases[side]).values(), rows)
 
-    def fits(self, stage: Stage) -> bool:
+    def fits(self, side: int) -> bool:
         """Tell whether temporaries are always in shared memory: rows of a tile have no edges."""
-        by_edges = any(x.scratch[1] for _, x in self.segments(stage))
+        by_edges = any(x.scratch[1] for _, x in self.segments(side))
         return not by_edges and all(
-            self.used(stage, self.tile_rows(ring)) <= self.room(stage, ring)
-            for ring in (False, True)
+            self.used(side, self.tile_rows(ring)) <= self.room(side, ring) for ring in (False, True)
         )
 
-    def _spare(self) -> int:
+    def _spare(self, side: int) -> int:
         """Return the shared memory that gradients may have without making tiles smaller."""
-        used = self.used(SIDES[1], self.tile_rows(False))
-        return max(0, self.room(SIDES[1], False) - used) * self.itemsize
+        used = self.used(side, self.tile_rows(False))
+        return max(0, self.room(side, False) - used) * self.itemsize
 
     # Text.
 
@@ -267,9 +283,10 @@ class KernelWriter:
                 lines += ["", step.body.replace("VRT_KERNEL(NAME", f"VRT_STEP({name}", 1)]
             names[self._key(step)] = name
         lines.append(f"typedef Job<{len(self.numbers)}> Work;")
-        for stage in SIDES:
-            lines += ["", *write_side(self._side(stage))]
-        lines += ["", *self._outside_path(names), "", *self._kernel()]
+        sides = share_sides({k: write_side(self._side(k)) for k in range(len(self.phases))})
+        for side in sides:
+            lines += ["", *side.lines]
+        lines += ["", *self._outside_path(names), "", *_kernel(sides)]
         return "\n".join(lines) + "\n"
 
     def _switches(self) -> list[str]:
@@ -277,20 +294,19 @@ class KernelWriter:
         switches = {"TILES_FIT": self.tiles_fit(), "SPLITS_EDGES": self.splits_edges}
         return [f"#define VRT_{name}" for name, on in switches.items() if on]
 
-    def _side(self, stage: Stage) -> PathSide:
+    def _side(self, number: int) -> PathSide:
         """Return what the function of a side is written from."""
-        number, added = SIDES.index(stage), None
-        if stage == Stage.PATH_BACKWARD:
+        added = None
+        if number == self.summing:
             added = self.sums.additions(self.segment_ptr(), self.numbers)
         return PathSide(
-            stage,
             number,
             self.processors,
             self.sides[number],
-            self._texts(stage),
+            self._texts(number),
             self.rings[number],
-            self.indices(stage),
-            self.fits(stage),
+            self.indices(number),
+            self.fits(number),
             self.numbers,
             added,
             self._repeated_texts(number),
@@ -301,7 +317,7 @@ class KernelWriter:
         first = self.segment_ptr()
         task_of = {n: self.path[p].task for p in self.path for n in range(first[p], first[p + 1])}
         return {
-            number: RepeatedText(SegmentText(x.segment, task_of[number]), x.carried)
+            number: RepeatedText(SegmentText(x.segment, task_of[number]), x.carried, x.slot)
             for number, x in self.repeated[side].items()
         }
 
@@ -312,6 +328,11 @@ class KernelWriter:
         if self.splits_edges or most * MOST_ROWS > TILE_EDGES:
             return False
         return all(x.split != Split.SUMS for plan in path for x in plan.segments)
+
+    @property
+    def handed(self) -> int:
+        """Return the bytes of stack by which sides of the path are handed what they change."""
+        return HANDED if len(self.phases) > SIDES_TOGETHER else 0
 
     def segment_ptr(self) -> list[int]:
         """Return the number of the first segment of each program."""
@@ -327,40 +348,46 @@ class KernelWriter:
         own = self.numbers["temporary"], self.numbers["arrived"]
         return outside_path(steps, collect, self.rules, own)
 
-    def _kernel(self) -> list[str]:
-        sides = [
-            f"    if (in.op == {op}) {{\n"
-            f"      if (!{stage.name.lower()}(a, group, in, at, met, group_barrier, stamps)) {{\n"
-            "        close_cluster(a.o);\n"
-            "        return;\n"
-            "      }\n"
-            "      continue;\n"
-            "    }"
-            for op, stage in zip(("FORWARD", "BACKWARD"), SIDES, strict=True)
-        ]
-        return [
-            "VRT_KERNEL(NAME, Work, PROCESSOR) {",
-            "  unsigned met = 0;",
-            "  Timestamps stamps(a.o);",
-            "  const Work& work = load_shared_state(a);",
-            "  const int group = blockIdx.x / PROCESSORS;",
-            "  GroupBarrier group_barrier{a.o.counters + 2 + group, 0, 0};",
-            "  if (a.o.members && !open_cluster(a.o, group_barrier.counter)) return;",
-            "  for (int at = 0;; ++at) {",
-            "    const Instruction in = instruction(a.o, at);",
-            "    stamps.begin(at);",
-            *sides,
-            "    if (in.wait != NO_WAIT && !grid_barrier(a.o, met, at)) return;",
-            "    stamps.waited();",
-            "    if (in.op == END) {",
-            "      stamps.both();",
-            "      return;",
+
+def _kernel(shared: Sequence[SharedSide]) -> list[str]:
+    """Print the kernel itself, given the functions of the sides of the path."""
+    apart = sum(len(each.sides) for each in shared) > SIDES_TOGETHER
+    sides = []
+    for each in shared:
+        numbers = " || ".join(f"in.program == {side}" for side in each.sides)
+        call = f"apart<{each.name}>" if apart else each.name
+        sides += [
+            f"    if ((in.op == FORWARD || in.op == BACKWARD) && ({numbers})) {{",
+            f"      if (!{call}(a, group, in, at, met, group_barrier, stamps)) {{",
+            "        close_cluster(a.o);",
+            "        return;",
+            "      }",
+            "      continue;",
             "    }",
-            "    outside_path(work, in);",
-            "    stamps.end();",
-            "  }",
-            "}",
         ]
+    return [
+        "VRT_KERNEL(NAME, Work, PROCESSOR) {",
+        "  unsigned met = 0;",
+        "  Timestamps stamps(a.o);",
+        "  const Work& work = load_shared_state(a);",
+        "  const int group = blockIdx.x / PROCESSORS;",
+        "  GroupBarrier group_barrier{a.o.counters + 2 + group, 0, 0};",
+        "  if (a.o.members && !open_cluster(a.o, group_barrier.counter)) return;",
+        "  for (int at = 0;; ++at) {",
+        "    const Instruction in = instruction(a.o, at);",
+        "    stamps.begin(at);",
+        *sides,
+        "    if (in.wait != NO_WAIT && !grid_barrier(a.o, met, at)) return;",
+        "    stamps.waited();",
+        "    if (in.op == END) {",
+        "      stamps.both();",
+        "      return;",
+        "    }",
+        "    outside_path(work, in);",
+        "    stamps.end();",
+        "  }",
+        "}",
+    ]
 
 
 def _most_children(task: TaskProgram) -> float:

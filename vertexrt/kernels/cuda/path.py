@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from vertexrt.config import config
+from vertexrt.ir.layers import is_within_layer
 from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.passes.store import is_free
@@ -63,9 +64,10 @@ def is_outside_path(plan: SegmentedTask) -> bool:
     if plan.task.stage == Stage.PATH:
         return not plan.gathers
     if plan.task.stage == Stage.PATH_BACKWARD:
-        nodes = plan.task.program.nodes
-        ops = {nodes[k].op for k in plan.task.members}
-        return not ops & {"scatter_child", "scatter_children"}
+        program = plan.task.program
+        nodes = (program.nodes[k] for k in plan.task.members)
+        left = (n for n in nodes if n.op in ("scatter_child", "scatter_children"))
+        return not any(is_within_layer(program, n) for n in left)
     return True
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.repeated_segments import buffer_elements
 from vertexrt.kernels.cuda.ring import RingSize
 from vertexrt.kernels.cuda.segment_text import SegmentText
@@ -47,10 +46,12 @@ class RepeatedText:
 
     Attributes:
         carried: copies that only the first repetition makes.
+        slot: of the children that it reads.
     """
 
     segment: SegmentText
     carried: Collection[CopyAhead]
+    slot: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class PathSide:
     """One side of the path of a kernel.
 
     Attributes:
-        number: of its scripts; processors: of a group.
+        number: among all sides; processors: of a group.
         weights: which it keeps on chip, and where.
         segments: with their numbers over all tasks.
         indices: those that it reads, of INDEX_WORDS.
@@ -68,7 +69,6 @@ class PathSide:
         repeated: what instructions may repeat, by number of the segment.
     """
 
-    stage: Stage
     number: int
     processors: int
     weights: SideWeights
@@ -83,7 +83,7 @@ class PathSide:
 
 def write_side(side: PathSide) -> list[str]:
     """Write the function of a side, and the struct of its weights."""
-    name, weights = side.stage.name.lower(), side.weights
+    name, weights = f"side_{side.number}", side.weights
     added = side.additions or Additions()
     lines = [f"struct {name}_weights {{"]
     for k, h in enumerate(weights.held):
@@ -103,7 +103,7 @@ def write_side(side: PathSide) -> list[str]:
         "  if (start.wait != NO_WAIT && !grid_barrier(job.o, met, at)) return false;",
         "  stamps.end();",
         "  if (group >= job.o.groups) return true;",
-        f"  const bool there = follow<PROCESSORS>(job.o, {side.number}, group,",
+        "  const bool there = follow<PROCESSORS>(job.o, start.program, group,",
         "    group_barrier, stamps, in_memory,",
         *_segments(side),
         *_between(side),
@@ -121,7 +121,7 @@ def _load_weights(side: PathSide) -> list[str]:
     """Write the statements that load the weights."""
     weights = side.weights
     lines = [
-        "  __syncthreads();  // all have read what lies where weights come",
+        "  __syncthreads();  // all have read what lies there",
         "  const int rank = this_processor() % PROCESSORS;",
         "  unsigned char* free = shared_memory() + SHARED_STATE_BYTES;",
         "  unsigned char* memory = job.o.spill + blockIdx.x * job.o.spill_bytes;",
@@ -216,9 +216,10 @@ def _repeats(side: PathSide) -> list[str]:
     if not side.repeated:
         return ["  NoRepeats{}"]
     sends = str(side.processors > 1).lower()
+    (slot,) = {x.slot for x in side.repeated.values()}
     lines = [
-        f"  make_repeats<{max(side.ring.rows, 1)}>(",
-        "    [&](const Instruction& in, auto rows, const RepeatedIndices& at_hand,",
+        f"  make_repeats<{max(side.ring.rows, 1)}, {slot}>(",
+        f"    [&](const Instruction& in, auto rows, const RepeatedIndices<{slot}>& at_hand,",
         "        auto wait_for_operands, auto prefetch_next) VRT_INLINED {",
         "    switch (in.op) {",
     ]
@@ -229,7 +230,7 @@ def _repeats(side: PathSide) -> list[str]:
         lines += _case(side, number, x.segment, [tile, *x.segment.lines], True)
     lines += [
         "    }",
-        "  }, [&](const Instruction& in, auto rows, const RepeatedIndices& at_hand,",
+        f"  }}, [&](const Instruction& in, auto rows, const RepeatedIndices<{slot}>& at_hand,",
         "        bool first) VRT_INLINED {",
         "    switch (in.op) {",
     ]

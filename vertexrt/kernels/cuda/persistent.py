@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from vertexrt.errors import NoKernelError
 from vertexrt.ir.passes.segment import SegmentedTask
+from vertexrt.ir.program import Stage
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.cuda import weights
 from vertexrt.kernels.cuda.compile import Spilled
@@ -145,7 +146,9 @@ def _least_spilled(
     for candidate, after in candidates:
         assert candidate is not None
         ahead = [] if after is None else [after.source]
-        found.append((candidate, device.spills(candidate.source, real, ahead)))
+        spilled = device.spills(candidate.source, real, ahead)
+        spilled = spilled._replace(bytes=max(spilled.bytes - candidate.writer.handed, 0))
+        found.append((candidate, spilled))
         if found[-1][1].bytes <= LITTLE_SPILLED:
             return found[-1]
     return min(found, key=lambda each: each[1].bytes)
@@ -213,7 +216,7 @@ class PersistentExecutable(Uploads):
         tile: most rows of an instruction on the path; tile_beside_ring: where groups have a ring.
         weights_in_memory: bytes of each processor's weights that are not held on chip.
         sums_left: bytes in which each processor leaves its sums of gradients.
-        outside_path: [programs] see `is_outside_path`.
+        sides: [programs] on which side of the path groups run each, -1 for none.
         facts: what `gpu_script.write_scripts` knows of the programs.
         gradients: [gradients] whether the groups sum it up, or a part of it.
         function: the kernel; writer: what wrote its source.
@@ -232,17 +235,21 @@ class PersistentExecutable(Uploads):
         super().__init__([t.task for t in tasks], writer.launches, binding)
         self.writer = writer
         self.processors = writer.processors
-        self.weights_in_memory = max(side.memory for side in writer.sides)
+        self.weights_in_memory = max((side.memory for side in writer.sides), default=0)
         self.sums_left = writer.sums.elements * writer.itemsize
         self.clusters = device.clusters(self.function, self.processors, device.shared_bytes)
         self.groups = device.processors // self.processors
         self.tile = writer.tile_rows(False)
         self.tile_beside_ring = writer.tile_rows(True)
         self.want([self.numbers[word] for word in writer.words()])
-        self.outside_path = np.array([is_outside_path(t) for t in tasks], np.bool_)
+        phases = writer.phases
+        sides = [-1 if is_outside_path(t) else phases.index(t.task.phase) for t in tasks]
+        self.sides = np.array(sides, np.int64)
         self.facts = Facts(
             np.array([int(t.task.stage) for t in tasks], np.int64),
-            self.outside_path,
+            np.array([t.task.phase.place for t in tasks], np.int64),
+            self.sides,
+            sum(phase.stage == Stage.PATH for phase in writer.phases),
             *writer.encode(),
             self.effects.only,
             self.effects.counters,

@@ -49,7 +49,7 @@ class Paths:
     """The scripts of the groups of a launch, see `script.assemble.assemble_groups`.
 
     Attributes:
-        lengths: [2, groups] instructions of each, forward and backward.
+        lengths: [sides, groups] instructions of each.
         temporary: elements of temporaries that a processor needs.
         clustered: the groups are clusters.
         ring: their processors hand each other rows in shared memory.
@@ -67,7 +67,7 @@ class WrittenScripts:
 
     Attributes:
         script: int32 [*, COLUMNS], of all processors and then of the groups.
-        sections: int32 [2, groups + 1], where the script of each group starts, see processor.cuh.
+        sections: int32 [sides, groups + 1], where the script of each group starts.
         child_slot: int32 [edges], or nothing: see `ring_script.write_ring`.
         common: how many instructions all processors follow.
         elements: of temporaries that a stage outside the path needs; counters: that a round does.

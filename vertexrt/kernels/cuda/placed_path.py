@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from vertexrt.ir.program import Stage
+from vertexrt.ir.layers import Phase
 from vertexrt.kernels.cuda.ring_uses import LoweredTask
 from vertexrt.kernels.cuda.rows_at_once import choose_rows, take_rows
 from vertexrt.kernels.cuda.segments import PathSegment
@@ -18,7 +18,6 @@ from vertexrt.kernels.cuda.weights import (
     place_weights,
 )
 
-SIDES = (Stage.PATH, Stage.PATH_BACKWARD)
 LoweredPath = Mapping[int, LoweredTask]  # by number of the task
 
 
@@ -26,12 +25,14 @@ class PlacedPath(NamedTuple):
     """The path of a kernel.
 
     Attributes:
-        budget: for weights, which are held as `sides` say, forward and backward.
+        budget: for weights, which are held as `sides` say.
         tasks: of the path, by number.
+        phases: when the sides run: forward of each layer that has a path, then backward.
     """
 
     budget: Budget
     tasks: LoweredPath
+    phases: tuple[Phase, ...]
     sides: tuple[SideWeights, ...]
 
 
@@ -39,8 +40,9 @@ def place_path(tasks: LoweredPath, budget: Budget) -> PlacedPath | Misfit:
     """Say where weights of the path lie, if there is room; products get what they leave."""
     sides: list[SideWeights] = []
     placed = dict(tasks)
-    for stage in SIDES:
-        mine = tasks_of(tasks, stage)
+    phases = phases_of(tasks)
+    for phase in phases:
+        mine = tasks_of(tasks, phase)
         held = dict.fromkeys(h for segment in _segments(mine) for h in segment.held)
         side = place_weights(list(held), _partial(mine), budget)
         if isinstance(side, Misfit):
@@ -49,7 +51,7 @@ def place_path(tasks: LoweredPath, budget: Budget) -> PlacedPath | Misfit:
         wider = {p: take_rows(task, rows) for p, task in mine.items()}
         placed |= wider
         sides.append(replace(side, partial=_partial(wider)))
-    return PlacedPath(budget, placed, tuple(sides))
+    return PlacedPath(budget, placed, phases, tuple(sides))
 
 
 def room_of(side: SideWeights, budget: Budget) -> int:
@@ -63,9 +65,14 @@ def needs_registers(side: SideWeights, budget: Budget) -> bool:
     return room_of(side, budget) - side.partial < held
 
 
-def tasks_of(tasks: LoweredPath, stage: Stage) -> dict[int, LoweredTask]:
+def phases_of(tasks: LoweredPath) -> tuple[Phase, ...]:
+    """Return when the sides of the path run, in order."""
+    return tuple(sorted({task.task.plan.task.phase for task in tasks.values()}))
+
+
+def tasks_of(tasks: LoweredPath, phase: Phase) -> dict[int, LoweredTask]:
     """Return the tasks of a side, by number."""
-    return {p: task for p, task in tasks.items() if task.task.plan.task.stage == stage}
+    return {p: task for p, task in tasks.items() if task.task.plan.task.phase == phase}
 
 
 def _segments(tasks: LoweredPath) -> list[PathSegment]:

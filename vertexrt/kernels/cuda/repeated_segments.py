@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from vertexrt.ir.layers import chain_slot
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.path_task import PathTask
 from vertexrt.kernels.cuda.segment_accesses import (
@@ -62,10 +63,12 @@ class RepeatedSegment:
 
     Attributes:
         carried: those of its copies that only the first repetition makes.
+        slot: in which the vertices have the children that it reads, see `chain_slot`.
     """
 
     segment: PathSegment
     carried: frozenset[CopyAhead]
+    slot: int
 
 
 def repeat_segments(
@@ -79,16 +82,29 @@ def repeat_segments(
     """
     stores = (step for _, x, _ in tasks for step in x.flat)
     stored = {place.number for step in stores for place in stores_of(step) if place.in_tensor}
-    return {
-        number: _repeated(segment)
+    found = {
+        number: _repeated(segment, slot_of(task))
         for task, segment, number in tasks
         if BUFFERS * buffer_elements(segment) <= room and _may_repeat(task, segment, stored)
     }
+    return _of_one_slot(found)
 
 
-def _repeated(segment: PathSegment) -> RepeatedSegment:
+def _of_one_slot(found: dict[int, RepeatedSegment]) -> dict[int, RepeatedSegment]:
+    """Leave those by the slot of the first: the loop over repetitions has one."""
+    slots = [x.slot for x in found.values()]
+    return {number: x for number, x in found.items() if x.slot == slots[0]}
+
+
+def slot_of(task: PathTask) -> int:
+    """Return the slot by which vertices of a task are chains within their layer, -1 for none."""
+    program = task.plan.task.program
+    return chain_slot(program, program.nodes[0].function)
+
+
+def _repeated(segment: PathSegment, slot: int) -> RepeatedSegment:
     carried = frozenset(x for x in segment.copies if _is_carried(x, segment))
-    return RepeatedSegment(_carrying(_few_rows(segment), carried), carried)
+    return RepeatedSegment(_carrying(_few_rows(segment), carried), carried, slot)
 
 
 def _may_repeat(task: PathTask, segment: PathSegment, stored: Collection[int]) -> bool:
@@ -110,10 +126,15 @@ def buffer_elements(segment: PathSegment) -> int:
 
 
 def _is_of_chain(task: PathTask) -> bool:
-    """Tell whether vertices have one child at most, and one segment is all that they need."""
-    binding, program = task.binding, task.plan.task.program
-    chain = program.arity == 1 and not binding.splits_edges and binding.relations == 1
-    return chain and len(task.plan.segments) == 1
+    """Tell whether vertices read one child at most, and one segment is all that they need.
+
+    On the way back edges have rows of their own, so that their numbers count: a row has one edge.
+    """
+    binding, nodes, slot = task.binding, task.nodes, slot_of(task)
+    read = {nodes[k]["slot"] for k in task.plan.task.members if nodes[k].op == "gather"}
+    chain = slot >= 0 and not binding.splits_edges and binding.relations == 1
+    back = task.plan.task.stage == Stage.PATH_BACKWARD
+    return chain and read <= {slot} and not (back and slot) and len(task.plan.segments) == 1
 
 
 def _is_made_on_path(copy: CopyAhead, stored: Collection[int]) -> bool:

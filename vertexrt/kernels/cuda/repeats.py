@@ -49,9 +49,10 @@ class EdgesRead(NamedTuple):
     """What of a schedule's edges repetitions read.
 
     Attributes:
-        child_row, parent_ptr, parent_edge: of the schedule; child_slot: of `write_ring`.
+        edge_ptr, child_row, parent_ptr, parent_edge: of the schedule; child_slot: of `write_ring`.
     """
 
+    edge_ptr: Array
     child_row: Array
     child_slot: Array
     parent_ptr: Array
@@ -62,13 +63,14 @@ class RepeatFacts(NamedTuple):
     """What is known of segments whatever the minibatch.
 
     Attributes:
-        may: bool [segments] which may be repeated.
-        about, rings: of `write_ring`.
+        slot: [segments] of children by which each may be repeated, -1 for those that may not.
+        about, rings: of `write_ring`; forward: how many sides are forward, the first ones.
     """
 
-    may: Array
+    slot: Array
     about: Array
     rings: Array
+    forward: int
 
 
 def join_repeats(script: Array, lengths: Array, facts: RepeatFacts, edges: EdgesRead) -> int:
@@ -76,11 +78,11 @@ def join_repeats(script: Array, lengths: Array, facts: RepeatFacts, edges: Edges
 
     Args:
         script: int32 [*, COLUMNS] of all groups, forward, then backward, else complete.
-        lengths: [2, groups] instructions of each; gets what is left.
+        lengths: [sides, groups] instructions of each; gets what is left.
     Returns: how many instructions are left.
     """
     at, count = 0, 0
-    for side in range(2):
+    for side in range(len(lengths)):
         for g in range(lengths.shape[1]):
             begin, end, first = at, at + lengths[side, g], count
             for k in range(begin, end):
@@ -102,37 +104,67 @@ def _repeats(
     """Tell whether an instruction repeats the one before, as the kernel moves on.
 
     Args:
-        head: what it would be joined to; k: the instruction; side: 0 forward, 1 backward.
+        head: what it would be joined to; k: the instruction.
     """
+    back = side >= facts.forward
     step = script[k, FIRST] - script[k - 1, FIRST]
     if script[head, TIMES] > 1 and script[head, STEP] != step:
         return False
-    if not facts.may[script[k, OP]] or not _is_alike(script, k, side, step):
+    slot = facts.slot[script[k, OP]]
+    if slot < 0 or not _is_alike(script, k, back, step):
         return False
-    at, before, rows = script[k, FIRST_EDGE], script[k - 1, FIRST_EDGE], script[k, ROWS]
     return (
-        _follow(edges.child_row, at, before, rows, step)
+        _edges_follow(script, k, slot, edges)
         and _ring_follows(script, k, facts, facts.rings[side, 0], edges.child_slot)
-        and (side == 0 or _parents_follow(script, k, step, edges))
+        and (not back or _parents_follow(script, k, step, edges))
     )
 
 
-def _is_alike(script: Array, k: int, side: int, step: int) -> bool:
-    """Tell whether an instruction and the last one, a child and a parent a row, differ in rows."""
-    rows = script[k, ROWS]
-    alike = rows <= MOST_REPEATED and script[k, EDGES] == rows and script[k, FAR] == 0
-    alike = alike and script[k, TEMPORARY] == 0 and script[k, PARENTS] == side * rows
-    alike = alike and script[k, FIRST_EDGE] - script[k - 1, FIRST_EDGE] == step
-    differ = 0
+def _edges_follow(script: Array, k: int, slot: int, edges: EdgesRead) -> bool:
+    """Tell whether rows of an instruction and the last one have as many edges, one of them read."""
+    rows, step = script[k, ROWS], script[k, FIRST] - script[k - 1, FIRST]
+    each = script[k, EDGES] // rows
+    at, before = script[k, FIRST_EDGE] + slot, script[k - 1, FIRST_EDGE] + slot
+    return (
+        slot < each
+        and _are_even(edges.edge_ptr, script, k - 1, each)
+        and _are_even(edges.edge_ptr, script, k, each)
+        and _follow(edges.child_row, at, before, (rows, each), step)
+    )
+
+
+def _are_even(edge_ptr: Array, script: Array, k: int, each: int) -> bool:
+    """Tell whether each row of an instruction has so many edges."""
+    first, edge, odd = script[k, FIRST], script[k, FIRST_EDGE], 0
+    for i in range(script[k, ROWS] + 1):
+        odd |= edge_ptr[first + i] ^ (edge + i * each)
+    return bool(odd == 0)
+
+
+def _is_alike(script: Array, k: int, back: bool, step: int) -> bool:
+    """Tell whether an instruction and the last one, alike in each row, differ in rows.
+
+    On the way back a row has a child and a parent.
+    """
+    rows, edges = script[k, ROWS], script[k, EDGES]
+    moved = script[k, FIRST_EDGE] - script[k - 1, FIRST_EDGE]
+    differ = script[k, FAR] | script[k, TEMPORARY] | (script[k, PARENTS] - int(back) * rows)
+    differ |= moved * rows - step * edges
     for c in SAME:
         differ |= script[k, c] ^ script[k - 1, c]
-    return bool(alike and differ == 0)
+    even = edges >= rows and edges % rows == 0
+    return bool(differ == 0 and rows <= MOST_REPEATED and even and not (back and edges > rows))
 
 
-def _follow(numbers: Array, at: int, last: int, count: int, step: int) -> bool:
-    """Tell whether two runs of numbers rise by one, the second further by a step."""
-    for i in range(count):
-        if numbers[last + i] != numbers[last] + i or numbers[at + i] != numbers[last] + i + step:
+def _follow(numbers: Array, at: int, last: int, run: tuple[Any, Any], step: int) -> bool:
+    """Tell whether two runs of numbers rise by one, the second further by a step.
+
+    Args:
+        run: how many numbers, and how far it is from one to the next.
+    """
+    for i in range(run[0]):
+        first, second = numbers[last + i * run[1]], numbers[at + i * run[1]]
+        if first != numbers[last] + i or second != numbers[last] + i + step:
             return False
     return bool(numbers[last] >= 0)
 
@@ -140,7 +172,7 @@ def _follow(numbers: Array, at: int, last: int, count: int, step: int) -> bool:
 def _ring_follows(script: Array, k: int, facts: RepeatFacts, size: int, slots: Array) -> bool:
     """Tell whether rows of the ring are those after the last instruction's."""
     op, rows, slot = script[k, OP], script[k, ROWS], script[k - 1, SLOT]
-    if facts.about[op, GATHERS] and not _slots_follow(script, k, size, slots):
+    if facts.about[op, GATHERS] and not _slots_follow(script, k, size, facts.slot[op], slots):
         return False
     if not facts.about[op, PUTS]:
         return bool(script[k, USES] == 0)
@@ -148,12 +180,13 @@ def _ring_follows(script: Array, k: int, facts: RepeatFacts, size: int, slots: A
     return bool(script[k, USES] & IS_PUT != 0 and slot >= 0 and script[k, SLOT] == following)
 
 
-def _slots_follow(script: Array, k: int, size: int, slots: Array) -> bool:
-    """Tell whether children are where the last instruction has put its rows."""
-    at, before, rows = script[k, FIRST_EDGE], script[k - 1, FIRST_EDGE], script[k, ROWS]
+def _slots_follow(script: Array, k: int, size: int, of: int, slots: Array) -> bool:
+    """Tell whether children in a slot are where the last instruction has put its rows."""
+    rows, each = script[k, ROWS], script[k, EDGES] // script[k, ROWS]
+    at, before = script[k, FIRST_EDGE] + of, script[k - 1, FIRST_EDGE] + of
     if slots[before] + rows > size or slots[at] != script[k - 1, SLOT]:
         return False
-    return _follow(slots, at, before, rows, slots[at] - slots[before])
+    return _follow(slots, at, before, (rows, each), slots[at] - slots[before])
 
 
 def _parents_follow(script: Array, k: int, step: int, edges: EdgesRead) -> bool:
@@ -163,7 +196,7 @@ def _parents_follow(script: Array, k: int, step: int, edges: EdgesRead) -> bool:
         for row in (first + i, first - step + i):
             if edges.parent_ptr[row] != row + parent - first:
                 return False
-    return _follow(edges.parent_edge, parent, parent - step, rows, step)
+    return _follow(edges.parent_edge, parent, parent - step, (rows, 1), step)
 
 
 def expand_repeats(script: Array, ring_rows: int) -> Array:
@@ -177,7 +210,7 @@ def expand_repeats(script: Array, ring_rows: int) -> Array:
     number = np.arange(len(found)) - np.repeat(np.cumsum(times) - times, times)
     moved = number * found[:, STEP]
     found[:, FIRST] += moved
-    found[:, FIRST_EDGE] += moved
+    found[:, FIRST_EDGE] += moved * (found[:, EDGES] // np.maximum(found[:, ROWS], 1))
     found[:, FIRST_PARENT] += moved * (found[:, PARENTS] != 0)
     for k in np.flatnonzero((number > 0) & (found[:, USES] & IS_PUT != 0)):
         rows, slot = found[k, ROWS], found[k - 1, SLOT]

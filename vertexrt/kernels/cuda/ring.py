@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from vertexrt.ir.passes.fuse import Product
-from vertexrt.ir.program import Domain, Stage
+from vertexrt.ir.program import Domain
 from vertexrt.kernels.cuda.path_task import PathTask, row_step
 from vertexrt.kernels.cuda.segments import InRing
 from vertexrt.lower.threads import Cuts
@@ -84,8 +84,8 @@ def place_rings(
         stored: tensors in which the segments of a task store elements of rows.
     """
     found: dict[int, dict[int, InRing]] = {}
-    for stage in (Stage.PATH, Stage.PATH_BACKWARD):
-        mine = {p: task for p, task in tasks.items() if task.plan.task.stage == stage}
+    for phase in {task.plan.task.phase for task in tasks.values()}:
+        mine = {p: task for p, task in tasks.items() if task.plan.task.phase == phase}
         drafts = _drafts(mine, gathered, stored)
         sizes = (sum(_padded(size) for size, _ in draft.values()) for draft in drafts.values())
         widest = max(sizes, default=0)

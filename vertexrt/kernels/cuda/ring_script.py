@@ -36,12 +36,17 @@ BEFORE_PATH = -2  # in place of an epoch, less than all of them and than -1 for 
 
 
 class _Ring(NamedTuple):
-    """The ring of a side: what is known of segments, rows, rows for copies; see `write_ring`."""
+    """The ring of a side: what is known of segments, rows, rows for copies; see `write_ring`.
+
+    Attributes:
+        lowest: the first row of the layer; children before it are not read on the path.
+    """
 
     segments: Array
     rows: int
     far: int
     alone: bool
+    lowest: int
 
 
 class _RingRows(NamedTuple):
@@ -75,18 +80,25 @@ class _Epochs(NamedTuple):
 
 
 def write_ring(
-    script: Array, lengths: Array, segments: Array, rings: Array, child_row: Array, alone: bool
+    script: Array,
+    lengths: Array,
+    segments: Array,
+    rings: Array,
+    lowest: Array,
+    child_row: Array,
+    alone: bool,
 ) -> Array:
     """Complete the scripts of groups that have a ring.
 
     Args:
         script: int32 [*, COLUMNS] of all groups, forward, then backward; WAIT is NONE where an
             instruction does not wait. Gets WAIT, SLOT, USES, FAR and EXPECT.
-        lengths: [2, groups] instructions of each.
+        lengths: [sides, groups] instructions of each.
         segments: [segments, 6] whether each puts something in a row of the ring (PUTS), how many
             elements are sent (SENDS), whether it gathers children, reads an operand, needs all, and
             whether every processor sends some (EVERYBODY).
-        rings: [2, 2] rows of the ring of each side, and rows for children that are copied.
+        rings: [sides, 2] rows of the ring of each side, and rows for children that are copied.
+        lowest: [sides] the first row of the layer of each.
         child_row: of the schedule.
         alone: groups have one processor, for which each instruction is an epoch.
     Returns: int32 [edges] the row of the ring where the child of an edge is, -1 where it is not.
@@ -103,10 +115,7 @@ def write_ring(
         np.empty(highest, np.int64),
         np.empty(highest, np.bool_),
     )
-    longest = 0
-    for side in range(2):
-        for g in range(lengths.shape[1]):
-            longest = max(longest, lengths[side, g])
+    longest = _longest(lengths)
     epochs = _Epochs(
         np.empty(len(script), np.int64),
         np.empty(longest + 1, np.int64),
@@ -114,8 +123,8 @@ def write_ring(
         np.empty(longest + 1, np.int64),
     )
     begin = 0
-    for side in range(2):
-        ring = _Ring(segments, rings[side, 0], rings[side, 1], alone)
+    for side in range(len(rings)):
+        ring = _Ring(segments, rings[side, 0], rings[side, 1], alone, lowest[side])
         rows.place[:], rows.slot[:], rows.there[:] = -1, -1, False
         rows.written[:] = BEFORE_PATH
         for g in range(lengths.shape[1]):
@@ -130,6 +139,14 @@ def write_ring(
     return child_slot
 
 
+def _longest(lengths: Array) -> int:
+    found = 0
+    for side in range(lengths.shape[0]):
+        for g in range(lengths.shape[1]):
+            found = max(found, lengths[side, g])
+    return found
+
+
 def _place_rows(
     script: Array, begin: int, end: int, ring: _Ring, rows: _RingRows, epochs: _Epochs
 ) -> int:
@@ -142,7 +159,7 @@ def _place_rows(
     """
     place, slot_of, _, _ = rows
     epoch, top, first, _ = epochs
-    segments, size, _, alone = ring
+    segments, size, _, alone, _ = ring
     given, now = 0, 0
     first[0] = begin
     for k in range(begin, end):
@@ -184,7 +201,7 @@ def _use_rows(
     place, slot_of, written, there = rows
     epoch, top, first, sent = epochs
     child_row, child_slot = children
-    segments, size, far, alone = ring
+    segments, size, far, alone, lowest_row = ring
     sent[: last + 1] = 0
     all_at = 0  # the epoch that began with the last wait for all
     for k in range(begin, end):
@@ -206,7 +223,7 @@ def _use_rows(
             copied = 0
             for at in range(script[k, FIRST_EDGE], script[k, FIRST_EDGE] + script[k, EDGES]):
                 child = child_row[at]
-                if child < 0:
+                if child < lowest_row:
                     continue
                 kept = there[child] & (place[child] >= lowest)
                 all_at = e if (not kept) & (written[child] >= all_at) else all_at

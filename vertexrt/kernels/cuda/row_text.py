@@ -161,12 +161,12 @@ class RowText:
     def first_edge(self) -> str:
         """Return the first edge of the row."""
         pointer = self.word("edge_ptr", "const int*")
-        return self.row_value("first_edge", "int", f"{pointer}[row]")
+        return self.row_value("first_edge", "auto", f"{pointer}[row]")
 
     def end_edge(self) -> str:
         """Return the end of the edges of the row."""
         pointer = self.word("edge_ptr", "const int*")
-        return self.row_value("end_edge", "int", f"{pointer}[row + 1]")
+        return self.row_value("end_edge", "auto", f"{pointer}[row + 1]")
 
     def first_of_every(self) -> str:
         """Return the first edge of the row that `gather_all` reads."""

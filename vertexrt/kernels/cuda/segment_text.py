@@ -137,7 +137,7 @@ def _source(source: ReadElement | Leaf) -> tuple[dict[str, str], list[str]]:
     tensor = f"tensor_{number}"
     words = {tensor: "real*", "zero": "const real*"}
     return words | {"edge_ptr": "const int*", "child_row": "const int*"}, [
-        f"const int e = edge_ptr[row] + {source.slot};",
+        f"const auto e = edge_ptr[row] + {source.slot};",
         "const int child = e < edge_ptr[row + 1] ? child_row[e] : -1;",
         f"const real* const from = child >= 0 ? {tensor} + (long long)child * {size} : zero;",
     ]

@@ -31,6 +31,9 @@ from vertexrt.lower.values import Memories, ValuePlaces
 from vertexrt.lower.verify_threads import verify_threads
 
 ROWS_A_BLOCK = 4  # where a row is a warp's
+# Elements of a row that are a warp's where all blocks have as many threads: a processor runs one of
+# these at a time, and one row at a time would wait for memory again and again.
+OF_A_WARP = 1024
 MOST_THREADS = 256  # of a row
 SHARED_ELEMENTS = 4096  # of scratch a block; what is larger lies in global memory
 LOADED_AHEAD = 16  # elements of all operands that a thread loads before it stores the first result
@@ -78,12 +81,12 @@ def row_threads(widest: int, vector: int, block: int) -> tuple[int, int]:
     Args:
         widest: elements of the longest value; vector, block: see `GroupContext`.
     """
+    if block:
+        return (WARP, block // WARP) if widest <= OF_A_WARP else (block, 1)
     threads = WARP
     while threads * vector < widest and threads < MOST_THREADS:
         threads *= 2
-    if block and threads > WARP:
-        threads = block
-    return threads, (block // WARP or ROWS_A_BLOCK) if threads == WARP else 1
+    return threads, ROWS_A_BLOCK if threads == WARP else 1
 
 
 def lower_group(context: GroupContext, group: Group) -> ThreadKernel:

@@ -15,7 +15,6 @@ from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.kernels.cuda.instruction import FIRST_PARENT, PARENTS
 from vertexrt.kernels.cuda.kernel import MOST_ROWS, TILE_EDGES
 from vertexrt.kernels.cuda.persistent_launch import Paths, WrittenScripts
-from vertexrt.kernels.cuda.placed_path import SIDES
 from vertexrt.kernels.cuda.thread_text import ROW_PAD
 from vertexrt.kernels.cuda.verify_repeats import expanded, verify_repeats
 from vertexrt.kernels.cuda.verify_ring import verify_ring
@@ -59,13 +58,13 @@ def verify_launch(
         paths,
         shape,
         Batch(table, s.edge_ptr, s.every_ptr, s.child_row),
-        executable.outside_path,
+        executable.sides,
         Groups(s.order, run.share.batch.graph_ptr, lengths.shape[1]),
         executable.processors,
         names,
     )
     _sizes(executable, written)
-    _parents(written, s.parent_ptr)
+    _parents(written, executable.facts.forward, s.parent_ptr)
     _temporaries(executable, path, written)
     verify_ring(executable, written, s.child_row)
     verify_rounds(run, table, executable, written)
@@ -75,20 +74,21 @@ def _lengths(written: WrittenScripts, lengths: Array) -> None:
     """Check where the scripts of the groups start and end."""
     ends = written.common + np.concatenate([[0], np.cumsum(lengths.reshape(-1))])
     groups = lengths.shape[1]
-    wanted = np.stack([ends[: groups + 1], ends[groups:]])
-    if not np.array_equal(written.sections, wanted) or ends[-1] != len(written.script):
+    bounds = [ends[side * groups : (side + 1) * groups + 1] for side in range(len(lengths))]
+    wanted = [each.tolist() for each in bounds]
+    if written.sections.tolist() != wanted or ends[-1] != len(written.script):
         got = f"scripts of groups at {written.sections.tolist()} of {len(written.script)}"
-        refuse(None, written.common, got, f"{wanted.tolist()} of {ends[-1]}, by their lengths")
+        refuse(None, written.common, got, f"{wanted} of {ends[-1]}, by their lengths")
 
 
 def _temporaries(executable: PersistentExecutable, path: Paths, written: WrittenScripts) -> None:
     """Check that temporaries stay in front of what lies after them in shared memory."""
     writer = executable.writer
-    for side, stage in enumerate(SIDES):
-        if not writer.fits(stage):
+    for side in range(len(writer.phases)):
+        if not writer.fits(side):
             continue  # the kernel looks for itself
-        room = writer.room(stage, path.ring)
-        scratch = {number: segment.scratch for number, segment in writer.segments(stage)}
+        room = writer.room(side, path.ring)
+        scratch = {number: segment.scratch for number, segment in writer.segments(side)}
         for k in range(written.sections[side, 0], written.sections[side, -1]):
             row = written.script[k]
             by_row, _, once = scratch[int(row[OP])]
@@ -107,9 +107,13 @@ def _sizes(executable: PersistentExecutable, written: WrittenScripts) -> None:
         refuse(script[k], written.common + int(k), got, f"1 to {most[0]}, and at most {most[1]}")
 
 
-def _parents(written: WrittenScripts, parent_ptr: Array) -> None:
-    """Check the edges to parents, which a processor fetches ahead on the way back."""
-    begin = written.sections[1, 0]
+def _parents(written: WrittenScripts, forward: int, parent_ptr: Array) -> None:
+    """Check the edges to parents, which a processor fetches ahead on the way back.
+
+    Args:
+        forward: how many sides are forward.
+    """
+    begin = int(written.sections[:forward, -1].max(initial=written.common))
     script = written.script[begin:]
     first, end = parent_ptr[script[:, FIRST]], parent_ptr[script[:, FIRST] + script[:, ROWS]]
     wrong = (script[:, FIRST_PARENT] != first) | (script[:, PARENTS] != end - first)

@@ -60,40 +60,47 @@ def verify_repeats(
                 refuse(row, k, f"is executed {row[TIMES]} times", "once or more")
             if row[TIMES] == 1:
                 continue
-            if not facts.repeated[row[OP]] or row[FAR] or row[TEMPORARY]:
+            if facts.repeated[row[OP]] < 0 or row[FAR] or row[TEMPORARY]:
                 refuse(row, k, "is repeated", "no copies, and a segment that may be repeated")
-            _verify_rows(row, k, side)
+            back = side >= facts.forward
+            _verify_rows(row, k, back)
             each = expand_repeats(row[None], int(facts.rings[side, 0]))
-            _verify_indices(k, each, written.child_slot, schedule, facts.segments[row[OP]], side)
+            about = facts.segments[row[OP]], int(facts.repeated[row[OP]])
+            _verify_indices(k, each, written.child_slot, schedule, about, back)
 
 
-def _verify_rows(row: Array, k: int, side: int) -> None:
-    """Check that rows have a child and a parent each."""
-    wanted = row[ROWS], row[ROWS] * side
-    if row[ROWS] > MOST_REPEATED or (row[EDGES], row[PARENTS]) != wanted:
+def _verify_rows(row: Array, k: int, back: bool) -> None:
+    """Check that rows have as many children each; on the way back it is one, and a parent."""
+    each, left = divmod(int(row[EDGES]), int(row[ROWS]))
+    wrong = left or each < 1 or (back and each > 1) or row[PARENTS] != row[ROWS] * back
+    if row[ROWS] > MOST_REPEATED or wrong:
         got = f"repeats {row[ROWS]} rows, {row[EDGES]} edges, {row[PARENTS]} parents"
         refuse(row, k, got, f"up to {MOST_REPEATED} rows of chains")
 
 
 def _verify_indices(
-    k: int, each: Array, child_slot: Array, schedule: Schedule, about: Array, side: int
+    k: int, each: Array, child_slot: Array, schedule: Schedule, about: tuple[Array, int], back: bool
 ) -> None:
-    """Check the indices that an instruction's repetitions take from the first row of the first."""
-    own = np.arange(each[0, ROWS])
-    moved = np.arange(len(each)) * int(each[1, FIRST_EDGE] - each[0, FIRST_EDGE])
-    rows, edges = (each[:, column, None] + own for column in (FIRST, FIRST_EDGE))
-    wanted = {
-        "first edges": (schedule.edge_ptr, rows),
-        "children": (schedule.child_row, edges),
-    }
-    if side == 1:
+    """Check the indices that an instruction's repetitions take from the first row of the first.
+
+    Args:
+        about: of `write_ring`, about the segment, and the slot of its children.
+    """
+    own, many = np.arange(each[0, ROWS]), int(each[0, EDGES] // each[0, ROWS])
+    moved = np.arange(len(each)) * int(each[1, FIRST] - each[0, FIRST])
+    rows = each[:, FIRST, None] + own
+    edges = each[:, FIRST_EDGE, None] + many * own + about[1]
+    if about[1] >= many or not np.array_equal(schedule.edge_ptr[rows], edges - about[1]):
+        refuse(each[0], k, f"has edges {edges.tolist()}", f"{many} of each row, one of them read")
+    wanted = {"children": (schedule.child_row, edges)}
+    if back:
         wanted["first parents"] = (schedule.parent_ptr, rows)
         wanted["edges to parents"] = (schedule.parent_edge, each[:, FIRST_PARENT, None] + own)
     for name, (array, at) in wanted.items():
         if at.min() < 0 or at.max() >= len(array):
             refuse(each[0], k, f"has {name} at {at.tolist()}", f"0..{len(array) - 1}")
         _verify_rising(each[0], k, name, array[at], moved[:, None] + own)
-    if about[GATHERS]:
+    if about[0][GATHERS]:
         found = child_slot[edges]
         _verify_rising(each[0], k, "slots", found[:1], own[None])
         before = np.concatenate([found[:1, 0], each[:-1, SLOT]])

@@ -35,7 +35,18 @@ from vertexrt.kernels.cuda.instruction import (
 )
 from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
 from vertexrt.kernels.layout import PAD
-from vertexrt.script.isa import EDGES, FIRST, FIRST_EDGE, LISTED, NONE, OP, ROWS, TEMPORARY, WAIT
+from vertexrt.script.isa import (
+    EDGES,
+    FIRST,
+    FIRST_EDGE,
+    LISTED,
+    NONE,
+    OP,
+    PROGRAM,
+    ROWS,
+    TEMPORARY,
+    WAIT,
+)
 from vertexrt.script.verifier import REPORT
 
 if TYPE_CHECKING:
@@ -54,8 +65,7 @@ OP_WORD = {
     CHECK: "check",
     UPDATE: "update",
 }
-LAZY, PATH, PATH_BACKWARD = int(Stage.LAZY), int(Stage.PATH), int(Stage.PATH_BACKWARD)
-FINAL = int(Stage.FINAL)
+LAZY = int(Stage.LAZY)
 
 
 def refuse(row: Array | None, at: int, got: str, expected: str) -> NoReturn:
@@ -131,7 +141,7 @@ class _Rounds:
         lookups = self.written.lookup_ptr, self.written.lookup_at
         for t, s, grid in launched_steps(self.table, (facts.steps_ptr, facts.steps), lookups):
             p, *operands = self.table[t].tolist()
-            if facts.outside_path[p]:
+            if facts.sides[p] < 0:
                 of_grid = grid.first, grid.chunks, grid.across, grid.down
                 key = writer.op(writer.all_steps[s]), *operands, *(int(x) for x in of_grid)
                 yield Step(t, s, key)
@@ -172,12 +182,18 @@ class _Rounds:
 
     def special(self) -> None:
         """Check that the path and the end of the step are there once, where they are wanted."""
-        groups = self.stages[self.table[:, 0]][~self.executable.outside_path[self.table[:, 0]]]
-        updates = self.written.updates
+        facts, updates = self.executable.facts, self.written.updates
+        of_launches = facts.sides[self.table[:, 0]]
+        sides = np.unique(of_launches[of_launches >= 0])
+        there = self.script[self._places(FORWARD, BACKWARD), PROGRAM]
+        if not np.array_equal(np.sort(there), sides):
+            got = f"sides {there.tolist()} of the path"
+            self.fail(len(self.script) - 1, got, f"sides {sides.tolist()}, once each")
+        back = bool((sides >= facts.forward).any())
         for op, wanted in (
-            (FORWARD, PATH in groups),
-            (BACKWARD, PATH_BACKWARD in groups),
-            (COLLECT, PATH_BACKWARD in groups and self.executable.gradients.any()),
+            (FORWARD, int((sides < facts.forward).sum())),
+            (BACKWARD, int((sides >= facts.forward).sum())),
+            (COLLECT, back and self.executable.gradients.any()),
             (SQUARES, updates and self.written.clips),
             (FINISH, updates),
             (CHECK, updates),
@@ -203,18 +219,24 @@ class _Rounds:
 
     def order(self) -> None:
         """Check the order of stages, of the groups' work and of the end of the step."""
-        of_stage: dict[int, list[int]] = defaultdict(list)
-        for step in self.steps:
-            of_stage[2 * int(self.stages[self.table[step.launch, 0]])].append(step.at)
-        of_stage[2 * PATH + 1] += self._places(FORWARD)  # what is outside the path comes before
-        of_stage[2 * PATH_BACKWARD - 1] += self._places(BACKWARD)  # or after it
-        of_stage[2 * FINAL] += self._places(COLLECT)
-        done: list[int] = []
+        facts = self.executable.facts
+        of_phase: dict[int, list[int]] = defaultdict(list)
         loss: list[int] = []
-        for stage in sorted(of_stage):
-            self._after(of_stage[stage], done, "the stage before")
-            done += of_stage[stage]
-            loss += of_stage[stage] if stage <= 2 * LAZY else []
+        for step in self.steps:
+            p = self.table[step.launch, 0]
+            of_phase[2 * int(facts.phases[p])].append(step.at)
+            loss += [step.at] if self.stages[p] <= LAZY else []
+        for at in self._places(FORWARD, BACKWARD):
+            back = self.script[at, OP] == BACKWARD
+            mine = facts.phases[facts.sides == self.script[at, PROGRAM]]
+            # What of the phase is outside the path comes before, or on the way back after it.
+            of_phase[2 * int(mine.max()) + (-1 if back else 1)].append(at)
+            loss += [] if back else [at]
+        of_phase[max(of_phase, default=0)] += self._places(COLLECT)
+        done: list[int] = []
+        for phase in sorted(of_phase):
+            self._after(of_phase[phase], done, "the stage before")
+            done += of_phase[phase]
         squares, finish = self._places(SQUARES), self._places(FINISH)
         self._after(squares, done, "all gradients")
         self._after(finish, loss + squares, "the loss, and the norm")

@@ -29,6 +29,18 @@ struct FewRows {
     }
 };
 
+// Where vertices have several edges, the one that is read stands for its row: of each row there is
+// one, whatever its number.
+struct EdgeOfRow {
+    int row;
+    __device__ __forceinline__ EdgeOfRow operator+(int) const { return *this; }
+    __device__ __forceinline__ bool operator<(EdgeOfRow end) const { return row < end.row; }
+};
+struct EdgesOfRows {
+    int by;
+    __device__ __forceinline__ EdgeOfRow operator[](int k) const { return {k}; }
+};
+
 // Numbers that rise by one: element k is k + by.
 struct Rising {
     int by;
@@ -45,12 +57,26 @@ struct RisingRows {
 #endif
         return found;
     }
+    __device__ __forceinline__ int operator[](EdgeOfRow edge) const { return (*this)[edge.row]; }
 };
 
-// What a segment reads of the schedule, of the rows of a repetition: as `Indices`. `buffer` says
-// which of the temporaries are its own; `to_next` is how far it is to the next repetition's.
+template <int SLOT>
+struct EdgeNumbers {
+    typedef EdgesOfRows Pointers;
+    static __device__ __forceinline__ int first(const Instruction& in) { return in.first; }
+};
+template <>
+struct EdgeNumbers<0> {
+    typedef Rising Pointers;
+    static __device__ __forceinline__ int first(const Instruction& in) { return in.first_edge; }
+};
+
+// What a segment reads of the schedule, of the rows of a repetition: as `Indices`, of the children
+// in a slot. `buffer` says which of the temporaries are its own; `to_next` is how far it is to the
+// next repetition's.
+template <int SLOT>
 struct RepeatedIndices {
-    Rising edge_ptr;
+    typename EdgeNumbers<SLOT>::Pointers edge_ptr;
     RisingRows child_row, child_slot;
     Rising parent_ptr, parent_edge;
     int buffer;
@@ -62,15 +88,15 @@ struct RepeatedIndices {
 // How a side of the path repeats segments: `run(in, rows, indices, wait_for_operands,
 // prefetch_next)` executes one, and calls both; `ahead(in, rows, indices, first)` copies operands,
 // for the first repetition also those that the others are left by the one before.
-template <int RING_ROWS, class Run, class Ahead>
+template <int RING_ROWS, int SLOT, class Run, class Ahead>
 struct Repeats {
     static constexpr bool ANY = true;
-    static constexpr int ROWS = RING_ROWS;
+    static constexpr int ROWS = RING_ROWS, OF_EDGE = SLOT;
     Run run;
     Ahead ahead;
 };
-template <int RING_ROWS, class Run, class Ahead>
-__device__ __forceinline__ Repeats<RING_ROWS, Run, Ahead> make_repeats(Run run, Ahead ahead) {
+template <int RING_ROWS, int SLOT, class Run, class Ahead>
+__device__ __forceinline__ Repeats<RING_ROWS, SLOT, Run, Ahead> make_repeats(Run run, Ahead ahead) {
     return {run, ahead};
 }
 struct NoRepeats {
@@ -78,16 +104,20 @@ struct NoRepeats {
 };
 
 // The rows of a repetition: an instruction, and the rows of the ring where their children are.
+template <int SLOT>
 struct RepeatedRows {
+    typedef EdgeNumbers<SLOT> Numbers;
     Instruction in;
-    RepeatedIndices indices;
+    RepeatedIndices<SLOT> indices;
 
     __device__ __forceinline__ RepeatedRows(const Instruction& first, const Indices& at_hand)
         : in(first) {
-        const int edge = in.first_edge, parent = in.first_parent;
-        indices.edge_ptr.by = edge - in.first;
-        indices.child_row.by = at_hand.child_row != nullptr ? at_hand.child_row[edge] - edge : 0;
-        indices.child_slot.by = at_hand.child_slot != nullptr ? at_hand.child_slot[edge] - edge : 0;
+        const int edge = in.first_edge + SLOT, number = Numbers::first(in),
+                  parent = in.first_parent;
+        indices.edge_ptr.by = in.first_edge - in.first;
+        indices.child_row.by = at_hand.child_row != nullptr ? at_hand.child_row[edge] - number : 0;
+        indices.child_slot.by =
+            at_hand.child_slot != nullptr ? at_hand.child_slot[edge] - number : 0;
         indices.parent_ptr.by = parent - in.first;
         indices.parent_edge.by =
             at_hand.parent_edge != nullptr ? at_hand.parent_edge[parent] - parent : 0;
@@ -95,7 +125,7 @@ struct RepeatedRows {
     }
     template <int RING_ROWS>
     __device__ __forceinline__ void move_on(int rows) {
-        indices.child_slot.by = in.slot - (in.first_edge + in.step);
+        indices.child_slot.by = in.slot - (Numbers::first(in) + in.step);
         in.first += in.step;
         in.first_edge += in.step;
         in.first_parent += in.step;
@@ -110,7 +140,7 @@ template <int PROCESSORS, class Rows, class Repeats>
 __device__ __forceinline__ bool repeat(const Orders& o, const Instruction& first, Rows rows, int at,
                                        const Indices& at_hand, GroupBarrier& group_barrier,
                                        const Repeats& repeats) {
-    RepeatedRows now(first, at_hand), later = now;
+    RepeatedRows<Repeats::OF_EDGE> now(first, at_hand), later = now;
     int copied = 0;
     auto copy_next = [&]() {
         if (copied < first.times) repeats.ahead(later.in, rows, later.indices, copied == 0);

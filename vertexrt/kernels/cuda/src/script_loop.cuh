@@ -93,6 +93,31 @@ __device__ __forceinline__ void for_each_piece(const Orders& o, Each each) {
         each(first);
 }
 
+// The words of a kernel that a side of the path is given, where several sides have one function.
+// They lie where the arguments of a step do: there is none on the path. Called by all threads.
+template <int COUNT>
+__device__ __forceinline__ const long long* own_words(const long long* w, const short* numbers) {
+    static_assert(COUNT * sizeof(long long) <= sizeof(SharedState::arguments), "there is room");
+    long long* const own = reinterpret_cast<long long*>(shared_state().arguments);
+    for (int k = this_thread(); k < COUNT; k += PROCESSOR) own[k] = w[numbers[k]];
+    __syncthreads();
+    return own;
+}
+
+// Run a side of the path as a function of its own, with its own registers.
+template <auto SIDE, class Work>
+__device__ __noinline__ bool apart(const Work& job, int group, const Instruction& start, int at,
+                                   unsigned& met, GroupBarrier& group_barrier, Timestamps& stamps) {
+    unsigned own_met = met;
+    GroupBarrier own_barrier = group_barrier;
+    Timestamps own_stamps = stamps;
+    const bool there = SIDE(job, group, start, at, own_met, own_barrier, own_stamps);
+    met = own_met;
+    group_barrier = own_barrier;
+    stamps = own_stamps;
+    return there;
+}
+
 // Work between two instructions: `send` sends rows of the ring that the last one has written;
 // `fetch` copies children that are not in the ring into it; `ahead` prefetches operands that only
 // this processor writes; `deferred` is work of the last instruction that no other processor waits

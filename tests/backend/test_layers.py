@@ -1,0 +1,157 @@
+"""Layers of a network's functions run one after the other, whatever engine and device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from benchmarks.papers.stacks import Form, Stack
+from tests.devices import SHIM_AND_GPU, require
+from tests.launches import launch_of
+from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate, train
+from vertexrt.data.typed import chain_pairs, stacked, typed_batch
+from vertexrt.engine.variant import Passes
+from vertexrt.kernels.cuda.instruction import TIMES
+
+HIDDEN = 16
+CASES = [  # cell, layers, residual, processors of a group, dtype, steps of the sequences
+    ("LSTM", 3, False, 1, "float32", (9,)),
+    ("LSTM", 2, False, 2, "float64", (9, 9, 9)),
+    ("LSTM", 4, False, 4, "float32", (9, 9)),
+    ("GRU", 3, False, 2, "float64", (7, 5, 1)),
+    ("RNN", 5, True, 2, "float32", (9, 9)),
+    ("RNN", 4, True, 1, "float64", (9, 9, 3)),
+]
+
+
+def batch_of(layers: int, lengths: tuple[int, ...]) -> vrt.GraphBatch:
+    sizes = np.array(lengths)
+    x = np.random.default_rng(7).standard_normal((sizes.sum(), HIDDEN)).astype(np.float32)
+    parts = stacked(sizes, chain_pairs(sizes), layers, ("", ""))
+    return typed_batch(parts.joined({}, {}, {"layers.0": {"x": x}}))
+
+
+@pytest.mark.parametrize(("cell", "layers", "residual", "processors", "dtype", "lengths"), CASES)
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+def test_stacks_agree_with_the_reference(
+    device: str,
+    cell: str,
+    layers: int,
+    residual: bool,
+    processors: int,
+    dtype: str,
+    lengths: tuple[int, ...],
+) -> None:
+    require(device)
+    form, batch = Form(cell, HIDDEN, layers, residual), batch_of(layers, lengths)
+    way = Way(device=device, dtype=dtype, engine="persistent", processors=processors)
+    here, there = way.compile(Stack(form)), PLAIN.compile(Stack(form))
+    assert_same(evaluate(here, batch), evaluate(there, batch), TOLERANCE[dtype])
+    assert_same(train(here, batch), train(there, batch), TOLERANCE[dtype])
+    launch = launch_of(here, batch)
+    writer = launch.executable.writer
+    assert [phase.layer for phase in writer.phases] == [*range(layers), *reversed(range(layers))]
+    one_segment = cell != "GRU"  # of a GRU a product waits for another one
+    if one_segment and (launch.paths.clustered or processors == 1):
+        for begin, *_, end in launch.written.sections[:layers]:
+            assert launch.written.script[begin:end, TIMES].max() >= 5
+
+
+def test_layers_that_are_alike_share_their_code() -> None:
+    source = {}
+    for layers in (3, 6):
+        way = Way(device="shim", engine="persistent", processors=2)
+        net = way.compile(Stack(Form("LSTM", HIDDEN, layers)))
+        launch = launch_of(net, batch_of(layers, (4,)))
+        source[layers] = launch.executable.writer.source()
+    functions = {
+        layers: text.count("__forceinline__ bool side_") for layers, text in source.items()
+    }
+    # The lowest and those above it forward; the top one, those between and the lowest back.
+    assert functions == {3: 5, 6: 5}
+
+
+class Both(vrt.Model):
+    """A layer in both directions, one above both, and a class of each word."""
+
+    def __init__(self) -> None:
+        words = vrt.Parameter((11, 6))
+        self.ahead, self.back = Direction(words), Direction(words)
+        self.top = Over(self.ahead, self.back)
+        self.out = Out(self.top)
+
+
+class Direction(vrt.VertexFunction):
+    def __init__(self, words: vrt.Parameter) -> None:
+        super().__init__(state={"h": 6})
+        self.words, self.cell = words, vrt.nn.RNNCell(6, 6)
+
+    def forward(self) -> None:
+        x = vrt.embed(self.words, self.pull("word"))
+        self.scatter(h=self.cell(x, self.gather("before").h))
+
+
+class Over(vrt.VertexFunction):
+    def __init__(self, ahead: Direction, back: Direction) -> None:
+        super().__init__(state={"h": 5}, inputs={"left": ahead, "right": back})
+        self.cell = vrt.nn.RNNCell(12, 5)
+
+    def forward(self) -> None:
+        x = vrt.concat(self.gather("left").h, self.gather("right").h)
+        self.scatter(h=self.cell(x, self.gather("before").h))
+
+
+class Out(vrt.VertexFunction):
+    def __init__(self, top: Over) -> None:
+        super().__init__(state={}, inputs={"below": top})
+        self.w = vrt.Parameter((3, 5))
+
+    def forward(self) -> None:
+        self.push("loss", vrt.cross_entropy(self.w @ self.gather("below").h, self.pull("label")))
+
+
+def both_ways(lengths: tuple[int, ...]) -> vrt.GraphBatch:
+    graphs = []
+    for n in lengths:
+        word = np.arange(n) % 11
+        edges: dict[Any, Any] = {
+            ("ahead", "before", "ahead"): [(k, k + 1) for k in range(n - 1)],
+            ("back", "before", "back"): [(k + 1, k) for k in range(n - 1)],
+            ("top", "before", "top"): [(k, k + 1) for k in range(n - 1)],
+            ("ahead", "left", "top"): [(k, k) for k in range(n)],
+            ("back", "right", "top"): [(k, k) for k in range(n)],
+            ("top", "below", "out"): [(k, k) for k in range(n)],
+        }
+        pulls = {
+            "ahead": {"word": word},
+            "back": {"word": word},
+            "out": {"label": np.arange(n) % 3},
+        }
+        counts = dict.fromkeys(("ahead", "back", "top", "out"), n)
+        graphs.append(vrt.InputGraph.from_types(counts, edges, pulls))
+    return vrt.GraphBatch.from_graphs(graphs)
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        Way(),
+        Way(engine="persistent", threads=2),
+        Way(policy="depth"),
+        Way(policy="agenda"),
+        Way(passes=Passes(layers=False)),
+        Way(passes=Passes(eager=False)),
+        Way(passes=Passes(lazy=False)),
+        Way(device="shim", engine="persistent", processors=2),
+        Way(device="shim", passes=Passes(streams=3)),
+    ],
+    ids=str,
+)
+def test_two_types_of_a_layer_run_together(way: Way) -> None:
+    batch = both_ways((5, 3))
+    here, there = way.compile(Both()), PLAIN.compile(Both())
+    assert_same(evaluate(here, batch), evaluate(there, batch), TOLERANCE["float32"])
+    assert_same(train(here, batch), train(there, batch), TOLERANCE["float32"])
