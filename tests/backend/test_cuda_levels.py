@@ -182,7 +182,7 @@ def test_an_operand_that_is_wanted_elsewhere_is_stored_behind_the_products() -> 
     executable = run.ready.processors
     assert isinstance(executable, PersistentExecutable)
     source = executable.writer.source()
-    path = source[source.index("bool path(") : source.index("bool path_backward(")]
+    path = source[source.index("bool side_0(") : source.index("bool side_1(")]
     reading, _, behind = path.partition("prefetch_next();")
     assert "make_all_partial_sums<" in reading
     assert "store<W>(b_tensor" not in reading, "nothing is written before the products"

@@ -266,3 +266,18 @@ ptxas         .     256 bytes stack frame, 0 bytes spill stores, 0 bytes spill l
         "c": Usage(34, 2048, 16, 24, 0),
         "b": Usage(25, 256, 0, 0, 1332),
     }
+
+
+def test_of_sides_that_are_functions_the_one_that_spills_most_counts() -> None:
+    log = """ptxas info    : Compiling entry function 'k' for 'sm_90a'
+ptxas info    : Function properties for k
+ptxas         .     320 bytes stack frame, 8 bytes spill stores, 32 bytes spill loads
+ptxas info    : Used 255 registers, used 1 barriers, 320 bytes cumulative stack size
+ptxas info    : Function properties for _Z12outside_pathRK3JobILi72EE11Instruction
+ptxas         .     0 bytes stack frame, 64 bytes spill stores, 68 bytes spill loads
+ptxas info    : Function properties for _Z5apartIXadL_Z6side_0EEEbRKT0_i
+ptxas         .     0 bytes stack frame, 56 bytes spill stores, 84 bytes spill loads
+ptxas info    : Function properties for _Z5apartIXadL_Z6side_1EEEbRKT0_i
+ptxas         .     0 bytes stack frame, 12 bytes spill stores, 12 bytes spill loads
+"""
+    assert parse_usage(log) == {"k": Usage(255, 0, 56, 84, 0)}

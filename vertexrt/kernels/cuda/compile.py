@@ -10,7 +10,7 @@ import ctypes
 import functools
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -185,6 +185,7 @@ def spilled_of(cubin: Cubin) -> Spilled:
 
 _ENTRY = re.compile(r"Compiling entry function '([^']+)' for '[^']*'")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_APART = re.compile(r"Function properties for _Z\d*apart\S*\n.*?" + _STACK.pattern)
 _REGISTERS = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+) bytes smem")
 
@@ -193,12 +194,14 @@ def parse_usage(log: str) -> dict[str, Usage]:
     """Read what `ptxas -v` says: kernel name -> usage.
 
     A function that was not inlined is reported inside the part of a kernel; its stack and spills
-    count as the kernel's.
+    count as the kernel's. Where sides of the path are functions of their own (`apart` of
+    script_loop.cuh), it is the one of them that spills most: the kernel's frame has room for all
+    that it calls, and others save registers, once a call.
     """
     parts = _ENTRY.split(log)
     usage = {}
     for name, text in zip(parts[1::2], parts[2::2], strict=True):
-        frames = [[int(number) for number in frame] for frame in _STACK.findall(text)]
+        frames = _apart(text) or [_frame(found) for found in _STACK.findall(text)]
         registers = [int(number) for number in _REGISTERS.findall(text)]
         shared = [int(number) for number in _SHARED.findall(text)]
         assert frames, log
@@ -206,6 +209,16 @@ def parse_usage(log: str) -> dict[str, Usage]:
         stack, stores, loads = (sum(column) for column in zip(*frames, strict=True))
         usage[name] = Usage(max(registers), stack, stores, loads, max(shared, default=0))
     return usage
+
+
+def _frame(found: Sequence[str]) -> list[int]:
+    return [int(number) for number in found]
+
+
+def _apart(text: str) -> list[list[int]]:
+    """Return the stack, stores and loads of the side of the path that spills most, if any."""
+    sides = [_frame(found) for found in _APART.findall(text)]
+    return [max(sides, key=lambda frame: frame[1])] if sides else []
 
 
 def first_errors(log: str) -> str:

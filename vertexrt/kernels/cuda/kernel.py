@@ -62,9 +62,8 @@ MOST_ROWS = 64  # of a tile, whose indices lie in shared memory
 TILE_EDGES = 128  # of a tile, likewise
 RING_TILE = 16  # rows of a tile for which a ring leaves room
 # Sides of the path that a kernel has in one function; more get functions of their own, else the
-# compiler keeps in registers what several have in common, and spills. These are handed barriers and
-# stamps in so many bytes of the stack.
-SIDES_TOGETHER, HANDED = 2, 128
+# compiler keeps in registers what several have in common, and spills.
+SIDES_TOGETHER = 2
 MANTISSA = {"float32": 0, "tf32": 10, "bf16": 7}  # bits that matrix units keep; 0 for all
 
 
@@ -329,11 +328,6 @@ class KernelWriter:
             return False
         return all(x.split != Split.SUMS for plan in path for x in plan.segments)
 
-    @property
-    def handed(self) -> int:
-        """Return the bytes of stack by which sides of the path are handed what they change."""
-        return HANDED if len(self.phases) > SIDES_TOGETHER else 0
-
     def segment_ptr(self) -> list[int]:
         """Return the number of the first segment of each program."""
         return [0, *accumulate(len(plan.segments) for plan in self.tasks)]
@@ -355,10 +349,12 @@ def _kernel(shared: Sequence[SharedSide]) -> list[str]:
     sides = []
     for each in shared:
         numbers = " || ".join(f"in.program == {side}" for side in each.sides)
-        call = f"apart<{each.name}>" if apart else each.name
+        # The address of an argument would have all arguments copied to the stack.
+        call, job = (f"apart<{each.name}>", "work") if apart else (each.name, "a")
         sides += [
             f"    if ((in.op == FORWARD || in.op == BACKWARD) && ({numbers})) {{",
-            f"      if (!{call}(a, group, in, at, met, group_barrier, stamps)) {{",
+            f"      if (!{call}({job}, group, in.program, in.wait != NO_WAIT, at, met,",
+            "                group_barrier, stamps)) {",
             "        close_cluster(a.o);",
             "        return;",
             "      }",

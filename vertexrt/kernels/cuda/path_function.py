@@ -93,17 +93,17 @@ def write_side(side: PathSide) -> list[str]:
         *lines,
         "};",
         f"__device__ __forceinline__ bool {name}(const Work& job, int group, "
-        "const Instruction& start, int at, unsigned& met, GroupBarrier& group_barrier, "
+        "int side, bool waits, int at, unsigned& met, GroupBarrier& group_barrier, "
         "Timestamps& stamps) {",
         f"  {name}_weights held;",
         *_load_weights(side),
         *added.opening,
         *_indices_and_memory(side),
         "  stamps.waited();  // weights are there: here the wait comes last",
-        "  if (start.wait != NO_WAIT && !grid_barrier(job.o, met, at)) return false;",
+        "  if (waits && !grid_barrier(job.o, met, at)) return false;",
         "  stamps.end();",
         "  if (group >= job.o.groups) return true;",
-        "  const bool there = follow<PROCESSORS>(job.o, start.program, group,",
+        "  const bool there = follow<PROCESSORS>(job.o, side, group,",
         "    group_barrier, stamps, in_memory,",
         *_segments(side),
         *_between(side),

@@ -146,9 +146,7 @@ def _least_spilled(
     for candidate, after in candidates:
         assert candidate is not None
         ahead = [] if after is None else [after.source]
-        spilled = device.spills(candidate.source, real, ahead)
-        spilled = spilled._replace(bytes=max(spilled.bytes - candidate.writer.handed, 0))
-        found.append((candidate, spilled))
+        found.append((candidate, device.spills(candidate.source, real, ahead)))
         if found[-1][1].bytes <= LITTLE_SPILLED:
             return found[-1]
     return min(found, key=lambda each: each[1].bytes)

@@ -98,7 +98,7 @@ def _shared(members: Sequence[tuple[int, _Plain]]) -> SharedSide:
     )
     lines[at + 1 : at + 1] = [
         f"  const long long* const own = own_words<{count}>(job.w, "
-        f"{name}_words[{name}_turn(start.program)]);"
+        f"{name}_words[{name}_turn(side)]);"
     ]
     turns = " : ".join(f"side == {side} ? {turn}" for turn, side in enumerate(sides[:-1]))
     return SharedSide(

@@ -86,12 +86,10 @@ def _verify_indices(
     Args:
         about: of `write_ring`, about the segment, and the slot of its children.
     """
-    own, many = np.arange(each[0, ROWS]), int(each[0, EDGES] // each[0, ROWS])
+    own = np.arange(each[0, ROWS])
     moved = np.arange(len(each)) * int(each[1, FIRST] - each[0, FIRST])
     rows = each[:, FIRST, None] + own
-    edges = each[:, FIRST_EDGE, None] + many * own + about[1]
-    if about[1] >= many or not np.array_equal(schedule.edge_ptr[rows], edges - about[1]):
-        refuse(each[0], k, f"has edges {edges.tolist()}", f"{many} of each row, one of them read")
+    edges = _edges_read(k, each, rows, schedule, about[1])
     wanted = {"children": (schedule.child_row, edges)}
     if back:
         wanted["first parents"] = (schedule.parent_ptr, rows)
@@ -107,6 +105,17 @@ def _verify_indices(
         if not np.array_equal(found, before[:, None] + own):
             got = f"reads slots {found.tolist()}"
             refuse(each[0], k, got, f"where the rows before are: {before.tolist()}")
+
+
+def _edges_read(k: int, each: Array, rows: Array, schedule: Schedule, slot: int) -> Array:
+    """Return the edges in a slot of the rows of all repetitions; each row has as many edges."""
+    last, many = len(schedule.edge_ptr) - 2, int(each[0, EDGES] // each[0, ROWS])
+    if rows.min() < 0 or rows.max() > last:
+        refuse(each[0], k, f"has rows {rows.tolist()}", f"0..{last}")
+    first = each[:, FIRST_EDGE, None] + many * np.arange(rows.shape[1])
+    if slot >= many or not np.array_equal(schedule.edge_ptr[rows], first):
+        refuse(each[0], k, f"has edges {first.tolist()}", f"{many} of each row, one of them read")
+    return np.asarray(first + slot)
 
 
 def _verify_rising(row: Array, k: int, name: str, found: Array, by: Array) -> None:

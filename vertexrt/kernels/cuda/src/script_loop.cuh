@@ -106,12 +106,12 @@ __device__ __forceinline__ const long long* own_words(const long long* w, const 
 
 // Run a side of the path as a function of its own, with its own registers.
 template <auto SIDE, class Work>
-__device__ __noinline__ bool apart(const Work& job, int group, const Instruction& start, int at,
+__device__ __noinline__ bool apart(const Work& job, int group, int side, bool waits, int at,
                                    unsigned& met, GroupBarrier& group_barrier, Timestamps& stamps) {
     unsigned own_met = met;
     GroupBarrier own_barrier = group_barrier;
     Timestamps own_stamps = stamps;
-    const bool there = SIDE(job, group, start, at, own_met, own_barrier, own_stamps);
+    const bool there = SIDE(job, group, side, waits, at, own_met, own_barrier, own_stamps);
     met = own_met;
     group_barrier = own_barrier;
     stamps = own_stamps;
