@@ -99,7 +99,7 @@ def test_expanded_they_are_what_is_written_without(processors: int, graphs: int)
     net = on_paper(CELLS["lstm"](), processors)
     joined = launch_of(net, chains(lengths))
     facts = joined.executable.facts
-    joined.executable.facts = facts._replace(repeated=np.zeros_like(facts.repeated))
+    joined.executable.facts = facts._replace(repeated=np.full_like(facts.repeated, -1))
     plain = launch_of(net, chains(lengths))
     joined.executable.facts = facts
     assert len(forward(joined)) < len(forward(plain)) / 30

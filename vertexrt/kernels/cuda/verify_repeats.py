@@ -90,6 +90,7 @@ def _verify_indices(
     moved = np.arange(len(each)) * int(each[1, FIRST] - each[0, FIRST])
     rows = each[:, FIRST, None] + own
     edges = each[:, FIRST_EDGE, None] + many * own + about[1]
+    _verify_there(each[0], k, "rows", schedule.edge_ptr[:-1], rows)
     if about[1] >= many or not np.array_equal(schedule.edge_ptr[rows], edges - about[1]):
         refuse(each[0], k, f"has edges {edges.tolist()}", f"{many} of each row, one of them read")
     wanted = {"children": (schedule.child_row, edges)}
@@ -97,8 +98,7 @@ def _verify_indices(
         wanted["first parents"] = (schedule.parent_ptr, rows)
         wanted["edges to parents"] = (schedule.parent_edge, each[:, FIRST_PARENT, None] + own)
     for name, (array, at) in wanted.items():
-        if at.min() < 0 or at.max() >= len(array):
-            refuse(each[0], k, f"has {name} at {at.tolist()}", f"0..{len(array) - 1}")
+        _verify_there(each[0], k, name, array, at)
         _verify_rising(each[0], k, name, array[at], moved[:, None] + own)
     if about[0][GATHERS]:
         found = child_slot[edges]
@@ -107,6 +107,12 @@ def _verify_indices(
         if not np.array_equal(found, before[:, None] + own):
             got = f"reads slots {found.tolist()}"
             refuse(each[0], k, got, f"where the rows before are: {before.tolist()}")
+
+
+def _verify_there(row: Array, k: int, name: str, array: Array, at: Array) -> None:
+    """Check that what is read of an array lies in it."""
+    if at.min() < 0 or at.max() >= len(array):
+        refuse(row, k, f"has {name} at {at.tolist()}", f"0..{len(array) - 1}")
 
 
 def _verify_rising(row: Array, k: int, name: str, found: Array, by: Array) -> None:
