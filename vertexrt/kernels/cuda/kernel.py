@@ -78,7 +78,7 @@ class KernelWriter:
 
     Attributes:
         tasks: without the products that the path sums up instead.
-        phases: of the sides of the path; sides: what they hold and where.
+        phases: of the sides of the path; sides: what they hold and where; of_sides: their tasks.
         registers: of a thread that may hold weights; summing: see `_summing`.
     """
 
@@ -99,6 +99,7 @@ class KernelWriter:
         self.numbers = {name: k for k, name in enumerate(word_names(binding))}
         self.tasks = tasks
         self.path, self.phases, self.sides = placed.tasks, placed.phases, [*placed.sides]
+        self.of_sides = [tasks_of(self.path, phase) for phase in self.phases]
         self.texts = write_path(self.path)
         self.summing = self._summing()
         room = 0 if self.summing is None else self._spare(self.summing)
@@ -163,7 +164,7 @@ class KernelWriter:
         if side == self.summing and self.sums.words:
             return {}  # sums are added to after each tile
         first = self.segment_ptr()
-        mine = tasks_of(self.path, self.phases[side]).items()
+        mine = self.of_sides[side].items()
         found = [(x.task, y, first[p] + s) for p, x in mine for s, y in enumerate(x.segments)]
         repeated = repeat_segments(found, self.room(side, True))
         if config().check:
@@ -197,8 +198,7 @@ class KernelWriter:
 
     def _texts(self, side: int) -> list[tuple[int, SegmentText]]:
         first = self.segment_ptr()
-        mine = (p for p in self.texts if p in tasks_of(self.path, self.phases[side]))
-        return [(first[p] + s, x) for p in mine for s, x in enumerate(self.texts[p])]
+        return [(first[p] + s, x) for p in self.of_sides[side] for s, x in enumerate(self.texts[p])]
 
     def words(self) -> set[str]:
         """Name the words that some part of the kernel reads."""
@@ -243,7 +243,7 @@ class KernelWriter:
 
     def used(self, side: int, rows: int) -> int:
         """Return the elements of temporaries of tiles with so many rows, as scripts place them."""
-        return temporaries_of(tasks_of(self.path, self.phases[side]).values(), rows)
+        return temporaries_of(self.of_sides[side].values(), rows)
 
     def fits(self, side: int) -> bool:
         """Tell whether temporaries are always in shared memory: rows of a tile have no edges."""
