@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -99,7 +100,7 @@ class KernelWriter:
         self.numbers = {name: k for k, name in enumerate(word_names(binding))}
         self.tasks = tasks
         self.path, self.phases, self.sides = placed.tasks, placed.phases, [*placed.sides]
-        self.of_sides = [tasks_of(self.path, phase) for phase in self.phases]
+        self.of_sides = [*map(partial(tasks_of, self.path), self.phases)]
         self.texts = write_path(self.path)
         self.summing = self._summing()
         room = 0 if self.summing is None else self._spare(self.summing)

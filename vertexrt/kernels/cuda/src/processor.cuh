@@ -78,7 +78,7 @@ enum { FINE, GRID_WAIT, GROUP_WAIT };
 struct Orders {
     const Instruction* script;  // of all processors, then of the groups
     const int*
-        sections;  // [2, groups + 1] instructions of the groups' scripts, forward and backward
+        sections;  // [sides, groups + 1] instructions of the groups' scripts
     unsigned* counters;  // [2 + groups] zero: of the grid, whether a wait ran out, of the groups
     Record* record;
     long long groups, patience;  // nanoseconds
