@@ -62,7 +62,22 @@ class Slow(vrt.VertexFunction):
         self.push("loss", vrt.sum(h * h))
 
 
-CELLS = {"lstm": LSTM, "gru": GRU, "slow": Slow}
+class Two(vrt.VertexFunction):
+    """A cell of two states, each of which is a product of the other: both are made at once."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"m": HIDDEN, "h": HIDDEN})
+        self.u, self.v = vrt.Parameter((HIDDEN, HIDDEN)), vrt.Parameter((HIDDEN, HIDDEN))
+
+    def forward(self) -> None:
+        before, x = self.gather(0), self.pull("x", (4 * HIDDEN,))
+        m = vrt.tanh(self.u @ before.h + x[:HIDDEN])
+        h = self.push("h", vrt.tanh(self.v @ before.m + x[HIDDEN : 2 * HIDDEN]))
+        self.scatter(m=m, h=h)
+        self.push("loss", vrt.sum(h * h))
+
+
+CELLS = {"lstm": LSTM, "gru": GRU, "slow": Slow, "two": Two}
 
 
 def chains(lengths: Sequence[int], seed: int = 0) -> GraphBatch:

@@ -26,6 +26,8 @@ CASES = [  # cell, processors of a group, dtype, lengths of the chains
     ("gru", 2, "float64", (9, 9, 7)),
     ("slow", 1, "float32", (9,)),
     ("slow", 2, "float32", (9, 9, 9, 9)),
+    ("two", 1, "float64", (9, 9, 9, 7)),
+    ("two", 2, "float32", (9, 9)),
 ]
 
 

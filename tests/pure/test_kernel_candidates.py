@@ -9,12 +9,20 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.paper_device import PaperDevice
+from tests.many_vectors import ManyVectors, two_chains
+from tests.paper_device import PaperDevice, on_paper
 from vertexrt.engine.variant import CompileOptions, Passes
+from vertexrt.errors import NoKernelError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda.compile import ALL_FIT, Spilled
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
-from vertexrt.kernels.cuda.persistent import LITTLE_SPILLED, MOST_BEFORE_MEMORY, MOST_SPILLED
+from vertexrt.kernels.cuda.persistent import (
+    LITTLE_SPILLED,
+    MOST_BEFORE_MEMORY,
+    MOST_OF_A_STEP,
+    MOST_SPILLED,
+    MOST_WORDS,
+)
 from vertexrt.kernels.ways import FEWEST, Configuration
 from vertexrt.models import TreeLSTM
 
@@ -107,3 +115,22 @@ def test_auto_does_not_take_kernels_that_spill_much(processors: int | None) -> N
     device = Spilling(*[MUCH] * 99)
     evaluate(device, "auto", processors)
     assert not set(device.loaded) & {source for source, _ in device.tried}
+
+
+@pytest.mark.parametrize(
+    ("vectors", "text"),
+    [
+        (MOST_WORDS // 2, rf"words of a kernel; at most {MOST_WORDS}"),
+        (MOST_OF_A_STEP + 1, rf"words of a step; at most {MOST_OF_A_STEP}"),
+    ],
+)
+def test_a_function_with_too_many_words_runs_batched(vectors: int, text: str) -> None:
+    batch, function = two_chains(), ManyVectors(vectors)
+    with pytest.raises(NoKernelError, match=text):
+        on_paper(function, 1).forward(batch)
+    how = np.dtype("float32"), "frontier", Passes(), "float32", "auto", 1, None
+    executor = compile_on(PaperDevice(), function.trace(), CompileOptions(*how))
+    chooser = executor.model.chooser
+    assert chooser.pick(False, batch).persistent
+    vrt.Network(executor, 0, "graph").forward(batch)
+    assert not chooser.pick(False, batch).persistent

@@ -88,6 +88,15 @@ def is_within_layer(program: Program, node: Node) -> bool:
     return any(layers[c] == own for c in _children(site, node))
 
 
+def reads_below(program: Program, node: Node) -> bool:
+    """Tell whether a node reads children that may be of a layer below its own."""
+    layers = program.layers
+    if not layers:
+        return False
+    site, own = program.sites[node.function], layers[node.function]
+    return any(layers[c] < own for c in _children(site, node))
+
+
 def chain_slot(program: Program, function: int) -> int:
     """Return the one slot by which vertices read children of their layer; -1 for several or none.
 

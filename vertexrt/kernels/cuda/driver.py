@@ -61,7 +61,6 @@ STEP_COLUMNS = 26
 PLAIN, TRANSPOSED, OUTER = range(3)  # products: y = x w^T, y = x w, g += d^T x
 BY_ROW, BY_EDGE, IN_TEMPORARY, ROW_OR_TEMPORARY = range(4)  # how an operand's first row is found
 HEAD = 7  # values of `Args` before its words
-MOST_ARGUMENTS = 64
 TEMPORARY = ADDRESSES.index("temporary")
 NOTHING = Temporary(0, 0, 0)
 ROWS_A_PRODUCT = 1 << 14  # of an outer product: sums over more lose digits of float32
@@ -159,6 +158,15 @@ def _launch_product(step: Array, row: Array, count: int, words: Array, calls: Ar
     return code + CUBLAS_CODES if code != 0 else code
 
 
+def room_for_arguments(steps: Array) -> Array:
+    """Return room for the arguments of each of some steps."""
+    most = 1
+    for s in range(len(steps)):
+        if not steps[s, IS_GEMM]:
+            most = max(most, steps[s, WORD_COUNT])
+    return new_arguments(HEAD + most)
+
+
 def launch_step(
     step: Array,
     row: Array,
@@ -172,7 +180,7 @@ def launch_step(
 
     Args:
         row: the launch's, of the table; grid: what `extent` returns.
-        arguments: what `new_arguments` returned.
+        arguments: what `room_for_arguments` returned.
     """
     if step[IS_GEMM]:
         return _launch_product(step, row, grid.across, words, calls)
@@ -207,7 +215,7 @@ def launch(
     """
     steps_ptr, steps, step_words = program
     lookup_ptr, lookup_at = lookups
-    arguments = new_arguments(MOST_ARGUMENTS)
+    arguments = room_for_arguments(steps)
     for t in range(len(table)):
         row = table[t]
         for s in range(steps_ptr[row[0]], steps_ptr[row[0] + 1]):

@@ -166,14 +166,15 @@ def write_common(launched: Launched, facts: Facts) -> tuple[Array, int, int]:
             count = _add(script, count, FINISH, True)
             early = True
         drafts.last[:] = -1
-        if sums and now > PATH_BACKWARD:
+        collects = sums and now > PATH_BACKWARD
+        if collects:
             count = _add(script, count, COLLECT, script[count - 1, OP] != FINISH)
             sums = False
             for g in range(len(gradients)):
                 drafts.last[g] += gradients[g]
         found, used = _draft_stage(launched, facts, begin, end, drafts)
         temporary = max(temporary, used)
-        count, most = _add_rounds(script, count, drafts, found)
+        count, most = _add_rounds(script, count, drafts, found, collects)
         counters = max(counters, most)
         if side >= 0 and now == PATH:
             count = _add(script, count, FORWARD, count > 0)
@@ -257,9 +258,13 @@ def _take_turn(added: Array, begin: int, end: int, turn: int, last: Array) -> in
     return turn
 
 
-def _add_rounds(script: Array, count: int, drafts: _Drafts, found: int) -> tuple[int, int]:
+def _add_rounds(
+    script: Array, count: int, drafts: _Drafts, found: int, collects: bool
+) -> tuple[int, int]:
     """Write the steps of a stage round by round.
 
+    Args:
+        collects: gradients are collected in the first round of the stage.
     Returns: how many instructions there are then; the most counters that a round needs.
     """
     rows, rounds = drafts.rows, drafts.rounds
@@ -273,7 +278,7 @@ def _add_rounds(script: Array, count: int, drafts: _Drafts, found: int) -> tuple
                 continue
             script[count] = rows[k]
             before = script[max(count - 1, 0), OP]
-            waits = fresh and count > 0 and before != FINISH and (turn > 0 or before != COLLECT)
+            waits = fresh and count > 0 and before != FINISH and (turn > 0 or not collects)
             script[count, WAIT] = FOR_ALL if waits else NONE
             script[count, BEFORE], script[count, COUNTER] = blocks, counters
             blocks += rows[k, ACROSS] * rows[k, DOWN]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -40,6 +41,8 @@ from vertexrt.kernels.cuda.repeated_segments import (
     repeat_segments,
 )
 from vertexrt.kernels.cuda.ring import RingSize, size_ring
+from vertexrt.kernels.cuda.ring_script import NONE_READ
+from vertexrt.kernels.cuda.ring_uses import children_read
 from vertexrt.kernels.cuda.rows_at_once import temporaries_of
 from vertexrt.kernels.cuda.rules import structs
 from vertexrt.kernels.cuda.segment_text import SegmentText, write_path
@@ -77,7 +80,7 @@ class KernelWriter:
 
     Attributes:
         tasks: without the products that the path sums up instead.
-        phases: of the sides of the path; sides: what they hold and where.
+        phases: of the sides of the path; sides: what they hold and where; of_sides: their tasks.
         registers: of a thread that may hold weights; summing: see `_summing`.
     """
 
@@ -98,6 +101,7 @@ class KernelWriter:
         self.numbers = {name: k for k, name in enumerate(word_names(binding))}
         self.tasks = tasks
         self.path, self.phases, self.sides = placed.tasks, placed.phases, [*placed.sides]
+        self.of_sides = [*map(partial(tasks_of, self.path), self.phases)]
         self.texts = write_path(self.path)
         self.summing = self._summing()
         room = 0 if self.summing is None else self._spare(self.summing)
@@ -148,9 +152,11 @@ class KernelWriter:
             of children by which each may be repeated, -1 for those that may not.
         """
         facts = np.zeros((sum(len(plan.segments) for plan in self.tasks) + 1, 6), np.int64)
-        for side in range(len(self.phases)):
-            for number, x in self.segments(side):
-                facts[number] = self._facts(x.ring)
+        first = self.segment_ptr()
+        for p, lowered in self.path.items():
+            reads = children_read(lowered.task)
+            for s, x in enumerate(lowered.segments):
+                facts[first[p] + s] = self._facts(x.ring, reads)
         rows = [(ring.rows, ring.far) for ring in self.rings]
         repeated = np.full(len(facts), -1, np.int64)
         for found in self.repeated:
@@ -162,14 +168,14 @@ class KernelWriter:
         if side == self.summing and self.sums.words:
             return {}  # sums are added to after each tile
         first = self.segment_ptr()
-        mine = tasks_of(self.path, self.phases[side]).items()
+        mine = self.of_sides[side].items()
         found = [(x.task, y, first[p] + s) for p, x in mine for s, y in enumerate(x.segments)]
         repeated = repeat_segments(found, self.room(side, True))
         if config().check:
             verify_repeated_segments({number: task for task, _, number in found}, repeated)
         return repeated
 
-    def _facts(self, ring: RingUse) -> tuple[int, ...]:
+    def _facts(self, ring: RingUse, reads: int) -> tuple[int, ...]:
         """Return what `ring_script.write_ring` knows of a segment."""
         sent = [e for e in ring.puts if e.cuts]
         pieces = [b - a for e in sent for a, b in pairwise(e.cuts)]
@@ -177,7 +183,7 @@ class KernelWriter:
         return (
             bool(ring.puts),
             sum(e.size for e in sent),
-            bool(ring.gathers),
+            reads if ring.gathers else NONE_READ,
             ring.operand,
             ring.needs_all,
             all_send,
@@ -196,8 +202,7 @@ class KernelWriter:
 
     def _texts(self, side: int) -> list[tuple[int, SegmentText]]:
         first = self.segment_ptr()
-        mine = (p for p in self.texts if p in tasks_of(self.path, self.phases[side]))
-        return [(first[p] + s, x) for p in mine for s, x in enumerate(self.texts[p])]
+        return [(first[p] + s, x) for p in self.of_sides[side] for s, x in enumerate(self.texts[p])]
 
     def words(self) -> set[str]:
         """Name the words that some part of the kernel reads."""
@@ -242,7 +247,7 @@ class KernelWriter:
 
     def used(self, side: int, rows: int) -> int:
         """Return the elements of temporaries of tiles with so many rows, as scripts place them."""
-        return temporaries_of(tasks_of(self.path, self.phases[side]).values(), rows)
+        return temporaries_of(self.of_sides[side].values(), rows)
 
     def fits(self, side: int) -> bool:
         """Tell whether temporaries are always in shared memory: rows of a tile have no edges."""

@@ -18,6 +18,7 @@ OUTSIDE = (  # where temporaries may not fit
     "  real* const outside = reinterpret_cast<real*>(memory);",
 )
 OF_RING = "child_slot"  # uploaded with the scripts
+OPENING = "  __syncthreads();  // all have read what lies where weights come"
 THREAD = "const int thread = this_thread();"
 IDLE_FIRST = "const int thread = PROCESSOR - 1 - this_thread();"  # the first make the row
 TILE = "in.rows, in.first, in.edges, in.first_edge"
@@ -121,7 +122,7 @@ def _load_weights(side: PathSide) -> list[str]:
     """Write the statements that load the weights."""
     weights = side.weights
     lines = [
-        "  __syncthreads();  // all have read what lies there",
+        OPENING,
         "  const int rank = this_processor() % PROCESSORS;",
         "  unsigned char* free = shared_memory() + SHARED_STATE_BYTES;",
         "  unsigned char* memory = job.o.spill + blockIdx.x * job.o.spill_bytes;",

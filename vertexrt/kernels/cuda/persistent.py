@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from struct import Struct
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,8 @@ from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.cuda import weights
 from vertexrt.kernels.cuda.compile import Spilled
 from vertexrt.kernels.cuda.device import Device
-from vertexrt.kernels.cuda.executable import Uploads, kernel_name
+from vertexrt.kernels.cuda.driver import HEAD
+from vertexrt.kernels.cuda.executable import Uploads, kernel_name, word_names
 from vertexrt.kernels.cuda.gpu_script import Facts
 from vertexrt.kernels.cuda.kernel import KernelWriter
 from vertexrt.kernels.cuda.path import is_outside_path, lower_path
@@ -26,6 +28,7 @@ from vertexrt.kernels.cuda.placed_path import (
     needs_registers,
     place_path,
 )
+from vertexrt.kernels.cuda.step_end import FINISH, STORE
 from vertexrt.kernels.cuda.weights import Budget, Misfit
 from vertexrt.kernels.layout import Binding
 
@@ -43,6 +46,10 @@ LITTLE_SPILLED, MOST_SPILLED = 64, 512
 # spills is outside its products: of two LSTMs of 650 1,048 bytes, with NVRTC 13.5.
 MOST_BEFORE_MEMORY = 2048
 GROUPS = (8, 16, 32, 64, 128)  # sizes to try, where none is given
+ORDERS = Struct("15q")  # of processor.cuh, in front of `Store` and `Finish`
+JOB_BYTES = 4096  # of all arguments of a kernel: `SharedState` of processor.cuh
+MOST_WORDS = (JOB_BYTES - ORDERS.size - STORE.size - FINISH.size) // 8
+MOST_OF_A_STEP = 768 // 8 - HEAD  # the same of a launch: its `arguments`
 
 
 class KernelOptions(NamedTuple):
@@ -97,8 +104,10 @@ def load_smallest(
     same code. Whether one spills is known when it is compiled, so the next compiles beside it.
     Where none fits, the largest groups read from memory what they cannot hold.
 
-    Raises: NoKernelError, when none fits or all spill much, and weights must be on chip.
+    Raises: NoKernelError, when none fits or all spill much, and weights must be on chip; and when
+        the function has more words than a kernel takes.
     """
+    _check_words(len(word_names(binding)), "a kernel", MOST_WORDS)
     real = np.dtype(dtype)
     budgets = _budgets(device, real.itemsize, asked)
     refused: dict[Size, str] = {}  # why
@@ -115,6 +124,13 @@ def load_smallest(
         if size:
             refused[size] = spilled.text
     raise NoKernelError(refused[Size.of(budgets[-1])])
+
+
+def _check_words(count: int, of: str, most: int) -> None:
+    """Refuse a function with too many parameters, tensors and inputs for one kernel."""
+    if count > most:
+        got = f"parameters, tensors and inputs of the function are {count} words of {of}"
+        raise NoKernelError.at("cuda", got, f"at most {most}", "take engine='batched'")
 
 
 def _most_spilled(writer: KernelWriter, last: Budget) -> int:
@@ -197,6 +213,8 @@ def _different(writers: Iterable[KernelWriter]) -> Iterator[_Candidate]:
     """Yield kernels that differ, in order."""
     written: set[str] = set()
     for writer in writers:
+        longest = max((len(step.words) for step in writer.steps), default=0)
+        _check_words(longest, "a step", MOST_OF_A_STEP)
         source = writer.source()
         if source not in written:
             written.add(source)

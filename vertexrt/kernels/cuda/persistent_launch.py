@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from struct import Struct
 from typing import Any, cast
 
 import numpy as np
@@ -20,7 +19,7 @@ from vertexrt.kernels.cuda.finish_step import (
     leave_results,
 )
 from vertexrt.kernels.cuda.pack import WEIGHT
-from vertexrt.kernels.cuda.persistent import PersistentExecutable
+from vertexrt.kernels.cuda.persistent import ORDERS, PersistentExecutable
 from vertexrt.kernels.cuda.session import ARRIVED_AT, TEMPORARY, Session
 from vertexrt.kernels.cuda.step_end import (
     FINISH,
@@ -36,7 +35,6 @@ from vertexrt.kernels.cuda.upload import ReadyRun
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
-ORDERS = Struct("15q")  # of processor.cuh, in front of `Store` and `Finish`
 NO_ENDING = bytes(STORE.size), bytes(FINISH.size)
 COUNTERS_AT = 2  # which word of these has the address of the counters
 STAMP = 4  # words of one, see `Timestamps` of barrier.cuh

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from vertexrt.ir.layers import chain_slot
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.path_task import PathTask
+from vertexrt.kernels.cuda.rows_at_once import with_rows
 from vertexrt.kernels.cuda.segment_accesses import (
     expressions_read,
     is_row,
@@ -32,11 +33,9 @@ from vertexrt.kernels.cuda.segment_accesses import (
 )
 from vertexrt.kernels.cuda.segments import (
     CopyAhead,
-    PartialSums,
     PathSegment,
     PlainStep,
     Products,
-    ResidentProduct,
     each_step,
 )
 from vertexrt.kernels.cuda.thread_text import ROW_PAD
@@ -167,14 +166,10 @@ def _stores_all(x: ElementStatement, state: Leaf) -> bool:
 
 
 def _few_rows(segment: PathSegment) -> PathSegment:
-    """Return a segment whose products are of few rows at a time."""
-
-    def product(x: ResidentProduct) -> ResidentProduct:
-        to = x.to
-        return replace(x, to=replace(to, rows=MOST_REPEATED) if isinstance(to, PartialSums) else to)
+    """Return a segment whose partial sums are of few rows at a time, one after the other."""
 
     def plain(step: PlainStep) -> PlainStep:
-        return Products(tuple(map(product, step.products))) if isinstance(step, Products) else step
+        return with_rows(step, MOST_REPEATED) if isinstance(step, Products) and step.sums else step
 
     return _each_step(segment, plain)
 

@@ -32,6 +32,7 @@ Array = np.ndarray[Any, Any]
 
 # Columns of what is known of a segment.
 PUTS, SENDS, GATHERS, OPERAND, NEEDS_ALL, EVERYBODY = range(6)
+NONE_READ, OWN_LAYER, ALL_READ = range(3)  # which children a segment gathers
 BEFORE_PATH = -2  # in place of an epoch, less than all of them and than -1 for none
 
 
@@ -39,14 +40,14 @@ class _Ring(NamedTuple):
     """The ring of a side: what is known of segments, rows, rows for copies; see `write_ring`.
 
     Attributes:
-        lowest: the first row of the layer; children before it are not read on the path.
+        layer: its first row.
     """
 
     segments: Array
     rows: int
     far: int
     alone: bool
-    lowest: int
+    layer: int
 
 
 class _RingRows(NamedTuple):
@@ -95,8 +96,8 @@ def write_ring(
             instruction does not wait. Gets WAIT, SLOT, USES, FAR and EXPECT.
         lengths: [sides, groups] instructions of each.
         segments: [segments, 6] whether each puts something in a row of the ring (PUTS), how many
-            elements are sent (SENDS), whether it gathers children, reads an operand, needs all, and
-            whether every processor sends some (EVERYBODY).
+            elements are sent (SENDS), which children it gathers, whether it reads an operand, needs
+            all, and whether every processor sends some (EVERYBODY).
         rings: [sides, 2] rows of the ring of each side, and rows for children that are copied.
         lowest: [sides] the first row of the layer of each.
         child_row: of the schedule.
@@ -201,7 +202,7 @@ def _use_rows(
     place, slot_of, written, there = rows
     epoch, top, first, sent = epochs
     child_row, child_slot = children
-    segments, size, far, alone, lowest_row = ring
+    segments, size, far, alone, layer = ring
     sent[: last + 1] = 0
     all_at = 0  # the epoch that began with the last wait for all
     for k in range(begin, end):
@@ -219,11 +220,12 @@ def _use_rows(
             elif written[lo] >= all_at:
                 all_at = e
         if segments[op, GATHERS]:
+            first_row = layer if segments[op, GATHERS] == OWN_LAYER else 0
             # Which children are leaves cannot be predicted, so that little branches on it.
             copied = 0
             for at in range(script[k, FIRST_EDGE], script[k, FIRST_EDGE] + script[k, EDGES]):
                 child = child_row[at]
-                if child < lowest_row:
+                if child < first_row:
                     continue
                 kept = there[child] & (place[child] >= lowest)
                 all_at = e if (not kept) & (written[child] >= all_at) else all_at

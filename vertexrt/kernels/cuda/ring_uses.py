@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import NamedTuple
 
+from vertexrt.ir.layers import reads_below
 from vertexrt.kernels.cuda.path_task import PathTask
 from vertexrt.kernels.cuda.ring import place_rings
+from vertexrt.kernels.cuda.ring_script import ALL_READ, OWN_LAYER
 from vertexrt.kernels.cuda.ring_steps import RingSteps
 from vertexrt.kernels.cuda.segment_accesses import (
     FullRead,
@@ -63,6 +65,13 @@ def hand_on_rows(tasks: Mapping[int, LoweredTask]) -> dict[int, LoweredTask]:
     stored = {p: {x.tensor for use in each for x in use.stores} for p, each in uses.items()}
     rings = place_rings({p: x.task for p, x in tasks.items()}, gathered, stored)
     return {p: _with_ring(x, uses[p], rings[p]) for p, x in tasks.items()}
+
+
+def children_read(task: PathTask) -> int:
+    """Say which children a task of the path reads: of its own layer alone, or of others, too."""
+    program, nodes = task.plan.task.program, task.nodes
+    read = [nodes[k] for k in task.plan.task.members if nodes[k].op in ("gather", "gather_all")]
+    return ALL_READ if any(reads_below(program, node) for node in read) else OWN_LAYER
 
 
 def _reads(uses: Iterable[_Uses]) -> Iterator[FullRead]:

@@ -74,8 +74,11 @@ def _segment(segment: PathSegment, rows: int) -> PathSegment:
 
 
 def _plain(step: PlainStep, rows: int) -> PlainStep:
-    if not isinstance(step, Products):
-        return step
+    return with_rows(step, rows) if isinstance(step, Products) else step
+
+
+def with_rows(step: Products, rows: int) -> Products:
+    """Return products that take so many rows at a time; their partial sums follow each other."""
     if not step.sums:
         return Products(tuple(replace(x, rows=rows) for x in step.products))
     start, found = 0, list[ResidentProduct]()

@@ -13,10 +13,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from vertexrt.kernels.cuda.path_function import OPENING
+
 WORD = re.compile(r"\bjob\.w\[(\d+)\]")
 CASE = re.compile(r"\bcase (\d+):")
 SIDE = re.compile(r"\bside_(\d+)\b|\bside_(\d+)_weights\b")
-NAME = re.compile(r"\b(b_|c|)(tensor_|param_|gradient_|)(\d+)(?=_|\b)")
+KINDS = "tensor_|param_|gradient_|int_|float_index_|float_|seed_row_|seed_"  # see `word_names`
+NAME = re.compile(rf"\b(b_|c|)({KINDS}|)(\d+)(?=_|\b)")
 # Words that a processor has at hand: in place of the arguments of a step, which it has none of.
 MOST_WORDS = 96
 
@@ -93,10 +96,8 @@ def _shared(members: Sequence[tuple[int, _Plain]]) -> SharedSide:
         lines = [re.sub(rf"\bCASE_{number}\b", labels, line) for line in lines]
     count = len(plain.words)
     rows = ", ".join(f"{{{', '.join(map(str, each.words))}}}" for _, each in members)
-    at = next(
-        k for k, line in enumerate(lines) if line.endswith("// all have read what lies there")
-    )
-    lines[at + 1 : at + 1] = [
+    at = lines.index(OPENING) + 1
+    lines[at:at] = [
         f"  const long long* const own = own_words<{count}>(job.w, "
         f"{name}_words[{name}_turn(side)]);"
     ]

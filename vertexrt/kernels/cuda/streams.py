@@ -18,12 +18,11 @@ from vertexrt.kernels.cuda.calls import (
     RECORD,
     STREAM,
     WAIT,
-    new_arguments,
     record_event,
     wait_for_event,
 )
 from vertexrt.kernels.cuda.device import Allocation
-from vertexrt.kernels.cuda.driver import MOST_ARGUMENTS, TEMPORARY, extent, launch_step
+from vertexrt.kernels.cuda.driver import TEMPORARY, extent, launch_step, room_for_arguments
 from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.pack import ADDRESSES
 from vertexrt.kernels.cuda.session import COUNTERS, Session
@@ -165,7 +164,7 @@ def _launch_in_order(
     """Launch all steps, each after the events that it waits for; arguments as `launch_shared`."""
     steps_ptr, steps, step_words = program
     order, events, places = shared
-    arguments = new_arguments(MOST_ARGUMENTS)
+    arguments = room_for_arguments(steps)
     k = 0
     for t in range(len(table)):
         row = table[t]

@@ -95,8 +95,7 @@ def _verify_indices(
         wanted["first parents"] = (schedule.parent_ptr, rows)
         wanted["edges to parents"] = (schedule.parent_edge, each[:, FIRST_PARENT, None] + own)
     for name, (array, at) in wanted.items():
-        if at.min() < 0 or at.max() >= len(array):
-            refuse(each[0], k, f"has {name} at {at.tolist()}", f"0..{len(array) - 1}")
+        _verify_there(each[0], k, name, array, at)
         _verify_rising(each[0], k, name, array[at], moved[:, None] + own)
     if about[0][GATHERS]:
         found = child_slot[edges]
@@ -109,13 +108,18 @@ def _verify_indices(
 
 def _edges_read(k: int, each: Array, rows: Array, schedule: Schedule, slot: int) -> Array:
     """Return the edges in a slot of the rows of all repetitions; each row has as many edges."""
-    last, many = len(schedule.edge_ptr) - 2, int(each[0, EDGES] // each[0, ROWS])
-    if rows.min() < 0 or rows.max() > last:
-        refuse(each[0], k, f"has rows {rows.tolist()}", f"0..{last}")
+    _verify_there(each[0], k, "rows", schedule.edge_ptr[:-1], rows)
+    many = int(each[0, EDGES] // each[0, ROWS])
     first = each[:, FIRST_EDGE, None] + many * np.arange(rows.shape[1])
     if slot >= many or not np.array_equal(schedule.edge_ptr[rows], first):
         refuse(each[0], k, f"has edges {first.tolist()}", f"{many} of each row, one of them read")
     return np.asarray(first + slot)
+
+
+def _verify_there(row: Array, k: int, name: str, array: Array, at: Array) -> None:
+    """Check that what is read of an array lies in it."""
+    if at.min() < 0 or at.max() >= len(array):
+        refuse(row, k, f"has {name} at {at.tolist()}", f"0..{len(array) - 1}")
 
 
 def _verify_rising(row: Array, k: int, name: str, found: Array, by: Array) -> None:

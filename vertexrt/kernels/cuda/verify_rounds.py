@@ -232,12 +232,13 @@ class _Rounds:
             # What of the phase is outside the path comes before, or on the way back after it.
             of_phase[2 * int(mine.max()) + (-1 if back else 1)].append(at)
             loss += [] if back else [at]
-        of_phase[max(of_phase, default=0)] += self._places(COLLECT)
-        done: list[int] = []
+        collect, done = self._places(COLLECT), list[int]()
+        self._after(collect, self._places(BACKWARD), "the path")
         for phase in sorted(of_phase):
             self._after(of_phase[phase], done, "the stage before")
             done += of_phase[phase]
         squares, finish = self._places(SQUARES), self._places(FINISH)
+        done += collect
         self._after(squares, done, "all gradients")
         self._after(finish, loss + squares, "the loss, and the norm")
         check = self._places(CHECK)

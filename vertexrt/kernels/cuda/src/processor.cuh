@@ -77,8 +77,7 @@ enum { FINE, GRID_WAIT, GROUP_WAIT };
 // The arguments of the kernel; `Job<WORDS>` adds the words.
 struct Orders {
     const Instruction* script;  // of all processors, then of the groups
-    const int*
-        sections;  // [2, groups + 1] instructions of the groups' scripts, forward and backward
+    const int* sections;        // [sides, groups + 1] instructions of the groups' scripts
     unsigned* counters;  // [2 + groups] zero: of the grid, whether a wait ran out, of the groups
     Record* record;
     long long groups, patience;  // nanoseconds

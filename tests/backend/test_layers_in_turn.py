@@ -9,10 +9,10 @@ import pytest
 
 import vertexrt as vrt
 from benchmarks.papers.stacks import Form, Stack
-from tests.devices import gpu, require, shim
+from tests.devices import SHIM_AND_GPU, gpu, require, shim
 from tests.launches import launch_of
 from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate, train
-from vertexrt.data.typed import chain_pairs, stacked, typed_batch
+from vertexrt.data.typed import TypedArrays, chain_pairs, stacked, typed_batch
 from vertexrt.engine.variant import Passes
 from vertexrt.kernels.cuda.instruction import TIMES
 
@@ -161,3 +161,55 @@ def test_two_types_of_a_layer_run_together(way: Way) -> None:
     here, there = way.compile(Both()), PLAIN.compile(Both())
     assert_same(evaluate(here, batch), evaluate(there, batch), TOLERANCE["float32"])
     assert_same(train(here, batch), train(there, batch), TOLERANCE["float32"])
+
+
+class Low(vrt.VertexFunction):
+    """What has no path: it reads nothing."""
+
+    def __init__(self, w: vrt.Parameter) -> None:
+        super().__init__(state={"h": HIDDEN})
+        self.w = w
+
+    def forward(self) -> None:
+        self.scatter(h=vrt.tanh(self.w @ self.pull("x", (HIDDEN,))))
+
+
+class Up(vrt.VertexFunction):
+    """A chain above it, with the same weight."""
+
+    def __init__(self, low: Low) -> None:
+        super().__init__(state={"h": HIDDEN}, inputs={"below": low})
+        self.w = low.w
+
+    def forward(self) -> None:
+        h = vrt.tanh(self.w @ self.gather("before").h + self.gather("below").h)
+        self.scatter(h=h)
+        self.push("loss", vrt.sum(h * h))
+
+
+class OneWeight(vrt.Model):
+    """Two layers of one weight, of which one has a path."""
+
+    def __init__(self) -> None:
+        self.low = Low(vrt.Parameter((HIDDEN, HIDDEN)))
+        self.up = Up(self.low)
+
+
+@pytest.mark.parametrize("processors", [1, 2])
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+def test_a_layer_sums_up_a_gradient_that_others_add_to(device: str, processors: int) -> None:
+    require(device)
+    sizes, passes = np.array([5, 3, 4]), Passes(gradients=True)
+    x = np.random.default_rng(3).standard_normal((sizes.sum(), HIDDEN)).astype(np.float32)
+    own = np.arange(sizes.sum())
+    edges = {
+        ("low", "below", "up"): np.stack([own, own], 1),
+        ("up", "before", "up"): chain_pairs(sizes),
+    }
+    batch = typed_batch(TypedArrays(dict.fromkeys(("low", "up"), sizes), edges, {"low": {"x": x}}))
+    way = Way(
+        device=device, engine="persistent", processors=processors, passes=passes, dtype="float64"
+    )
+    here, there = way.compile(OneWeight()), PLAIN.compile(OneWeight())
+    assert_same(train(here, batch), train(there, batch), TOLERANCE["float64"])
+    assert launch_of(here, batch).executable.gradients.any()
