@@ -7,6 +7,8 @@ A module around the shim has tensors of the host, since the shim's memory is; wh
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -151,13 +153,12 @@ def test_passes_on_streams_in_turn() -> None:
 
 @gpu
 def test_a_pass_is_not_captured() -> None:
+    """In a process of its own: a capture that ends in an error is felt by all that follows."""
     require("cuda")
-    mine, batch = vt.Module(vrt.compile(Node(), device="cuda", seed=2)), trees(4)
-    x = torch.randn(batch.num_vertices, SIZE, device="cuda")
-    expected = mine(batch, x=x)["h"]
-    with pytest.raises(UsageError, match="CUDA graph"), torch.cuda.graph(torch.cuda.CUDAGraph()):
-        mine(batch, x=x + 0.0)
-    assert torch.equal(mine(batch, x=x)["h"], expected)
+    command = [sys.executable, "-m", "tests.torch.captured_pass"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "a network inside of a CUDA graph" in run.stdout
 
 
 @gpu

@@ -35,6 +35,11 @@ from vertexrt.torch.results import DTYPES, ParameterPlace, RowsOf, TensorResults
 Array = np.ndarray[Any, Any]
 OF_NUMPY = {real: dtype for dtype, real in DTYPES.items()}
 DEVICES = ("cpu", "cuda")
+NOT_CAPTURED = (
+    "a network inside of a CUDA graph that is captured",
+    "a call outside of it: what a pass launches is for that call alone",
+    "leave the module out of the graph",
+)
 
 
 @dataclass(frozen=True)
@@ -220,7 +225,12 @@ class BoundNetwork:
         """Let the network compute with the numbers of tensors, which may be others than its own.
 
         `torch.func.functional_call` gives others.
+
+        Raises: UsageError, while a CUDA graph is captured: before anything else, since much of what
+            a pass asks of the driver would end the capture.
         """
+        if self.device.type == "cuda" and torch._C._cuda_isCurrentStreamCapturing():
+            raise UsageError.at("torch", *NOT_CAPTURED)
         if [given.data_ptr() for given in parameters] == self._at and is_current(self.device):
             return self._computing
         return self._with_others(parameters)

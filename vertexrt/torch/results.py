@@ -30,17 +30,11 @@ from vertexrt.engine.results import (
     pushes_to,
     table_of,
 )
-from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.device_rows import ALIGNED, DeviceRows
 from vertexrt.ir.program import Pull
 
 Array = np.ndarray[Any, Any]
-NOT_CAPTURED = (
-    "a network inside of a CUDA graph that is captured",
-    "a call outside of it: what a pass launches is for that call alone",
-    "leave the module out of the graph",
-)
 DTYPES: dict[torch.dtype, np.dtype[Any]] = {
     torch.float32: np.dtype("float32"),
     torch.float64: np.dtype("float64"),
@@ -167,14 +161,9 @@ class TensorResults:
         return found, to._replace(copies=tuple(copies), rows=rows)
 
     def _launch(self, run: Run, part: Part) -> Tensor:
-        """Run launches on PyTorch's current stream; return the arena.
-
-        Raises: UsageError, while it captures a CUDA graph: what is launched is for this call alone.
-        """
+        """Run launches on PyTorch's current stream; return the arena."""
         stream = None
         if self._device.type == "cuda":
-            if torch._C._cuda_isCurrentStreamCapturing():
-                raise UsageError.at("torch", *NOT_CAPTURED)
             # `torch.cuda.current_stream` makes an object of it, which takes ten times as long.
             stream = torch._C._cuda_getCurrentRawStream(self._device.index)
         arena = self._executor.launch_between(run, part, stream)
