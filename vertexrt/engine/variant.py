@@ -234,6 +234,7 @@ class Variant:
                 np.array(list(self.path_kinds), np.int64),
                 np.array(list(self.lazy_kinds), np.int64),
                 np.array([k.has_loss for k in self.lazy_kinds.values()], np.int64),
+                # Where there are no layers, functions that no other reads still come last.
                 np.array(self.program.layers or self.program.unread_functions, np.int64),
             )
         return self._vertex_facts

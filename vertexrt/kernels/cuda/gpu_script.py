@@ -319,7 +319,7 @@ def _sections(lengths: Array, before: int) -> Array:
     return sections
 
 
-def _lowest_rows(table: Array, facts: Facts) -> Array:
+def _first_rows(table: Array, facts: Facts) -> Array:
     """Return [sides] the first row of the layer of each side: of its phase's launches.
 
     What vertices of the layer do that read none of it is a launch of all processors.
@@ -330,12 +330,12 @@ def _lowest_rows(table: Array, facts: Facts) -> Array:
     side_in = np.full(latest + 1, -1, np.int64)  # of each phase
     for p in range(len(facts.sides)):
         side_in[facts.phases[p]] = max(side_in[facts.phases[p]], facts.sides[p])
-    lowest = np.full(len(facts.rings), NO_ROW, np.int64)
+    first = np.full(len(facts.rings), NO_ROW, np.int64)
     for t in range(len(table)):
         side = side_in[facts.phases[table[t, 0]]]
         if side >= 0:
-            lowest[side] = min(lowest[side], table[t, 2])
-    return lowest
+            first[side] = min(first[side], table[t, 2])
+    return first
 
 
 def write_scripts(
@@ -362,8 +362,8 @@ def write_scripts(
     if ring != NO_RING:
         alone = ring == RING_ALONE
         child_row, segments, rings = between.child_row, facts.segments, facts.rings
-        lowest = _lowest_rows(launched.table, facts)
-        child_slot = write_ring(paths, lengths, segments, rings, lowest, child_row, alone)
+        first_rows = _first_rows(launched.table, facts)
+        child_slot = write_ring(paths, lengths, segments, rings, first_rows, child_row, alone)
         edges = EdgesRead(
             between.edge_ptr, child_row, child_slot, between.parent_ptr, between.parent_edge
         )

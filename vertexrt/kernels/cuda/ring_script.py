@@ -85,7 +85,7 @@ def write_ring(
     lengths: Array,
     segments: Array,
     rings: Array,
-    lowest: Array,
+    first_rows: Array,
     child_row: Array,
     alone: bool,
 ) -> Array:
@@ -99,7 +99,7 @@ def write_ring(
             elements are sent (SENDS), which children it gathers, whether it reads an operand, needs
             all, and whether every processor sends some (EVERYBODY).
         rings: [sides, 2] rows of the ring of each side, and rows for children that are copied.
-        lowest: [sides] the first row of the layer of each.
+        first_rows: [sides] the first row of the layer of each.
         child_row: of the schedule.
         alone: groups have one processor, for which each instruction is an epoch.
     Returns: int32 [edges] the row of the ring where the child of an edge is, -1 where it is not.
@@ -125,7 +125,7 @@ def write_ring(
     )
     begin = 0
     for side in range(len(rings)):
-        ring = _Ring(segments, rings[side, 0], rings[side, 1], alone, lowest[side])
+        ring = _Ring(segments, rings[side, 0], rings[side, 1], alone, first_rows[side])
         rows.place[:], rows.slot[:], rows.there[:] = -1, -1, False
         rows.written[:] = BEFORE_PATH
         for g in range(lengths.shape[1]):
