@@ -31,7 +31,8 @@ class VertexFunction:
     Args:
         arity: slots for children, 0 to arity - 1; None where only `gather_all` is used.
         state: fields that a vertex hands to its parents, name -> elements.
-        initial: name -> Parameter read in place of an absent child's field (zeros otherwise).
+        initial: name -> Parameter read in place of an absent child's field (zeros otherwise); in
+            a `vrt.Model` only where such a child may be of this function.
         inputs: in a `vrt.Model`: name of a relation -> the vertex function of its children, or
             several functions whose states are declared alike. A relation that is not named here
             has children of the function's own type.
