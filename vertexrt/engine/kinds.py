@@ -15,7 +15,7 @@ from vertexrt.engine.inputs import Inputs, refuse
 from vertexrt.engine.make_ready import make_ready
 from vertexrt.engine.variant import PATH_STAGES, Kind, Variant, verified
 from vertexrt.graph import GraphBatch
-from vertexrt.ir.layers import Phase
+from vertexrt.ir.layers import phase_of
 from vertexrt.ir.passes.fuse import cut
 from vertexrt.ir.passes.operands import copy_operands
 from vertexrt.ir.passes.specialise import specialise
@@ -126,8 +126,8 @@ def _add(variant: Variant, stored: Stored, stage: Stage) -> int:
     for key in variant.table.numbers:
         if key[0] in ("push", "pull_grad"):  # read when the run is over
             spec = variant.table.specs[variant.table.numbers[key]]
-            layers = max(variant.program.layers, default=0) + 1
-            variant.table.use(key, spec.size, spec.edges, Phase.of(Stage.FINAL, 0, layers))
+            last = phase_of(variant.program, Stage.FINAL, 0)
+            variant.table.use(key, spec.size, spec.edges, last)
     text = fingerprint(task)
     if text not in variant.numbers:
         variant.numbers[text] = len(variant.tasks)

@@ -47,6 +47,11 @@ class Phase(NamedTuple):
         return f"{self.stage.name} {self.layer}" if self.layer else self.stage.name
 
 
+def phase_of(program: Program, stage: Stage, layer: int) -> Phase:
+    """Return the phase of a stage of a layer of a program."""
+    return Phase.of(stage, layer, max(program.layers, default=0) + 1)
+
+
 def find_layers(sites: Sequence[FunctionSite]) -> tuple[int, ...]:
     """Return the layer of each function of a network, from 0."""
     reached = _closure([set().union(*site.children) for site in sites])

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
+COPIED = "copied"  # attribute of a concat of one part that is a copy on purpose
+
 
 class Domain(IntEnum):
     """What a value is indexed by; elementwise ops take the largest of their inputs' domains."""

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from vertexrt.ir.layers import Phase
+from vertexrt.ir.layers import Phase, phase_of
 from vertexrt.ir.ops import OPS, SUMS_OF_ROWS
 from vertexrt.ir.passes.operands import is_apart, operand_positions
 from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key, Read, Stored, is_free
@@ -78,10 +78,8 @@ class TaskProgram:
     @property
     def phase(self) -> Phase:
         """Return when it runs."""
-        layers = self.program.layers
-        if not layers:
-            return Phase.of(self.stage)
-        return Phase.of(self.stage, layers[self.program.nodes[0].function], max(layers) + 1)
+        program = self.program
+        return phase_of(program, self.stage, program.layer_of(program.nodes[0].function))
 
 
 def cut(

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from vertexrt.ir.layers import is_within_layer
 from vertexrt.ir.ops import OPS, OVER_ROWS
-from vertexrt.ir.program import Node, Program, Stage, attributes
+from vertexrt.ir.program import COPIED, Node, Program, Stage, attributes
 
 UP = ("gather", "gather_all", "present", "degree")
 DOWN = ("scatter_child", "scatter_children")
@@ -81,7 +81,7 @@ def _gathered_before(nodes: list[Node]) -> set[int]:
 
 
 def _copy_of(node: Node, position: int) -> Node:
-    made = attributes({"shape": node.type.shape})
+    made = attributes({"shape": node.type.shape, COPIED: True})
     return Node(
         "concat", (position,), node.type, made, node.where, node.stage, function=node.function
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.rewrite import Rewriter, rewrite
-from vertexrt.ir.program import Domain, Node, Program
+from vertexrt.ir.program import COPIED, Domain, Node, Program
 from vertexrt.ir.scalar import evaluate
 
 # Ops that are zero as soon as the operand at this position is.
@@ -178,10 +178,9 @@ def _padded(out: Rewriter, node: Node, pieces: list[_Piece]) -> int:
 
 
 def _one_part(out: Rewriter, node: Node) -> int | None:
-    """Take the part for the whole; but `place` has copied what is gathered on purpose."""
-    part = out.nodes[node.inputs[0]]
-    alone = len(node.inputs) == 1 and part.type == node.type and part.op != "gather"
-    return node.inputs[0] if alone else None
+    """Take the part for the whole, unless it is a copy on purpose, of `place`."""
+    alone = len(node.inputs) == 1 and out.nodes[node.inputs[0]].type == node.type
+    return node.inputs[0] if alone and not node.has(COPIED) else None
 
 
 def _equal_constants(out: Rewriter, node: Node) -> int | None:

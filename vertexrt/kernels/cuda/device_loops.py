@@ -24,7 +24,21 @@ from vertexrt.script.shape import Shape
 INTS, LONGS, TABLE = np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros((0, 0), np.int64)
 PULLS, FLAGS, BYTES = np.zeros((0, 0), np.int32), np.zeros(0, np.bool_), np.zeros(0, np.uint8)
 FACTS = Facts(
-    LONGS, LONGS, LONGS, 0, LONGS, TABLE, FLAGS, LONGS, LONGS, LONGS, TABLE, TABLE, TABLE, LONGS
+    LONGS,
+    LONGS,
+    LONGS,
+    LONGS,
+    0,
+    LONGS,
+    TABLE,
+    FLAGS,
+    LONGS,
+    LONGS,
+    LONGS,
+    TABLE,
+    TABLE,
+    TABLE,
+    LONGS,
 )
 SHAPE = Shape(LONGS, LONGS, LONGS, LONGS, FLAGS, FLAGS, TABLE)
 VERTICES = VertexFacts(

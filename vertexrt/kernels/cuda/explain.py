@@ -135,7 +135,8 @@ def _weights(launch: Launch) -> list[str]:
             f"{writer.registers} of each thread, then in shared memory{more}"
         )
     for phase, side in zip(writer.phases, writer.sides, strict=True):
-        lines += _held(word_of(phase), side, executable.processors, itemsize, names)
+        word = _of_layer(SIDE_WORD[PATH.index(phase.stage)], phase)
+        lines += _held(word, side, executable.processors, itemsize, names)
         on_chip = side.held[: side.in_registers + side.in_shared]
         loaded += loaded_elements(on_chip, executable.processors, blocks) * itemsize
     if launch.trains:
@@ -240,10 +241,9 @@ def _common(executable: PersistentExecutable, written: WrittenScripts) -> list[s
     return lines
 
 
-def word_of(phase: Phase) -> str:
-    """Name a side of the path."""
-    word = SIDE_WORD[PATH.index(phase.stage)]
-    return f"{word}, layer {phase.layer}" if phase.layer else word
+def _of_layer(word: str, phase: Phase) -> str:
+    """Say of which layer something is, if not of the lowest."""
+    return f"{word} of layer {phase.layer}" if phase.layer else word
 
 
 def _paths(scripts: Script, path: Paths, executable: PersistentExecutable) -> list[str]:
@@ -257,17 +257,13 @@ def _paths(scripts: Script, path: Paths, executable: PersistentExecutable) -> li
             continue
         waits = int(side[side[:, WAIT] != NONE, TIMES].sum())
         tiles = int(side[np.isin(side[:, OP], segment_ptr), TIMES].sum())
+        word = _of_layer(STAGE_WORD[phase.stage], phase)
         lines.append(
-            f"{_phase_word(phase)}: instructions of a group (min, median, max): "
+            f"{word}: instructions of a group (min, median, max): "
             f"{_quartiles(lengths)}; all groups: {len(side)} instructions, {tiles} tiles, "
             f"{waits} meetings; rows a tile: {_quartiles(side[:, ROWS])}"
         )
     return lines or ["no task program is the groups'"]
-
-
-def _phase_word(phase: Phase) -> str:
-    word = STAGE_WORD[phase.stage]
-    return f"{word} of layer {phase.layer}" if phase.layer else word
 
 
 def _quartiles(values: Array) -> list[int]:

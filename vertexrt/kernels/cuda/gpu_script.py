@@ -64,6 +64,7 @@ class Facts(NamedTuple):
     Attributes:
         stages, phases: [programs], the phases by their places.
         sides: [programs] on which side of the path groups run it; -1 for what all processors run.
+        side_in: [phases] which side each has, -1 for none.
         forward: how many sides are forward, the first ones.
         steps_ptr, steps: of `driver.launch`; a function is a number of a script.
         adds, counters: [steps] see `Kernel`.
@@ -76,6 +77,7 @@ class Facts(NamedTuple):
     stages: Array
     phases: Array
     sides: Array
+    side_in: Array
     forward: int
     steps_ptr: Array
     steps: Array
@@ -324,15 +326,9 @@ def _first_rows(table: Array, facts: Facts) -> Array:
 
     What vertices of the layer do that read none of it is a launch of all processors.
     """
-    latest = 0
-    for phase in facts.phases:
-        latest = max(latest, phase)
-    side_in = np.full(latest + 1, -1, np.int64)  # of each phase
-    for p in range(len(facts.sides)):
-        side_in[facts.phases[p]] = max(side_in[facts.phases[p]], facts.sides[p])
     first = np.full(len(facts.rings), NO_ROW, np.int64)
     for t in range(len(table)):
-        side = side_in[facts.phases[table[t, 0]]]
+        side = facts.side_in[facts.phases[table[t, 0]]]
         if side >= 0:
             first[side] = min(first[side], table[t, 2])
     return first

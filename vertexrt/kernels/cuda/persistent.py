@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import NoKernelError
+from vertexrt.ir.layers import Phase
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.program import Stage
 from vertexrt.ir.updates import UpdateRule
@@ -31,6 +32,8 @@ from vertexrt.kernels.cuda.placed_path import (
 from vertexrt.kernels.cuda.step_end import FINISH, STORE
 from vertexrt.kernels.cuda.weights import Budget, Misfit
 from vertexrt.kernels.layout import Binding
+
+Int64 = npt.NDArray[np.int64]
 
 # Of a thread, to hold weights and gradients: the first number that leaves enough for code, with
 # gradients in the first of the places where they leave enough.
@@ -261,10 +264,12 @@ class PersistentExecutable(Uploads):
         phases = writer.phases
         sides = [-1 if is_outside_path(t) else phases.index(t.task.phase) for t in tasks]
         self.sides = np.array(sides, np.int64)
+        places = np.array([t.task.phase.place for t in tasks], np.int64)
         self.facts = Facts(
             np.array([int(t.task.stage) for t in tasks], np.int64),
-            np.array([t.task.phase.place for t in tasks], np.int64),
+            places,
             self.sides,
+            _sides_by_place(phases, places),
             sum(phase.stage == Stage.PATH for phase in writer.phases),
             *writer.encode(),
             self.effects.only,
@@ -290,3 +295,14 @@ class PersistentExecutable(Uploads):
     def most_groups(self, graphs: int) -> int:
         """Return how many groups there are for so many graphs or more."""
         return self.clusters if self.clustered(graphs) else self.groups
+
+
+def _sides_by_place(phases: Sequence[Phase], places: Int64) -> Int64:
+    """Return which side of the path each phase has, by its place; -1 for none.
+
+    Args:
+        phases: of the sides; places: [programs].
+    """
+    found = np.full(int(places.max(initial=-1)) + 1, -1, np.int64)
+    found[[phase.place for phase in phases]] = range(len(phases))
+    return found
