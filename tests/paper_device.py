@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.shim_device import ShimDevice
+from tests.shim_device import ARGUMENT_BYTES, ShimDevice
 from tests.shim_streams import GEMM, LAUNCH, RECORD, WAIT
 from vertexrt.api.network import Network
 from vertexrt.engine.variant import CompileOptions, Passes
@@ -24,7 +24,12 @@ DO_NOTHING = [kind(lambda *_: 0) for kind in (LAUNCH, GEMM, GEMM, RECORD, WAIT)]
 class PaperDevice(ShimDevice):
     """A device whose kernels do nothing."""
 
-    def __init__(self, processors: int = 4, clusters: int | None = None) -> None:
+    def __init__(
+        self,
+        processors: int = 4,
+        clusters: int | None = None,
+        argument_bytes: int = ARGUMENT_BYTES,
+    ) -> None:
         self._clusters = clusters
         self.limit, self._used, self._events, self.precision = 1 << 40, 0, 0, "float32"
         self.queues = None
@@ -33,10 +38,15 @@ class PaperDevice(ShimDevice):
         )
         self.calls = Calls(launch, gemm32, gemm64, 0, 0, record=record, wait=wait)
         self.processors, self.shared_bytes = processors, 227 << 10
+        self._argument_bytes = argument_bytes
 
     def lanes(self, streams: int) -> Sequence[Calls]:
         """Return streams on which nothing runs."""
         return [self.calls] * streams
+
+    def argument_bytes(self) -> int:
+        """Take as much as was said."""
+        return self._argument_bytes
 
     def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
         """Give every function some address."""

@@ -25,6 +25,7 @@ from vertexrt.kernels.cuda.device import LINK, Allocation, Array, Calls, Device
 from vertexrt.memory.aligned import aligned_zeros
 
 LINK_NUMBERS = itertools.count()
+ARGUMENT_BYTES = 32764  # of a kernel
 NOTHING = """
 #include "row_ops.cuh"
 VRT_KERNEL(nothing, Args<1>, 32) {}
@@ -112,6 +113,10 @@ class ShimDevice:
         self._drain()
         launch = prototype(self._modules[0].launch)
         return int(launch(function, blocks, 1, 1, 256, 1, 1, shared, None, None, extra))
+
+    def argument_bytes(self) -> int:
+        """Take what CUDA takes from 12.1 on."""
+        return ARGUMENT_BYTES
 
     def clusters(self, function: int, size: int, shared: int) -> int:
         """Let as many clusters run as there are processors for."""

@@ -48,12 +48,14 @@ def fake_cupy(
     error: str = "",
     capability: tuple[int, int] = (9, 0),
     version: int = 13000,
+    driver: int = 13000,
 ) -> ModuleType:
     """Put a module in CuPy's place.
 
     Args:
         count: of devices; error: text of the one that counting them raises.
-        capability: of the device; version: of CUDA, as CuPy was built for.
+        capability: of the device; version: of CUDA, as CuPy was built for; driver: the newest
+            that the driver knows.
     """
 
     def device_count() -> int:
@@ -77,6 +79,7 @@ def fake_cupy(
             getDeviceCount=device_count,
             getDeviceProperties=lambda number: properties,
             runtimeGetVersion=lambda: version,
+            driverGetVersion=lambda: driver,
         ),
         driver=SimpleNamespace(CUDADriverError=CUDADriverError),
         Device=lambda: SimpleNamespace(id=0, compute_capability=f"{major}{minor}"),
@@ -209,6 +212,14 @@ def test_a_new_gpu_is_usable(monkeypatch: pytest.MonkeyPatch) -> None:
         assert usable()
         assert import_cupy().cuda.runtime.getDeviceCount() == 1
         assert CupyDevice().arch == arch
+
+
+@pytest.mark.parametrize(("driver", "expected"), [(12000, 4096), (12010, 32764), (13000, 32764)])
+def test_newer_drivers_take_more_arguments(
+    monkeypatch: pytest.MonkeyPatch, driver: int, expected: int
+) -> None:
+    fake_cupy(monkeypatch, driver=driver)
+    assert CupyDevice().argument_bytes() == expected
 
 
 @pytest.fixture

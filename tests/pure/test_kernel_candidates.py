@@ -10,7 +10,8 @@ import pytest
 
 import vertexrt as vrt
 from tests.many_vectors import ManyVectors, two_chains
-from tests.paper_device import PaperDevice, on_paper
+from tests.paper_device import PaperDevice
+from tests.shim_device import ARGUMENT_BYTES
 from vertexrt.engine.variant import CompileOptions, Passes
 from vertexrt.errors import NoKernelError
 from vertexrt.graph import GraphBatch, InputGraph
@@ -21,7 +22,6 @@ from vertexrt.kernels.cuda.persistent import (
     MOST_BEFORE_MEMORY,
     MOST_OF_A_STEP,
     MOST_SPILLED,
-    MOST_WORDS,
 )
 from vertexrt.kernels.ways import FEWEST, Configuration
 from vertexrt.models import TreeLSTM
@@ -118,18 +118,22 @@ def test_auto_does_not_take_kernels_that_spill_much(processors: int | None) -> N
 
 
 @pytest.mark.parametrize(
-    ("vectors", "text"),
+    ("vectors", "argument_bytes", "text"),
     [
-        (MOST_WORDS // 2, rf"words of a kernel; at most {MOST_WORDS}"),
-        (MOST_OF_A_STEP + 1, rf"words of a step; at most {MOST_OF_A_STEP}"),
+        (480, 4096, "words of a kernel; at most 4[0-9][0-9];"),
+        (MOST_OF_A_STEP + 1, ARGUMENT_BYTES, rf"words of a step; at most {MOST_OF_A_STEP};"),
     ],
 )
-def test_a_function_with_too_many_words_runs_batched(vectors: int, text: str) -> None:
+def test_a_function_with_too_many_words_runs_batched(
+    vectors: int, argument_bytes: int, text: str
+) -> None:
     batch, function = two_chains(), ManyVectors(vectors)
+    how = np.dtype("float32"), "frontier", Passes(), "float32"
+    device = PaperDevice(argument_bytes=argument_bytes)
+    executor = compile_on(device, function.trace(), CompileOptions(*how, "persistent", 1, 1))
     with pytest.raises(NoKernelError, match=text):
-        on_paper(function, 1).forward(batch)
-    how = np.dtype("float32"), "frontier", Passes(), "float32", "auto", 1, None
-    executor = compile_on(PaperDevice(), function.trace(), CompileOptions(*how))
+        vrt.Network(executor, 0, "graph").forward(batch)
+    executor = compile_on(device, function.trace(), CompileOptions(*how, "auto", 1, None))
     chooser = executor.model.chooser
     assert chooser.pick(False, batch).persistent
     vrt.Network(executor, 0, "graph").forward(batch)

@@ -68,6 +68,7 @@ class CupyDevice:
         self.arch = "sm_90a" if (major, minor) == (9, 0) else f"sm_{major}{minor}"
         modules = CupyModules(self.cupy, self.arch)
         self.load, self.spills = modules.load, modules.spills
+        self.argument_bytes = modules.argument_bytes
         self.stream = self.cupy.cuda.Stream(non_blocking=True)
         self._now = self.stream.ptr  # the stream that is in use
         self.processors = int(properties["multiProcessorCount"])

@@ -16,10 +16,13 @@ from vertexrt.kernels.cuda.compile import (
     Cubin,
     Spilled,
     compile_in_registers,
+    load_nvrtc,
     spilled_of,
 )
 
 IN_CACHE = 0.5  # seconds in which kernels that were compiled before are there
+# Bytes of a kernel's arguments: before and from CUDA 12.1 on, of the compiler and of the driver.
+FEW_ARGUMENTS, MANY_ARGUMENTS, MANY_FROM = 4096, 32764, 12010
 
 
 class CupyModules:
@@ -35,6 +38,13 @@ class CupyModules:
         self._modules: list[Any] = []
         self._known: dict[str, int] = {}
         self._ahead: dict[str, Future[Cubin]] = {}
+
+    def argument_bytes(self) -> int:
+        """Return how many bytes a kernel can be given."""
+        major, minor = load_nvrtc(self._cuda).version()
+        driver = int(self._cupy.cuda.runtime.driverGetVersion())
+        known = min(1000 * major + 10 * minor, driver)
+        return MANY_ARGUMENTS if known >= MANY_FROM else FEW_ARGUMENTS
 
     def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
         """Compile modules side by side, each once."""

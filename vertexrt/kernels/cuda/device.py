@@ -111,6 +111,9 @@ class Device(Protocol):
     def clusters(self, function: int, size: int, shared: int) -> int:
         """Return how many clusters of so many blocks run at once; 0 where there are none."""
 
+    def argument_bytes(self) -> int:
+        """Return how many bytes a kernel can be given."""
+
     def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
         """Compile modules; return the functions of all their kernels by name.
 

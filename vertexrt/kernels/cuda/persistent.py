@@ -50,9 +50,8 @@ LITTLE_SPILLED, MOST_SPILLED = 64, 512
 MOST_BEFORE_MEMORY = 2048
 GROUPS = (8, 16, 32, 64, 128)  # sizes to try, where none is given
 ORDERS = Struct("15q")  # of processor.cuh, in front of `Store` and `Finish`
-JOB_BYTES = 4096  # of all arguments of a kernel: `SharedState` of processor.cuh
-MOST_WORDS = (JOB_BYTES - ORDERS.size - STORE.size - FINISH.size) // 8
-MOST_OF_A_STEP = 768 // 8 - HEAD  # the same of a launch: its `arguments`
+BESIDE_WORDS = ORDERS.size + STORE.size + FINISH.size  # bytes of the arguments of a kernel
+MOST_OF_A_STEP = 768 // 8 - HEAD  # of a launch: `arguments` of processor.cuh
 
 
 class KernelOptions(NamedTuple):
@@ -110,7 +109,8 @@ def load_smallest(
     Raises: NoKernelError, when none fits or all spill much, and weights must be on chip; and when
         the function has more words than a kernel takes.
     """
-    _check_words(len(word_names(binding)), "a kernel", MOST_WORDS)
+    most_words = (device.argument_bytes() - BESIDE_WORDS) // 8
+    _check_words(len(word_names(binding)), "a kernel", most_words)
     real = np.dtype(dtype)
     budgets = _budgets(device, real.itemsize, asked)
     refused: dict[Size, str] = {}  # why

@@ -51,7 +51,7 @@ struct alignas(128) SharedState {
     alignas(16) unsigned char arguments[768];  // of a launch
     TileIndices indices[INDICES_AHEAD];        // of a tile, a ring buffer
     Instruction common[SHARED_INSTRUCTIONS];   // the first of the script of all processors
-    alignas(16) unsigned char job[4096];       // the arguments of the kernel
+    alignas(16) unsigned char job[4096];       // the arguments of the kernel, if they fit
     unsigned long long ring[2], all[2];  // barriers of a group that is a cluster, used in turn
 };
 constexpr int SHARED_STATE_BYTES = sizeof(SharedState);

@@ -23,13 +23,15 @@ struct Tile {
 };
 
 // Copy the common script and the arguments of the kernel to shared memory, where loads are fast
-// even after a wait has invalidated the first-level cache.
+// even after a wait has invalidated the first-level cache. Arguments for which there is no room
+// stay where they are: those of stacks of many layers, whose functions copy what is theirs.
 template <class Work>
 __device__ __forceinline__ const Work& load_shared_state(const Work& job) {
-    static_assert(sizeof(Work) <= sizeof(SharedState::job), "the arguments fit where they belong");
+    constexpr bool FITS = sizeof(Work) <= sizeof(SharedState::job);
     const long long* const from = reinterpret_cast<const long long*>(&job);
     long long* const to = reinterpret_cast<long long*>(shared_state().job);
-    for (int k = threadIdx.x; k < (int)(sizeof(Work) / 8); k += PROCESSOR) to[k] = from[k];
+    if (FITS)
+        for (int k = threadIdx.x; k < (int)(sizeof(Work) / 8); k += PROCESSOR) to[k] = from[k];
     const int count =
         (int)(job.o.instructions < SHARED_INSTRUCTIONS ? job.o.instructions : SHARED_INSTRUCTIONS);
     int* const common = reinterpret_cast<int*>(shared_state().common);
@@ -37,7 +39,7 @@ __device__ __forceinline__ const Work& load_shared_state(const Work& job) {
     for (int k = threadIdx.x; k < count * INSTRUCTION_WORDS; k += PROCESSOR) common[k] = script[k];
     if (threadIdx.x == 0) shared_state().turn.gave_up = 0;
     __syncthreads();
-    return *reinterpret_cast<const Work*>(to);
+    return FITS ? *reinterpret_cast<const Work*>(to) : job;
 }
 
 __device__ __forceinline__ Instruction instruction(const Orders& o, int at) {
