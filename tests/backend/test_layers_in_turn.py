@@ -80,6 +80,8 @@ def test_layers_that_are_alike_share_their_code() -> None:
     }
     # The lowest and those above it forward; the top one, those between and the lowest back.
     assert functions == {3: 5, 6: 5}
+    steps = {layers: text.count("VRT_STEP(") for layers, text in source.items()}
+    assert steps[6] == steps[3] > 0
 
 
 class Both(vrt.Model):

@@ -6,6 +6,7 @@ everything else, and an edge value once in the loop over the edges of a row.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -16,12 +17,32 @@ WARP = 32
 # Words that are there only where edges are split or of several relations, or something of edges is
 # pulled: see `Binding.edge_words`.
 EVERY_PTR, EDGE_ORDER, RELATION_PTR = "every_ptr", "edge_order", "relation_ptr"
+# Names of words with a number, see `word_names`, and of what is made of them.
+KINDS = "tensor_|param_|gradient_|int_|float_index_|float_|seed_row_|seed_"
+NUMBERED = re.compile(rf"\b(b_|c|)({KINDS}|)(\d+)(?=_|\b)")
 ROLLED = '_Pragma("unroll 1")'  # fetching unrolled code takes longer than the jumps
 
 
 def tensor_word(place: ValuePlace) -> str:
     """Return the word of the tensor that a place is in."""
     return f"tensor_{place.number}"
+
+
+def names_in_order(text: str) -> str:
+    """Number tensors, parameters and pulls in order of appearance.
+
+    Texts that are equal then do the same to what they are given, as those of a stack's layers.
+    """
+    names: dict[tuple[str, str], int] = {}
+
+    def name(found: re.Match[str]) -> str:
+        before, kind, number = found.groups()
+        if not kind and before != "c":
+            return found[0]
+        of = kind or "tensor_"  # c12 is a child's row of tensor_12
+        return f"{before}{kind}{names.setdefault((of, number), len(names))}"
+
+    return NUMBERED.sub(name, text)
 
 
 class RowText:
@@ -196,7 +217,7 @@ class RowText:
         return begin(relation), begin(relation + 1)
 
     def kernel(self, threads: int, first: Sequence[str] = (), rows: Sequence[str] = ()) -> str:
-        """Return the finished kernel, with NAME for its name.
+        """Return the finished kernel, with NAME for its name, and names in order.
 
         Args:
             threads: of a block.
@@ -208,4 +229,4 @@ class RowText:
         ]
         head = f"VRT_KERNEL(NAME, Args<{max(len(self.words), 1)}>, {threads}) {{"
         lines = [*first, *arguments, *rows, *self.head, *self.lines]
-        return "\n".join([head, *(f"  {line}" for line in lines), "}"]) + "\n"
+        return names_in_order("\n".join([head, *(f"  {line}" for line in lines), "}"]) + "\n")

@@ -14,12 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vertexrt.kernels.cuda.path_function import OPENING
+from vertexrt.kernels.cuda.row_text import names_in_order
 
 WORD = re.compile(r"\bjob\.w\[(\d+)\]")
 CASE = re.compile(r"\bcase (\d+):")
 SIDE = re.compile(r"\bside_(\d+)\b|\bside_(\d+)_weights\b")
-KINDS = "tensor_|param_|gradient_|int_|float_index_|float_|seed_row_|seed_"  # see `word_names`
-NAME = re.compile(rf"\b(b_|c|)({KINDS}|)(\d+)(?=_|\b)")
 # Words that a processor has at hand: in place of the arguments of a step, which it has none of.
 MOST_WORDS = 96
 
@@ -65,7 +64,6 @@ def share_sides(texts: Mapping[int, Sequence[str]]) -> list[SharedSide]:
 def _plain(text: str) -> _Plain:
     words: dict[str, int] = {}
     cases: dict[str, int] = {}
-    names: dict[tuple[str, str], int] = {}
 
     def word(found: re.Match[str]) -> str:
         return f"own[{words.setdefault(found[1], len(words))}]"
@@ -73,15 +71,8 @@ def _plain(text: str) -> _Plain:
     def case(found: re.Match[str]) -> str:
         return f"CASE_{cases.setdefault(found[1], len(cases))}"
 
-    def name(found: re.Match[str]) -> str:
-        before, kind, number = found.groups()
-        if not kind and before != "c":
-            return found[0]
-        of = kind or "tensor_"  # c12 is a child's row of tensor_12
-        return f"{before}{kind}{names.setdefault((of, number), len(names))}"
-
     text = CASE.sub(case, WORD.sub(word, text))
-    text = NAME.sub(name, SIDE.sub(lambda found: found[0].replace(found[1] or found[2], "K"), text))
+    text = names_in_order(SIDE.sub(lambda found: found[0].replace(found[1] or found[2], "K"), text))
     return _Plain(text, tuple(map(int, words)), tuple(map(int, cases)))
 
 
