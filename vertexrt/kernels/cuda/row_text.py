@@ -29,7 +29,7 @@ def tensor_word(place: ValuePlace) -> str:
 
 
 def names_in_order(text: str) -> str:
-    """Number tensors, parameters and pulls in order of appearance.
+    """Return a text whose tensors, parameters and pulls are numbered as they appear.
 
     Texts that are equal then do the same to what they are given, as those of a stack's layers.
     """
