@@ -32,6 +32,7 @@ class PaperDevice(ShimDevice):
     ) -> None:
         self._clusters = clusters
         self.limit, self._used, self._events, self.precision = 1 << 40, 0, 0, "float32"
+        self.warp_groups = True
         self.queues = None
         launch, gemm32, gemm64, record, wait = (
             ctypes.cast(call, ctypes.c_void_p).value or 0 for call in DO_NOTHING

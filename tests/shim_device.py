@@ -41,6 +41,7 @@ class ShimDevice:
         precision: of the persistent engine's products.
         order: in which streams run, where there are several: see `Queues`.
         lost: options of its links, see `ThreadLink`.
+        warp_groups: it has the matrix units of Hopper.
     Attributes:
         links: to devices of other threads.
     """
@@ -55,8 +56,9 @@ class ShimDevice:
         precision: str = "float32",
         order: str | int = LAST,
         lost: Mapping[str, int] | None = None,
+        warp_groups: bool = True,
     ) -> None:
-        self.precision = precision
+        self.precision, self.warp_groups = precision, warp_groups
         self.links: list[ThreadLink] = []
         self._lost = lost or {}
         first = build(NOTHING)
@@ -117,6 +119,9 @@ class ShimDevice:
     def argument_bytes(self) -> int:
         """Take what CUDA takes from 12.1 on."""
         return ARGUMENT_BYTES
+
+    def allow_shared(self, function: int, size: int) -> None:
+        """Do nothing: a launch says how much it takes."""
 
     def clusters(self, function: int, size: int, shared: int) -> int:
         """Let as many clusters run as there are processors for."""

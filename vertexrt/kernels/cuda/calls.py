@@ -6,6 +6,7 @@ both.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,8 +23,12 @@ SIZE, FIRST_ARGUMENT = 5, 6
 NO_TRANSPOSE, TRANSPOSE = 0, 1  # cuBLAS
 CUDA_R_32F = 0
 DEFAULT_ALGORITHM = -1
-CALLS = 10  # of a stream: addresses and handles, and of all of them the reals
-LAUNCH, GEMM, COMPUTE, HANDLE, STREAM, RECORD, WAIT, ITEMSIZE, ZERO, ONE = range(CALLS)
+# Of a stream: addresses and handles, and of all of them the reals; how many processors there are;
+# and the first of the kernels of `wide_products.py`.
+CALLS = 14
+LAUNCH, GEMM, COMPUTE, HANDLE, STREAM, RECORD, WAIT, ITEMSIZE, ZERO, ONE, PROCESSORS, WIDE = range(
+    CALLS - 2
+)
 
 
 class Blocks(NamedTuple):
@@ -62,10 +67,16 @@ _RECORD = Foreign("i32", "ptr ptr")
 _WAIT = Foreign("i32", "ptr ptr i32")
 
 
-def launch_kernel(address: int, function: int, blocks: Blocks, stream: int, extra: int) -> int:
-    """Call cuLaunchKernel by its address; return the driver's error."""
+def launch_kernel(
+    address: int, function: int, blocks: Blocks, stream: int, extra: int, shared: int
+) -> int:
+    """Call cuLaunchKernel by its address; return the driver's error.
+
+    Args:
+        shared: bytes of dynamic shared memory of a block.
+    """
     x, y, threads = blocks
-    return int(_LAUNCH(address, function, x, y, 1, threads, 1, 1, 0, stream, 0, extra))
+    return int(_LAUNCH(address, function, x, y, 1, threads, 1, 1, shared, stream, 0, extra))
 
 
 def record_event(address: int, event: int, stream: int) -> int:
@@ -99,7 +110,7 @@ def launch_one(
     given[FIRST_ARGUMENT:] = arguments
     given[SIZE] = 8 * len(arguments)
     grid = Blocks(blocks, 1, threads)
-    code = launch_kernel(launch_address, function, grid, stream, given.ctypes.data)
+    code = launch_kernel(launch_address, function, grid, stream, given.ctypes.data, 0)
     given[SIZE] = 0  # it lives until here
     return int(code)
 
@@ -137,11 +148,12 @@ def product(calls: Array, asked: GemmCall) -> int:
     )  # fmt: skip
 
 
-def addresses_of(calls: Calls, scalars: Array) -> Array:
+def addresses_of(calls: Calls, scalars: Array, processors: int, wide: Sequence[int]) -> Array:
     """Return what `driver.launch` calls on a stream: int64 [CALLS].
 
     Args:
         scalars: 0 and 1 of the dtype of the network, which must live as long.
+        processors: of the device; wide: the kernels of `wide_products.py`, zeros for none.
     """
     found = np.zeros(CALLS, np.int64)
     found[LAUNCH], found[HANDLE], found[STREAM] = calls.launch, calls.handle, calls.stream
@@ -151,4 +163,5 @@ def addresses_of(calls: Calls, scalars: Array) -> Array:
         found[GEMM], found[COMPUTE] = calls.gemm32, calls.compute
     found[ITEMSIZE], found[ZERO] = scalars.itemsize, scalars.ctypes.data
     found[ONE] = found[ZERO] + scalars.itemsize
+    found[PROCESSORS], found[WIDE:] = processors, wide
     return found

@@ -66,6 +66,7 @@ class CupyDevice:
             )
         self.compute_capability = (major, minor)
         self.arch = "sm_90a" if (major, minor) == (9, 0) else f"sm_{major}{minor}"
+        self.warp_groups = (major, minor) == (9, 0)
         modules = CupyModules(self.cupy, self.arch)
         self.load, self.spills = modules.load, modules.spills
         self.argument_bytes = modules.argument_bytes
@@ -149,6 +150,10 @@ class CupyDevice:
                 return int(code)
         self._ready.add(function)
         return 0
+
+    def allow_shared(self, function: int, size: int) -> None:
+        """Set an attribute of the function."""
+        self.check(self._prepare(function, size), -1, -1)
 
     def clusters(self, function: int, size: int, shared: int) -> int:
         """Ask the driver."""

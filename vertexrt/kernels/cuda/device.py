@@ -86,6 +86,7 @@ class Device(Protocol):
     precision: str  # of products of float32
     calls: Calls
     processors: int  # multiprocessors
+    warp_groups: bool  # its matrix units multiply for four warps together (Hopper)
     shared_bytes: int  # of shared memory that a block can have
 
     def lanes(self, streams: int) -> Sequence[Calls]:
@@ -113,6 +114,9 @@ class Device(Protocol):
 
     def argument_bytes(self) -> int:
         """Return how many bytes a kernel can be given."""
+
+    def allow_shared(self, function: int, size: int) -> None:
+        """Let blocks of a function have so many bytes of dynamic shared memory."""
 
     def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
         """Compile modules; return the functions of all their kernels by name.

@@ -26,7 +26,6 @@ from vertexrt.kernels.cuda.calls import (
     GemmCall,
     launch_kernel,
     new_arguments,
-    product,
 )
 from vertexrt.kernels.cuda.device import CUBLAS_CODES
 from vertexrt.kernels.cuda.launch_limits import LIMITS
@@ -43,6 +42,7 @@ from vertexrt.kernels.cuda.steps import (
     Launches,
 )
 from vertexrt.kernels.cuda.steps import ROWS as OVER_ROWS
+from vertexrt.kernels.cuda.wide_products import multiply
 from vertexrt.kernels.layout import PAD
 from vertexrt.lower.kernel import MatrixProduct, Operand
 from vertexrt.lower.launches import LibraryProduct, RowRange
@@ -144,17 +144,17 @@ def _launch_product(step: Array, row: Array, count: int, words: Array, calls: Ar
     code = 0
     if step[FORM] == PLAIN:
         asked = GemmCall(TRANSPOSE, NO_TRANSPOSE, m, count, k, one, w, k, x, k, zero, y, m)
-        code = product(calls, asked)
+        code = multiply(calls, asked)
     elif step[FORM] == OUTER:
         for begin in range(0, count, ROWS_A_PRODUCT):
             rows = min(ROWS_A_PRODUCT, count - begin)
             a, b = x + begin * k * size, y + begin * m * size
             asked = GemmCall(NO_TRANSPOSE, TRANSPOSE, k, m, rows, one, a, k, b, m, one, w, k)
             if code == 0:
-                code = product(calls, asked)
+                code = multiply(calls, asked)
     else:
         asked = GemmCall(NO_TRANSPOSE, NO_TRANSPOSE, k, count, m, one, w, k, x, m, zero, y, k)
-        code = product(calls, asked)
+        code = multiply(calls, asked)
     return code + CUBLAS_CODES if code != 0 else code
 
 
@@ -194,7 +194,7 @@ def launch_step(
     arguments[SIZE] = 8 * (HEAD + max(1, count))
     blocks = Blocks(grid.across, grid.down, step[THREADS])
     extra = arguments.ctypes.data
-    return launch_kernel(calls[LAUNCH], step[FUNCTION], blocks, calls[STREAM], extra)
+    return launch_kernel(calls[LAUNCH], step[FUNCTION], blocks, calls[STREAM], extra, 0)
 
 
 @compiled

@@ -18,6 +18,7 @@ from vertexrt.kernels.cuda.pack import FIXED_WORDS
 from vertexrt.kernels.cuda.row_text import EDGE_ORDER, EVERY_PTR, RELATION_PTR
 from vertexrt.kernels.cuda.steps import Kernel, Launches, csr, effects_of
 from vertexrt.kernels.cuda.task_launches import lower_launches
+from vertexrt.kernels.cuda.wide_products import wide_sources
 from vertexrt.kernels.layout import Binding, gradient_owners
 
 Array = np.ndarray[Any, Any]
@@ -115,7 +116,7 @@ class CudaExecutable(Uploads):
         launches = [write_launches(lower_launches(p, binding, vector)) for p in programs]
         super().__init__(programs, launches, binding)
         self.sources = kernel_sources(launches)
-        kernels = device.load(list(self.sources.values()), real)
+        kernels = device.load([*self.sources.values(), *wide_sources(device, real)], real)
         functions = [
             [kernels[kernel_name(s.body)] if isinstance(s, Kernel) else 0 for s in x.steps]
             for x in launches

@@ -38,6 +38,7 @@ from vertexrt.kernels.cuda.step_end import (
     StepEnd,
 )
 from vertexrt.kernels.cuda.upload import UploadBuffers, UploadSlot
+from vertexrt.kernels.cuda.wide_products import load_wide
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
@@ -185,7 +186,9 @@ class Session:
         """Return what `driver.launch` calls on a stream."""
         found = self._calls.get(calls)
         if found is None:
-            found = self._calls[calls] = addresses_of(calls, self._scalars)
+            wide = load_wide(self.device, self.dtype)
+            found = addresses_of(calls, self._scalars, self.device.processors, wide)
+            self._calls[calls] = found
         return found
 
     def uploaded(self, slot: UploadSlot) -> UploadSlot:

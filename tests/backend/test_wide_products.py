@@ -1,0 +1,112 @@
+"""Products of many rows by warp groups: every form, against NumPy in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.backend.test_cuda_products import device_named
+from tests.devices import SHIM_AND_GPU
+from tests.paper_device import PaperDevice
+from tests.shim_device import ShimDevice
+from vertexrt.kernels.cuda.calls import GEMM, GemmCall, addresses_of
+from vertexrt.kernels.cuda.device import Device
+from vertexrt.kernels.cuda.driver import encode, launch
+from vertexrt.kernels.cuda.pack import ADDRESSES
+from vertexrt.kernels.cuda.steps import Launches
+from vertexrt.kernels.cuda.wide_products import TILE, is_wide, load_wide
+from vertexrt.lower.kernel import MatrixProduct, Operand, Outer
+from vertexrt.lower.launches import LaunchPlan, LibraryProduct
+from vertexrt.lower.places import Memory, Rows, ValuePlace
+
+FLOAT32 = np.dtype(np.float32)
+SCALARS = np.array([0, 1], np.float32)
+# Elements that rows, columns and the depth have less than whole tiles and chunks: neighbours are
+# loaded by four, two and one.
+LESS = [(4, 8, 20), (3, 10, 6), (1, 5, 1)]
+
+
+def operand(number: int, size: int) -> Operand:
+    return Operand(ValuePlace(Memory.TENSOR, number, size, Rows.ROW), None)
+
+
+def of_form(form: str, rows: int, wide: int, deep: int) -> tuple[LibraryProduct, list[np.ndarray]]:
+    """Return a product, and drawn x, w (or what there is of a gradient) and y (or d)."""
+    rng = np.random.default_rng(rows)
+    x, y = operand(0, deep), operand(1, wide)
+    draws = [(rows, deep), (wide, deep), (rows, wide)]
+    if form == "outer":
+        x, y, draws = operand(0, wide), operand(1, rows), [(deep, wide), (rows, wide), (deep, rows)]
+        made = LibraryProduct(Outer(0, y, x, False, 1, rows, wide, ((0, rows),)))
+    elif form == "transposed":
+        draws[1] = (deep, wide)
+        made = LibraryProduct(MatrixProduct(0, True, x, y, False, 1, deep, wide, ((0, wide),)))
+    else:
+        made = LibraryProduct(MatrixProduct(0, False, x, y, False, 1, wide, deep, ((0, wide),)))
+    return made, [rng.standard_normal(shape).astype(np.float32) for shape in draws]
+
+
+def exact(form: str, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> np.ndarray:
+    if form == "outer":
+        return w + y.astype(np.float64).T @ x
+    return x.astype(np.float64) @ (w if form == "transposed" else w.T)
+
+
+def run(device: Device, form: str, rows: int, wide: int, deep: int) -> tuple[np.ndarray, ...]:
+    """Return what the device makes of a product, and what NumPy does."""
+    step, arrays = of_form(form, rows, wide, deep)
+    names = ["tensor_0", "gradient_0" if form == "outer" else "param_0", "tensor_1"]
+    memory = [device.allocate(array.nbytes) for array in arrays]
+    for at, array in zip(memory, arrays, strict=True):
+        pinned = device.pinned(array.nbytes)
+        pinned[:] = array.reshape(-1).view(np.uint8)
+        device.upload(at.address, pinned)
+        device.wait(device.record())
+    every = [*ADDRESSES, *names]
+    words = np.zeros(len(every), np.int64)
+    words[len(ADDRESSES) :] = [at.address for at in memory]
+    numbers = {name: k for k, name in enumerate(every)}
+    launches = Launches(LaunchPlan((step,)), (step,))
+    program = encode([launches], [[0]], numbers)
+    count = deep if form == "outer" else rows
+    table = np.array([[0, count, 0, 0, 0, 0]], np.int64)
+    calls = addresses_of(device.calls, SCALARS, device.processors, load_wide(device, FLOAT32))
+    calls[GEMM] = 0  # nobody calls cuBLAS
+    lookups = np.zeros(2, np.int64), np.zeros(2, np.int64)
+    device.check(launch(table, program, words, lookups, calls)[0], 0, 0)
+    made = 1 if form == "outer" else 2
+    pinned = device.pinned(arrays[made].nbytes)
+    device.download(pinned, memory[made].address)
+    device.wait(device.record())
+    return pinned.view(np.float32).reshape(arrays[made].shape), exact(form, *arrays)
+
+
+@pytest.mark.parametrize("less", LESS)
+@pytest.mark.parametrize("form", ["plain", "transposed", "outer"])
+@pytest.mark.parametrize("name", SHIM_AND_GPU)
+def test_products_of_many_rows(name: str, form: str, less: tuple[int, int, int]) -> None:
+    device = device_named(name)
+    down, across = (2, 2) if name == "shim" else (12, 11)
+    rows, wide, deep = TILE * down - less[0], TILE * across - less[1], 128 - less[2]
+    if name == "cuda" and not device.warp_groups:
+        pytest.skip("the device has no warp groups")
+    found, wanted = run(device, form, rows, wide, deep)
+    assert np.abs(found - wanted).max() <= 1e-6 * np.abs(wanted).max()
+
+
+def asked(rows: int, wide: int, deep: int) -> GemmCall:
+    return GemmCall(0, 0, wide, rows, deep, 0, 0, 0, 0, 0, 0, 0, 0)
+
+
+def test_tiles_have_to_fill_the_device() -> None:
+    calls = addresses_of(PaperDevice().calls, SCALARS, 132, (1, 2, 3))
+    sizes = [(2240, 10000, 650), (2240, 650, 10000), (2048, 512, 1600), (1600, 1024, 256)]
+    assert all(is_wide(calls, asked(*size)) for size in sizes)
+    few, shallow, narrow = (1600, 512, 2048), (2240, 10000, 32), (16000, 5, 256)
+    assert not any(is_wide(calls, asked(*size)) for size in (few, shallow, narrow))
+
+
+def test_devices_without_them_leave_all_to_the_library() -> None:
+    others = ShimDevice(warp_groups=False), ShimDevice(precision="tf32")
+    assert not any(any(load_wide(device, FLOAT32)) for device in others)
+    assert not any(load_wide(ShimDevice(), np.dtype(np.float64)))
