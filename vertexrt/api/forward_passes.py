@@ -43,6 +43,7 @@ class ForwardPass:
         seed: of its random draws.
         version: of the parameters.
         results: how it runs.
+        reals: of `Part`.
         arenas: what it computed, where that is set aside.
         thread: which called it; numbers of threads are given away again.
     """
@@ -53,6 +54,7 @@ class ForwardPass:
     seed: int
     version: int
     results: PassResults
+    reals: tuple[Any, ...] | None = None
     arenas: Arenas | None = None
     thread: threading.Thread = field(default_factory=threading.current_thread)
 
@@ -116,13 +118,21 @@ class ForwardPasses:
         self.make_room()
         model = self._executor.model
         runs = model.prepare_again(use, batch)
-        zeros = (self._zero,) * len(use.seeds)
+        zeros = self.no_seeds(use)
         parts = [
             Part(slice(0, run.forward_launches), random_seed=seed, seeds=zeros) for run in runs
         ]
         found = way.forward(runs, parts, wanted)
-        made = ForwardPass(batch, runs, use, seed, model.store.version, way)
-        return self._begin(made), found
+        return self.note(ForwardPass(batch, runs, use, seed, self.version, way)), found
+
+    @property
+    def version(self) -> int:
+        """That of the parameters."""
+        return self._executor.model.store.version
+
+    def no_seeds(self, use: Use) -> tuple[Array, ...]:
+        """Return what stands for the gradients of pushes on the way forward, which reads none."""
+        return (self._zero,) * len(use.seeds)
 
     def loss(
         self, asked: Asked, reduction: str, sparse: bool, results: LossResults
@@ -141,7 +151,7 @@ class ForwardPasses:
         way = LossWay(asked.batch, runs, asked.seed, scale, pulls, sparse)
         return results.loss(way)
 
-    def _begin(self, made: ForwardPass) -> ForwardOutputs:
+    def note(self, made: ForwardPass) -> ForwardOutputs:
         """Note a pass that the executor's arenas have now; return what keeps it."""
         outputs = ForwardOutputs({}, made)
         self.here, self._outputs = made, weakref.ref(outputs)
@@ -204,12 +214,12 @@ class ForwardPasses:
             d_outputs: gradients of its pushes; scale: factor of them.
             sparse: return of tables the rows that were looked up.
         """
-        self._restore(made)
-        pulls = sorted(made.use.pulls)
-        way = WayBack(made.batch, made.runs, made.seed, d_outputs, scale, pulls, sparse)
+        self.restore(made)
+        pulls, reals = sorted(made.use.pulls), made.reals
+        way = WayBack(made.batch, made.runs, made.seed, d_outputs, scale, pulls, sparse, reals)
         return made.results.backward(way)
 
-    def _restore(self, made: ForwardPass) -> None:
+    def restore(self, made: ForwardPass) -> None:
         """Let the executor have the arenas of a pass, which its backward pass then overwrites."""
         self._alive.discard(made)
         if made is not self.here:

@@ -148,6 +148,11 @@ class Run:
             self.zero_elements, self.with_loss, self.configuration, self.kept, self._schedule,
         )  # fmt: skip
 
+    def reals(self, part: Part) -> tuple[Any, ...]:
+        """Return the real pulls and the seeds that a part of it reads."""
+        own = self.inputs.floats if part.reals is None else part.reals
+        return *own, *part.seeds
+
     @property
     def num_rows(self) -> int:
         """Rows of the schedule."""

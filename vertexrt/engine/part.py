@@ -71,6 +71,8 @@ class Part(NamedTuple):
         seed_rows: of a device, of each seed the place in `Destination.rows` of a list, which of its
             rows each row has; -1 for that of its vertex; none, where that is so of all.
         to: of a device, where its caller has memory for what is found.
+        reals: the real pulls, in the order of `Inputs.floats`, of a run without them (`Run.bare`);
+            None, where it has its own.
     """
 
     launches: slice = slice(None)
@@ -79,3 +81,4 @@ class Part(NamedTuple):
     seeds: tuple[Array, ...] = ()
     seed_rows: tuple[int, ...] = ()
     to: Destination = Destination()
+    reals: tuple[Any, ...] | None = None

@@ -126,13 +126,15 @@ class BoundNetwork:
         names: of the parameters; own: tensors with their memory; trained: those that get
             gradients; tables: those that are only looked up in.
         draws: F draws random numbers.
-        push_shapes: of a vertex, by name; pulls: their names; dtype, device: PyTorch's.
+        push_shapes: of a vertex, by name; pulls: their names; model: what was compiled.
+        dtype, device: PyTorch's; real: the dtype as NumPy's.
     """
 
     def __init__(self, network: Network, source: NetworkSource) -> None:
         self.network, self.source, self.number = network, source, next(_numbers)
-        program, store = network.program, network.executor.model.store
-        self.store, self.forward_passes = store, network._passes
+        self.model, self.forward_passes = network.executor.model, network._passes
+        program, store = network.program, self.model.store
+        self.store = store
         self.stays = network.device == "cuda"
         self.results: HostResults | TensorResults = self.forward_passes.on_host
         if self.stays:
@@ -143,12 +145,12 @@ class BoundNetwork:
         self._uses: dict[tuple[tuple[str, ...], tuple[str, ...] | None, bool], Use] = {}
         self._at, self._computing = [mine.data_ptr() for mine in self.own], Computing(network)
         self.trained = [name for name in self.names if name in store.trained]
-        self.tables = frozenset(network.executor.model.sparse)
+        self.tables = frozenset(self.model.sparse)
         self._places = _places(store)
         self.draws = any(OPS[node.op].draws for node in program.nodes)
         self.push_shapes = _push_shapes(program)
         self.pulls = {pull.source for pull in program.pulls}
-        self.dtype = OF_NUMPY[store.dtype]
+        self.real, self.dtype = store.dtype, OF_NUMPY[store.dtype]
         _alive[self.number] = self
 
     def passed(self, d: Tensor, row_of: Array | None = None) -> Any:

@@ -48,31 +48,38 @@ class VertexRows:
 
 
 class WantedRows(NamedTuple):
-    """Rows of a push that a caller wants.
+    """Rows of a push that a caller wants; hashable.
 
     Attributes:
-        by: int64 [n] on the network's device, which of them comes where; None, where they are in
-            order.
+        ordered: they come in an order that is given with the pass, `by`: int64 [n] on the network's
+            device, which of them comes where.
         axes: of length 1, in front of the result's.
     """
 
     rows: VertexRows
-    by: Tensor | None = None
+    ordered: bool = False
     axes: int = 0
 
-    def of(self, name: str, stays: bool) -> PushRows:
-        """Return those of a push as passes take them, whose results may stay on a device."""
-        rows, by, axes = self
-        if by is None:
-            return PushRows(name, rows.vertices, 0, axes)
-        if stays:
-            return PushRows(name, rows.vertices, by.data_ptr(), axes)
-        return PushRows(name, rows.vertices[by.numpy()], 0, axes)
-
-    def here(self, device: torch.device) -> Tensor:
+    def here(self, device: torch.device, by: Tensor | None) -> Tensor:
         """Return the vertices on a device, in that order."""
         found = self.rows.here(device)
-        return found if self.by is None else found.index_select(0, self.by)
+        return found if by is None or not self.ordered else found.index_select(0, by)
+
+
+def wanted_of(name: str, wanted: WantedRows | None, by: Any = None) -> PushRows:
+    """Return rows of a push as passes take them; None for those of all vertices.
+
+    Args:
+        by: their order: an array of the host, or an address on the device.
+    """
+    if wanted is None:
+        return PushRows(name)
+    (vertices, axes), ordered = (wanted.rows.vertices, wanted.axes), wanted.ordered
+    if by is None or not ordered:
+        return PushRows(name, vertices, 0, axes)
+    if isinstance(by, int):
+        return PushRows(name, vertices, by, axes)
+    return PushRows(name, vertices[by], 0, axes)
 
 
 class Chains(NamedTuple):

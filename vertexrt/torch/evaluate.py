@@ -10,10 +10,11 @@ from torch import Tensor
 
 from vertexrt.graph import GraphBatch
 from vertexrt.torch.binding import BoundNetwork
-from vertexrt.torch.chains import WantedRows
+from vertexrt.torch.call import Call
 from vertexrt.torch.ops import forward
-from vertexrt.torch.passes import AskedPass, Call, Pass
+from vertexrt.torch.passes import AskedPass, Pass
 from vertexrt.torch.pulls import placed, with_gradients
+from vertexrt.torch.seeds import Orders
 from vertexrt.torch.tokens import BatchTensors, graphs_in
 
 
@@ -24,7 +25,7 @@ class Evaluate(NamedTuple):
         batch: the graphs; pulls: tensors by name; outputs: names of pushes.
         training: dropout drops.
         sparse: gradients of tables are rows and their numbers.
-        orders: of the outputs, outside of compilers; see `AskedPass`.
+        orders, by: of the outputs, outside of compilers; see `AskedPass`.
     """
 
     batch: GraphBatch | BatchTensors
@@ -32,7 +33,8 @@ class Evaluate(NamedTuple):
     outputs: tuple[str, ...]
     training: bool
     sparse: bool = False
-    orders: Sequence[WantedRows | None] = ()
+    orders: Orders = ()
+    by: Tensor | None = None
 
 
 def evaluate(
@@ -56,6 +58,6 @@ def evaluate(
         by_op: list[Tensor] = forward(parameters, pulled, of_batch, call.text())
         return by_op
     drawn = int(torch.randint(2**32, (1,))) if drops else 0
-    what = AskedPass(bound, call, graphs_in(asked.batch), drawn, asked.orders)
+    what = AskedPass(bound, call, graphs_in(asked.batch), drawn, asked.orders, asked.by)
     found: tuple[Tensor, ...] = Pass.apply(what, *parameters, *pulled)
     return found

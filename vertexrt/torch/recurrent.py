@@ -88,8 +88,9 @@ def run_chains(
             raise UsageError.at("torch", got, expected, "pack them by torch.nn.utils.rnn")
         by = by.to(bound.device, torch.int64).contiguous()
     steps_of = None if chains.steps is None else WantedRows(chains.steps)
-    orders = steps_of, *[WantedRows(chains.last, by, final.axes)] * len(names)
-    asked = Evaluate(chains.graphs, pulls, (names[0], *names), training, orders=orders)
+    orders = steps_of, *[WantedRows(chains.last, by is not None, final.axes)] * len(names)
+    outputs = names[0], *names
+    asked = Evaluate(chains.graphs, pulls, outputs, training, orders=orders, by=by)
     out, *last = evaluate(bound, parameters, asked)
     return out, last
 

@@ -69,7 +69,7 @@ class KeptUploads:
         found = self._uploads.get(key)
         if found is None or found.rows is not part.to.rows or found.seed_rows != part.seed_rows:
             return None
-        reals: tuple[Any, ...] = *run.inputs.floats, *part.seeds
+        reals = run.reals(part)
         words = found.ready.words
         for k, word in found.reals:
             rows = reals[k]
@@ -164,7 +164,7 @@ def _reals(run: Run, part: Part) -> list[tuple[int, int]] | None:
     """
     executable: Any = run.ready.executable or run.ready.processors
     forward = part.launches.stop == run.forward_launches
-    reals = run.inputs.floats if forward else (*run.inputs.floats, *part.seeds)
+    reals = run.reals(part._replace(seeds=()) if forward else part)
     found = []
     for k, (word, rows) in enumerate(zip(executable.real_words, reals, strict=False)):
         if executable.wanted[word]:

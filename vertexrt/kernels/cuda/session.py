@@ -276,7 +276,7 @@ class Session:
             and widths of an ending, of what is `more`, and of the rows of `Part.to`.
         """
         slot, words = self.buffers.next(), self._new_words(executable, run.plan.temporary)
-        reals = (*run.inputs.floats, *part.seeds)
+        reals = run.reals(part)
         room = sum([array.nbytes + ALIGN for array in reals]) if reals else 0
         facts = executable.wanted, self.param_at, executable.num_ints, executable.edge_words
         ends = (NO_STARTS, NO_WIDTHS) if ending is None else (ending.starts, ending.widths)

@@ -1,0 +1,152 @@
+"""Where the gradients of pulls lie in the arena of a GPU, and how they become tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vertexrt.engine.batched import Run
+from vertexrt.engine.part import NO_ROWS, Destination, RowCopy
+from vertexrt.engine.results import pulled_rows, table_of
+from vertexrt.graph import GraphBatch
+from vertexrt.ir.program import Pull
+
+Array = np.ndarray[Any, Any]
+
+
+class PulledTerm(NamedTuple):
+    """A part of the gradient of a pull.
+
+    Attributes:
+        first, size: element of the arena where its rows begin, and elements of one.
+        at: rows there, whole numbers; to: rows of the pull that they are added to.
+    """
+
+    first: int
+    size: int
+    at: Any
+    to: Any
+
+
+class PulledPlace(NamedTuple):
+    """Where the gradient of a pull is.
+
+    Attributes:
+        shape: of what the batch gives; terms: what adds up to it.
+        whole: a term that has each of its rows once, in their order; None, where there is none.
+        start: of the rows of `whole` in a list.
+    """
+
+    shape: tuple[int, ...]
+    terms: list[PulledTerm]
+    whole: PulledTerm | None = None
+    start: int = 0
+
+
+class PulledPlaces(NamedTuple):
+    """Where the gradients of pulls are.
+
+    Attributes:
+        places: of each pull.
+        rows: int32, lists of rows, one after the other: those of seeds, then those of `places`.
+    """
+
+    places: tuple[PulledPlace, ...]
+    rows: Array
+
+    @staticmethod
+    def of(
+        batch: GraphBatch, run: Run, pulls: Sequence[str], of_seeds: Sequence[Array] = ()
+    ) -> PulledPlaces:
+        """Find those of pulls, by their names.
+
+        Args:
+            of_seeds: lists of rows that come first.
+        """
+        lists, found = list(of_seeds), []
+        end = sum(map(len, lists))
+        for name in pulls:
+            place = _pulled_at(batch, run, name)
+            found.append(place._replace(start=end))
+            if place.whole is not None:
+                lists.append(place.whole.at)
+                end += len(place.whole.at)
+        return PulledPlaces(tuple(found), _joined(run, lists))
+
+    def room(self, like: Tensor) -> tuple[list[Tensor], Destination]:
+        """Make room for the gradients; say what a launch copies there."""
+        found, copies = [], []
+        for shape, _, whole, start in self.places:
+            if whole is None:
+                found.append(like.new_zeros(shape))
+                continue
+            tensor, (first, size, at, _) = like.new_empty(shape), whole
+            found.append(tensor)
+            copies.append(RowCopy(tensor.data_ptr(), first, size, start, len(at)))
+        return found, Destination(copies=tuple(copies), rows=self.rows)
+
+    def add(self, arena: Tensor, totals: Sequence[Tensor]) -> None:
+        """Add to the gradients what is no copy, after a launch."""
+        for place, total in zip(self.places, totals, strict=True):
+            for first, size, at, to in place.terms:
+                count = (len(arena) - first) // size
+                rows = arena.as_strided((count, size), (size, 1), first)
+                rows = rows.index_select(0, here(at, arena.device))
+                rows = rows.view(len(at), *total.shape[1:])
+                total.index_add_(0, here(to, arena.device), rows)
+
+
+def here(numbers: Array, device: torch.device) -> Tensor:
+    """Copy whole numbers to a device; in the order of its stream, so that nothing is waited for."""
+    return torch.from_numpy(numbers).to(device, non_blocking=True)
+
+
+def _joined(run: Run, lists: Sequence[Array]) -> Array:
+    """Return lists of rows, one after the other."""
+    if len(lists) < 2:
+        return lists[0] if lists else NO_ROWS
+    return run.once(("rows of a way back",), lists, lambda: np.concatenate(lists))
+
+
+def _pulled_at(batch: GraphBatch, run: Run, name: str) -> PulledPlace:
+    """Find the gradient of a pull."""
+    pulls = run.variant.program.pulls_from(name)
+    table, index = table_of(batch, pulls[0])
+    key = "pulled", name, len(table)
+    terms, whole = run.once(key, [index], lambda: _terms_of(batch, run, pulls))
+    return PulledPlace(tuple(table.shape), terms, whole)
+
+
+def _terms_of(
+    batch: GraphBatch, run: Run, pulls: Sequence[Pull]
+) -> tuple[list[PulledTerm], PulledTerm | None]:
+    """Return what adds up to the gradient of a pull: `terms` and `whole` of `PulledPlace`."""
+    tensors, (table, index) = run.variant.table, table_of(batch, pulls[0])
+    terms, none = [], len(run.plan.base)
+    for pull in pulls:
+        number = tensors.numbers.get(("pull_grad", pull.name), none)
+        if number >= none:  # none of its vertices has it, perhaps those of kinds that came later
+            continue
+        place = int(run.plan.base[number]), tensors.specs[number].size
+        if index is None and not pull.of_edges and not len(run.inputs.functions):
+            return [], PulledTerm(*place, run.row_of, None)  # of its vertex
+        to, at = pulled_rows(batch, run, pull)
+        ordered = _by_row(to, at, len(table)) if len(pulls) == 1 else None
+        if ordered is not None:
+            return [], PulledTerm(*place, ordered, None)
+        if len(to):
+            terms.append(PulledTerm(*place, at, to))
+    return terms, None
+
+
+def _by_row(to: Array, at: Array, count: int) -> Array | None:
+    """Return what is at each row of a pull, where each has one; else None."""
+    if len(to) != count:
+        return None
+    found = np.full(count, -1, np.int32)
+    found[to] = at
+    return found if count and found.min() >= 0 else None
