@@ -1,4 +1,4 @@
-"""Passes that are prepared: they give what others give, look at what they are given, and do less."""
+"""Passes that are prepared give what others give, look at what they are given, and do less."""
 
 from __future__ import annotations
 
@@ -82,8 +82,13 @@ def test_what_is_given_is_looked_at_each_time(place: str, monkeypatch: pytest.Mo
     for _ in range(4):
         wanted = mine(given)[0].data
         assert torch.equal(mine(given._replace(data=wide[..., 0]))[0].data, wanted)
-        longer = torch.cat([given.data.detach(), wide[:1, :, 1]])
-        assert torch.equal(mine(given._replace(data=longer))[0].data, wanted)
+        longer = torch.cat([given.data.detach(), wide[:1, :, 1]]).requires_grad_()
+        found = mine(given._replace(data=longer))[0].data
+        assert torch.equal(found, wanted)
+        found.sum().backward()
+        assert longer.grad is not None
+        assert longer.grad[:-1].all()
+        assert not longer.grad[-1].any()
         with pytest.raises(PullError):
             mine(given._replace(data=given.data[1:]))
         with pytest.raises(RuntimeError, match=f"got {INPUT - 1}"):

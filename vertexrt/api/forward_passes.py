@@ -174,7 +174,12 @@ class ForwardPasses:
 
     def keeps(self, outputs: object) -> bool:
         """Tell whether outputs are of a pass that was not gone back through."""
-        return isinstance(outputs, ForwardOutputs) and outputs._pass in self._alive
+        return self.pass_of(outputs) is not None
+
+    def pass_of(self, outputs: object) -> ForwardPass | None:
+        """Return the pass that left outputs; None, if it is no pass of these that is alive."""
+        made = outputs._pass if isinstance(outputs, ForwardOutputs) else None
+        return made if made in self._alive else None
 
     def find(
         self, of: Mapping[str, Array] | None, results: PassResults | None = None
@@ -186,8 +191,13 @@ class ForwardPasses:
             results: how it has to have run; by default on the host.
         Raises: UsageError, when there is none, or the parameters are others since.
         """
-        made = self._last_pass() if of is None else self._pass_of(of)
-        if made.results is not (results or self.on_host):
+        made = self._last_pass() if of is None else self._named_pass(of)
+        self.check(made, results or self.on_host)
+        return made
+
+    def check(self, made: ForwardPass, results: PassResults) -> None:
+        """Refuse a pass that ran in another way, or with other parameters. Raises: UsageError."""
+        if made.results is not results:
             got = "a forward pass whose arrays are elsewhere"
             action = (
                 "net.on_device.backward for net.on_device.forward, net.backward for net.forward"
@@ -199,7 +209,6 @@ class ForwardPasses:
                 "gradients of what was computed",
                 "call backward before optimizer.step, net.step and net.parameters[name] = array",
             )
-        return made
 
     def go_back(
         self,
@@ -227,14 +236,15 @@ class ForwardPasses:
             self._executor.exchange_arenas(made.arenas)
         self.here = made.arenas = None
 
-    def _pass_of(self, of: object) -> ForwardPass:
+    def _named_pass(self, of: object) -> ForwardPass:
         if not isinstance(of, ForwardOutputs):
             got = f"of is a {type(of).__name__}"
             _refuse(got, "what forward(batch, train=True) returned", "keep that, and pass it")
-        if not self.keeps(of):
+        made = self.pass_of(of)
+        if made is None:
             got = "a forward pass of another network, or one that was gone back through"
             _refuse(got, "one of this network, once", "call forward(batch, train=True) again")
-        return of._pass
+        return made
 
     def _own_pass(self, caller: threading.Thread) -> ForwardPass | None:
         """Return the last pass of a thread, if it can be gone back through."""

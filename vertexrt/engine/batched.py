@@ -154,6 +154,11 @@ class Run:
         return *own, *part.seeds
 
     @property
+    def launches_of_ways(self) -> tuple[slice, slice]:
+        """The launches of the way forward, and those of the way back."""
+        return slice(0, self.forward_launches), slice(self.forward_launches, None)
+
+    @property
     def num_rows(self) -> int:
         """Rows of the schedule."""
         return int(self.extents[ORDER, 1])
@@ -162,11 +167,6 @@ class Run:
     def user_numbers(self) -> tuple[Array, Array]:
         """The user's vertices and edges, where random numbers are drawn by them."""
         return self.share.numbers() if self.variant.draws else (NO_ROWS, NO_ROWS)
-
-    def adds_gradients(self, part: Part) -> bool:
-        """Tell whether a part of its launches adds to the executor's gradients."""
-        goes_back = self.variant.use.backward and part.launches.stop is None
-        return goes_back and not part.to.gradients
 
     @property
     def orders(self) -> tuple[Array, Array]:

@@ -157,16 +157,13 @@ class CompiledModel:
 
     def prepare_again(self, use: Use, batch: GraphBatch) -> list[Run]:
         """Schedule a batch, as `prepare` does; what it is like may have come before."""
-        return self.prepare(use, batch) if self._observed else self.kept.prepare(use, batch)
+        observed = self.tuner is not None or self.timeline is not None
+        return self.prepare(use, batch) if observed else self.kept.prepare(use, batch)
 
     def kept_run(self, use: Use, form: BatchForm) -> Run | None:
         """Return the run of batches of a form, without pulls; None, where none may be used."""
-        return None if self._observed else self.kept.find(use, form)
-
-    @property
-    def _observed(self) -> bool:
-        """Tell whether each run is looked at, so that it is made anew."""
-        return self.tuner is not None or self.timeline is not None
+        observed = self.tuner is not None or self.timeline is not None
+        return None if observed else self.kept.find(use, form)
 
     def prepare_share(self, use: Use, share: Share, merge: bool = True) -> list[Run]:
         """Schedule a share of a batch as if it were one; its vertices keep their numbers."""

@@ -12,22 +12,23 @@ Array = np.ndarray[Any, Any]
 NO_ROWS = np.zeros(0, np.int32)
 
 
-class RowCopy(NamedTuple):
-    """Rows of a tensor that are copied out of the arena of a device.
+class RowPlace(NamedTuple):
+    """Rows of a tensor in the arena of a device.
 
     Attributes:
-        to: address of the copy, real [length, size].
         first: element of the arena where the tensor begins; size: elements of one of its rows.
-        start, length: which part of `Destination.rows` lists the rows that are copied.
-        order: address of int64 [length], which of these comes where; 0, where they are in order.
+        start, length: which part of `Destination.rows` lists the rows.
     """
 
-    to: int
     first: int
     size: int
     start: int
     length: int
-    order: int = 0
+
+
+# A copy of rows: address of real [length, size], which gets them; address of int64 [length], which
+# of these comes where, or 0 where they are in order; where they are.
+RowCopy = tuple[int, int, RowPlace]
 
 
 class ShareGradients(NamedTuple):

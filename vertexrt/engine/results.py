@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from vertexrt.engine.batched import Run
 from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.part import Destination, Part, RowCopy
+from vertexrt.engine.part import Part, RowPlace
 from vertexrt.engine.structure import edges_in_slot
 from vertexrt.graph import GraphBatch, Pulled
 from vertexrt.graph.batch import edge_pulls_of, pulls_of
@@ -178,12 +178,12 @@ class PushPlaces(NamedTuple):
     Attributes:
         shapes: of the results.
         rows: int32, lists of rows, one after the other; those of the same vertices are one list.
-        places: of each push, what `RowCopy` has from `first` to `length`.
+        places: of each push.
     """
 
     shapes: tuple[tuple[int, ...], ...]
     rows: Array
-    places: tuple[tuple[int, int, int, int], ...]
+    places: tuple[RowPlace, ...]
 
     @staticmethod
     def of(run: Run, wanted: Sequence[PushRows]) -> PushPlaces:
@@ -191,12 +191,6 @@ class PushPlaces(NamedTuple):
         key = "pushes", *[(push.name, push.axes) for push in wanted]
         vertices = [push.vertices for push in wanted]
         return run.once(key, vertices, lambda: _places_of(run, wanted))
-
-    def copied_to(self, addresses: Sequence[int], orders: Sequence[int]) -> Destination:
-        """Say where a device copies them to, and for each push the address of its order, or 0."""
-        each = zip(addresses, self.places, orders, strict=True)
-        copies = tuple([RowCopy(to, *place, order) for to, place, order in each])
-        return Destination(copies=copies, rows=self.rows)
 
 
 def _places_of(run: Run, wanted: Sequence[PushRows]) -> PushPlaces:
@@ -210,7 +204,8 @@ def _places_of(run: Run, wanted: Sequence[PushRows]) -> PushPlaces:
             lists.append(rows)
             known[key], end = (end, len(rows)), end + len(rows)
         number, found = run.variant.table.numbers["push", push.name], known[key]
-        places.append((int(run.plan.base[number]), run.variant.table.specs[number].size, *found))
+        size = run.variant.table.specs[number].size
+        places.append(RowPlace(int(run.plan.base[number]), size, *found))
         shapes.append((1,) * push.axes + (found[1], *run.variant.push_shape(push.name)))
     rows = lists[0] if len(lists) == 1 else np.concatenate(lists)
     return PushPlaces(tuple(shapes), rows, tuple(places))

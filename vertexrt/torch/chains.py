@@ -82,19 +82,42 @@ def wanted_of(name: str, wanted: WantedRows | None, by: Any = None) -> PushRows:
     return PushRows(name, vertices[by], 0, axes)
 
 
-class Chains(NamedTuple):
+class Chains:
     """Sequences as chains, one after the other.
 
+    Args:
+        names: of the states of a cell, that of the output first.
     Attributes:
         graphs: of the chains; a reset begins another one. They pull `x` from rows as these are
             given.
         steps: the vertices of the rows; None, where these are in the order of the vertices.
         last: the vertices with the final state of each sequence.
+        outputs: pushes that are wanted: the first at all steps, all after the last.
     """
 
-    graphs: GraphBatch
-    steps: VertexRows | None
-    last: VertexRows
+    def __init__(
+        self,
+        graphs: GraphBatch,
+        steps: VertexRows | None,
+        last: VertexRows,
+        names: tuple[str, ...],
+    ) -> None:
+        self.graphs, self.steps, self.last = graphs, steps, last
+        self.outputs = names[:1] + names
+        self._orders: dict[tuple[bool, int], tuple[WantedRows | None, ...]] = {}
+
+    def orders(self, ordered: bool, axes: int) -> tuple[WantedRows | None, ...]:
+        """Return which rows of the outputs are wanted.
+
+        Args:
+            ordered, axes: of the final states, see `WantedRows`.
+        """
+        found = self._orders.get((ordered, axes))
+        if found is None:
+            steps = None if self.steps is None else WantedRows(self.steps)
+            states = [WantedRows(self.last, ordered, axes)] * (len(self.outputs) - 1)
+            found = self._orders[ordered, axes] = (steps, *states)
+        return found
 
 
 class ChainLayout(NamedTuple):
@@ -158,7 +181,8 @@ def _chains_of(layout: ChainLayout) -> Chains:
         pulls[first(name)] = pulled_unchecked(_zeros(tables, size), index)
     batch = unchecked_batch(graph_ptr, child_ptr, child, pulls, None, {})
     in_order = bool((vertices[1:] > vertices[:-1]).all())
-    return Chains(batch, None if in_order else VertexRows(vertices, order), VertexRows(last))
+    steps = None if in_order else VertexRows(vertices, order)
+    return Chains(batch, steps, VertexRows(last), tuple([name for name, _ in layout.sizes]))
 
 
 @lru_cache(KEPT)

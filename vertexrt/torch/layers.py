@@ -101,7 +101,7 @@ class Layers(BoundModule, nn.RNNBase):
             states = [each.index_select(1, sort) for each in states]
         self._check(data, states, sizes)
         rows, final = self._run(data, sizes.numpy(), states, unsort)
-        return PackedSequence(rows, sizes, sort, unsort), self._hidden(final)
+        return given._replace(data=rows), self._hidden(final)
 
     def _states(self, hx: Any) -> list[Tensor]:
         """Return the states that are given, [layers * directions, B, H] each; none for zeros."""
@@ -151,7 +151,7 @@ class Layers(BoundModule, nn.RNNBase):
                 k = layer * self.directions + back
                 layout = ChainLayout(counts, b"", self.sizes, bool(states), bool(back))
                 parameters = self.parameters_of(k)
-                own = [state[k] for state in states]
+                own = [state[k] for state in states] if states else states
                 steps = rows, layout
                 out, last = run_chains(self.bindings[k], parameters, steps, own, False, wanted)
                 made.append(out)
@@ -159,6 +159,8 @@ class Layers(BoundModule, nn.RNNBase):
             rows = torch.cat(made, 1) if self.directions > 1 else made[0]
             if self.dropout and layer < self.num_layers - 1:
                 rows = nn.functional.dropout(rows, self.dropout, self.training)
+        if len(final) == 1:
+            return rows, final[0]
         by_state = zip(*final, strict=True)
         return rows, [torch.cat(each) if each[1:] else each[0] for each in by_state]
 

@@ -58,7 +58,7 @@ class AskedPass(NamedTuple):
         batch = with_pulls(bound, graphs, call.pulls, pulls)
         kept, found = bound.evaluate(Asked(use, batch, call.outputs, seed), wanted)
         if batch.form is graphs.form:
-            prepare_again(bound, use, batch, (call, orders))
+            prepare_again(bound, use, (graphs, batch), (call, orders))
         return kept, [tensor_of(each) for each in found]
 
     def back(
@@ -93,10 +93,14 @@ class AskedPass(NamedTuple):
 
     def _made(self, given: Sequence[Tensor], kept: ForwardOutputs | None) -> ForwardPass:
         """Return the pass, if it is kept, or make it again."""
-        bound = self.bound
-        if kept is None or not bound.forward_passes.keeps(kept):
-            kept, _ = self.evaluate(given[len(bound.names) :])
-        return bound.forward_passes.find(kept, bound.results)
+        passes = self.bound.forward_passes
+        made = passes.pass_of(kept)
+        if made is None:
+            kept, _ = self.evaluate(given[len(self.bound.names) :])
+            made = passes.pass_of(kept)
+            assert made is not None, "it was just made"
+        passes.check(made, self.bound.results)
+        return made
 
     def _go_back(self, d_outputs: Sequence[Tensor | None], made: ForwardPass) -> Gradients:
         bound, call = self.bound, self.call

@@ -6,6 +6,7 @@ launches. What its way back needs is found once for each set of outputs that get
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
@@ -24,7 +25,7 @@ from vertexrt.torch.binding import BoundNetwork
 from vertexrt.torch.call import Call
 from vertexrt.torch.chains import wanted_of
 from vertexrt.torch.pulled import PulledPlaces
-from vertexrt.torch.results import Seeds, TensorResults, seed_of
+from vertexrt.torch.results import Seeds, TensorResults, lent, seed_of
 from vertexrt.torch.seeds import Orders, SeedTerms, seed_terms
 
 Key = tuple[Call, Orders]  # what a pass asks for: the orders of its outputs, or none
@@ -35,11 +36,12 @@ class PreparedBack(NamedTuple):
     """A way back, for a set of outputs that get a gradient.
 
     Attributes:
-        terms: of each push, in the order of names; starts: of `Part.seed_rows`.
-        places: of the gradients of pulls.
+        terms, single: of each push, in the order of names; see `SeedTerms`.
+        starts: of `Part.seed_rows`; places: of the gradients of pulls.
     """
 
     terms: tuple[SeedTerms, ...]
+    single: list[int]
     starts: tuple[int, ...]
     places: PulledPlaces
 
@@ -61,26 +63,32 @@ class PreparedPass:
     """Passes that ask for the same of batches of one form.
 
     Args:
-        run: of such batches, without pulls; batch: one of them.
-        floats: the real pulls of its run; key: what is asked for.
+        run: of such batches, without pulls.
+        batches: one of them as a caller gives it, and with all its pulls.
+        key: what is asked for.
     """
 
     def __init__(
-        self, bound: BoundNetwork, run: Run, batch: GraphBatch, floats: Sequence[Any], key: Key
+        self, bound: BoundNetwork, run: Run, batches: tuple[GraphBatch, GraphBatch], key: Key
     ) -> None:
-        call, orders = key
+        (graphs, batch), (call, orders) = batches, key
         self._bound, self._run, self._call = bound, run, call
-        self._batch = _form_alone(batch, call)
+        self._batch, self._graphs = _form_alone(batch, call), weakref.ref(graphs)
         self._orders, self._use = orders or (None,) * len(call.outputs), run.variant.use
         self._results = cast("TensorResults", bound.results)
         each = zip(call.outputs, self._orders, strict=True)
         self._places = PushPlaces.of(run, [wanted_of(name, rows) for name, rows in each])
         self._ordered = [rows is not None and rows.ordered for rows in self._orders]
+        self._in_order = [0] * len(self._ordered)
         self._sources, self._others = _sources(run, batch, call)
         own = {source.number for source in self._sources}
+        (whole,) = bound.model.prepare_again(self._use, batch)
+        floats: Sequence[Any] = whole.inputs.floats
         self._floats = [None if k in own else given for k, given in enumerate(floats)]
-        self._forward = slice(0, run.forward_launches)
+        self._forward, self._backward = run.launches_of_ways
         self._no_seeds = bound.forward_passes.no_seeds(self._use)
+        wanted = sorted(call.wanted)
+        self._wanted = [wanted.index(n) if n in wanted else -1 for n in call.pulls]
         self._backs: dict[tuple[bool, ...], PreparedBack] = {}
 
     @property
@@ -94,15 +102,20 @@ class PreparedPass:
         Where it is not, the way that all passes go copies what it cannot read, or says what is
         wrong.
         """
-        dtype, own, of_edges = self._bound.dtype, pulls_of(graphs), edge_pulls_of(graphs)
+        dtype = self._bound.dtype
         for _, place, shape in self._sources:
             tensor = given[place]
             if tensor.shape != shape or tensor.dtype != dtype:
                 return False
             if not tensor.is_contiguous() or tensor.data_ptr() % ALIGNED:
                 return False
-        others = [(of_edges if e else own).get(name) is value for e, name, value in self._others]
-        return all(others)
+        return self._graphs() is graphs or self._gives_others(graphs)
+
+    def _gives_others(self, graphs: GraphBatch) -> bool:
+        """Tell whether a batch itself gives what is held."""
+        own, of_edges = pulls_of(graphs), edge_pulls_of(graphs)
+        found = [(of_edges if e else own).get(name) is value for e, name, value in self._others]
+        return all(found)
 
     def evaluate(
         self, given: Sequence[Tensor], by: Tensor | None, seed: int
@@ -114,10 +127,13 @@ class PreparedPass:
         for number, place, shape in self._sources:
             tensor = given[place].detach()
             reals[number] = DeviceRows.at(tensor.data_ptr(), tensor, shape, real)
-        part = Part(self._forward, 1.0, seed, self._no_seeds, reals=tuple(reals))
-        order = 0 if by is None else by.data_ptr()
-        orders = [order if ordered else 0 for ordered in self._ordered]
-        found = results.push(self._run, part, self._places, orders)
+        orders = self._in_order
+        if by is not None:
+            order = by.data_ptr()
+            orders = [order if ordered else 0 for ordered in self._ordered]
+        found, to = results.room(self._places, orders)
+        part = Part(self._forward, 1.0, seed, self._no_seeds, (), to, tuple(reals))
+        results.launch(self._run, part)
         if not self._call.keep:
             return None, found
         made = ForwardPass(
@@ -129,19 +145,23 @@ class PreparedPass:
         self, made: ForwardPass, d_outputs: Sequence[Tensor | None], by: Tensor | None
     ) -> list[Tensor | None]:
         """Go back through a pass; return the gradients of all parameters and of all pulls."""
-        bound, call = self._bound, self._call
+        bound = self._bound
         has = tuple([d is not None for d in d_outputs])
         found = self._backs.get(has)
         if found is None:
             found = self._backs[has] = self._find_back(d_outputs, by, has)
+        results = self._results
+        rows: list[Any] = []
+        for terms, number in zip(found.terms, found.single, strict=True):
+            d = None if number < 0 else d_outputs[number]
+            seed = seed_of(terms.of(bound, d_outputs, by)) if d is None else lent(d)
+            rows.append(seed)
         bound.forward_passes.restore(made)
-        rows = tuple([seed_of(each.of(bound, d_outputs, by)) for each in found.terms])
-        launches = slice(self._forward.stop, None)
-        reals = made.runs[0].inputs.floats if made.reals is None else made.reals
-        part = Part(launches, 1.0, made.seed, rows, found.starts, reals=reals)
-        flat, pulled = self._results.gradients(self._run, part, found.places)
-        of_pulls = dict(zip(sorted(call.wanted), pulled, strict=True))
-        return [*bound.parts_of(flat, {}), *[of_pulls.get(name) for name in call.pulls]]
+        flat, pulled, to = results.room_back(found.places)
+        part = Part(self._backward, 1.0, made.seed, tuple(rows), found.starts, to, made.reals)
+        found.places.add(results.launch(self._run, part), pulled)
+        of_pulls = [None if k < 0 else pulled[k] for k in self._wanted]
+        return [*bound.parts_of(flat, {}), *of_pulls]
 
     def _find_back(
         self, d_outputs: Sequence[Tensor | None], by: Tensor | None, has: tuple[bool, ...]
@@ -150,7 +170,8 @@ class PreparedPass:
         terms = seed_terms(bound, self._call, self._orders, self._batch.num_vertices, has)
         seeds = Seeds.of({name: each.of(bound, d_outputs, by) for name, each in terms.items()}, run)
         places = PulledPlaces.of(self._batch, run, sorted(self._call.wanted), seeds.lists)
-        return PreparedBack(tuple(terms.values()), seeds.starts, places)
+        single = [each.single for each in terms.values()]
+        return PreparedBack(tuple(terms.values()), single, seeds.starts, places)
 
 
 def find_prepared(
@@ -162,22 +183,23 @@ def find_prepared(
 
 
 def prepared_for(made: ForwardPass, key: Key) -> PreparedPass | None:
-    """Return what is prepared for passes like one that was made; None, where nothing is."""
+    """Return what has made a pass; None, where that was not prepared."""
     kept = made.runs[0].kept
-    return None if kept is None else kept.get(key)
+    return None if kept is None or made.reals is None else kept.get(key)
 
 
-def prepare_again(bound: BoundNetwork, use: Use, batch: GraphBatch, key: Key) -> None:
+def prepare_again(
+    bound: BoundNetwork, use: Use, batches: tuple[GraphBatch, GraphBatch], key: Key
+) -> None:
     """Prepare passes like one that has run, where its run is kept.
 
     Args:
-        batch: with all its pulls.
+        batches: of `PreparedPass`.
     """
-    run = bound.model.kept_run(use, batch.form) if bound.stays else None
+    run = bound.model.kept_run(use, batches[0].form) if bound.stays else None
     if run is None or run.kept is None or key in run.kept:
         return
-    (own,) = bound.model.prepare_again(use, batch)
-    made = PreparedPass(bound, run, batch, own.inputs.floats, key)
+    made = PreparedPass(bound, run, batches, key)
     run.kept[key] = made if made.holds <= MOST_HELD else None
 
 

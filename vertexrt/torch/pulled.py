@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vertexrt.engine.batched import Run
-from vertexrt.engine.part import NO_ROWS, Destination, RowCopy
+from vertexrt.engine.part import NO_ROWS, RowCopy, RowPlace
 from vertexrt.engine.results import pulled_rows, table_of
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.program import Pull
@@ -37,14 +37,12 @@ class PulledPlace(NamedTuple):
 
     Attributes:
         shape: of what the batch gives; terms: what adds up to it.
-        whole: a term that has each of its rows once, in their order; None, where there is none.
-        start: of the rows of `whole` in a list.
+        whole: where each of its rows is once, in their order; None, where they are not.
     """
 
     shape: tuple[int, ...]
-    terms: list[PulledTerm]
-    whole: PulledTerm | None = None
-    start: int = 0
+    terms: Sequence[PulledTerm]
+    whole: RowPlace | None
 
 
 class PulledPlaces(NamedTuple):
@@ -70,29 +68,29 @@ class PulledPlaces(NamedTuple):
         lists, found = list(of_seeds), []
         end = sum(map(len, lists))
         for name in pulls:
-            place = _pulled_at(batch, run, name)
-            found.append(place._replace(start=end))
-            if place.whole is not None:
-                lists.append(place.whole.at)
-                end += len(place.whole.at)
+            shape, terms, whole = _pulled_at(batch, run, name)
+            place = None
+            if whole is not None:
+                place = RowPlace(whole.first, whole.size, end, len(whole.at))
+                lists.append(whole.at)
+                end += len(whole.at)
+            found.append(PulledPlace(shape, terms, place))
         return PulledPlaces(tuple(found), _joined(run, lists))
 
-    def room(self, like: Tensor) -> tuple[list[Tensor], Destination]:
+    def room(self, like: Tensor) -> tuple[list[Tensor], tuple[RowCopy, ...]]:
         """Make room for the gradients; say what a launch copies there."""
         found, copies = [], []
-        for shape, _, whole, start in self.places:
-            if whole is None:
-                found.append(like.new_zeros(shape))
-                continue
-            tensor, (first, size, at, _) = like.new_empty(shape), whole
+        for shape, _, whole in self.places:
+            tensor = like.new_zeros(shape) if whole is None else like.new_empty(shape)
             found.append(tensor)
-            copies.append(RowCopy(tensor.data_ptr(), first, size, start, len(at)))
-        return found, Destination(copies=tuple(copies), rows=self.rows)
+            if whole is not None:
+                copies.append((tensor.data_ptr(), 0, whole))
+        return found, tuple(copies)
 
     def add(self, arena: Tensor, totals: Sequence[Tensor]) -> None:
         """Add to the gradients what is no copy, after a launch."""
-        for place, total in zip(self.places, totals, strict=True):
-            for first, size, at, to in place.terms:
+        for (_, terms, _), total in zip(self.places, totals, strict=True):
+            for first, size, at, to in terms:
                 count = (len(arena) - first) // size
                 rows = arena.as_strided((count, size), (size, 1), first)
                 rows = rows.index_select(0, here(at, arena.device))
@@ -112,19 +110,23 @@ def _joined(run: Run, lists: Sequence[Array]) -> Array:
     return run.once(("rows of a way back",), lists, lambda: np.concatenate(lists))
 
 
-def _pulled_at(batch: GraphBatch, run: Run, name: str) -> PulledPlace:
-    """Find the gradient of a pull."""
+def _pulled_at(
+    batch: GraphBatch, run: Run, name: str
+) -> tuple[tuple[int, ...], list[PulledTerm], PulledTerm | None]:
+    """Find the gradient of a pull: its shape, and what `_terms_of` says."""
     pulls = run.variant.program.pulls_from(name)
     table, index = table_of(batch, pulls[0])
     key = "pulled", name, len(table)
     terms, whole = run.once(key, [index], lambda: _terms_of(batch, run, pulls))
-    return PulledPlace(tuple(table.shape), terms, whole)
+    return tuple(table.shape), terms, whole
 
 
 def _terms_of(
     batch: GraphBatch, run: Run, pulls: Sequence[Pull]
 ) -> tuple[list[PulledTerm], PulledTerm | None]:
-    """Return what adds up to the gradient of a pull: `terms` and `whole` of `PulledPlace`."""
+    """Return what adds up to the gradient of a pull: terms, or one that has each row once, in their
+    order.
+    """
     tensors, (table, index) = run.variant.table, table_of(batch, pulls[0])
     terms, none = [], len(run.plan.base)
     for pull in pulls:

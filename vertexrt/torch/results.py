@@ -47,6 +47,7 @@ class TensorResults:
         self._gradients_here = tensor_of(executor.gradients_here())
         self._arena: tuple[Any, Tensor] = None, self._gradients_here
         self._device = self._gradients_here.device
+        self._on_gpu = self._device.type == "cuda"
         self._zeros = [rows_of(self._gradients_here.new_zeros(0))]
 
     def parameters(self) -> dict[str, Any]:
@@ -59,17 +60,18 @@ class TensorResults:
         """Return a tensor that kernels can read; for None rows of as many zeros, or more."""
         like = self._gradients_here
         if given is None:
-            return self._zeros_of(math.prod(shape))
+            return self.zeros(math.prod(shape))
         found = torch.as_tensor(given, dtype=like.dtype, device=self._device)
         return readable(found.detach())
 
-    def _zeros_of(self, count: int) -> DeviceRows:
+    def zeros(self, count: int) -> DeviceRows:
         """Return zeros that passes only read; filling them anew takes an op.
 
         Those before are held: launches on whatever stream may read them.
         """
-        if len(self._zeros[-1]) < count:
-            most = max(count, 2 * len(self._zeros[-1]))
+        found = self._zeros[-1]
+        if found.shape[0] < count:
+            most = max(count, 2 * found.shape[0])
             self._zeros.append(rows_of(self._gradients_here.new_zeros(most)))
         return self._zeros[-1]
 
@@ -78,19 +80,24 @@ class TensorResults:
     ) -> list[Any]:
         """Run launches; return new tensors of the pushes."""
         (run,), (part,) = runs, parts
-        return self.push(run, part, PushPlaces.of(run, wanted), [push.order for push in wanted])
+        orders = [push.order for push in wanted]
+        found, to = self.room(PushPlaces.of(run, wanted), orders)
+        self.launch(run, part._replace(to=to))
+        return found
 
-    def push(self, run: Run, part: Part, places: PushPlaces, orders: Sequence[int]) -> list[Tensor]:
-        """Run launches; return new tensors of pushes.
+    def room(self, places: PushPlaces, orders: Sequence[int]) -> tuple[list[Tensor], Destination]:
+        """Make room for pushes; say what a launch copies there.
 
         Args:
-            orders: of each push the address of `RowCopy.order`.
+            orders: of each push, as in `RowCopy`.
         """
         new_empty = self._gradients_here.new_empty
-        found = [new_empty(shape) for shape in places.shapes]
-        to = places.copied_to([tensor.data_ptr() for tensor in found], orders)
-        self._launch(run, part._replace(to=to))
-        return found
+        found, copies = [], []
+        for shape, place, order in zip(places.shapes, places.places, orders, strict=True):
+            tensor = new_empty(shape)
+            found.append(tensor)
+            copies.append((tensor.data_ptr(), order, place))
+        return found, Destination(0, 0, None, tuple(copies), places.rows)
 
     def backward(self, way: WayBack) -> Gradients:
         """Go back; the gradients of the store on the host stay as they are."""
@@ -111,7 +118,7 @@ class TensorResults:
         if run.variant.use.backward:
             places = PulledPlaces.of(way.batch, run, way.pulls)
             return LossAndGradients(loss, *self._go_back(way, run, part, places))
-        self._launch(run, part)
+        self.launch(run, part)
         return LossAndGradients(loss, None, {}, {})
 
     def _go_back(
@@ -125,11 +132,14 @@ class TensorResults:
         model, live = self._executor.model, self._gradients_here
         touched = model.touched(run) if way.sparse else {}
         if not touched:
-            flat, pulled = self.gradients(run, part, places)
+            flat, pulled, to = self.room_back(places)
+            arena = self.launch(run, part._replace(to=to._replace(loss=part.to.loss)))
+            places.add(arena, pulled)
             return flat, {}, dict(zip(way.pulls, pulled, strict=True))
         rows = {n: here(numbers.astype(np.int64), self._device) for n, numbers in touched.items()}
-        pulled, to = places.room(live)
-        arena = self._launch(run, part._replace(to=to._replace(loss=part.to.loss)))
+        pulled, copies = places.room(live)
+        to = part.to._replace(copies=copies, rows=places.rows)
+        arena = self.launch(run, part._replace(to=to))
         flat = live[: model.store.dense_size].clone()
         looked_up = {
             name: (at, self._places[name].part(live).index_select(0, at))
@@ -138,21 +148,19 @@ class TensorResults:
         places.add(arena, pulled)
         return flat, looked_up, dict(zip(way.pulls, pulled, strict=True))
 
-    def gradients(self, run: Run, part: Part, places: PulledPlaces) -> tuple[Tensor, list[Tensor]]:
-        """Run launches that go back; return the gradients of the parameters, in the store's layout,
-        and those of pulls, as `places` has them.
-        """
-        live = self._gradients_here
-        flat = torch.empty_like(live)
-        pulled, to = places.room(live)
-        to = to._replace(gradients=flat.data_ptr(), loss=part.to.loss)
-        places.add(self._launch(run, part._replace(to=to)), pulled)
-        return flat, pulled
+    def room_back(self, places: PulledPlaces) -> tuple[Tensor, list[Tensor], Destination]:
+        """Make room for the gradients of parameters, in the store's layout, and of pulls.
 
-    def _launch(self, run: Run, part: Part) -> Tensor:
+        Returns: also what a launch leaves there; see `PulledPlaces.add`.
+        """
+        flat = torch.empty_like(self._gradients_here)
+        pulled, copies = places.room(flat)
+        return flat, pulled, Destination(flat.data_ptr(), 0, None, copies, places.rows)
+
+    def launch(self, run: Run, part: Part) -> Tensor:
         """Run launches on PyTorch's current stream; return the arena."""
         stream = None
-        if self._device.type == "cuda":
+        if self._on_gpu:
             # `torch.cuda.current_stream` makes an object of it, which takes ten times as long.
             stream = torch._C._cuda_getCurrentRawStream(self._device.index)
         arena = self._executor.launch_between(run, part, stream)
@@ -177,7 +185,7 @@ class ParameterPlace(NamedTuple):
 
     def part(self, flat: Tensor) -> Tensor:
         """Return the parameter's part of a tensor in the store's layout."""
-        return flat.as_strided(self.shape, self.strides, self.start)
+        return flat.as_strided(*self)
 
 
 class RowsOf(NamedTuple):
@@ -246,6 +254,15 @@ def readable(tensor: Tensor) -> Tensor:
     """Return a tensor, or a copy, that kernels can read: in C order, at an aligned address."""
     found = tensor.contiguous()
     return found.clone() if found.data_ptr() % ALIGNED else found
+
+
+def lent(tensor: Tensor) -> DeviceRows:
+    """Return a tensor, or a copy, as the engine takes it."""
+    found = tensor.detach()
+    address = found.data_ptr()
+    if address % ALIGNED or not found.is_contiguous():
+        return rows_of(readable(found))
+    return DeviceRows.at(address, found, found.shape, DTYPES[found.dtype])
 
 
 def rows_of(tensor: Tensor) -> DeviceRows:

@@ -26,6 +26,14 @@ class SeedTerms(NamedTuple):
     outputs: tuple[int, ...]
     orders: Orders
 
+    @property
+    def single(self) -> int:
+        """The one output whose gradient launches read as it is, or by `rows.row_of`; else -1."""
+        if len(self.outputs) != 1:
+            return -1
+        wanted = self.orders[0]
+        return -1 if wanted is not None and wanted.rows.row_of is None else self.outputs[0]
+
     def of(self, bound: BoundNetwork, d_outputs: Sequence[Any], by: Tensor | None) -> Any:
         """Return the gradient as passes take it.
 
@@ -34,11 +42,10 @@ class SeedTerms(NamedTuple):
         """
         if not self.outputs:
             return bound.zeros(self.shape)
-        wanted = self.orders[0]
-        row_of = None if wanted is None else wanted.rows.row_of
-        if len(self.outputs) > 1 or (wanted is not None and row_of is None):
+        if self.single < 0:
             return bound.passed(self._added(d_outputs, by))
-        return bound.passed(d_outputs[self.outputs[0]], row_of)
+        wanted = self.orders[0]
+        return bound.passed(d_outputs[self.single], None if wanted is None else wanted.rows.row_of)
 
     def _added(self, d_outputs: Sequence[Any], by: Tensor | None) -> Tensor:
         """Return the sum of several outputs' gradients, or that of a part of the vertices."""

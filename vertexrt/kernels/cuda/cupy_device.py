@@ -25,7 +25,14 @@ from vertexrt.kernels.cuda.cooperative import (
 )
 from vertexrt.kernels.cuda.cupy_import import import_cupy
 from vertexrt.kernels.cuda.cupy_modules import CupyModules
-from vertexrt.kernels.cuda.device import Allocation, Array, Calls, in_a_child, launch_error
+from vertexrt.kernels.cuda.device import (
+    Allocation,
+    Array,
+    Calls,
+    LaunchStruct,
+    in_a_child,
+    launch_error,
+)
 from vertexrt.kernels.cuda.nccl import FIRST, NcclLink, new_number, own_gpu
 
 CUBLAS_HOST_POINTERS = 0
@@ -118,7 +125,7 @@ class CupyDevice:
         return np.array([event.ptr for event in made], np.int64)
 
     def launch_all(
-        self, function: int, blocks: int, shared: int, arguments: Array, cluster: int
+        self, function: int, blocks: int, shared: int, arguments: LaunchStruct, cluster: int
     ) -> int:
         """Launch cooperatively: the driver refuses what could not run at once."""
         given = function, blocks, shared, cluster, self._now

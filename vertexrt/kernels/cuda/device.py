@@ -21,6 +21,7 @@ OUT_OF_MEMORY = (2, CUBLAS_CODES + 3)  # cudaErrorMemoryAllocation, CUBLAS_STATU
 LINK = 129  # of NCCL: what its number is made of, and its 128 bytes
 Span = tuple[int, int]  # an address, and how many bytes there
 Message = tuple[int, Span]  # a process, and the bytes that it gets, or from where they come to
+BUFFER_POINTER, BUFFER_SIZE, SIZE = 1, 2, 5  # of `extra` of the driver; where a size comes after it
 CUDA_ERRORS = {
     1: "invalid value",
     400: "invalid handle",
@@ -52,6 +53,24 @@ class Calls:
     compute: int = 0  # where not 0, gemm32 is cublasGemmEx with this compute type
     record: int = 0  # cuEventRecord and cuStreamWaitEvent, where there are several streams
     wait: int = 0
+
+
+class LaunchStruct:
+    """The struct that a kernel takes, and what the driver is told of it.
+
+    Args:
+        words: int64 [*]; what is written to them counts at the next launch.
+    Attributes:
+        extra: address of what the driver is told.
+    """
+
+    def __init__(self, words: Array) -> None:
+        self.words = words
+        self._told = np.array(
+            [BUFFER_POINTER, words.ctypes.data, BUFFER_SIZE, 0, 0, words.nbytes], np.int64
+        )
+        self.extra = int(self._told.ctypes.data)
+        self._told[3] = self.extra + 8 * SIZE
 
 
 class Link(Protocol):
@@ -98,13 +117,13 @@ class Device(Protocol):
         """Return new events of the driver: int64 [count]."""
 
     def launch_all(
-        self, function: int, blocks: int, shared: int, arguments: Array, cluster: int
+        self, function: int, blocks: int, shared: int, arguments: LaunchStruct, cluster: int
     ) -> int:
         """Launch blocks of 256 threads that all run at once; return an error of the driver.
 
         Args:
             shared: bytes of dynamic shared memory of a block.
-            arguments: int64 [*], the struct that the kernel takes.
+            arguments: the struct that the kernel takes.
             cluster: blocks of a cluster; 1 for none.
         """
 

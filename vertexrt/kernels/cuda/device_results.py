@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from vertexrt.engine.batched import Run
-from vertexrt.engine.part import Part
+from vertexrt.engine.part import Destination, Part
 from vertexrt.engine.results import (
     Gradients,
     LaunchesHere,
@@ -57,7 +57,9 @@ class DeviceResults:
         (run,), (part,) = runs, parts
         session, places = self._executor.session, PushPlaces.of(run, wanted)
         made = [session.device.empty(shape, session.dtype) for shape in places.shapes]
-        to = places.copied_to([at for _, at in made], [push.order for push in wanted])
+        each = zip(made, wanted, places.places, strict=True)
+        copies = tuple([(at, push.order, place) for (_, at), push, place in each])
+        to = Destination(copies=copies, rows=places.rows)
         self._executor.launch_between(run, part._replace(to=to))
         return [array for array, _ in made]
 

@@ -135,13 +135,7 @@ def leave_results(session: Session, run: Run, part: Part, words: Int64, rows: in
     if packed:
         session.launch_one("pack_kernel", packed.blocks, THREADS, packed.words + losses)
     if part.to.copies:
-        arena, real = session.arena.address, session.dtype.itemsize
-        session.take_rows(
-            [
-                (to, arena + first * real, rows + 4 * start, n, size, order)
-                for to, first, size, start, n, order in part.to.copies
-            ]
-        )
+        session.take_rows(part.to.copies, session.arena.address, rows)
 
 
 def _losses(session: Session, run: Run, part: Part, weight: int) -> bytes:

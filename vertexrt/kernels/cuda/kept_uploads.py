@@ -65,7 +65,7 @@ class KeptUploads:
 
     def find(self, run: Run, part: Part) -> ReadyRun | None:
         """Return launches of a kept run that are on the device, given new addresses."""
-        key = _key(run, part)
+        key = id(run.kept), part.launches.start or 0
         found = self._uploads.get(key)
         if found is None or found.rows is not part.to.rows or found.seed_rows != part.seed_rows:
             return None
@@ -108,7 +108,7 @@ class KeptUploads:
 
     def keep(self, run: Run, part: Part, ready: ReadyRun) -> None:
         """Give what was just uploaded memory of its own, where there is some."""
-        key, slot, session = _key(run, part), ready.slot, self._session
+        key, slot, session = (id(run.kept), part.launches.start or 0), ready.slot, self._session
         assert slot is not None, "it was just uploaded"
         size, reals = slot.used, _reals(run, part)
         if reals is None:
@@ -150,11 +150,6 @@ class KeptUploads:
         self._uploads.clear()
         self._leaving.clear()
         self._bytes = 0
-
-
-def _key(run: Run, part: Part) -> tuple[int, int]:
-    """Name launches of a kept run."""
-    return id(run.kept), part.launches.start or 0
 
 
 def _reals(run: Run, part: Part) -> list[tuple[int, int]] | None:

@@ -7,7 +7,7 @@ next minibatch while the device works on this one (VPPS, section III-D).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from struct import Struct
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from vertexrt.engine.batched import Run
 from vertexrt.engine.parameters import StoreSizes
-from vertexrt.engine.part import Part
+from vertexrt.engine.part import Part, RowCopy
 from vertexrt.errors import DeviceError
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.kernels.cuda.calls import addresses_of, launch_one
@@ -43,14 +43,9 @@ Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
 MOST_TAKEN, TAKEN_WORDS = 4, 7  # tensors of a launch that copies rows, and words of one
-TAKEN = [Struct(f"{k * TAKEN_WORDS}q") for k in range(MOST_TAKEN + 1)]  # of so many tensors
+TAKEN, NOT_TAKEN = Struct(f"{MOST_TAKEN * TAKEN_WORDS}q"), (0,) * (MOST_TAKEN * TAKEN_WORDS)
 COUNTERS = 4 * LIMITS.counters  # bytes of those of a stream
 TEMPORARY, ZERO, ARRIVED_AT = range(len(ADDRESSES))
-
-
-# Rows of a tensor that are copied: addresses of the copy, of the tensor, of int32 [length]; that
-# length, and elements of a row; address of int64 [length], which of the rows comes where, or 0.
-TakenRows = tuple[int, int, int, int, int, int]
 
 
 @cache
@@ -102,6 +97,7 @@ class Session:
         self._scalars = np.array([0.0, 1.0], self.dtype)
         self._calls: dict[Calls, Int64] = {}
         self._taken = np.zeros(MOST_TAKEN * TAKEN_WORDS, np.int64)
+        self._taken_bytes = self._taken.data
         self._functions = device.load([update_source()], self.dtype)
 
     # Memory.
@@ -219,23 +215,27 @@ class Session:
             at += size
         return self.uploaded(slot)
 
-    def take_rows(self, copies: Iterable[TakenRows]) -> None:
-        """Copy rows of tensors, several in one launch."""
+    def take_rows(self, copies: Sequence[RowCopy], arena: int, rows: int) -> None:
+        """Copy rows of tensors, several in one launch.
+
+        Args:
+            arena: its address; rows: that of the lists of rows.
+        """
         words: list[int] = []
-        blocks = 0
-        for to, start, rows, length, size, order in copies:
-            if len(words) == TAKEN_WORDS * MOST_TAKEN:
+        blocks, real = 0, self.dtype.itemsize
+        for to, order, (first, size, start, length) in copies:
+            if len(words) == len(NOT_TAKEN):
                 self._take(words, blocks)
                 words, blocks = [], 0
-            words += (to, start, rows, order, length * size, size, blocks)
-            blocks += -(-length * size // THREADS)
+            count = length * size
+            words += (to, arena + first * real, rows + 4 * start, order, count, size, blocks)
+            blocks += -(-count // THREADS)
         self._take(words, blocks)
 
     def _take(self, words: list[int], blocks: int) -> None:
         """Launch copies of rows, if they have any element; words: of `TakenRows` of update.cu."""
         if blocks:
-            self._taken.fill(0)
-            TAKEN[len(words) // TAKEN_WORDS].pack_into(self._taken.data, 0, *words)
+            TAKEN.pack_into(self._taken_bytes, 0, *words, *NOT_TAKEN[len(words) :])
             self._launch_words("take_rows_kernel", blocks, THREADS, self._taken)
 
     def marks(self, largest: int) -> Array:
@@ -338,7 +338,8 @@ class Session:
             calls.stream,
             words,
         )
-        self.device.check(code, -1, -1)
+        if code:
+            self.device.check(code, -1, -1)
 
 
 def _put_seed_rows(executable: Uploads, words: Int64, part: Part, rows: int) -> None:
