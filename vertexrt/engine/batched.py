@@ -169,10 +169,14 @@ class Run:
         return self.share.numbers() if self.variant.draws else (NO_ROWS, NO_ROWS)
 
     @property
+    def order(self) -> Array:
+        """The user's vertex of each row."""
+        return part_of(self.indices, self.extents, ORDER)
+
+    @property
     def orders(self) -> tuple[Array, Array]:
         """The user's vertex of each row, and the place of what each edge pulls."""
-        indices, extents = self.indices, self.extents
-        return part_of(indices, extents, ORDER), part_of(indices, extents, EDGE_ORDER)
+        return self.order, part_of(self.indices, self.extents, EDGE_ORDER)
 
     @property
     def row_of(self) -> Array:

@@ -151,7 +151,7 @@ class Layers(BoundModule, nn.RNNBase):
                 k = layer * self.directions + back
                 layout = ChainLayout(counts, b"", self.sizes, bool(states), bool(back))
                 parameters = self.parameters_of(k)
-                own = [state[k] for state in states] if states else states
+                own = [state[k] for state in states]
                 steps = rows, layout
                 out, last = run_chains(self.bindings[k], parameters, steps, own, False, wanted)
                 made.append(out)
@@ -159,10 +159,12 @@ class Layers(BoundModule, nn.RNNBase):
             rows = torch.cat(made, 1) if self.directions > 1 else made[0]
             if self.dropout and layer < self.num_layers - 1:
                 rows = nn.functional.dropout(rows, self.dropout, self.training)
-        if len(final) == 1:
-            return rows, final[0]
-        by_state = zip(*final, strict=True)
-        return rows, [torch.cat(each) if each[1:] else each[0] for each in by_state]
+        return rows, final[0] if len(final) == 1 else _side_by_side(final)
+
+
+def _side_by_side(final: list[list[Tensor]]) -> list[Tensor]:
+    """Return each state of all layers and directions, given all states of each."""
+    return [torch.cat(each) for each in zip(*final, strict=True)]
 
 
 def _other_dims(got: list[str], dims: int) -> RuntimeError:

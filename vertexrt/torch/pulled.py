@@ -14,6 +14,7 @@ from vertexrt.engine.part import NO_ROWS, RowCopy, RowPlace
 from vertexrt.engine.results import pulled_rows, table_of
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.program import Pull
+from vertexrt.native.compiled import compiled
 
 Array = np.ndarray[Any, Any]
 
@@ -134,21 +135,36 @@ def _terms_of(
         if number >= none:  # none of its vertices has it, perhaps those of kinds that came later
             continue
         place = int(run.plan.base[number]), tensors.specs[number].size
-        if index is None and not pull.of_edges and not len(run.inputs.functions):
-            return [], PulledTerm(*place, run.row_of, None)  # of its vertex
+        whole = _whole_of(run, pulls, index, len(table))
+        if whole is not None:
+            return [], PulledTerm(*place, whole, None)
         to, at = pulled_rows(batch, run, pull)
-        ordered = _by_row(to, at, len(table)) if len(pulls) == 1 else None
-        if ordered is not None:
-            return [], PulledTerm(*place, ordered, None)
         if len(to):
             terms.append(PulledTerm(*place, at, to))
     return terms, None
 
 
-def _by_row(to: Array, at: Array, count: int) -> Array | None:
-    """Return what is at each row of a pull, where each has one; else None."""
-    if len(to) != count:
+def _whole_of(run: Run, pulls: Sequence[Pull], index: Array | None, count: int) -> Array | None:
+    """Return the row that each of so many rows of a pull has, if each has one; else None."""
+    if len(run.inputs.functions) or pulls[0].of_edges or (index is not None and len(pulls) > 1):
         return None
-    found = np.full(count, -1, np.int32)
-    found[to] = at
-    return found if count and found.min() >= 0 else None
+    if index is None:
+        return run.row_of  # that of its vertex
+    ordered = np.empty(count, np.int32)
+    once = len(index) == count and _fill_in_order(ordered, index, run.row_of)
+    return ordered if once else None
+
+
+@compiled
+def _fill_in_order(ordered: Array, index: Array, row_of: Array) -> bool:
+    """Write which row each row of a pull has, int32 [V], if vertices pull each of them once.
+
+    Args:
+        index: which of them each vertex pulls; row_of: the row of each vertex.
+    """
+    ordered[:] = -1
+    for v in range(len(index)):
+        if index[v] < 0 or ordered[index[v]] >= 0:
+            return False
+        ordered[index[v]] = row_of[v]
+    return True

@@ -236,7 +236,7 @@ def seed_of(d: Any) -> Any:
 
 def _rows_read(run: Run, row_of: Array) -> Array:
     """Return which row of a caller each row of a run is, given that of each vertex."""
-    found: Array = row_of[run.orders[0]]
+    found: Array = row_of.take(run.order)
     return found
 
 

@@ -61,11 +61,6 @@ def launch_config(blocks: int, shared: int, cluster: int, stream: int) -> Launch
     return config
 
 
-def address_of(array: Array) -> int:
-    """Return where a contiguous array that may be written to lies: `array.ctypes.data`, sooner."""
-    return ctypes.addressof(ctypes.c_char.from_buffer(array.data)) if array.nbytes else 0
-
-
 class CooperativeLaunch:
     """What the driver is given to launch a function, made once: it takes longer than the call."""
 

@@ -19,7 +19,6 @@ from vertexrt.kernels.cuda.cooperative import (
     MOST_SHARED,
     CooperativeLaunch,
     LaunchConfig,
-    address_of,
     driver,
     launch_config,
 )
@@ -30,6 +29,7 @@ from vertexrt.kernels.cuda.device import (
     Array,
     Calls,
     LaunchStruct,
+    address_of,
     in_a_child,
     launch_error,
 )

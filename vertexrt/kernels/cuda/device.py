@@ -6,6 +6,7 @@ whose memory is NumPy's and whose kernels run on the CPU.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -55,6 +56,11 @@ class Calls:
     wait: int = 0
 
 
+def address_of(array: Array) -> int:
+    """Return where a contiguous array that may be written to lies: `array.ctypes.data`, sooner."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(array.data)) if array.nbytes else 0
+
+
 class LaunchStruct:
     """The struct that a kernel takes, and what the driver is told of it.
 
@@ -67,9 +73,9 @@ class LaunchStruct:
     def __init__(self, words: Array) -> None:
         self.words = words
         self._told = np.array(
-            [BUFFER_POINTER, words.ctypes.data, BUFFER_SIZE, 0, 0, words.nbytes], np.int64
+            [BUFFER_POINTER, address_of(words), BUFFER_SIZE, 0, 0, words.nbytes], np.int64
         )
-        self.extra = int(self._told.ctypes.data)
+        self.extra = address_of(self._told)
         self._told[3] = self.extra + 8 * SIZE
 
 

@@ -195,8 +195,7 @@ class PersistentLaunch:
             job[COUNTERS_AT] = self._ring.take(counters)
             shared = device.shared_bytes
             code = device.launch_all(executable.function, blocks, shared, arguments, cluster)
-            if code:
-                device.check(code, -1, -1)
+            device.check(code, -1, -1)
             if ending is not None and ending.apart:
                 finish_step(session, int(own[WEIGHT]), addresses, ending)
             leave_results(session, lasting, part, own, int(addresses[-1]))

@@ -338,8 +338,7 @@ class Session:
             calls.stream,
             words,
         )
-        if code:
-            self.device.check(code, -1, -1)
+        self.device.check(code, -1, -1)
 
 
 def _put_seed_rows(executable: Uploads, words: Int64, part: Part, rows: int) -> None:
