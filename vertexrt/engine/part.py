@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,9 +27,18 @@ class RowPlace(NamedTuple):
     length: int
 
 
-# A copy of rows: address of real [length, size], which gets them; address of int64 [length], which
-# of these comes where, or 0 where they are in order; where they are.
-RowCopy = tuple[int, int, RowPlace]
+class RowCopies(NamedTuple):
+    """Copies of rows of several tensors.
+
+    Attributes:
+        places: where the rows are; the same object, where they are the same again.
+        to: addresses of the copies, real [length, size] each; orders: addresses of int64 [length],
+            which of the rows comes where, or 0 where they are in order.
+    """
+
+    places: tuple[RowPlace, ...]
+    to: Sequence[int]
+    orders: Sequence[int]
 
 
 class ShareGradients(NamedTuple):
@@ -57,7 +67,7 @@ class Destination(NamedTuple):
     gradients: int = 0
     loss: int = 0
     packed: ShareGradients | None = None
-    copies: tuple[RowCopy, ...] = ()
+    copies: RowCopies = RowCopies((), (), ())
     rows: Array = NO_ROWS
 
 

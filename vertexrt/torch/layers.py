@@ -101,7 +101,7 @@ class Layers(BoundModule, nn.RNNBase):
             states = [each.index_select(1, sort) for each in states]
         self._check(data, states, sizes)
         rows, final = self._run(data, sizes.numpy(), states, unsort)
-        return given._replace(data=rows), self._hidden(final)
+        return PackedSequence._make((rows, sizes, sort, unsort)), self._hidden(final)
 
     def _states(self, hx: Any) -> list[Tensor]:
         """Return the states that are given, [layers * directions, B, H] each; none for zeros."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vertexrt.engine.batched import Run
-from vertexrt.engine.part import NO_ROWS, RowCopy, RowPlace
+from vertexrt.engine.part import NO_ROWS, RowCopies, RowPlace
 from vertexrt.engine.results import pulled_rows, table_of
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.program import Pull
@@ -38,23 +38,25 @@ class PulledPlace(NamedTuple):
 
     Attributes:
         shape: of what the batch gives; terms: what adds up to it.
-        whole: where each of its rows is once, in their order; None, where they are not.
+        copied: each of its rows is somewhere, once.
     """
 
     shape: tuple[int, ...]
     terms: Sequence[PulledTerm]
-    whole: RowPlace | None
+    copied: bool
 
 
 class PulledPlaces(NamedTuple):
     """Where the gradients of pulls are.
 
     Attributes:
-        places: of each pull.
-        rows: int32, lists of rows, one after the other: those of seeds, then those of `places`.
+        places: of each pull; copied: of those that are copied; orders: of `RowCopies`.
+        rows: int32, lists of rows, one after the other: those of seeds, then those of `copied`.
     """
 
     places: tuple[PulledPlace, ...]
+    copied: tuple[RowPlace, ...]
+    orders: tuple[int, ...]
     rows: Array
 
     @staticmethod
@@ -66,27 +68,27 @@ class PulledPlaces(NamedTuple):
         Args:
             of_seeds: lists of rows that come first.
         """
-        lists, found = list(of_seeds), []
+        lists, found, copied = list(of_seeds), [], []
         end = sum(map(len, lists))
         for name in pulls:
             shape, terms, whole = _pulled_at(batch, run, name)
-            place = None
             if whole is not None:
-                place = RowPlace(whole.first, whole.size, end, len(whole.at))
+                copied.append(RowPlace(whole.first, whole.size, end, len(whole.at)))
                 lists.append(whole.at)
                 end += len(whole.at)
-            found.append(PulledPlace(shape, terms, place))
-        return PulledPlaces(tuple(found), _joined(run, lists))
+            found.append(PulledPlace(shape, terms, whole is not None))
+        orders = (0,) * len(copied)
+        return PulledPlaces(tuple(found), tuple(copied), orders, _joined(run, lists))
 
-    def room(self, like: Tensor) -> tuple[list[Tensor], tuple[RowCopy, ...]]:
+    def room(self, like: Tensor) -> tuple[list[Tensor], RowCopies]:
         """Make room for the gradients; say what a launch copies there."""
-        found, copies = [], []
-        for shape, _, whole in self.places:
-            tensor = like.new_zeros(shape) if whole is None else like.new_empty(shape)
+        found, to = [], []
+        for shape, _, copied in self.places:
+            tensor = like.new_empty(shape) if copied else like.new_zeros(shape)
             found.append(tensor)
-            if whole is not None:
-                copies.append((tensor.data_ptr(), 0, whole))
-        return found, tuple(copies)
+            if copied:
+                to.append(tensor.data_ptr())
+        return found, RowCopies(self.copied, to, self.orders)
 
     def add(self, arena: Tensor, totals: Sequence[Tensor]) -> None:
         """Add to the gradients what is no copy, after a launch."""

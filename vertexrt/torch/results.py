@@ -17,7 +17,7 @@ from torch import Tensor
 
 from vertexrt.engine.batched import Run
 from vertexrt.engine.parameters import ParameterStore
-from vertexrt.engine.part import Destination, Part
+from vertexrt.engine.part import Destination, Part, RowCopies
 from vertexrt.engine.results import (
     Gradients,
     LaunchesHere,
@@ -89,15 +89,12 @@ class TensorResults:
         """Make room for pushes; say what a launch copies there.
 
         Args:
-            orders: of each push, as in `RowCopy`.
+            orders: of `RowCopies`.
         """
         new_empty = self._gradients_here.new_empty
-        found, copies = [], []
-        for shape, place, order in zip(places.shapes, places.places, orders, strict=True):
-            tensor = new_empty(shape)
-            found.append(tensor)
-            copies.append((tensor.data_ptr(), order, place))
-        return found, Destination(0, 0, None, tuple(copies), places.rows)
+        found = [new_empty(shape) for shape in places.shapes]
+        copies = RowCopies(places.places, [tensor.data_ptr() for tensor in found], orders)
+        return found, Destination(0, 0, None, copies, places.rows)
 
     def backward(self, way: WayBack) -> Gradients:
         """Go back; the gradients of the store on the host stay as they are."""

@@ -14,6 +14,7 @@ from vertexrt.engine.part import RowPlace
 from vertexrt.engine.planned import PlanRequest
 from vertexrt.kernels.cuda.device import Allocation
 from vertexrt.kernels.cuda.session import Session
+from vertexrt.kernels.cuda.taken_rows import TakenRows
 
 Array = np.ndarray[Any, Any]
 
@@ -137,6 +138,6 @@ class DevicePushes:
 
     def _take(self, to: Sequence[int]) -> None:
         """Copy the rows of all pushes that are wanted; to: addresses."""
-        each = zip(to, self._pushes, strict=True)
-        copies = [(at, 0, RowPlace(p.first, p.size, 0, self._count)) for at, p in each]
-        self._session.take_rows(copies, self._arena, self._rows.address)
+        places = tuple([RowPlace(p.first, p.size, 0, self._count) for p in self._pushes])
+        taken = TakenRows(places, self._session.dtype.itemsize, self._arena, self._rows.address)
+        taken.launch(self._session, to, (0,) * len(places))

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from vertexrt.engine.batched import Run
-from vertexrt.engine.part import Destination, Part
+from vertexrt.engine.part import Destination, Part, RowCopies
 from vertexrt.engine.results import (
     Gradients,
     LaunchesHere,
@@ -57,8 +57,8 @@ class DeviceResults:
         (run,), (part,) = runs, parts
         session, places = self._executor.session, PushPlaces.of(run, wanted)
         made = [session.device.empty(shape, session.dtype) for shape in places.shapes]
-        each = zip(made, wanted, places.places, strict=True)
-        copies = tuple([(at, push.order, place) for (_, at), push, place in each])
+        orders = [push.order for push in wanted]
+        copies = RowCopies(places.places, [at for _, at in made], orders)
         to = Destination(copies=copies, rows=places.rows)
         self._executor.launch_between(run, part._replace(to=to))
         return [array for array, _ in made]

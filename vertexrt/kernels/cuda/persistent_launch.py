@@ -14,9 +14,9 @@ from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.counter_ring import CounterRing
 from vertexrt.kernels.cuda.device import Allocation, LaunchStruct
 from vertexrt.kernels.cuda.finish_step import (
+    ResultsLeft,
     ending_words,
     finish_step,
-    leave_results,
 )
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import ORDERS, PersistentExecutable
@@ -188,6 +188,7 @@ class PersistentLaunch:
         job = np.frombuffer(bytearray().join((orders, *end, words.data)), np.int64)
         own = job[len(job) - len(words) :]
         lasting, arguments = run if run.kept is None else run.bare(), LaunchStruct(job)
+        left = ResultsLeft(session, lasting, own, addresses)
         held = self._temporaries, self._counters, self._spill, session.zeros
 
         def launch(part: Part) -> None:
@@ -198,7 +199,7 @@ class PersistentLaunch:
             device.check(code, -1, -1)
             if ending is not None and ending.apart:
                 finish_step(session, int(own[WEIGHT]), addresses, ending)
-            leave_results(session, lasting, part, own, int(addresses[-1]))
+            left.launch(part)
 
         return ReadyRun(slot, own, launch, job, addresses, held, self._counters)
 

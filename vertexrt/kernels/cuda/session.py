@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from struct import Struct
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +17,7 @@ import numpy.typing as npt
 
 from vertexrt.engine.batched import Run
 from vertexrt.engine.parameters import StoreSizes
-from vertexrt.engine.part import Part, RowCopy
+from vertexrt.engine.part import Part
 from vertexrt.errors import DeviceError
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.kernels.cuda.calls import addresses_of, launch_one
@@ -34,7 +33,6 @@ from vertexrt.kernels.cuda.step_end import (
     FOUND,
     NO_STARTS,
     NO_WIDTHS,
-    THREADS,
     StepEnd,
 )
 from vertexrt.kernels.cuda.upload import UploadBuffers, UploadSlot
@@ -42,8 +40,6 @@ from vertexrt.kernels.cuda.upload import UploadBuffers, UploadSlot
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
-MOST_TAKEN, TAKEN_WORDS = 4, 7  # tensors of a launch that copies rows, and words of one
-TAKEN, NOT_TAKEN = Struct(f"{MOST_TAKEN * TAKEN_WORDS}q"), (0,) * (MOST_TAKEN * TAKEN_WORDS)
 COUNTERS = 4 * LIMITS.counters  # bytes of those of a stream
 TEMPORARY, ZERO, ARRIVED_AT = range(len(ADDRESSES))
 
@@ -96,8 +92,6 @@ class Session:
         self._seen = np.zeros(0, np.int32)
         self._scalars = np.array([0.0, 1.0], self.dtype)
         self._calls: dict[Calls, Int64] = {}
-        self._taken = np.zeros(MOST_TAKEN * TAKEN_WORDS, np.int64)
-        self._taken_bytes = self._taken.data
         self._functions = device.load([update_source()], self.dtype)
 
     # Memory.
@@ -215,29 +209,6 @@ class Session:
             at += size
         return self.uploaded(slot)
 
-    def take_rows(self, copies: Sequence[RowCopy], arena: int, rows: int) -> None:
-        """Copy rows of tensors, several in one launch.
-
-        Args:
-            arena: its address; rows: that of the lists of rows.
-        """
-        words: list[int] = []
-        blocks, real = 0, self.dtype.itemsize
-        for to, order, (first, size, start, length) in copies:
-            if len(words) == len(NOT_TAKEN):
-                self._take(words, blocks)
-                words, blocks = [], 0
-            count = length * size
-            words += (to, arena + first * real, rows + 4 * start, order, count, size, blocks)
-            blocks += -(-count // THREADS)
-        self._take(words, blocks)
-
-    def _take(self, words: list[int], blocks: int) -> None:
-        """Launch copies of rows, if they have any element; words: of `TakenRows` of update.cu."""
-        if blocks:
-            TAKEN.pack_into(self._taken_bytes, 0, *words, *NOT_TAKEN[len(words) :])
-            self._launch_words("take_rows_kernel", blocks, THREADS, self._taken)
-
     def marks(self, largest: int) -> Array:
         """Return what `sort_lookups` marks integers in that are less than a bound."""
         if len(self._seen) < largest:
@@ -325,9 +296,9 @@ class Session:
 
     def launch_one(self, name: str, blocks: int, threads: int, arguments: bytes) -> None:
         """Launch a kernel of the end of a step, which takes one struct."""
-        self._launch_words(name, blocks, threads, np.frombuffer(arguments, np.int64))
+        self.launch_words(name, blocks, threads, np.frombuffer(arguments, np.int64))
 
-    def _launch_words(self, name: str, blocks: int, threads: int, words: Int64) -> None:
+    def launch_words(self, name: str, blocks: int, threads: int, words: Int64) -> None:
         """Launch it, given the words of its struct."""
         calls = self.device.calls
         code = launch_one(
