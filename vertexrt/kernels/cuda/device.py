@@ -22,7 +22,7 @@ OUT_OF_MEMORY = (2, CUBLAS_CODES + 3)  # cudaErrorMemoryAllocation, CUBLAS_STATU
 LINK = 129  # of NCCL: what its number is made of, and its 128 bytes
 Span = tuple[int, int]  # an address, and how many bytes there
 Message = tuple[int, Span]  # a process, and the bytes that it gets, or from where they come to
-BUFFER_POINTER, BUFFER_SIZE, SIZE = 1, 2, 5  # of `extra` of the driver; where a size comes after it
+BUFFER_POINTER, BUFFER_SIZE, SIZE, TOLD = 1, 2, 5, 6  # of `extra` of the driver; after it a size
 CUDA_ERRORS = {
     1: "invalid value",
     400: "invalid handle",
@@ -65,18 +65,17 @@ class LaunchStruct:
     """The struct that a kernel takes, and what the driver is told of it.
 
     Args:
-        words: int64 [*]; what is written to them counts at the next launch.
+        parts: bytes of the struct, one after the other; of whole words.
     Attributes:
-        extra: address of what the driver is told.
+        words: int64 [*], of the struct; what is written to them counts at the next launch.
+        extra: address of what the driver is told, `extra` of its calls; it comes before the words.
     """
 
-    def __init__(self, words: Array) -> None:
-        self.words = words
-        self._told = np.array(
-            [BUFFER_POINTER, address_of(words), BUFFER_SIZE, 0, 0, words.nbytes], np.int64
-        )
-        self.extra = address_of(self._told)
-        self._told[3] = self.extra + 8 * SIZE
+    def __init__(self, *parts: bytes | memoryview) -> None:
+        whole = np.frombuffer(bytearray().join((bytes(8 * TOLD), *parts)), np.int64)
+        self.words, self.extra = whole[TOLD:], address_of(whole)
+        at, size = self.extra + 8 * TOLD, self.extra + 8 * SIZE
+        whole[:TOLD] = (BUFFER_POINTER, at, BUFFER_SIZE, size, 0, self.words.nbytes)
 
 
 class Link(Protocol):

@@ -185,9 +185,10 @@ class PersistentLaunch:
             session.gave_up_at,
         )
         end = self._end_inside(executable, int(words[WEIGHT]), addresses, ending)
-        job = np.frombuffer(bytearray().join((orders, *end, words.data)), np.int64)
+        arguments = LaunchStruct(orders, *end, words.data)
+        job = arguments.words
         own = job[len(job) - len(words) :]
-        lasting, arguments = run if run.kept is None else run.bare(), LaunchStruct(job)
+        lasting = run if run.kept is None else run.bare()
         left = ResultsLeft(session, lasting, own, addresses)
         held = self._temporaries, self._counters, self._spill, session.zeros
 
