@@ -17,6 +17,7 @@ from tests.torch.test_kept import (  # noqa: E402
     HIDDEN,
     INPUT,
     PLACES,
+    CountingDevice,
     assert_same_gradients,
     layers,
     packs,
@@ -26,7 +27,7 @@ from vertexrt.errors import PullError  # noqa: E402
 
 LENGTHS = (3, 1, 2)
 PACKAGE = str(Path(vrt.__file__).parent)
-MOST_CALLS = 180  # of functions of the package, in a step whose lengths came before
+MOST_CALLS = 115  # of functions of the package, in a step whose lengths came before
 
 
 def part_of(found: Any, which: str) -> Any:
@@ -95,6 +96,24 @@ def test_what_is_given_is_looked_at_each_time(place: str, monkeypatch: pytest.Mo
             mine(given._replace(data=given.data[:, 1:]))
         with pytest.raises((RuntimeError, ValueError), match=r"(?i)double|float64"):
             mine(given._replace(data=given.data.double()))
+
+
+@shim
+@pytest.mark.parametrize("engine", ENGINES)
+def test_nothing_goes_up_for_states_that_are_not_given(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels read states, since they were given once: zeros are there, and stay there."""
+    mine, judge = layers("shim", engine, monkeypatch)
+    mine(packs(LENGTHS, "cpu")[0], (torch.ones(1, len(LENGTHS), HIDDEN),) * 2)
+    for k in range(7):
+        ours, theirs = packs(LENGTHS, "cpu")
+        before = CountingDevice.uploaded
+        for layer, given in ((mine, ours), (judge, theirs)):
+            layer.zero_grad()
+            total(layer(given)).backward()
+        assert_same_gradients(mine, judge, ours, theirs)
+        assert k < 4 or CountingDevice.uploaded == before
 
 
 @shim

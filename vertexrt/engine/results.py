@@ -200,7 +200,9 @@ def _places_of(run: Run, wanted: Sequence[PushRows]) -> PushPlaces:
     for push in wanted:
         key = id(push.vertices)
         if key not in known:
-            rows = run.row_of if push.vertices is None else run.row_of[push.vertices]
+            rows = run.row_of
+            if push.vertices is not None:
+                rows = rows.take(push.vertices)
             lists.append(rows)
             known[key], end = (end, len(rows)), end + len(rows)
         number, found = run.variant.table.numbers["push", push.name], known[key]
