@@ -66,6 +66,7 @@ class DevicePushes:
         self._pushes = [self._found(run, name, numbers) for name in request.outputs]
         self._rows = self._copies = Allocation(0, 0, None)
         self._room: tuple[int, list[Result]] | None = None
+        self._taken: TakenRows | None = None
         if not (self._direct if request.stays else neighbours):
             self._upload_rows(rows, request.stays)
 
@@ -74,6 +75,9 @@ class DevicePushes:
         memory = self._session.memory
         self._rows = memory.take(rows.size * 4, "rows of results")
         memory.upload(self._rows, rows.astype(np.int32))
+        places = tuple([RowPlace(p.first, p.size, 0, self._count) for p in self._pushes])
+        real = self._session.dtype.itemsize
+        self._taken = TakenRows(places, real, self._arena, self._rows.address)
         if not stays:
             self._copies = memory.take(sum(push.bytes for push in self._pushes), "results")
 
@@ -138,6 +142,5 @@ class DevicePushes:
 
     def _take(self, to: Sequence[int]) -> None:
         """Copy the rows of all pushes that are wanted; to: addresses."""
-        places = tuple([RowPlace(p.first, p.size, 0, self._count) for p in self._pushes])
-        taken = TakenRows(places, self._session.dtype.itemsize, self._arena, self._rows.address)
-        taken.launch(self._session, to, (0,) * len(places))
+        assert self._taken is not None, "rows that are copied were uploaded"
+        self._taken.launch(self._session, to, (0,) * len(to))
