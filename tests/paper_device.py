@@ -15,7 +15,7 @@ from vertexrt.api.network import Network
 from vertexrt.engine.variant import CompileOptions, Passes
 from vertexrt.kernels.cuda.compile import ALL_FIT, Spilled
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
-from vertexrt.kernels.cuda.device import Array, Calls
+from vertexrt.kernels.cuda.device import Calls, LaunchStruct
 
 SOME_ADDRESS = 64
 DO_NOTHING = [kind(lambda *_: 0) for kind in (LAUNCH, GEMM, GEMM, RECORD, WAIT)]
@@ -63,7 +63,7 @@ class PaperDevice(ShimDevice):
         return super().clusters(function, size, shared) if given is None else given
 
     def launch_all(
-        self, function: int, blocks: int, shared: int, arguments: Array, cluster: int
+        self, function: int, blocks: int, shared: int, arguments: LaunchStruct, cluster: int
     ) -> int:
         """Do nothing."""
         return 0

@@ -21,7 +21,7 @@ from vertexrt.errors import DeviceError, message
 from vertexrt.kernels.cuda import compile_for_gpu
 from vertexrt.kernels.cuda.compile import ALL_FIT, Spilled
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
-from vertexrt.kernels.cuda.device import LINK, Allocation, Array, Calls, Device
+from vertexrt.kernels.cuda.device import LINK, Allocation, Array, Calls, Device, LaunchStruct
 from vertexrt.memory.aligned import aligned_zeros
 
 LINK_NUMBERS = itertools.count()
@@ -103,18 +103,16 @@ class ShimDevice:
             self.check(code, -1, -1)
 
     def launch_all(
-        self, function: int, blocks: int, shared: int, arguments: Array, cluster: int
+        self, function: int, blocks: int, shared: int, arguments: LaunchStruct, cluster: int
     ) -> int:
         """Launch; all blocks take part, and each can reach the shared memory of all others."""
-        size = ctypes.c_size_t(arguments.nbytes)
         pointer = ctypes.c_void_p
-        extra = (pointer * 5)(1, arguments.ctypes.data, 2, ctypes.addressof(size), 0)
         prototype = ctypes.CFUNCTYPE(
             ctypes.c_int, pointer, *[ctypes.c_uint] * 7, pointer, pointer, pointer
         )
         self._drain()
         launch = prototype(self._modules[0].launch)
-        return int(launch(function, blocks, 1, 1, 256, 1, 1, shared, None, None, extra))
+        return int(launch(function, blocks, 1, 1, 256, 1, 1, shared, None, None, arguments.extra))
 
     def argument_bytes(self) -> int:
         """Take what CUDA takes from 12.1 on."""

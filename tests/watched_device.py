@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from vertexrt.api.network import Network
-from vertexrt.kernels.cuda.device import Array, Device
+from vertexrt.kernels.cuda.device import Array, Device, LaunchStruct
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
 from vertexrt.kernels.cuda.instruction import COLUMNS, EXPECT, FOR_ALL
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
@@ -32,9 +32,9 @@ class WatchedDevice:
         return getattr(self._device, name)
 
     def launch_all(
-        self, function: int, blocks: int, shared: int, arguments: Array, cluster: int
+        self, function: int, blocks: int, shared: int, arguments: LaunchStruct, cluster: int
     ) -> int:
-        self.before(arguments)
+        self.before(arguments.words)
         return self._device.launch_all(function, blocks, shared, arguments, cluster)
 
     def put(self, address: int, value: int) -> None:

@@ -43,6 +43,7 @@ class ForwardPass:
         seed: of its random draws.
         version: of the parameters.
         results: how it runs.
+        reals: of `Part`.
         arenas: what it computed, where that is set aside.
         thread: which called it; numbers of threads are given away again.
     """
@@ -53,6 +54,7 @@ class ForwardPass:
     seed: int
     version: int
     results: PassResults
+    reals: tuple[Any, ...] | None = None
     arenas: Arenas | None = None
     thread: threading.Thread = field(default_factory=threading.current_thread)
 
@@ -116,13 +118,21 @@ class ForwardPasses:
         self.make_room()
         model = self._executor.model
         runs = model.prepare_again(use, batch)
-        zeros = (self._zero,) * len(use.seeds)
+        zeros = self.no_seeds(use)
         parts = [
             Part(slice(0, run.forward_launches), random_seed=seed, seeds=zeros) for run in runs
         ]
         found = way.forward(runs, parts, wanted)
-        made = ForwardPass(batch, runs, use, seed, model.store.version, way)
-        return self._begin(made), found
+        return self.note(ForwardPass(batch, runs, use, seed, self.version, way)), found
+
+    @property
+    def version(self) -> int:
+        """That of the parameters."""
+        return self._executor.model.store.version
+
+    def no_seeds(self, use: Use) -> tuple[Array, ...]:
+        """Return what stands for the gradients of pushes on the way forward, which reads none."""
+        return (self._zero,) * len(use.seeds)
 
     def loss(
         self, asked: Asked, reduction: str, sparse: bool, results: LossResults
@@ -141,7 +151,7 @@ class ForwardPasses:
         way = LossWay(asked.batch, runs, asked.seed, scale, pulls, sparse)
         return results.loss(way)
 
-    def _begin(self, made: ForwardPass) -> ForwardOutputs:
+    def note(self, made: ForwardPass) -> ForwardOutputs:
         """Note a pass that the executor's arenas have now; return what keeps it."""
         outputs = ForwardOutputs({}, made)
         self.here, self._outputs = made, weakref.ref(outputs)
@@ -164,7 +174,12 @@ class ForwardPasses:
 
     def keeps(self, outputs: object) -> bool:
         """Tell whether outputs are of a pass that was not gone back through."""
-        return isinstance(outputs, ForwardOutputs) and outputs._pass in self._alive
+        return self.pass_of(outputs) is not None
+
+    def pass_of(self, outputs: object) -> ForwardPass | None:
+        """Return the pass that left outputs; None, if it is no pass of these that is alive."""
+        made = outputs._pass if isinstance(outputs, ForwardOutputs) else None
+        return made if made in self._alive else None
 
     def find(
         self, of: Mapping[str, Array] | None, results: PassResults | None = None
@@ -176,8 +191,13 @@ class ForwardPasses:
             results: how it has to have run; by default on the host.
         Raises: UsageError, when there is none, or the parameters are others since.
         """
-        made = self._last_pass() if of is None else self._pass_of(of)
-        if made.results is not (results or self.on_host):
+        made = self._last_pass() if of is None else self._named_pass(of)
+        self.check(made, results or self.on_host)
+        return made
+
+    def check(self, made: ForwardPass, results: PassResults) -> None:
+        """Refuse a pass that ran in another way, or with other parameters. Raises: UsageError."""
+        if made.results is not results:
             got = "a forward pass whose arrays are elsewhere"
             action = (
                 "net.on_device.backward for net.on_device.forward, net.backward for net.forward"
@@ -189,7 +209,6 @@ class ForwardPasses:
                 "gradients of what was computed",
                 "call backward before optimizer.step, net.step and net.parameters[name] = array",
             )
-        return made
 
     def go_back(
         self,
@@ -204,12 +223,12 @@ class ForwardPasses:
             d_outputs: gradients of its pushes; scale: factor of them.
             sparse: return of tables the rows that were looked up.
         """
-        self._restore(made)
-        pulls = sorted(made.use.pulls)
-        way = WayBack(made.batch, made.runs, made.seed, d_outputs, scale, pulls, sparse)
+        self.restore(made)
+        pulls, reals = sorted(made.use.pulls), made.reals
+        way = WayBack(made.batch, made.runs, made.seed, d_outputs, scale, pulls, sparse, reals)
         return made.results.backward(way)
 
-    def _restore(self, made: ForwardPass) -> None:
+    def restore(self, made: ForwardPass) -> None:
         """Let the executor have the arenas of a pass, which its backward pass then overwrites."""
         self._alive.discard(made)
         if made is not self.here:
@@ -217,14 +236,15 @@ class ForwardPasses:
             self._executor.exchange_arenas(made.arenas)
         self.here = made.arenas = None
 
-    def _pass_of(self, of: object) -> ForwardPass:
+    def _named_pass(self, of: object) -> ForwardPass:
         if not isinstance(of, ForwardOutputs):
             got = f"of is a {type(of).__name__}"
             _refuse(got, "what forward(batch, train=True) returned", "keep that, and pass it")
-        if not self.keeps(of):
+        made = self.pass_of(of)
+        if made is None:
             got = "a forward pass of another network, or one that was gone back through"
             _refuse(got, "one of this network, once", "call forward(batch, train=True) again")
-        return of._pass
+        return made
 
     def _own_pass(self, caller: threading.Thread) -> ForwardPass | None:
         """Return the last pass of a thread, if it can be gone back through."""

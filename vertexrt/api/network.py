@@ -6,7 +6,6 @@ import math
 import threading
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -205,7 +204,7 @@ class Network:
         asks = getattr(type(optimizer), "update", None) is Optimizer.update
         rule = optimizer._request(self._model.store).rule_in_step if asks else None
         use = self._training(names_of("warm", outputs or ()))
-        return self._model.meet(replace(use, rule=rule), batch, batch[:graphs])
+        return self._model.meet(use._replace(rule=rule), batch, batch[:graphs])
 
     @property
     def steps_under_way(self) -> int:

@@ -148,6 +148,16 @@ class Run:
             self.zero_elements, self.with_loss, self.configuration, self.kept, self._schedule,
         )  # fmt: skip
 
+    def reals(self, part: Part) -> tuple[Any, ...]:
+        """Return the real pulls and the seeds that a part of it reads."""
+        own = self.inputs.floats if part.reals is None else part.reals
+        return *own, *part.seeds
+
+    @property
+    def launches_of_ways(self) -> tuple[slice, slice]:
+        """The launches of the way forward, and those of the way back."""
+        return slice(0, self.forward_launches), slice(self.forward_launches, None)
+
     @property
     def num_rows(self) -> int:
         """Rows of the schedule."""
@@ -158,16 +168,15 @@ class Run:
         """The user's vertices and edges, where random numbers are drawn by them."""
         return self.share.numbers() if self.variant.draws else (NO_ROWS, NO_ROWS)
 
-    def adds_gradients(self, part: Part) -> bool:
-        """Tell whether a part of its launches adds to the executor's gradients."""
-        goes_back = self.variant.use.backward and part.launches.stop is None
-        return goes_back and not part.to.gradients
+    @property
+    def order(self) -> Array:
+        """The user's vertex of each row."""
+        return part_of(self.indices, self.extents, ORDER)
 
     @property
     def orders(self) -> tuple[Array, Array]:
         """The user's vertex of each row, and the place of what each edge pulls."""
-        indices, extents = self.indices, self.extents
-        return part_of(indices, extents, ORDER), part_of(indices, extents, EDGE_ORDER)
+        return self.order, part_of(self.indices, self.extents, EDGE_ORDER)
 
     @property
     def row_of(self) -> Array:

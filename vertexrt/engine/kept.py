@@ -36,15 +36,22 @@ class KeptRuns:
     def __len__(self) -> int:
         return len(self._runs)
 
+    def find(self, use: Use, form: BatchForm) -> Run | None:
+        """Return the run of batches of a form, without pulls; None, where none is kept."""
+        key = form, use
+        kept = self._runs.get(key)
+        if kept is None or kept.ready is not kept.variant.loaded:
+            return None
+        self._runs.move_to_end(key)
+        return kept
+
     def prepare(self, use: Use, batch: GraphBatch) -> list[Run]:
         """Return the runs of a batch; where a run was kept, with its own real pulls.
 
         Raises: PullError and GraphError, as `CompiledModel.prepare` does.
         """
-        key = batch.form, use
-        kept = self._runs.get(key)
-        if kept is not None and kept.ready is kept.variant.loaded:
-            self._runs.move_to_end(key)
+        kept = self.find(use, batch.form)
+        if kept is not None:
             return [_with_pulls(kept, batch)]
         runs = self._prepare(use, batch)
         mine = id(self), use
@@ -52,7 +59,7 @@ class KeptRuns:
             batch.form.seen.add(mine)
         elif len(runs) == 1 and batch.num_vertices <= MOST_VERTICES:
             runs[0].kept = {}
-            self._runs[key] = runs[0].bare()
+            self._runs[batch.form, use] = runs[0].bare()
             while len(self._runs) > self.most:
                 self._runs.popitem(last=False)
         return runs

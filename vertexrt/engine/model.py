@@ -30,6 +30,7 @@ from vertexrt.engine.variant import (
 from vertexrt.errors import GraphError, NoKernelError, PullError
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import source_of
+from vertexrt.graph.batch_form import BatchForm
 from vertexrt.ir.passes.parts import divide_parameters
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.stack import stack_parameters
@@ -158,6 +159,11 @@ class CompiledModel:
         """Schedule a batch, as `prepare` does; what it is like may have come before."""
         observed = self.tuner is not None or self.timeline is not None
         return self.prepare(use, batch) if observed else self.kept.prepare(use, batch)
+
+    def kept_run(self, use: Use, form: BatchForm) -> Run | None:
+        """Return the run of batches of a form, without pulls; None, where none may be used."""
+        observed = self.tuner is not None or self.timeline is not None
+        return None if observed else self.kept.find(use, form)
 
     def prepare_share(self, use: Use, share: Share, merge: bool = True) -> list[Run]:
         """Schedule a share of a batch as if it were one; its vertices keep their numbers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,22 +13,32 @@ Array = np.ndarray[Any, Any]
 NO_ROWS = np.zeros(0, np.int32)
 
 
-class RowCopy(NamedTuple):
-    """Rows of a tensor that are copied out of the arena of a device.
+class RowPlace(NamedTuple):
+    """Rows of a tensor in the arena of a device.
 
     Attributes:
-        to: address of the copy, real [length, size].
         first: element of the arena where the tensor begins; size: elements of one of its rows.
-        start, length: which part of `Destination.rows` lists the rows that are copied.
-        order: address of int64 [length], which of these comes where; 0, where they are in order.
+        start, length: which part of `Destination.rows` lists the rows.
     """
 
-    to: int
     first: int
     size: int
     start: int
     length: int
-    order: int = 0
+
+
+class RowCopies(NamedTuple):
+    """Copies of rows of several tensors.
+
+    Attributes:
+        places: where the rows are; the same object, where they are the same again.
+        to: addresses of the copies, real [length, size] each; orders: addresses of int64 [length],
+            which of the rows comes where, or 0 where they are in order.
+    """
+
+    places: tuple[RowPlace, ...]
+    to: Sequence[int]
+    orders: Sequence[int]
 
 
 class ShareGradients(NamedTuple):
@@ -56,7 +67,7 @@ class Destination(NamedTuple):
     gradients: int = 0
     loss: int = 0
     packed: ShareGradients | None = None
-    copies: tuple[RowCopy, ...] = ()
+    copies: RowCopies = RowCopies((), (), ())
     rows: Array = NO_ROWS
 
 
@@ -71,6 +82,8 @@ class Part(NamedTuple):
         seed_rows: of a device, of each seed the place in `Destination.rows` of a list, which of its
             rows each row has; -1 for that of its vertex; none, where that is so of all.
         to: of a device, where its caller has memory for what is found.
+        reals: the real pulls, in the order of `Inputs.floats`, of a run without them (`Run.bare`);
+            None, where it has its own.
     """
 
     launches: slice = slice(None)
@@ -79,3 +92,4 @@ class Part(NamedTuple):
     seeds: tuple[Array, ...] = ()
     seed_rows: tuple[int, ...] = ()
     to: Destination = Destination()
+    reals: tuple[Any, ...] | None = None

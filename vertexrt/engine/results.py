@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from vertexrt.engine.batched import Run
 from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.part import Destination, Part, RowCopy
+from vertexrt.engine.part import Part, RowPlace
 from vertexrt.engine.structure import edges_in_slot
 from vertexrt.graph import GraphBatch, Pulled
 from vertexrt.graph.batch import edge_pulls_of, pulls_of
@@ -60,6 +60,7 @@ class WayBack(NamedTuple):
             of them.
         pulls: names of the real pulls whose gradients are wanted.
         sparse: of tables, which are only looked up in, the rows that were looked up are wanted.
+        reals: of `Part`.
     """
 
     batch: GraphBatch
@@ -69,6 +70,7 @@ class WayBack(NamedTuple):
     scale: float
     pulls: Sequence[str]
     sparse: bool
+    reals: tuple[Any, ...] | None = None
 
 
 class LossWay(NamedTuple):
@@ -170,41 +172,45 @@ class LaunchesHere(Protocol):
         """Return the gradients on the device, [trained], which each run with a way back fills."""
 
 
-def pushes_to(run: Run, wanted: Sequence[PushRows], addresses: Sequence[int]) -> Destination:
-    """Say where a device copies pushes to; those of the same vertices share their list of rows."""
-    key = "pushes", *[push.name for push in wanted]
-    vertices = [push.vertices for push in wanted]
-    rows, places = run.once(key, vertices, lambda: _rows_of_pushes(run, wanted))
-    each = zip(addresses, places, wanted, strict=True)
-    copies = tuple([RowCopy(address, *place, push.order) for address, place, push in each])
-    return Destination(copies=copies, rows=rows)
+class PushPlaces(NamedTuple):
+    """Where pushes that are wanted lie in the arena of a device.
+
+    Attributes:
+        shapes: of the results.
+        rows: int32, lists of rows, one after the other; those of the same vertices are one list.
+        places: of each push.
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+    rows: Array
+    places: tuple[RowPlace, ...]
+
+    @staticmethod
+    def of(run: Run, wanted: Sequence[PushRows]) -> PushPlaces:
+        """Find those of pushes."""
+        key = "pushes", *[(push.name, push.axes) for push in wanted]
+        vertices = [push.vertices for push in wanted]
+        return run.once(key, vertices, lambda: _places_of(run, wanted))
 
 
-def _rows_of_pushes(
-    run: Run, wanted: Sequence[PushRows]
-) -> tuple[Array, list[tuple[int, int, int, int]]]:
-    """Return the rows of pushes, and of each where these are: the fields of `RowCopy`."""
+def _places_of(run: Run, wanted: Sequence[PushRows]) -> PushPlaces:
     lists: list[Array] = []
     known: dict[int, tuple[int, int]] = {}  # by the identity of the vertices: start, length
-    places, end = [], 0
+    shapes, places, end = [], [], 0
     for push in wanted:
         key = id(push.vertices)
         if key not in known:
-            rows = run.row_of if push.vertices is None else run.row_of[push.vertices]
+            rows = run.row_of
+            if push.vertices is not None:
+                rows = rows.take(push.vertices)
             lists.append(rows)
             known[key], end = (end, len(rows)), end + len(rows)
-        number = run.variant.table.numbers["push", push.name]
-        places.append(
-            (int(run.plan.base[number]), run.variant.table.specs[number].size, *known[key])
-        )
-    return joined(run, "rows of pushes", lists), places
-
-
-def joined(run: Run, name: str, lists: Sequence[Array]) -> Array:
-    """Return lists of rows, one after the other."""
-    if len(lists) == 1:
-        return lists[0]
-    return run.once((name,), lists, lambda: np.concatenate(lists))
+        number, found = run.variant.table.numbers["push", push.name], known[key]
+        size = run.variant.table.specs[number].size
+        places.append(RowPlace(int(run.plan.base[number]), size, *found))
+        shapes.append((1,) * push.axes + (found[1], *run.variant.push_shape(push.name)))
+    rows = lists[0] if len(lists) == 1 else np.concatenate(lists)
+    return PushPlaces(tuple(shapes), rows, tuple(places))
 
 
 class PulledRows(NamedTuple):

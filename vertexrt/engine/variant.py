@@ -7,8 +7,9 @@ backward from given gradients. Kinds appear with the data: see `kinds`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -117,9 +118,8 @@ class CompileOptions:
     tune: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
-    """What a variant is for.
+class Use(NamedTuple):
+    """What a variant is for; a tuple, since each pass is found by it.
 
     Attributes:
         outputs: pushes wanted in memory.
@@ -156,7 +156,7 @@ class Use:
 @cache
 def ending_with(use: Use, rule: UpdateRule | None) -> Use:
     """Return a use with another rule; made once, since each step asks for it."""
-    return replace(use, rule=rule)
+    return use._replace(rule=rule)
 
 
 @dataclass(frozen=True, slots=True)

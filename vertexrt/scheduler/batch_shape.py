@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vertexrt.graph import GraphBatch
+from vertexrt.graph.batch import child_of, child_ptr_of, graph_ptr_of
 from vertexrt.native.compiled import compiled
 from vertexrt.scheduler.balance import number_levels
 
@@ -32,7 +33,7 @@ class BatchShape(NamedTuple):
 
 def shape_of(batch: GraphBatch) -> BatchShape:
     """Return the shape of a batch; a microsecond, and one more for each thousand vertices."""
-    return measure(batch.graph_ptr, batch.child_ptr, batch.child)
+    return measure(graph_ptr_of(batch), child_ptr_of(batch), child_of(batch))
 
 
 @compiled

@@ -100,22 +100,6 @@ _numbers = itertools.count(1)
 _alive: weakref.WeakValueDictionary[int, BoundNetwork] = weakref.WeakValueDictionary()
 
 
-class Computing:
-    """A network that others wait for; a context that returns it."""
-
-    __slots__ = ("network",)
-
-    def __init__(self, network: Network) -> None:
-        self.network = network
-
-    def __enter__(self) -> Network:
-        self.network.executor.lock.__enter__()
-        return self.network
-
-    def __exit__(self, *error: object) -> None:
-        self.network.executor.lock.__exit__(*error)
-
-
 class BoundNetwork:
     """A network whose parameters are tensors, too.
 
@@ -126,13 +110,15 @@ class BoundNetwork:
         names: of the parameters; own: tensors with their memory; trained: those that get
             gradients; tables: those that are only looked up in.
         draws: F draws random numbers.
-        push_shapes: of a vertex, by name; pulls: their names; dtype, device: PyTorch's.
+        push_shapes: of a vertex, by name; pulls: their names; model: what was compiled.
+        dtype, device: PyTorch's; real: the dtype as NumPy's.
     """
 
     def __init__(self, network: Network, source: NetworkSource) -> None:
         self.network, self.source, self.number = network, source, next(_numbers)
-        program, store = network.program, network.executor.model.store
-        self.store, self.forward_passes = store, network._passes
+        self.model, self.forward_passes = network.executor.model, network._passes
+        program, store = network.program, self.model.store
+        self.store = store
         self.stays = network.device == "cuda"
         self.results: HostResults | TensorResults = self.forward_passes.on_host
         if self.stays:
@@ -141,14 +127,15 @@ class BoundNetwork:
         self.names, self.own = list(values), [torch.as_tensor(x) for x in values.values()]
         self.device = self.own[0].device if self.own else torch.device("cpu")
         self._uses: dict[tuple[tuple[str, ...], tuple[str, ...] | None, bool], Use] = {}
-        self._at, self._computing = [mine.data_ptr() for mine in self.own], Computing(network)
+        self._at = [mine.data_ptr() for mine in self.own]
         self.trained = [name for name in self.names if name in store.trained]
-        self.tables = frozenset(network.executor.model.sparse)
+        self.tables = frozenset(self.model.sparse)
         self._places = _places(store)
         self.draws = any(OPS[node.op].draws for node in program.nodes)
         self.push_shapes = _push_shapes(program)
+        self._on_gpu = self.device.type == "cuda"
         self.pulls = {pull.source for pull in program.pulls}
-        self.dtype = OF_NUMPY[store.dtype]
+        self.real, self.dtype = store.dtype, OF_NUMPY[store.dtype]
         _alive[self.number] = self
 
     def passed(self, d: Tensor, row_of: Array | None = None) -> Any:
@@ -199,6 +186,9 @@ class BoundNetwork:
             flat: in the store's layout; rows: of tables, their numbers and gradients, which take
                 the place of parts.
         """
+        if not rows:
+            as_strided = flat.as_strided
+            return [None if place is None else as_strided(*place) for place in self._places]
         return [
             None
             if place is None
@@ -221,30 +211,32 @@ class BoundNetwork:
             mine.copy_(given.data)
             given.data = mine
 
-    def holding(self, parameters: Sequence[Tensor]) -> AbstractContextManager[Network]:
-        """Let the network compute with the numbers of tensors, which may be others than its own.
+    def holding(self, parameters: Sequence[Tensor]) -> AbstractContextManager[Any]:
+        """Hold the network, and let it compute with the numbers of tensors, perhaps not its own.
 
         `torch.func.functional_call` gives others.
 
         Raises: UsageError, while a CUDA graph is captured: before anything else, since much of what
             a pass asks of the driver would end the capture.
         """
-        if self.device.type == "cuda" and torch._C._cuda_isCurrentStreamCapturing():
+        if self._on_gpu and torch._C._cuda_isCurrentStreamCapturing():
             raise UsageError.at("torch", *NOT_CAPTURED)
-        if [given.data_ptr() for given in parameters] == self._at and is_current(self.device):
-            return self._computing
+        current = not self._on_gpu or is_current(self.device)
+        if current and [given.data_ptr() for given in parameters] == self._at:
+            lock: AbstractContextManager[Any] = self.network.executor.lock
+            return lock
         return self._with_others(parameters)
 
     @contextmanager
-    def _with_others(self, parameters: Sequence[Tensor]) -> Iterator[Network]:
-        with at(self.device), self._computing:
+    def _with_others(self, parameters: Sequence[Tensor]) -> Iterator[None]:
+        with at(self.device), self.network.executor.lock:
             pairs = zip(self.own, parameters, strict=True)
             moved = [(a, b) for a, b in pairs if a.data_ptr() != b.data_ptr()]
             before = [mine.clone() for mine, _ in moved]
             try:
                 for mine, given in moved:
                     mine.copy_(given)
-                yield self.network
+                yield
             finally:
                 for (mine, _), kept in zip(moved, before, strict=True):
                     mine.copy_(kept)
@@ -299,7 +291,12 @@ class BoundModule(nn.Module):
 
     def parameters_of(self, k: int) -> list[Tensor]:
         """Return the parameters of a network, in its order; tensors, inside `functional_call`."""
-        return [_parameter(self, path) for path in self._paths(k)]
+        own, found = self._parameters, []
+        for path in self._paths(k):
+            inside, last = path
+            mine = None if inside else own.get(last)
+            found.append(_parameter(self, path) if mine is None else mine)
+        return found
 
     def _paths(self, k: int) -> list[tuple[tuple[str, ...], str]]:
         """Return where the parameters of a network are: modules, one in the other, and a name."""

@@ -48,46 +48,76 @@ class VertexRows:
 
 
 class WantedRows(NamedTuple):
-    """Rows of a push that a caller wants.
+    """Rows of a push that a caller wants; hashable.
 
     Attributes:
-        by: int64 [n] on the network's device, which of them comes where; None, where they are in
-            order.
+        ordered: they come in an order that is given with the pass, `by`: int64 [n] on the network's
+            device, which of them comes where.
         axes: of length 1, in front of the result's.
     """
 
     rows: VertexRows
-    by: Tensor | None = None
+    ordered: bool = False
     axes: int = 0
 
-    def of(self, name: str, stays: bool) -> PushRows:
-        """Return those of a push as passes take them, whose results may stay on a device."""
-        rows, by, axes = self
-        if by is None:
-            return PushRows(name, rows.vertices, 0, axes)
-        if stays:
-            return PushRows(name, rows.vertices, by.data_ptr(), axes)
-        return PushRows(name, rows.vertices[by.numpy()], 0, axes)
-
-    def here(self, device: torch.device) -> Tensor:
+    def here(self, device: torch.device, by: Tensor | None) -> Tensor:
         """Return the vertices on a device, in that order."""
         found = self.rows.here(device)
-        return found if self.by is None else found.index_select(0, self.by)
+        return found if by is None or not self.ordered else found.index_select(0, by)
 
 
-class Chains(NamedTuple):
+def wanted_of(name: str, wanted: WantedRows | None, by: Any = None) -> PushRows:
+    """Return rows of a push as passes take them; None for those of all vertices.
+
+    Args:
+        by: their order: an array of the host, or an address on the device.
+    """
+    if wanted is None:
+        return PushRows(name)
+    (vertices, axes), ordered = (wanted.rows.vertices, wanted.axes), wanted.ordered
+    if by is None or not ordered:
+        return PushRows(name, vertices, 0, axes)
+    if isinstance(by, int):
+        return PushRows(name, vertices, by, axes)
+    return PushRows(name, vertices[by], 0, axes)
+
+
+class Chains:
     """Sequences as chains, one after the other.
 
+    Args:
+        names: of the states of a cell, that of the output first.
     Attributes:
         graphs: of the chains; a reset begins another one. They pull `x` from rows as these are
             given.
         steps: the vertices of the rows; None, where these are in the order of the vertices.
         last: the vertices with the final state of each sequence.
+        outputs: pushes that are wanted: the first at all steps, all after the last.
     """
 
-    graphs: GraphBatch
-    steps: VertexRows | None
-    last: VertexRows
+    def __init__(
+        self,
+        graphs: GraphBatch,
+        steps: VertexRows | None,
+        last: VertexRows,
+        names: tuple[str, ...],
+    ) -> None:
+        self.graphs, self.steps, self.last = graphs, steps, last
+        self.outputs = names[:1] + names
+        self._orders: dict[tuple[bool, int], tuple[WantedRows | None, ...]] = {}
+
+    def orders(self, ordered: bool, axes: int) -> tuple[WantedRows | None, ...]:
+        """Return which rows of the outputs are wanted.
+
+        Args:
+            ordered, axes: of the final states, see `WantedRows`.
+        """
+        found = self._orders.get((ordered, axes))
+        if found is None:
+            steps = None if self.steps is None else WantedRows(self.steps)
+            states = [WantedRows(self.last, ordered, axes)] * (len(self.outputs) - 1)
+            found = self._orders[ordered, axes] = (steps, *states)
+        return found
 
 
 class ChainLayout(NamedTuple):
@@ -128,30 +158,43 @@ def chains_of(layout: ChainLayout) -> Chains:
 def _steps_of(times: bytes) -> int:
     """Return how many steps sequences have. Raises: as `chains_of`."""
     counts = np.frombuffer(times, np.int64)
-    if not len(counts) or (counts[1:] > counts[:-1]).any() or counts[-1] < 0 or not counts[0]:
+    found = _count_steps(counts) if len(counts) else 0
+    if not found:
         got, action = f"batch_sizes {counts.tolist()}", "pack sequences by torch.nn.utils.rnn"
         raise UsageError.at("torch", got, "numbers from 1 on that never rise", action)
-    return int(counts.sum())
+    return int(found)
+
+
+@compiled
+def _count_steps(counts: Array) -> int:
+    """Return how many steps sequences have, given how many there are at each time; 0 if wrong."""
+    total, before = 0, counts[0]
+    for count in counts:
+        if count > before or count < 0:
+            return 0
+        total += count
+        before = count
+    return total
 
 
 @lru_cache(KEPT)
 def _chains_of(layout: ChainLayout) -> Chains:
     counts = np.frombuffer(layout.counts, np.int64)
     resets = np.frombuffer(layout.resets, np.uint8) if layout.resets else NO_RESETS
-    total, count = int(counts.sum()), int(counts[0])
+    total, count = _steps_of(layout.counts), int(counts[0])
     whole = unwritten(5 * total + 2, INT32)
     vertices, last = np.empty(total, np.int64), np.empty(count, np.int64)
     reads = int(layout.given), layout.reverse
-    graphs = _lay_chains(whole, vertices, last, counts, resets, reads)
-    child, order, index = (whole[k * total : (k + 1) * total] for k in range(3))
+    graphs, in_order = _lay_chains(whole, vertices, last, counts, resets, reads)
+    child, order, index = whole[:total], whole[total : 2 * total], whole[2 * total : 3 * total]
     child_ptr, graph_ptr = whole[3 * total : 4 * total + 1], whole[4 * total + 1 :][: graphs + 1]
     pulls: dict[str, PullValue] = {"x": pulled_unchecked(_zeros(total, 0), order)}
     tables = count if layout.given else 1  # rows, of which none is read where none is given
     for name, size in layout.sizes:
         pulls[first(name)] = pulled_unchecked(_zeros(tables, size), index)
     batch = unchecked_batch(graph_ptr, child_ptr, child, pulls, None, {})
-    in_order = bool((vertices[1:] > vertices[:-1]).all())
-    return Chains(batch, None if in_order else VertexRows(vertices, order), VertexRows(last))
+    steps = None if in_order else VertexRows(vertices, order)
+    return Chains(batch, steps, VertexRows(last), tuple([name for name, _ in layout.sizes]))
 
 
 @lru_cache(KEPT)
@@ -169,7 +212,7 @@ def _lay_chains(
     counts: Array,
     resets: Array,
     reads: tuple[int, bool],
-) -> int:
+) -> Any:
     """Write the chains of sequences, one after the other.
 
     Args:
@@ -178,12 +221,12 @@ def _lay_chains(
         vertices: int64 [V], gets the vertex of each row; last: int64 [B], that with the final
             state of each sequence.
         counts, resets: of `ChainLayout`; reads: its `given` and `reverse`.
-    Returns: how many chains there are.
+    Returns: how many chains there are; if the rows are in the order of the vertices.
     """
     given, reverse = reads
     out = filled_here(whole)
     lengths, starts = _by_sequence(counts)
-    total, graphs, v = len(vertices), 0, 0
+    total, graphs, v, in_order = len(vertices), 0, 0, True
     before, ptr, graph_at = (1 if reverse else -1), 3 * total, 4 * total + 1
     for b in range(len(lengths)):
         begin = lengths[b] - 1 if reverse else 0
@@ -192,6 +235,8 @@ def _lay_chains(
             row = starts[t] + b
             out[total + v], vertices[row] = row, v
             out[ptr + v] = v
+            if row != v:
+                in_order = False
             cut = _is_set(resets, row)
             at_end = int(t == begin)
             out[v] = -1 if at_end + cut else v + before
@@ -201,7 +246,7 @@ def _lay_chains(
                 graphs += 1
             v += 1
     out[ptr + total], out[graph_at + graphs] = total, total
-    return graphs
+    return graphs, in_order
 
 
 def _by_sequence(counts: Array) -> tuple[Array, Array]:

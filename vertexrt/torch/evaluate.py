@@ -10,10 +10,11 @@ from torch import Tensor
 
 from vertexrt.graph import GraphBatch
 from vertexrt.torch.binding import BoundNetwork
-from vertexrt.torch.chains import WantedRows
+from vertexrt.torch.call import Call
 from vertexrt.torch.ops import forward
-from vertexrt.torch.passes import AskedPass, Call, Pass
-from vertexrt.torch.pulls import placed, with_gradients
+from vertexrt.torch.passes import AskedPass, Pass
+from vertexrt.torch.pulls import PlacedPulls
+from vertexrt.torch.seeds import Orders
 from vertexrt.torch.tokens import BatchTensors, graphs_in
 
 
@@ -24,7 +25,7 @@ class Evaluate(NamedTuple):
         batch: the graphs; pulls: tensors by name; outputs: names of pushes.
         training: dropout drops.
         sparse: gradients of tables are rows and their numbers.
-        orders: of the outputs, outside of compilers; see `AskedPass`.
+        orders, by: of the outputs, outside of compilers; see `AskedPass`.
     """
 
     batch: GraphBatch | BatchTensors
@@ -32,7 +33,8 @@ class Evaluate(NamedTuple):
     outputs: tuple[str, ...]
     training: bool
     sparse: bool = False
-    orders: Sequence[WantedRows | None] = ()
+    orders: Orders = ()
+    by: Tensor | None = None
 
 
 def evaluate(
@@ -42,20 +44,33 @@ def evaluate(
 
     Returns: the outputs, and what else comes after them.
     """
-    given = placed(bound, asked.pulls)
-    wanted = with_gradients(given)
-    keep = bool(wanted) or (torch.is_grad_enabled() and any(p.requires_grad for p in parameters))
-    drops = asked.training and bound.draws
-    call = Call(bound.number, tuple(given), asked.outputs, wanted, keep, drops, asked.sparse)
-    pulled = list(given.values())
-    if torch.compiler.is_compiling():
-        batch = asked.batch
-        tensors = batch if isinstance(batch, BatchTensors) else BatchTensors.of(batch)
-        seed = torch.randint(2**32, (1,)) if drops else torch.zeros(1, dtype=torch.int64)
-        of_batch = [tensors.token, tensors.graph_of, seed]
-        by_op: list[Tensor] = forward(parameters, pulled, of_batch, call.text())
-        return by_op
-    drawn = int(torch.randint(2**32, (1,))) if drops else 0
-    what = AskedPass(bound, call, graphs_in(asked.batch), drawn, asked.orders)
+    if not torch.compiler.is_compiling():
+        return evaluate_here(bound, parameters, asked, graphs_in(asked.batch))
+    call, pulled = _call(bound, parameters, asked)
+    batch = asked.batch
+    tensors = batch if isinstance(batch, BatchTensors) else BatchTensors.of(batch)
+    seed = torch.randint(2**32, (1,)) if call.drop else torch.zeros(1, dtype=torch.int64)
+    of_batch = [tensors.token, tensors.graph_of, seed]
+    by_op: list[Tensor] = forward(parameters, pulled, of_batch, call.text())
+    return by_op
+
+
+def evaluate_here(
+    bound: BoundNetwork, parameters: Sequence[Tensor], asked: Evaluate, graphs: GraphBatch
+) -> Sequence[Tensor]:
+    """Do so where no compiler looks; graphs: of the batch."""
+    call, pulled = _call(bound, parameters, asked)
+    drawn = int(torch.randint(2**32, (1,))) if call.drop else 0
+    what = AskedPass(bound, call, graphs, drawn, asked.orders, asked.by)
     found: tuple[Tensor, ...] = Pass.apply(what, *parameters, *pulled)
     return found
+
+
+def _call(
+    bound: BoundNetwork, parameters: Sequence[Tensor], asked: Evaluate
+) -> tuple[Call, list[Tensor]]:
+    """Return what is asked of a network, and the pulls that are tensors."""
+    names, pulled, wanted = PlacedPulls.of(bound, asked.pulls)
+    keep = bool(wanted) or (torch.is_grad_enabled() and any(p.requires_grad for p in parameters))
+    drops = asked.training and bound.draws
+    return Call(bound.number, names, asked.outputs, wanted, keep, drops, asked.sparse), pulled

@@ -101,7 +101,7 @@ class Layers(BoundModule, nn.RNNBase):
             states = [each.index_select(1, sort) for each in states]
         self._check(data, states, sizes)
         rows, final = self._run(data, sizes.numpy(), states, unsort)
-        return PackedSequence(rows, sizes, sort, unsort), self._hidden(final)
+        return PackedSequence._make((rows, sizes, sort, unsort)), self._hidden(final)
 
     def _states(self, hx: Any) -> list[Tensor]:
         """Return the states that are given, [layers * directions, B, H] each; none for zeros."""
@@ -159,8 +159,12 @@ class Layers(BoundModule, nn.RNNBase):
             rows = torch.cat(made, 1) if self.directions > 1 else made[0]
             if self.dropout and layer < self.num_layers - 1:
                 rows = nn.functional.dropout(rows, self.dropout, self.training)
-        by_state = zip(*final, strict=True)
-        return rows, [torch.cat(each) if each[1:] else each[0] for each in by_state]
+        return rows, final[0] if len(final) == 1 else _side_by_side(final)
+
+
+def _side_by_side(final: list[list[Tensor]]) -> list[Tensor]:
+    """Return each state of all layers and directions, given all states of each."""
+    return [torch.cat(each) for each in zip(*final, strict=True)]
 
 
 def _other_dims(got: list[str], dims: int) -> RuntimeError:

@@ -22,7 +22,7 @@ from vertexrt.engine.variant import Use
 from vertexrt.errors import UsageError, nearest
 from vertexrt.graph import GraphBatch
 from vertexrt.torch.binding import BoundNetwork
-from vertexrt.torch.pulls import placed, with_gradients, with_pulls
+from vertexrt.torch.pulls import PlacedPulls, with_pulls
 from vertexrt.torch.results import tensor_of
 from vertexrt.torch.tokens import BatchTensors, graphs_in
 
@@ -60,15 +60,14 @@ def loss_of(
     Raises: UsageError, where F pushes no loss, and for a reduction that there is not.
     """
     _check(bound, given.reduction)
-    pulls = placed(bound, given.pulls)
-    wanted = with_gradients(pulls)
+    pulls, tensors, wanted = PlacedPulls.of(bound, given.pulls)
     back = bool(wanted) or (torch.is_grad_enabled() and any(p.requires_grad for p in parameters))
     drops = given.training and bound.draws
     seed = int(torch.randint(2**32, (1,))) if drops else 0
     asked = Asked(_use(wanted, back, drops, bound.draws), graphs_in(batch), ("loss",), seed)
     reduction = given.reduction or bound.network.reduction
-    what = AskedLoss(bound, asked, reduction, tuple(pulls), wanted, given.sparse)
-    loss: Tensor = LossPass.apply(what, *parameters, *pulls.values())
+    what = AskedLoss(bound, asked, reduction, pulls, wanted, given.sparse)
+    loss: Tensor = LossPass.apply(what, *parameters, *tensors)
     return loss
 
 

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from vertexrt.torch.binding import binding, sparse_gradient
-from vertexrt.torch.passes import AskedPass, Call
+from vertexrt.torch.call import Call
+from vertexrt.torch.passes import AskedPass
 from vertexrt.torch.results import tensor_of
 from vertexrt.torch.tokens import graphs_of, taken, token_of
 

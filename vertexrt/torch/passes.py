@@ -6,59 +6,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from vertexrt.api.forward_passes import ForwardOutputs
+from vertexrt.api.forward_passes import ForwardOutputs, ForwardPass
 from vertexrt.engine.executor import Asked
-from vertexrt.engine.results import Gradients, PushRows
+from vertexrt.engine.results import Gradients
 from vertexrt.graph import GraphBatch
 from vertexrt.torch.binding import BoundNetwork, sparse_gradient
-from vertexrt.torch.chains import WantedRows
+from vertexrt.torch.call import Call
+from vertexrt.torch.chains import wanted_of
+from vertexrt.torch.prepared import find_prepared, prepare_again, prepared_for
 from vertexrt.torch.pulls import with_pulls
 from vertexrt.torch.results import tensor_of
-
-BETWEEN_NAMES, BETWEEN_FIELDS = "\n", "\n\n"
-
-
-class Call(NamedTuple):
-    """What is asked of a network.
-
-    Attributes:
-        number: of the binding.
-        pulls: names of those that are tensors; outputs: names of pushes.
-        wanted: names of the pulls that get a gradient.
-        keep: for the way back; drop: let dropout drop.
-        sparse: gradients of tables are rows and their numbers.
-    """
-
-    number: int
-    pulls: tuple[str, ...]
-    outputs: tuple[str, ...]
-    wanted: tuple[str, ...]
-    keep: bool
-    drop: bool
-    sparse: bool = False
-
-    def text(self) -> str:
-        """Write it as text."""
-        number, pulls, outputs, wanted, *flags = self
-        lists = [BETWEEN_NAMES.join(each) for each in (pulls, outputs, wanted)]
-        return BETWEEN_FIELDS.join([str(number), *lists, *(str(int(flag)) for flag in flags)])
-
-    @staticmethod
-    @lru_cache
-    def of(text: str) -> Call:
-        """Read it from text; those of the last calls are kept."""
-        number, *lists, keep, drop, sparse = text.split(BETWEEN_FIELDS)
-        pulls, outputs, wanted = (
-            tuple(each.split(BETWEEN_NAMES)) if each else () for each in lists
-        )
-        return Call(int(number), pulls, outputs, wanted, keep == "1", drop == "1", sparse == "1")
+from vertexrt.torch.seeds import Orders, seed_terms
 
 
 class AskedPass(NamedTuple):
@@ -67,28 +31,34 @@ class AskedPass(NamedTuple):
     Attributes:
         bound: the network; call: what is asked of it; graphs: the batch.
         seed: of what is drawn.
-        orders: of the outputs, None for that of the vertices; nothing, where it is that of all.
+        orders: of the outputs; nothing, where it is that of the vertices for all.
+        by: of `WantedRows`, for those that are ordered.
     """
 
     bound: BoundNetwork
     call: Call
     graphs: GraphBatch
     seed: int
-    orders: Sequence[WantedRows | None] = ()
+    orders: Orders = ()
+    by: Tensor | None = None
 
     def evaluate(self, pulls: Sequence[Tensor]) -> tuple[ForwardOutputs | None, list[Tensor]]:
         """Evaluate the network, whose parameters are held: see `BoundNetwork.holding`.
 
         Returns: what keeps the pass, if the call says so; the outputs.
         """
-        bound, call = self.bound, self.call
-        wanted = [
-            PushRows(name) if rows is None else rows.of(name, bound.stays)
-            for name, rows in zip(call.outputs, self._orders(), strict=True)
-        ]
-        batch = with_pulls(bound, self.graphs, call.pulls, pulls)
+        bound, call, graphs, seed, orders, by = self
         use = bound.use(call.outputs, call.wanted if call.keep else None, call.drop)
-        kept, found = bound.evaluate(Asked(use, batch, call.outputs, self.seed), wanted)
+        prepared = find_prepared(bound, use, graphs, (call, orders))
+        if prepared is not None and prepared.takes(graphs, pulls):
+            return prepared.evaluate(pulls, by, seed)
+        order = None if by is None else by.data_ptr() if bound.stays else by.numpy()
+        each = zip(call.outputs, self._orders(), strict=True)
+        wanted = [wanted_of(name, rows, order) for name, rows in each]
+        batch = with_pulls(bound, graphs, call.pulls, pulls)
+        kept, found = bound.evaluate(Asked(use, batch, call.outputs, seed), wanted)
+        if batch.form is graphs.form:
+            prepare_again(bound, use, (graphs, batch), (call, orders))
         return kept, [tensor_of(each) for each in found]
 
     def back(
@@ -102,45 +72,49 @@ class AskedPass(NamedTuple):
         Args:
             given: parameters, then pulls.
         """
+        with self.bound.holding(given[: len(self.bound.names)]):
+            return self._go_back(d_outputs, self._made(given, kept))
+
+    def gradients(
+        self,
+        d_outputs: Sequence[Tensor | None],
+        given: Sequence[Tensor],
+        kept: ForwardOutputs | None,
+    ) -> list[Tensor | None]:
+        """Do what `back` does; return the gradients of all parameters and of all pulls."""
         bound, call = self.bound, self.call
-        count, passes = len(bound.names), bound.forward_passes
-        with bound.holding(given[:count]):
-            seeds = {name: self._seed(name, d_outputs) for name in sorted(set(call.outputs))}
-            if kept is None or not passes.keeps(kept):
-                kept, _ = self.evaluate(given[count:])
-            made = passes.find(kept, bound.results)
-            return passes.go_back(made, seeds, 1.0, call.sparse)
+        with bound.holding(given[: len(bound.names)]):
+            made = self._made(given, kept)
+            prepared = prepared_for(made, (call, self.orders))
+            if prepared is not None and not (call.sparse and bound.tables):
+                return prepared.back(made, d_outputs, self.by)
+            found = self._go_back(d_outputs, made)
+        return _by_input(self, found)
 
-    def _orders(self) -> Sequence[WantedRows | None]:
+    def _made(self, given: Sequence[Tensor], kept: ForwardOutputs | None) -> ForwardPass:
+        """Return the pass, if it is kept, or make it again."""
+        passes = self.bound.forward_passes
+        made = passes.pass_of(kept)
+        if made is None:
+            kept, _ = self.evaluate(given[len(self.bound.names) :])
+            made = passes.pass_of(kept)
+            assert made is not None, "it was just made"
+        passes.check(made, self.bound.results)
+        return made
+
+    def _go_back(self, d_outputs: Sequence[Tensor | None], made: ForwardPass) -> Gradients:
+        bound, call = self.bound, self.call
+        has = [d is not None for d in d_outputs]
+        terms = seed_terms(bound, call, self._orders(), self.graphs.num_vertices, has)
+        seeds = {name: each.of(bound, d_outputs, self.by) for name, each in terms.items()}
+        return bound.forward_passes.go_back(made, seeds, 1.0, call.sparse)
+
+    def _orders(self) -> Orders:
         """Return the order of each output."""
-        return self.orders or [None] * len(self.call.outputs)
-
-    def _seed(self, name: str, d_outputs: Sequence[Tensor | None]) -> Any:
-        """Return the gradient of a push, [V, *shape], given those of the outputs."""
-        bound, each = self.bound, zip(self.call.outputs, self._orders(), d_outputs, strict=True)
-        terms = [(d, rows) for output, rows, d in each if output == name and d is not None]
-        shape = self.graphs.num_vertices, *bound.push_shapes[name]
-        if not terms:
-            return bound.zeros(shape)
-        d, wanted = terms[0]
-        row_of = None if wanted is None else wanted.rows.row_of
-        if len(terms) > 1 or (wanted is not None and row_of is None):
-            return bound.passed(_added(terms, shape))
-        return bound.passed(d, row_of)
+        return self.orders or (None,) * len(self.call.outputs)
 
 
-def _added(terms: Sequence[tuple[Tensor, WantedRows | None]], shape: tuple[int, ...]) -> Tensor:
-    """Return the gradient of a push, [V, *shape], given those of several outputs, or of a part."""
-    total = terms[0][0].new_zeros(shape)
-    for d, rows in terms:
-        if rows is None:
-            total += d
-        else:
-            total.index_add_(0, rows.here(d.device), d.reshape(-1, *shape[1:]))
-    return total
-
-
-def by_input(asked: AskedPass, found: Gradients) -> list[Tensor | None]:
+def _by_input(asked: AskedPass, found: Gradients) -> list[Tensor | None]:
     """Return the gradients of all parameters and of all pulls, None where there is none."""
     bound, call = asked.bound, asked.call
     of_parameters = [
@@ -186,8 +160,7 @@ class Pass(torch.autograd.Function):
 
 
 def _gradients(ctx: Any, *d_outputs: Tensor | None) -> tuple[Any, ...]:
-    found = ctx.asked.back(d_outputs, ctx.saved_tensors, ctx.kept)
-    return None, *by_input(ctx.asked, found)
+    return None, *ctx.asked.gradients(d_outputs, ctx.saved_tensors, ctx.kept)
 
 
 _once = once_differentiable(_gradients)  # which says that there are no second derivatives

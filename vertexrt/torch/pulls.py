@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,22 +17,29 @@ from vertexrt.torch.binding import BoundNetwork
 from vertexrt.torch.results import readable, rows_of
 
 
-def placed(bound: BoundNetwork, pulls: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return pulls where, and as, the network reads them: whole numbers on the host."""
-    return {name: _placed(pull, bound.device, bound.dtype) for name, pull in pulls.items()}
+class PlacedPulls(NamedTuple):
+    """Pulls that are tensors, where and as the network reads them: whole numbers on the host.
 
+    Attributes:
+        names, tensors: of all; wanted: names of those to which a gradient will come.
+    """
 
-def _placed(pull: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
-    if pull.dtype == dtype and pull.device == device:  # `to` takes longer to find it out
-        return pull
-    return pull.to(device, dtype) if pull.is_floating_point() else pull.cpu()
+    names: tuple[str, ...]
+    tensors: list[Tensor]
+    wanted: tuple[str, ...]
 
-
-def with_gradients(pulls: Mapping[str, Tensor]) -> tuple[str, ...]:
-    """Return the names of pulls to which a gradient will come."""
-    if not torch.is_grad_enabled():
-        return ()
-    return tuple([name for name, tensor in pulls.items() if tensor.requires_grad])
+    @staticmethod
+    def of(bound: BoundNetwork, pulls: Mapping[str, Tensor]) -> PlacedPulls:
+        """Return those of a call."""
+        device, dtype, tensors, wanted = bound.device, bound.dtype, [], []
+        grad = torch.is_grad_enabled()
+        for name, pull in pulls.items():
+            if pull.dtype != dtype or pull.device != device:  # `to` takes longer to find it out
+                pull = pull.to(device, dtype) if pull.is_floating_point() else pull.cpu()
+            tensors.append(pull)
+            if grad and pull.requires_grad:
+                wanted.append(name)
+        return PlacedPulls(tuple(pulls), tensors, tuple(wanted))
 
 
 def with_pulls(

@@ -16,8 +16,8 @@ from torch.nn.utils.rnn import PackedSequence
 import vertexrt as vrt
 from vertexrt.errors import UsageError
 from vertexrt.torch.binding import BoundModule, BoundNetwork
-from vertexrt.torch.chains import ChainLayout, WantedRows, chains_of, first
-from vertexrt.torch.evaluate import Evaluate, evaluate
+from vertexrt.torch.chains import ChainLayout, chains_of, first
+from vertexrt.torch.evaluate import Evaluate, evaluate_here
 from vertexrt.torch.module import Module
 
 Forward = TypeVar("Forward", bound=Callable[..., Any])
@@ -78,19 +78,20 @@ def run_chains(
     Raises: UsageError, where `final` has an order of other sequences.
     """
     x, layout = steps
-    chains, names = chains_of(layout), tuple([name for name, _ in layout.sizes])
+    chains, by = chains_of(layout), final.order
     pulls = {"x": x}
-    pulls |= {first(name): state for name, state in zip(names, states, strict=bool(states))}
-    by = final.order
+    if states:
+        names = [name for name, _ in layout.sizes]
+        pulls |= {first(name): state for name, state in zip(names, states, strict=True)}
     if by is not None:
         if by.shape != chains.last.vertices.shape:
             got, expected = f"unsorted_indices of shape {list(by.shape)}", "one for each sequence"
             raise UsageError.at("torch", got, expected, "pack them by torch.nn.utils.rnn")
-        by = by.to(bound.device, torch.int64).contiguous()
-    steps_of = None if chains.steps is None else WantedRows(chains.steps)
-    orders = steps_of, *[WantedRows(chains.last, by, final.axes)] * len(names)
-    asked = Evaluate(chains.graphs, pulls, (names[0], *names), training, orders=orders)
-    out, *last = evaluate(bound, parameters, asked)
+        if by.dtype != torch.int64 or by.device != bound.device or not by.is_contiguous():
+            by = by.to(bound.device, torch.int64).contiguous()
+    orders = chains.orders(by is not None, final.axes)
+    asked = Evaluate(chains.graphs, pulls, chains.outputs, training, False, orders, by)
+    out, *last = evaluate_here(bound, parameters, asked, chains.graphs)
     return out, last
 
 

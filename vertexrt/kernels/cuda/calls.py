@@ -11,15 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.kernels.cuda.device import Calls
+from vertexrt.kernels.cuda.device import BUFFER_POINTER, BUFFER_SIZE, SIZE, Calls
 from vertexrt.native.compiled import compiled
 from vertexrt.native.foreign import Foreign
 
 Array = np.ndarray[Any, Any]
 
 # Of `new_arguments`: the driver's `extra`, the size that it points to, and the arguments.
-BUFFER_POINTER, BUFFER_SIZE = 1, 2
-SIZE, FIRST_ARGUMENT = 5, 6
+FIRST_ARGUMENT = SIZE + 1
 NO_TRANSPOSE, TRANSPOSE = 0, 1  # cuBLAS
 CUDA_R_32F = 0
 DEFAULT_ALGORITHM = -1

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from vertexrt.kernels.cuda.calls import launch_configured
+from vertexrt.kernels.cuda.device import LaunchStruct
 
 Array = np.ndarray[Any, Any]
 
@@ -16,7 +17,6 @@ Array = np.ndarray[Any, Any]
 MOST_SHARED, LARGE_CLUSTERS = 8, 14
 LARGEST_CLUSTER = 16  # blocks of a cluster
 COOPERATIVE, CLUSTER = 2, 4  # CUlaunchAttributeID
-BUFFER_POINTER, BUFFER_SIZE = 1, 2  # of `extra`
 
 
 @cache
@@ -61,30 +61,15 @@ def launch_config(blocks: int, shared: int, cluster: int, stream: int) -> Launch
     return config
 
 
-def address_of(array: Array) -> int:
-    """Return where a contiguous array that may be written to lies: `array.ctypes.data`, sooner."""
-    return ctypes.addressof(ctypes.c_char.from_buffer(array.data)) if array.nbytes else 0
-
-
 class CooperativeLaunch:
     """What the driver is given to launch a function, made once: it takes longer than the call."""
 
     def __init__(self, function: int, config: LaunchConfig) -> None:
-        self._size = ctypes.c_size_t()
-        pointer = ctypes.c_void_p
-        size = ctypes.addressof(self._size)
-        self._extra = (pointer * 5)(BUFFER_POINTER, 0, BUFFER_SIZE, size, 0)
+        address = ctypes.cast(driver().cuLaunchKernelEx, ctypes.c_void_p).value or 0
         self._config = config
-        address = ctypes.cast(driver().cuLaunchKernelEx, pointer).value or 0
-        extra = ctypes.addressof(self._extra)
-        self._given = address, ctypes.addressof(config), function, extra
-        self._arguments = np.zeros(0, np.int64)
+        self._given = address, ctypes.addressof(config), function
 
-    def __call__(self, arguments: Array) -> int:
-        """Launch with a struct, int64 [*], which the driver copies; return its error."""
-        if arguments is not self._arguments:
-            self._size.value = arguments.nbytes
-            self._extra[1] = address_of(arguments)
-            self._arguments = arguments
-        code: int = launch_configured(*self._given)
+    def __call__(self, arguments: LaunchStruct) -> int:
+        """Launch with a struct, which the driver copies; return its error."""
+        code: int = launch_configured(*self._given, arguments.extra)
         return code

@@ -19,13 +19,20 @@ from vertexrt.kernels.cuda.cooperative import (
     MOST_SHARED,
     CooperativeLaunch,
     LaunchConfig,
-    address_of,
     driver,
     launch_config,
 )
 from vertexrt.kernels.cuda.cupy_import import import_cupy
 from vertexrt.kernels.cuda.cupy_modules import CupyModules
-from vertexrt.kernels.cuda.device import Allocation, Array, Calls, in_a_child, launch_error
+from vertexrt.kernels.cuda.device import (
+    Allocation,
+    Array,
+    Calls,
+    LaunchStruct,
+    address_of,
+    in_a_child,
+    launch_error,
+)
 from vertexrt.kernels.cuda.nccl import FIRST, NcclLink, new_number, own_gpu
 
 CUBLAS_HOST_POINTERS = 0
@@ -120,7 +127,7 @@ class CupyDevice:
         return np.array([event.ptr for event in made], np.int64)
 
     def launch_all(
-        self, function: int, blocks: int, shared: int, arguments: Array, cluster: int
+        self, function: int, blocks: int, shared: int, arguments: LaunchStruct, cluster: int
     ) -> int:
         """Launch cooperatively: the driver refuses what could not run at once."""
         given = function, blocks, shared, cluster, self._now

@@ -6,6 +6,7 @@ whose memory is NumPy's and whose kernels run on the CPU.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -21,6 +22,7 @@ OUT_OF_MEMORY = (2, CUBLAS_CODES + 3)  # cudaErrorMemoryAllocation, CUBLAS_STATU
 LINK = 129  # of NCCL: what its number is made of, and its 128 bytes
 Span = tuple[int, int]  # an address, and how many bytes there
 Message = tuple[int, Span]  # a process, and the bytes that it gets, or from where they come to
+BUFFER_POINTER, BUFFER_SIZE, SIZE, TOLD = 1, 2, 5, 6  # of `extra` of the driver; after it a size
 CUDA_ERRORS = {
     1: "invalid value",
     400: "invalid handle",
@@ -52,6 +54,28 @@ class Calls:
     compute: int = 0  # where not 0, gemm32 is cublasGemmEx with this compute type
     record: int = 0  # cuEventRecord and cuStreamWaitEvent, where there are several streams
     wait: int = 0
+
+
+def address_of(array: Array) -> int:
+    """Return where a contiguous array that may be written to lies: `array.ctypes.data`, sooner."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(array.data)) if array.nbytes else 0
+
+
+class LaunchStruct:
+    """The struct that a kernel takes, and what the driver is told of it.
+
+    Args:
+        parts: bytes of the struct, one after the other; of whole words.
+    Attributes:
+        words: int64 [*], of the struct; what is written to them counts at the next launch.
+        extra: address of what the driver is told, `extra` of its calls; it comes before the words.
+    """
+
+    def __init__(self, *parts: bytes | memoryview) -> None:
+        whole = np.frombuffer(bytearray().join((bytes(8 * TOLD), *parts)), np.int64)
+        self.words, self.extra = whole[TOLD:], address_of(whole)
+        at, size = self.extra + 8 * TOLD, self.extra + 8 * SIZE
+        whole[:TOLD] = (BUFFER_POINTER, at, BUFFER_SIZE, size, 0, self.words.nbytes)
 
 
 class Link(Protocol):
@@ -99,13 +123,13 @@ class Device(Protocol):
         """Return new events of the driver: int64 [count]."""
 
     def launch_all(
-        self, function: int, blocks: int, shared: int, arguments: Array, cluster: int
+        self, function: int, blocks: int, shared: int, arguments: LaunchStruct, cluster: int
     ) -> int:
         """Launch blocks of 256 threads that all run at once; return an error of the driver.
 
         Args:
             shared: bytes of dynamic shared memory of a block.
-            arguments: int64 [*], the struct that the kernel takes.
+            arguments: the struct that the kernel takes.
             cluster: blocks of a cluster; 1 for none.
         """
 

@@ -92,7 +92,7 @@ class CudaExecutor:
     @property
     def under_way(self) -> int:
         """Count the steps that have not landed."""
-        return len(self._flights)
+        return len(self._flights.under_way)
 
     def explanation(self) -> DeviceExplanation:
         """Return what `explain` asks of a GPU."""
@@ -146,7 +146,8 @@ class CudaExecutor:
         slot = self._launch_now(run, part)
         if slot is not None:
             self.session.uploaded(slot)
-        self._gradients_left |= run.adds_gradients(part)
+        if part.launches.stop is None and not part.to.gradients:
+            self._gradients_left |= run.variant.use.backward
         device.lead_caller(caller)
         return self.session.arena_here()
 
@@ -191,8 +192,10 @@ class CudaExecutor:
             stream: of a caller, on which the launch is to be; by default the device's own.
         """
         self.session.device.use(stream)
-        self.land_all()
-        self.copies.to_device()
+        if self._flights.under_way:
+            self.land_all()
+        if self.copies.host_newer:
+            self.copies.to_device()
 
     def time_runs(
         self,
@@ -274,18 +277,14 @@ class CudaExecutor:
             kept = run.plan.temporary if part.launches.start else 0
             session.memory.poison(session.arena, kept * session.dtype.itemsize)
         try:
-            return self._launch_ready(run, part, ending)
+            if self.model.timeline is not None and run.ready.executable is None:
+                given = self.model.timeline, run, part, ending
+                return launch_watched(self.persistent_launch, *given)
+            ready = self.ready(run, part, ending)
+            ready.launch(part)
         except DeviceError:
             self._gradients_left = True  # of a step that ended half-way
             raise
-
-    def _launch_ready(self, run: Run, part: Part, ending: StepEnd | None) -> UploadSlot | None:
-        """Upload and launch, in the session's arena."""
-        if self.model.timeline is not None and run.ready.executable is None:
-            given = self.model.timeline, run, part, ending
-            return launch_watched(self.persistent_launch, *given)
-        ready = self.ready(run, part, ending)
-        ready.launch(part)
         return ready.slot
 
     def ready(self, run: Run, part: Part, ending: StepEnd | None = None) -> ReadyRun:

@@ -10,9 +10,11 @@ import numpy as np
 
 from vertexrt.engine.batched import Run, start_of
 from vertexrt.engine.outputs import chosen_rows
+from vertexrt.engine.part import RowPlace
 from vertexrt.engine.planned import PlanRequest
 from vertexrt.kernels.cuda.device import Allocation
 from vertexrt.kernels.cuda.session import Session
+from vertexrt.kernels.cuda.taken_rows import TakenRows
 
 Array = np.ndarray[Any, Any]
 
@@ -21,13 +23,13 @@ class _Push(NamedTuple):
     """A push that is wanted.
 
     Attributes:
-        word: of its tensor; start: address of that in the arena; size: elements of a row.
+        word: of its tensor; first: element of the arena where that starts; size: elements of a row.
         shape: of the result; bytes: of the result.
     """
 
     name: str
     word: int
-    start: int
+    first: int
     size: int
     shape: tuple[int, ...]
     bytes: int
@@ -60,9 +62,11 @@ class DevicePushes:
         neighbours = bool((rows == np.arange(first, first + len(rows))).all())
         self._first = first if neighbours else -1
         self._direct = neighbours and len(rows) == run.num_rows
-        self._pushes = [self._found(run, name, arena, numbers) for name in request.outputs]
+        self._arena = arena.address
+        self._pushes = [self._found(run, name, numbers) for name in request.outputs]
         self._rows = self._copies = Allocation(0, 0, None)
         self._room: tuple[int, list[Result]] | None = None
+        self._taken: TakenRows | None = None
         if not (self._direct if request.stays else neighbours):
             self._upload_rows(rows, request.stays)
 
@@ -71,15 +75,18 @@ class DevicePushes:
         memory = self._session.memory
         self._rows = memory.take(rows.size * 4, "rows of results")
         memory.upload(self._rows, rows.astype(np.int32))
+        places = tuple([RowPlace(p.first, p.size, 0, self._count) for p in self._pushes])
+        real = self._session.dtype.itemsize
+        self._taken = TakenRows(places, real, self._arena, self._rows.address)
         if not stays:
             self._copies = memory.take(sum(push.bytes for push in self._pushes), "results")
 
-    def _found(self, run: Run, name: str, arena: Allocation, numbers: Mapping[str, int]) -> _Push:
+    def _found(self, run: Run, name: str, numbers: Mapping[str, int]) -> _Push:
         """Find a push of a run."""
         key, size = ("push", name), self._session.dtype.itemsize
         number = run.variant.table.numbers[key]
         shape = self._count, *run.variant.push_shape(name)
-        start = arena.address + start_of(run, key) * size
+        start = start_of(run, key)
         width = run.variant.table.specs[number].size
         word = numbers[f"tensor_{number}"]
         return _Push(name, word, start, width, shape, math.prod(shape) * size)
@@ -114,7 +121,9 @@ class DevicePushes:
         """Return addresses and bytes that have the results of a launch, push after push."""
         if self._first >= 0:
             row = self._session.dtype.itemsize
-            return [(p.start + self._first * p.size * row, p.bytes) for p in self._pushes]
+            first = self._first
+            at = [self._arena + (p.first + first * p.size) * row for p in self._pushes]
+            return [(start, p.bytes) for start, p in zip(at, self._pushes, strict=True)]
         found, to = [], self._copies.address
         for push in self._pushes:
             found.append((to, push.bytes))
@@ -133,6 +142,5 @@ class DevicePushes:
 
     def _take(self, to: Sequence[int]) -> None:
         """Copy the rows of all pushes that are wanted; to: addresses."""
-        rows, count = self._rows.address, self._count
-        each = zip(to, self._pushes, strict=True)
-        self._session.take_rows([(at, p.start, rows, count, p.size, 0) for at, p in each])
+        assert self._taken is not None, "rows that are copied were uploaded"
+        self._taken.launch(self._session, to, (0,) * len(to))

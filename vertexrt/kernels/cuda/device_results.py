@@ -9,15 +9,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from vertexrt.engine.batched import Run
-from vertexrt.engine.part import Part
+from vertexrt.engine.part import Destination, Part, RowCopies
 from vertexrt.engine.results import (
     Gradients,
     LaunchesHere,
     PulledRows,
+    PushPlaces,
     PushRows,
     WayBack,
     pulled_rows,
-    pushes_to,
     table_of,
 )
 from vertexrt.graph.device_rows import DeviceRows
@@ -55,15 +55,13 @@ class DeviceResults:
     ) -> list[Any]:
         """Run launches; return new arrays of the pushes."""
         (run,), (part,) = runs, parts
-        session, found, addresses = self._executor.session, [], []
-        for name, vertices, _, axes in wanted:
-            count = len(run.row_of) if vertices is None else len(vertices)
-            shape = *(1,) * axes, count, *run.variant.push_shape(name)
-            array, address = session.device.empty(shape, session.dtype)
-            found.append(array)
-            addresses.append(address)
-        self._executor.launch_between(run, part._replace(to=pushes_to(run, wanted, addresses)))
-        return found
+        session, places = self._executor.session, PushPlaces.of(run, wanted)
+        made = [session.device.empty(shape, session.dtype) for shape in places.shapes]
+        orders = [push.order for push in wanted]
+        copies = RowCopies(places.places, [at for _, at in made], orders)
+        to = Destination(copies=copies, rows=places.rows)
+        self._executor.launch_between(run, part._replace(to=to))
+        return [array for array, _ in made]
 
     def backward(self, way: WayBack) -> Gradients:
         """Go back; the gradients of the store on the host stay as they are."""

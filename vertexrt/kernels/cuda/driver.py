@@ -18,7 +18,6 @@ from vertexrt.kernels.cuda.calls import (
     LAUNCH,
     NO_TRANSPOSE,
     ONE,
-    SIZE,
     STREAM,
     TRANSPOSE,
     ZERO,
@@ -27,7 +26,7 @@ from vertexrt.kernels.cuda.calls import (
     launch_kernel,
     new_arguments,
 )
-from vertexrt.kernels.cuda.device import CUBLAS_CODES
+from vertexrt.kernels.cuda.device import CUBLAS_CODES, SIZE
 from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.pack import ADDRESSES
 from vertexrt.kernels.cuda.row_text import tensor_word

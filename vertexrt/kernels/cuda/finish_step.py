@@ -25,6 +25,7 @@ from vertexrt.kernels.cuda.step_end import (
     pack_finish,
     pack_store,
 )
+from vertexrt.kernels.cuda.taken_rows import TakenRows
 
 Int64 = npt.NDArray[np.int64]
 
@@ -120,28 +121,39 @@ def _join(session: Session, joined: Joined, e: StepEnd, store: bytes) -> bool:
     return seen
 
 
-def leave_results(session: Session, run: Run, part: Part, words: Int64, rows: int) -> None:
-    """Launch what leaves results of a run in memory of its caller: the loss, and rows of tensors.
+class ResultsLeft:
+    """Launches that leave results of a run in memory of its caller: the loss, and rows of tensors.
 
     Args:
-        words: of the run; rows: address of those that are copied.
+        words: of the run; addresses: of `Session.stage`.
     """
-    packed = part.to.packed
-    if part.to.loss or packed:
-        losses = _losses(session, run, part, int(words[WEIGHT]))
-    if part.to.loss:
-        given = part.to.loss.to_bytes(8, byteorder) + losses
-        session.launch_one("sum_loss_kernel", 1, SUMMERS, given)
-    if packed:
-        session.launch_one("pack_kernel", packed.blocks, THREADS, packed.words + losses)
-    if part.to.copies:
-        arena, real = session.arena.address, session.dtype.itemsize
-        session.take_rows(
-            [
-                (to, arena + first * real, rows + 4 * start, n, size, order)
-                for to, first, size, start, n, order in part.to.copies
-            ]
-        )
+
+    def __init__(self, session: Session, run: Run, words: Int64, addresses: Int64) -> None:
+        self._session, self._run, self._words, self._addresses = session, run, words, addresses
+        self._taken: TakenRows | None = None
+
+    def launch(self, part: Part) -> None:
+        """Launch them."""
+        loss, packed, (places, to, orders) = part.to.loss, part.to.packed, part.to.copies
+        if loss or packed is not None:
+            self._launch_losses(part)
+        if not places:
+            return
+        session, taken = self._session, self._taken
+        arena = session.arena.address
+        if taken is None or taken.places is not places or taken.arena != arena:
+            rows, real = int(self._addresses[-1]), session.dtype.itemsize
+            taken = self._taken = TakenRows(places, real, arena, rows)
+        taken.launch(session, to, orders)
+
+    def _launch_losses(self, part: Part) -> None:
+        session, packed = self._session, part.to.packed
+        losses = _losses(session, self._run, part, int(self._words[WEIGHT]))
+        if part.to.loss:
+            given = part.to.loss.to_bytes(8, byteorder) + losses
+            session.launch_one("sum_loss_kernel", 1, SUMMERS, given)
+        if packed is not None:
+            session.launch_one("pack_kernel", packed.blocks, THREADS, packed.words + losses)
 
 
 def _losses(session: Session, run: Run, part: Part, weight: int) -> bytes:

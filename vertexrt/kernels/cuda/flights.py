@@ -75,29 +75,27 @@ class Flights:
 
     Attributes:
         last_loss: of the newest step that has landed; nan, where there is none.
+        under_way: the steps, oldest first.
     """
 
     def __init__(self, executor: LaunchingExecutor) -> None:
         self._executor, self.last_loss = executor, math.nan
-        self._under_way: deque[Flight] = deque()
+        self.under_way: deque[Flight] = deque()
         executor.session.memory.before_waiting = self._wait_for_others
-
-    def __len__(self) -> int:
-        return len(self._under_way)
 
     def add(self, flight: Flight, wait: bool) -> None:
         """Note a step that was launched; land those before it, and it, where it is waited for.
 
         The first step is waited for in any case.
         """
-        self._under_way.append(flight)
+        self.under_way.append(flight)
         left = 0 if wait or math.isnan(self.last_loss) else 1
-        while len(self._under_way) > left:
+        while len(self.under_way) > left:
             self._land()
 
     def land_all(self) -> None:
         """Wait for all steps, and look at what they found."""
-        while self._under_way:
+        while self.under_way:
             self._land()
 
     def _wait_for(self, flight: Flight) -> None:
@@ -116,7 +114,7 @@ class Flights:
 
     def _wait_for_others(self) -> None:
         """Wait for steps of groups, with a limit, where the stream would be waited for without."""
-        for flight in list(self._under_way):
+        for flight in list(self.under_way):
             if flight.shared is not None:
                 self._wait_for(flight)
 
@@ -126,8 +124,8 @@ class Flights:
         A step whose exchange was whole has been done, although its error or that of another
         process was found before it was looked at.
         """
-        launched = list(self._under_way)
-        self._under_way.clear()
+        launched = list(self.under_way)
+        self.under_way.clear()
         self.last_loss = math.nan
         self._executor.session.memory.synchronize()
         for flight in launched:
@@ -139,19 +137,19 @@ class Flights:
         Raises: NumericError, when it was refused; the steps after it have changed nothing then.
             Of a step of a group also ParallelError, UsageError and DeviceError.
         """
-        flight = self._under_way[0]
+        flight = self.under_way[0]
         self._wait_for(flight)
         if flight.found[REFUSED]:
             raise self._refused(flight)
         shared = flight.shared
         self.last_loss = float(flight.found[LOSS]) if shared is None else shared.loss()
-        self._under_way.popleft()
+        self.under_way.popleft()
 
     def _refused(self, flight: Flight) -> NumericError:
         """Skip all steps; return why the oldest was refused. Raises: as `_land`."""
         executor, found = self._executor, flight.found.copy()
         with suppress(ParallelError, UsageError):  # other processes may not have launched these
-            for each in list(self._under_way):
+            for each in list(self.under_way):
                 self._wait_for(each)
         self._skip_all()
         executor.gave_up(found)

@@ -32,7 +32,7 @@ from vertexrt.engine.update import Update
 from vertexrt.engine.variant import Use
 from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch
-from vertexrt.kernels.cuda.cooperative import address_of
+from vertexrt.kernels.cuda.device import address_of
 from vertexrt.kernels.cuda.device_arena import DeviceArena
 from vertexrt.kernels.cuda.device_gradients import (
     DeviceFlat,

@@ -32,7 +32,8 @@ class KeptUpload:
     Attributes:
         kept: of the run, which is known by it.
         rows: of `Destination`, which went up as well; seed_rows: of `Part`.
-        reals: of its real pulls and seeds those that kernels read: which, and the word of each.
+        reals: of its real pulls and seeds those that kernels read: which, the word of each, and
+            None where they are rows of the device; else the array of the host that went up.
         arena, gradients: addresses that the words were written for; scalars: loss scale and seed.
     """
 
@@ -41,7 +42,7 @@ class KeptUpload:
     kept: dict[object, Any]
     rows: Array
     seed_rows: tuple[int, ...]
-    reals: list[tuple[int, int]]
+    reals: list[tuple[int, int, Array | None]]
     arena: int
     gradients: int
     scalars: tuple[float, int]
@@ -65,17 +66,18 @@ class KeptUploads:
 
     def find(self, run: Run, part: Part) -> ReadyRun | None:
         """Return launches of a kept run that are on the device, given new addresses."""
-        key = _key(run, part)
+        key = id(run.kept), part.launches.start or 0
         found = self._uploads.get(key)
         if found is None or found.rows is not part.to.rows or found.seed_rows != part.seed_rows:
             return None
-        reals: tuple[Any, ...] = *run.inputs.floats, *part.seeds
+        reals = run.reals(part)
         words = found.ready.words
-        for k, word in found.reals:
+        for k, word, own in found.reals:
             rows = reals[k]
-            if type(rows) is not DeviceRows:
+            if own is None and type(rows) is DeviceRows:
+                words[word] = rows.address
+            elif rows is not own:
                 return None
-            words[word] = rows.address
         self._uploads.move_to_end(key)
         self._write(found, run, part)
         return found.ready
@@ -108,7 +110,7 @@ class KeptUploads:
 
     def keep(self, run: Run, part: Part, ready: ReadyRun) -> None:
         """Give what was just uploaded memory of its own, where there is some."""
-        key, slot, session = _key(run, part), ready.slot, self._session
+        key, slot, session = (id(run.kept), part.launches.start or 0), ready.slot, self._session
         assert slot is not None, "it was just uploaded"
         size, reals = slot.used, _reals(run, part)
         if reals is None:
@@ -152,23 +154,20 @@ class KeptUploads:
         self._bytes = 0
 
 
-def _key(run: Run, part: Part) -> tuple[int, int]:
-    """Name launches of a kept run."""
-    return id(run.kept), part.launches.start or 0
-
-
-def _reals(run: Run, part: Part) -> list[tuple[int, int]] | None:
+def _reals(run: Run, part: Part) -> list[tuple[int, int, Array | None]] | None:
     """Return `KeptUpload.reals`; None, where one of these is not on the device.
 
+    Those that are given with a part are the same arrays each time, and small; others come once.
     Launches of the way forward read no seeds.
     """
     executable: Any = run.ready.executable or run.ready.processors
     forward = part.launches.stop == run.forward_launches
-    reals = run.inputs.floats if forward else (*run.inputs.floats, *part.seeds)
+    reals = run.reals(part._replace(seeds=()) if forward else part)
     found = []
     for k, (word, rows) in enumerate(zip(executable.real_words, reals, strict=False)):
         if executable.wanted[word]:
-            if not isinstance(rows, DeviceRows):
+            lent = isinstance(rows, DeviceRows)
+            if not lent and part.reals is None:
                 return None
-            found.append((k, word))
+            found.append((k, word, None if lent else rows))
     return found

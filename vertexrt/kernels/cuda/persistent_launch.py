@@ -12,11 +12,11 @@ from vertexrt.engine.batched import Run
 from vertexrt.engine.part import Part
 from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.counter_ring import CounterRing
-from vertexrt.kernels.cuda.device import Allocation
+from vertexrt.kernels.cuda.device import Allocation, LaunchStruct
 from vertexrt.kernels.cuda.finish_step import (
+    ResultsLeft,
     ending_words,
     finish_step,
-    leave_results,
 )
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import ORDERS, PersistentExecutable
@@ -185,20 +185,22 @@ class PersistentLaunch:
             session.gave_up_at,
         )
         end = self._end_inside(executable, int(words[WEIGHT]), addresses, ending)
-        job = np.frombuffer(bytearray().join((orders, *end, words.data)), np.int64)
+        arguments = LaunchStruct(orders, *end, words.data)
+        job = arguments.words
         own = job[len(job) - len(words) :]
         lasting = run if run.kept is None else run.bare()
+        left = ResultsLeft(session, lasting, own, addresses)
         held = self._temporaries, self._counters, self._spill, session.zeros
 
         def launch(part: Part) -> None:
             device = self.session.device
             job[COUNTERS_AT] = self._ring.take(counters)
             shared = device.shared_bytes
-            code = device.launch_all(executable.function, blocks, shared, job, cluster)
+            code = device.launch_all(executable.function, blocks, shared, arguments, cluster)
             device.check(code, -1, -1)
             if ending is not None and ending.apart:
                 finish_step(session, int(own[WEIGHT]), addresses, ending)
-            leave_results(session, lasting, part, own, int(addresses[-1]))
+            left.launch(part)
 
         return ReadyRun(slot, own, launch, job, addresses, held, self._counters)
 

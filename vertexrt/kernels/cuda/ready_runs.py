@@ -16,7 +16,7 @@ from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.device_timeline import record_launch
 from vertexrt.kernels.cuda.driver import launch
 from vertexrt.kernels.cuda.executable import CudaExecutable
-from vertexrt.kernels.cuda.finish_step import finish_step, leave_results
+from vertexrt.kernels.cuda.finish_step import ResultsLeft, finish_step
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, WrittenScripts
@@ -45,6 +45,7 @@ def ready_table(
     slot, words, addresses = session.stage(executable, run, part, lookups[2:], ending)
 
     lasting = run if run.kept is None else run.bare()
+    left = ResultsLeft(session, lasting, words, addresses)
 
     def launch_all(part: Part) -> None:
         if by is None:
@@ -55,7 +56,7 @@ def ready_table(
         session.device.check(*found)
         if ending is not None:
             finish_step(session, int(words[WEIGHT]), addresses, ending)
-        leave_results(session, lasting, part, words, int(addresses[-1]))
+        left.launch(part)
 
     return ReadyRun(slot, words, launch_all, words, addresses, (session.zeros,))
 

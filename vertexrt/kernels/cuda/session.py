@@ -7,10 +7,9 @@ next minibatch while the device works on this one (VPPS, section III-D).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from struct import Struct
 from typing import Any, cast
 
 import numpy as np
@@ -34,7 +33,6 @@ from vertexrt.kernels.cuda.step_end import (
     FOUND,
     NO_STARTS,
     NO_WIDTHS,
-    THREADS,
     StepEnd,
 )
 from vertexrt.kernels.cuda.upload import UploadBuffers, UploadSlot
@@ -43,15 +41,8 @@ from vertexrt.kernels.cuda.wide_products import load_wide
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
-MOST_TAKEN, TAKEN_WORDS = 4, 7  # tensors of a launch that copies rows, and words of one
-TAKEN = [Struct(f"{k * TAKEN_WORDS}q") for k in range(MOST_TAKEN + 1)]  # of so many tensors
 COUNTERS = 4 * LIMITS.counters  # bytes of those of a stream
 TEMPORARY, ZERO, ARRIVED_AT = range(len(ADDRESSES))
-
-
-# Rows of a tensor that are copied: addresses of the copy, of the tensor, of int32 [length]; that
-# length, and elements of a row; address of int64 [length], which of the rows comes where, or 0.
-TakenRows = tuple[int, int, int, int, int, int]
 
 
 @cache
@@ -102,7 +93,6 @@ class Session:
         self._seen = np.zeros(0, np.int32)
         self._scalars = np.array([0.0, 1.0], self.dtype)
         self._calls: dict[Calls, Int64] = {}
-        self._taken = np.zeros(MOST_TAKEN * TAKEN_WORDS, np.int64)
         self._functions = device.load([update_source()], self.dtype)
 
     # Memory.
@@ -222,25 +212,6 @@ class Session:
             at += size
         return self.uploaded(slot)
 
-    def take_rows(self, copies: Iterable[TakenRows]) -> None:
-        """Copy rows of tensors, several in one launch."""
-        words: list[int] = []
-        blocks = 0
-        for to, start, rows, length, size, order in copies:
-            if len(words) == TAKEN_WORDS * MOST_TAKEN:
-                self._take(words, blocks)
-                words, blocks = [], 0
-            words += (to, start, rows, order, length * size, size, blocks)
-            blocks += -(-length * size // THREADS)
-        self._take(words, blocks)
-
-    def _take(self, words: list[int], blocks: int) -> None:
-        """Launch copies of rows, if they have any element; words: of `TakenRows` of update.cu."""
-        if blocks:
-            self._taken.fill(0)
-            TAKEN[len(words) // TAKEN_WORDS].pack_into(self._taken.data, 0, *words)
-            self._launch_words("take_rows_kernel", blocks, THREADS, self._taken)
-
     def marks(self, largest: int) -> Array:
         """Return what `sort_lookups` marks integers in that are less than a bound."""
         if len(self._seen) < largest:
@@ -279,7 +250,7 @@ class Session:
             and widths of an ending, of what is `more`, and of the rows of `Part.to`.
         """
         slot, words = self.buffers.next(), self._new_words(executable, run.plan.temporary)
-        reals = (*run.inputs.floats, *part.seeds)
+        reals = run.reals(part)
         room = sum([array.nbytes + ALIGN for array in reals]) if reals else 0
         facts = executable.wanted, self.param_at, executable.num_ints, executable.edge_words
         ends = (NO_STARTS, NO_WIDTHS) if ending is None else (ending.starts, ending.widths)
@@ -328,9 +299,9 @@ class Session:
 
     def launch_one(self, name: str, blocks: int, threads: int, arguments: bytes) -> None:
         """Launch a kernel of the end of a step, which takes one struct."""
-        self._launch_words(name, blocks, threads, np.frombuffer(arguments, np.int64))
+        self.launch_words(name, blocks, threads, np.frombuffer(arguments, np.int64))
 
-    def _launch_words(self, name: str, blocks: int, threads: int, words: Int64) -> None:
+    def launch_words(self, name: str, blocks: int, threads: int, words: Int64) -> None:
         """Launch it, given the words of its struct."""
         calls = self.device.calls
         code = launch_one(
