@@ -19,6 +19,11 @@ EVERY_PTR, EDGE_ORDER, RELATION_PTR = "every_ptr", "edge_order", "relation_ptr"
 ROLLED = '_Pragma("unroll 1")'  # fetching unrolled code takes longer than the jumps
 
 
+def above_word(layer: int) -> str:
+    """Return the word that is the first edge whose parent is of a layer above one: no address."""
+    return f"above_{layer}"
+
+
 def tensor_word(place: ValuePlace) -> str:
     """Return the word of the tensor that a place is in."""
     return f"tensor_{place.number}"
@@ -203,7 +208,7 @@ class RowText:
             first: lines before its arguments; rows: those that find the row, after them.
         """
         arguments = [
-            f"{kind.removesuffix('*')}* const {name} = ({kind})a.w[{k}];"
+            f"{kind} const {name} = ({kind})a.w[{k}];"
             for k, (name, kind) in enumerate(self.words.items())
         ]
         head = f"VRT_KERNEL(NAME, Args<{max(len(self.words), 1)}>, {threads}) {{"

@@ -18,7 +18,7 @@ from vertexrt.kernels.cuda.path_function import OPENING
 WORD = re.compile(r"\bjob\.w\[(\d+)\]")
 CASE = re.compile(r"\bcase (\d+):")
 SIDE = re.compile(r"\bside_(\d+)\b|\bside_(\d+)_weights\b")
-KINDS = "tensor_|param_|gradient_|int_|float_index_|float_|seed_row_|seed_"  # see `word_names`
+KINDS = "tensor_|param_|gradient_|int_|float_index_|float_|seed_row_|seed_|above_"  # `word_names`
 NAME = re.compile(rf"\b(b_|c|)({KINDS}|)(\d+)(?=_|\b)")
 # Words that a processor has at hand: in place of the arguments of a step, which it has none of.
 MOST_WORDS = 96
