@@ -72,8 +72,8 @@ def lay_out(
         path, lazy, level = path[:0], lazy[:0], level[:0]
     weight = np.empty(len(path) if merges else 0, real.dtype)
     schedule = number_rows(
-        child_ptr, child, functions, vertices.begins, first_of, path, path_kinds, level, policy,
-        pulls, used, weight, forest, inner, lists_edges,
+        child_ptr, child, functions, vertices.begins, vertices.layers, first_of, path, path_kinds,
+        level, policy, pulls, used, weight, forest, inner, lists_edges,
     )  # fmt: skip
     ints, extents, _ = schedule
     ordered = (

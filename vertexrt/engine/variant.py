@@ -33,7 +33,8 @@ from vertexrt.ir.passes.specialise import (
     without_effects,
 )
 from vertexrt.ir.passes.store import Stored
-from vertexrt.ir.program import Program, Stage
+from vertexrt.ir.passes.zero_gradients import drop_zero_gradients
+from vertexrt.ir.program import PARENTS, Program, Stage
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.ir.verify import verify
 from vertexrt.kernels.layout import FIXED, Backend, Binding, Executable, tensor_uses
@@ -335,7 +336,7 @@ def make_variant(
     program = simplify(verified(program, "autodiff", placed=False))
     # Processors that share graphs own units of the path, not rows.
     sums_in_tasks = not _groups_share(backend, processors)
-    program = layered(program, passes, policy)
+    program = drop_zero_gradients(layered(program, passes, policy))
     program = place(program, passes.eager, passes.lazy, sums_in_tasks)
     verified(program, "place")
     table = TensorTable()
@@ -364,6 +365,7 @@ def _binding(
         splits_edges=program.splits_edges,
         relations=program.relations,
         reads_edges=program.reads_edges,
+        layers=program.layers if any(n.has(PARENTS) for n in program.nodes) else (),
     )
 
 

@@ -15,6 +15,9 @@ from enum import IntEnum
 from typing import Any
 
 COPIED = "copied"  # attribute of a concat of one part that is a copy on purpose
+# Attribute of a `gather_parents` over the edges from parents of the own layer or from those of the
+# layers above alone, see `ir.passes.zero_gradients`.
+PARENTS, OWN, ABOVE = "parents", "own", "above"
 
 
 class Domain(IntEnum):
@@ -255,11 +258,27 @@ def slots_with_gradient(program: Program, function: int, summed: Node) -> list[i
     Returns: slots; -1 for all children together, which has no gradient of one slot.
     """
     if not program.sites:
-        declared = range((program.arity or 0) if summed["slots"] else 0)
-        return [*declared, *([-1] if summed["every"] else [])]
-    site = program.sites[function]
-    read = [s for s, children in enumerate(site.children) if summed.function in children]
-    return [s if s < site.slots else -1 for s in read]
+        return _declared_slots(program, summed)
+    site, summing = program.sites[function], _is_summed(program, function, summed)
+    read = (s for s, children in enumerate(site.children) if summed.function in children)
+    return [s if s < site.slots else -1 for s in read if summing]
+
+
+def _declared_slots(program: Program, summed: Node) -> list[int]:
+    """List the slots, as above, where there is one function alone."""
+    declared = range((program.arity or 0) if summed["slots"] else 0)
+    return [*declared, *([-1] if summed["every"] else [])]
+
+
+def _is_summed(program: Program, function: int, summed: Node) -> bool:
+    """Tell whether a sum over edges from parents is over those of a function, if there are any."""
+    return not summed.has(PARENTS) or summed[PARENTS] == parents_of(program, function, summed)
+
+
+def parents_of(program: Program, function: int, child: Node) -> str:
+    """Tell whether parents of a function are of a child's OWN layer, or ABOVE it."""
+    own = program.layer_of(function) == program.layer_of(child.function)
+    return OWN if own else ABOVE
 
 
 def related(relation: int) -> dict[str, int]:

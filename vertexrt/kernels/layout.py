@@ -49,7 +49,8 @@ class Binding:
         params: name of a parameter or stack -> position in `Buffers.param_at`.
         ints, floats: name of a pull -> position among the integer and the real pulls.
         seeds: name of a push with a given gradient -> position.
-        splits_edges, reads_edges, relations: of `Program`.
+        splits_edges, reads_edges, relations: of `Program`; layers, where edges are told apart by
+            them (`ir.passes.zero_gradients`), else nothing.
     """
 
     tensors: Mapping[Key, int]
@@ -60,6 +61,7 @@ class Binding:
     splits_edges: bool = False
     reads_edges: bool = False
     relations: int = 1
+    layers: tuple[int, ...] = ()
 
     @property
     def edge_words(self) -> int:

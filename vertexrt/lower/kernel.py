@@ -86,12 +86,20 @@ class Reduce:
 
 @dataclass(frozen=True, slots=True)
 class FromParents:
-    """Rows of a tensor of edges: those that lead from the row's parents to it."""
+    """Rows of a tensor of edges: those that lead from the row's parents to it.
+
+    Attributes:
+        parents: which: all (""), those of the row's own layer, or those of the layers above it (OWN
+            and ABOVE of `ir.program`); layer: the row's, where they are not all.
+    """
 
     tensor: int
+    parents: str = ""
+    layer: int = 0
 
     def __str__(self) -> str:
-        return f"parents' tensor {self.tensor}"
+        of = f"{self.parents} parents'" if self.parents else "parents'"
+        return f"{of} tensor {self.tensor}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +136,12 @@ class Choose:
     """
 
     number: int
-    tensor: int
+    source: FromParents
     size: int
     several: SumEdges
 
     def __str__(self) -> str:
-        return f"chosen {self.number} = that of tensor {self.tensor}, or {self.several}"
+        return f"chosen {self.number} = that of tensor {self.source.tensor}, or {self.several}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,7 +190,7 @@ class _Lowering:
         if slots_or_all and to.memory == Memory.SCRATCH:
             source = found.sources[0]
             assert isinstance(source, FromParents)
-            self.body.append(Choose(k, source.tensor, size, found))
+            self.body.append(Choose(k, source, size, found))
             self.values.place[k] = ValuePlace(Memory.CHOSEN, k, size, Rows.ONE)
             return
         self.body.append(found)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key, Read
-from vertexrt.ir.program import Domain, Node
+from vertexrt.ir.program import PARENTS, Domain, Node
 from vertexrt.kernels.layout import PAD, Binding, edge_key, per_edge, stored_size
 from vertexrt.lower.expressions import (
     FIRST,
@@ -185,7 +185,11 @@ class ValuePlaces:
             return (self.element(node.inputs[0], index),)
         tensors = self.binding.tensors
         kinds = [every for every in (False, True) if node["every" if every else "slots"]]
-        return tuple(FromParents(tensors[edge_key(node["field"], every)]) for every in kinds)
+        found = (tensors[edge_key(node["field"], every)] for every in kinds)
+        if not node.has(PARENTS):
+            return tuple(map(FromParents, found))
+        layer = self.binding.layers[node.function]
+        return tuple(FromParents(tensor, node[PARENTS], layer) for tensor in found)
 
     def target(self, node: Node) -> tuple[ValuePlace, int]:
         """Return where an effect stores its operand, and the slot that must have a child, or -1."""

@@ -13,9 +13,9 @@ from vertexrt.scheduler.merge import merge_vertices
 Array = np.ndarray[Any, Any]
 
 # The arrays of `Schedule` that are int32, in its order: they come as parts of one.
-PARTS = 12
+PARTS = 13
 ORDER, ROW_OF, TASK_LO, TASK_KIND, EDGE_PTR, CHILD_ROW, EDGE_ROW, PARENT_PTR, PARENT_EDGE = range(9)
-EVERY_PTR, EDGE_ORDER, RELATION_PTR = 9, 10, 11
+EVERY_PTR, EDGE_ORDER, RELATION_PTR, ABOVE_EDGE = 9, 10, 11, 12
 
 
 @compiled
@@ -24,6 +24,7 @@ def number_rows(
     child: Array,
     functions: Array,
     begins: Array,
+    layers: Array,
     first_of: Array,
     kinds: Array,
     num_kinds: int,
@@ -42,7 +43,7 @@ def number_rows(
     loops where the batch is small.
 
     Args:
-        functions, begins: of `read_vertices`; first_of: of `Structure`.
+        functions, begins, layers: of `read_vertices`; first_of: of `Structure`.
         kinds, num_kinds, level, policy: of `order_tasks`.
         pulls: int32 [pulls, V]; used: the numbers of those that are read.
         weight: reals, [V] where vertices merge, written with the vertices of each row; else empty.
@@ -60,7 +61,7 @@ def number_rows(
     ints, extents = _make_room(
         (
             count, count, tasks + 1, tasks, count + 1, slots, slots, count + 1, slots, count + 1,
-            listed, len(first_of),
+            listed, len(first_of), len(layers),
         )
     )  # fmt: skip
     user, row_of = part_of(ints, extents, ORDER), part_of(ints, extents, ROW_OF)
@@ -103,6 +104,8 @@ def number_rows(
     if len(first_of) > 0:
         _cut(extents, RELATION_PTR, rows * ((len(first_of) - 1) // max(count, 1)) + 1)
         _begin_relations(child_ptr, first_of, user[:rows], ints, extents)
+    if len(layers) > 0:
+        _end_layers(functions, layers, user[:rows], ints, extents)
     if lists_edges:
         _cut(extents, EDGE_ORDER, edges)
         _order_edges(child_ptr, user[:rows], ints, extents)
@@ -215,6 +218,19 @@ def _begin_relations(
         for k in range(whole):
             out[r * whole + k] = every_ptr[r] + max(first_of[v * whole + k] - first, 0)
     out[len(order) * whole] = every_ptr[len(order)]
+
+
+def _end_layers(functions: Array, layers: Array, order: Array, ints: Array, extents: Array) -> None:
+    """Write the first edge of the rows that are of a layer above each one; rows are by layer."""
+    edge_ptr, out = part_of(ints, extents, EDGE_PTR), part_of(ints, extents, ABOVE_EDGE)
+    task_lo, task_kind = part_of(ints, extents, TASK_LO), part_of(ints, extents, TASK_KIND)
+    done = 0
+    for t in range(len(task_kind)):
+        row = task_lo[t]
+        while done < layers[functions[order[row]]]:
+            out[done] = edge_ptr[row]
+            done += 1
+    out[done:] = edge_ptr[len(order)]
 
 
 def _order_edges(child_ptr: Array, order: Array, ints: Array, extents: Array) -> None:

@@ -55,6 +55,8 @@ class Schedule:
             empty, where nothing of edges is pulled.
         relation_ptr: [rows R + 1], where R relations are read whole, and R > 1: the first edge of a
             row in each of them, row by row (`Program.relations`); else empty.
+        above_edge: [functions] of each layer of functions, where they run layer by layer, the first
+            edge whose parent is of a layer above it; there may be fewer layers than functions.
         weight: [rows] how many vertices each row stands for, as reals; empty, if none may merge.
         indices: what the arrays before it are parts of; begins: where each begins, in this order.
     """
@@ -71,6 +73,7 @@ class Schedule:
     every_ptr: Int32
     edge_order: Int32
     relation_ptr: Int32
+    above_edge: Int32
     weight: npt.NDArray[Any]
     indices: Int32
     begins: list[int]
@@ -144,8 +147,8 @@ def make_schedule(
         _, level = children_first(child_ptr, child)
     return schedule_of(
         *number_rows(
-            child_ptr, child, NO_FUNCTIONS, NO_NUMBERS, NO_FUNCTIONS, kinds, num_kinds, level,
-            policy_of(policy), pulls, used, weight, forest, inner, False,
+            child_ptr, child, NO_FUNCTIONS, NO_NUMBERS, NO_NUMBERS, NO_FUNCTIONS, kinds, num_kinds,
+            level, policy_of(policy), pulls, used, weight, forest, inner, False,
         )
     )  # fmt: skip
 

@@ -38,6 +38,7 @@ class Field(IntEnum):
     EVERY_PTR = 22
     EDGE_ORDER = 23
     RELATION_PTR = 24
+    ABOVE_EDGE = 25
 
 
 class Contexts:
@@ -63,7 +64,7 @@ class Contexts:
         s = b.schedule
         order, _, _, _, *others = s.begins
         indices = _address(s.indices)
-        *fields, every_ptr, edge_order, relation_ptr = [
+        *fields, every_ptr, edge_order, relation_ptr, above_edge = [
             indices + s.indices.itemsize * begin for begin in (order, *others)
         ]
         arrays = (
@@ -79,7 +80,7 @@ class Contexts:
         lists = [_address(array) for array in (*b.floats, *b.seeds)]
         bits = struct.unpack("q", struct.pack("d", b.loss_scale))[0]
         fields += [0, 0, b.ints.shape[1], bits, b.random_seed, every_ptr, edge_order, relation_ptr]
-        fields += lists
+        fields += [above_edge, *lists]
         found = np.array(fields, np.int64)
         begin = _address(found) + found.itemsize * len(Field)
         found[Field.FLOATS] = begin

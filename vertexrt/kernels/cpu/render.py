@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from vertexrt.ir.program import ABOVE
 from vertexrt.kernels.cpu.code import Code, Register, int64
 from vertexrt.kernels.cpu.context import Field
 from vertexrt.kernels.cpu.expressions import (
@@ -172,13 +173,12 @@ class _Rendered:
 
     def _choose(self, choose: Choose) -> None:
         code, values = self.code, self.values
-        ptr, row = values.array(Field.PARENT_PTR), values.row
-        first = code.load_index(ptr, row)
-        count = code.integer("sub", code.load_index(ptr, code.add(row, 1)), first)
+        first, end = self._parents(choose.source)
+        count = code.integer("sub", end, first)
         to = code.variable(values.array(Field.ARENA))  # the row of zeros
         with code.when(code.compare("eq", count, 1)):
             edge = code.load_index(values.array(Field.PARENT_EDGE), first)
-            tensor = values.tensor(choose.tensor)
+            tensor = values.tensor(choose.source.tensor)
             code.store(code.at(tensor, code.mul(edge, choose.size), code.real), to)
         with code.when(code.compare("sgt", count, 1)):
             self._sum_edges(choose.several)
@@ -190,7 +190,7 @@ class _Rendered:
         added = code.variable(int64(0))
         for source in sums.sources:
             if isinstance(source, FromParents):
-                self._over_parents(sums, source.tensor, added)
+                self._over_parents(sums, source, added)
             else:
                 self._over_children(sums, source, added)
         count = code.load("i64", added)
@@ -204,13 +204,28 @@ class _Rendered:
     def _in_sum(self, count: Register) -> Register:
         return self.code.integer("and", count, ROWS_A_SUM - 1)
 
-    def _over_parents(self, sums: SumEdges, tensor: int, added: Register) -> None:
+    def _parents(self, source: FromParents) -> tuple[Register, Register]:
+        """Return the first and the end of a row's parents, among the edges to parents."""
         code, values = self.code, self.values
-        ptr, edges = values.array(Field.PARENT_PTR), values.array(Field.PARENT_EDGE)
-        base = values.tensor(tensor)
+        ptr = values.array(Field.PARENT_PTR)
         first = code.load_index(ptr, values.row)
         end = code.load_index(ptr, code.add(values.row, 1))
+        if not source.parents:
+            return first, end
+        edges = values.array(Field.PARENT_EDGE)
+        above = code.load_index(values.array(Field.ABOVE_EDGE), source.layer)
+        middle = code.variable(first)  # those of the own layer come first
         with code.loop(first, end) as p:
+            is_own = code.compare("slt", code.load_index(edges, p), above)
+            with code.when(is_own):
+                code.store(code.add(p, 1), middle)
+        found = code.load("i64", middle)
+        return (found, end) if source.parents == ABOVE else (first, found)
+
+    def _over_parents(self, sums: SumEdges, source: FromParents, added: Register) -> None:
+        code, values = self.code, self.values
+        edges, base = values.array(Field.PARENT_EDGE), values.tensor(source.tensor)
+        with code.loop(*self._parents(source)) as p:
             start = code.at(base, code.mul(code.load_index(edges, p), sums.to.size), code.real)
             self._take(sums, added, lambda j: code.load(code.real, start, j, independent=True))
 

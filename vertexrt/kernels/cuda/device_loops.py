@@ -68,7 +68,7 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     batch = Arrays(INTS, INTS, TABLE, INTS, INTS, reals, PULLS, LONGS)
     run = Places(0, 0, 0, 1.0, 0, 0)
     lists = (INTS,) * 3, (LONGS, INTS), (INTS,) * 4
-    facts = FLAGS, LONGS, 0, 0
+    facts = FLAGS, LONGS, 0, (0, 0)
     compile_ahead(pack, BYTES, 0, LONGS, facts, tuple(batch), tuple(run), lists)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from vertexrt.ir.program import ABOVE
 from vertexrt.kernels.cuda.element_text import LANES, ElementText
+from vertexrt.kernels.cuda.row_text import above_word
 from vertexrt.lower.expressions import Expression
 from vertexrt.lower.kernel import FromParents
 from vertexrt.lower.threads import EdgeSum
@@ -19,14 +21,14 @@ class Edges:
 
     Attributes:
         begin, end: of the counter.
-        start: the statement with which the body of the loop begins.
+        start: the statements with which the body of the loop begins.
         source: writes what an edge has.
     """
 
     counter: str
     begin: str
     end: str
-    start: str
+    start: tuple[str, ...]
     source: Callable[[], str]
 
 
@@ -35,7 +37,7 @@ def write_edge_sum(elements: ElementText, x: EdgeSum, total: str) -> None:
     t, each = elements.t, LANES if x.size else ""
     for source in x.sources:
         if isinstance(source, FromParents):
-            edges = _of_parents(elements, source.tensor, x.size)
+            edges = _of_parents(elements, source, x.size)
         else:
             edges = _of_children(elements, source, x.relation)
         if not x.largest:
@@ -45,7 +47,7 @@ def write_edge_sum(elements: ElementText, x: EdgeSum, total: str) -> None:
         t.line(f"bool {first} = true;")
         t.line(UNROLLED)
         head = f"for (int {e} = {edges.begin}; {e} < {edges.end}; ++{e})"
-        with t.over_edges(head, edges.start):
+        with t.over_edges(head, *edges.start):
             new = edges.source()
             t.line(f"{each}{total} = {first} ? {new} : vrt_max({total}, {new});")
             t.line(f"{first} = false;")
@@ -64,26 +66,30 @@ def _add_edges(elements: ElementText, edges: Edges, size: int, total: str) -> No
     t.line(f"{kind} {some};")
     t.line(f"{each}{some}{element} = 0;")
     t.line(UNROLLED)
-    with t.over_edges(f"for (; {e} < {until}; ++{e})", edges.start):
+    with t.over_edges(f"for (; {e} < {until}; ++{e})", *edges.start):
         t.line(f"{each}{some}{element} += {edges.source()};")
     t.line(f"{each}{total} += {some}{element};")
     t.line("}")
 
 
-def _of_parents(elements: ElementText, tensor: int, size: int) -> Edges:
+def _of_parents(elements: ElementText, of: FromParents, size: int) -> Edges:
     """Return the edges to the parents of a row, with what they left in a tensor."""
     t = elements.t
     pointer = t.word("parent_ptr", "const int*")
     edges = t.word("parent_edge", "const int*")
-    left = t.word(f"tensor_{tensor}", "real*")
+    left = t.word(f"tensor_{of.tensor}", "real*")
     begin = t.row_value("first_parent", "int", f"{pointer}[row]")
     end = t.row_value("end_parent", "int", f"{pointer}[row + 1]")
-    at = f"const auto parent = {left} + (long long){edges}[p] * {max(size, 1)};"
+    at = [f"const auto parent = {left} + (long long){edges}[p] * {max(size, 1)};"]
+    if of.parents:
+        above = t.word(above_word(of.layer), "int")
+        without = "<" if of.parents == ABOVE else ">="
+        at.insert(0, f"if ({edges}[p] {without} {above}) continue;")
 
     def source() -> str:
         return elements.once("load<W>(parent + j)") if size else "(*parent)"
 
-    return Edges("p", begin, end, at, source)
+    return Edges("p", begin, end, tuple(at), source)
 
 
 def _of_children(elements: ElementText, source: Expression, relation: int) -> Edges:
@@ -92,4 +98,4 @@ def _of_children(elements: ElementText, source: Expression, relation: int) -> Ed
     child = t.word("child_row", "const int*")
     skip = f"if ({child}[e] < 0) continue;"
     begin, end = t.edges_of(relation)
-    return Edges("e", begin, end, skip, lambda: elements.element(source))
+    return Edges("e", begin, end, (skip,), lambda: elements.element(source))

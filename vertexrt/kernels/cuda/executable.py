@@ -15,7 +15,7 @@ from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.driver import IS_GEMM, WEIGHT, WORD, X, Y, encode
 from vertexrt.kernels.cuda.launch_text import write_launches
 from vertexrt.kernels.cuda.pack import FIXED_WORDS
-from vertexrt.kernels.cuda.row_text import EDGE_ORDER, EVERY_PTR, RELATION_PTR
+from vertexrt.kernels.cuda.row_text import EDGE_ORDER, EVERY_PTR, RELATION_PTR, above_word
 from vertexrt.kernels.cuda.steps import Kernel, Launches, csr, effects_of
 from vertexrt.kernels.cuda.task_launches import lower_launches
 from vertexrt.kernels.cuda.wide_products import wide_sources
@@ -55,7 +55,8 @@ def word_names(binding: Binding) -> list[str]:
         ("seed_row", len(binding.seeds)),
     ):
         names += [f"{what}_{k}" for k in range(count)]
-    return [*names, *(EVERY_PTR, EDGE_ORDER, RELATION_PTR)[: binding.edge_words]]
+    names += (EVERY_PTR, EDGE_ORDER, RELATION_PTR)[: binding.edge_words]
+    return [*names, *map(above_word, range(max(binding.layers, default=0)))]
 
 
 class Uploads:
@@ -66,7 +67,8 @@ class Uploads:
         scratch: see `layout.Executable`.
         numbers: of the words, by name.
         wanted: [words] whether a kernel or a product reads it.
-        num_ints: how many integer pulls there are; edge_words: of `Binding`.
+        num_ints: how many integer pulls there are.
+        last_words: how many words of edges there are, and after them of layers.
         real_words: numbers of the words of real pulls, and of seeds after them.
         seed_rows: numbers of the words that say which row of a seed each row has.
         lookups_ptr, lookups: CSR of the integer pulls that each program's sorted lookups read.
@@ -83,7 +85,8 @@ class Uploads:
         self.numbers = {name: k for k, name in enumerate(word_names(binding))}
         self.wanted = np.zeros(len(self.numbers), np.bool_)
         self.lookups_ptr, self.lookups = csr([x.lookups for x in launches])
-        self.num_ints, self.edge_words = len(binding.ints), binding.edge_words
+        self.num_ints = len(binding.ints)
+        self.last_words = binding.edge_words, max(binding.layers, default=0)
         self.real_words = [self.numbers[name] for name in filter(REAL_WORD.fullmatch, self.numbers)]
         self.seed_rows = [self.numbers[f"seed_row_{k}"] for k in binding.seeds.values()]
         self.zero_elements = _longest_row(programs)

@@ -32,9 +32,10 @@ FIXED, FIRST_INDEX = len(FIXED_WORDS), len(ADDRESSES)
 USER_NUMBER, USER_EDGE, WEIGHT, SCALE, RANDOM_SEED = range(FIRST_INDEX + len(INDICES), FIXED)
 
 # The arrays of `Schedule` that are int32, in its order, and those of INDICES after the rows.
-PARTS = 12
+PARTS = 13
 ORDER, EDGE_PTR, CHILD_ROW, EDGE_ROW, PARENT_PTR, PARENT_EDGE = 0, 4, 5, 6, 7, 8
 FIRST_LAST, MOST_LAST = 9, 3  # every_ptr, edge_order, relation_ptr: the last words, `edge_words`
+ABOVE_EDGE = 12  # its numbers are words after these, of all layers but the top one
 UPLOADED = (ORDER, EDGE_PTR, CHILD_ROW, EDGE_ROW, PARENT_PTR, PARENT_EDGE)
 FIRST_PART, FIRST_SEGMENT = FIRST_INDEX + 1, FIRST_INDEX + 1 + len(UPLOADED)
 
@@ -94,7 +95,8 @@ def pack(
         pinned: bytes, aligned as ALIGN; address: of its twin on the device.
         words: int64; ADDRESSES are given, and those of real values and seeds are left as they are.
         facts: [words] whether any kernel reads what a word points to; first element of each
-            parameter; how many integer pulls there are; how many of the last words it has.
+            parameter; how many integer pulls there are; how many edge words it has, and how many
+            words of layers after them, which come last.
         of_batch: the fields of `Arrays`; of_run: of `Places`.
         lists: the last of INDICES, int32; starts and widths of `StepEnd`; what else goes up
             (`more`), int32.
@@ -176,16 +178,24 @@ def _pack_indices(
 
 
 def _pack_last(
-    pinned: Array, words: Array, wanted: Array, address: int, batch: Arrays, room: tuple[int, int]
+    pinned: Array,
+    words: Array,
+    wanted: Array,
+    address: int,
+    batch: Arrays,
+    room: tuple[int, tuple[int, int]],
 ) -> int:
     """Copy what the last words point to, where a kernel reads it; return the end.
 
     Args:
-        room: where that begins, and how many words they are.
+        room: where that begins; how many edge words they are, and words of layers after them.
     """
-    end, last = room
+    end, (last, layers) = room
+    first = len(words) - layers
+    for k in range(layers):
+        words[first + k] = _part(batch, ABOVE_EDGE)[k]
     for k in range(last):
-        word = len(words) - last + k
+        word = first - last + k
         if wanted[word]:
             words[word] = address + end
             end = _copy(pinned, end, _part(batch, FIRST_LAST + k))

@@ -276,10 +276,7 @@ def _case(
         if word in INDEX_WORDS:
             lines.append(f"        const auto {word} = at_hand.{word};")
         elif word != "temporary":
-            lines.append(
-                f"        {type_.removesuffix('*')}* const {word} = "
-                f"({type_})job.w[{side.words[word]}];"
-            )
+            lines.append(f"        {type_} const {word} = ({type_})job.w[{side.words[word]}];")
     return [*lines, *(f"        {line}" for line in body), "        break;", "      }"]
 
 

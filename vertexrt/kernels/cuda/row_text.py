@@ -18,9 +18,14 @@ WARP = 32
 # pulled: see `Binding.edge_words`.
 EVERY_PTR, EDGE_ORDER, RELATION_PTR = "every_ptr", "edge_order", "relation_ptr"
 # Names of words with a number, see `word_names`, and of what is made of them.
-KINDS = "tensor_|param_|gradient_|int_|float_index_|float_|seed_row_|seed_"
+KINDS = "tensor_|param_|gradient_|int_|float_index_|float_|seed_row_|seed_|above_"
 NUMBERED = re.compile(rf"\b(b_|c|)({KINDS}|)(\d+)(?=_|\b)")
 ROLLED = '_Pragma("unroll 1")'  # fetching unrolled code takes longer than the jumps
+
+
+def above_word(layer: int) -> str:
+    """Return the word that is the first edge whose parent is of a layer above one: no address."""
+    return f"above_{layer}"
 
 
 def tensor_word(place: ValuePlace) -> str:
@@ -224,7 +229,7 @@ class RowText:
             first: lines before its arguments; rows: those that find the row, after them.
         """
         arguments = [
-            f"{kind.removesuffix('*')}* const {name} = ({kind})a.w[{k}];"
+            f"{kind} const {name} = ({kind})a.w[{k}];"
             for k, (name, kind) in enumerate(self.words.items())
         ]
         head = f"VRT_KERNEL(NAME, Args<{max(len(self.words), 1)}>, {threads}) {{"

@@ -252,7 +252,7 @@ class Session:
         slot, words = self.buffers.next(), self._new_words(executable, run.plan.temporary)
         reals = run.reals(part)
         room = sum([array.nbytes + ALIGN for array in reals]) if reals else 0
-        facts = executable.wanted, self.param_at, executable.num_ints, executable.edge_words
+        facts = executable.wanted, self.param_at, executable.num_ints, executable.last_words
         ends = (NO_STARTS, NO_WIDTHS) if ending is None else (ending.starts, ending.widths)
         arrays = (  # the fields of `Arrays`
             run.rows,

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vertexrt.ir.numpy_arithmetic import draws, evaluate_arrays
+from vertexrt.ir.program import ABOVE
 from vertexrt.kernels.layout import PAD, Array, Buffers
 from vertexrt.lower.expressions import (
     Apply,
@@ -25,7 +26,7 @@ from vertexrt.lower.expressions import (
     RandomDraw,
     ReadElement,
 )
-from vertexrt.lower.kernel import Choose, KernelIR
+from vertexrt.lower.kernel import Choose, FromParents, KernelIR
 from vertexrt.lower.places import Memory, Rows, ValuePlace
 from vertexrt.script.verifier import ranges
 
@@ -207,7 +208,7 @@ class Evaluator:
             return np.asarray(row[at.turn[:, None], place.start + index])
         if place.memory == Memory.CHOSEN:
             chosen = self.loop.chosen[place.number]
-            return self.from_parents(chosen.tensor, chosen.size, at, place.start + index)
+            return self.from_parents(chosen.source, chosen.size, at, place.start + index)
         return self.arena.load(self.start(place, at)[:, None] + index)
 
     def write(self, place: ValuePlace, at: Points, j: Array, value: Array) -> None:
@@ -220,11 +221,15 @@ class Evaluator:
             scratch[place.number] = np.full((len(at.turn), place.step), np.nan, self.dtype)
         scratch[place.number][at.turn[:, None], place.start + j] = value
 
-    def from_parents(self, tensor: int, size: int, at: Points, index: Array) -> Array:
+    def from_parents(self, source: FromParents, size: int, at: Points, index: Array) -> Array:
         """Sum what the parents of rows left on the edges to them; zeros for a row without."""
         first = self.s.parent_ptr[at.row]
         entry, owner = ranges(first, self.s.parent_ptr[at.row + 1] - first)
-        start = self.b.base[tensor] + self.s.parent_edge[entry].astype(np.int64) * size
+        edge = self.s.parent_edge[entry].astype(np.int64)
+        if source.parents:
+            counts = (edge >= self.s.above_edge[source.layer]) == (source.parents == ABOVE)
+            edge, owner = edge[counts], owner[counts]
+        start = self.b.base[source.tensor] + edge * size
         left = self.arena.load(start[:, None] + index)
         return reduced(np.add, left, owner, len(at.row)).astype(self.dtype)
 

@@ -168,7 +168,7 @@ class Interpreter:
         self, sums: SumEdges, source: Expression | FromParents, at: Points, j: Array
     ) -> Array:
         if isinstance(source, FromParents):
-            return self.values.from_parents(source.tensor, sums.to.size, at, j)
+            return self.values.from_parents(source, sums.to.size, at, j)
         children, owner = self.values.children_of(at, sums.relation)
         how = np.maximum if sums.total is None else np.add
         return reduced(how, self.values.values(source, children, j), owner, len(at.row))
