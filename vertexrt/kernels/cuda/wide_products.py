@@ -17,7 +17,6 @@ from vertexrt.kernels.cuda.calls import (
     LAUNCH,
     ONE,
     PROCESSORS,
-    SIZE,
     STREAM,
     TRANSPOSE,
     WIDE,
@@ -28,7 +27,7 @@ from vertexrt.kernels.cuda.calls import (
     product,
 )
 from vertexrt.kernels.cuda.compile import FOLDER
-from vertexrt.kernels.cuda.device import Device
+from vertexrt.kernels.cuda.device import SIZE, Device
 
 Array = np.ndarray[Any, Any]
 
