@@ -16,7 +16,7 @@ from tests.optimizers import OPTIMIZERS, Make
 from tests.runs import Way, assert_close
 from tests.strategies import pulls_for
 from vertexrt.engine.variant import Passes
-from vertexrt.errors import NumericError, UnknownParameterError, UsageError
+from vertexrt.errors import NumericError, PullError, UnknownParameterError, UsageError
 
 LISTS = [[], [], [0, 1], [2, -1], [1]]
 SHIM = pytest.param("shim", marks=shim)
@@ -340,3 +340,33 @@ def test_a_siamese_loss_is_that_of_torch() -> None:
     (distance**2).sum().backward()
     for found, tensor in zip(net.gradients.values(), given, strict=True):
         np.testing.assert_allclose(found, tensor.grad, rtol=1e-11, atol=1e-13)
+
+
+class Weighted(vrt.VertexFunction):
+    """A chain, of which one push reads a pull that the others do not."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"h": 4})
+        self.w = vrt.Parameter((4, 4))
+
+    def forward(self) -> None:
+        h = vrt.tanh(self.w @ self.gather(0).h + self.pull("x", (4,)))
+        self.scatter(h=h)
+        self.push("h", h)
+        self.push("weighted", h * self.pull("weight", (4,)))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_pull_that_no_wanted_push_reads_may_be_missing(device: str) -> None:
+    net, x = Way(device=device).compile(Weighted()), np.ones((3, 4), np.float32)
+    seed = {"h": np.ones((3, 4), np.float32)}
+    without, both = (
+        vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(3, pulls)])
+        for pulls in ({"x": x}, {"x": x, "weight": x})
+    )
+    found = [net.backward(seed, of=net.forward(b, True, ["h"])) for b in (without, both)]
+    assert [{*each.pulled} for each in found] == [{"x"}, {"x", "weight"}]
+    assert_close(found[0].pulled["x"], found[1].pulled["x"], 0, "x")
+    assert not found[1].pulled["weight"].any()
+    with pytest.raises(PullError, match=r"\[forward\] the batch has no pull weight; "):
+        net.forward(without, True, ["h"], pulls=["x", "weight"])

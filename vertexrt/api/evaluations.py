@@ -20,7 +20,9 @@ from vertexrt.api.plan import Plan
 from vertexrt.engine.executor import Asked, Evaluation, Executor
 from vertexrt.engine.planned import PlannedPulls, PlanRequest
 from vertexrt.engine.variant import Use
+from vertexrt.errors import PullError
 from vertexrt.graph import GraphBatch
+from vertexrt.graph.batch import edge_pulls_of, pulls_of
 from vertexrt.graph.by_index import pulls_by_index
 
 
@@ -88,13 +90,21 @@ class Evaluations:
         seed: int | None,
         vertices: object,
     ) -> Asked:
-        """Return a pass whose pushes get gradients. Raises: UsageError."""
+        """Return a pass whose pushes get gradients. Raises: UsageError; PullError.
+
+        Other pushes may read pulls that the batch does not have.
+        """
         check_draw(seed)
         check_dropout(dropout)
         refuse_vertices(vertices)
         check_batch("forward", batch)
         names = self.wanted("forward", outputs)
-        use = self._training(names, check_pulled(pulls, self._reals), dropout)
+        reals = check_pulled(pulls, self._reals)
+        missing = reals.difference(pulls_of(batch), edge_pulls_of(batch))
+        if missing and pulls is not None:
+            got = f"the batch has no pull {', '.join(sorted(missing))}"
+            raise PullError.at("forward", got, "those whose gradients are asked for", "add them")
+        use = self._training(names, reals - missing, dropout)
         return Asked(use, batch, names, self.seed(seed, True))
 
     def submit(self, asked: Asked) -> Evaluation:

@@ -235,7 +235,7 @@ class Network:
         Args:
             train: keep what `backward` needs.
             outputs: names of pushes; all by default. With `train`, these can get gradients.
-            pulls: real pulls whose gradients `backward` is to return; all by default.
+            pulls: real pulls whose gradients `backward` is to return; all of the batch by default.
             dropout: let dropout drop; by default with `train`.
             seed: of what is drawn, from 0 to 2**32 - 1; by default the next of the network's.
             vertices: whole numbers [n], the vertices whose pushes are returned, in that order, such
