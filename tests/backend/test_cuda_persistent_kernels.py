@@ -125,7 +125,7 @@ def test_they_compile_and_stay_in_registers(
     arch: str, name: str, size: int, processors: int, rule: UpdateRule
 ) -> None:
     device, model, batch = made(arch, name, size, processors, Passes())
-    uses = [replace(TRAINING, rule=rule)]
+    uses = [TRAINING._replace(rule=rule)]
     if (arch, name, size) in EVALUATED:
         uses.append(Use(frozenset(n["name"] for n in model.function.nodes if n.op == "push")))
     for use in uses:
@@ -143,7 +143,7 @@ def test_gradients_have_room_beside_the_weights(
     arch: str, name: str, size: int, processors: int
 ) -> None:
     device, model, batch = made(arch, name, size, processors, Passes(gradients=True))
-    (run,) = model.prepare(replace(TRAINING, rule=RULES[0]), batch)
+    (run,) = model.prepare(TRAINING._replace(rule=RULES[0]), batch)
     executable = run.ready.processors
     assert isinstance(executable, PersistentExecutable)
     side = executable.writer.sides[1]

@@ -3,8 +3,8 @@
 Seconds on an H200, float32; only their order matters. The terms are those of GRNN (EuroSys 2019,
 section 7): waits of a level, products of a processor's share of the weights, and what all
 processors do outside the path. The constants are a least-squares fit of logarithms to what
-`benchmarks.choosing` measured (`benchmarks/results/choosing_h200.txt`); those outside the path were set
-anew for faster tiles, see there.
+`benchmarks.choosing` measured (`benchmarks/results/choosing_h200.txt`); those outside the path were
+set anew for faster tiles, see there.
 """
 
 from __future__ import annotations
