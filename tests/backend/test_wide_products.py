@@ -53,8 +53,14 @@ def exact(form: str, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def run(device: Device, form: str, rows: int, wide: int, deep: int) -> tuple[np.ndarray, ...]:
+    """Return what the device makes of a drawn product, and what NumPy does."""
+    return multiplied(device, form, *of_form(form, rows, wide, deep))
+
+
+def multiplied(
+    device: Device, form: str, step: LibraryProduct, arrays: list[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
     """Return what the device makes of a product, and what NumPy does."""
-    step, arrays = of_form(form, rows, wide, deep)
     names = ["tensor_0", "gradient_0" if form == "outer" else "param_0", "tensor_1"]
     memory = [device.allocate(array.nbytes) for array in arrays]
     for at, array in zip(memory, arrays, strict=True):
@@ -68,7 +74,7 @@ def run(device: Device, form: str, rows: int, wide: int, deep: int) -> tuple[np.
     numbers = {name: k for k, name in enumerate(every)}
     launches = Launches(LaunchPlan((step,)), (step,))
     program = encode([launches], [[0]], numbers)
-    count = deep if form == "outer" else rows
+    count = len(arrays[0])
     table = np.array([[0, count, 0, 0, 0, 0]], np.int64)
     calls = addresses_of(device.calls, SCALARS, device.processors, load_wide(device, FLOAT32))
     calls[GEMM] = 0  # nobody calls cuBLAS
@@ -92,6 +98,23 @@ def test_products_of_many_rows(name: str, form: str, less: tuple[int, int, int])
         pytest.skip("the device has no warp groups")
     found, wanted = run(device, form, rows, wide, deep)
     assert np.abs(found - wanted).max() <= 1e-6 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("name", SHIM_AND_GPU)
+def test_what_is_infinite_stays_so(name: str) -> None:
+    device = device_named(name)
+    down, across = (2, 2) if name == "shim" else (12, 11)
+    if not device.warp_groups:
+        pytest.skip("the device has no warp groups")
+    step, (x, w, y) = of_form("plain", TILE * down, TILE * across, 64)
+    w = np.abs(w) + 0.1
+    w[:, 5] = 0.5
+    x[3, 5], x[4, 5], x[5] = np.inf, np.finfo(np.float32).max, np.nan
+    found, _ = multiplied(device, "plain", step, [x, w, y])
+    assert (found[3] == np.inf).all()
+    np.testing.assert_allclose(found[4], 0.5 * x[4, 5], rtol=1e-6)
+    assert np.isnan(found[5]).all()
+    assert np.isfinite(np.delete(found, [3, 5], 0)).all()
 
 
 def asked(rows: int, wide: int, deep: int) -> GemmCall:

@@ -44,6 +44,15 @@ __device__ __forceinline__ void take(const WideProduct& p, int i, int j, float x
     if (j + 1 < p.b.rows) to[1] = p.adds ? to[1] + y : y;
 }
 
+// The head of a float, rounded to nearest. What is infinite, or no number, is a tail: the tail of
+// an infinite head would be no number. And nothing is rounded up to what is infinite.
+__device__ __forceinline__ float wide_head(float x) {
+    constexpr unsigned INFINITE = 0x7f800000u, KEPT = 0xffffe000u;
+    const unsigned bits = __float_as_uint(x), rounded = (bits + 0x1000u) & KEPT;
+    if ((bits & INFINITE) == INFINITE) return 0.0f;
+    return __uint_as_float((rounded & INFINITE) == INFINITE ? bits & KEPT : rounded);
+}
+
 // A thread's part of a chunk of an operand in registers: four lines of four neighbours in memory.
 // They are steps of the depth and, in the operand that lies along its rows, four rows; or four rows
 // and steps of the depth.
@@ -115,7 +124,7 @@ struct LoadedChunk {
             Vec<4> head, tail;
 #pragma unroll
             for (int c = 0; c < 4; ++c) {
-                head.v[c] = head_of<true>(four.v[c]);
+                head.v[c] = wide_head(four.v[c]);
                 tail.v[c] = four.v[c] - head.v[c];
             }
             store<4>(heads + at, head);
@@ -139,7 +148,9 @@ struct TileSums {
 #pragma unroll
         for (int e = 0; e < 4 * STEPS; ++e) {
             const int k = e / 4 * 8 + e % 4 / 2 * 4 + (int)threadIdx.x % 4;
-            x[e / 4].put(e % 4, chunk.a[OperandChunk::at(row(e % 2 * 2), k)]);
+            const float whole = chunk.a[OperandChunk::at(row(e % 2 * 2), k)];
+            x[e / 4].head[e % 4] = wide_head(whole);
+            x[e / 4].tail[e % 4] = whole - x[e / 4].head[e % 4];
         }
 #ifdef __CUDACC_RTC__
         constexpr unsigned long long NEXT = 2 * OperandChunk::FOUR / 4;
@@ -159,7 +170,7 @@ struct TileSums {
             const int i = row(e), j = column(e);
             float large = 0, small = 0;
             for (int k = 0; k < DEPTH; ++k) {
-                const float whole = chunk.a[OperandChunk::at(i, k)], head = head_of<true>(whole),
+                const float whole = chunk.a[OperandChunk::at(i, k)], head = wide_head(whole),
                             other = chunk.head[OperandChunk::at(j, k)];
                 large += head * other;
                 small += (whole - head) * other + head * chunk.tail[OperandChunk::at(j, k)];
