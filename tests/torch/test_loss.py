@@ -179,6 +179,9 @@ def test_twice_and_no_second_derivative() -> None:
     again = torch.autograd.grad(mine.loss(batch).square(), mine.embedding, create_graph=True)
     with pytest.raises(RuntimeError, match="twice"):
         again[0].sum().backward()
+    penalty = torch.autograd.grad(mine.loss(batch), mine.embedding, create_graph=True)[0].norm()
+    with pytest.raises(RuntimeError, match="twice"):  # what comes in has no history there
+        penalty.backward()
 
 
 def test_frozen_parameters_and_none_at_all() -> None:

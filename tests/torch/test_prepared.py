@@ -141,3 +141,15 @@ def test_a_step_like_one_before_does_little(monkeypatch: pytest.MonkeyPatch) -> 
 
     counts = [step() for _ in range(4)]
     assert counts[-1] == counts[-2] <= MOST_CALLS, counts
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_penalty_of_gradients_is_refused(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, _ = layers(place, "batched", monkeypatch)
+    for _ in range(4):  # the last ones are prepared
+        given, _ = packs(LENGTHS, mine.weight_hh_l0.device)
+        x = given.data.detach().requires_grad_()
+        out = mine(given._replace(data=x))[0].data
+        (found,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+        with pytest.raises(RuntimeError, match="twice"):
+            found.norm().backward()

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo
-from torch.autograd.function import once_differentiable
 
 from vertexrt.api.arguments import check_loss
 from vertexrt.engine.executor import Asked
@@ -22,6 +21,7 @@ from vertexrt.engine.variant import Use
 from vertexrt.errors import UsageError, nearest
 from vertexrt.graph import GraphBatch
 from vertexrt.torch.binding import BoundNetwork
+from vertexrt.torch.once import once
 from vertexrt.torch.pulls import PlacedPulls, with_pulls
 from vertexrt.torch.results import tensor_of
 from vertexrt.torch.tokens import BatchTensors, graphs_in
@@ -150,4 +150,4 @@ def _gradients(ctx: Any, d_loss: Tensor) -> tuple[Any, ...]:
     return None, *bound.parts_of(flat, rows), *[of_pulls.get(name) for name in what.pulls]
 
 
-_twice = once_differentiable(_gradients)  # it says that there are no second derivatives
+_twice = once(_gradients)

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from vertexrt.api.forward_passes import ForwardOutputs, ForwardPass
 from vertexrt.engine.executor import Asked
@@ -19,6 +18,7 @@ from vertexrt.graph import GraphBatch
 from vertexrt.torch.binding import BoundNetwork, sparse_gradient
 from vertexrt.torch.call import Call
 from vertexrt.torch.chains import wanted_of
+from vertexrt.torch.once import once
 from vertexrt.torch.prepared import find_prepared, prepare_again, prepared_for
 from vertexrt.torch.pulls import with_pulls
 from vertexrt.torch.results import tensor_of
@@ -163,4 +163,4 @@ def _gradients(ctx: Any, *d_outputs: Tensor | None) -> tuple[Any, ...]:
     return None, *ctx.asked.gradients(d_outputs, ctx.saved_tensors, ctx.kept)
 
 
-_once = once_differentiable(_gradients)  # which says that there are no second derivatives
+_once = once(_gradients)

@@ -34,6 +34,7 @@ class PlacedPulls(NamedTuple):
         device, dtype, tensors, wanted = bound.device, bound.dtype, [], []
         grad = torch.is_grad_enabled()
         for name, pull in pulls.items():
+            pull = pull.resolve_neg()  # kernels see the numbers alone
             if pull.dtype != dtype or pull.device != device:  # `to` takes longer to find it out
                 pull = pull.to(device, dtype) if pull.is_floating_point() else pull.cpu()
             tensors.append(pull)

@@ -257,8 +257,8 @@ def lent(tensor: Tensor) -> DeviceRows:
     """Return a tensor, or a copy, as the engine takes it."""
     found = tensor.detach()
     address = found.data_ptr()
-    if address % ALIGNED or not found.is_contiguous():
-        return rows_of(readable(found))
+    if address % ALIGNED or not found.is_contiguous() or found.is_neg():
+        return rows_of(readable(found.resolve_neg()))
     return DeviceRows.at(address, found, found.shape, DTYPES[found.dtype])
 
 
