@@ -188,3 +188,15 @@ def test_dropout_between_layers_repeats_by_pytorchs_seed() -> None:
     assert not torch.equal(first, second)
     layer.eval()
     assert torch.equal(layer(x)[0], layer(x)[0])
+
+
+@ALL
+def test_no_sequences_and_no_steps(theirs: Any) -> None:
+    mine, judge = DROP_INS[theirs](3, 4, num_layers=2), theirs(3, 4, num_layers=2)
+    x = torch.zeros(5, 0, 3, requires_grad=True)
+    found, wanted = flat(mine(x)), flat(judge(x))
+    assert [each.shape for each in found] == [each.shape for each in wanted]
+    sum(each.sum() for each in found).backward()
+    assert x.grad.shape == x.shape
+    with pytest.raises(RuntimeError, match="sequence length to be larger than 0"):
+        mine(torch.zeros(0, 2, 3))

@@ -87,6 +87,9 @@ class Layers(BoundModule, nn.RNNBase):
         self._check(whole, states, None)
         steps = whole.transpose(0, 1) if self.batch_first else whole
         length, count = steps.shape[:2]
+        if not length * count:  # there is nothing to run, and PyTorch says what it refuses
+            nothing: tuple[Any, Any] = super().forward(input, hx)
+            return nothing
         rows, final = self._run(steps.reshape(length * count, -1), np.full(length, count), states)
         output = rows.reshape(length, count, -1)
         if not batched:
