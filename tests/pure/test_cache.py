@@ -187,3 +187,19 @@ def test_what_a_killed_process_left_half_written_goes(cache_folder: Path) -> Non
 
 def test_a_home_that_may_not_be_looked_into_is_no_mistake(tmp_path: Path) -> None:
     assert read({"VERTEXRT_CACHE": "/dev/null/cache"}).cache_dir == Path("/dev/null/cache")
+
+
+def test_processes_that_make_the_folder_at_once_share_it(
+    cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = os.mkdir
+
+    def second(path: str, mode: int = 0o777) -> None:
+        make(path, mode)
+        raise FileExistsError(path)  # another process has made it in between
+
+    monkeypatch.setattr(os, "mkdir", second)
+    folders.forget()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert folders.folders("at once").write == cache_folder / "at once"

@@ -96,14 +96,15 @@ def _warn(reason: str, instead: str) -> None:
 
 def _make(folder: Path) -> str:
     """Make a folder and those above it that are missing; return why it cannot be made."""
-    try:
-        for each in (*reversed(folder.parents), folder):
+    for each in (*reversed(folder.parents), folder):
+        try:
             if not os.path.isdir(each):
                 os.mkdir(each, 0o700)
-    except FileExistsError:
-        return "" if os.path.isdir(folder) else f"{each} is not a folder"
-    except OSError as error:
-        return f"{each} cannot be made: {error.strerror}"
+        except FileExistsError:
+            if not os.path.isdir(each):  # another process may just have made it
+                return f"{each} is not a folder"
+        except OSError as error:
+            return f"{each} cannot be made: {error.strerror}"
     return ""
 
 
