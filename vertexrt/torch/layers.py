@@ -81,15 +81,19 @@ class Layers(BoundModule, nn.RNNBase):
         if input.dim() not in (2, 3):
             got = f"{input.dim()}D{self.what} instead"
             raise ValueError(f"{self._get_name()}: Expected input to be 2D or 3D, got {got}")
+        if not input.shape[:-1].numel():  # nothing to run, and PyTorch says what it refuses
+            nothing: tuple[Any, Any] = super().forward(input, hx)
+            return nothing
+        return self._run_whole(input, hx)
+
+    def _run_whole(self, input: Tensor, hx: Any) -> tuple[Tensor, Any]:
+        """Run the layers on sequences of one length, or on one without a batch."""
         batched, batch_dim = input.dim() == 3, 0 if self.batch_first else 1
         whole = input if batched else input.unsqueeze(batch_dim)
         states = self._batched(self._states(hx), batched)
         self._check(whole, states, None)
         steps = whole.transpose(0, 1) if self.batch_first else whole
         length, count = steps.shape[:2]
-        if not length * count:  # there is nothing to run, and PyTorch says what it refuses
-            nothing: tuple[Any, Any] = super().forward(input, hx)
-            return nothing
         rows, final = self._run(steps.reshape(length * count, -1), np.full(length, count), states)
         output = rows.reshape(length, count, -1)
         if not batched:
