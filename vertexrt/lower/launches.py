@@ -266,7 +266,11 @@ class OuterProduct:
 
 @dataclass(frozen=True, slots=True)
 class LibraryProduct:
-    """A call of cuBLAS, or several where very many rows are summed up."""
+    """A call of cuBLAS, or several where very many rows are summed up.
+
+    On a Hopper GPU a kernel of ours makes those that fill it: it is known at the launch, by the
+    number of rows (`kernels/cuda/wide_products.py`).
+    """
 
     product: MatrixProduct | Outer
     rows: RowRange | None = None

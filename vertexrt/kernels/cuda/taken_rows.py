@@ -11,7 +11,7 @@ from vertexrt.engine.part import RowPlace
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import THREADS
 
-MOST_TAKEN, WORDS = 4, 7  # tensors of a launch, and words of one
+MOST_TAKEN, WORDS = 4, 7  # tensors of a launch, and words of one: `TakenRows` of update.cu
 TO, ORDER = 0, 3  # which of these are known when it is launched
 NO_ROWS = (0,) * (MOST_TAKEN * WORDS)
 
@@ -26,9 +26,7 @@ class TakenRows:
 
     def __init__(self, places: tuple[RowPlace, ...], real: int, arena: int, rows: int) -> None:
         self.places, self.arena = places, arena
-        self._launches: list[
-            tuple[npt.NDArray[np.int64], int]
-        ] = []  # words of `TakenRows` of update.cu
+        self._launches: list[tuple[npt.NDArray[np.int64], int]] = []
         for k in range(0, len(places), MOST_TAKEN):
             words: list[int] = []
             blocks = 0

@@ -40,13 +40,6 @@ __device__ __forceinline__ void make_barriers(unsigned long long* barriers) {
             : "memory");
     __syncthreads();
 }
-__device__ __forceinline__ void end_barriers(unsigned long long* barriers) {
-    __syncthreads();
-    if (threadIdx.x < CHUNKS_STORED)
-        asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(in_shared(barriers + threadIdx.x))
-                     : "memory");
-    __syncthreads();
-}
 // What the thread has stored may be read by the matrix units of threads that wait for it.
 __device__ __forceinline__ void has_stored(unsigned long long* barrier) {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -94,7 +87,6 @@ __device__ __forceinline__ unsigned long long description(const float* chunk) {
 }
 #else
 inline void make_barriers(unsigned long long*) {}
-inline void end_barriers(unsigned long long*) { __syncthreads(); }
 inline void has_stored(unsigned long long*) {}
 inline void wait_until_stored(unsigned long long*, int) { __syncthreads(); }
 #endif
