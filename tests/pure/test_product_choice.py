@@ -151,7 +151,7 @@ def test_a_table_that_says_blas_makes_it_blas_and_results_agree(cache_folder: Pa
         assert len(lines) >= 6
         assert all(f": {words}" in line for line in lines), lines
     losses = [[net.step(batch(), vrt.SGD(0.1)) for _ in range(3)] for net in (by_table, by_blas)]
-    assert losses[0] == losses[1]
+    np.testing.assert_allclose(*losses, rtol=1e-6)  # small products are no part of the table
     function = TreeLSTM(vocab=20, embed=HIDDEN, hidden=HIDDEN, classes=5)
     oracle = vrt.compile(function, device="reference", dtype="float64", threads=1, seed=3)
     exact = [oracle.step(batch(), vrt.SGD(0.1)) for _ in range(3)]
