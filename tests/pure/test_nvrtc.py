@@ -61,6 +61,16 @@ def test_nvrtc_is_of_the_version_of_cupy(opened: list[str], tmp_path: Path) -> N
     assert opened == [NVRTC_13, NVRTC_12, NVRTC_13]
 
 
+def test_what_nvrtc_does_not_find_beside_it_is_loaded_first(
+    opened: list[str], tmp_path: Path
+) -> None:
+    builtins = "nvidia/cu13/lib/libnvrtc-builtins.so.13.0"
+    install(tmp_path, NVRTC_13)
+    (tmp_path / builtins).touch()
+    load_nvrtc(13)
+    assert opened == [builtins, NVRTC_13]
+
+
 @pytest.mark.usefixtures("opened", "cache_folder")
 def test_nvrtc_of_another_version_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     install(tmp_path, NVRTC_13)

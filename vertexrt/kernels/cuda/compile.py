@@ -302,6 +302,7 @@ def load_nvrtc(cuda: int = ANY) -> Nvrtc:
             others.append(name)
             continue
         try:
+            _load_builtins(name)
             return Nvrtc(ctypes.CDLL(name))
         except OSError:
             continue
@@ -320,6 +321,13 @@ def load_nvrtc(cuda: int = ANY) -> Nvrtc:
         "libnvrtc.so of CUDA " + (str(cuda) if cuda else " or ".join(map(str, VERSIONS))),
         f"pip install 'vertexrt[cuda{cuda}]'" if cuda else f"pip install {extra}",
     )
+
+
+def _load_builtins(name: str) -> None:
+    """Load what NVRTC loads itself by name alone: 13.0 of the wheels does not look beside it."""
+    if "/" in name:
+        for path in Path(name).parent.glob("libnvrtc-builtins.so.*"):
+            ctypes.CDLL(str(path))
 
 
 def _candidates() -> Iterator[str]:
