@@ -2,8 +2,9 @@
 
     python -m benchmarks.stress_products [--launches 100000]
 
-Blocks of such a product meet at barriers of their own. Each result must have the bits of the first
-time, wherever NaN was before it, and the first one must be that of NumPy in float64.
+Threads of a block meet at barriers of their own, and blocks share the depth of a tile. Each result
+must have the bits of the first time, wherever NaN was before it, and the first one must be that of
+NumPy in float64.
 """
 
 import argparse
@@ -14,11 +15,18 @@ import numpy as np
 
 from vertexrt.kernels.cuda.calls import NO_TRANSPOSE, TRANSPOSE, GemmCall, addresses_of
 from vertexrt.kernels.cuda.cupy_device import CupyDevice
-from vertexrt.kernels.cuda.wide_products import is_wide, load_wide, multiply
+from vertexrt.kernels.cuda.wide_products import load_wide, multiply, split_bytes, wide_splits
 from vertexrt.native.compiled import compiled
 
-# (rows, columns, depth): whole tiles, parts of tiles, and little and much depth.
-SIZES = ((1536, 1408, 256), (1500, 1401, 100), (2240, 10000, 650), (2048, 2048, 64))
+# (rows, columns, depth): whole tiles, parts of tiles, little and much depth, and blocks that share
+# the depth of a tile.
+SIZES = (
+    (1536, 1408, 256),
+    (1500, 1401, 100),
+    (2240, 10000, 650),
+    (2048, 2048, 64),
+    (1019, 251, 6400),
+)
 EVERY = 20_000  # launches between two lines
 SCALARS = np.array([0, 1], np.float32)
 BOUND = 2e-6  # of the largest sum of absolute products
@@ -45,7 +53,7 @@ def launch_product(calls: np.ndarray, form: int, sizes: np.ndarray, at: np.ndarr
         asked = GemmCall(
             NO_TRANSPOSE, TRANSPOSE, wide, rows, deep, one, w, wide, x, rows, one, y, wide
         )
-    return multiply(calls, asked) if is_wide(calls, asked) else -1
+    return multiply(calls, asked) if wide_splits(calls, asked) else -1
 
 
 def main() -> int:
@@ -55,7 +63,9 @@ def main() -> int:
     given = parser.parse_args()
     device = CupyDevice()
     real = np.dtype(np.float32)
-    calls = addresses_of(device.calls, SCALARS, device.processors, load_wide(device, real))
+    left = device.arrays().zeros(split_bytes(device.processors), np.uint8)
+    wide = left.data.ptr, *load_wide(device, real)
+    calls = addresses_of(device.calls, SCALARS, device.processors, wide)
     each = -(-given.launches // (3 * len(SIZES)))
     begin, launches, wrong = time.perf_counter(), 0, 0
     with device.stream:

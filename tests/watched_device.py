@@ -18,7 +18,7 @@ from vertexrt.script.isa import WAIT
 
 # Words of what the kernel takes, see `PersistentLaunch.run`: where scripts and counters of a launch
 # lie, for how many members those of a cluster wait, and where the slots of children lie.
-SCRIPT, COUNTERS, MEMBERS, CHILD_SLOT = 0, 2, 12, 13
+SCRIPT, COUNTERS, MEMBERS, CHILD_SLOT = 0, 2, 13, 14
 
 
 class WatchedDevice:

@@ -33,7 +33,7 @@ from vertexrt.models import TreeFC, TreeLSTM
 class Compiler:
     """A device that compiles persistent kernels and runs nothing."""
 
-    name, precision = "a compiler", "float32"
+    name, precision, warp_groups = "a compiler", "float32", True
     processors, shared_bytes = 132, 163 << 10  # of shared memory as sm_80 has it, the least of all
 
     def __init__(self, arch: str) -> None:
@@ -91,7 +91,7 @@ def made(
         pytest.skip(str(error))
     case = case_of(name, size)
     device = Compiler(arch)
-    backend = CudaBackend(device, "float32", gradients=passes.gradients)  # type: ignore[arg-type]
+    backend = CudaBackend(device, "float32", passes)  # type: ignore[arg-type]
     single = np.dtype("float32")
     options = CompileOptions(single, "frontier", passes, "float32", "persistent", 1, processors)
     model = CompiledModel(case.function.trace(), backend, options, 1)

@@ -99,7 +99,7 @@ def run(
     words = np.array([memory[name].address for name in names], np.int64)
     table = np.array([[0, n, 0, 0, 0, 0]], np.int64)
     lookups = np.zeros(2, np.int64), np.zeros(2, np.int64)
-    calls = addresses_of(device.calls, np.array([0, 1], np.float32), 0, (0, 0, 0))
+    calls = addresses_of(device.calls, np.array([0, 1], np.float32), 0, (0,) * 4)
     for _ in range(2):  # the counters are as they were
         code, *_ = launch(table, program, words, lookups, calls)
         device.check(code, 0, 0)

@@ -100,7 +100,8 @@ def test_each_launch_is_a_call_without_the_compiled_loop() -> None:
 
 def test_a_device_refuses_what_it_has_no_other_form_of() -> None:
     function = FUNCTIONS["tree-fc"][0]
-    with pytest.raises(UsageError, match=r"with device='cpu'; .* the only form there; leave"):
-        vrt.compile(function(), device="cpu", passes=Passes(hold=False))
+    for passes in (Passes(hold=False), Passes(cuts=False)):
+        with pytest.raises(UsageError, match=r"with device='cpu'; .* the only form there; leave"):
+            vrt.compile(function(), device="cpu", passes=passes)
     with pytest.raises(UsageError, match=r"on a GPU; .* the only form there; leave"):
         vrt.compile(function(), device="cuda", passes=Passes(loop=False))

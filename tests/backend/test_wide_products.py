@@ -14,7 +14,7 @@ from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.driver import encode, launch
 from vertexrt.kernels.cuda.pack import ADDRESSES
 from vertexrt.kernels.cuda.steps import Launches
-from vertexrt.kernels.cuda.wide_products import TILE, is_wide, load_wide
+from vertexrt.kernels.cuda.wide_products import TILE, load_wide, split_bytes, splits_of, wide_splits
 from vertexrt.lower.kernel import MatrixProduct, Operand, Outer
 from vertexrt.lower.launches import LaunchPlan, LibraryProduct
 from vertexrt.lower.places import Memory, Rows, ValuePlace
@@ -76,7 +76,11 @@ def multiplied(
     program = encode([launches], [[0]], numbers)
     count = len(arrays[0])
     table = np.array([[0, count, 0, 0, 0, 0]], np.int64)
-    calls = addresses_of(device.calls, SCALARS, device.processors, load_wide(device, FLOAT32))
+    size = split_bytes(device.processors)
+    left = device.allocate(size)
+    device.clear(left.address, size)
+    wide = left.address, *load_wide(device, FLOAT32)
+    calls = addresses_of(device.calls, SCALARS, device.processors, wide)
     calls[GEMM] = 0  # nobody calls cuBLAS
     lookups = np.zeros(2, np.int64), np.zeros(2, np.int64)
     device.check(launch(table, program, words, lookups, calls)[0], 0, 0)
@@ -96,6 +100,19 @@ def test_products_of_many_rows(name: str, form: str, less: tuple[int, int, int])
     rows, wide, deep = TILE * down - less[0], TILE * across - less[1], 128 - less[2]
     if name == "cuda" and not device.warp_groups:
         pytest.skip("the device has no warp groups")
+    found, wanted = run(device, form, rows, wide, deep)
+    assert np.abs(found - wanted).max() <= 1e-6 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("form", ["plain", "transposed", "outer"])
+@pytest.mark.parametrize("name", SHIM_AND_GPU)
+def test_blocks_share_the_depth_where_there_are_few_tiles(name: str, form: str) -> None:
+    device = device_named(name)
+    if not device.warp_groups:
+        pytest.skip("the device has no warp groups")
+    down, across, deep = (1, 1, 777) if name == "shim" else (3, 7, 2333)
+    rows, wide = TILE * down - 3, TILE * across - 5
+    assert splits_of(wide, rows, deep, device.processors) > 2
     found, wanted = run(device, form, rows, wide, deep)
     assert np.abs(found - wanted).max() <= 1e-6 * np.abs(wanted).max()
 
@@ -122,11 +139,18 @@ def asked(rows: int, wide: int, deep: int) -> GemmCall:
 
 
 def test_tiles_have_to_fill_the_device() -> None:
-    calls = addresses_of(PaperDevice().calls, SCALARS, 132, (1, 2, 3))
-    sizes = [(2240, 10000, 650), (2240, 650, 10000), (2048, 512, 1600), (1600, 1024, 256)]
-    assert all(is_wide(calls, asked(*size)) for size in sizes)
-    few, shallow, narrow = (1600, 512, 2048), (2240, 10000, 32), (16000, 5, 256)
-    assert not any(is_wide(calls, asked(*size)) for size in (few, shallow, narrow))
+    calls = addresses_of(PaperDevice().calls, SCALARS, 132, (0, 1, 2, 3))
+    sizes = {
+        (2240, 10000, 650): 1,
+        (2240, 650, 10000): 1,
+        (2048, 512, 1600): 2,
+        (1600, 512, 2048): 2,
+        (1024, 256, 6400): 8,
+        (1600, 1024, 256): 1,
+    }
+    assert {size: wide_splits(calls, asked(*size)) for size in sizes} == sizes
+    few, shallow, narrow = (256, 256, 1024), (2240, 10000, 32), (16000, 5, 256)
+    assert not any(wide_splits(calls, asked(*size)) for size in (few, shallow, narrow))
 
 
 def test_devices_without_them_leave_all_to_the_library() -> None:

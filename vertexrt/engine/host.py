@@ -43,6 +43,12 @@ from vertexrt.locks import share
 
 Array = np.ndarray[Any, Any]
 
+# Passes that only a GPU has, and what there is in their place.
+OF_GPU = {
+    "hold": "weights where the caches have them",
+    "cuts": "wide products in their places",
+}
+
 
 class HostExecutor:
     """Runs batches in the host's memory, each share of one in a worker.
@@ -186,13 +192,14 @@ def check(device: str, options: CompileOptions) -> None:
             "streams=1: what is independent goes to threads there",
             "leave streams out, or take device='cuda'",
         )
-    if not options.passes.hold:
-        raise UsageError.at(
-            "compile",
-            f"Passes(hold=False) with device={device!r}",
-            "weights where the caches have them, the only form there",
-            "leave hold out, or take device='cuda'",
-        )
+    for name, form in OF_GPU.items():
+        if not getattr(options.passes, name):
+            raise UsageError.at(
+                "compile",
+                f"Passes({name}=False) with device={device!r}",
+                f"{form}, the only form there",
+                f"leave {name} out, or take device='cuda'",
+            )
     if options.passes.products not in PRODUCTS:
         raise UsageError.at(
             "compile",

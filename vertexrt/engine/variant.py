@@ -70,6 +70,8 @@ class Passes:
             exchanges; else one fused group or product, and where `fuse` is off, one op (VPPS).
         hold: persistent engine on a GPU: weights stay on chip while a side of the path runs; else
             each product reads its weights from memory.
+        cuts: persistent engine on a GPU: a launch is cut at wide products, which kernels of their
+            own make; else one kernel makes them, too.
         streams: batched engine on a GPU: how many streams share the launches of a step, so that
             those which need nothing of each other may run at once (Cavs, section 3.5).
         products: on a CPU: "fixed", by register tiles or by BLAS, with limits that are the same
@@ -90,6 +92,7 @@ class Passes:
     loop: bool = True
     segment: bool = True
     hold: bool = True
+    cuts: bool = True
     streams: int = 1
     products: str = FIXED
     gradients: bool = GRADIENTS_ON_CHIP

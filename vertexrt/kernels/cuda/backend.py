@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.engine.variant import Passes
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.updates import UpdateRule
@@ -26,8 +27,7 @@ class CudaBackend:
 
     Args:
         dtype: of parameters and values.
-        hold, gradients: the persistent engine holds weights, and sums up their gradients, on chip,
-            see `Passes`.
+        passes: what of the persistent engine is on.
         streamed: groups of how many processors read weights from memory that do not fit on chip;
             for others, or with None for all, there is no kernel then.
     """
@@ -42,13 +42,12 @@ class CudaBackend:
         self,
         device: Device,
         dtype: npt.DTypeLike,
-        hold: bool = True,
-        gradients: bool = False,
+        passes: Passes | None = None,
         streamed: int | None = FEWEST,
     ) -> None:
         self.device = device
         self.dtype = dtype
-        self.hold, self.gradients, self.streamed = hold, gradients, streamed
+        self.passes, self.streamed = passes or Passes(), streamed
         self.where = f"{device.name} {device.precision}"  # in the key of timed choices
 
     def ways(self, threads: int, processors: int | None) -> list[Configuration]:
@@ -90,5 +89,6 @@ class CudaBackend:
         wanted = processors if processors > 0 else None
         rules = () if rule is None else (rule,)
         streams = processors == self.streamed
-        asked = KernelOptions(wanted, self.hold, self.gradients, streams, rules)
+        passes = self.passes
+        asked = KernelOptions(wanted, passes.hold, passes.gradients, passes.cuts, streams, rules)
         return PersistentExecutable(tasks, binding, self.device, self.dtype, asked, kinds)

@@ -23,11 +23,12 @@ NO_TRANSPOSE, TRANSPOSE = 0, 1  # cuBLAS
 CUDA_R_32F = 0
 DEFAULT_ALGORITHM = -1
 # Of a stream: addresses and handles, and of all of them the reals; how many processors there are;
-# and the first of the kernels of `wide_products.py`.
-CALLS = 14
-LAUNCH, GEMM, COMPUTE, HANDLE, STREAM, RECORD, WAIT, ITEMSIZE, ZERO, ONE, PROCESSORS, WIDE = range(
-    CALLS - 2
-)
+# of `wide_products.py`, where splits leave their sums, and the first of the kernels.
+CALLS = 15
+(
+    LAUNCH, GEMM, COMPUTE, HANDLE, STREAM, RECORD, WAIT, ITEMSIZE, ZERO, ONE, PROCESSORS, PARTIAL,
+    WIDE,
+) = range(CALLS - 2)  # fmt: skip
 
 
 class Blocks(NamedTuple):
@@ -152,7 +153,8 @@ def addresses_of(calls: Calls, scalars: Array, processors: int, wide: Sequence[i
 
     Args:
         scalars: 0 and 1 of the dtype of the network, which must live as long.
-        processors: of the device; wide: the kernels of `wide_products.py`, zeros for none.
+        processors: of the device.
+        wide: of `wide_products.py`: where splits leave their sums, and the kernels; zeros for none.
     """
     found = np.zeros(CALLS, np.int64)
     found[LAUNCH], found[HANDLE], found[STREAM] = calls.launch, calls.handle, calls.stream
@@ -162,5 +164,5 @@ def addresses_of(calls: Calls, scalars: Array, processors: int, wide: Sequence[i
         found[GEMM], found[COMPUTE] = calls.gemm32, calls.compute
     found[ITEMSIZE], found[ZERO] = scalars.itemsize, scalars.ctypes.data
     found[ONE] = found[ZERO] + scalars.itemsize
-    found[PROCESSORS], found[WIDE:] = processors, wide
+    found[PROCESSORS], found[PARTIAL:] = processors, wide
     return found

@@ -68,6 +68,6 @@ def compile_on(gpu: Device, traced: Program, options: CompileOptions) -> CudaExe
     passes = options.passes
     # The batched engine is faster than one that reads most weights from memory in each product.
     streamed = None if options.engine == "auto" else options.processors or FEWEST
-    backend = CudaBackend(gpu, options.dtype, passes.hold, passes.gradients, streamed)
+    backend = CudaBackend(gpu, options.dtype, passes, streamed)
     model = CompiledModel(traced, backend, options, 1)
     return CudaExecutor(model, gpu)

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from vertexrt.engine.launches import ProgramFacts
 from vertexrt.engine.lay_out import VertexFacts, lay_out
 from vertexrt.kernels.cuda.device_scripts import Chosen, Known, LaidOut, write_all
-from vertexrt.kernels.cuda.gpu_script import Facts
 from vertexrt.kernels.cuda.pack import Arrays, Places, pack
+from vertexrt.kernels.cuda.script_rounds import Facts
 from vertexrt.native.compiled import compile_ahead
 from vertexrt.script.shape import Shape
 
@@ -30,6 +30,7 @@ FACTS = Facts(
     LONGS,
     0,
     LONGS,
+    TABLE,
     TABLE,
     FLAGS,
     LONGS,
@@ -60,7 +61,7 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
         write_all,
         tuple(LaidOut(TABLE, PULLS, INTS, INTS, TABLE, INTS, INTS)),
         tuple(Known(FLAGS, LONGS, LONGS, FACTS, SHAPE)),
-        tuple(Chosen(1, 1, 1, 1, False, False)),
+        tuple(Chosen(1, 1, 1, 1, False, False, 0)),
     )
     compile_ahead(
         lay_out, INTS, INTS, INTS, INTS, PULLS, reals, 0, False, False, False, VERTICES, PROGRAMS

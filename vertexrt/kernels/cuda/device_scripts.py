@@ -14,13 +14,12 @@ from vertexrt.kernels.cuda.gpu_script import (
     RING_ALONE,
     RING_OF_SEVERAL,
     EdgesBetween,
-    Facts,
-    Launched,
     write_scripts,
 )
 from vertexrt.kernels.cuda.instruction import COLUMNS
 from vertexrt.kernels.cuda.lookups import sort_lookups
 from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, WrittenScripts
+from vertexrt.kernels.cuda.script_rounds import Facts, Launched
 from vertexrt.native.compiled import compiled
 from vertexrt.scheduler.rows import (
     CHILD_ROW,
@@ -81,7 +80,7 @@ class Chosen(NamedTuple):
     Attributes:
         groups: that the graphs are shared out among; processors: of each.
         tile: most rows of a tile; ring: of `write_scripts`.
-        clips, updates: whether the step ends with a norm, and with an update.
+        clips, updates, wide: of `Launched`.
     """
 
     groups: int
@@ -90,6 +89,7 @@ class Chosen(NamedTuple):
     ring: int
     clips: bool
     updates: bool
+    wide: int
 
 
 @compiled
@@ -118,7 +118,9 @@ def write_all(
         table, known.lookups_ptr, known.lookups, scheduled.pulls,
         (order, part_of(indices, extents, EDGE_ORDER)), scheduled.rows, scheduled.seen,
     )  # fmt: skip
-    launched = Launched(table, lookup_ptr, lookup_at, known.gradients, chosen.clips, chosen.updates)
+    launched = Launched(
+        table, lookup_ptr, lookup_at, known.gradients, chosen.clips, chosen.updates, chosen.wide
+    )
     between = EdgesBetween(
         edge_ptr, part_of(indices, extents, PARENT_PTR), part_of(indices, extents, PARENT_EDGE),
         child_row,
@@ -162,7 +164,15 @@ def write_launch(
             executable.facts,
             ready.shape,
         ),
-        (min(groups, graphs), executable.processors, tile, ring, clips, updates),
+        (
+            min(groups, graphs),
+            executable.processors,
+            tile,
+            ring,
+            clips,
+            updates,
+            0 if persistent_launch.watched else executable.wide,
+        ),
     )
     paths = Paths(lengths, temporary, executable.clustered(graphs), ring != NO_RING)
     return executable, paths, WrittenScripts(*written)

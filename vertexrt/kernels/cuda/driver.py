@@ -134,7 +134,7 @@ def _operand(step: Array, at: int, row: Array, words: Array, itemsize: int) -> A
     return words[TEMPORARY] + itemsize * before
 
 
-def _launch_product(step: Array, row: Array, count: int, words: Array, calls: Array) -> Any:
+def launch_product(step: Array, row: Array, count: int, words: Array, calls: Array) -> Any:
     """Launch a product of so many rows; return the error of cuBLAS, plus CUBLAS_CODES."""
     size, one, zero = calls[ITEMSIZE], calls[ONE], calls[ZERO]
     x = _operand(step, X, row, words, size)
@@ -182,7 +182,7 @@ def launch_step(
         arguments: what `room_for_arguments` returned.
     """
     if step[IS_GEMM]:
-        return _launch_product(step, row, grid.across, words, calls)
+        return launch_product(step, row, grid.across, words, calls)
     at = FIRST_ARGUMENT
     for k in range(1, 6):
         arguments[at + k - 1] = row[k]
@@ -262,6 +262,20 @@ def _encode_kernel(row: Array, step: Kernel, address: int, words: int) -> None:
     row[WHEN], row[OF_EDGES] = step.when, step.edges or step.over == EDGES
     row[WORDS], row[WORD_COUNT] = words, len(step.words)
     _encode_range(row, step.rows, step.tile_rows)
+
+
+def encode_products(launches: Sequence[Launches], numbers: Mapping[str, int]) -> Array:
+    """Write the steps of all programs that are products as `launch_product` reads them.
+
+    Returns: int64 [steps, STEP_COLUMNS]; IS_GEMM is 0 where a step is none.
+    """
+    steps = [(program, step) for program in launches for step in program.steps]
+    found = np.zeros((len(steps), STEP_COLUMNS), np.int64)
+    for row, (program, step) in zip(found, steps, strict=True):
+        product = step.product if isinstance(step, Kernel) else step
+        if product is not None:
+            _encode_product(row, product, program.plan.temporaries, numbers)
+    return found
 
 
 def _encode_range(row: Array, rows: RowRange | None, tile_rows: int) -> None:

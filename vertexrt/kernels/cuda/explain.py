@@ -14,6 +14,7 @@ from vertexrt.ir.passes.segment import PATH
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.ir.program import Stage
 from vertexrt.ir.segment_text import segments_of
+from vertexrt.kernels.cuda.cuts import pieces_of
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,
     BACKWARD,
@@ -221,6 +222,9 @@ def _common(executable: PersistentExecutable, written: WrittenScripts) -> list[s
         f"instructions: {len(script)}; rounds: {waits + 1}; "
         f"elements of temporaries: {written.elements}"
     ]
+    if len(written.apart):
+        cuts = len(pieces_of(written.common, written.apart)) - 1
+        lines.append(f"  cut in {cuts} places: {len(written.apart)} wide products are apart")
     stages = executable.facts.stages
     rounds = np.cumsum(script[:, WAIT] != NONE)
     special = np.isin(script[:, OP], list(SPECIAL))

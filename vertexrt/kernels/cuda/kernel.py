@@ -7,7 +7,6 @@ on the function; `gpu_script.py` writes the scripts.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate, pairwise
 
@@ -20,10 +19,11 @@ from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.program import Stage
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.cuda.compile import ONE_BLOCK
-from vertexrt.kernels.cuda.driver import encode
+from vertexrt.kernels.cuda.driver import encode, encode_products
 from vertexrt.kernels.cuda.executable import kernel_name, word_names
 from vertexrt.kernels.cuda.gradients_on_chip import sum_on_chip
 from vertexrt.kernels.cuda.instruction import COLUMNS, FIRST_OP
+from vertexrt.kernels.cuda.kernel_loop import kernel_loop
 from vertexrt.kernels.cuda.launch_text import write_launches
 from vertexrt.kernels.cuda.outside_path import OutsideStep, outside_path
 from vertexrt.kernels.cuda.path_function import (
@@ -47,7 +47,7 @@ from vertexrt.kernels.cuda.rows_at_once import temporaries_of
 from vertexrt.kernels.cuda.rules import structs
 from vertexrt.kernels.cuda.segment_text import SegmentText, write_path
 from vertexrt.kernels.cuda.segments import PathSegment, RingUse
-from vertexrt.kernels.cuda.shared_sides import SharedSide, share_sides
+from vertexrt.kernels.cuda.shared_sides import share_sides
 from vertexrt.kernels.cuda.steps import Kernel, Launches
 from vertexrt.kernels.cuda.task_launches import lower_launches
 from vertexrt.kernels.cuda.verify_repeated_segments import verify_repeated_segments
@@ -64,9 +64,6 @@ Int64 = npt.NDArray[np.int64]
 MOST_ROWS = 64  # of a tile, whose indices lie in shared memory
 TILE_EDGES = 128  # of a tile, likewise
 RING_TILE = 16  # rows of a tile for which a ring leaves room
-# Sides of the path that a kernel has in one function; more get functions of their own, else the
-# compiler keeps in registers what several have in common, and spills.
-SIDES_TOGETHER = 2
 MANTISSA = {"float32": 0, "tf32": 10, "bf16": 7}  # bits that matrix units keep; 0 for all
 
 
@@ -223,11 +220,14 @@ class KernelWriter:
         gathers = any(x.segment.ring.gathers for x in texts)
         return found | ({"child_row", OF_RING} if gathers else set())
 
-    def encode(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return steps_ptr and steps of `driver.encode`; a function is a number of a script."""
+    def encode(self) -> tuple[Int64, Int64, Int64]:
+        """Return steps_ptr and steps of `driver.encode`, and the steps that are products.
+
+        A function is a number of a script.
+        """
         functions = [[self.op(s) for s in x.steps] for x in self.launches]  # type: ignore[arg-type]
         steps_ptr, steps, _ = encode(self.launches, functions, self.numbers)
-        return steps_ptr, steps
+        return steps_ptr, steps, encode_products(self.launches, self.numbers)
 
     def tile_rows(self, ring: bool) -> int:
         """Return the rows of a tile whose temporaries fit in shared memory, two edges a row.
@@ -290,7 +290,7 @@ class KernelWriter:
         sides = share_sides({k: write_side(self._side(k)) for k in range(len(self.phases))})
         for side in sides:
             lines += ["", *side.lines]
-        lines += ["", *self._outside_path(names), "", *_kernel(sides)]
+        lines += ["", *self._outside_path(names), "", *kernel_loop(sides)]
         return "\n".join(lines) + "\n"
 
     def _switches(self) -> list[str]:
@@ -346,49 +346,6 @@ class KernelWriter:
         collect = self.sums.collect(self.numbers)
         own = self.numbers["temporary"], self.numbers["arrived"]
         return outside_path(steps, collect, self.rules, own)
-
-
-def _kernel(shared: Sequence[SharedSide]) -> list[str]:
-    """Print the kernel itself, given the functions of the sides of the path."""
-    apart = sum(len(each.sides) for each in shared) > SIDES_TOGETHER
-    sides = []
-    for each in shared:
-        numbers = " || ".join(f"in.program == {side}" for side in each.sides)
-        # The address of an argument would have all arguments copied to the stack.
-        call, job = (f"apart<{each.name}>", "work") if apart else (each.name, "a")
-        sides += [
-            f"    if ((in.op == FORWARD || in.op == BACKWARD) && ({numbers})) {{",
-            f"      if (!{call}({job}, group, in.program, in.wait != NO_WAIT, at, met,",
-            "                group_barrier, stamps)) {",
-            "        close_cluster(a.o);",
-            "        return;",
-            "      }",
-            "      continue;",
-            "    }",
-        ]
-    return [
-        "VRT_KERNEL(NAME, Work, PROCESSOR) {",
-        "  unsigned met = 0;",
-        "  Timestamps stamps(a.o);",
-        "  const Work& work = load_shared_state(a);",
-        "  const int group = blockIdx.x / PROCESSORS;",
-        "  GroupBarrier group_barrier{a.o.counters + 2 + group, 0, 0};",
-        "  if (a.o.members && !open_cluster(a.o, group_barrier.counter)) return;",
-        "  for (int at = 0;; ++at) {",
-        "    const Instruction in = instruction(a.o, at);",
-        "    stamps.begin(at);",
-        *sides,
-        "    if (in.wait != NO_WAIT && !grid_barrier(a.o, met, at)) return;",
-        "    stamps.waited();",
-        "    if (in.op == END) {",
-        "      stamps.both();",
-        "      return;",
-        "    }",
-        "    outside_path(work, in);",
-        "    stamps.end();",
-        "  }",
-        "}",
-    ]
 
 
 def _most_children(task: TaskProgram) -> float:

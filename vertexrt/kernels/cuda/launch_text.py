@@ -176,7 +176,8 @@ def _large(step: LargeProduct, taken: Sequence[Temporary]) -> Kernel:
         t.line(f"many_rows_product<{str(p.transposed).lower()}, {step.width}>({y},")
         t.line(f"  {x}, {weight}, {_count(p)}, {p.wide}, {p.deep}, {step.across});")
     kernel = _kernel(t, TILES, step.across * step.splits, step.threads)
-    return replace(kernel, rows=step.rows, tile_rows=step.tile_rows)
+    product = None if step.is_short else LibraryProduct(p, step.rows)
+    return replace(kernel, rows=step.rows, tile_rows=step.tile_rows, product=product)
 
 
 def _add_row_splits(step: LargeProduct, partial: ValuePlace, taken: Sequence[Temporary]) -> Kernel:
@@ -184,7 +185,8 @@ def _add_row_splits(step: LargeProduct, partial: ValuePlace, taken: Sequence[Tem
     t.line(f"add_row_splits({_first(t, p.y)},")
     t.line(f"  {t.origin(partial)}, {_count(p)}, {p.wide}, {step.splits});")
     kernel = _kernel(t, TILES, 1, step.threads)
-    return replace(kernel, rows=step.rows, tile_rows=max(1, LIMITS.added_each // p.wide))
+    rows = max(1, LIMITS.added_each // p.wide)
+    return replace(kernel, when=CHUNKED, rows=step.rows, tile_rows=rows)
 
 
 def _outer(step: OuterProduct, taken: Sequence[Temporary]) -> Kernel:
@@ -194,7 +196,8 @@ def _outer(step: OuterProduct, taken: Sequence[Temporary]) -> Kernel:
     t.line(f"outer_product<{step.width}>({gradient}, {left}, {d},")
     t.line(f"  {x}, {p.m}, {p.n}, {_count(p)});")
     kernel = _kernel(t, SPLITS, step.across, step.threads)
-    return replace(kernel, rows=step.rows, tile_rows=step.splits, adds=True)
+    product = LibraryProduct(p, step.rows)
+    return replace(kernel, rows=step.rows, tile_rows=step.splits, adds=True, product=product)
 
 
 def _add_splits(step: OuterProduct, taken: Sequence[Temporary]) -> Kernel:

@@ -20,7 +20,6 @@ from vertexrt.kernels.cuda.compile import Spilled
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.driver import HEAD
 from vertexrt.kernels.cuda.executable import Uploads, kernel_name, word_names
-from vertexrt.kernels.cuda.gpu_script import Facts
 from vertexrt.kernels.cuda.kernel import KernelWriter
 from vertexrt.kernels.cuda.path import is_outside_path, lower_path
 from vertexrt.kernels.cuda.placed_path import (
@@ -29,8 +28,10 @@ from vertexrt.kernels.cuda.placed_path import (
     needs_registers,
     place_path,
 )
+from vertexrt.kernels.cuda.script_rounds import Facts
 from vertexrt.kernels.cuda.step_end import FINISH, STORE
 from vertexrt.kernels.cuda.weights import Budget, Misfit
+from vertexrt.kernels.cuda.wide_products import has_wide
 from vertexrt.kernels.layout import Binding
 
 Int64 = npt.NDArray[np.int64]
@@ -49,7 +50,7 @@ LITTLE_SPILLED, MOST_SPILLED = 64, 512
 # spills is outside its products: of two LSTMs of 650 1,048 bytes, with NVRTC 13.5.
 MOST_BEFORE_MEMORY = 2048
 GROUPS = (8, 16, 32, 64, 128)  # sizes to try, where none is given
-ORDERS = Struct("15q")  # of processor.cuh, in front of `Store` and `Finish`
+ORDERS = Struct("16q")  # of processor.cuh, in front of `Store` and `Finish`
 BESIDE_WORDS = ORDERS.size + STORE.size + FINISH.size  # bytes of the arguments of a kernel
 MOST_OF_A_STEP = 768 // 8 - HEAD  # of a launch: `arguments` of processor.cuh
 
@@ -59,7 +60,8 @@ class KernelOptions(NamedTuple):
 
     Attributes:
         processors: of a group; None for as few as the weights fit.
-        hold, gradients: weights stay on chip, their gradients are summed up there: see `Passes`.
+        hold, gradients, cuts: weights stay on chip, their gradients are summed up there, launches
+            are cut at wide products: see `Passes`.
         streams: weights that fit in no group on chip are read from memory, else it is refused.
         rules: of the update: one, or none.
     """
@@ -67,6 +69,7 @@ class KernelOptions(NamedTuple):
     processors: int | None
     hold: bool
     gradients: bool
+    cuts: bool
     streams: bool
     rules: tuple[UpdateRule, ...]
 
@@ -238,6 +241,7 @@ class PersistentExecutable(Uploads):
         sides: [programs] on which side of the path groups run each, -1 for none.
         facts: what `gpu_script.write_scripts` knows of the programs.
         gradients: [gradients] whether the groups sum it up, or a part of it.
+        wide: processors of a device where launches are cut, 0 elsewhere; see `cuts`.
         function: the kernel; writer: what wrote its source.
     """
 
@@ -258,6 +262,7 @@ class PersistentExecutable(Uploads):
         self.sums_left = writer.sums.elements * writer.itemsize
         self.clusters = device.clusters(self.function, self.processors, device.shared_bytes)
         self.groups = device.processors // self.processors
+        self.wide = _cut(device, dtype, asked)
         self.tile = writer.tile_rows(False)
         self.tile_beside_ring = writer.tile_rows(True)
         self.want([self.numbers[word] for word in writer.words()])
@@ -295,6 +300,11 @@ class PersistentExecutable(Uploads):
     def most_groups(self, graphs: int) -> int:
         """Return how many groups there are for so many graphs or more."""
         return self.clusters if self.clustered(graphs) else self.groups
+
+
+def _cut(device: Device, dtype: npt.DTypeLike, asked: KernelOptions) -> int:
+    """Return the processors of a device where launches are cut, 0 elsewhere."""
+    return device.processors if asked.cuts and has_wide(device, dtype) else 0
 
 
 def _sides_by_place(phases: Sequence[Phase], places: Int64) -> Int64:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from vertexrt.engine.batched import Run
 from vertexrt.engine.part import Part
 from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.counter_ring import CounterRing
+from vertexrt.kernels.cuda.cuts import launch_pieces, launch_products, pieces_of
 from vertexrt.kernels.cuda.device import Allocation, LaunchStruct
 from vertexrt.kernels.cuda.finish_step import (
     ResultsLeft,
@@ -36,7 +38,8 @@ Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
 NO_ENDING = bytes(STORE.size), bytes(FINISH.size)
-COUNTERS_AT = 2  # which word of these has the address of the counters
+# Words of what a kernel is ordered: the address of the counters, and what is run of the script.
+COUNTERS_AT, BEGIN_AT, END_AT = 2, 11, 12
 STAMP = 4  # words of one, see `Timestamps` of barrier.cuh
 BOTH_CLOCKS = -1  # in place of an instruction: cycles, and nanoseconds
 PATIENCE = 2_000_000_000  # nanoseconds until a processor gives up waiting
@@ -67,6 +70,7 @@ class WrittenScripts:
         script: int32 [*, COLUMNS], of all processors and then of the groups.
         sections: int32 [sides, groups + 1], where the script of each group starts.
         child_slot: int32 [edges], or nothing: see `ring_script.write_ring`.
+        apart: int64 [*, APART_COLUMNS], instructions that the kernel does not run, see `cuts`.
         common: how many instructions all processors follow.
         elements: of temporaries that a stage outside the path needs; counters: that a round does.
         lookup_ptr, lookup_at, lookups: of `sort_lookups`.
@@ -76,6 +80,7 @@ class WrittenScripts:
     script: npt.NDArray[np.int32]
     sections: npt.NDArray[np.int32]
     child_slot: npt.NDArray[np.int32]
+    apart: Int64
     common: int
     elements: int
     counters: int
@@ -155,10 +160,7 @@ class PersistentLaunch:
         session, device = self.session, self.session.device
         size, (path, written) = session.dtype.itemsize, scripts
         executable = cast("PersistentExecutable", run.ready.processors)
-        cluster = executable.processors if path.clustered else 1
-        blocks = self.blocks(executable, path)
         stamps = self._take_stamps(written) if self.watched else 0
-        counters = 2 + blocks // executable.processors
         more = (written.script.reshape(-1), written.sections.reshape(-1), written.child_slot)
         slot, words, addresses = session.stage(executable, run, part, written.lookups, ending, more)
         self._temporaries = session.memory.scratch(self._temporaries, written.elements * size)
@@ -179,8 +181,9 @@ class PersistentLaunch:
             self._stamps.address if self.watched else 0,
             stamps,
             device.shared_bytes,
-            written.common,
-            cluster if path.clustered else 0,
+            0,  # begin and end, of each launch
+            0,
+            executable.processors if path.clustered else 0,
             int(addresses[4]) if len(written.child_slot) else 0,
             session.gave_up_at,
         )
@@ -191,18 +194,48 @@ class PersistentLaunch:
         lasting = run if run.kept is None else run.bare()
         left = ResultsLeft(session, lasting, own, addresses)
         held = self._temporaries, self._counters, self._spill, session.zeros
+        kernel = self._kernel(executable, path, arguments)
+        products = self._products(executable, run.table[part.launches], own)
+        pieces = pieces_of(written.common, written.apart)
 
         def launch(part: Part) -> None:
-            device = self.session.device
-            job[COUNTERS_AT] = self._ring.take(counters)
-            shared = device.shared_bytes
-            code = device.launch_all(executable.function, blocks, shared, arguments, cluster)
-            device.check(code, -1, -1)
+            launch_pieces(pieces, kernel, products)
             if ending is not None and ending.apart:
                 finish_step(session, int(own[WEIGHT]), addresses, ending)
             left.launch(part)
 
         return ReadyRun(slot, own, launch, job, addresses, held, self._counters)
+
+    def _kernel(
+        self, executable: PersistentExecutable, path: Paths, arguments: LaunchStruct
+    ) -> Callable[[int, int], None]:
+        """Return what launches the kernel for instructions `begin` to `end` of all processors."""
+        blocks, cluster = self.blocks(executable, path), 1
+        if path.clustered:
+            cluster = executable.processors
+        counters = 2 + blocks // executable.processors
+        job = arguments.words
+
+        def launch(begin: int, end: int) -> None:
+            device = self.session.device
+            job[COUNTERS_AT], job[BEGIN_AT], job[END_AT] = self._ring.take(counters), begin, end
+            shared = device.shared_bytes
+            code = device.launch_all(executable.function, blocks, shared, arguments, cluster)
+            device.check(code, -1, -1)
+
+        return launch
+
+    def _products(
+        self, executable: PersistentExecutable, table: Int64, words: Int64
+    ) -> Callable[[Int64], None]:
+        """Return what launches products that are apart."""
+
+        def launch(apart: Int64) -> None:
+            calls = self.session.calls_of(self.session.device.calls)
+            found = launch_products(apart, table, executable.facts.products, words, calls)
+            self.session.device.check(*found)
+
+        return launch
 
     def _end_inside(
         self,

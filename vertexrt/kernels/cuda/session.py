@@ -36,7 +36,7 @@ from vertexrt.kernels.cuda.step_end import (
     StepEnd,
 )
 from vertexrt.kernels.cuda.upload import UploadBuffers, UploadSlot
-from vertexrt.kernels.cuda.wide_products import load_wide
+from vertexrt.kernels.cuda.wide_products import load_wide, split_bytes
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
@@ -93,6 +93,7 @@ class Session:
         self._seen = np.zeros(0, np.int32)
         self._scalars = np.array([0.0, 1.0], self.dtype)
         self._calls: dict[Calls, Int64] = {}
+        self._split: list[Allocation] = []  # what these have
         self._functions = device.load([update_source()], self.dtype)
 
     # Memory.
@@ -176,8 +177,12 @@ class Session:
         """Return what `driver.launch` calls on a stream."""
         found = self._calls.get(calls)
         if found is None:
-            wide = load_wide(self.device, self.dtype)
-            found = addresses_of(calls, self._scalars, self.device.processors, wide)
+            wide, processors, split = load_wide(self.device, self.dtype), self.device.processors, 0
+            if any(wide):
+                left = self.memory.cleared(split_bytes(processors), "sums of products")
+                self._split.append(left)
+                split = left.address
+            found = addresses_of(calls, self._scalars, processors, (split, *wide))
             self._calls[calls] = found
         return found
 

@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 
 # What the grid of a kernel covers.
 ROWS, EDGES, FIXED, SEGMENTS, TILES, SPLITS = range(6)
-# When it is launched.
+# When it is launched: always, where rows are listed, or to add up what the last step left in parts.
 ALWAYS, LISTED, CHUNKED = range(3)
 
 
@@ -37,6 +37,7 @@ class Kernel:
         adds: it makes nothing that a later step of the program reads, except the next one where
             that is CHUNKED; it only adds to gradients.
         counters: that blocks need which share work; zero before and after.
+        product: the same as a product of a library, with the sum of its splits, where it is one.
     """
 
     body: str
@@ -50,6 +51,7 @@ class Kernel:
     tile_rows: int = 1
     adds: bool = False
     counters: int = 0
+    product: LibraryProduct | None = None
 
 
 Step = Kernel | LibraryProduct

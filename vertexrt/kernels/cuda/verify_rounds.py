@@ -15,7 +15,9 @@ import numpy as np
 from vertexrt.engine.batched import Run
 from vertexrt.errors import PlanError
 from vertexrt.ir.program import Stage
+from vertexrt.kernels.cuda.cuts import APART_AT
 from vertexrt.kernels.cuda.dependences import LaunchedSteps, first_conflict, launched_steps
+from vertexrt.kernels.cuda.driver import IS_GEMM
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,
     BACKWARD,
@@ -109,6 +111,7 @@ def verify_rounds(
     check = _Rounds(run, table, executable, written)
     check.operands()
     check.coverage()
+    check.apart()
     check.special()
     check.order()
     check.temporaries()
@@ -138,10 +141,12 @@ class _Rounds:
     def _steps(self) -> Iterator[Step]:
         """List what has to run, in the order of the table."""
         facts, writer = self.executable.facts, self.executable.writer
+        whole = {(t, s) for _, t, s, _ in self.written.apart.tolist()}  # without splits
         lookups = self.written.lookup_ptr, self.written.lookup_at
         for t, s, grid in launched_steps(self.table, (facts.steps_ptr, facts.steps), lookups):
             p, *operands = self.table[t].tolist()
-            if facts.sides[p] < 0:
+            follows = self.executable.effects.follows[s] and (t, s - 1) in whole
+            if facts.sides[p] < 0 and not follows:
                 of_grid = grid.first, grid.chunks, grid.across, grid.down
                 key = writer.op(writer.all_steps[s]), *operands, *(int(x) for x in of_grid)
                 yield Step(t, s, key)
@@ -179,6 +184,27 @@ class _Rounds:
             if step.at < 0:
                 got = f"launch {step.launch} lacks step {step.number}, op {step.key[0]}"
                 self.fail(len(self.script) - 1, got, "each step of each launch once")
+
+    def apart(self) -> None:
+        """Check what the kernel does not run: products, each after the rest of its round."""
+        number = {step.at: step for step in self.steps}
+        apart = {row[APART_AT]: row for row in self.written.apart.tolist()}
+        if list(apart) != sorted(self.written.apart[:, APART_AT].tolist()):
+            self.fail(max(apart), "out of order, or twice", "products that are apart in order")
+        for at, (_, t, s, temporary) in apart.items():
+            self._product(at, number.get(at), (t, s))
+            if self.script[at, TEMPORARY] != temporary:
+                got = f"temporaries from {temporary} apart"
+                self.fail(at, got, f"{self.script[at, TEMPORARY]}, as in the script")
+            if at + 1 not in apart and self.round[at + 1] == self.round[at]:
+                self.fail(at, "the kernel goes on with the same round", "a wait after it")
+
+    def _product(self, at: int, step: Step | None, apart: tuple[int, int]) -> None:
+        """Check that an instruction is the step of a launch that is apart, and a product."""
+        t, s = apart
+        there = step is not None and (step.launch, step.number) == apart
+        if not there or not self.executable.facts.products[s, IS_GEMM]:
+            self.fail(at, f"step {s} of launch {t} is apart", "a product, where it is")
 
     def special(self) -> None:
         """Check that the path and the end of the step are there once, where they are wanted."""

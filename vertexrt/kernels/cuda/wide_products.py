@@ -11,11 +11,13 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from vertexrt.kernels.cuda.calls import (
     FIRST_ARGUMENT,
     LAUNCH,
     ONE,
+    PARTIAL,
     PROCESSORS,
     STREAM,
     TRANSPOSE,
@@ -34,8 +36,9 @@ Array = np.ndarray[Any, Any]
 NAMES = ("wide_plain", "wide_transposed", "wide_outer")  # y = x w^T, y = x w, g += d^T x
 TILE, THREADS = 128, 256
 SHARED_BYTES = 167_072  # of a block: `MatmulMemory`
-VALUES = 12  # of `WideProduct`
+VALUES = 14  # of `WideProduct`
 SHALLOWEST = 64  # of less depth, a tile is not worth its beginning and its end
+SPLIT_DEPTH = 256  # at least, of blocks that share the depth of a tile
 # Tiles have to fill so much of the device, in turns of all processors: at 0.48 a product takes 0.84
 # of cuBLAS's time, at 0.38 as long, at 0.67 0.53 of it (H100).
 FULL, OF = 9, 20
@@ -47,10 +50,23 @@ def wide_source() -> str:
     return f"#define WIDE_SHARED_BYTES {SHARED_BYTES}\n" + (FOLDER / "wide.cu").read_text()
 
 
-def wide_sources(device: Device, dtype: np.dtype[Any]) -> list[str]:
+def has_wide(device: Device, dtype: npt.DTypeLike) -> bool:
+    """Tell whether a device has such kernels for the products of a dtype."""
+    single = np.dtype(dtype) == np.float32
+    return device.warp_groups and device.precision == "float32" and single
+
+
+def wide_sources(device: Device, dtype: npt.DTypeLike) -> list[str]:
     """Return what a device needs for the products of a dtype: the kernels, or nothing."""
-    there = device.warp_groups and device.precision == "float32" and dtype == np.float32
-    return [wide_source()] if there else []
+    return [wide_source()] if has_wide(device, dtype) else []
+
+
+def split_bytes(processors: int) -> int:
+    """Return the bytes of what splits leave: sums of a tile, and then a counter, for each block.
+
+    They begin as zeros.
+    """
+    return processors * (TILE * TILE + 1) * 4
 
 
 def load_wide(device: Device, dtype: np.dtype[Any]) -> tuple[int, ...]:
@@ -65,14 +81,24 @@ def load_wide(device: Device, dtype: np.dtype[Any]) -> tuple[int, ...]:
     return functions
 
 
-def is_wide(calls: Array, asked: GemmCall) -> bool:
-    """Tell whether the tiles of a product fill the device."""
-    if calls[WIDE] == 0 or asked.k < SHALLOWEST:
-        return False
-    tiles = (asked.m + TILE - 1) // TILE * ((asked.n + TILE - 1) // TILE)
-    turns = (tiles + calls[PROCESSORS] - 1) // calls[PROCESSORS]
-    room = turns * calls[PROCESSORS] * TILE * TILE
-    return bool(OF * asked.m * asked.n >= FULL * room)
+def splits_of(m: int, n: int, k: int, processors: int) -> int:
+    """Return how many blocks share the depth of each tile of a product of [m, k] and [k, n].
+
+    Returns: 0 where its tiles do not fill the device.
+    """
+    if k < SHALLOWEST:
+        return 0
+    tiles = (m + TILE - 1) // TILE * ((n + TILE - 1) // TILE)
+    splits = max(1, min(processors // tiles, k // SPLIT_DEPTH))
+    room = (tiles * splits + processors - 1) // processors * processors * TILE * TILE
+    return splits if OF * m * n * splits >= FULL * room else 0
+
+
+def wide_splits(calls: Array, asked: GemmCall) -> int:
+    """Return `splits_of` a product that a kernel of ours makes, 0 for others."""
+    if calls[WIDE] == 0:
+        return 0
+    return splits_of(asked.m, asked.n, asked.k, calls[PROCESSORS])
 
 
 def _vector(asked: GemmCall, rows: int, columns: int) -> int:
@@ -90,7 +116,8 @@ def _vector(asked: GemmCall, rows: int, columns: int) -> int:
 
 def multiply(calls: Array, asked: GemmCall) -> int:
     """Launch a product; return the error of the driver, or that of cuBLAS."""
-    if not is_wide(calls, asked):
+    splits = wide_splits(calls, asked)
+    if splits == 0:
         return product(calls, asked)
     # cuBLAS takes columns: its second operand, and the rows of ours, are the columns of c.
     a_along, b_along = asked.tb == TRANSPOSE, asked.ta != TRANSPOSE
@@ -106,8 +133,10 @@ def multiply(calls: Array, asked: GemmCall) -> int:
     given[at + 6], given[at + 7], given[at + 8] = asked.c, asked.ldc, asked.k
     given[at + 9], given[at + 10] = down, _vector(asked, rows, columns)
     given[at + 11] = asked.beta == calls[ONE]
+    given[at + 12] = calls[PARTIAL]
+    given[at + 13] = calls[PARTIAL] + 4 * TILE * TILE * calls[PROCESSORS]
     given[SIZE] = 8 * VALUES
-    grid = Blocks(down * across, 1, THREADS)
+    grid = Blocks(down * across, splits, THREADS)
     function, extra = calls[WIDE + form], given.ctypes.data
     code = launch_kernel(calls[LAUNCH], function, grid, calls[STREAM], extra, SHARED_BYTES)
     given[SIZE] = 0  # it lives until here

@@ -84,7 +84,8 @@ struct Orders {
     unsigned char* spill;        // temporaries that do not fit on chip
     long long spill_bytes;       // of each processor
     long long* stamps;           // [processors, most_stamps, 4] or null, see `Timestamps`
-    long long most_stamps, shared_bytes, instructions;  // of the script of all processors
+    long long most_stamps, shared_bytes;
+    long long begin, end;         // what the launch runs of the script of all processors
     long long members;            // of a group that is a cluster, 0 where groups are none
     const int* child_slot;        // [edges] see ring.cuh; null where there is no ring
     volatile long long* gave_up;  // of the host: 1 once a wait has run out

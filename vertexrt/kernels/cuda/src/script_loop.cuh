@@ -22,9 +22,15 @@ struct Tile {
     bool in_ring, puts, sends, children;
 };
 
-// Copy the common script and the arguments of the kernel to shared memory, where loads are fast
-// even after a wait has invalidated the first-level cache. Arguments for which there is no room
-// stay where they are: those of stacks of many layers, whose functions copy what is theirs.
+// Tell whether a wait ran out in a launch before this one that began the same script.
+__device__ __forceinline__ bool gave_up_before(const Orders& o) {
+    return o.begin > 0 && o.record->code != FINE;
+}
+
+// Copy what is to run of the common script and the arguments of the kernel to shared memory, where
+// loads are fast even after a wait has invalidated the first-level cache. Arguments for which there
+// is no room stay where they are: those of stacks of many layers, whose functions copy what is
+// theirs.
 template <class Work>
 __device__ __forceinline__ const Work& load_shared_state(const Work& job) {
     constexpr bool FITS = sizeof(Work) <= sizeof(SharedState::job);
@@ -32,10 +38,10 @@ __device__ __forceinline__ const Work& load_shared_state(const Work& job) {
     long long* const to = reinterpret_cast<long long*>(shared_state().job);
     if (FITS)
         for (int k = threadIdx.x; k < (int)(sizeof(Work) / 8); k += PROCESSOR) to[k] = from[k];
-    const int count =
-        (int)(job.o.instructions < SHARED_INSTRUCTIONS ? job.o.instructions : SHARED_INSTRUCTIONS);
+    const long long rest = job.o.end - job.o.begin;
+    const int count = (int)(rest < SHARED_INSTRUCTIONS ? rest : SHARED_INSTRUCTIONS);
     int* const common = reinterpret_cast<int*>(shared_state().common);
-    const int* const script = reinterpret_cast<const int*>(job.o.script);
+    const int* const script = reinterpret_cast<const int*>(job.o.script + job.o.begin);
     for (int k = threadIdx.x; k < count * INSTRUCTION_WORDS; k += PROCESSOR) common[k] = script[k];
     if (threadIdx.x == 0) shared_state().turn.gave_up = 0;
     __syncthreads();
@@ -43,7 +49,8 @@ __device__ __forceinline__ const Work& load_shared_state(const Work& job) {
 }
 
 __device__ __forceinline__ Instruction instruction(const Orders& o, int at) {
-    return at < SHARED_INSTRUCTIONS ? shared_state().common[at] : o.script[at];
+    const int k = at - (int)o.begin;
+    return k < SHARED_INSTRUCTIONS ? shared_state().common[k] : o.script[at];
 }
 
 // Write the arguments of a step: its word k is word words[k] of the kernel. The instruction says

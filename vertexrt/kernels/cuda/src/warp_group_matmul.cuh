@@ -20,11 +20,15 @@ struct Factor {
 
 // c(i, j) = sum over k of a(i, k) b(j, k), or c += it if it `adds`. Row i of c begins at
 // to + i pitch. There are `down` tiles down. Sizes and pitches in the direction of neighbours in
-// memory are multiples of `vector`, 1, 2 or 4, and so are addresses.
+// memory are multiples of `vector`, 1, 2 or 4, and so are addresses. Where several blocks share the
+// depth of a tile, they leave their sums in `partial`, and `arrived` counts them: an int for each
+// tile, zero before and after.
 struct WideProduct {
     Factor a, b;
     float* to;
     long long pitch, deep, down, vector, adds;
+    float* partial;
+    int* arrived;
 };
 
 // Take columns j and j + 1 of a row i of the result.
@@ -200,12 +204,48 @@ struct TileSums {
     }
 };
 
-// Make the block's tile. Blocks next to each other have one tile of b.
+// Leave the sums of a split; the block of a tile that comes last adds up those of all, in their
+// order. Returns whether it is this one.
+__device__ __forceinline__ bool sum_splits(const WideProduct& p, MatmulMemory& memory,
+                                           TileSums& sums) {
+    const int tile = (int)blockIdx.x, splits = (int)gridDim.y;
+    const auto left = [&](int split) {
+        return p.partial + (split * gridDim.x + tile) * (SUMS_EACH * MATMUL_THREADS) + threadIdx.x;
+    };
+    float* const own = left((int)blockIdx.y);
+#pragma unroll
+    for (int e = 0; e < SUMS_EACH; ++e) own[e * MATMUL_THREADS] = sums.sum[e];
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        memory.last = atomicAdd(&p.arrived[tile], 1) == splits - 1;
+        if (memory.last) p.arrived[tile] = 0;
+    }
+    __syncthreads();
+    if (!memory.last) return false;
+    __threadfence();
+#pragma unroll
+    for (int e = 0; e < SUMS_EACH; ++e) sums.sum[e] = 0;
+#pragma unroll 1
+    for (int split = 0; split < splits; ++split) {
+        const float* const some = left(split);
+#pragma unroll
+        for (int e = 0; e < SUMS_EACH; ++e) sums.sum[e] += __ldcg(&some[e * MATMUL_THREADS]);
+    }
+    return true;
+}
+
+// Make the block's tile, or its share of the depth of one: `blockIdx.y` is the number of the split.
+// Blocks next to each other have one tile of b.
 template <bool A_ALONG, bool B_ALONG>
 __device__ __forceinline__ void multiply(const WideProduct& p) {
     VRT_SHARED(MatmulMemory, memory);
     const int across = (int)blockIdx.x / (int)p.down, down = (int)blockIdx.x % (int)p.down;
-    const int i0 = down * MATMUL_DOWN, j0 = across * MATMUL_ACROSS, deep = (int)p.deep;
+    const int i0 = down * MATMUL_DOWN, j0 = across * MATMUL_ACROSS;
+    const int chunks = ((int)p.deep + DEPTH - 1) / DEPTH, splits = (int)gridDim.y;
+    const int first = chunks * (int)blockIdx.y / splits * DEPTH;
+    const int end = chunks * ((int)blockIdx.y + 1) / splits * DEPTH;
+    const int deep = end < (int)p.deep ? end : (int)p.deep;
     LoadedChunk<A_ALONG> of_a;
     LoadedChunk<B_ALONG> of_b;
     const auto fetch = [&](int k0) {
@@ -221,12 +261,12 @@ __device__ __forceinline__ void multiply(const WideProduct& p) {
     };
     TileSums sums;
     make_barriers(memory->stored);
-    fetch(0);
+    fetch(first);
     store_next(0);
-    fetch(DEPTH);
+    fetch(first + DEPTH);
     int read = 0, parity = 0;
 #pragma unroll 1
-    for (int k0 = 0; k0 < deep; k0 += DEPTH) {
+    for (int k0 = first; k0 < deep; k0 += DEPTH) {
         const int next = read + 1 == CHUNKS_STORED ? 0 : read + 1;
         float few[SUMS_EACH];
         wait_until_stored(memory->stored + read, parity);
@@ -237,6 +277,7 @@ __device__ __forceinline__ void multiply(const WideProduct& p) {
         parity ^= next == 0;
         read = next;
     }
+    if (splits > 1 && !sum_splits(p, *memory, sums)) return;
 #pragma unroll
     for (int e = 0; e < SUMS_EACH; e += 2)
         take(p, i0 + TileSums::row(e), j0 + TileSums::column(e), sums.sum[e], sums.sum[e + 1]);

@@ -25,6 +25,7 @@ struct alignas(16) MatmulBuffer {
 struct alignas(16) MatmulMemory {
     MatmulBuffer buffers[CHUNKS_STORED];
     unsigned long long stored[CHUNKS_STORED];  // barriers: all threads have stored a chunk
+    int last;                                  // the block is the last of those of its tile
 };
 
 #ifdef __CUDACC_RTC__

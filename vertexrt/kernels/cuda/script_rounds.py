@@ -1,0 +1,252 @@
+"""Put the steps that all processors run in rounds: array code, for every minibatch.
+
+Launches of a stage go side by side: a step runs in the first *round* after all that it needs, and
+after all that add to the same gradients. A barrier is between two rounds.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vertexrt.kernels.cuda.cuts import (
+    APART_AT,
+    APART_LAUNCH,
+    APART_STEP,
+    APART_TEMPORARY,
+    is_worth_a_cut,
+)
+from vertexrt.kernels.cuda.driver import FUNCTION, WHEN, Grid, extent
+from vertexrt.kernels.cuda.instruction import (
+    ACROSS,
+    BEFORE,
+    CHUNKS,
+    COUNTER,
+    DOWN,
+    FINISH,
+    FOR_ALL,
+    START,
+)
+from vertexrt.kernels.cuda.steps import CHUNKED
+from vertexrt.kernels.layout import PAD
+from vertexrt.script.isa import (
+    EDGES,
+    FIRST,
+    FIRST_EDGE,
+    LISTED,
+    NONE,
+    OP,
+    PROGRAM,
+    ROWS,
+    TEMPORARY,
+    WAIT,
+)
+
+Array = np.ndarray[Any, Any]
+
+
+class Facts(NamedTuple):
+    """What scripts of a function are written from, whatever the minibatch.
+
+    Attributes:
+        stages, phases: [programs], the phases by their places.
+        sides: [programs] on which side of the path groups run it; -1 for what all processors run.
+        side_in: [phases] which side each has, -1 for none.
+        forward: how many sides are forward, the first ones.
+        steps_ptr, steps: of `driver.launch`; a function is a number of a script.
+        products: of `encode_products`: the steps that are products.
+        adds, counters: [steps] see `Kernel`.
+        adds_ptr, added: CSR of the gradients that each step adds to.
+        scratch: [programs, 3] elements of temporaries.
+        segments, rings: of `ring_script.write_ring`.
+        repeated: [segments] by which slot each may be repeated, see `repeats`.
+    """
+
+    stages: Array
+    phases: Array
+    sides: Array
+    side_in: Array
+    forward: int
+    steps_ptr: Array
+    steps: Array
+    products: Array
+    adds: Array
+    counters: Array
+    adds_ptr: Array
+    added: Array
+    scratch: Array
+    segments: Array
+    rings: Array
+    repeated: Array
+
+
+class Launched(NamedTuple):
+    """The launches that scripts stand for.
+
+    Attributes:
+        table: as `kernels.layout` describes.
+        lookup_ptr, lookup_at: of `driver.launch`.
+        gradients: [gradients] whether the backward side of the path sums it up.
+        clips, updates: whether the step ends with a norm, and with an update.
+        wide: processors of a device that makes wide products apart, see `cuts`; 0 for no device.
+    """
+
+    table: Array
+    lookup_ptr: Array
+    lookup_at: Array
+    gradients: Array
+    clips: bool
+    updates: bool
+    wide: int
+
+
+class Drafts(NamedTuple):
+    """Instructions of a stage before they are put in the order of their rounds.
+
+    Attributes:
+        rows: int32 [*, COLUMNS], COUNTER being how many counters each needs; rounds: [*] of each.
+        apart: int64 [*, APART_COLUMNS] where each belongs; APART_AT is -1 for those that the kernel
+            does not run.
+        last: [gradients] the last round in which something is added to each.
+    """
+
+    rows: Array
+    rounds: Array
+    apart: Array
+    last: Array
+
+
+def draft_stage(
+    launched: Launched, facts: Facts, begin: int, end: int, drafts: Drafts
+) -> tuple[int, int]:
+    """Find the steps of a stage's launches that are not the groups', and the round of each.
+
+    Args:
+        begin, end: launches of the stage.
+    Returns: how many there are; elements of temporaries.
+    """
+    table, scratch = launched.table, facts.scratch
+    found, used = 0, 0
+    for t in range(begin, end):
+        p, n, m = table[t, 0], table[t, 1], table[t, 4]
+        if facts.sides[p] >= 0:
+            continue
+        found = _draft_launch(launched, facts, t, used, found, drafts)
+        used += (
+            scratch[p, 0] * ((n + PAD - 1) // PAD * PAD)
+            + scratch[p, 1] * ((m + PAD - 1) // PAD * PAD)
+            + scratch[p, 2]
+            + PAD - 1
+        ) // PAD * PAD  # fmt: skip
+    return found, used
+
+
+def _draft_launch(
+    launched: Launched, facts: Facts, t: int, used: int, found: int, drafts: Drafts
+) -> int:
+    """Find the steps of a launch, and the round of each.
+
+    Args:
+        t: the launch; used: elements of temporaries of those before it.
+        found: how many steps there are already.
+    Returns: how many there are then.
+    """
+    row, lookup = launched.table[t], launched.lookup_ptr[t]
+    after, previous = 0, -1  # the first round after what was made; the last step's
+    whole = False  # the last step needs no sum of its splits
+    for s in range(facts.steps_ptr[row[0]], facts.steps_ptr[row[0] + 1]):
+        step = facts.steps[s]
+        grid = extent(step, row, launched.lookup_at, lookup)
+        if grid.across == 0 or (whole and step[WHEN] == CHUNKED):
+            continue
+        whole = launched.wide > 0 and is_worth_a_cut(facts.products[s], row, launched.wide)
+        turn = max(after, previous + 1) if step[WHEN] == CHUNKED else after
+        turn = _take_turn(facts.added, facts.adds_ptr[s], facts.adds_ptr[s + 1], turn, drafts.last)
+        previous = turn
+        if not facts.adds[s]:
+            after = turn + 1
+        drafts.rounds[found] = turn
+        _write_step(drafts.rows[found], step, row, grid, used)
+        drafts.rows[found, COUNTER] = facts.counters[s]
+        apart = drafts.apart[found]
+        apart[APART_AT] = -1 if whole else 0
+        apart[APART_LAUNCH], apart[APART_STEP], apart[APART_TEMPORARY] = t, s, used
+        found += 1
+    return found
+
+
+def _write_step(to: Array, step: Array, row: Array, grid: Grid, used: int) -> None:
+    """Write an instruction, but for its counters.
+
+    Args:
+        row: of the launch table; used: elements of temporaries before those of the launch.
+    """
+    p, n, lo, at, m, elo = row
+    to[OP], to[PROGRAM], to[TEMPORARY] = step[FUNCTION], p, used
+    to[ROWS], to[FIRST], to[LISTED] = n, lo, at
+    to[EDGES], to[FIRST_EDGE] = m, elo
+    to[START], to[CHUNKS] = grid.first, grid.chunks
+    to[ACROSS], to[DOWN] = grid.across, grid.down
+
+
+def _take_turn(added: Array, begin: int, end: int, turn: int, last: Array) -> int:
+    """Return the first round from `turn` on in which no launch adds to the same gradients.
+
+    Args:
+        added: of `Facts`; a step's own are those from `begin` to `end`.
+        last: of `Drafts`; gets that round.
+    """
+    for k in range(begin, end):
+        turn = max(turn, last[added[k]] + 1)
+    for k in range(begin, end):
+        last[added[k]] = turn
+    return turn
+
+
+def add_rounds(
+    script: Array, apart: Array, before: tuple[int, int], drafts: Drafts, found: int, collects: bool
+) -> tuple[int, int, int]:
+    """Write the steps of a stage round by round; what the kernel does not run ends a round.
+
+    Args:
+        apart: int64 [*, APART_COLUMNS] gets what the kernel does not run.
+        before: how many instructions there are, and how many that the kernel does not run.
+        collects: gradients are collected in the first round of the stage.
+    Returns: how many instructions there are then, and how many that the kernel does not run; the
+        most counters that a round needs.
+    """
+    count, cut = before
+    turn, blocks, counters, most = -1, 0, 0, 0
+    for k in _in_order(drafts, found):
+        row, last = drafts.rows[k], script[max(count - 1, 0), OP]
+        fresh = drafts.rounds[k] != turn
+        if fresh:
+            turn, blocks, counters = drafts.rounds[k], 0, 0
+        waits = fresh and count > 0 and last != FINISH and (turn > 0 or not collects)
+        script[count] = row
+        script[count, WAIT] = FOR_ALL if waits else NONE
+        script[count, BEFORE], script[count, COUNTER] = blocks, counters
+        blocks += row[ACROSS] * row[DOWN]
+        counters += row[COUNTER]
+        most = max(most, counters)
+        if drafts.apart[k, APART_AT] < 0:
+            apart[cut] = drafts.apart[k]
+            apart[cut, APART_AT] = count
+            cut += 1
+        count += 1
+    return count, cut, most
+
+
+def _in_order(drafts: Drafts, found: int) -> Array:
+    """Return the numbers of steps by their rounds; what the kernel does not run ends a round."""
+    order, count, highest = np.empty(found, np.int64), 0, -1
+    for k in range(found):
+        highest = max(highest, drafts.rounds[k])
+    for turn in range(highest + 1):
+        for at in range(0, -2, -1):
+            for k in range(found):
+                if drafts.rounds[k] == turn and drafts.apart[k, APART_AT] == at:
+                    order[count] = k
+                    count += 1
+    return order
