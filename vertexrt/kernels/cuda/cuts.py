@@ -1,18 +1,22 @@
 """Cut a persistent launch at wide products, which kernels of their own make faster.
 
-The kernel runs its script up to such products, they follow it on its stream, and another launch of
-the kernel goes on after them. They stay in the script, in their order; `apart` lists them.
+The kernel runs its script up to a stage that has some. The steps of this stage follow it on its
+stream, as the batched engine launches them: several blocks on a multiprocessor wait for memory side
+by side, a processor waits alone. Another launch of the kernel goes on after them. These steps stay
+in the script, in their order; `apart` lists them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from vertexrt.kernels.cuda.calls import ITEMSIZE
+from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.driver import (
     FORM,
     GEMM_EDGES,
@@ -23,8 +27,13 @@ from vertexrt.kernels.cuda.driver import (
     TIMES,
     K,
     M,
-    launch_product,
+    encode,
+    extent,
+    launch_step,
+    room_for_arguments,
 )
+from vertexrt.kernels.cuda.executable import kernel_name, kernel_sources
+from vertexrt.kernels.cuda.steps import CHUNKED, Kernel, Launches, Step
 from vertexrt.kernels.cuda.wide_products import splits_of
 from vertexrt.native.compiled import compiled
 
@@ -37,6 +46,7 @@ APART_AT, APART_LAUNCH, APART_STEP, APART_TEMPORARY = range(4)
 APART_COLUMNS = 4
 # Multiplications of a product, for each processor, from which on a cut is worth it.
 WORTH = 1_500_000
+MOST_SCRATCH = (46 << 10) // 4  # elements of static shared memory, which ends at 48 KiB
 
 
 def rows_of(product: Array, row: Array) -> int:
@@ -63,23 +73,87 @@ def is_worth_a_cut(product: Array, row: Array, processors: int) -> bool:
     return splits_of(k, rows, m, processors) > 0
 
 
+class ApartSteps(NamedTuple):
+    """The steps of a kernel as the batched engine launches them.
+
+    Attributes:
+        steps: int64 [steps, STEP_COLUMNS]; step_words: [*]; of `driver.encode`.
+    """
+
+    steps: Int64
+    step_words: Int64
+
+
+def stand_alone(steps: Sequence[Step]) -> npt.NDArray[np.bool_]:
+    """Tell which steps may be kernels of their own, or products: bool [steps]."""
+    found = [s.product is not None or s.scratch <= MOST_SCRATCH for s in _all(steps)]
+    return np.array(found, np.bool_)
+
+
+def _all(steps: Sequence[Step]) -> list[Kernel]:
+    """Return the steps of a persistent kernel, which are all kernels."""
+    return [step for step in steps if isinstance(step, Kernel)]
+
+
+def _kernels_of(steps: Sequence[Step]) -> tuple[Kernel, ...]:
+    """List the steps that are kernels of their own: no products, nor sums of their splits."""
+    every = _all(steps)
+    before = [None, *every]
+    return tuple(
+        step
+        for step, last in zip(every, before, strict=False)
+        if step.product is None
+        and step.scratch <= MOST_SCRATCH
+        and not (step.when == CHUNKED and last is not None and last.product is not None)
+    )
+
+
+def load_apart(
+    launches: Sequence[Launches],
+    products: Int64,
+    numbers: Mapping[str, int],
+    device: Device,
+    dtype: npt.DTypeLike,
+) -> ApartSteps:
+    """Compile the kernels of steps that stand alone; the others are never apart.
+
+    Args:
+        products: of `encode_products`; numbers: of the words, by name.
+    """
+    alone = [replace(x, steps=_kernels_of(x.steps)) for x in launches]
+    kernels = device.load([*kernel_sources(alone).values()], np.dtype(dtype))
+    functions = [[kernels.get(kernel_name(s.body), 0) for s in _all(x.steps)] for x in launches]
+    _, steps, step_words = encode(launches, functions, numbers)
+    is_product = products[:, IS_GEMM] != 0
+    steps[is_product] = products[is_product]
+    return ApartSteps(steps, step_words)
+
+
 @compiled
-def launch_products(
-    apart: Array, table: Array, products: Array, words: Array, calls: Array
+def launch_apart(
+    apart: Array,
+    table: Array,
+    program: tuple[Array, ...],
+    words: Array,
+    lookups: tuple[Array, ...],
+    calls: Array,
 ) -> tuple[int, int, int]:
-    """Launch products that are apart.
+    """Launch steps that are apart.
 
     Args:
         apart: int64 [*, APART_COLUMNS] some of them; table: of launches.
-        products: of `encode_products`.
-        words: what they are in this run; calls: of `addresses_of`.
+        program: the fields of `ApartSteps`.
+        words, lookups, calls: of `driver.launch`.
     Returns: the error of the driver (or of cuBLAS, plus CUBLAS_CODES), 0 for none; launch and step.
     """
-    first = words[TEMPORARY]
+    steps, step_words = program
+    lookup_ptr, lookup_at = lookups
+    arguments, first = room_for_arguments(steps), words[TEMPORARY]
     for each in apart:
         t, s = each[APART_LAUNCH], each[APART_STEP]
+        grid = extent(steps[s], table[t], lookup_at, lookup_ptr[t])
         words[TEMPORARY] = first + calls[ITEMSIZE] * each[APART_TEMPORARY]
-        code = launch_product(products[s], table[t], rows_of(products[s], table[t]), words, calls)
+        code = launch_step(steps[s], table[t], grid, step_words, words, calls, arguments)
         words[TEMPORARY] = first
         if code != 0:
             return code, t, s
@@ -87,11 +161,11 @@ def launch_products(
 
 
 class Piece(NamedTuple):
-    """What of a script is run by one launch of the kernel, and by products after it.
+    """What of a script is run by one launch of the kernel, and by steps after it.
 
     Attributes:
         begin, end: instructions; nothing is launched where there are none.
-        apart: the products: rows of `apart`.
+        apart: the steps after them: rows of `apart`.
     """
 
     begin: int
@@ -100,7 +174,7 @@ class Piece(NamedTuple):
 
 
 def pieces_of(common: int, apart: Int64) -> list[Piece]:
-    """Cut a script of all processors, of so many instructions, at products that are apart."""
+    """Cut a script of all processors, of so many instructions, at steps that are apart."""
     at = apart[:, APART_AT]
     starts = np.flatnonzero(np.diff(at, prepend=-2) != 1)
     found, begin = [], 0
@@ -113,14 +187,14 @@ def pieces_of(common: int, apart: Int64) -> list[Piece]:
 Launch = Callable[[int, int], None]
 
 
-def launch_pieces(pieces: list[Piece], kernel: Launch, products: Callable[[Int64], None]) -> None:
+def launch_pieces(pieces: list[Piece], kernel: Launch, steps: Callable[[Int64], None]) -> None:
     """Launch pieces in their order.
 
     Args:
-        kernel: launches instructions `begin` to `end`; products: launches rows of `apart`.
+        kernel: launches instructions `begin` to `end`; steps: launches rows of `apart`.
     """
     for piece in pieces:
         if piece.begin < piece.end:
             kernel(piece.begin, piece.end)
         if len(piece.apart):
-            products(piece.apart)
+            steps(piece.apart)

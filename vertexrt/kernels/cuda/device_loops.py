@@ -33,6 +33,7 @@ FACTS = Facts(
     TABLE,
     TABLE,
     FLAGS,
+    FLAGS,
     LONGS,
     LONGS,
     LONGS,

@@ -134,7 +134,7 @@ def _operand(step: Array, at: int, row: Array, words: Array, itemsize: int) -> A
     return words[TEMPORARY] + itemsize * before
 
 
-def launch_product(step: Array, row: Array, count: int, words: Array, calls: Array) -> Any:
+def _launch_product(step: Array, row: Array, count: int, words: Array, calls: Array) -> Any:
     """Launch a product of so many rows; return the error of cuBLAS, plus CUBLAS_CODES."""
     size, one, zero = calls[ITEMSIZE], calls[ONE], calls[ZERO]
     x = _operand(step, X, row, words, size)
@@ -182,7 +182,7 @@ def launch_step(
         arguments: what `room_for_arguments` returned.
     """
     if step[IS_GEMM]:
-        return launch_product(step, row, grid.across, words, calls)
+        return _launch_product(step, row, grid.across, words, calls)
     at = FIRST_ARGUMENT
     for k in range(1, 6):
         arguments[at + k - 1] = row[k]
@@ -265,7 +265,7 @@ def _encode_kernel(row: Array, step: Kernel, address: int, words: int) -> None:
 
 
 def encode_products(launches: Sequence[Launches], numbers: Mapping[str, int]) -> Array:
-    """Write the steps of all programs that are products as `launch_product` reads them.
+    """Write the steps of all programs that are products as a call of a library.
 
     Returns: int64 [steps, STEP_COLUMNS]; IS_GEMM is 0 where a step is none.
     """

@@ -224,7 +224,7 @@ def _common(executable: PersistentExecutable, written: WrittenScripts) -> list[s
     ]
     if len(written.apart):
         cuts = len(pieces_of(written.common, written.apart)) - 1
-        lines.append(f"  cut in {cuts} places: {len(written.apart)} wide products are apart")
+        lines.append(f"  cut in {cuts} places: {len(written.apart)} steps are launched apart")
     stages = executable.facts.stages
     rounds = np.cumsum(script[:, WAIT] != NONE)
     special = np.isin(script[:, OP], list(SPECIAL))

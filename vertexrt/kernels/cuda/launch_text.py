@@ -79,7 +79,8 @@ def _group(step: GroupLaunch, taken: Sequence[Temporary]) -> Kernel:
     body, threads = text.row_kernel(), kernel.threads * kernel.rows
     over, words = EDGES if kernel.edges else ROWS, tuple(text.t.words)
     when = LISTED if step.only_listed else ALWAYS
-    return Kernel(body, words, over, kernel.rows, threads, when, rows=step.rows)
+    scratch = kernel.rows * kernel.scratch
+    return Kernel(body, words, over, kernel.rows, threads, when, rows=step.rows, scratch=scratch)
 
 
 # Products of few rows.
@@ -176,7 +177,7 @@ def _large(step: LargeProduct, taken: Sequence[Temporary]) -> Kernel:
         t.line(f"many_rows_product<{str(p.transposed).lower()}, {step.width}>({y},")
         t.line(f"  {x}, {weight}, {_count(p)}, {p.wide}, {p.deep}, {step.across});")
     kernel = _kernel(t, TILES, step.across * step.splits, step.threads)
-    product = None if step.is_short else LibraryProduct(p, step.rows)
+    product = LibraryProduct(p, step.rows)
     return replace(kernel, rows=step.rows, tile_rows=step.tile_rows, product=product)
 
 

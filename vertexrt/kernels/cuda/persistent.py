@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property, partial
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from vertexrt.ir.program import Stage
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.cuda import weights
 from vertexrt.kernels.cuda.compile import Spilled
+from vertexrt.kernels.cuda.cuts import ApartSteps, load_apart, stand_alone
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.driver import HEAD
 from vertexrt.kernels.cuda.executable import Uploads, kernel_name, word_names
@@ -257,6 +259,7 @@ class PersistentExecutable(Uploads):
         writer, self.function = load_smallest(tasks, binding, device, dtype, asked, kinds)
         super().__init__([t.task for t in tasks], writer.launches, binding)
         self.writer = writer
+        self._load_apart = partial(load_apart, writer.launches, device=device, dtype=dtype)
         self.processors = writer.processors
         self.weights_in_memory = max((side.memory for side in writer.sides), default=0)
         self.sums_left = writer.sums.elements * writer.itemsize
@@ -267,8 +270,7 @@ class PersistentExecutable(Uploads):
         self.tile_beside_ring = writer.tile_rows(True)
         self.want([self.numbers[word] for word in writer.words()])
         phases = writer.phases
-        sides = [-1 if is_outside_path(t) else phases.index(t.task.phase) for t in tasks]
-        self.sides = np.array(sides, np.int64)
+        self.sides = _sides(tasks, phases)
         places = np.array([t.task.phase.place for t in tasks], np.int64)
         self.facts = Facts(
             np.array([int(t.task.stage) for t in tasks], np.int64),
@@ -277,6 +279,7 @@ class PersistentExecutable(Uploads):
             _sides_by_place(phases, places),
             sum(phase.stage == Stage.PATH for phase in writer.phases),
             *writer.encode(),
+            stand_alone([step for x in writer.launches for step in x.steps]),
             self.effects.only,
             self.effects.counters,
             self.effects.ptr,
@@ -286,6 +289,11 @@ class PersistentExecutable(Uploads):
         )
         self.gradients = np.zeros(len(binding.params), np.bool_)
         self.gradients[writer.sums.gradients] = True
+
+    @cached_property
+    def apart(self) -> ApartSteps:
+        """Load the steps that launches are cut at, when some launch is."""
+        return self._load_apart(self.facts.products, self.numbers)
 
     def clustered(self, graphs: int) -> bool:
         """Tell whether groups are clusters, which meet faster, but leave some processors out."""
@@ -300,6 +308,12 @@ class PersistentExecutable(Uploads):
     def most_groups(self, graphs: int) -> int:
         """Return how many groups there are for so many graphs or more."""
         return self.clusters if self.clustered(graphs) else self.groups
+
+
+def _sides(tasks: Sequence[SegmentedTask], phases: Sequence[Phase]) -> Int64:
+    """Return on which side of the path groups run each task, -1 for none."""
+    sides = [-1 if is_outside_path(t) else phases.index(t.task.phase) for t in tasks]
+    return np.array(sides, np.int64)
 
 
 def _cut(device: Device, dtype: npt.DTypeLike, asked: KernelOptions) -> int:

@@ -13,7 +13,7 @@ from vertexrt.engine.batched import Run
 from vertexrt.engine.part import Part
 from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.counter_ring import CounterRing
-from vertexrt.kernels.cuda.cuts import launch_pieces, launch_products, pieces_of
+from vertexrt.kernels.cuda.cuts import launch_apart, launch_pieces, pieces_of
 from vertexrt.kernels.cuda.device import Allocation, LaunchStruct
 from vertexrt.kernels.cuda.finish_step import (
     ResultsLeft,
@@ -195,11 +195,11 @@ class PersistentLaunch:
         left = ResultsLeft(session, lasting, own, addresses)
         held = self._temporaries, self._counters, self._spill, session.zeros
         kernel = self._kernel(executable, path, arguments)
-        products = self._products(executable, run.table[part.launches], own)
+        apart = self._apart(executable, run.table[part.launches], written, own)
         pieces = pieces_of(written.common, written.apart)
 
         def launch(part: Part) -> None:
-            launch_pieces(pieces, kernel, products)
+            launch_pieces(pieces, kernel, apart)
             if ending is not None and ending.apart:
                 finish_step(session, int(own[WEIGHT]), addresses, ending)
             left.launch(part)
@@ -225,14 +225,15 @@ class PersistentLaunch:
 
         return launch
 
-    def _products(
-        self, executable: PersistentExecutable, table: Int64, words: Int64
+    def _apart(
+        self, executable: PersistentExecutable, table: Int64, written: WrittenScripts, words: Int64
     ) -> Callable[[Int64], None]:
-        """Return what launches products that are apart."""
+        """Return what launches steps that are apart."""
+        lookups = written.lookup_ptr, written.lookup_at
 
         def launch(apart: Int64) -> None:
             calls = self.session.calls_of(self.session.device.calls)
-            found = launch_products(apart, table, executable.facts.products, words, calls)
+            found = launch_apart(apart, table, tuple(executable.apart), words, lookups, calls)
             self.session.device.check(*found)
 
         return launch

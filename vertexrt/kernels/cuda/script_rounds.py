@@ -17,7 +17,7 @@ from vertexrt.kernels.cuda.cuts import (
     APART_TEMPORARY,
     is_worth_a_cut,
 )
-from vertexrt.kernels.cuda.driver import FUNCTION, WHEN, Grid, extent
+from vertexrt.kernels.cuda.driver import FUNCTION, IS_GEMM, WHEN, Grid, extent
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,
     BEFORE,
@@ -45,6 +45,9 @@ from vertexrt.script.isa import (
 
 Array = np.ndarray[Any, Any]
 
+NOTHING, WIDE, ALL = range(3)  # of a stage that the kernel does not run
+IN_KERNEL, AFTER_IT = range(2)  # who runs a step
+
 
 class Facts(NamedTuple):
     """What scripts of a function are written from, whatever the minibatch.
@@ -56,6 +59,7 @@ class Facts(NamedTuple):
         forward: how many sides are forward, the first ones.
         steps_ptr, steps: of `driver.launch`; a function is a number of a script.
         products: of `encode_products`: the steps that are products.
+        alone: [steps] which may be kernels of their own, see `cuts`.
         adds, counters: [steps] see `Kernel`.
         adds_ptr, added: CSR of the gradients that each step adds to.
         scratch: [programs, 3] elements of temporaries.
@@ -71,6 +75,7 @@ class Facts(NamedTuple):
     steps_ptr: Array
     steps: Array
     products: Array
+    alone: Array
     adds: Array
     counters: Array
     adds_ptr: Array
@@ -106,8 +111,7 @@ class Drafts(NamedTuple):
 
     Attributes:
         rows: int32 [*, COLUMNS], COUNTER being how many counters each needs; rounds: [*] of each.
-        apart: int64 [*, APART_COLUMNS] where each belongs; APART_AT is -1 for those that the kernel
-            does not run.
+        apart: int64 [*, APART_COLUMNS] where each belongs; APART_AT is IN_KERNEL or AFTER_IT.
         last: [gradients] the last round in which something is added to each.
     """
 
@@ -127,12 +131,12 @@ def draft_stage(
     Returns: how many there are; elements of temporaries.
     """
     table, scratch = launched.table, facts.scratch
-    found, used = 0, 0
+    found, used, apart = 0, 0, what_is_apart(launched, facts, begin, end)
     for t in range(begin, end):
         p, n, m = table[t, 0], table[t, 1], table[t, 4]
         if facts.sides[p] >= 0:
             continue
-        found = _draft_launch(launched, facts, t, used, found, drafts)
+        found = _draft_launch(launched, facts, (t, apart), (used, found), drafts)
         used += (
             scratch[p, 0] * ((n + PAD - 1) // PAD * PAD)
             + scratch[p, 1] * ((m + PAD - 1) // PAD * PAD)
@@ -142,25 +146,58 @@ def draft_stage(
     return found, used
 
 
+def what_is_apart(launched: Launched, facts: Facts, begin: int, end: int) -> int:
+    """Tell what the kernel does not run of a stage: NOTHING, WIDE products, or ALL.
+
+    Where it does not run a product, nor does it run the rest of the stage, if all of it stands
+    alone: another launch would cost more.
+
+    Args:
+        begin, end: launches of the stage.
+    """
+    if launched.wide == 0:
+        return NOTHING
+    bound, worth = 0, 0
+    for t in range(begin, end):
+        row, lookup = launched.table[t], launched.lookup_ptr[t]
+        for s in range(facts.steps_ptr[row[0]], facts.steps_ptr[row[0] + 1]):
+            step = facts.steps[s]
+            if facts.sides[row[0]] < 0 and extent(step, row, launched.lookup_at, lookup).across:
+                bound += 1 - int(facts.alone[s])
+                worth += int(is_worth_a_cut(facts.products[s], row, launched.wide))
+    if worth == 0:
+        return NOTHING
+    return WIDE if bound else ALL
+
+
 def _draft_launch(
-    launched: Launched, facts: Facts, t: int, used: int, found: int, drafts: Drafts
+    launched: Launched,
+    facts: Facts,
+    which: tuple[int, int],
+    there: tuple[int, int],
+    drafts: Drafts,
 ) -> int:
     """Find the steps of a launch, and the round of each.
 
     Args:
-        t: the launch; used: elements of temporaries of those before it.
-        found: how many steps there are already.
-    Returns: how many there are then.
+        which: the launch, and what is apart of its stage.
+        there: elements of temporaries, and steps, of launches before it.
+    Returns: how many steps there are then.
     """
+    t, apart = which
+    used, found = there
     row, lookup = launched.table[t], launched.lookup_ptr[t]
     after, previous = 0, -1  # the first round after what was made; the last step's
-    whole = False  # the last step needs no sum of its splits
+    whole = False  # the last step leaves no splits
     for s in range(facts.steps_ptr[row[0]], facts.steps_ptr[row[0] + 1]):
         step = facts.steps[s]
         grid = extent(step, row, launched.lookup_at, lookup)
         if grid.across == 0 or (whole and step[WHEN] == CHUNKED):
             continue
-        whole = launched.wide > 0 and is_worth_a_cut(facts.products[s], row, launched.wide)
+        place, product = drafts.apart[found], facts.products[s]
+        place[APART_AT] = _who_runs(product, row, apart, launched.wide)
+        place[APART_LAUNCH], place[APART_STEP], place[APART_TEMPORARY] = t, s, used
+        whole = place[APART_AT] * product[IS_GEMM] != 0
         turn = max(after, previous + 1) if step[WHEN] == CHUNKED else after
         turn = _take_turn(facts.added, facts.adds_ptr[s], facts.adds_ptr[s + 1], turn, drafts.last)
         previous = turn
@@ -169,11 +206,20 @@ def _draft_launch(
         drafts.rounds[found] = turn
         _write_step(drafts.rows[found], step, row, grid, used)
         drafts.rows[found, COUNTER] = facts.counters[s]
-        apart = drafts.apart[found]
-        apart[APART_AT] = -1 if whole else 0
-        apart[APART_LAUNCH], apart[APART_STEP], apart[APART_TEMPORARY] = t, s, used
         found += 1
     return found
+
+
+def _who_runs(product: Array, row: Array, apart: int, processors: int) -> int:
+    """Return IN_KERNEL or AFTER_IT, for a step.
+
+    Args:
+        product: of `encode_products`; row: of the launch table.
+        apart: what is apart of its stage.
+    """
+    if apart == ALL or (apart == WIDE and is_worth_a_cut(product, row, processors)):
+        return AFTER_IT
+    return IN_KERNEL
 
 
 def _write_step(to: Array, step: Array, row: Array, grid: Grid, used: int) -> None:
@@ -230,7 +276,7 @@ def add_rounds(
         blocks += row[ACROSS] * row[DOWN]
         counters += row[COUNTER]
         most = max(most, counters)
-        if drafts.apart[k, APART_AT] < 0:
+        if drafts.apart[k, APART_AT] == AFTER_IT:
             apart[cut] = drafts.apart[k]
             apart[cut, APART_AT] = count
             cut += 1
@@ -244,7 +290,7 @@ def _in_order(drafts: Drafts, found: int) -> Array:
     for k in range(found):
         highest = max(highest, drafts.rounds[k])
     for turn in range(highest + 1):
-        for at in range(0, -2, -1):
+        for at in (IN_KERNEL, AFTER_IT):
             for k in range(found):
                 if drafts.rounds[k] == turn and drafts.apart[k, APART_AT] == at:
                     order[count] = k

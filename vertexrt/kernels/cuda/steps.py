@@ -38,6 +38,7 @@ class Kernel:
             that is CHUNKED; it only adds to gradients.
         counters: that blocks need which share work; zero before and after.
         product: the same as a product of a library, with the sum of its splits, where it is one.
+        scratch: elements of shared memory that a block has for its rows.
     """
 
     body: str
@@ -52,6 +53,7 @@ class Kernel:
     adds: bool = False
     counters: int = 0
     product: LibraryProduct | None = None
+    scratch: int = 0
 
 
 Step = Kernel | LibraryProduct

@@ -15,7 +15,7 @@ import numpy as np
 from vertexrt.engine.batched import Run
 from vertexrt.errors import PlanError
 from vertexrt.ir.program import Stage
-from vertexrt.kernels.cuda.cuts import APART_AT
+from vertexrt.kernels.cuda.cuts import APART_AT, APART_LAUNCH, APART_STEP
 from vertexrt.kernels.cuda.dependences import LaunchedSteps, first_conflict, launched_steps
 from vertexrt.kernels.cuda.driver import IS_GEMM
 from vertexrt.kernels.cuda.instruction import (
@@ -141,7 +141,8 @@ class _Rounds:
     def _steps(self) -> Iterator[Step]:
         """List what has to run, in the order of the table."""
         facts, writer = self.executable.facts, self.executable.writer
-        whole = {(t, s) for _, t, s, _ in self.written.apart.tolist()}  # without splits
+        apart = self.written.apart[:, [APART_LAUNCH, APART_STEP]].tolist()
+        whole = {(t, s) for t, s in apart if facts.products[s, IS_GEMM]}  # without splits
         lookups = self.written.lookup_ptr, self.written.lookup_at
         for t, s, grid in launched_steps(self.table, (facts.steps_ptr, facts.steps), lookups):
             p, *operands = self.table[t].tolist()
@@ -186,25 +187,26 @@ class _Rounds:
                 self.fail(len(self.script) - 1, got, "each step of each launch once")
 
     def apart(self) -> None:
-        """Check what the kernel does not run: products, each after the rest of its round."""
+        """Check what the kernel does not run: steps that stand alone, after the rest of a round."""
         number = {step.at: step for step in self.steps}
         apart = {row[APART_AT]: row for row in self.written.apart.tolist()}
         if list(apart) != sorted(self.written.apart[:, APART_AT].tolist()):
-            self.fail(max(apart), "out of order, or twice", "products that are apart in order")
+            self.fail(max(apart), "out of order, or twice", "steps that are apart in order")
         for at, (_, t, s, temporary) in apart.items():
-            self._product(at, number.get(at), (t, s))
+            self._alone(at, number.get(at), (t, s))
             if self.script[at, TEMPORARY] != temporary:
                 got = f"temporaries from {temporary} apart"
                 self.fail(at, got, f"{self.script[at, TEMPORARY]}, as in the script")
-            if at + 1 not in apart and self.round[at + 1] == self.round[at]:
+            goes_on = at + 1 not in apart and self.script[at + 1, OP] != END
+            if goes_on and self.round[at + 1] == self.round[at]:
                 self.fail(at, "the kernel goes on with the same round", "a wait after it")
 
-    def _product(self, at: int, step: Step | None, apart: tuple[int, int]) -> None:
-        """Check that an instruction is the step of a launch that is apart, and a product."""
+    def _alone(self, at: int, step: Step | None, apart: tuple[int, int]) -> None:
+        """Check that an instruction is the step of a launch that is apart, and stands alone."""
         t, s = apart
         there = step is not None and (step.launch, step.number) == apart
-        if not there or not self.executable.facts.products[s, IS_GEMM]:
-            self.fail(at, f"step {s} of launch {t} is apart", "a product, where it is")
+        if not there or not self.executable.facts.alone[s]:
+            self.fail(at, f"step {s} of launch {t} is apart", "a step that may be, where it is")
 
     def special(self) -> None:
         """Check that the path and the end of the step are there once, where they are wanted."""
