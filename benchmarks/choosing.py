@@ -3,9 +3,8 @@
     python -m benchmarks.choosing [--device cuda] [--jobs lstm,tree-lstm] [--rounds 5]
 
 Jobs: inference of a layer of an LSTM or a GRU at GRNN's nine sizes (EuroSys 2019, section 7), 100
-steps, by a plan; training steps of a Tree-LSTM, an LSTM, a Tree-FC and a language model of two
-layers. The ways are the batched
-engine and, on a GPU, groups of every number of processors; on a CPU, what the threads allow. They
+steps, by a plan; training steps of a Tree-LSTM, an LSTM, a Tree-FC, a language model of two layers
+and two LSTM layers alone (EcoRNN). The ways are the batched engine and, on a GPU, groups of every number of processors; on a CPU, what the threads allow. They
 take turns; their results are compared first. Of each job, what the choice takes to the fastest way
 is printed, and in the end how often that was within 3 %.
 """
@@ -39,7 +38,8 @@ from vertexrt.scheduler.batch_shape import shape_of
 TRAINED = {"tree-lstm": (1, 4, 16, 64, 256), "fixed-lstm": (1, 4, 16, 64), "tree-fc": (1, 16, 64)}
 STEPS = 100  # of a sequence
 LANGUAGE = {"language-200": 200, "language-650": 650}
-JOBS = ("lstm", "gru", *TRAINED, *LANGUAGE)
+LAYERS = {"layers-256": 256, "layers-512": 512}
+JOBS = ("lstm", "gru", *TRAINED, *LANGUAGE, *LAYERS)
 SECONDS = 0.05  # of a way in a round, about
 BOUND = 2e-5  # of the largest element, between engines
 CLOSE = 1.03  # times the fastest
@@ -75,12 +75,23 @@ def jobs(options: argparse.Namespace) -> Iterator[Job]:
         if name in LANGUAGE:
             yield from language_jobs(name, LANGUAGE[name], options.text)
             continue
+        if name in LAYERS:
+            form = Form("LSTM", LAYERS[name], 2)
+            for count in (32, 64, 128):
+                batch = sequences(form, count, STEPS // 2)
+                yield Job(f"{name}, batch {count}", batch, partial(Stack, form), True)
+            continue
         for size in options.hidden:
-            form, rng = Form(name.upper(), size), np.random.default_rng(size)
+            form = Form(name.upper(), size)
             for count in options.batch:
-                x = rng.standard_normal((count, STEPS, size)).astype(np.float32)
-                batch = stack_batch(form, x)
+                batch = sequences(form, count, STEPS)
                 yield Job(f"{name} {size}, batch {count}", batch, partial(Stack, form), False)
+
+
+def sequences(form: Form, count: int, steps: int) -> vrt.GraphBatch:
+    """Return drawn sequences for a stack."""
+    x = np.random.default_rng(form.hidden).standard_normal((count, steps, form.hidden))
+    return stack_batch(form, x.astype(np.float32))
 
 
 def language_jobs(name: str, hidden: int, text: str | None) -> Iterator[Job]:

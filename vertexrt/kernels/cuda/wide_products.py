@@ -36,12 +36,16 @@ Array = np.ndarray[Any, Any]
 NAMES = ("wide_plain", "wide_transposed", "wide_outer")  # y = x w^T, y = x w, g += d^T x
 TILE, THREADS = 128, 256
 SHARED_BYTES = 167_072  # of a block: `MatmulMemory`
-VALUES = 14  # of `WideProduct`
+VALUES = 16  # of `WideProduct`
 SHALLOWEST = 64  # of less depth, a tile is not worth its beginning and its end
-SPLIT_DEPTH = 256  # at least, of blocks that share the depth of a tile
-# Tiles have to fill so much of the device, in turns of all processors: at 0.48 a product takes 0.84
-# of cuBLAS's time, at 0.38 as long, at 0.67 0.53 of it (H100).
-FULL, OF = 9, 20
+SPLIT_DEPTH = 256  # at least, of what shares the depth of a tile
+# What a tile costs beside its chunks of DEPTH, in chunks (1.5 us on an H200), and, for each of its
+# splits, what adds these up.
+DEPTH, BESIDE, JOINED = 32, 2, 2
+MOST_SPLITS, MOST_PARTS = 16, 4  # of a tile; for each processor, of all tiles
+# Tiles have to fill so much of the device, with what they cost beside their chunks: at 0.2 a product
+# takes 1.2 of cuBLAS's time, at 0.3 0.79 of it, and from 0.6 on 0.53 to 0.75 (H200).
+FULL, OF = 7, 25
 
 
 @cache
@@ -62,11 +66,11 @@ def wide_sources(device: Device, dtype: npt.DTypeLike) -> list[str]:
 
 
 def split_bytes(processors: int) -> int:
-    """Return the bytes of what splits leave: sums of a tile, and then a counter, for each block.
+    """Return the bytes of what splits leave: sums of a tile, and then a counter, for each of them.
 
     They begin as zeros.
     """
-    return processors * (TILE * TILE + 1) * 4
+    return MOST_PARTS * processors * (TILE * TILE + 1) * 4
 
 
 def load_wide(device: Device, dtype: np.dtype[Any]) -> tuple[int, ...]:
@@ -82,16 +86,26 @@ def load_wide(device: Device, dtype: np.dtype[Any]) -> tuple[int, ...]:
 
 
 def splits_of(m: int, n: int, k: int, processors: int) -> int:
-    """Return how many blocks share the depth of each tile of a product of [m, k] and [k, n].
+    """Return in how many parts the depth of a product of [m, k] and [k, n] is made.
+
+    Processors take turns with tiles, or with parts of these; that number is taken with which they
+    are done first.
 
     Returns: 0 where its tiles do not fill the device.
     """
     if k < SHALLOWEST:
         return 0
     tiles = (m + TILE - 1) // TILE * ((n + TILE - 1) // TILE)
-    splits = max(1, min(processors // tiles, k // SPLIT_DEPTH))
-    room = (tiles * splits + processors - 1) // processors * processors * TILE * TILE
-    return splits if OF * m * n * splits >= FULL * room else 0
+    chunks = (k + DEPTH - 1) // DEPTH
+    best, least = 1, (tiles + processors - 1) // processors * (chunks + BESIDE)
+    for splits in range(2, min(MOST_SPLITS, k // SPLIT_DEPTH) + 1):
+        if tiles * splits > MOST_PARTS * processors:
+            break
+        turns = (tiles * splits + processors - 1) // processors
+        cost = turns * ((chunks + splits - 1) // splits + BESIDE + JOINED * splits)
+        if cost < least:
+            best, least = splits, cost
+    return best if OF * m * n * chunks >= FULL * processors * TILE * TILE * least else 0
 
 
 def wide_splits(calls: Array, asked: GemmCall) -> int:
@@ -131,12 +145,13 @@ def multiply(calls: Array, asked: GemmCall) -> int:
     given[at], given[at + 1], given[at + 2] = asked.b, asked.ldb, asked.n
     given[at + 3], given[at + 4], given[at + 5] = asked.a, asked.lda, asked.m
     given[at + 6], given[at + 7], given[at + 8] = asked.c, asked.ldc, asked.k
-    given[at + 9], given[at + 10] = down, _vector(asked, rows, columns)
-    given[at + 11] = asked.beta == calls[ONE]
-    given[at + 12] = calls[PARTIAL]
-    given[at + 13] = calls[PARTIAL] + 4 * TILE * TILE * calls[PROCESSORS]
+    given[at + 9], given[at + 10], given[at + 11] = down, across, splits
+    given[at + 12] = _vector(asked, rows, columns)
+    given[at + 13] = asked.beta == calls[ONE]
+    given[at + 14] = calls[PARTIAL]
+    given[at + 15] = calls[PARTIAL] + 4 * TILE * TILE * MOST_PARTS * calls[PROCESSORS]
     given[SIZE] = 8 * VALUES
-    grid = Blocks(down * across, splits, THREADS)
+    grid = Blocks(min(down * across * splits, calls[PROCESSORS]), 1, THREADS)
     function, extra = calls[WIDE + form], given.ctypes.data
     code = launch_kernel(calls[LAUNCH], function, grid, calls[STREAM], extra, SHARED_BYTES)
     given[SIZE] = 0  # it lives until here

@@ -9,27 +9,7 @@
 // It has to be a part of the kernel: units wait for each product in a function that is called. In a
 // kernel of which it is one of many parts, the others spill.
 #pragma once
-#include "warp_groups.cuh"
-
-// An operand [rows, deep] in memory; if it lies along its rows, these are columns there. `pitch`:
-// from one row to the next or, along rows, from one step of the depth to the next.
-struct Factor {
-    const float* first;
-    long long pitch, rows;
-};
-
-// c(i, j) = sum over k of a(i, k) b(j, k), or c += it if it `adds`. Row i of c begins at
-// to + i pitch. There are `down` tiles down. Sizes and pitches in the direction of neighbours in
-// memory are multiples of `vector`, 1, 2 or 4, and so are addresses. Where several blocks share the
-// depth of a tile, they leave their sums in `partial`, and `arrived` counts them: an int for each
-// tile, zero before and after.
-struct WideProduct {
-    Factor a, b;
-    float* to;
-    long long pitch, deep, down, vector, adds;
-    float* partial;
-    int* arrived;
-};
+#include "wide_product.cuh"
 
 // Take columns j and j + 1 of a row i of the result.
 __device__ __forceinline__ void take(const WideProduct& p, int i, int j, float x, float y) {
@@ -207,12 +187,12 @@ struct TileSums {
 // Leave the sums of a split; the block of a tile that comes last adds up those of all, in their
 // order. Returns whether it is this one.
 __device__ __forceinline__ bool sum_splits(const WideProduct& p, MatmulMemory& memory,
-                                           TileSums& sums) {
-    const int tile = (int)blockIdx.x, splits = (int)gridDim.y;
-    const auto left = [&](int split) {
-        return p.partial + (split * gridDim.x + tile) * (SUMS_EACH * MATMUL_THREADS) + threadIdx.x;
+                                           TileSums& sums, int number) {
+    const int tiles = (int)(p.down * p.across), tile = number % tiles, splits = (int)p.splits;
+    const auto left = [&](int at) {
+        return p.partial + (long long)at * (SUMS_EACH * MATMUL_THREADS) + threadIdx.x;
     };
-    float* const own = left((int)blockIdx.y);
+    float* const own = left(number);
 #pragma unroll
     for (int e = 0; e < SUMS_EACH; ++e) own[e * MATMUL_THREADS] = sums.sum[e];
     __threadfence();
@@ -224,34 +204,33 @@ __device__ __forceinline__ bool sum_splits(const WideProduct& p, MatmulMemory& m
     __syncthreads();
     if (!memory.last) return false;
     __threadfence();
-#pragma unroll
-    for (int e = 0; e < SUMS_EACH; ++e) sums.sum[e] = 0;
+    sums = TileSums();
 #pragma unroll 1
     for (int split = 0; split < splits; ++split) {
-        const float* const some = left(split);
+        const float* const some = left(split * tiles + tile);
 #pragma unroll
         for (int e = 0; e < SUMS_EACH; ++e) sums.sum[e] += __ldcg(&some[e * MATMUL_THREADS]);
     }
     return true;
 }
 
-// Make the block's tile, or its share of the depth of one: `blockIdx.y` is the number of the split.
-// Blocks next to each other have one tile of b.
+// Make what the block has, chunk after chunk: while the last sums of a tile are stored, the first
+// chunks of the next one are on their way.
 template <bool A_ALONG, bool B_ALONG>
 __device__ __forceinline__ void multiply(const WideProduct& p) {
     VRT_SHARED(MatmulMemory, memory);
-    const int across = (int)blockIdx.x / (int)p.down, down = (int)blockIdx.x % (int)p.down;
-    const int i0 = down * MATMUL_DOWN, j0 = across * MATMUL_ACROSS;
-    const int chunks = ((int)p.deep + DEPTH - 1) / DEPTH, splits = (int)gridDim.y;
-    const int first = chunks * (int)blockIdx.y / splits * DEPTH;
-    const int end = chunks * ((int)blockIdx.y + 1) / splits * DEPTH;
-    const int deep = end < (int)p.deep ? end : (int)p.deep;
+    const int all = Place::all(p);
     LoadedChunk<A_ALONG> of_a;
     LoadedChunk<B_ALONG> of_b;
-    const auto fetch = [&](int k0) {
-        if (k0 >= deep) return;
-        of_a.fetch(p.a, (int)p.vector, i0, k0, deep);
-        of_b.fetch(p.b, (int)p.vector, j0, k0, deep);
+    Place from(p, (int)blockIdx.x);
+    bool loaded = true;
+    const auto fetch_next = [&]() {
+        loaded = from.number < all;
+        if (!loaded) return;
+        of_a.fetch(p.a, (int)p.vector, from.i0, from.k, from.end);
+        of_b.fetch(p.b, (int)p.vector, from.j0, from.k, from.end);
+        from.k += DEPTH;
+        if (from.k >= from.end) from = Place(p, from.number + (int)gridDim.x);
     };
     const auto store_next = [&](int buffer) {
         MatmulBuffer& to = memory->buffers[buffer];
@@ -261,24 +240,31 @@ __device__ __forceinline__ void multiply(const WideProduct& p) {
     };
     TileSums sums;
     make_barriers(memory->stored);
-    fetch(first);
+    fetch_next();
     store_next(0);
-    fetch(first + DEPTH);
+    fetch_next();
     int read = 0, parity = 0;
+    Place at(p, (int)blockIdx.x);
 #pragma unroll 1
-    for (int k0 = first; k0 < deep; k0 += DEPTH) {
+    while (at.number < all) {
         const int next = read + 1 == CHUNKS_STORED ? 0 : read + 1;
         float few[SUMS_EACH];
         wait_until_stored(memory->stored + read, parity);
         sums.begin(memory->buffers[read], few);
-        if (k0 + DEPTH < deep) store_next(next);
-        fetch(k0 + 2 * DEPTH);
+        if (loaded) store_next(next);
+        fetch_next();
         sums.finish(few);
         parity ^= next == 0;
         read = next;
-    }
-    if (splits > 1 && !sum_splits(p, *memory, sums)) return;
+        at.k += DEPTH;
+        if (at.k < at.end) continue;
+        if (p.splits == 1 || sum_splits(p, *memory, sums, at.number)) {
 #pragma unroll
-    for (int e = 0; e < SUMS_EACH; e += 2)
-        take(p, i0 + TileSums::row(e), j0 + TileSums::column(e), sums.sum[e], sums.sum[e + 1]);
+            for (int e = 0; e < SUMS_EACH; e += 2)
+                take(p, at.i0 + TileSums::row(e), at.j0 + TileSums::column(e), sums.sum[e],
+                     sums.sum[e + 1]);
+        }
+        sums = TileSums();
+        at = Place(p, at.number + (int)gridDim.x);
+    }
 }
