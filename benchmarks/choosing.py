@@ -4,9 +4,10 @@
 
 Jobs: inference of a layer of an LSTM or a GRU at GRNN's nine sizes (EuroSys 2019, section 7), 100
 steps, by a plan; training steps of a Tree-LSTM, an LSTM, a Tree-FC, a language model of two layers
-and two LSTM layers alone (EcoRNN). The ways are the batched engine and, on a GPU, groups of every number of processors; on a CPU, what the threads allow. They
-take turns; their results are compared first. Of each job, what the choice takes to the fastest way
-is printed, and in the end how often that was within 3 %.
+and two LSTM layers alone (EcoRNN). The ways are the batched engine and, on a GPU, groups of every
+number of processors; on a CPU, what the threads allow. They take turns; their results are compared
+first. Of each job, what the choice takes to the fastest way is printed, and in the end how often
+that was within 3 %.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def tuner_of(key: str) -> Tuner:
 
 def work(multiplications: float) -> Work:
     """Return a training step of so many multiplications a vertex."""
-    return Work(multiplications / 3, 0.0, 0.0, 1, 1, 1, 1, True)
+    return Work(multiplications / 3, 0.0, 0.0, 1, 1, 1.0, 1, 1, True)
 
 
 def best_first(graphs: int) -> list[Configuration]:

@@ -50,6 +50,7 @@ class Work(NamedTuple):
             and for each edge; as many elements have the weights.
         apart: those of all other products, for each vertex.
         types: that have a product on the path, at least one; together: the most of one layer.
+        share: of all types, these.
         products: of the path that need each other: the longest chain.
         state: elements that a vertex hands to its parents.
         trains: backward and an update are part of it.
@@ -60,6 +61,7 @@ class Work(NamedTuple):
     apart: float
     types: int
     together: int
+    share: float
     products: int
     state: int
     trains: bool

@@ -2,9 +2,8 @@
 
 Seconds on an H200, float32; only their order matters. The terms are those of GRNN (EuroSys 2019,
 section 7): waits of a level, products of a processor's share of the weights, and what all
-processors do outside the path. The constants are a least-squares fit of logarithms to what
-`benchmarks.choosing` measured (`benchmarks/results/choosing_h200.txt`); those outside the path were
-set anew for faster tiles, see there.
+processors do outside the path. The constants are a fit to what `benchmarks.choosing` measured
+(`benchmarks/results/choosing_h200.txt`), of logarithms and of the ways that were taken.
 """
 
 from __future__ import annotations
@@ -24,20 +23,23 @@ ON_CHIP = 200e3  # bytes of weights that a processor holds
 LAST = 1e3  # seconds: where no size of groups holds all weights
 
 # What vertices of a type do in a level, by the persistent engine.
-ALONE, NEAR, FAR = 1.3e-6, 1.9e-6, 2.75e-6  # a product and a meeting: of one, in a cluster, in L2
-ROW, TILE = 1.33e-11, 4.4e-11  # an element that a processor holds, for a row, and for a tile
-# of TILE_ROWS; each further tile costs another meeting
-SENT = 1.06e-10  # an element of a state that is sent inside a cluster
-BACK = 0.85  # backward to forward
-FINISH = 155e-6  # gradients and the update
+ALONE, NEAR, FAR = 7.1e-7, 1.17e-6, 2.84e-6  # a product and a meeting: of one, in a cluster, in L2
+MEMBER = 6.3e-10  # of a meeting in L2, for each processor
+ROW, TILE = 1.29e-11, 3.17e-11  # an element that a processor holds, for a row, and for a tile
+# of TILE_ROWS
+MANY, ROWS_AT_ONCE = 5e-12, 32  # the same for a row in groups that are no clusters, and their tiles
+AGAIN = 2.69e-6  # another tile
+SENT, FETCHED = 9.6e-11, 1.15e-10  # an element of a state that is sent in a cluster, or read in L2
+BACK = 0.95  # backward to forward
+FINISH = 175e-6  # gradients and the update
 
 # The same by the batched engine.
-LAUNCH, LAUNCHES = 2.7e-6, 2  # and how many in addition to the products
-READ = 2.3e-12  # an element of a weight
-STEP, FINISH_APART = 50e-6, 160e-6
+LAUNCH, LAUNCHES = 4e-6, 2  # and how many in addition to the products
+READ = 1.9e-12  # an element of a weight
+STEP, FINISH_APART = 57e-6, 114e-6
 
-# Outside the path: a multiplication of a wide product, of all processors.
-TILED, CUBLAS = 5e-14, 6e-14
+# Outside the path: a multiplication of a wide product, of all processors, and what goes with it.
+TILED, CUBLAS = 8e-14, 6.8e-14
 
 
 def ways_of(processors: int, asked: int | None) -> list[Configuration]:
@@ -56,7 +58,7 @@ def seconds_of(way: Configuration, work: Work, batch: BatchShape, processors: in
     Args:
         processors: of the device.
     """
-    path = batch.inner * work.row + batch.edges * work.edge
+    path = (batch.inner * work.row + batch.edges * work.edge) * work.share
     wide = batch.vertices * work.apart * (3 if work.trains else 1) + path * work.trains
     levels = batch.levels * work.types * (1 + BACK * work.trains)
     if way.persistent:
@@ -66,9 +68,14 @@ def seconds_of(way: Configuration, work: Work, batch: BatchShape, processors: in
     return STEP + levels * level + FINISH_APART * work.trains + wide * CUBLAS
 
 
+def _rows(work: Work, batch: BatchShape) -> float:
+    """Return the rows of a type in a level; all types have as many."""
+    return batch.inner * work.share / batch.levels / work.types
+
+
 def _batched_level(work: Work, batch: BatchShape) -> float:
     """Predict the seconds of what vertices of a type do in a level, forward."""
-    weights, rows = work.row + work.edge, batch.inner / batch.levels / work.types
+    weights, rows = work.row + work.edge, _rows(work, batch)
     return LAUNCH * (LAUNCHES + work.products) + weights * max(rows * CUBLAS, READ)
 
 
@@ -85,12 +92,27 @@ def _persistent_level(size: int, work: Work, batch: BatchShape, processors: int)
         return math.inf
     groups = min(batch.graphs, processors // size)
     largest = math.ceil(batch.graphs / groups) / batch.graphs  # share of a group
-    rows = max(batch.inner / batch.levels / work.types * largest, 1.0)
+    rows = max(_rows(work, batch) * largest, 1.0)
     clustered = size <= MOST_OF_A_CLUSTER and batch.graphs <= GRAPHS_A_CLUSTER * (
         processors // size
     )
-    meeting = ALONE if size == 1 else NEAR if clustered else FAR
+    meeting, state = FAR + MEMBER * size, FETCHED
+    if size == 1:
+        meeting, state = ALONE, 0.0
+    elif clustered:
+        meeting, state = NEAR, SENT
+    product, tiles = _product(held, rows, size)
+    several = (tiles - 1) * AGAIN
+    return max(work.products, 1) * meeting + several + product + rows * work.state * state
+
+
+def _product(held: float, rows: float, size: int) -> tuple[float, int]:
+    """Predict the seconds of a product of so many rows, and in how many tiles it is made.
+
+    Args:
+        held: elements of the weights that a processor holds; size: of its group.
+    """
+    if size > MOST_OF_A_CLUSTER:
+        return held * rows * MANY, math.ceil(rows / ROWS_AT_ONCE)
     tiles = math.ceil(rows / TILE_ROWS)
-    sent = rows * work.state * SENT if clustered and size > 1 else 0.0
-    product = held * min(rows * ROW, tiles * TILE)
-    return max(work.products, 1) * meeting + (tiles - 1) * FAR + product + sent
+    return held * min(rows * ROW, tiles * TILE), tiles

@@ -43,8 +43,8 @@ SPLIT_DEPTH = 256  # at least, of what shares the depth of a tile
 # splits, what adds these up.
 DEPTH, BESIDE, JOINED = 32, 2, 2
 MOST_SPLITS, MOST_PARTS = 16, 4  # of a tile; for each processor, of all tiles
-# Tiles have to fill so much of the device, with what they cost beside their chunks: at 0.2 a product
-# takes 1.2 of cuBLAS's time, at 0.3 0.79 of it, and from 0.6 on 0.53 to 0.75 (H200).
+# Tiles have to fill so much of the device, with what they cost beside their chunks: at 0.2 products
+# take 1.2 of cuBLAS's time, at 0.3 0.79 of it, and from 0.6 on 0.53 to 0.75 (H200).
 FULL, OF = 7, 25
 
 
