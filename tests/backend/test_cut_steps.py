@@ -31,7 +31,6 @@ from vertexrt.kernels.cuda.cuts import (
     pieces_of,
 )
 from vertexrt.kernels.cuda.device import Device
-from vertexrt.kernels.cuda.device_executor import CudaExecutor
 from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
 from vertexrt.kernels.cuda.verify_launch import verify_launch
 from vertexrt.script.isa import NONE, WAIT
@@ -72,7 +71,6 @@ def test_a_script_is_cut_where_products_that_are_apart_are_not_next_to_each_othe
     assert pieces == [(0, 3, [3, 4, 5]), (6, 9, [9]), (10, 12, [])]
     assert [p[:2] for p in pieces_of(12, apart[:0])] == [(0, 12)]
     assert [p[:2] for p in pieces_of(4, apart[:1] - 3)] == [(0, 0), (1, 4)]
-    assert [p[:2] for p in pieces_of(7, apart[:3])] == [(0, 3)]  # the last instruction is an end
 
 
 def other(dtype: str, form: Form) -> Network:
@@ -100,24 +98,6 @@ def test_what_is_cut_has_the_same_results(
     assert len(pieces_of(written.common, written.apart)) > 2
     judge, rounded = (run(other(dtype, form), batch) for dtype in ("float64", "float32"))
     assert_same(run(net, batch), judge, TOLERANCE["float32"], rounded)
-
-
-@shim
-def test_large_parameters_are_updated_by_kernels_of_their_own() -> None:
-    """The launch behind the last cut has nothing to do then."""
-    batch, found = batch_of(SMALL, 17), []
-    for most in (0, 1 << 40):
-        device = CountingShim(processors=2)
-        net = network(device, SMALL)
-        assert isinstance(net.executor, CudaExecutor)
-        net.executor.persistent_launch.most_inside = most
-        losses = [net.step(batch, vrt.SGD(0.01, clip_norm=1.0)), net.sync()]
-        found.append((device.launches, losses, net.parameters))
-    (few, losses, parameters), (more, others, wanted) = found
-    assert few == more - 1
-    np.testing.assert_allclose(losses, others, rtol=1e-6)
-    for name, value in wanted.items():
-        np.testing.assert_allclose(parameters[name], value, rtol=1e-5, atol=1e-7)
 
 
 @shim

@@ -181,9 +181,7 @@ def pieces_of(common: int, apart: Int64) -> list[Piece]:
     for run in np.split(apart, starts[1:]) if len(apart) else []:
         found.append(Piece(begin, int(run[0, APART_AT]), run))
         begin = int(run[-1, APART_AT]) + 1
-    if begin < common - 1 or not found:  # the last instruction only ends the kernel
-        found.append(Piece(begin, common, apart[:0]))
-    return found
+    return [*found, Piece(begin, common, apart[:0])]
 
 
 Launch = Callable[[int, int], None]

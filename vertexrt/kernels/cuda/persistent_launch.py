@@ -43,9 +43,6 @@ COUNTERS_AT, BEGIN_AT, END_AT = 2, 11, 12
 STAMP = 4  # words of one, see `Timestamps` of barrier.cuh
 BOTH_CLOCKS = -1  # in place of an instruction: cycles, and nanoseconds
 PATIENCE = 2_000_000_000  # nanoseconds until a processor gives up waiting
-# Eight warps a multiprocessor wait for memory longer than many do: an update of more elements takes
-# longer than another launch does.
-MOST_INSIDE = 8_000_000
 
 
 @dataclass(slots=True)
@@ -112,13 +109,12 @@ class PersistentLaunch:
 
     Attributes:
         patience: nanoseconds until a processor gives up waiting.
-        most_inside: elements of parameters that a kernel itself updates, at most.
         watched: kernels leave time stamps.
     """
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.patience, self.most_inside = PATIENCE, MOST_INSIDE
+        self.patience = PATIENCE
         self.watched = False
         self._stamps = Allocation(0, 0, None)
         self._temporaries = self._counters = Allocation(0, 0, None)
@@ -142,10 +138,6 @@ class PersistentLaunch:
         self.session.memory.download(stamps, self._stamps.address)
         self._stamps = Allocation(0, 0, None)
         return stamps.reshape(self.session.device.processors, -1, STAMP)
-
-    def ends_apart(self, ending: StepEnd) -> bool:
-        """Tell whether kernels of their own end a step, and not the persistent kernel."""
-        return ending.apart or self.session.dense > self.most_inside
 
     def clear_counters(self) -> None:
         """Set the counters of shared tiles to zero, as each launch that ends leaves them."""
@@ -208,7 +200,7 @@ class PersistentLaunch:
 
         def launch(part: Part) -> None:
             launch_pieces(pieces, kernel, apart)
-            if ending is not None and self.ends_apart(ending):
+            if ending is not None and ending.apart:
                 finish_step(session, int(own[WEIGHT]), addresses, ending)
             left.launch(part)
 
@@ -254,7 +246,7 @@ class PersistentLaunch:
         ending: StepEnd | None,
     ) -> tuple[bytes, bytes]:
         """Return what the kernel itself ends with: nothing, where kernels of their own do it."""
-        if ending is None or self.ends_apart(ending):
+        if ending is None or ending.apart:
             return NO_ENDING
         rules = executable.writer.rules
         assert ending.rule in rules, f"a kernel of {rules}, not of {ending.rule}"

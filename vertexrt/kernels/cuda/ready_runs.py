@@ -19,11 +19,7 @@ from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.finish_step import ResultsLeft, finish_step
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
-from vertexrt.kernels.cuda.persistent_launch import (
-    Paths,
-    PersistentLaunch,
-    WrittenScripts,
-)
+from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, WrittenScripts
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import StepEnd
 from vertexrt.kernels.cuda.upload import ReadyRun, UploadSlot
@@ -96,8 +92,7 @@ def launch_watched(
 def _scripts(
     persistent: PersistentLaunch, run: Run, part: Part, ending: StepEnd | None
 ) -> tuple[PersistentExecutable, Paths, WrittenScripts]:
-    table = run.table[part.launches]
-    updates = ending is not None and not persistent.ends_apart(ending)
+    table, updates = run.table[part.launches], ending is not None and not ending.apart
     clips = ending is not None and updates and ending.clip_norm > 0.0
     found = write_launch(run, table, persistent, clips, updates)
     if config().check:
