@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from benchmarks.papers.stacks import Form, Stack
 from tests.backend.test_cuda_products import device_named
 from tests.devices import SHIM_AND_GPU
-from tests.paper_device import PaperDevice
+from tests.paper_device import PaperDevice, on_paper
 from tests.shim_device import ShimDevice
-from vertexrt.kernels.cuda.calls import GEMM, GemmCall, addresses_of
+from vertexrt.kernels.cuda.calls import GEMM, PARTIAL, GemmCall, addresses_of
 from vertexrt.kernels.cuda.device import Device
+from vertexrt.kernels.cuda.device_executor import CudaExecutor
 from vertexrt.kernels.cuda.driver import encode, launch
 from vertexrt.kernels.cuda.pack import ADDRESSES
 from vertexrt.kernels.cuda.steps import Launches
@@ -139,7 +143,7 @@ def asked(rows: int, wide: int, deep: int) -> GemmCall:
 
 
 def test_tiles_have_to_fill_the_device() -> None:
-    calls = addresses_of(PaperDevice().calls, SCALARS, 132, (0, 1, 2, 3))
+    calls = addresses_of(PaperDevice().calls, SCALARS, 132, (64, 1, 2, 3))
     sizes = {
         (2240, 10000, 650): 1,
         (2240, 650, 10000): 1,
@@ -151,6 +155,24 @@ def test_tiles_have_to_fill_the_device() -> None:
     assert {size: wide_splits(calls, asked(*size)) for size in sizes} == sizes
     few, shallow, narrow = (256, 256, 1024), (2240, 10000, 32), (16000, 5, 256)
     assert not any(wide_splits(calls, asked(*size)) for size in (few, shallow, narrow))
+    calls[PARTIAL] = 0  # the network has small weights
+    once = {size: splits for size, splits in sizes.items() if wide_splits(calls, asked(*size))}
+    assert once
+    assert set(once.values()) == {1}
+
+
+def test_what_splits_leave_has_room_once_a_handle() -> None:
+    net = on_paper(Stack(Form("LSTM", 128)), 2, of_device=2, engine="batched")
+    assert isinstance(net.executor, CudaExecutor)
+    session = net.executor.session
+    first, second = (replace(session.device.calls, stream=stream) for stream in (3, 4))
+    other = replace(first, handle=9)
+    places = [int(session.calls_of(calls)[PARTIAL]) for calls in (first, second, other)]
+    assert places[0] == places[1] != places[2]
+    assert all(places)
+    small = on_paper(Stack(Form("LSTM", 4)), 2, of_device=2, engine="batched")
+    assert isinstance(small.executor, CudaExecutor)
+    assert not small.executor.session.calls_of(first)[PARTIAL]
 
 
 def test_devices_without_them_leave_all_to_the_library() -> None:

@@ -36,7 +36,7 @@ from vertexrt.kernels.cuda.step_end import (
     StepEnd,
 )
 from vertexrt.kernels.cuda.upload import UploadBuffers, UploadSlot
-from vertexrt.kernels.cuda.wide_products import load_wide, split_bytes
+from vertexrt.kernels.cuda.wide_products import LEAST_SPLIT, load_wide, split_bytes
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
@@ -93,7 +93,7 @@ class Session:
         self._seen = np.zeros(0, np.int32)
         self._scalars = np.array([0.0, 1.0], self.dtype)
         self._calls: dict[Calls, Int64] = {}
-        self._split: list[Allocation] = []  # what these have
+        self._split: dict[int, Allocation] = {}
         self._functions = device.load([update_source()], self.dtype)
 
     # Memory.
@@ -177,14 +177,24 @@ class Session:
         """Return what `driver.launch` calls on a stream."""
         found = self._calls.get(calls)
         if found is None:
-            wide, processors, split = load_wide(self.device, self.dtype), self.device.processors, 0
-            if any(wide):
-                left = self.memory.cleared(split_bytes(processors), "sums of products")
-                self._split.append(left)
-                split = left.address
-            found = addresses_of(calls, self._scalars, processors, (split, *wide))
+            wide = load_wide(self.device, self.dtype)
+            split = self._split_of(calls.handle) if any(wide) else 0
+            found = addresses_of(calls, self._scalars, self.device.processors, (split, *wide))
             self._calls[calls] = found
         return found
+
+    def _split_of(self, handle: int) -> int:
+        """Return where splits of wide products leave their sums, 0 where no weight is large enough.
+
+        Args:
+            handle: of cuBLAS: streams that have the same one come one after the other.
+        """
+        if self.trained < LEAST_SPLIT:
+            return 0
+        if handle not in self._split:
+            size = split_bytes(self.device.processors)
+            self._split[handle] = self.memory.cleared(size, "sums of products")
+        return self._split[handle].address
 
     def uploaded(self, slot: UploadSlot) -> UploadSlot:
         """Note that all was asked for which reads or fills a slot; return it."""

@@ -43,6 +43,7 @@ SPLIT_DEPTH = 256  # at least, of what shares the depth of a tile
 # splits, what adds these up.
 DEPTH, BESIDE, JOINED = 32, 2, 2
 MOST_SPLITS, MOST_PARTS = 16, 4  # of a tile; for each processor, of all tiles
+LEAST_SPLIT = 1 << 15  # elements of parameters: of fewer, no gradient fills a device by splits
 # Tiles have to fill so much of the device, with what they cost beside their chunks: at 0.2 products
 # take 1.2 of cuBLAS's time, at 0.3 0.79 of it, and from 0.6 on 0.53 to 0.75 (H200).
 FULL, OF = 7, 25
@@ -112,7 +113,8 @@ def wide_splits(calls: Array, asked: GemmCall) -> int:
     """Return `splits_of` a product that a kernel of ours makes, 0 for others."""
     if calls[WIDE] == 0:
         return 0
-    return splits_of(asked.m, asked.n, asked.k, calls[PROCESSORS])
+    splits = splits_of(asked.m, asked.n, asked.k, calls[PROCESSORS])
+    return splits if splits == 1 or calls[PARTIAL] != 0 else 0
 
 
 def _vector(asked: GemmCall, rows: int, columns: int) -> int:
