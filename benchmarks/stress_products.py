@@ -27,7 +27,6 @@ SIZES = (
     (2048, 2048, 64),
     (1019, 251, 6400),
 )
-EVERY = 20_000  # launches between two lines
 SCALARS = np.array([0, 1], np.float32)
 BOUND = 2e-6  # of the largest sum of absolute products
 

@@ -93,7 +93,7 @@ class Session:
         self._seen = np.zeros(0, np.int32)
         self._scalars = np.array([0.0, 1.0], self.dtype)
         self._calls: dict[Calls, Int64] = {}
-        self._split: dict[int, Allocation] = {}
+        self._split: dict[int, Allocation] = {}  # of a handle of cuBLAS
         self._functions = device.load([update_source()], self.dtype)
 
     # Memory.
@@ -189,7 +189,7 @@ class Session:
         Args:
             handle: of cuBLAS: streams that have the same one come one after the other.
         """
-        if self.trained < LEAST_SPLIT:
+        if self.values.size < LEAST_SPLIT * self.dtype.itemsize:
             return 0
         if handle not in self._split:
             size = split_bytes(self.device.processors)

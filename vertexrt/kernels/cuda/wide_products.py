@@ -43,7 +43,7 @@ SPLIT_DEPTH = 256  # at least, of what shares the depth of a tile
 # splits, what adds these up.
 DEPTH, BESIDE, JOINED = 32, 2, 2
 MOST_SPLITS, MOST_PARTS = 16, 4  # of a tile; for each processor, of all tiles
-LEAST_SPLIT = 1 << 15  # elements of parameters: of fewer, no gradient fills a device by splits
+LEAST_SPLIT = 1 << 15  # elements of parameters: products of fewer do not fill a device by splits
 # Tiles have to fill so much of the device, with what they cost beside their chunks: at 0.2 products
 # take 1.2 of cuBLAS's time, at 0.3 0.79 of it, and from 0.6 on 0.53 to 0.75 (H200).
 FULL, OF = 7, 25
@@ -52,7 +52,9 @@ FULL, OF = 7, 25
 @cache
 def wide_source() -> str:
     """Return the kernels, whose names are NAMES."""
-    return f"#define WIDE_SHARED_BYTES {SHARED_BYTES}\n" + (FOLDER / "wide.cu").read_text()
+    sizes = {"SHARED_BYTES": SHARED_BYTES, "TILE": TILE, "DEPTH": DEPTH}
+    defines = [f"#define WIDE_{name} {size}" for name, size in sizes.items()]
+    return "\n".join([*defines, (FOLDER / "wide.cu").read_text()])
 
 
 def has_wide(device: Device, dtype: npt.DTypeLike) -> bool:

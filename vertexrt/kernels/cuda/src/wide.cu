@@ -2,7 +2,10 @@
 #define VRT_BLOCKS 1
 #include "warp_group_matmul.cuh"
 
-static_assert(sizeof(MatmulMemory) == WIDE_SHARED_BYTES, "as the host has it");
+static_assert(sizeof(MatmulMemory) == WIDE_SHARED_BYTES && MATMUL_DOWN == WIDE_TILE &&
+                  MATMUL_ACROSS == WIDE_TILE && DEPTH == WIDE_DEPTH &&
+                  SUMS_EACH * MATMUL_THREADS == WIDE_TILE * WIDE_TILE,
+              "as the host has it");
 
 // y = x w^T, y = x w, and g += d^T x.
 VRT_KERNEL(wide_plain, WideProduct, MATMUL_THREADS) { multiply<false, false>(a); }
