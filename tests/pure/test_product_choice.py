@@ -56,7 +56,7 @@ def keep(ratio: float) -> None:
 
 
 def network(passes: Passes | None = None) -> vrt.Network:
-    function = TreeLSTM(vocab=20, embed=HIDDEN, hidden=HIDDEN, classes=5)
+    function = TreeLSTM(vocab=20, embed=HIDDEN, hidden=HIDDEN, classes=HIDDEN)
     return vrt.compile(function, device="cpu", threads=1, seed=3, passes=passes)
 
 
@@ -68,11 +68,9 @@ def batch() -> vrt.GraphBatch:
 
 
 def made_of(net: vrt.Network) -> list[str]:
-    """Return what `explain` says of the products that are not small."""
+    """Return what `explain` says of the products; none is so small that no table has it."""
     net.step(batch(), vrt.SGD(0.0))
-    return [
-        line for line in net.explain().splitlines() if f"{HIDDEN}]: " in line and "W [5" not in line
-    ]
+    return [line for line in net.explain().splitlines() if f"{HIDDEN}]: " in line]
 
 
 @pytest.mark.parametrize(
@@ -151,8 +149,8 @@ def test_a_table_that_says_blas_makes_it_blas_and_results_agree(cache_folder: Pa
         assert len(lines) >= 6
         assert all(f": {words}" in line for line in lines), lines
     losses = [[net.step(batch(), vrt.SGD(0.1)) for _ in range(3)] for net in (by_table, by_blas)]
-    np.testing.assert_allclose(*losses, rtol=1e-6)  # small products are no part of the table
-    function = TreeLSTM(vocab=20, embed=HIDDEN, hidden=HIDDEN, classes=5)
+    assert losses[0] == losses[1]
+    function = TreeLSTM(vocab=20, embed=HIDDEN, hidden=HIDDEN, classes=HIDDEN)
     oracle = vrt.compile(function, device="reference", dtype="float64", threads=1, seed=3)
     exact = [oracle.step(batch(), vrt.SGD(0.1)) for _ in range(3)]
     np.testing.assert_allclose(losses[0], exact, rtol=1e-5)
