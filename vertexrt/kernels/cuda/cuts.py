@@ -18,19 +18,13 @@ import numpy.typing as npt
 from vertexrt.kernels.cuda.calls import ITEMSIZE
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.driver import (
-    FORM,
-    GEMM_EDGES,
     IS_GEMM,
-    OUTER,
-    PLAIN,
     TEMPORARY,
-    TIMES,
-    K,
-    M,
     encode,
     extent,
     launch_step,
     room_for_arguments,
+    sizes_of,
 )
 from vertexrt.kernels.cuda.executable import kernel_name, kernel_sources
 from vertexrt.kernels.cuda.steps import CHUNKED, Kernel, Launches, Step
@@ -49,28 +43,15 @@ WORTH = 1_500_000
 MOST_SCRATCH = (46 << 10) // 4  # elements of static shared memory, which ends at 48 KiB
 
 
-def rows_of(product: Array, row: Array) -> int:
-    """Return the rows of a product, given a row of the launch table."""
-    return int((row[4] if product[GEMM_EDGES] else row[1]) * product[TIMES])
-
-
-def is_worth_a_cut(product: Array, row: Array, processors: int) -> bool:
-    """Tell whether a step is a product that is faster in a kernel of its own.
+def is_worth_a_cut(product: Array, rows: int, processors: int) -> bool:
+    """Tell whether a product is faster in a kernel of its own.
 
     Args:
-        product: of `encode_products`; row: of the launch table.
+        product: of `encode_products`; rows: of it, 0 where a launch has it in another form.
         processors: of the device.
     """
-    if product[IS_GEMM] == 0:
-        return False
-    rows, m, k = rows_of(product, row), product[M], product[K]
-    if rows * m * k < WORTH * processors:
-        return False
-    if product[FORM] == OUTER:
-        return splits_of(k, m, rows, processors) > 0
-    if product[FORM] == PLAIN:
-        return splits_of(m, rows, k, processors) > 0
-    return splits_of(k, rows, m, processors) > 0
+    m, n, k = sizes_of(product, rows)
+    return bool(m * n * k >= WORTH * processors) and splits_of(m, n, k, processors) > 0
 
 
 class ApartSteps(NamedTuple):
@@ -97,15 +78,16 @@ def _all(steps: Sequence[Step]) -> list[Kernel]:
 
 def _kernels_of(steps: Sequence[Step]) -> tuple[Kernel, ...]:
     """List the steps that are kernels of their own: no products, nor sums of their splits."""
-    every = _all(steps)
-    before = [None, *every]
-    return tuple(
-        step
-        for step, last in zip(every, before, strict=False)
-        if step.product is None
-        and step.scratch <= MOST_SCRATCH
-        and not (step.when == CHUNKED and last is not None and last.product is not None)
-    )
+    found, splits = [], False
+    for step in _all(steps):
+        if (
+            step.product is None
+            and step.scratch <= MOST_SCRATCH
+            and not (splits and step.when == CHUNKED)
+        ):
+            found.append(step)
+        splits = step.product is not None
+    return tuple(found)
 
 
 def load_apart(
@@ -164,7 +146,7 @@ class Piece(NamedTuple):
     """What of a script is run by one launch of the kernel, and by steps after it.
 
     Attributes:
-        begin, end: instructions; nothing is launched where there are none.
+        begin, end: instructions; the kernel is not launched where there are none.
         apart: the steps after them: rows of `apart`.
     """
 
@@ -172,29 +154,20 @@ class Piece(NamedTuple):
     end: int
     apart: Int64
 
+    def launch(self, kernel: Callable[[int, int], None], steps: Callable[[Int64], None]) -> None:
+        """Launch it, given what launches instructions of the kernel, and rows of `apart`."""
+        if self.begin < self.end:
+            kernel(self.begin, self.end)
+        if len(self.apart):
+            steps(self.apart)
+
 
 def pieces_of(common: int, apart: Int64) -> list[Piece]:
     """Cut a script of all processors, of so many instructions, at steps that are apart."""
-    at = apart[:, APART_AT]
-    starts = np.flatnonzero(np.diff(at, prepend=-2) != 1)
     found, begin = [], 0
-    for run in np.split(apart, starts[1:]) if len(apart) else []:
-        found.append(Piece(begin, int(run[0, APART_AT]), run))
-        begin = int(run[-1, APART_AT]) + 1
+    if len(apart):
+        starts = 1 + np.flatnonzero(np.diff(apart[:, APART_AT]) != 1)
+        for run in np.split(apart, starts):
+            found.append(Piece(begin, int(run[0, APART_AT]), run))
+            begin = int(run[-1, APART_AT]) + 1
     return [*found, Piece(begin, common, apart[:0])]
-
-
-Launch = Callable[[int, int], None]
-
-
-def launch_pieces(pieces: list[Piece], kernel: Launch, steps: Callable[[Int64], None]) -> None:
-    """Launch pieces in their order.
-
-    Args:
-        kernel: launches instructions `begin` to `end`; steps: launches rows of `apart`.
-    """
-    for piece in pieces:
-        if piece.begin < piece.end:
-            kernel(piece.begin, piece.end)
-        if len(piece.apart):
-            steps(piece.apart)

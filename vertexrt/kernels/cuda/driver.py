@@ -134,25 +134,35 @@ def _operand(step: Array, at: int, row: Array, words: Array, itemsize: int) -> A
     return words[TEMPORARY] + itemsize * before
 
 
+def sizes_of(step: Array, rows: int) -> tuple[int, int, int]:
+    """Return the sizes of a product of so many rows, [m, k] by [k, n] as cuBLAS has them.
+
+    Of an outer product these are of the first call, where rows take several.
+    """
+    if step[FORM] == PLAIN:
+        return step[M], rows, step[K]
+    if step[FORM] == OUTER:
+        return step[K], step[M], min(rows, ROWS_A_PRODUCT)
+    return step[K], rows, step[M]
+
+
 def _launch_product(step: Array, row: Array, count: int, words: Array, calls: Array) -> Any:
     """Launch a product of so many rows; return the error of cuBLAS, plus CUBLAS_CODES."""
     size, one, zero = calls[ITEMSIZE], calls[ONE], calls[ZERO]
     x = _operand(step, X, row, words, size)
     y = _operand(step, Y, row, words, size)
-    w, m, k = words[step[WEIGHT]], step[M], step[K]
-    code = 0
-    if step[FORM] == PLAIN:
-        asked = GemmCall(TRANSPOSE, NO_TRANSPOSE, m, count, k, one, w, k, x, k, zero, y, m)
-        code = multiply(calls, asked)
-    elif step[FORM] == OUTER:
+    w, form, code = words[step[WEIGHT]], step[FORM], 0
+    if form == OUTER:
         for begin in range(0, count, ROWS_A_PRODUCT):
-            rows = min(ROWS_A_PRODUCT, count - begin)
-            a, b = x + begin * k * size, y + begin * m * size
-            asked = GemmCall(NO_TRANSPOSE, TRANSPOSE, k, m, rows, one, a, k, b, m, one, w, k)
+            m, n, k = sizes_of(step, count - begin)
+            a, b = x + begin * m * size, y + begin * n * size
+            asked = GemmCall(NO_TRANSPOSE, TRANSPOSE, m, n, k, one, a, m, b, n, one, w, m)
             if code == 0:
                 code = multiply(calls, asked)
     else:
-        asked = GemmCall(NO_TRANSPOSE, NO_TRANSPOSE, k, count, m, one, w, k, x, m, zero, y, k)
+        m, n, k = sizes_of(step, count)
+        turned, pitch = (TRANSPOSE, k) if form == PLAIN else (NO_TRANSPOSE, m)
+        asked = GemmCall(turned, NO_TRANSPOSE, m, n, k, one, w, pitch, x, k, zero, y, m)
         code = multiply(calls, asked)
     return code + CUBLAS_CODES if code != 0 else code
 

@@ -13,7 +13,7 @@ from vertexrt.engine.batched import Run
 from vertexrt.engine.part import Part
 from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.counter_ring import CounterRing
-from vertexrt.kernels.cuda.cuts import launch_apart, launch_pieces, pieces_of
+from vertexrt.kernels.cuda.cuts import launch_apart, pieces_of
 from vertexrt.kernels.cuda.device import Allocation, LaunchStruct
 from vertexrt.kernels.cuda.finish_step import (
     ResultsLeft,
@@ -199,7 +199,8 @@ class PersistentLaunch:
         pieces = pieces_of(written.common, written.apart)
 
         def launch(part: Part) -> None:
-            launch_pieces(pieces, kernel, apart)
+            for piece in pieces:
+                piece.launch(kernel, apart)
             if ending is not None and ending.apart:
                 finish_step(session, int(own[WEIGHT]), addresses, ending)
             left.launch(part)
@@ -210,9 +211,8 @@ class PersistentLaunch:
         self, executable: PersistentExecutable, path: Paths, arguments: LaunchStruct
     ) -> Callable[[int, int], None]:
         """Return what launches the kernel for instructions `begin` to `end` of all processors."""
-        blocks, cluster = self.blocks(executable, path), 1
-        if path.clustered:
-            cluster = executable.processors
+        blocks = self.blocks(executable, path)
+        cluster = executable.processors if path.clustered else 1
         counters = 2 + blocks // executable.processors
         job = arguments.words
 

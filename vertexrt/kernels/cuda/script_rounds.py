@@ -46,7 +46,7 @@ from vertexrt.script.isa import (
 Array = np.ndarray[Any, Any]
 
 NOTHING, WIDE, ALL = range(3)  # of a stage that the kernel does not run
-IN_KERNEL, AFTER_IT = range(2)  # who runs a step
+IN_KERNEL, AFTER_IT = range(2)  # where a step runs
 
 
 class Facts(NamedTuple):
@@ -159,15 +159,23 @@ def what_is_apart(launched: Launched, facts: Facts, begin: int, end: int) -> int
         return NOTHING
     bound, worth = 0, 0
     for t in range(begin, end):
-        row, lookup = launched.table[t], launched.lookup_ptr[t]
-        for s in range(facts.steps_ptr[row[0]], facts.steps_ptr[row[0] + 1]):
-            step = facts.steps[s]
-            if facts.sides[row[0]] < 0 and extent(step, row, launched.lookup_at, lookup).across:
+        p = launched.table[t, 0]
+        if facts.sides[p] < 0:
+            for s in range(facts.steps_ptr[p], facts.steps_ptr[p + 1]):
                 bound += 1 - int(facts.alone[s])
-                worth += int(is_worth_a_cut(facts.products[s], row, launched.wide))
+                worth += int(_is_worth_a_cut(launched, facts, t, s))
     if worth == 0:
         return NOTHING
     return WIDE if bound else ALL
+
+
+def _is_worth_a_cut(launched: Launched, facts: Facts, t: int, s: int) -> bool:
+    """Tell whether a step of a launch is a product that is faster in a kernel of its own."""
+    product = facts.products[s]
+    if product[IS_GEMM] == 0:
+        return False
+    rows = extent(product, launched.table[t], launched.lookup_at, launched.lookup_ptr[t]).across
+    return is_worth_a_cut(product, rows, launched.wide)
 
 
 def _draft_launch(
@@ -188,16 +196,16 @@ def _draft_launch(
     used, found = there
     row, lookup = launched.table[t], launched.lookup_ptr[t]
     after, previous = 0, -1  # the first round after what was made; the last step's
-    whole = False  # the last step leaves no splits
+    whole = False  # the last step is a product that leaves no splits
     for s in range(facts.steps_ptr[row[0]], facts.steps_ptr[row[0] + 1]):
         step = facts.steps[s]
         grid = extent(step, row, launched.lookup_at, lookup)
         if grid.across == 0 or (whole and step[WHEN] == CHUNKED):
             continue
-        place, product = drafts.apart[found], facts.products[s]
-        place[APART_AT] = _who_runs(product, row, apart, launched.wide)
+        place = drafts.apart[found]
+        place[APART_AT] = _where(launched, facts, (t, apart), s)
         place[APART_LAUNCH], place[APART_STEP], place[APART_TEMPORARY] = t, s, used
-        whole = place[APART_AT] * product[IS_GEMM] != 0
+        whole = place[APART_AT] == AFTER_IT and facts.products[s, IS_GEMM] != 0
         turn = max(after, previous + 1) if step[WHEN] == CHUNKED else after
         turn = _take_turn(facts.added, facts.adds_ptr[s], facts.adds_ptr[s + 1], turn, drafts.last)
         previous = turn
@@ -210,16 +218,15 @@ def _draft_launch(
     return found
 
 
-def _who_runs(product: Array, row: Array, apart: int, processors: int) -> int:
-    """Return IN_KERNEL or AFTER_IT, for a step.
+def _where(launched: Launched, facts: Facts, which: tuple[int, int], s: int) -> int:
+    """Return where a step runs: IN_KERNEL or AFTER_IT.
 
     Args:
-        product: of `encode_products`; row: of the launch table.
-        apart: what is apart of its stage.
+        which: of `_draft_launch`; s: the step.
     """
-    if apart == ALL or (apart == WIDE and is_worth_a_cut(product, row, processors)):
-        return AFTER_IT
-    return IN_KERNEL
+    t, apart = which
+    leaves = apart == ALL or (apart == WIDE and _is_worth_a_cut(launched, facts, t, s))
+    return AFTER_IT if leaves else IN_KERNEL
 
 
 def _write_step(to: Array, step: Array, row: Array, grid: Grid, used: int) -> None:
