@@ -13,6 +13,7 @@ import pytest
 import vertexrt as vrt
 from benchmarks.papers.stacks import Form, Stack, stack_batch
 from tests.devices import gpu, require, shim
+from tests.functions import LSTMChain
 from tests.launches import launch_of
 from tests.paper_device import on_paper
 from tests.runs import TOLERANCE, Result, Way, assert_same, evaluate, train
@@ -20,7 +21,8 @@ from tests.shim_device import ShimDevice
 from vertexrt.api.network import Network
 from vertexrt.engine.variant import CompileOptions, Passes
 from vertexrt.errors import PlanError
-from vertexrt.graph import GraphBatch
+from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
 from vertexrt.kernels.cuda.cuts import (
     APART_AT,
@@ -31,9 +33,11 @@ from vertexrt.kernels.cuda.cuts import (
     pieces_of,
 )
 from vertexrt.kernels.cuda.device import Device
+from vertexrt.kernels.cuda.driver import IS_GEMM
+from vertexrt.kernels.cuda.instruction import FIRST_OP
 from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
 from vertexrt.kernels.cuda.verify_launch import verify_launch
-from vertexrt.script.isa import NONE, WAIT
+from vertexrt.script.isa import NONE, OP, PROGRAM, WAIT
 
 SMALL = Form("LSTM", 128)  # whose products fill two processors
 LARGE = Form("LSTM", 512, 2)
@@ -108,6 +112,26 @@ def test_each_piece_is_a_launch() -> None:
     net.step(batch, vrt.SGD(0.1))
     pieces = pieces_of(written.common, written.apart)
     assert device.launches == sum(piece.begin < piece.end for piece in pieces) > 1
+
+
+@pytest.mark.parametrize(("words", "whole"), [(1_000, True), (12_000, False)])
+def test_a_stage_that_cannot_stand_alone_keeps_all_but_its_wide_products(
+    words: int, whole: bool
+) -> None:
+    """A softmax of many words has more shared memory than a kernel of its own could have."""
+    lists = [[], *([k] for k in range(15))]
+    pulls = {name: np.arange(16, dtype=np.int32) for name in ("word", "label")}
+    batch = GraphBatch.from_graphs([InputGraph.from_children(lists, pulls)] * 17)
+    launch = launch_of(on_paper(LSTMChain(words, 128, 128), 2, of_device=2), batch)
+    verify_launch(*launch)
+    apart, facts = launch.written.apart, launch.executable.facts
+    script = launch.written.script[: launch.written.common]
+    lazy = (script[:, OP] >= FIRST_OP) & (facts.stages[script[:, PROGRAM]] == Stage.LAZY)
+    launched = np.zeros(len(script), np.bool_)
+    launched[apart[:, APART_AT]] = True
+    kinds = facts.products[apart[:, APART_STEP], IS_GEMM][lazy[apart[:, APART_AT]]]
+    assert kinds.any()
+    assert (launched[lazy].all(), not kinds.all()) == (whole, whole)
 
 
 def changed(rows: Callable[[WrittenScripts], None]) -> None:
