@@ -78,3 +78,5 @@ for end in (3.0, 6.0):
     carried.keep(piece, pushed)
     assert pushed["n"][-1] == end
 carried.restart()
+#: vrt.CarriedState.ends
+assert carried.ends(piece) == [2]

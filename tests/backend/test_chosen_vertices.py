@@ -1,13 +1,15 @@
-"""Evaluations that return chosen vertices, or read arrays of a device: against an LSTM by hand."""
+"""Pushes of chosen vertices, and passes that read arrays of a device: against an LSTM by hand."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+import vertexrt as vrt
 from tests.backend.test_on_device import assert_near, lend
 from tests.devices import SHIM_AND_GPU
-from tests.lstm_by_hand import WAYS, by_hand, chains, compiled, drawn
+from tests.lstm_by_hand import WAYS, Lstm, by_hand, chains, compiled, drawn
+from vertexrt.errors import UsageError
 
 
 @pytest.mark.parametrize("device", SHIM_AND_GPU)
@@ -53,3 +55,25 @@ def test_rows_far_apart(device: str, engine: str, threads: int) -> None:
     every = list(range(0, 123, 2))  # more slices than are copied apart
     wanted = by_hand(net.parameters, lengths, x, words)[every]
     assert_near(net.forward(graphs, vertices=every)["h"], wanted)
+
+
+class LstmToSumUp(Lstm):
+    """The LSTM, whose loss is the sum of its state."""
+
+    def forward(self) -> None:
+        super().forward()
+        self.push("loss", vrt.sum(self.gather(0).h))
+
+
+@pytest.mark.parametrize(("device", "engine", "threads"), WAYS)
+def test_a_step_keeps_pushes_of_chosen_vertices(device: str, engine: str, threads: int) -> None:
+    net, lengths = compiled(device, engine, threads, LstmToSumUp), [3, 1, 9, 5]
+    graphs = chains(lengths, *drawn(0, 18))
+    for vertices in (graphs.roots, [17, 0, 5, 5], None, []):
+        wanted = by_hand(net.parameters, lengths, *drawn(0, 18))
+        rows = wanted if vertices is None else wanted[np.asarray(vertices, np.int64)]
+        net.step(graphs, vrt.SGD(0.1), ["sum", "h"], vertices=vertices)
+        assert_near(net.outputs["h"], rows, "h")
+        assert_near(net.outputs["sum"], rows.sum(axis=1), "sum")
+    with pytest.raises(UsageError, match="vertices has 18; 0 to 17, vertices of the batch"):
+        net.step(graphs, vrt.SGD(0.1), ["h"], vertices=[18])

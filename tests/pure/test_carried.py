@@ -45,7 +45,8 @@ def pieces_of(text: Path) -> list[vrt.GraphBatch]:
     return [train[k : k + STREAMS] for k in range(0, len(train), STREAMS)]
 
 
-def test_pieces_are_one_text(text: Path) -> None:
+@pytest.mark.parametrize("whole_pushes", [True, False])
+def test_pieces_are_one_text(text: Path, whole_pushes: bool) -> None:
     net = vrt.compile(GRUWords(11), device="reference", dtype="float64", seed=1)
     whole = load(str(text), format="text", pieces=12, streams=STREAMS).splits["train"]
     expected = states(whole, net.forward(vrt.CarriedState(net).put(whole))["h"])
@@ -54,7 +55,8 @@ def test_pieces_are_one_text(text: Path) -> None:
     for piece in pieces_of(text):
         batch = carried.put(piece)
         outputs = net.forward(batch)
-        carried.keep(batch, outputs)
+        ends = net.forward(batch, vertices=carried.ends(batch))
+        carried.keep(batch, outputs if whole_pushes else ends)
         found.append(states(batch, outputs["h"]))
     for stream in range(STREAMS):
         parts = [piece[stream] for piece in found if stream < len(piece)]

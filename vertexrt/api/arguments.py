@@ -100,12 +100,14 @@ def check_pulled(given: object, known: frozenset[str]) -> frozenset[str]:
     raise UsageError.at("forward", f"pulls is {given!r:.60}", f"the real pulls are {real}", action)
 
 
-def read_vertices(where: str, given: object, count: int) -> npt.NDArray[np.int64]:
-    """Return numbers of vertices, int64 [n]. Raises: UsageError, when they are none of a batch's.
+def read_vertices(where: str, given: object, batch: GraphBatch) -> npt.NDArray[np.int64] | None:
+    """Return numbers of vertices, int64 [n]; None, for all, where none are given.
 
-    Args:
-        count: how many vertices the batch has.
+    Raises: UsageError, when they are none of the batch's.
     """
+    if given is None:
+        return None
+    count = batch.num_vertices
     array = read_array(given)
     if isinstance(array, str) or array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         got = f"vertices is {given!r:.60}"

@@ -67,10 +67,21 @@ class CarriedState:
             pulls[name] = Pulled(kept[: len(starts)], index)
         return replace(batch, pulls=pulls)
 
+    def ends(self, batch: GraphBatch) -> npt.NDArray[np.intp]:
+        """Return the last vertex of each chain: what to give as `vertices` to `net.step`."""
+        return self._ends(batch)[1]
+
     def keep(self, batch: GraphBatch, pushed: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Keep what the last vertex of each chain pushed: of `net.outputs`, or of `net.forward`."""
-        _, ends = self._ends(batch)
-        self._kept = {name: pushed[name][ends] for name in self.shapes}
+        """Keep what the last vertex of each chain pushed.
+
+        Args:
+            pushed: of all vertices or of those of `ends`: `net.outputs`, or what `net.forward`
+                returned.
+        """
+        ends = self.ends(batch)
+        whole = any(len(pushed[name]) != len(ends) for name in self.shapes)
+        chosen = ends if whole else slice(None)
+        self._kept = {name: pushed[name][chosen] for name in self.shapes}
 
     def _ends(self, batch: GraphBatch) -> Ends:
         """Return the first and the last vertex of each chain: a graph, or one type in it."""

@@ -1,4 +1,4 @@
-"""What a network is asked to evaluate: which pushes, of which vertices, how it draws."""
+"""What a network is asked to compute: which pushes, of which vertices, how it draws."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from vertexrt.api.arguments import (
     check_batch,
     check_draw,
     check_dropout,
+    check_known,
+    check_loss,
     check_pulled,
     check_pushes,
     names_of,
@@ -27,7 +29,7 @@ from vertexrt.graph.by_index import pulls_by_index
 
 
 class Evaluations:
-    """Reads what evaluations and plans of a network are asked for; whoever calls has its lock.
+    """Reads what is asked of a network: steps, evaluations, plans. Whoever calls has its lock.
 
     Args:
         passes: that may be gone back through; next_seed: of the network's draws.
@@ -42,6 +44,7 @@ class Evaluations:
         self._draws = bool(program.find("uniform"))  # in inference as well
         self._reals = program.real_pulls
         self._uses: dict[tuple[tuple[str, ...], bool], Use] = {}  # by outputs, with dropout
+        self._steps: dict[tuple[str, ...], Use] = {}  # by what is kept
         self._training = cache(_training)
 
     def wanted(self, where: str, outputs: Collection[str] | None) -> tuple[str, ...]:
@@ -49,6 +52,16 @@ class Evaluations:
         names = self.pushes if outputs is None else names_of(where, outputs)
         check_pushes(where, names, self.pushes, self._executor.model.function.name)
         return names
+
+    def step(self, names: tuple[str, ...]) -> Use:
+        """Return what a training step is that keeps pushes. Raises: UsageError."""
+        use = self._steps.get(names)
+        if use is None:
+            function = self._executor.model.function.name
+            check_known(names, self.pushes, function)
+            check_loss("step", function, self.pushes)
+            use = self._steps[names] = Use(frozenset(names) | {"loss"}, loss=True)
+        return use
 
     def _use(self, where: str, names: tuple[str, ...], drops: bool) -> Use:
         use = self._uses.get((names, drops))
@@ -78,7 +91,7 @@ class Evaluations:
         check_batch(where, batch)
         names = self.pushes if outputs is None else names_of(where, outputs)
         use = self._use(where, names, bool(dropout))
-        chosen = None if vertices is None else read_vertices(where, vertices, batch.num_vertices)
+        chosen = read_vertices(where, vertices, batch)
         return Asked(use, batch, names, self.seed(seed, bool(dropout)), chosen)
 
     def training(

@@ -20,6 +20,7 @@ from vertexrt.api.arguments import (
     check_optimizer,
     check_scale,
     names_of,
+    read_vertices,
     refuse_pulls,
     shared,
 )
@@ -58,7 +59,8 @@ class Network:
         reduction: of the loss, see `vrt.compile`.
         on_device: the same network, whose arrays stay on its device.
         parameters: live arrays by name; writing to them, or setting them, changes the network.
-        outputs: pushes of the last `step` of this thread, in the user's vertex order.
+        outputs: pushes of the last `step` of this thread, in the user's vertex order, or of the
+            vertices that it was asked for.
     """
 
     def __init__(self, executor: Executor, seed: int, reduction: str) -> None:
@@ -73,7 +75,6 @@ class Network:
         self.on_device = OnDevice(executor, self._passes, self._evaluations)
         self._outputs = threading.local()
         self._pushes = self._evaluations.pushes
-        self._uses: dict[tuple[str, ...], Use] = {}  # to train, by what is kept
 
     def __repr__(self) -> str:
         engine, store = self._model.engine, self._model.store
@@ -140,6 +141,8 @@ class Network:
         optimizer: Optimizer,
         outputs: Collection[str] = (),
         group: ProcessGroup | None = None,
+        *,
+        vertices: npt.ArrayLike | None = None,
     ) -> float:
         """Train on a batch: forward, backward, update.
 
@@ -148,6 +151,8 @@ class Network:
             optimizer: updates the parameters.
             outputs: pushes to keep in `self.outputs`.
             group: of processes, all of which pass the whole batch: see `vrt.parallel.init`.
+            vertices: whole numbers [n], the vertices whose pushes are kept, in that order, such as
+                `batch.roots`; all by default.
         Returns: the loss, reduced as `vrt.compile` was told. On a GPU the step is not waited for:
             the loss is that of the step before, where `steps_under_way` is not 0.
         Raises: NumericError, when the loss, a gradient, or a number that the update would write to
@@ -164,21 +169,15 @@ class Network:
                 check_optimizer("step", optimizer)
             check_batch("step", batch)
             names, several = names_of("step", outputs), shared(group)
-            use = self._uses.get(names) or self._training(names)
+            chosen = read_vertices("step", vertices, batch)
+            use = self._evaluations.step(names)
             if self._passes.here is not None:
                 self._passes.make_room()
             seed = self._next_seed()
             self._model.store.version += 1
-            step = TrainStep(use, batch, optimizer, asks, self.reduction, seed, names, several)
-            loss, self._outputs.of_step = self._executor.step(step)
+            given = use, batch, optimizer, asks, self.reduction, seed, names, several, chosen
+            loss, self._outputs.of_step = self._executor.step(TrainStep(*given))
             return loss
-
-    def _training(self, names: tuple[str, ...]) -> Use:
-        """Return what a step is that keeps pushes; UsageError, where there is none."""
-        check_known(names, self._pushes, self.program.name)
-        check_loss("step", self.program.name, self.pushes)
-        use = self._uses[names] = Use(frozenset(names) | {"loss"}, loss=True)
-        return use
 
     @in_turn
     def warm(
@@ -203,7 +202,7 @@ class Network:
         check_optimizer("warm", optimizer)
         asks = getattr(type(optimizer), "update", None) is Optimizer.update
         rule = optimizer._request(self._model.store).rule_in_step if asks else None
-        use = self._training(names_of("warm", outputs or ()))
+        use = self._evaluations.step(names_of("warm", outputs or ()))
         return self._model.meet(use._replace(rule=rule), batch, batch[:graphs])
 
     @property

@@ -114,8 +114,9 @@ class Training:
         start = running_time()
         net, pushes = self.session.net, pushes_of_steps(self.session, self._carried)
         batch = next(batches)
+        ends = self._carried.ends(batch) if self._carried is not None else None
         with self.trace.minibatch(net) if self.trace else nullcontext():
-            loss = net.step(batch, self.optimizer, outputs=pushes, group=self.group)
+            loss = net.step(batch, self.optimizer, pushes, self.group, vertices=ends)
             lags = net.steps_under_way > 0  # the loss is that of the step before
         if self._carried is not None:
             self._carried.keep(batch, net.outputs)

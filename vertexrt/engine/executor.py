@@ -19,7 +19,7 @@ from vertexrt.engine.batched import Run, start_of
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.explain_host import Explanation
 from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.outputs import outputs_of
+from vertexrt.engine.outputs import chosen_rows, outputs_of
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.part import Part
 from vertexrt.engine.planned import PlannedLaunches, PlanRequest
@@ -61,6 +61,7 @@ class TrainStep(NamedTuple):
         seed: 32 random bits.
         outputs: names of pushes.
         group: of the processes that do it together; None for this one alone.
+        vertices: int64, those whose pushes are wanted; None for all.
     """
 
     use: Use
@@ -71,6 +72,7 @@ class TrainStep(NamedTuple):
     seed: int
     outputs: Sequence[str]
     group: ProcessGroup | None = None
+    vertices: npt.NDArray[np.int64] | None = None
 
 
 class Asked(NamedTuple):
@@ -199,7 +201,8 @@ def step_on_host(executor: Executor, step: TrainStep) -> tuple[float, Outputs]:
     executor.collect_gradients(touched)
     loss = total_loss(runs, arenas) * scale
     attempt = Attempt(step.use, step.batch, scale, step.seed, len(runs), update)
-    found = {name: outputs_of(runs, arenas, name) for name in step.outputs}
+    chosen = chosen_rows(runs, step.vertices) if step.outputs else None
+    found = {name: outputs_of(runs, arenas, name, chosen) for name in step.outputs}
     end_step(executor, step.optimizer, attempt, loss)
     model.observe(step.use, step.batch, runs, time.perf_counter() - start)
     return loss, found

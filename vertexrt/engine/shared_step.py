@@ -151,7 +151,7 @@ class SharedPushes:
     """
 
     def __init__(self, model: CompiledModel, step: TrainStep, work: SharedWork) -> None:
-        self._work, self._batch = work, step.batch
+        self._work, self._batch, self._vertices = work, step.batch, step.vertices
         self._whole = {
             name: np.empty(
                 (step.batch.num_vertices, math.prod(work.variant.push_shape(name))),
@@ -167,7 +167,7 @@ class SharedPushes:
                 found[run.share.vertices] = in_user_order(run, read_rows(run, data, ("push", name)))
 
     def gathered(self, group: ProcessGroup) -> Outputs:
-        """Bring the rows of other processes; return all pushes, [V, *shape].
+        """Bring the rows of other processes; return the pushes that are wanted, [n, *shape].
 
         Raises: ParallelError, when a process is lost.
         """
@@ -178,7 +178,8 @@ class SharedPushes:
             for found in self._whole.values():
                 _gather_push(group, vertices, found)
         shapes = {name: variant.push_shape(name) for name in self._whole}
-        return {n: each.reshape(len(each), *shapes[n]) for n, each in self._whole.items()}
+        chosen = slice(None) if self._vertices is None else self._vertices
+        return {n: x.reshape(len(x), *shapes[n])[chosen] for n, x in self._whole.items()}
 
 
 def _gather_push(group: ProcessGroup, vertices: Sequence[Array], whole: Array) -> None:

@@ -28,7 +28,6 @@ from vertexrt.engine.executor import (
     step_on_host,
 )
 from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.outputs import outputs_of
 from vertexrt.engine.part import Part
 from vertexrt.engine.planned import PlannedLaunches, PlanRequest
 from vertexrt.engine.results import PassResults
@@ -333,14 +332,14 @@ class CudaExecutor:
         scale = loss_scale(step.reduction, batch, runs)
         self.prepare_update(update.moments)
         ending = ending_of(self.model, run, update, scale)
+        fetch = fetch_of(run, step.outputs, step.vertices)
         prepared = time.perf_counter()
-        slot = self._launch(run, Part(loss_scale=scale, random_seed=seed), ending)
+        slot = self._launch(run, Part(loss_scale=scale, random_seed=seed), ending, fetch.pieces)
         self.time_runs(use, batch, runs, slot, start, prepared)
         attempt = Attempt(use, batch, scale, seed, 1, update)
         flight = Flight(slot.event, slot.found, attempt, optimizer)
         loss = self._launched(flight, update, bool(step.outputs))
-        arenas: list[Any] = [DeviceArena(self.session)]
-        return loss, {name: outputs_of(runs, arenas, name) for name in step.outputs}
+        return loss, fetch.outputs(slot.results.view(self.session.dtype))
 
     def _launched(self, flight: Flight, update: Update, wait: bool) -> float:
         """Note a step that was launched; return the newest loss that is known."""

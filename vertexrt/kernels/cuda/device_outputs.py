@@ -47,10 +47,15 @@ class Fetch(NamedTuple):
         return found
 
 
+NOTHING = Fetch([], {}, 0, np.zeros(0, np.int64))
+
+
 def fetch_of(
     run: Run, names: Sequence[str], vertices: npt.NDArray[np.int64] | None = None
 ) -> Fetch:
     """Return what is copied for the pushes of some vertices, of all by default."""
+    if not names:
+        return NOTHING
     pushes = {name: _pushed(run.variant, name) for name in names}
     if vertices is None:
         slices, at, rows = [slice(0, run.num_rows)], run.row_of, run.num_rows
