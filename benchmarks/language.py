@@ -39,7 +39,7 @@ def compare(nets: dict[str, vrt.Network], pool: vrt.GraphBatch, size: int, devic
     batches = [pool[k * size : (k + 1) * size] for k in range(STEPS)]
     first = next(iter(nets.values()))
     peer = torch_language.Peer(first.parameters, device)
-    ready = [torch_language.collate(batch, PIECE, device) for batch in batches]
+    ready = [torch_language.collate(batch, device) for batch in batches]
     expected = peer.loss(*ready[0])
     step = torch_language.step_of(peer, ready[0], RATE)
     ways: dict[str, Callable[[], None]] = {"torch": lambda: torch_language.train(step, ready)}
