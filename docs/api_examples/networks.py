@@ -101,6 +101,8 @@ assert net.executor is not None
 assert "tanh" in str(net.program)
 #: vrt.Network.device
 assert net.device == "reference"
+#: vrt.Network.reduction
+assert net.reduction == "graph"
 #: vrt.Network.pushes
 assert net.pushes == ("h", "loss")
 #: vrt.Network.outputs
@@ -124,6 +126,9 @@ here = net.on_device.forward(batch, train=True, outputs=["h"])  # on a GPU, arra
 assert here["h"].shape == net.on_device.parameters["table"][:6].shape
 #: vrt.OnDevice.backward
 assert net.on_device.backward({"h": here["h"]}, of=here).parameters["u"].shape == (4, 4)
+#: vrt.OnDevice.step, vrt.OnDevice.outputs
+net.on_device.step(batch, optimizer, outputs=["h"], vertices=batch.roots)
+assert len(net.on_device.outputs["h"]) == len(batch.roots)
 #: vrt.OnDevice.submit
 assert net.on_device.submit(batch, ["h"]).result()["h"].shape == (6, 4)
 #: vrt.Network.plan, vrt.Plan, vrt.Plan.forward

@@ -17,7 +17,7 @@ from tests.backend.test_models import CASES
 from tests.devices import SHIM_AND_GPU, require
 from tests.runs import Way
 from tests.shim_device import ShimDevice, put_in_place
-from vertexrt.errors import PullError, UsageError
+from vertexrt.errors import NumericError, PullError, UsageError
 from vertexrt.memory.aligned import aligned_zeros
 
 SIZE = 4
@@ -269,3 +269,57 @@ def test_a_launch_comes_after_what_callers_read(monkeypatch: pytest.MonkeyPatch)
     d = {name: np.ones_like(value) for name, value in passed.items()}
     assert logged(lambda: net.on_device.backward(d, of=passed))[:2] == ["on 9", "upload"]
     assert logged(lambda: net.step(graphs, vrt.SGD(0.1)))[:2] == ["own", "upload"]
+
+
+class Carrying(vrt.VertexFunction):
+    """A chain whose first vertex pulls a state, which is pushed by all."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"h": SIZE})
+        self.w = vrt.Parameter((SIZE, SIZE), vrt.init.normal(0.5))
+
+    def forward(self) -> None:
+        before = self.gather(0).h + self.pull("h", shape=(SIZE,))
+        h = vrt.tanh(self.w @ before + self.pull("x", shape=(SIZE,)))
+        self.scatter(h=h)
+        self.push("h", h)
+        self.push("loss", vrt.sum(h * h))
+
+
+def pieces(count: int) -> list[vrt.GraphBatch]:
+    rng = np.random.default_rng(5)
+    draw = lambda: {"x": rng.normal(size=(3, SIZE)).astype(np.float32)}  # noqa: E731
+    return [
+        vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(3, draw()) for _ in range(2)])
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("device", ["cpu", *SHIM_AND_GPU])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_steps_that_carry_states_on_the_device(device: str, engine: str) -> None:
+    """They give what steps give whose states come through the host, in float64."""
+    net, exact = nets(device, engine, Carrying)
+    carried, oracle = vrt.CarriedState(net), vrt.CarriedState(exact)
+    for count, piece in enumerate(pieces(6)):
+        mine, theirs = carried.put(piece), oracle.put(piece)
+        ends = carried.ends(mine)
+        net.on_device.step(mine, vrt.SGD(0.1), ["h"], vertices=ends)
+        assert net.steps_under_way == (device != "cpu" and count > 0), "nobody waits"
+        carried.keep(mine, net.on_device.outputs)
+        exact.step(theirs, vrt.SGD(0.1), ["h"])
+        oracle.keep(theirs, exact.outputs)
+        assert_near(net.on_device.outputs["h"], exact.outputs["h"][ends])
+    net.sync()
+    assert_near(net.parameters["w"], exact.parameters["w"])
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+def test_a_refused_step_that_reads_arrays_of_the_device(device: str) -> None:
+    net, _ = nets(device, "batched", Carrying)
+    (piece,) = pieces(1)
+    wrong = np.zeros((2, SIZE), np.float32)
+    wrong[1, 2] = np.nan
+    lent = vrt.Pulled(lend(device, wrong), np.array([0, -1, -1, 1, -1, -1]))
+    with pytest.raises(NumericError, match="pull of vertex 0 of graph 1"):
+        net.on_device.step(piece.with_pulls({"h": lent}), vrt.SGD(0.1))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from vertexrt.errors import GraphError
 from vertexrt.graph import GraphBatch, Pulled
 
 Ends = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
+NO_ENDS = np.zeros(0, np.intp), np.zeros(0, np.intp)
 
 
 class CarriedState:
@@ -24,6 +24,10 @@ class CarriedState:
     pulls what the last vertex of chain i pushed in the minibatch before. So minibatch n holds piece
     n of each stream, as `vrt.data.load(..., format="text", pieces=35, streams=20)` cuts a text.
     Gradients end with a piece (truncated backpropagation through time; Zaremba et al. 2014).
+
+    Arrays of a GPU stay there: `net.on_device.step(batch, optimizer, carried.shapes,
+    vertices=carried.ends(batch))` waits for nothing, and leaves in `net.on_device.outputs` what
+    `keep` takes.
 
     Args:
         net: a compiled network that pulls and pushes under one name.
@@ -41,7 +45,8 @@ class CarriedState:
         }
         nodes = [n for n in program.nodes if n.op == "pull" and n["name"] in self.shapes]
         self._types = {program.sites[n.function].name for n in nodes if program.sites}
-        self._kept: dict[str, npt.NDArray[Any]] = {}
+        self._kept: dict[str, Any] = {}
+        self._found: tuple[GraphBatch | None, Ends] = None, NO_ENDS  # of the last batch
 
     def restart(self) -> None:
         """Forget what was kept: the next minibatch is the first of its streams."""
@@ -54,29 +59,33 @@ class CarriedState:
             draw: a generator that `Loader` hands over; nothing is drawn.
         Raises: GraphError, when the minibatch before had fewer chains.
         """
-        starts, _ = self._ends(batch)
+        starts, ends = self._ends(batch)
         if any(len(kept) < len(starts) for kept in self._kept.values()):
             got = f"a minibatch of {batch.num_graphs} graphs after one of fewer"
             action = "take as many graphs as there are streams, or call restart()"
             raise GraphError.at("carried state", got, "each chain goes on with one", action)
         index = np.full(batch.num_vertices, -1, np.int32)
         index[starts] = np.arange(len(starts))
-        pulls = dict(batch.pulls)
+        pulls = {}
         for name, shape in self.shapes.items():
-            kept = self._kept.get(name, np.zeros((len(starts), *shape), np.float32))
+            kept = self._kept.get(name)
+            if kept is None:
+                kept = np.zeros((len(starts), *shape), np.float32)
             pulls[name] = Pulled(kept[: len(starts)], index)
-        return replace(batch, pulls=pulls)
+        found = batch.with_pulls(pulls)
+        self._found = found, (starts, ends)
+        return found
 
     def ends(self, batch: GraphBatch) -> npt.NDArray[np.intp]:
         """Return the last vertex of each chain: what to give as `vertices` to `net.step`."""
         return self._ends(batch)[1]
 
-    def keep(self, batch: GraphBatch, pushed: Mapping[str, npt.NDArray[Any]]) -> None:
+    def keep(self, batch: GraphBatch, pushed: Mapping[str, Any]) -> None:
         """Keep what the last vertex of each chain pushed.
 
         Args:
             pushed: of all vertices or of those of `ends`: `net.outputs`, or what `net.forward`
-                returned.
+                returned, of the host or of `net.on_device`.
         """
         ends = self.ends(batch)
         whole = any(len(pushed[name]) != len(ends) for name in self.shapes)
@@ -85,6 +94,9 @@ class CarriedState:
 
     def _ends(self, batch: GraphBatch) -> Ends:
         """Return the first and the last vertex of each chain: a graph, or one type in it."""
+        last, found = self._found
+        if last is batch:
+            return found
         change = np.zeros(batch.num_vertices + 1, np.bool_)
         change[batch.graph_ptr] = True
         if batch.types is not None:
@@ -93,6 +105,7 @@ class CarriedState:
         starts, ends = bounds[:-1], bounds[1:] - 1
         if batch.types is None:
             return starts, ends
-        wanted = [batch.types.number(name) for name in self._types]
-        chosen = np.isin(batch.types.of_vertex[starts], wanted)
+        kinds, chosen = batch.types.of_vertex[starts], np.zeros(len(starts), np.bool_)
+        for name in self._types:
+            chosen |= kinds == batch.types.number(name)
         return starts[chosen], ends[chosen]

@@ -11,21 +11,25 @@ from vertexrt.api.arguments import (
     check_dropout,
     check_known,
     check_loss,
+    check_optimizer,
     check_pulled,
     check_pushes,
     names_of,
     read_vertices,
     refuse_vertices,
+    shared,
 )
 from vertexrt.api.forward_passes import ForwardPasses
+from vertexrt.api.optimizer import Optimizer
 from vertexrt.api.plan import Plan
-from vertexrt.engine.executor import Asked, Evaluation, Executor
+from vertexrt.engine.executor import Asked, Evaluation, Executor, TrainStep
 from vertexrt.engine.planned import PlannedPulls, PlanRequest
 from vertexrt.engine.variant import Use
 from vertexrt.errors import PullError
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import edge_pulls_of, pulls_of
 from vertexrt.graph.by_index import pulls_by_index
+from vertexrt.parallel.group import ProcessGroup
 
 
 class Evaluations:
@@ -33,12 +37,18 @@ class Evaluations:
 
     Args:
         passes: that may be gone back through; next_seed: of the network's draws.
+        reduction: of the loss of steps.
     """
 
     def __init__(
-        self, executor: Executor, passes: ForwardPasses, next_seed: Callable[[], int]
+        self,
+        executor: Executor,
+        passes: ForwardPasses,
+        next_seed: Callable[[], int],
+        reduction: str,
     ) -> None:
         self._executor, self._passes, self._next_seed = executor, passes, next_seed
+        self.reduction = reduction
         program = executor.model.function
         self.pushes = tuple(dict.fromkeys(n["name"] for n in program.nodes if n.op == "push"))
         self._draws = bool(program.find("uniform"))  # in inference as well
@@ -53,8 +63,36 @@ class Evaluations:
         check_pushes(where, names, self.pushes, self._executor.model.function.name)
         return names
 
-    def step(self, names: tuple[str, ...]) -> Use:
-        """Return what a training step is that keeps pushes. Raises: UsageError."""
+    def step(
+        self,
+        batch: GraphBatch,
+        optimizer: Optimizer,
+        outputs: Collection[str],
+        group: ProcessGroup | None,
+        vertices: object,
+        stays: bool = False,
+    ) -> TrainStep:
+        """Return a training step that is to be done now: see `Network.step`. Raises: UsageError.
+
+        Args:
+            stays: of `TrainStep`.
+        """
+        asks = getattr(type(optimizer), "update", None) is Optimizer.update  # not its own
+        if not asks:
+            check_optimizer("step", optimizer)
+        check_batch("step", batch)
+        names, several = names_of("step", outputs), shared(group)
+        chosen = read_vertices("step", vertices, batch)
+        use = self._steps.get(names) or self.use_of_steps(names)
+        if self._passes.here is not None:
+            self._passes.make_room()
+        seed = self._next_seed()
+        self._executor.model.store.version += 1
+        how = asks, self.reduction, seed, names, several, chosen, stays
+        return TrainStep(use, batch, optimizer, *how)
+
+    def use_of_steps(self, names: tuple[str, ...]) -> Use:
+        """Return what a step is that keeps pushes. Raises: UsageError."""
         use = self._steps.get(names)
         if use is None:
             function = self._executor.model.function.name

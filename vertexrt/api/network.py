@@ -20,9 +20,7 @@ from vertexrt.api.arguments import (
     check_optimizer,
     check_scale,
     names_of,
-    read_vertices,
     refuse_pulls,
-    shared,
 )
 from vertexrt.api.evaluations import Evaluations
 from vertexrt.api.forward_passes import ForwardPasses
@@ -34,7 +32,7 @@ from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
 from vertexrt.api.parameters import NameDifferences, Parameters
 from vertexrt.api.plan import Plan
 from vertexrt.api.turns import in_turn
-from vertexrt.engine.executor import Evaluation, Executor, TrainStep, loss_scale, step_seed
+from vertexrt.engine.executor import Evaluation, Executor, loss_scale, step_seed
 from vertexrt.engine.explain import explain_batch, explain_function
 from vertexrt.engine.results import Gradients
 from vertexrt.engine.trace import Timeline, recording
@@ -56,7 +54,6 @@ class Network:
     A forked child has a network of its own, as it was; on a GPU it has none (`spawn` works).
 
     Attributes:
-        reduction: of the loss, see `vrt.compile`.
         on_device: the same network, whose arrays stay on its device.
         parameters: live arrays by name; writing to them, or setting them, changes the network.
         outputs: pushes of the last `step` of this thread, in the user's vertex order, or of the
@@ -68,10 +65,9 @@ class Network:
         self._model = executor.model
         self._seed = seed
         self._step = 0
-        self.reduction = reduction
         self._gradients: AccumulatedGradients | None = None
         self._passes = ForwardPasses(executor)
-        self._evaluations = Evaluations(executor, self._passes, self._next_seed)
+        self._evaluations = Evaluations(executor, self._passes, self._next_seed, reduction)
         self.on_device = OnDevice(executor, self._passes, self._evaluations)
         self._outputs = threading.local()
         self._pushes = self._evaluations.pushes
@@ -96,6 +92,11 @@ class Network:
     def device(self) -> str:
         """Name of the backend that runs it."""
         return self._model.backend.name
+
+    @property
+    def reduction(self) -> str:
+        """How `step` reduces the loss, see `vrt.compile`."""
+        return self._evaluations.reduction
 
     @property
     def pushes(self) -> tuple[str, ...]:
@@ -164,19 +165,8 @@ class Network:
             and UsageError, when another process is lost, or has another batch.
         """
         with self._executor.lock:
-            asks = getattr(type(optimizer), "update", None) is Optimizer.update  # not its own
-            if not asks:
-                check_optimizer("step", optimizer)
-            check_batch("step", batch)
-            names, several = names_of("step", outputs), shared(group)
-            chosen = read_vertices("step", vertices, batch)
-            use = self._evaluations.step(names)
-            if self._passes.here is not None:
-                self._passes.make_room()
-            seed = self._next_seed()
-            self._model.store.version += 1
-            given = use, batch, optimizer, asks, self.reduction, seed, names, several, chosen
-            loss, self._outputs.of_step = self._executor.step(TrainStep(*given))
+            step = self._evaluations.step(batch, optimizer, outputs, group, vertices)
+            loss, self._outputs.of_step = self._executor.step(step)
             return loss
 
     @in_turn
@@ -202,7 +192,7 @@ class Network:
         check_optimizer("warm", optimizer)
         asks = getattr(type(optimizer), "update", None) is Optimizer.update
         rule = optimizer._request(self._model.store).rule_in_step if asks else None
-        use = self._evaluations.step(names_of("warm", outputs or ()))
+        use = self._evaluations.use_of_steps(names_of("warm", outputs or ()))
         return self._model.meet(use._replace(rule=rule), batch, batch[:graphs])
 
     @property

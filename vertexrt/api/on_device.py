@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -15,12 +16,14 @@ from vertexrt.api.arguments import (
 )
 from vertexrt.api.evaluations import Evaluations
 from vertexrt.api.forward_passes import ForwardPasses
+from vertexrt.api.optimizer import Optimizer
 from vertexrt.api.plan import Plan
 from vertexrt.api.turns import in_turn
 from vertexrt.engine.executor import Asked, Evaluation, Executor
 from vertexrt.engine.results import Gradients, PassResults, PushRows
 from vertexrt.errors import PullError, UsageError
 from vertexrt.graph import GraphBatch
+from vertexrt.parallel.group import ProcessGroup
 
 
 class OnDevice:
@@ -42,6 +45,7 @@ class OnDevice:
         self.executor = executor
         self._passes, self._evaluations = passes, evaluations
         self._results = executor.results_here() if results is None else results
+        self._outputs = threading.local()
 
     def __repr__(self) -> str:
         return (
@@ -53,6 +57,11 @@ class OnDevice:
         return OnDevice(self.executor, self._passes, self._evaluations, results)
 
     @property
+    def outputs(self) -> dict[str, Any]:
+        """Pushes of the last `step` of this object that this thread called, by name."""
+        return getattr(self._outputs, "of_step", {})
+
+    @property
     def parameters(self) -> dict[str, Any]:
         """Live arrays by name: what is written to them changes the network.
 
@@ -61,6 +70,28 @@ class OnDevice:
         """
         with self.executor.lock:
             return self._results.parameters()
+
+    @in_turn
+    def step(
+        self,
+        batch: GraphBatch,
+        optimizer: Optimizer,
+        outputs: Collection[str] = (),
+        group: ProcessGroup | None = None,
+        *,
+        vertices: npt.ArrayLike | None = None,
+    ) -> float:
+        """Train on a batch; see `Network.step`.
+
+        Pushes that are kept in `self.outputs` are arrays of the device. On a GPU a step is not
+        waited for where they are asked for, unless processes share it.
+        Returns: the loss, as `Network.step` does.
+        Raises: as `Network.step` does. What a step has pushed that is refused has no meaning.
+        """
+        step = self._evaluations.step(batch, optimizer, outputs, group, vertices, stays=True)
+        loss, found = self.executor.step(step)
+        self._outputs.of_step = {n: self._results.array(x, x.shape) for n, x in found.items()}
+        return loss
 
     @in_turn
     def forward(

@@ -10,6 +10,7 @@ from time import perf_counter
 
 import numpy as np
 
+from vertexrt.api.arguments import shared
 from vertexrt.api.average import ExponentialMovingAverage
 from vertexrt.api.carried import CarriedState
 from vertexrt.api.optimizer import Optimizer
@@ -114,12 +115,14 @@ class Training:
         start = running_time()
         net, pushes = self.session.net, pushes_of_steps(self.session, self._carried)
         batch = next(batches)
-        ends = self._carried.ends(batch) if self._carried is not None else None
+        ends = None if self._carried is None else self._carried.ends(batch)
+        # States that are carried stay on a GPU, where no other process reads them.
+        network = net if ends is None or shared(self.group) else net.on_device
         with self.trace.minibatch(net) if self.trace else nullcontext():
-            loss = net.step(batch, self.optimizer, pushes, self.group, vertices=ends)
+            loss = network.step(batch, self.optimizer, pushes, self.group, vertices=ends)
             lags = net.steps_under_way > 0  # the loss is that of the step before
         if self._carried is not None:
-            self._carried.keep(batch, net.outputs)
+            self._carried.keep(batch, network.outputs)
         if self.average is not None:
             self.average.update()
         seconds = running_time() - start
@@ -127,7 +130,7 @@ class Training:
             before, self._launched = self._launched, batch
             self._add(before, loss, seconds)
         else:
-            pushed = net.outputs if pushes else {}
+            pushed = network.outputs if pushes else {}
             self._add(batch, loss, seconds, pushed)
         return len(batch)
 

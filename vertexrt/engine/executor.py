@@ -62,6 +62,7 @@ class TrainStep(NamedTuple):
         outputs: names of pushes.
         group: of the processes that do it together; None for this one alone.
         vertices: int64, those whose pushes are wanted; None for all.
+        stays: pushes may be arrays of the device, for which the step is not waited for.
     """
 
     use: Use
@@ -73,6 +74,7 @@ class TrainStep(NamedTuple):
     outputs: Sequence[str]
     group: ProcessGroup | None = None
     vertices: npt.NDArray[np.int64] | None = None
+    stays: bool = False
 
 
 class Asked(NamedTuple):

@@ -30,7 +30,7 @@ from vertexrt.engine.executor import (
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.part import Part
 from vertexrt.engine.planned import PlannedLaunches, PlanRequest
-from vertexrt.engine.results import PassResults
+from vertexrt.engine.results import PassResults, PushRows
 from vertexrt.engine.shared_step import step_in_group
 from vertexrt.engine.update import Outcome, Touched, Update
 from vertexrt.engine.variant import Use, ending_with
@@ -43,7 +43,7 @@ from vertexrt.kernels.cuda.device_explanation import DeviceExplanation
 from vertexrt.kernels.cuda.device_group import DeviceGroup, DeviceGroups
 from vertexrt.kernels.cuda.device_outputs import fetch_of
 from vertexrt.kernels.cuda.device_plan import DevicePlan
-from vertexrt.kernels.cuda.device_results import DeviceResults
+from vertexrt.kernels.cuda.device_results import DeviceResults, new_arrays
 from vertexrt.kernels.cuda.flights import Flight, Flights
 from vertexrt.kernels.cuda.group_steps import GroupSteps
 from vertexrt.kernels.cuda.kept_uploads import KeptUploads
@@ -250,8 +250,8 @@ class CudaExecutor:
     def _launch(
         self, run: Run, part: Part, ending: StepEnd | None, fetch: Sequence[slice] = ()
     ) -> UploadSlot:
-        """Upload and launch, in the order of the caller's stream where it has lent arrays."""
-        lent = run.inputs.lent
+        """Upload and launch, in the order of the caller's stream where it has lent memory."""
+        lent = run.inputs.lent or bool(part.to.copies.places)
         if lent:
             self.session.device.follow_caller()
         slot = self._launch_now(run, part, ending)
@@ -315,7 +315,7 @@ class CudaExecutor:
     def step(self, step: TrainStep) -> tuple[float, Outputs]:
         """Launch a step; return the newest loss that is known without waiting for it.
 
-        With outputs, and at the first step, it waits.
+        At the first step it waits, and for outputs that are of the host.
         """
         use, batch, optimizer, seed = step.use, step.batch, step.optimizer, step.seed
         self.session.device.use()
@@ -332,14 +332,18 @@ class CudaExecutor:
         scale = loss_scale(step.reduction, batch, runs)
         self.prepare_update(update.moments)
         ending = ending_of(self.model, run, update, scale)
-        fetch = fetch_of(run, step.outputs, step.vertices)
+        fetched, left = ((), step.outputs) if step.stays else (step.outputs, ())
+        fetch = fetch_of(run, fetched, step.vertices)
+        to, arrays = new_arrays(self.session, run, [PushRows(n, step.vertices) for n in left])
+        part = Part(loss_scale=scale, random_seed=seed, to=to)
         prepared = time.perf_counter()
-        slot = self._launch(run, Part(loss_scale=scale, random_seed=seed), ending, fetch.pieces)
+        slot = self._launch(run, part, ending, fetch.pieces)
         self.time_runs(use, batch, runs, slot, start, prepared)
         attempt = Attempt(use, batch, scale, seed, 1, update)
         flight = Flight(slot.event, slot.found, attempt, optimizer)
-        loss = self._launched(flight, update, bool(step.outputs))
-        return loss, fetch.outputs(slot.results.view(self.session.dtype))
+        loss = self._launched(flight, update, bool(fetched))
+        found = fetch.outputs(slot.results.view(self.session.dtype))
+        return loss, found | dict(zip(left, arrays, strict=True))
 
     def _launched(self, flight: Flight, update: Update, wait: bool) -> float:
         """Note a step that was launched; return the newest loss that is known."""

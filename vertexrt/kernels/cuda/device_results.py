@@ -33,6 +33,19 @@ class LaunchesOnDevice(LaunchesHere, Protocol):
     session: Session
 
 
+def new_arrays(
+    session: Session, run: Run, wanted: Sequence[PushRows]
+) -> tuple[Destination, list[Any]]:
+    """Allocate an array for each push that is wanted of a run; return where they go, and these."""
+    if not wanted:
+        return Destination(), []
+    places = PushPlaces.of(run, wanted)
+    made = [session.device.empty(shape, session.dtype) for shape in places.shapes]
+    orders = [push.order for push in wanted]
+    copies = RowCopies(places.places, [at for _, at in made], orders)
+    return Destination(copies=copies, rows=places.rows), [array for array, _ in made]
+
+
 class DeviceResults:
     """PassResults are arrays of the device: CuPy's, on a GPU."""
 
@@ -55,13 +68,9 @@ class DeviceResults:
     ) -> list[Any]:
         """Run launches; return new arrays of the pushes."""
         (run,), (part,) = runs, parts
-        session, places = self._executor.session, PushPlaces.of(run, wanted)
-        made = [session.device.empty(shape, session.dtype) for shape in places.shapes]
-        orders = [push.order for push in wanted]
-        copies = RowCopies(places.places, [at for _, at in made], orders)
-        to = Destination(copies=copies, rows=places.rows)
+        to, found = new_arrays(self._executor.session, run, wanted)
         self._executor.launch_between(run, part._replace(to=to))
-        return [array for array, _ in made]
+        return found
 
     def backward(self, way: WayBack) -> Gradients:
         """Go back; the gradients of the store on the host stay as they are."""

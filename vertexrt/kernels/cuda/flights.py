@@ -22,6 +22,7 @@ from vertexrt.engine.executor import Trainer
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.update import Touched
 from vertexrt.errors import NumericError, ParallelError, UsageError
+from vertexrt.graph.host_pulls import with_host_pulls
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import LOSS, NORM, REFUSED
 
@@ -158,7 +159,9 @@ class Flights:
         finally:
             executor.session.forgive()
         executor.to_host()
-        model, attempt = executor.model, flight.attempt
+        model, lent = executor.model, flight.attempt
+        host = with_host_pulls(lent.batch, executor.session.memory.download)
+        attempt = lent._replace(batch=host)
         if not math.isfinite(loss):
             return NumericError(refused_loss(model, attempt, loss))
         executor.begin_gradients(model.prepare(attempt.use, attempt.batch))
