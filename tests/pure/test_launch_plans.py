@@ -101,6 +101,20 @@ def test_in_a_persistent_kernel_a_warp_makes_a_column_of_the_fewest_rows() -> No
     assert not any(steps(p, LibraryProduct) for x in plans(8, BLOCK).values() for p in x)
 
 
+@pytest.mark.parametrize(("block", "most"), [(0, LIMITS.most_blocks), (BLOCK, LIMITS.blocks)])
+def test_many_blocks_share_deep_products_where_they_run_side_by_side(block: int, most: int) -> None:
+    few = [s for x in plans(800, block).values() for p in x for s in steps(p, FewRowsProducts)]
+    parts = [part for s in few if s.rows.high == LIMITS.shared_rows for part in s.parts]
+    deep = [part for part in parts if part.of.product.deep >= 2 * LIMITS.deep_split]
+    assert deep
+    for part in deep:
+        tiles = 2 * -(-part.of.product.wide // LIMITS.tile)
+        assert part.splits == 1 or tiles * part.splits <= most
+        depth = part.of.product.deep / part.splits
+        assert depth < 2 * LIMITS.deep_split or tiles * (part.splits + 1) > most
+    assert any(part.splits > 2 for part in deep) == (block == 0)
+
+
 def test_products_whose_rows_are_no_whole_vectors_load_less_at_once() -> None:
     few = [s for x in plans(18).values() for p in x for s in steps(p, FewRowsProducts)]
     assert {part.width for step in few for part in step.parts} == {1, 2}

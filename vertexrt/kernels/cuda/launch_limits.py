@@ -17,6 +17,8 @@ class LaunchLimits:
         warp_rows: up to so many a warp makes a column, where the rest of a persistent kernel waits.
         deepest_row: elements of a row of the weight that a warp can hold.
         blocks: to aim at, about one for each multiprocessor.
+        deep_split, most_blocks: a block of such a kernel takes no more of the depth, unless there
+            are so many blocks: those of a multiprocessor wait for weights side by side.
         chunk, tile: of the depth, and columns of a block, as in few_rows_matmul.cuh; a block takes
             at least two chunks.
         product_threads: of a block.
@@ -38,6 +40,8 @@ class LaunchLimits:
     warp_rows: int = 32
     deepest_row: int = 1024
     blocks: int = 128
+    deep_split: int = 512
+    most_blocks: int = 1024
     chunk: int = 32
     few_tile: int = 8
     tile: int = 32

@@ -38,12 +38,18 @@ def all_rows(*products: MatrixProduct | Outer) -> RowRange:
 
 @dataclass(frozen=True, slots=True)
 class _Tiles:
-    """A form of a kernel for few rows: for which rows, and how large the tile of a block is."""
+    """A form of a kernel for few rows.
+
+    Attributes:
+        low, high: for which numbers of rows; rows, columns: of the tile of a block.
+        blocks: most that share the depth, as far as it is too much for one.
+    """
 
     low: int
     high: int
     rows: int
     columns: int
+    blocks: int
     by_warps: bool = False
 
 
@@ -57,21 +63,22 @@ def few_rows_products(
 
     Args:
         partial: where blocks that share the depth leave their sums.
-        warps: of the fewest rows a warp makes a column, if it can.
+        warps: blocks take turns on the processors of a persistent kernel; of the fewest rows a warp
+            makes a column, if it can.
     """
-    tile = limits.tile
+    tile, blocks = limits.tile, limits.blocks if warps else limits.most_blocks
     forms = [
-        _Tiles(0, limits.few_rows, limits.few_tile, tile),
-        _Tiles(limits.few_rows, limits.shared_rows, tile, tile),
+        _Tiles(0, limits.few_rows, limits.few_tile, tile, blocks),
+        _Tiles(limits.few_rows, limits.shared_rows, tile, tile, blocks),
     ]
     if warps and all(_is_by_warps(p.product, limits) for p in products):
         columns = limits.product_threads // WARP
         forms = [
-            _Tiles(0, limits.warp_rows, limits.warp_rows, columns, True),
-            _Tiles(limits.warp_rows, limits.shared_rows, tile, tile),
+            _Tiles(0, limits.warp_rows, limits.warp_rows, columns, blocks, by_warps=True),
+            _Tiles(limits.warp_rows, limits.shared_rows, tile, tile, blocks),
         ]
     if len(products) > 1:  # one launch instead of several
-        forms.append(_Tiles(limits.shared_rows, limits.many_rows, tile, tile))
+        forms.append(_Tiles(limits.shared_rows, limits.many_rows, tile, tile, blocks))
     return [_few_rows(products, form, partial, limits) for form in forms]
 
 
@@ -101,12 +108,14 @@ def _few_rows(
 
 
 def _splits_of(p: MatrixProduct, form: _Tiles, limits: LaunchLimits) -> int:
-    """Return how many blocks share the depth of a product, so that the device is busy."""
+    """Return how many blocks share the depth of a product, so that all of the device is busy."""
     if form.by_warps or form.high > limits.shared_rows:
         return 1
     row_tiles = 1 if form.rows == limits.few_tile else 2
-    wanted = limits.blocks // (row_tiles * -(-p.wide // form.columns))
-    return max(1, min(wanted, p.deep // (2 * limits.chunk)))
+    tiles = row_tiles * -(-p.wide // form.columns)
+    busy = min(limits.blocks // tiles, p.deep // (2 * limits.chunk))
+    deep = min(form.blocks // tiles, p.deep // limits.deep_split)
+    return max(1, busy, deep)
 
 
 def is_short(p: MatrixProduct, limits: LaunchLimits = LIMITS) -> bool:
