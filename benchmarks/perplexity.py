@@ -6,7 +6,8 @@ What comes after `--` are options of `vertexrt train lstm-lm`; state is carried 
 and plain SGD is the optimizer. The peer is `nn.LSTM` with the same first parameters, minibatches,
 dropout, clipping and learning rates, on a GPU one CUDA graph a step, whose minibatches lie ready on
 the device. Losses of the first minibatch are compared before anything is trained. Dropout draws
-other zeros there, so curves are alike, not equal. DIR gets `perplexity.json` and `perplexity.png`.
+other zeros there, so curves are alike, not equal. DIR gets `perplexity.json` and `perplexity.png`;
+`--draw A.json B.json --out FILE.png` draws several models in one picture.
 """
 
 from __future__ import annotations
@@ -32,10 +33,8 @@ from vertexrt.data import Loader
 
 ALWAYS = ["--set", "carried=true", "--optimizer", "sgd"]
 BOUND = 2e-6  # of the first loss
-STYLES: tuple[dict[str, Any], ...] = (
-    {"color": "black", "marker": "o"},
-    {"color": "0.45", "marker": "x", "linestyle": "--"},
-)
+STYLES: tuple[dict[str, Any], ...] = ({"marker": "o"}, {"marker": "x", "linestyle": "--"})
+SPLITS = {"train": "0.6", "dev": "black"}  # and their greys
 Curve = list[dict[str, float]]
 
 
@@ -100,55 +99,68 @@ def compare_first(session: RunSession, peer: Any) -> None:
     assert abs(ours - theirs) < BOUND * theirs, (ours, theirs)
 
 
-def draw(curves: Mapping[str, Curve], title: str, path: Path) -> None:
-    """Draw the perplexities of all, by epoch."""
+def draw(models: Mapping[str, Mapping[str, Curve]], path: Path) -> None:
+    """Draw the perplexities of each model by epoch, of both libraries.
+
+    Args:
+        models: by their names.
+    """
     from matplotlib.ticker import MaxNLocator, NullFormatter, ScalarFormatter
 
-    with figure(path, 1, 2, (7.2, 3.0), sharey=True) as ((left, right),):
-        for axes, split in ((left, "train"), (right, "dev")):
+    size = 2.5 * len(models) + 0.7, 3.0
+    with figure(path, 1, len(models), size, sharey=True) as (every,):
+        for axes, (model, curves) in zip(every, models.items(), strict=True):
             for (name, curve), style in zip(curves.items(), STYLES, strict=True):
-                epochs = range(1, len(curve) + 1)
-                axes.plot(epochs, [row[split] for row in curve], label=name, ms=3.5, **style)
-            axes.set_title(f"{split}, {title}", loc="left")
+                for split, ink in SPLITS.items():
+                    rows = [row[split] for row in curve]
+                    given = {"label": f"{name}, {split}", "color": ink, "ms": 3.5, **style}
+                    axes.plot(range(1, len(rows) + 1), rows, **given)
+            axes.set_title(model, loc="left")
             axes.set_xlabel("epoch")
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter(ScalarFormatter())
             axes.yaxis.set_minor_formatter(NullFormatter())
-            axes.set_yticks([40, 60, 80, 100, 150, 200, 300, 500])
+            axes.set_yticks([40, 60, 80, 100, 150, 200, 300, 400])
             axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        left.set_ylabel("perplexity (log scale)")
-        right.legend()
+        every[0].set_ylabel("perplexity (log scale)")
+        every[-1].legend()
 
 
-def main(given: Sequence[str] | None = None) -> None:
-    """Read the options, train both, print a table."""
-    parser = argparse.ArgumentParser("python -m benchmarks.perplexity", description=__doc__)
-    parser.add_argument("--out", required=True, type=Path, help="a new folder")
-    parser.add_argument("options", nargs="+", help="of `vertexrt train lstm-lm`, after --")
-    own = parser.parse_args(given)
-    session, ours, our_test = train_ours(own.out / "run", own.options)
-    theirs, their_test = train_torch(session, session.net.device)
-    curves, tests = {"vertexrt": ours, "torch": theirs}, [our_test, their_test]
-    for k, rows in enumerate(zip(ours, theirs, strict=True)):
+def report(curves: Mapping[str, Curve], tests: Mapping[str, float]) -> None:
+    """Print a line an epoch, and one for each library."""
+    for k, rows in enumerate(zip(*curves.values(), strict=True)):
         words = "".join(
             f"  {name:8} train {row['train']:7.2f} dev {row['dev']:7.2f} "
             f"{row['words_per_s'] / 1000:6.1f} kwords/s"
             for name, row in zip(curves, rows, strict=True)
         )
         print(f"epoch {k + 1:2}{words}")
-    rates = [float(np.median([row["words_per_s"] for row in curve])) for curve in curves.values()]
-    for name, test, rate in zip(curves, tests, rates, strict=True):
-        print(f"{name:8} test perplexity {test:.2f}, {rate / 1000:.1f} kwords/s (median of epochs)")
-    record = {
-        "options": own.options,
-        "curves": curves,
-        "test": dict(zip(curves, tests, strict=True)),
-    }
+    for name, curve in curves.items():
+        rate = np.median([row["words_per_s"] for row in curve]) / 1000
+        print(f"{name:8} test perplexity {tests[name]:.2f}, {rate:.1f} kwords/s (median of epochs)")
+
+
+def main(given: Sequence[str] | None = None) -> None:
+    """Read the options, train both, print a table; or draw what is on file."""
+    parser = argparse.ArgumentParser("python -m benchmarks.perplexity", description=__doc__)
+    parser.add_argument("--out", required=True, type=Path, help="a new folder; a picture to draw")
+    parser.add_argument("--draw", type=Path, nargs="+", help="files of models, for one picture")
+    parser.add_argument("options", nargs="*", help="of `vertexrt train lstm-lm`, after --")
+    own = parser.parse_args(given)
+    if own.draw:
+        found = [json.loads(path.read_text()) for path in own.draw]
+        return draw({record["model"]: record["curves"] for record in found}, own.out)
+    session, ours, our_test = train_ours(own.out / "run", own.options)
+    theirs, their_test = train_torch(session, session.net.device)
+    curves = {"vertexrt": ours, "torch": theirs}
+    tests = {"vertexrt": our_test, "torch": their_test}
+    report(curves, tests)
+    model = "{layers} x {hidden}".format(**session.options.shape)
+    record = {"model": model, "options": own.options, "curves": curves, "test": tests}
     (own.out / "perplexity.json").write_text(json.dumps(record, indent=1) + "\n")
     if can_draw():
-        shape = session.options.shape
-        title = f"{shape['layers']} x {shape['hidden']}"
-        draw(curves, title, own.out / "perplexity.png")
+        draw({model: curves}, own.out / "perplexity.png")
+    return None
 
 
 if __name__ == "__main__":
