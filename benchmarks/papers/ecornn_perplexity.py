@@ -1,6 +1,6 @@
 """Train a language model from the command line, and PyTorch's beside it (EcoRNN, table 1).
 
-    python -m benchmarks.perplexity --out DIR -- --data ptb --hidden 650 --embed 650 --layers 2 ...
+    python -m benchmarks.papers.ecornn_perplexity --out DIR -- --data ptb --hidden 650 ...
 
 What comes after `--` are options of `vertexrt train lstm-lm`; state is carried from piece to piece,
 and plain SGD is the optimizer. The peer is `nn.LSTM` with the same first parameters, minibatches,
@@ -140,13 +140,19 @@ def report(curves: Mapping[str, Curve], tests: Mapping[str, float]) -> None:
         print(f"{name:8} test perplexity {tests[name]:.2f}, {rate:.1f} kwords/s (median of epochs)")
 
 
-def main(given: Sequence[str] | None = None) -> None:
-    """Read the options, train both, print a table; or draw what is on file."""
-    parser = argparse.ArgumentParser("python -m benchmarks.perplexity", description=__doc__)
+def make_parser() -> argparse.ArgumentParser:
+    """Declare the options."""
+    name = "python -m benchmarks.papers.ecornn_perplexity"
+    parser = argparse.ArgumentParser(name, description=__doc__)
     parser.add_argument("--out", required=True, type=Path, help="a new folder; a picture to draw")
     parser.add_argument("--draw", type=Path, nargs="+", help="files of models, for one picture")
     parser.add_argument("options", nargs="*", help="of `vertexrt train lstm-lm`, after --")
-    own = parser.parse_args(given)
+    return parser
+
+
+def main(given: Sequence[str] | None = None) -> None:
+    """Read the options, train both, print a table; or draw what is on file."""
+    own = make_parser().parse_args(given)
     if own.draw:
         found = [json.loads(path.read_text()) for path in own.draw]
         return draw({record["model"]: record["curves"] for record in found}, own.out)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.perplexity import main
+from benchmarks.papers.ecornn_perplexity import main
 from tests.devices import gpu, require
 
 
