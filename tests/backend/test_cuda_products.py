@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -23,6 +23,7 @@ from vertexrt.lower.launches import CopiedProduct, LaunchPlan
 from vertexrt.lower.places import Memory, Rows, Temporary, ValuePlace
 
 Shapes = Sequence[tuple[bool, int, int, int]]  # transposed, m, n, rows of it for each row
+Edit = Callable[[np.ndarray, np.ndarray], None]
 
 WHOLE = (LIMITS.shared_rows, LIMITS.many_rows)  # of several products: no blocks share the depth
 RANGES = ((0, LIMITS.few_rows), (LIMITS.few_rows, LIMITS.shared_rows), WHOLE)
@@ -58,14 +59,20 @@ def product(number: int, transposed: bool, m: int, n: int, each: int) -> CopiedP
 
 
 def run(
-    device: Device, shapes: Shapes, n: int, limits: tuple[int, int]
+    device: Device, shapes: Shapes, n: int, limits: tuple[int, int], edit: Edit | None = None
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return what the kernel makes of drawn operands, and what NumPy does."""
+    """Return what the kernel makes of drawn operands, and what NumPy does.
+
+    Args:
+        edit: changes operands, the weight and what it is multiplied by.
+    """
     rng = np.random.default_rng(n)
     products, wanted, arrays = [], [], {}
     for k, (transposed, m, deep, each) in enumerate(shapes):
         w = rng.standard_normal((m, deep)).astype(np.float32)
         x = rng.standard_normal((n * each, m if transposed else deep)).astype(np.float32)
+        if edit is not None:
+            edit(w, x)
         exact = x.astype(np.float64) @ (w if transposed else w.T)
         wanted.append(exact)
         arrays[f"param_{k}"], arrays[f"tensor_{2 * k}"] = w, x
@@ -120,3 +127,18 @@ def test_products_of_few_rows(name: str, shapes: Shapes, limits: tuple[int, int]
     for n in (limits[0] // most + 1, limits[1] // most):
         for found, exact in run(device, shapes, n, limits):
             assert np.abs(found - exact).max() <= 2e-6 * np.abs(exact).max() * np.sqrt(10)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("name", SHIM_AND_GPU)
+def test_what_is_infinite_or_large_stays_so(name: str, transposed: bool) -> None:
+    def edit(w: np.ndarray, x: np.ndarray) -> None:
+        w[...] = np.abs(w) + 0.1
+        (w if not transposed else w.T)[:, 5] = 0.5
+        x[2, 5], x[3, 5], x[4] = np.inf, np.finfo(np.float32).max, np.nan
+
+    ((found, exact),) = run(device_named(name), [(transposed, 40, 40, 1)], 20, RANGES[1], edit)
+    assert (found[2] == np.inf).all()
+    np.testing.assert_allclose(found[3], exact[3], rtol=1e-6)
+    assert np.isnan(found[4]).all()
+    assert np.isfinite(np.delete(found, [2, 4], 0)).all()

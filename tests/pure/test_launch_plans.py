@@ -92,6 +92,17 @@ def test_products_of_few_rows_are_one_kernel_and_scatter_by_themselves() -> None
     assert {s.product for s in above} == {part.of.product for s in few for part in s.parts}
 
 
+def test_the_library_takes_more_rows_of_heavy_weights() -> None:
+    every = [p for x in plans(1024).values() for p in x]
+    few = [s for p in every for s in steps(p, FewRowsProducts)]
+    highs = {
+        s.rows.high: max(part.of.product.m * part.of.product.n for part in s.parts) for s in few
+    }
+    assert highs[LIMITS.heavy_rows] >= LIMITS.heavy > highs[LIMITS.shared_rows]
+    above = {s.rows.low for p in every for s in steps(p, LibraryProduct) if s.rows}
+    assert above == {LIMITS.heavy_rows, LIMITS.shared_rows}
+
+
 def test_in_a_persistent_kernel_a_warp_makes_a_column_of_the_fewest_rows() -> None:
     (forward,) = (p for p in plans(8, BLOCK)[Stage.PATH] if steps(p, FewRowsProducts))
     first, *_ = steps(forward, FewRowsProducts)

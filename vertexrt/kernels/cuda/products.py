@@ -66,20 +66,38 @@ def few_rows_products(
         warps: blocks take turns on the processors of a persistent kernel; of the fewest rows a warp
             makes a column, if it can.
     """
-    tile, blocks = limits.tile, limits.blocks if warps else limits.most_blocks
+    forms = _of_processors(products, limits) if warps else _of_launches(products, limits)
+    return [_few_rows(products, form, partial, limits) for form in forms]
+
+
+def _of_launches(products: Sequence[CopiedProduct], limits: LaunchLimits) -> list[_Tiles]:
+    """Choose the forms of kernels that are launched, whose blocks run side by side."""
+    size = limits.tile, limits.tile, limits.most_blocks
+    fewest = _Tiles(0, limits.few_rows, limits.few_tile, limits.tile, limits.most_blocks)
+    if any(p.product.m * p.product.n >= limits.heavy for p in products):
+        return [fewest, _Tiles(limits.few_rows, limits.heavy_rows, *size)]
+    forms = [fewest, _Tiles(limits.few_rows, limits.shared_rows, *size)]
+    if len(products) > 1:  # one launch instead of several
+        forms.append(_Tiles(limits.shared_rows, limits.many_rows, *size))
+    return forms
+
+
+def _of_processors(products: Sequence[CopiedProduct], limits: LaunchLimits) -> list[_Tiles]:
+    """Choose the forms in a persistent kernel, where blocks take turns on the processors."""
+    tile, blocks = limits.tile, limits.blocks
     forms = [
         _Tiles(0, limits.few_rows, limits.few_tile, tile, blocks),
         _Tiles(limits.few_rows, limits.shared_rows, tile, tile, blocks),
     ]
-    if warps and all(_is_by_warps(p.product, limits) for p in products):
+    if all(_is_by_warps(p.product, limits) for p in products):
         columns = limits.product_threads // WARP
         forms = [
             _Tiles(0, limits.warp_rows, limits.warp_rows, columns, blocks, by_warps=True),
             _Tiles(limits.warp_rows, limits.shared_rows, tile, tile, blocks),
         ]
-    if len(products) > 1:  # one launch instead of several
+    if len(products) > 1:
         forms.append(_Tiles(limits.shared_rows, limits.many_rows, tile, tile, blocks))
-    return [_few_rows(products, form, partial, limits) for form in forms]
+    return forms
 
 
 def _is_by_warps(p: MatrixProduct, limits: LaunchLimits) -> bool:
@@ -111,7 +129,7 @@ def _splits_of(p: MatrixProduct, form: _Tiles, limits: LaunchLimits) -> int:
     """Return how many blocks share the depth of a product, so that all of the device is busy."""
     if form.by_warps or form.high > limits.shared_rows:
         return 1
-    row_tiles = 1 if form.rows == limits.few_tile else 2
+    row_tiles = 1 if form.high <= limits.heavy_rows else 2
     tiles = row_tiles * -(-p.wide // form.columns)
     busy = min(limits.blocks // tiles, p.deep // (2 * limits.chunk))
     deep = min(form.blocks // tiles, p.deep // limits.deep_split)
