@@ -5,8 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import vertexrt as vrt
+from tests.device_rows import watch_steps
+from tests.devices import shim
+from tests.shim_device import put_in_place
 from tests.train.cli_runs import records
 from vertexrt.cli.main import main
 from vertexrt.data import Loader, load
@@ -54,3 +58,22 @@ def test_a_run_carries_its_state(tmp_path: Path) -> None:
     assert records(run)[0]["perplexity"] > records(run)[2]["perplexity"]
     assert main(["eval", str(run), "--split", "test"]) == 0
     assert main([*given[:4], *words, *more[2:], "--out", str(tmp_path / "other")]) == 2
+
+
+@shim
+def test_a_run_on_a_device_waits_for_no_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_in_place(monkeypatch)
+    under_way: list[int] = []
+    watch_steps(monkeypatch, after=lambda taken: under_way.append(taken.executor.under_way))
+    words = "--hidden 4 --embed 4 --layers 2 --epochs 2 --batch-size 2 --pieces 4 --dropout 0.2"
+    given = ["train", "lstm-lm", "--data", str(write(tmp_path)), *words.split()]
+    given += ["--set", "carried=true", "--dtype", "float64", "--threads", "1"]
+    found = {}
+    for device in ("cuda", "reference"):
+        assert main([*given, "--device", device, "--out", str(tmp_path / device)]) == 0
+        found[device] = [line["perplexity"] for line in records(tmp_path / device)]
+    steps = len(under_way) // 2
+    assert under_way[:steps] == [0] + [1] * (steps - 1)
+    assert found["cuda"] == pytest.approx(found["reference"], rel=1e-9)

@@ -302,10 +302,11 @@ def _evaluate_minibatch(
     """Return what one minibatch adds to an evaluation."""
     task = session.task
     wanted = (*task.pushes, *(carried.shapes if carried else ()))
-    pushed = session.net.forward(batch, train=False, outputs=wanted)
+    network = session.net if carried is None else session.net.on_device  # states stay there
+    pushed = network.forward(batch, train=False, outputs=wanted)
     if carried is not None:
         carried.keep(batch, pushed)
     part = Totals()
-    loss = float(np.sum(pushed["loss"], dtype=np.float64))
+    loss = float(pushed["loss"].sum(dtype=np.float64))
     part.add(task, batch, pushed, loss, session.dataset.labels)
     return part
