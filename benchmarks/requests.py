@@ -6,8 +6,9 @@ Ways take turns, ten requests in a row each, as a service answers them; the firs
 comes after other code has run, is listed apart. Ways are: graphs built for the request, a batch
 that is there and gets other pulls, a plan of it, and a plan that gives the last step alone. On a
 GPU the persistent engine runs, and arrays of the device come in and go out, but for the first two
-ways also from the host; the kernel's own time is that between two events of its stream. One thread
-of the host. Results are first compared with an LSTM written out in NumPy, in float64.
+ways also from the host; the kernel's own time is that between two events of its stream, with the
+products that are launched between its pieces. One thread of the host. Results are first compared
+with an LSTM written out in NumPy, in float64.
 """
 
 from __future__ import annotations
@@ -30,22 +31,45 @@ Array = np.ndarray[Any, Any]
 
 
 class TimedDevice:
-    """A device whose persistent launches are timed by events of its stream."""
+    """A device whose requests are timed by events of its stream.
+
+    A request begins with its first launch, or with what lets products be launched (`calls`), and
+    ends with its last persistent launch: products between two launches, and before the first, are
+    in it. A launch that waits for the host counts, too.
+    """
 
     def __init__(self, device: Any) -> None:
         self._device = device
         self._cuda = getattr(device.arrays(), "cuda", None)  # none where a CPU takes its place
         self._spans: list[tuple[Any, Any]] = []
+        self._start: Any = None
+        self._end: Any = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._device, name)
 
+    @property
+    def calls(self) -> Any:
+        """What launches products; a request has begun."""
+        self._begin()
+        return self._device.calls
+
     def launch_all(self, *given: Any) -> int:
-        """Launch between two events."""
-        start = self._now()
+        """Launch a piece of a request."""
+        self._begin()
         code: int = self._device.launch_all(*given)
-        self._spans.append((start, self._now()))
+        self._end = self._now()
         return code
+
+    def end_request(self) -> None:
+        """Note that all of a request has been launched."""
+        assert self._end is not None, "a request launches the persistent kernel"
+        self._spans.append((self._start, self._end))
+        self._start = self._end = None
+
+    def _begin(self) -> None:
+        if self._start is None:
+            self._start = self._now()
 
     def _now(self) -> Any:
         if self._cuda is None:
@@ -55,7 +79,7 @@ class TimedDevice:
         return event
 
     def microseconds(self) -> Array:
-        """Return how long each launch took; they are over."""
+        """Return how long each request took; they are over."""
         if self._cuda is None:
             return np.array([1e6 * (end - start) for start, end in self._spans])
         elapsed = self._cuda.get_elapsed_time
@@ -165,12 +189,13 @@ def _request(subject: Subject, way: Callable[[int], Any], number: int) -> float:
 
 
 def kernel_times(subject: Subject, plan: Callable[[int], Any], rounds: int) -> Array:
-    """Return the microseconds of a plan's kernel by events, [rounds]."""
+    """Return the microseconds of a plan's launches by events, [rounds]."""
     session = subject.net.executor.session  # type: ignore[attr-defined]
     before, session.device = session.device, TimedDevice(session.device)
     try:
         for number in range(rounds):
             plan(number % len(subject.x))
+            session.device.end_request()
             subject.wait()
         found: Array = session.device.microseconds()
     finally:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
 import vertexrt as vrt
 from benchmarks.lstm_inference import Recurrent
-from benchmarks.requests import check, main, report, subject_of, ways_of
+from benchmarks.requests import TimedDevice, check, main, report, subject_of, ways_of
 from tests.devices import gpu, require, shim
 from tests.shim_device import put_in_place
 
@@ -52,3 +54,34 @@ def test_a_wrong_result_ends_it() -> None:
 def test_the_kernels_time_is_found_only_on_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     report(vrt.compile(Recurrent(HIDDEN), device="cpu", threads=1), HIDDEN, 1)
     assert "kernel" not in capsys.readouterr().out
+
+
+class Slow:
+    """A device whose launches, and what is asked of it for products, take PIECE seconds each."""
+
+    PIECE = 0.003
+
+    def arrays(self) -> object:
+        return self
+
+    @property
+    def calls(self) -> str:
+        time.sleep(self.PIECE)
+        return "calls"
+
+    def launch_all(self) -> int:
+        time.sleep(self.PIECE)
+        return 0
+
+
+def test_a_request_of_several_launches_is_timed_with_the_products_between_them() -> None:
+    device = TimedDevice(Slow())
+    for _ in range(2):
+        assert device.calls == "calls"
+        for _ in range(2):
+            assert device.launch_all() == 0
+            assert device.calls == "calls"
+        device.end_request()
+    took = device.microseconds()
+    assert took.shape == (2,)
+    assert (took >= 4e6 * Slow.PIECE).all()  # not the products behind the last launch
