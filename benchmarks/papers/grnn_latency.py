@@ -12,8 +12,8 @@
 | kernel | the GPU, and stay there | no | between two events: our kernel, or the peer's CUDA graph |
 
 Ours is a plan, made before; the peer is PyTorch's layer in inference mode: oneDNN on a CPU, cuDNN
-in a CUDA graph on a GPU. The kernel's time is that of the persistent engine, whose request is one
-launch. Results are compared first, at the size that is timed.
+in a CUDA graph on a GPU. The kernel's time is that of the persistent engine, with the products that
+are launched before its kernel or between pieces of it. Results are compared first, at the size that is timed.
 """
 
 from __future__ import annotations
