@@ -9,7 +9,7 @@
 | --- | --- | --- | --- |
 | host | the host, and go there | yes | the request |
 | device | the GPU, and stay there | yes | the request |
-| kernel | the GPU, and stay there | no | between two events: our kernels, or the peer's CUDA graph |
+| kernel | the GPU, and stay there | no | between two events: our kernels, the peer's CUDA graph |
 
 Ours is a plan, made before; the peer is PyTorch's layer in inference mode: oneDNN on a CPU, cuDNN
 in a CUDA graph on a GPU. The kernel's time is that of the persistent engine, with the products that
