@@ -7,8 +7,10 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 
+from benchmarks.papers.stacks import Form, Stack, stack_batch
 from tests.paper_device import PaperDevice
 from tests.runs import Way, use_of
 from tests.strategies import CLASSES, WORDS
@@ -35,6 +37,7 @@ from vertexrt.lower.launches import (
     LibraryProduct,
     LookupSum,
     OuterProduct,
+    RowsGiven,
     RowSum,
 )
 from vertexrt.lower.places import Memory, Rows, Temporary, ValuePlace
@@ -103,6 +106,30 @@ def test_the_library_takes_more_rows_of_heavy_weights() -> None:
     assert above == {LIMITS.heavy_rows, LIMITS.shared_rows}
 
 
+def test_in_a_persistent_kernel_heavy_weights_have_a_product_of_many_rows_sooner() -> None:
+    few = [s for x in plans(1024, BLOCK).values() for p in x for s in steps(p, FewRowsProducts)]
+    weights = [{p.of.product.m * p.of.product.n for p in s.parts} for s in few]
+    heavy = [s for s, sizes in zip(few, weights, strict=True) if max(sizes) >= LIMITS.heavy]
+    light = [s for s in few if s not in heavy]
+    assert heavy
+    assert max(s.rows.high for s in heavy) == LIMITS.heavy_alone
+    assert max(s.rows.high for s in light) == LIMITS.shared_rows
+
+
+def test_products_read_the_rows_of_a_pull_where_they_lie() -> None:
+    function = Stack(Form("LSTM", 64))
+    model = compile_on(PaperDevice(), function.trace(), Way(dtype="float32").options()).model
+    batch = stack_batch(Form("LSTM", 64), np.zeros((1, 3, 64), np.float32))
+    (run,) = model.prepare(use_of("inference", model.function), batch)
+    (eager,) = (task for task in run.variant.tasks if task.stage == Stage.EAGER)
+    plan = lower_launches(eager, run.variant.binding, FLOATS, BLOCK)
+    few = steps(plan, FewRowsProducts)
+    assert {part.of.source for s in few for part in s.parts} == {RowsGiven(0)}
+    copy, *_ = steps(plan, GroupLaunch)
+    assert copy.rows is not None
+    assert copy.rows.low == LIMITS.shared_rows  # only products of more rows need a copy
+
+
 def test_in_a_persistent_kernel_a_warp_makes_a_column_of_the_fewest_rows() -> None:
     (forward,) = (p for p in plans(8, BLOCK)[Stage.PATH] if steps(p, FewRowsProducts))
     first, *_ = steps(forward, FewRowsProducts)
@@ -119,7 +146,7 @@ def test_many_blocks_share_deep_products_where_they_run_side_by_side(block: int,
     deep = [part for part in parts if part.of.product.deep >= 2 * LIMITS.deep_split]
     assert deep
     for part in deep:
-        tiles = 2 * -(-part.of.product.wide // LIMITS.tile)
+        tiles = (4 if block else 2) * -(-part.of.product.wide // LIMITS.tile)
         assert part.splits == 1 or tiles * part.splits <= most
         depth = part.of.product.deep / part.splits
         assert depth < 2 * LIMITS.deep_split or tiles * (part.splits + 1) > most

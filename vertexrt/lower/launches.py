@@ -117,6 +117,19 @@ class TableRows:
 
 
 @dataclass(frozen=True, slots=True)
+class RowsGiven:
+    """The rows of a pull of real numbers."""
+
+    pull: int
+
+    def __str__(self) -> str:
+        return f"rows of pull {self.pull}"
+
+
+Gathered = ChildRows | TableRows | RowsGiven  # what is read where it lies
+
+
+@dataclass(frozen=True, slots=True)
 class CopiedProduct:
     """A product, and what groups copy for it, which some forms of it do themselves.
 
@@ -125,11 +138,11 @@ class CopiedProduct:
     """
 
     product: MatrixProduct
-    gathered: ChildRows | TableRows | None = None
+    gathered: Gathered | None = None
     scattered: ChildRows | None = None
 
     @property
-    def source(self) -> Operand | ChildRows | TableRows:
+    def source(self) -> Operand | Gathered:
         """What is read."""
         return self.gathered or self.product.x
 

@@ -14,7 +14,8 @@ class LaunchLimits:
             `few_tile` rows up to `few_rows`, of `tile` above, and blocks share the depth up to
             `shared_rows`; up to `many_rows` it runs where it saves launches; above, a kernel for
             many rows does, or cuBLAS.
-        heavy, heavy_rows: of a weight of so many elements cuBLAS takes more rows than these.
+        heavy, heavy_rows: of a weight of so many elements cuBLAS takes more rows than these;
+            in a persistent kernel, the kernel for many rows more than `heavy_alone`.
         warp_rows: up to so many a warp makes a column, where the rest of a persistent kernel waits.
         deepest_row: elements of a row of the weight that a warp can hold.
         blocks: to aim at, about one for each multiprocessor.
@@ -40,6 +41,7 @@ class LaunchLimits:
     many_rows: int = 256
     heavy: int = 3 << 20
     heavy_rows: int = 32
+    heavy_alone: int = 64
     warp_rows: int = 32
     deepest_row: int = 1024
     blocks: int = 128

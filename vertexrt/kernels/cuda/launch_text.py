@@ -27,6 +27,7 @@ from vertexrt.lower.launches import (
     BlockProduct,
     ChildRows,
     FewRowsProducts,
+    Gathered,
     GroupLaunch,
     LargeProduct,
     LaunchPlan,
@@ -34,6 +35,7 @@ from vertexrt.lower.launches import (
     LibraryProduct,
     LookupSum,
     OuterProduct,
+    RowsGiven,
     RowSum,
     TableRows,
 )
@@ -128,14 +130,18 @@ def _by_warps(t: RowText, part: BlockProduct, block: str) -> list[str]:
     ]
 
 
-def _source(t: RowText, given: Operand | ChildRows | TableRows, deep: int) -> str:
+def _source(t: RowText, given: Operand | Gathered, deep: int) -> str:
     """Return a function from the number of a row to the row."""
     if isinstance(given, Operand):
         x = _first(t, given)
         return f"[&](int i) -> const float* {{ return {x} + (long long)i * {deep}; }}"
-    if isinstance(given, TableRows):
-        table = t.word(f"param_{given.param}", "const real*")
-        pull = t.word(f"int_{given.pull}", "const int*")
+    if isinstance(given, TableRows | RowsGiven):
+        if isinstance(given, TableRows):
+            table = t.word(f"param_{given.param}", "const real*")
+            pull = t.word(f"int_{given.pull}", "const int*")
+        else:
+            table = t.word(f"float_{given.pull}", "const real*")
+            pull = t.word(f"float_index_{given.pull}", "const int*")
         rows, order = t.word("rows", "const int*"), t.word("order", "const int*")
         row = f"const int row = a.lo >= 0 ? (int)a.lo + i : {rows}[a.at + i];"
         at = f"const int at = {pull}[{order}[row]];"

@@ -1,7 +1,7 @@
 """Copies around products that a kernel of few rows makes itself.
 
 Where a group only gathers rows for products, or only scatters what they make to edges, the products
-read the rows of children or of tables, and write the rows of edges.
+read the rows of children, of tables or of pulls, and write the rows of edges.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from vertexrt.ir.passes.fuse import Group, TaskProgram
 from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.layout import Binding, by_rows, edge_key
-from vertexrt.lower.launches import ChildRows, TableRows
+from vertexrt.lower.launches import ChildRows, Gathered, RowsGiven, TableRows
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class ProductCopies:
         return self.task.program.nodes[k]
 
     def only_gathers(self, group: Group) -> bool:
-        """Tell whether a group only copies, for products: rows of children, or of tables."""
+        """Tell whether a group only copies, for products: rows of children, tables or pulls."""
         local = self.task.local
         return not local.isdisjoint(group.nodes) and all(
             self._is_gathered(k) if k in local else self._is_read_again(k) for k in group.nodes
@@ -48,9 +48,9 @@ class ProductCopies:
         return is_free(self._node(k)) and k not in self.task.homes
 
     def _is_gathered(self, k: int) -> bool:
-        """Tell whether a value is rows of children, or of a table, that products alone read."""
+        """Tell whether a value is rows that are copied, and that products alone read."""
         node = self._node(k)
-        ops = ("embed",) if by_rows(self.task.stage) else ("embed", "gather")
+        ops = ("embed", "pull") if by_rows(self.task.stage) else ("embed", "pull", "gather")
         return (
             node.op in ops
             and node.type.domain == Domain.VERTEX
@@ -68,9 +68,7 @@ class ProductCopies:
         (i,) = self._node(effect).inputs
         return i in products and i in self.task.local and self.readers[i] == [effect]
 
-    def sources(
-        self, groups: Sequence[Group], products: Sequence[int]
-    ) -> dict[int, ChildRows | TableRows]:
+    def sources(self, groups: Sequence[Group], products: Sequence[int]) -> dict[int, Gathered]:
         """Name what products read in place of what groups copy, by value."""
         copies = [k for group in groups for k in group.nodes if k in self.task.local]
         return {
@@ -79,7 +77,9 @@ class ProductCopies:
             if all(r in products for r in self.readers[k])
         }
 
-    def _source(self, node: Node) -> ChildRows | TableRows:
+    def _source(self, node: Node) -> Gathered:
+        if node.op == "pull":
+            return RowsGiven(self.binding.floats[node["name"]])
         if node.op != "embed":
             tensor = self.binding.tensors["state", node["field"]]
             return ChildRows(tensor, node["slot"])

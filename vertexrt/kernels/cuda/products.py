@@ -42,6 +42,7 @@ class _Tiles:
 
     Attributes:
         low, high: for which numbers of rows; rows, columns: of the tile of a block.
+        down: tiles of rows, at most, where blocks share the depth.
         blocks: most that share the depth, as far as it is too much for one.
     """
 
@@ -50,6 +51,7 @@ class _Tiles:
     rows: int
     columns: int
     blocks: int
+    down: int = 1
     by_warps: bool = False
 
 
@@ -74,30 +76,43 @@ def _of_launches(products: Sequence[CopiedProduct], limits: LaunchLimits) -> lis
     """Choose the forms of kernels that are launched, whose blocks run side by side."""
     size = limits.tile, limits.tile, limits.most_blocks
     fewest = _Tiles(0, limits.few_rows, limits.few_tile, limits.tile, limits.most_blocks)
-    if any(p.product.m * p.product.n >= limits.heavy for p in products):
+    if _any_heavy(products, limits):
         return [fewest, _Tiles(limits.few_rows, limits.heavy_rows, *size)]
-    forms = [fewest, _Tiles(limits.few_rows, limits.shared_rows, *size)]
+    # Of more rows than 64 blocks fill the device sooner; they run side by side.
+    forms = [fewest, _Tiles(limits.few_rows, limits.shared_rows, *size, down=2)]
     if len(products) > 1:  # one launch instead of several
         forms.append(_Tiles(limits.shared_rows, limits.many_rows, *size))
     return forms
 
 
 def _of_processors(products: Sequence[CopiedProduct], limits: LaunchLimits) -> list[_Tiles]:
-    """Choose the forms in a persistent kernel, where blocks take turns on the processors."""
+    """Choose the forms in a persistent kernel, where blocks take turns on the processors.
+
+    A second turn takes longer than the rest of the depth does. And what is heavy may be a product
+    of many rows: a kernel of its own makes these sooner.
+    """
     tile, blocks = limits.tile, limits.blocks
+    heavy = _any_heavy(products, limits)
+    most = limits.heavy_alone if heavy else limits.shared_rows
+    size = tile, tile, blocks, -(-most // tile)
     forms = [
         _Tiles(0, limits.few_rows, limits.few_tile, tile, blocks),
-        _Tiles(limits.few_rows, limits.shared_rows, tile, tile, blocks),
+        _Tiles(limits.few_rows, most, *size),
     ]
     if all(_is_by_warps(p.product, limits) for p in products):
         columns = limits.product_threads // WARP
         forms = [
             _Tiles(0, limits.warp_rows, limits.warp_rows, columns, blocks, by_warps=True),
-            _Tiles(limits.warp_rows, limits.shared_rows, tile, tile, blocks),
+            _Tiles(limits.warp_rows, most, *size),
         ]
-    if len(products) > 1:
+    if len(products) > 1 and not heavy:
         forms.append(_Tiles(limits.shared_rows, limits.many_rows, tile, tile, blocks))
     return forms
+
+
+def _any_heavy(products: Sequence[CopiedProduct], limits: LaunchLimits) -> bool:
+    """Tell whether a weight is so large that few rows of it are much work."""
+    return any(p.product.m * p.product.n >= limits.heavy for p in products)
 
 
 def _is_by_warps(p: MatrixProduct, limits: LaunchLimits) -> bool:
@@ -129,8 +144,7 @@ def _splits_of(p: MatrixProduct, form: _Tiles, limits: LaunchLimits) -> int:
     """Return how many blocks share the depth of a product, so that all of the device is busy."""
     if form.by_warps or form.high > limits.shared_rows:
         return 1
-    row_tiles = 1 if form.high <= limits.heavy_rows else 2
-    tiles = row_tiles * -(-p.wide // form.columns)
+    tiles = form.down * -(-p.wide // form.columns)
     busy = min(limits.blocks // tiles, p.deep // (2 * limits.chunk))
     deep = min(form.blocks // tiles, p.deep // limits.deep_split)
     return max(1, busy, deep)

@@ -37,6 +37,7 @@ from vertexrt.lower.kernel import AddLookups, MatrixProduct, Operand, Outer, Ste
 from vertexrt.lower.launches import (
     ChildRows,
     CopiedProduct,
+    Gathered,
     GroupLaunch,
     LaunchPlan,
     LaunchStep,
@@ -44,7 +45,6 @@ from vertexrt.lower.launches import (
     LookupSum,
     RowRange,
     RowSum,
-    TableRows,
 )
 from vertexrt.lower.places import Rows, ValuePlace
 from vertexrt.lower.products import lower_product
@@ -225,7 +225,7 @@ class _LaunchLowering:
     def _given(
         self,
         products: Sequence[int],
-        sources: Mapping[int, ChildRows | TableRows],
+        sources: Mapping[int, Gathered],
         targets: Mapping[int, ChildRows],
     ) -> list[CopiedProduct]:
         """Lower products to the records of every device, and pack their operands."""

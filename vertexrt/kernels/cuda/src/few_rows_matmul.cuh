@@ -13,6 +13,12 @@
 #ifndef VRT_REAL  // float only: two buffers of doubles would not fit
 
 constexpr int TILE = 32, CHUNK = 32, STAGES = 4, PRODUCT_THREADS = 256;
+// A processor of a persistent kernel has a block at a time: it loads for several steps of a chunk.
+#ifdef VRT_PERSISTENT
+constexpr int STEPS_AT_ONCE = 8;
+#else
+constexpr int STEPS_AT_ONCE = 1;
+#endif
 constexpr int PITCH =
     CHUNK + 4;  // stride of a row in shared memory: 16 bytes of padding avoid bank conflicts
 
@@ -88,7 +94,7 @@ __device__ __forceinline__ void product_tile(TileMemory<ROWS>& memory, int row_t
         __syncthreads();
         fetch(chunk + STAGES - 1);  // into the buffer whose readers the barrier has waited for
         const int stage = chunk % STAGES;
-#pragma unroll 1
+#pragma unroll STEPS_AT_ONCE
         for (int step = 0; step < CHUNK / 4; step += GROUPS) {
             const int k = (step + group) * 4;
             float xk[R][4], wk[C][4];
