@@ -16,10 +16,13 @@ from tests.paper_device import on_paper
 from tests.wide import wide
 from vertexrt.errors import PlanError
 from vertexrt.kernels.cuda.instruction import FAR, PARENTS, SLOT, STEP, TIMES
+from vertexrt.kernels.cuda.repeated_segments import COPYING
+from vertexrt.kernels.cuda.segments import ComputedRows, RowsAtATime
 from vertexrt.kernels.cuda.verify_launch import verify_launch
 from vertexrt.kernels.cuda.verify_repeated_segments import verify_repeated
 from vertexrt.kernels.cuda.verify_repeats import expanded
 from vertexrt.lower.expressions import Leaf
+from vertexrt.lower.threads import PutInRing, StoreElements
 from vertexrt.script.isa import EDGES, FIRST, FIRST_EDGE, OP, ROWS, TEMPORARY
 
 Array = np.ndarray
@@ -56,18 +59,37 @@ def test_levels_of_chains_are_one_instruction(
     verify_launch(*launch)
 
 
-@pytest.mark.parametrize("cell", ["lstm", "slow"])
-def test_own_states_are_left_for_the_next_repetition(cell: str) -> None:
+@pytest.mark.parametrize(("cell", "own"), [("lstm", 1), ("gru", 1), ("slow", 2)])
+def test_own_states_are_left_for_the_next_repetition(cell: str, own: int) -> None:
     writer = launched(cell, 2, (LEVELS,) * 3).executable.writer
     ((number, repeated),) = writer.repeated[0].items()
     p = int(np.searchsorted(writer.segment_ptr(), number, "right")) - 1
     (task, (plain,)) = writer.path[p].task, writer.path[p].segments
-    assert len(repeated.carried) == 1
+    assert len(repeated.carried) == own
     verify_repeated(task, repeated)
     with pytest.raises(PlanError, match=r"leaves nothing; carried \d+\[local\]"):
         verify_repeated(task, replace(repeated, segment=plain))
     with pytest.raises(PlanError, match=r"leaves carried .*; nothing, which"):
         verify_repeated(task, replace(repeated, carried=frozenset()))
+
+
+@pytest.mark.parametrize("processors", [1, 2])
+def test_a_state_that_products_and_others_read_is_not_copied_for_products(processors: int) -> None:
+    """A copy of all of it would cost each level a barrier."""
+    writer = launched("slow", processors, (LEVELS,)).executable.writer
+    for repeated in writer.repeated[0].values():
+        first, *_ = repeated.segment.steps
+        assert isinstance(first, RowsAtATime)
+        assert {type(x.operand) for x in repeated.segment.products} == {ComputedRows}
+
+
+def test_half_of_the_warps_copy_and_what_is_sent_comes_before_stores() -> None:
+    (repeated,) = launched("lstm", 2, (LEVELS,) * 3).executable.writer.repeated[0].values()
+    assert all(x.turn < x.turns <= COPYING for x in repeated.segment.copies)
+    *_, last = repeated.segment.flat
+    (loop,) = last.parts
+    kinds = [type(x) for x in loop.statements]
+    assert kinds.index(PutInRing) < kinds.index(StoreElements)
 
 
 @pytest.mark.parametrize("processors", [1, 2])

@@ -38,6 +38,7 @@ class ElementText:
         cuts: of the loop that is being printed.
         known: text -> name of what was read, in that loop; None between loops.
         ahead: name -> text of what that loop loads before all else; None where it need not.
+        by_warp: all lanes of a warp are in that loop, and those beyond the row's threads help.
     """
 
     def __init__(self, t: RowText, tile: TileFacts | None) -> None:
@@ -45,6 +46,7 @@ class ElementText:
         self.cuts: Cuts = ()
         self.known: dict[str, str] | None = None
         self.ahead: dict[str, str] | None = None
+        self.by_warp = False
 
     @contextmanager
     def in_loop(self, cuts: Cuts = (), ahead: dict[str, str] | None = None) -> Iterator[list[str]]:
@@ -186,8 +188,8 @@ class ElementText:
         row = "i - done" if at.times == 1 else f"(i - done) * {at.times} + {own} / {at.own}"
         own = own if at.times == 1 else f"{own} % {at.own}"
         if not j.moves:  # one element, the same for all lanes
-            return f"{_total(at, row, own, '1')}.v[0]"
-        return self.once(_total(at, row, own, "W"))
+            return f"{_total(at, row, own, '1', False)}.v[0]"
+        return self.once(_total(at, row, own, "W", self.by_warp))
 
     # Leaves.
 
@@ -332,10 +334,11 @@ class ElementText:
     }
 
 
-def _total(at: PartialSums, row: str, own: str, width: str) -> str:
+def _total(at: PartialSums, row: str, own: str, width: str, by_warp: bool) -> str:
     """Return the text that adds up so many own rows of partial sums."""
     kind = f"{width}, {at.rows}, {at.own}, {at.deep}"
-    return f"total_of_parts<{kind}>(partial + {at.start}, {row}, {own})"
+    name = f"total_by_warp<{kind}, T>" if by_warp else f"total_of_parts<{kind}>"
+    return f"{name}(partial + {at.start}, {row}, {own})"
 
 
 def _is_bare(j: Index, size: int) -> bool:

@@ -73,8 +73,11 @@ def _is_for(plan: SegmentedTask, x: int, products: Sequence[int], group: Group) 
     nodes, home = plan.task.program.nodes, plan.task.homes.get(x)
     if home is not None and home[0] != "value":
         return False
-    effects = {k for k in group.nodes if OPS[nodes[k].op].role == "effect"}
-    return readers_of(plan, x) <= effects.union(products)
+    others = readers_of(plan, x).difference(products)
+    roles = {OPS[nodes[k].op].role for k in others}
+    if nodes[x].op == "gather" and x not in plan.task.homes:
+        return roles <= {"effect", "scalar"}
+    return roles <= {"effect"} and others <= {*group.nodes}
 
 
 def _is_of_states(nodes: Sequence[Node], x: int) -> bool:

@@ -321,7 +321,7 @@ class KernelWriter:
         first = self.segment_ptr()
         task_of = {n: self.path[p].task for p in self.path for n in range(first[p], first[p + 1])}
         return {
-            number: RepeatedText(SegmentText(x.segment, task_of[number]), x.carried, x.slot)
+            number: RepeatedText(SegmentText(x.segment, task_of[number], True), x.carried, x.slot)
             for number, x in self.repeated[side].items()
         }
 

@@ -7,6 +7,8 @@ instruction says how often, see `repeats`. A repetition is the segment, with two
 - Operands are copied two repetitions ahead. So they have to be there before the side begins.
 - A processor's own elements of a child's state were made by the repetition before. It leaves them
   in the temporaries of the next one (`Memory.CARRIED`); only the first one copies them.
+- Half of the warps copy, since others make the rows meanwhile. What is sent comes before stores:
+  other processors wait for it.
 
 Processors of a group that exchange rows have no barrier of their own between two repetitions: that
 all rows have come implies that all have finished the last one. So what is sent is sent by the last
@@ -39,6 +41,7 @@ from vertexrt.kernels.cuda.segments import (
     each_step,
 )
 from vertexrt.kernels.cuda.thread_text import ROW_PAD
+from vertexrt.kernels.cuda.weights import WARPS
 from vertexrt.lower.expressions import J, Leaf, Picked, ReadElement
 from vertexrt.lower.kernel import FromParents
 from vertexrt.lower.places import Memory, Rows, ValuePlace
@@ -50,9 +53,11 @@ from vertexrt.lower.threads import (
     StoreElements,
     ThreadKernel,
     ThreadPart,
+    expressions_of,
 )
 
 BUFFERS = 3  # of temporaries: REPEAT_BUFFERS of repeats.cuh
+COPYING = WARPS // 2  # of the warps: COPYING_ONES of repeats.cuh
 MOST_REPEATED = ROW_PAD  # rows: REPEATED_ROWS of repeats.cuh; more take matrix units
 
 
@@ -102,6 +107,10 @@ def slot_of(task: PathTask) -> int:
 
 
 def _repeated(segment: PathSegment, slot: int) -> RepeatedSegment:
+    copies = (
+        replace(x, turn=x.turn % COPYING, turns=min(x.turns, COPYING)) for x in segment.copies
+    )
+    segment = replace(segment, copies=tuple(copies))
     carried = frozenset(x for x in segment.copies if _is_carried(x, segment))
     return RepeatedSegment(_carrying(_few_rows(segment), carried), carried, slot)
 
@@ -178,8 +187,8 @@ def _carrying(segment: PathSegment, carried: Collection[CopyAhead]) -> PathSegme
     """Return a segment that leaves the next repetition what it would copy."""
 
     def loop(x: ElementLoop) -> ElementLoop:
-        statements = (y for s in x.statements for y in (s, *_left(s, carried)))
-        return replace(x, statements=tuple(statements))
+        statements = [y for s in x.statements for y in (s, *_left(s, carried))]
+        return replace(x, statements=tuple(_stores_last(statements)))
 
     def plain(step: PlainStep) -> PlainStep:
         if not isinstance(step, ThreadKernel):
@@ -188,6 +197,24 @@ def _carrying(segment: PathSegment, carried: Collection[CopyAhead]) -> PathSegme
         return replace(step, parts=tuple(parts))
 
     return _each_step(segment, plain)
+
+
+def _stores_last(statements: Sequence[ElementStatement]) -> list[ElementStatement]:
+    """Return statements with what is sent before stores that nothing in the loop reads."""
+    read = {place for x in statements for place in _reads(x)}
+    late = [x for x in statements if isinstance(x, StoreElements) and _key(x.to) not in read]
+    return [*(x for x in statements if x not in late), *late]
+
+
+def _reads(x: ElementStatement) -> Iterator[tuple[Memory, int]]:
+    """Yield which places a statement reads."""
+    if not isinstance(x, PutInRing):
+        found = (e.place for e in expressions_of(x.value) if isinstance(e, ReadElement))
+        yield from map(_key, found)
+
+
+def _key(place: ValuePlace) -> tuple[Memory, int]:
+    return place.memory, place.number
 
 
 def _each_step(segment: PathSegment, plain: Callable[[PlainStep], PlainStep]) -> PathSegment:

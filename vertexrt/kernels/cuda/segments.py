@@ -91,12 +91,14 @@ class TileFacts:
         taken: the temporaries of its task, by number.
         rows: the tile's rows of the ring, by tensor.
         sums: partial sums, by product.
+        whole_warps: each row has whole warps, whose lanes beyond its threads make the same again.
     """
 
     processors: int
     taken: Sequence[Temporary]
     rows: Mapping[int, InRing]
     sums: Mapping[int, PartialSums]
+    whole_warps: bool = False
 
 
 @dataclass(frozen=True, slots=True)

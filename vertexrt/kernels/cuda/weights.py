@@ -14,6 +14,7 @@ THREADS = 256  # of a processor
 WARPS = THREADS // 32
 TILE_ROWS = 8  # that products take at a time
 MOST_BLOCKS = 2  # of columns of an operand that a lane holds, where fewer warps share the depth
+MOST_BLOCKS_ALONE = 4  # where no warps share it
 MOST_FOLDS = 8  # parts of the depth below each other, where a processor owns few rows
 SHARED_STATE_BYTES = 16896  # of shared memory, before what the path uses
 
@@ -149,8 +150,11 @@ class Layout:
     def _wide(self) -> int:
         _, parts = self._shape
         wide = WARPS if parts >= WARPS else 1 << (parts.bit_length() - 1)
-        while wide > 1 and self._blocks(wide // 2) <= MOST_BLOCKS:
+        while wide > 1:
             narrow = wide // 2
+            most = MOST_BLOCKS if narrow > 1 else MOST_BLOCKS_ALONE
+            if self._blocks(narrow) > most:
+                break
             if self._slabs(narrow) * self._blocks(narrow) > self._slabs(wide) * self._blocks(wide):
                 break
             wide = narrow

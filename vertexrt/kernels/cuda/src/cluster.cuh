@@ -50,23 +50,23 @@ __device__ __forceinline__ void expect(unsigned turn, unsigned bytes) {
                  "r"(bytes)
                  : "memory");
 }
-// How often a barrier, one of two used in turn, has completed: `turn`, or one less.
-__device__ __forceinline__ unsigned completed(const unsigned long long* barriers, unsigned turn) {
-    unsigned over;
-    asm volatile(
-        "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;"
-        " selp.u32 %0, 1, 0, p; }"
-        : "=r"(over)
-        : "r"(shared_address(&barriers[turn & 1])), "r"((turn - 1) / 2 & 1)
-        : "memory");
-    return turn - 1 + over;
-}
+// How often a barrier, one of two used in turn, has completed: `turn`, or one less. SCOPE: whose
+// writes are seen then. Those to memory by other members cost the first-level cache all that it
+// has; what `send` stores in shared memory is there once it is counted.
+#define VRT_COMPLETED(SCOPE, barriers, turn)                                               \
+    unsigned over;                                                                         \
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire." SCOPE                 \
+                 ".shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"                   \
+                 : "=r"(over)                                                              \
+                 : "r"(shared_address(&(barriers)[(turn) & 1])), "r"(((turn) - 1) / 2 & 1) \
+                 : "memory");                                                              \
+    return (turn) - 1 + over
 template <int PROCESSORS>
 __device__ __forceinline__ unsigned members_arrived(unsigned turn) {
-    return completed(shared_state().all, turn);
+    VRT_COMPLETED("cluster", shared_state().all, turn);
 }
 __device__ __forceinline__ unsigned receipts(unsigned turn, unsigned long long) {
-    return completed(shared_state().ring, turn);
+    VRT_COMPLETED("cta", shared_state().ring, turn);
 }
 // Offset from an address in own shared memory to the same place in that of a member.
 template <int PROCESSORS>
@@ -222,11 +222,11 @@ struct GroupBarrier {
         return shared_state().turn.alive;
     }
     // Wait for rows of the ring, each thread of a cluster's member by itself. One that gives up
-    // goes on to the next barrier of all threads, after which all of them know by `gave_up`.
+    // goes on; after the next barrier of all threads all of them can know by `gave_up`.
     __device__ __forceinline__ void wait_each(const Orders& o, int instruction) {
         if (!received(o, instruction)) shared_state().turn.gave_up = turn;
     }
-    __device__ __forceinline__ bool gave_up() const { return shared_state().turn.gave_up == turn; }
+    __device__ __forceinline__ bool gave_up() const { return shared_state().turn.gave_up != 0; }
 
 private:
     // Wait until all rows of the ring have come that are sent before this barrier.

@@ -10,11 +10,13 @@
 // the rows that they make as their last work on what they have read; so when all rows have come,
 // all threads of all members have finished the repetition before, and only the barrier of the ring
 // is waited for, by each thread by itself. Temporaries are used again three repetitions later. The
-// group of copies that a repetition waits for is the last but one: each commits one group.
+// group of copies that a repetition waits for is the last but one: each commits one group. The
+// second half of the threads copies: the first ones make the rows.
 #pragma once
 #include "ring.cuh"
 
-constexpr int REPEAT_BUFFERS = 3, REPEATED_ROWS = 4;
+constexpr int REPEAT_BUFFERS = 3, REPEATED_ROWS = 4, COPYING_ONES = PROCESSOR / 2;
+constexpr int LOOKS_EACH = 16;  // repetitions until it is asked whether a wait ran out
 
 // The rows of a repetition, in a form in which the compiler sees how many they can be: it drops
 // what is done for more.
@@ -141,8 +143,10 @@ __device__ __forceinline__ bool repeat(const Orders& o, const Instruction& first
                                        const Indices& at_hand, GroupBarrier& group_barrier,
                                        const Repeats& repeats) {
     RepeatedRows<Repeats::OF_EDGE> now(first, at_hand), later = now;
+    const bool copies = this_thread() >= PROCESSOR - COPYING_ONES;
     int copied = 0;
     auto copy_next = [&]() {
+        if (!copies) return;
         if (copied < first.times) repeats.ahead(later.in, rows, later.indices, copied == 0);
         commit_copies();
         later.template move_on<Repeats::ROWS>(rows);
@@ -161,7 +165,8 @@ __device__ __forceinline__ bool repeat(const Orders& o, const Instruction& first
         }
         repeats.run(
             now.in, rows, now.indices, []() { wait_for_copies<REPEAT_BUFFERS - 2>(); }, copy_next);
-        if (PROCESSORS > 1 && group_barrier.gave_up()) return false;
+        // Looking costs as much as any load; waits that follow one that ran out do so at once.
+        if (PROCESSORS > 1 && left % LOOKS_EACH == 1 && group_barrier.gave_up()) return false;
         now.template move_on<Repeats::ROWS>(rows);
     }
     return true;

@@ -60,11 +60,12 @@ __device__ __forceinline__ void multiply_by_lanes(const Share& share, int first,
     share_sums(sum);
 #pragma unroll
     for (int k = 0; k < PADDED / 4; ++k) {
-        const int index = t * (PADDED / 4) + k, own = index % EACH;
+        const int index = t * (PADDED / 4) + k, row = N == 1 ? 0 : index / EACH;
+        const int own = N == 1 ? index : index % EACH;  // a division costs more than it looks
         const int q = L::own(warp, own / 2, own % 2, g);
         const real total = L::over_parts(sum[k]);
         if (index < SUMS && L::part_of(g) == 0)
-            part[(warp % L::WIDE * MOST + index / EACH) * L::PADDED + q] = total;
+            part[(warp % L::WIDE * MOST + row) * L::PADDED + q] = total;
     }
 }
 
@@ -126,6 +127,27 @@ __device__ __forceinline__ Vec<W> total_of_parts(const real* part, int row, int 
 #pragma unroll
         for (int c = 0; c < W; ++c) sum.v[c] += more.v[c];
     }
+    return sum;
+}
+
+// The same by whole warps whose lanes from T on make the elements of the first T again: these lanes
+// divide the parts among themselves.
+template <int W, int MOST, int ROWS, int DEEP, int T>
+__device__ __forceinline__ Vec<W> total_by_warp(const real* part, int row, int own) {
+    using L = Layout<ROWS, DEEP>;
+    constexpr int AGAIN = 32 / T < L::WIDE ? 32 / T : L::WIDE, EACH = L::WIDE / AGAIN;
+    const int mine = this_thread() % 32 / T % AGAIN;
+    Vec<W> sum = load<W>(part + (mine * MOST + row) * L::PADDED + own);
+#pragma unroll
+    for (int k = 1; k < EACH; ++k) {
+        const Vec<W> more = load<W>(part + ((k * AGAIN + mine) * MOST + row) * L::PADDED + own);
+#pragma unroll
+        for (int c = 0; c < W; ++c) sum.v[c] += more.v[c];
+    }
+#pragma unroll
+    for (int far = T; far < T * AGAIN; far *= 2)
+#pragma unroll
+        for (int c = 0; c < W; ++c) sum.v[c] += __shfl_xor_sync(0xffffffffu, sum.v[c], far);
     return sum;
 }
 
