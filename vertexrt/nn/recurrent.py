@@ -43,8 +43,21 @@ class _Gates(Cell):
 
     def _of_state(self, h: Operand) -> Value:
         """Return what all gates take of the state before."""
-        product: Value = self.weight_hh @ h
+        product = self._product_of_state(h)
         return product if self.bias_hh is None else product + self.bias_hh
+
+    def _product_of_state(self, h: Operand) -> Value:
+        product: Value = self.weight_hh @ h
+        return product
+
+    def _of_both(self, x: Operand, h: Operand) -> Value:
+        """Return what all gates take of the input and of the state before.
+
+        What does not wait for the state is added up first: it is not part of a step.
+        """
+        given = self._of_input(x)
+        given = given if self.bias_hh is None else given + self.bias_hh
+        return given + self._product_of_state(h)
 
 
 class RNNCell(_Gates):
@@ -69,7 +82,7 @@ class RNNCell(_Gates):
 
     def __call__(self, x: Operand, h: Operand) -> Value:
         """Return the next h."""
-        total = self._of_input(x) + self._of_state(h)
+        total = self._of_both(x, h)
         return tanh(total) if self.nonlinearity == "tanh" else relu(total)
 
 
@@ -110,10 +123,11 @@ class LSTMCell(_Gates):
     def __call__(self, x: Operand, state: tuple[Operand, Operand]) -> tuple[Value, Value]:
         """Return the next (h, c), given (h, c)."""
         h, c = state
-        given, before = self._of_input(x), self._of_state(h)
         if self.layer_norm:
-            given, before = self.norm_ih(given), self.norm_hh(before)
-        i, f, g, o = split(given + before, 4)
+            gates = self.norm_ih(self._of_input(x)) + self.norm_hh(self._of_state(h))
+        else:
+            gates = self._of_both(x, h)
+        i, f, g, o = split(gates, 4)
         if self.peephole:
             i, f = i + self.weight_ci * c, f + self.weight_cf * c
         new_c = sigmoid(f) * c + sigmoid(i) * tanh(g)
@@ -197,20 +211,19 @@ class SLSTMCell(_Gates):
         if self.heads > 1:
             self.weight_hh = Parameter((self.heads, 4 * each, each), uniform_in(self.hidden_size))
 
-    def _of_state(self, h: Operand) -> Value:
-        """Return what all gates take of the state before, head by head."""
+    def _product_of_state(self, h: Operand) -> Value:
+        """Return the product of all gates, head by head."""
         if self.heads == 1:
-            return super()._of_state(h)
+            return super()._product_of_state(h)
         parts = split(block_diagonal(self.weight_hh, h), 4 * self.heads)
-        product = concat(*(part for gate in range(4) for part in parts[gate::4]))
-        return product if self.bias_hh is None else product + self.bias_hh
+        return concat(*(part for gate in range(4) for part in parts[gate::4]))
 
     def __call__(
         self, x: Operand, state: tuple[Operand, Operand, Operand, Operand]
     ) -> tuple[Value, Value, Value, Value]:
         """Return the next (h, c, n, m), given (h, c, n, m)."""
         h, c, n, m = state
-        i, f, z, o = split(self._of_input(x) + self._of_state(h), 4)
+        i, f, z, o = split(self._of_both(x, h), 4)
         log_f = (f if self.forget == "exp" else -softplus(-f)) + m
         new_m = maximum(log_f, i)
         keep, take = exp(log_f - new_m), exp(i - new_m)
