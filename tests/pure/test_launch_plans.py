@@ -25,11 +25,11 @@ from vertexrt.kernels.cuda.outside_path import OutsideStep, outside_path
 from vertexrt.kernels.cuda.products import few_rows_products, large_product, row_splits
 from vertexrt.kernels.cuda.steps import Kernel
 from vertexrt.kernels.cuda.task_launches import lower_launches
+from vertexrt.lower.copied_products import BiasedRows, CopiedProduct, RowsGiven
 from vertexrt.lower.kernel import MatrixProduct, Operand, Outer
 from vertexrt.lower.launches import (
     EVERYTHING,
     BlockProduct,
-    CopiedProduct,
     FewRowsProducts,
     GroupLaunch,
     LargeProduct,
@@ -37,7 +37,6 @@ from vertexrt.lower.launches import (
     LibraryProduct,
     LookupSum,
     OuterProduct,
-    RowsGiven,
     RowSum,
 )
 from vertexrt.lower.places import Memory, Rows, Temporary, ValuePlace
@@ -116,7 +115,7 @@ def test_in_a_persistent_kernel_heavy_weights_have_a_product_of_many_rows_sooner
     assert max(s.rows.high for s in light) == LIMITS.shared_rows
 
 
-def test_products_read_the_rows_of_a_pull_where_they_lie() -> None:
+def test_products_read_the_rows_of_a_pull_where_they_lie_and_add_biases() -> None:
     function = Stack(Form("LSTM", 64))
     model = compile_on(PaperDevice(), function.trace(), Way(dtype="float32").options()).model
     batch = stack_batch(Form("LSTM", 64), np.zeros((1, 3, 64), np.float32))
@@ -125,9 +124,11 @@ def test_products_read_the_rows_of_a_pull_where_they_lie() -> None:
     plan = lower_launches(eager, run.variant.binding, FLOATS, BLOCK)
     few = steps(plan, FewRowsProducts)
     assert {part.of.source for s in few for part in s.parts} == {RowsGiven(0)}
-    copy, *_ = steps(plan, GroupLaunch)
-    assert copy.rows is not None
-    assert copy.rows.low == LIMITS.shared_rows  # only products of more rows need a copy
+    targets = {part.of.target for s in few for part in s.parts}
+    assert {(type(x), len(x.params)) for x in targets} == {(BiasedRows, 2)}
+    # Only products of more rows need a copy before, and a sum after them.
+    groups = steps(plan, GroupLaunch)
+    assert [x.rows.low for x in groups] == [LIMITS.shared_rows] * 2
 
 
 def test_in_a_persistent_kernel_a_warp_makes_a_column_of_the_fewest_rows() -> None:

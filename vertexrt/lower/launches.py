@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vertexrt.lower.copied_products import CopiedProduct
 from vertexrt.lower.kernel import MatrixProduct, Operand, Outer
 from vertexrt.lower.places import Temporary, ValuePlace
 from vertexrt.lower.threads import ThreadKernel
@@ -92,67 +93,6 @@ class GroupLaunch:
         listed = ", where rows are listed" if self.only_listed else ""
         how = f"{first.removesuffix(':')}, {self.kernel.rows} a block{listed}{_where(self.rows)}"
         return "\n".join([f"kernel {how}:", *rest])
-
-
-@dataclass(frozen=True, slots=True)
-class ChildRows:
-    """The children's rows of a tensor, or the rows of the edges to them."""
-
-    tensor: int
-    slot: int
-
-    def __str__(self) -> str:
-        return f"tensor {self.tensor}[child in slot {self.slot}]"
-
-
-@dataclass(frozen=True, slots=True)
-class TableRows:
-    """The rows of a table that an integer pull names."""
-
-    param: int
-    pull: int
-
-    def __str__(self) -> str:
-        return f"param {self.param}[pull {self.pull}]"
-
-
-@dataclass(frozen=True, slots=True)
-class RowsGiven:
-    """The rows of a pull of real numbers."""
-
-    pull: int
-
-    def __str__(self) -> str:
-        return f"rows of pull {self.pull}"
-
-
-Gathered = ChildRows | TableRows | RowsGiven  # what is read where it lies
-
-
-@dataclass(frozen=True, slots=True)
-class CopiedProduct:
-    """A product, and what groups copy for it, which some forms of it do themselves.
-
-    Attributes:
-        gathered, scattered: what is read instead of its operand, and written instead of its result.
-    """
-
-    product: MatrixProduct
-    gathered: Gathered | None = None
-    scattered: ChildRows | None = None
-
-    @property
-    def source(self) -> Operand | Gathered:
-        """What is read."""
-        return self.gathered or self.product.x
-
-    @property
-    def target(self) -> Operand | ChildRows:
-        """What is written."""
-        return self.scattered or self.product.y
-
-    def __str__(self) -> str:
-        return f"{self.target} = {self.source} {self.product.weight}, {self.product.counted}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,7 @@ def _operands(step: LaunchStep) -> tuple[list[Operand], list[Operand]]:
     if isinstance(step, FewRowsProducts):
         given = [part.of for part in step.parts]
         reads = [of.product.x for of in given if of.gathered is None]
-        return reads, [of.product.y for of in given if of.scattered is None]
+        return reads, [of.product.y for of in given if of.finished is None]
     (p,) = _products(step)
     return ([p.x, p.d], []) if isinstance(p, Outer) else ([p.x], [p.y])
 
@@ -154,7 +154,7 @@ def _fit(spans: list[tuple[int, int]], room: int) -> bool:
 
 
 def _needs(reader: BlockProduct, writer: BlockProduct) -> bool:
-    if reader.of.gathered is not None or writer.of.scattered is not None:
+    if reader.of.gathered is not None or writer.of.finished is not None:
         return False
     return share_memory(reader.of.product.x.place, writer.of.product.y.place)
 

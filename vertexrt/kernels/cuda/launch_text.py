@@ -22,12 +22,18 @@ from vertexrt.kernels.cuda.steps import (
     Step,
 )
 from vertexrt.kernels.cuda.thread_text import ThreadText
+from vertexrt.lower.copied_products import (
+    BiasedRows,
+    ChildRows,
+    Finished,
+    Gathered,
+    RowsGiven,
+    TableRows,
+)
 from vertexrt.lower.kernel import MatrixProduct, Operand, Outer
 from vertexrt.lower.launches import (
     BlockProduct,
-    ChildRows,
     FewRowsProducts,
-    Gathered,
     GroupLaunch,
     LargeProduct,
     LaunchPlan,
@@ -35,9 +41,7 @@ from vertexrt.lower.launches import (
     LibraryProduct,
     LookupSum,
     OuterProduct,
-    RowsGiven,
     RowSum,
-    TableRows,
 )
 from vertexrt.lower.places import Memory, Rows, Temporary, ValuePlace
 
@@ -142,9 +146,8 @@ def _source(t: RowText, given: Operand | Gathered, deep: int) -> str:
         else:
             table = t.word(f"float_{given.pull}", "const real*")
             pull = t.word(f"float_index_{given.pull}", "const int*")
-        rows, order = t.word("rows", "const int*"), t.word("order", "const int*")
-        row = f"const int row = a.lo >= 0 ? (int)a.lo + i : {rows}[a.at + i];"
-        at = f"const int at = {pull}[{order}[row]];"
+        row = _listed_row(t)
+        at = f"const int at = {pull}[{t.word('order', 'const int*')}[row]];"
         found = f"at >= 0 ? {table} + (long long)at * {deep} : nullptr"
         return f"[&](int i) -> const float* {{ {row} {at} return {found}; }}"
     child, tensor = _child(t, given), t.word(f"tensor_{given.tensor}", "real*")
@@ -152,14 +155,24 @@ def _source(t: RowText, given: Operand | Gathered, deep: int) -> str:
     return f"[&](int i) -> const float* {{ {child} return there ? {row} : nullptr; }}"
 
 
-def _target(t: RowText, given: Operand | ChildRows, wide: int) -> str:
+def _target(t: RowText, given: Operand | Finished, wide: int) -> str:
     """Return a function that takes a result, given the numbers of its row and column."""
     if isinstance(given, Operand):
         y = _first(t, given)
         return f"[&](int i, int j, float v) {{ ({y})[(long long)i * {wide} + j] = v; }}"
+    if isinstance(given, BiasedRows):
+        place = given.place
+        added = "".join(f" + {t.word(f'param_{k}', 'const real*')}[j]" for k in given.params)
+        to = f"{t.origin(place)}[(long long)row * {place.step} + {place.start} + j]"
+        return f"[&](int i, int j, float v) {{ {_listed_row(t)} {to} = v{added}; }}"
     child, tensor = _child(t, given), t.word(f"tensor_{given.tensor}", "real*")
     store = f"if (there) {tensor}[(long long)e * {wide} + j] = v;"
     return f"[&](int i, int j, float v) {{ {child} {store} }}"
+
+
+def _listed_row(t: RowText) -> str:
+    """Return the statement that finds the row of a launch that may have a list of rows."""
+    return f"const int row = a.lo >= 0 ? (int)a.lo + i : {t.word('rows', 'const int*')}[a.at + i];"
 
 
 def _child(t: RowText, slot: ChildRows) -> str:

@@ -1,19 +1,28 @@
 """Copies around products that a kernel of few rows makes itself.
 
 Where a group only gathers rows for products, or only scatters what they make to edges, the products
-read the rows of children, of tables or of pulls, and write the rows of edges.
+read the rows of children, of tables or of pulls, and write the rows of edges. They also add biases.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from vertexrt.ir.passes.fuse import Group, TaskProgram
 from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.layout import Binding, by_rows, edge_key
-from vertexrt.lower.launches import ChildRows, Gathered, RowsGiven, TableRows
+from vertexrt.lower.copied_products import (
+    BiasedRows,
+    ChildRows,
+    Finished,
+    Gathered,
+    RowsGiven,
+    TableRows,
+)
+from vertexrt.lower.values import ValuePlaces
 
 
 @dataclass(slots=True)
@@ -25,7 +34,7 @@ class ProductCopies:
     """
 
     task: TaskProgram
-    binding: Binding
+    values: ValuePlaces
     readers: dict[int, list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -57,7 +66,44 @@ class ProductCopies:
             and all(self._node(r).op == "matmul" for r in self.readers[k])
         )
 
-    def only_scatters(self, group: Group, products: Sequence[int]) -> bool:
+    @property
+    def binding(self) -> Binding:
+        """Where the function's values lie."""
+        return self.values.binding
+
+    def only_finishes(self, group: Group, products: Sequence[int]) -> bool:
+        """Tell whether a group only scatters what products made to edges, or only adds biases."""
+        return self._only_scatters(group, products) or bool(self._biased(group, products))
+
+    def _biased(self, group: Group, products: Sequence[int]) -> dict[int, BiasedRows]:
+        """Return what a group makes of a product where it only adds parameters, by the product."""
+        sums = [k for k in group.nodes if not is_free(self._node(k))]
+        if len(products) != 1 or not sums or not self._is_made_into(products[0], sums[-1]):
+            return {}
+        biases = [self._bias(k, value) for value, k in pairwise([products[0], *sums])]
+        if min(biases) < 0:
+            return {}
+        params = tuple(self.binding.params[self._node(i)["name"]] for i in biases)
+        place = self.values.home(sums[-1], self.task.homes[sums[-1]])
+        return {products[0]: BiasedRows(place, params)}
+
+    def _is_made_into(self, product: int, k: int) -> bool:
+        """Tell whether a product of rows stays in the task, and another value is stored."""
+        rows = self._node(product).type.domain == Domain.VERTEX
+        return rows and product in self.task.local and k in self.task.homes
+
+    def _bias(self, k: int, value: int) -> int:
+        """Return the parameter that a node adds to a value, which it alone reads; -1 for none."""
+        node = self._node(k)
+        others = [i for i in node.inputs if i != value]
+        alone = self.readers.get(value) == [k] and value not in self.task.homes
+        if node.op != "add" or len(others) != 1 or not alone:
+            return -1
+        param = self._node(others[0])
+        whole = param.op == "param" and node.type.shape == param.type.shape
+        return others[0] if whole else -1
+
+    def _only_scatters(self, group: Group, products: Sequence[int]) -> bool:
         """Tell whether a group does nothing but copy what products made to edges."""
         return not by_rows(self.task.stage) and all(
             self._node(k).op == "scatter_child" and self._is_for(k, products) for k in group.nodes
@@ -86,10 +132,12 @@ class ProductCopies:
         table, index = (self._node(i) for i in node.inputs)
         return TableRows(self.binding.params[table["name"]], self.binding.ints[index["name"]])
 
-    def targets(self, group: Group | None) -> dict[int, ChildRows]:
-        """Name where products write what a group scatters, by value."""
-        found = {}
-        for node in map(self._node, group.nodes if group is not None else ()):
+    def targets(self, group: Group | None, products: Sequence[int]) -> dict[int, Finished]:
+        """Name where products write what a group makes of them, by value."""
+        if group is None:
+            return {}
+        found: dict[int, Finished] = {**self._biased(group, products)}
+        for node in map(self._node, group.nodes if not found else ()):
             tensor = self.binding.tensors[edge_key(node["field"], node["every"])]
             found[node.inputs[0]] = ChildRows(tensor, node["slot"])
         return found

@@ -32,12 +32,10 @@ from vertexrt.kernels.cuda.thread_groups import (
 )
 from vertexrt.kernels.cuda.thread_widths import width_of
 from vertexrt.kernels.layout import PAD, Binding, by_rows, gradients_of
+from vertexrt.lower.copied_products import CopiedProduct, Finished, Gathered
 from vertexrt.lower.expressions import J, ReadElement
 from vertexrt.lower.kernel import AddLookups, MatrixProduct, Operand, Outer, Step
 from vertexrt.lower.launches import (
-    ChildRows,
-    CopiedProduct,
-    Gathered,
     GroupLaunch,
     LaunchPlan,
     LaunchStep,
@@ -94,7 +92,7 @@ class _LaunchLowering:
             self.place[i] = self.memories.temporary(kind.size, kind.domain == Domain.EDGE)
         self.shares = Shares(task, None)
         self.context = GroupContext(self.values, self.memories, vector, block, self.listed, shared)
-        self.copies = ProductCopies(task, binding)
+        self.copies = ProductCopies(task, self.values)
         self.before: list[Group] = []  # gathers that the next products may read themselves
         self.products: list[int] = []  # which do not need each other
         self.packed: set[ValuePlace] = set()  # places to which rows of a list have been copied
@@ -107,7 +105,7 @@ class _LaunchLowering:
             elif isinstance(step, Product):
                 self._products()
                 self._sum(step.node)
-            elif self.copies.only_scatters(step, self.products):
+            elif self.copies.only_finishes(step, self.products):
                 self._products(step)
             else:
                 self._products()
@@ -199,7 +197,8 @@ class _LaunchLowering:
         """Lower products that do not need each other.
 
         Args:
-            after: copies their results to edges; a kernel of few rows does that itself.
+            after: copies their results to edges, or adds biases; a kernel of few rows does that
+                itself.
         """
         products, self.products = self.products, []
         if products:
@@ -211,7 +210,7 @@ class _LaunchLowering:
     ) -> None:
         """Lower products: few rows in one kernel, many one by one with copies before and after."""
         sources = self.copies.sources(before, products)
-        given = self._given(products, sources, self.copies.targets(after))
+        given = self._given(products, sources, self.copies.targets(after, products))
         few = self.vector == FLOATS and not any(is_odd_and_short(p.product) for p in given)
         left = self._gathers(before, sources if few else {})
         above = self._few_rows(given) if few else None
@@ -226,7 +225,7 @@ class _LaunchLowering:
         self,
         products: Sequence[int],
         sources: Mapping[int, Gathered],
-        targets: Mapping[int, ChildRows],
+        targets: Mapping[int, Finished],
     ) -> list[CopiedProduct]:
         """Lower products to the records of every device, and pack their operands."""
         found = []

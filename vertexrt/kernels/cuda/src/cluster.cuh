@@ -222,11 +222,13 @@ struct GroupBarrier {
         return shared_state().turn.alive;
     }
     // Wait for rows of the ring, each thread of a cluster's member by itself. One that gives up
-    // goes on; after the next barrier of all threads all of them can know by `gave_up`.
+    // goes on to the next barrier of all threads, after which all of them know by `gave_up`.
     __device__ __forceinline__ void wait_each(const Orders& o, int instruction) {
-        if (!received(o, instruction)) shared_state().turn.gave_up = turn;
+        if (received(o, instruction)) return;
+        unsigned& first = shared_state().turn.gave_up;  // stays: others may look later
+        if (first == 0) first = turn;
     }
-    __device__ __forceinline__ bool gave_up() const { return shared_state().turn.gave_up != 0; }
+    __device__ __forceinline__ bool gave_up() const { return shared_state().turn.gave_up == turn; }
 
 private:
     // Wait until all rows of the ring have come that are sent before this barrier.

@@ -44,7 +44,7 @@ struct alignas(128) SharedState {
     struct {
         uint3 block, grid;
         int alive;
-        unsigned gave_up;                      // the number of a barrier at which some thread did
+        unsigned gave_up;                      // the first barrier at which some thread did, or 0
     } turn;                                    // of a launch whose blocks are distributed
     double part[32];                           // sums of warps
     Instruction group[SCRIPT_AHEAD];           // of a group's script, a ring buffer

@@ -16,7 +16,6 @@
 #include "ring.cuh"
 
 constexpr int REPEAT_BUFFERS = 3, REPEATED_ROWS = 4, COPYING_ONES = PROCESSOR / 2;
-constexpr int LOOKS_EACH = 16;  // repetitions until it is asked whether a wait ran out
 
 // The rows of a repetition, in a form in which the compiler sees how many they can be: it drops
 // what is done for more.
@@ -153,6 +152,7 @@ __device__ __forceinline__ bool repeat(const Orders& o, const Instruction& first
         ++copied;
     };
     for (int k = 0; k < REPEAT_BUFFERS - 1; ++k) copy_next();
+    bool gone = false;  // some thread did not wait until the rows had come
 #pragma unroll 1
     for (int left = first.times; left > 0; --left) {
         if (left < first.times) {
@@ -161,13 +161,13 @@ __device__ __forceinline__ bool repeat(const Orders& o, const Instruction& first
             } else {
                 group_barrier.come<PROCESSORS>(o, false, first.expect);
                 group_barrier.wait_each(o, at);
+                if (gone) return false;  // not sooner: all have looked during the wait
             }
         }
         repeats.run(
             now.in, rows, now.indices, []() { wait_for_copies<REPEAT_BUFFERS - 2>(); }, copy_next);
-        // Looking costs as much as any load; waits that follow one that ran out do so at once.
-        if (PROCESSORS > 1 && left % LOOKS_EACH == 1 && group_barrier.gave_up()) return false;
+        gone = PROCESSORS > 1 && group_barrier.gave_up();
         now.template move_on<Repeats::ROWS>(rows);
     }
-    return true;
+    return !gone;
 }

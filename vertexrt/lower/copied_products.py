@@ -1,0 +1,81 @@
+"""Products that copy their operands and results themselves: what they read and write instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vertexrt.lower.kernel import MatrixProduct, Operand
+from vertexrt.lower.places import ValuePlace
+
+
+@dataclass(frozen=True, slots=True)
+class ChildRows:
+    """The children's rows of a tensor, or the rows of the edges to them."""
+
+    tensor: int
+    slot: int
+
+    def __str__(self) -> str:
+        return f"tensor {self.tensor}[child in slot {self.slot}]"
+
+
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """The rows of a table that an integer pull names."""
+
+    param: int
+    pull: int
+
+    def __str__(self) -> str:
+        return f"param {self.param}[pull {self.pull}]"
+
+
+@dataclass(frozen=True, slots=True)
+class RowsGiven:
+    """The rows of a pull of real numbers."""
+
+    pull: int
+
+    def __str__(self) -> str:
+        return f"rows of pull {self.pull}"
+
+
+@dataclass(frozen=True, slots=True)
+class BiasedRows:
+    """Rows of a tensor that get a product, and parameters in this order."""
+
+    place: ValuePlace
+    params: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.place}, with {' and '.join(f'param {k}' for k in self.params)} added,"
+
+
+Gathered = ChildRows | TableRows | RowsGiven  # what is read where it lies
+Finished = ChildRows | BiasedRows  # what a product writes in place of a group
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedProduct:
+    """A product, and what groups copy for it, which some forms of it do themselves.
+
+    Attributes:
+        gathered, finished: what is read instead of its operand, and written instead of its result.
+    """
+
+    product: MatrixProduct
+    gathered: Gathered | None = None
+    finished: Finished | None = None
+
+    @property
+    def source(self) -> Operand | Gathered:
+        """What is read."""
+        return self.gathered or self.product.x
+
+    @property
+    def target(self) -> Operand | Finished:
+        """What is written."""
+        return self.finished or self.product.y
+
+    def __str__(self) -> str:
+        return f"{self.target} = {self.source} {self.product.weight}, {self.product.counted}"
