@@ -63,7 +63,7 @@ bool all_leave(unsigned first, unsigned count);
 #pragma GCC visibility pop
 
 constexpr unsigned ALL = 32, PRODUCT = 33;  // in place of a lane to read
-constexpr int MISALIGNED_ADDRESS = 716;
+constexpr int MISALIGNED_ADDRESS = 716, ARMED_TWICE = 719;
 
 // What a module has beside code: its shared memory, which surrounds `mark` in each host thread.
 struct Module {
@@ -129,6 +129,12 @@ SHIM_EXPORT const char* shim_kernel_name(shim::Kernel* kernel) { return kernel->
 #define VRT_CHECK_ALIGNED(address, type)                                     \
     if (reinterpret_cast<unsigned long>(address) % alignof(type) != 0) {     \
         shim::fail(shim::MISALIGNED_ADDRESS, {"a vector access", __FILE__, __LINE__}); \
+    }
+
+// A barrier in shared memory is armed again before it has completed: a GPU ends the launch.
+#define VRT_CHECK_COMPLETED(completed)                                            \
+    if (!(completed)) {                                                           \
+        shim::fail(shim::ARMED_TWICE, {"a barrier is armed twice", __FILE__, __LINE__}); \
     }
 
 // --- the language

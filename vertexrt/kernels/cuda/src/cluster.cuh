@@ -193,6 +193,7 @@ struct GroupBarrier {
             return;
         }
 #ifndef __CUDACC_RTC__
+        VRT_CHECK_COMPLETED(shared_state().ring[turn & 1] >= bytes[turn & 1]);
         bytes[turn & 1] += elements * sizeof(real);
 #endif
         if (thread == 0) expect(turn, elements * (unsigned)sizeof(real));
