@@ -16,9 +16,6 @@ class LaunchLimits:
             many rows does, or cuBLAS.
         heavy, heavy_rows: of a weight of so many elements cuBLAS takes more rows than these;
             in a persistent kernel, the kernel for many rows more than `heavy_alone`.
-        tiled_rows: most for which a persistent kernel has the kernel for few rows, where that is
-            done sooner: by `tile_cycles` and `large_cycles` of a turn of all processors, at first
-            and for each element of the depth, and by `copy_cycles` of a group before or after.
         warp_rows: up to so many a warp makes a column, where the rest of a persistent kernel waits.
         deepest_row: elements of a row of the weight that a warp can hold.
         blocks: to aim at, about one for each multiprocessor.
@@ -45,10 +42,6 @@ class LaunchLimits:
     heavy: int = 3 << 20
     heavy_rows: int = 32
     heavy_alone: int = 64
-    tiled_rows: int = 2048
-    tile_cycles: tuple[int, int] = (1600, 24)
-    large_cycles: tuple[int, int] = (2800, 77)
-    copy_cycles: int = 4000
     warp_rows: int = 32
     deepest_row: int = 1024
     blocks: int = 128

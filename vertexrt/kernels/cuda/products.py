@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import gcd
 
 from vertexrt.kernels.cuda.launch_limits import LIMITS, LaunchLimits
@@ -105,49 +105,9 @@ def _of_processors(products: Sequence[CopiedProduct], limits: LaunchLimits) -> l
             _Tiles(0, limits.warp_rows, limits.warp_rows, columns, blocks, by_warps=True),
             _Tiles(limits.warp_rows, most, *size),
         ]
-    if heavy:
-        return forms
-    if len(products) > 1:
+    if len(products) > 1 and not heavy:
         forms.append(_Tiles(limits.shared_rows, limits.many_rows, tile, tile, blocks))
-    return [*forms[:-1], _with_more_rows(forms[-1], products, limits)]
-
-
-def _with_more_rows(
-    form: _Tiles, products: Sequence[CopiedProduct], limits: LaunchLimits
-) -> _Tiles:
-    """Return a form for as many rows as it is sooner for, if no blocks share the depth."""
-    whole = all(_splits_of(p.product, form, limits) == 1 for p in products)
-    if not whole or any(is_short(p.product, limits) for p in products):
-        return form
-    return replace(form, high=max(form.high, _sooner_rows(products, limits)))
-
-
-def _sooner_rows(products: Sequence[CopiedProduct], limits: LaunchLimits) -> int:
-    """Return up to how many rows tiles for few are done before products of many, and copies."""
-    rows, step = limits.shared_rows, limits.shared_rows
-    while rows < limits.tiled_rows:
-        tiled = sum(
-            _turns(p, rows + step, (limits.tile,) * 2, limits.tile_cycles, limits) for p in products
-        )
-        size = limits.large_rows, limits.large_columns
-        large = sum(_turns(p, rows + step, size, limits.large_cycles, limits) for p in products)
-        copied = sum((p.gathered is not None) + (p.finished is not None) for p in products)
-        if tiled > large + copied * limits.copy_cycles:
-            break
-        rows += step
-    return rows
-
-
-def _turns(
-    of: CopiedProduct,
-    rows: int,
-    tile: tuple[int, int],
-    cycles: tuple[int, int],
-    limits: LaunchLimits,
-) -> int:
-    """Estimate the cycles of a product of so many rows by tiles of a persistent kernel."""
-    tiles = -(-rows // tile[0]) * -(-of.product.wide // tile[1])
-    return -(-tiles // limits.blocks) * (cycles[0] + cycles[1] * of.product.deep)
+    return forms
 
 
 def _any_heavy(products: Sequence[CopiedProduct], limits: LaunchLimits) -> bool:
