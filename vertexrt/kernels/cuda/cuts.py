@@ -27,7 +27,6 @@ from vertexrt.kernels.cuda.driver import (
     sizes_of,
 )
 from vertexrt.kernels.cuda.executable import kernel_name, kernel_sources
-from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.steps import CHUNKED, Kernel, Launches, Step
 from vertexrt.kernels.cuda.wide_products import splits_of
 from vertexrt.native.compiled import compiled
@@ -41,24 +40,18 @@ APART_AT, APART_LAUNCH, APART_STEP, APART_TEMPORARY = range(4)
 APART_COLUMNS = 4
 # Multiplications of a product, for each processor, from which on a cut is worth it.
 WORTH = 1_500_000
-TALL, BROAD = LIMITS.large_rows, LIMITS.large_columns  # of the tile of a processor
 MOST_SCRATCH = (46 << 10) // 4  # elements of static shared memory, which ends at 48 KiB
 
 
 def is_worth_a_cut(product: Array, rows: int, processors: int) -> bool:
-    """Tell whether a product is faster in a kernel of its own, or by cuBLAS.
-
-    Even cuBLAS is, where tiles of processors would leave half of these idle.
+    """Tell whether a product is faster in a kernel of its own.
 
     Args:
         product: of `encode_products`; rows: of it, 0 where a launch has it in another form.
         processors: of the device.
     """
     m, n, k = sizes_of(product, rows)
-    if m * n * k < WORTH * processors:
-        return False
-    tiles = (m + TALL - 1) // TALL * ((n + BROAD - 1) // BROAD)
-    return splits_of(m, n, k, processors) > 0 or 2 * tiles <= processors
+    return bool(m * n * k >= WORTH * processors) and splits_of(m, n, k, processors) > 0
 
 
 class ApartSteps(NamedTuple):
