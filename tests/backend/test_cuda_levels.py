@@ -165,7 +165,7 @@ def test_operands_and_sums_stay_out_of_shared_memory() -> None:
     assert "return [=](int j)" in source, "the state of the child is read by the product"
     assert "total_of_parts<W, 8, 16, 16>" in source, "the cell adds up partial sums"
     assert "multiply(partial," not in source
-    assert "hand_on<PROCESSORS, T>(ring_row" in source, "elements are sent at once"
+    assert "hand_on<PROCESSORS, T, APART>(ring_row" in source, "elements are sent at once"
     assert "send_rows<" not in source
 
 

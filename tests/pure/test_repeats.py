@@ -16,7 +16,8 @@ from tests.paper_device import on_paper
 from tests.wide import wide
 from vertexrt.errors import PlanError
 from vertexrt.kernels.cuda.instruction import FAR, PARENTS, SLOT, STEP, TIMES
-from vertexrt.kernels.cuda.repeated_segments import COPYING
+from vertexrt.kernels.cuda.repeated_segments import COPYING_THREADS
+from vertexrt.kernels.cuda.row_text import WARP
 from vertexrt.kernels.cuda.segments import ComputedRows, RowsAtATime
 from vertexrt.kernels.cuda.verify_launch import verify_launch
 from vertexrt.kernels.cuda.verify_repeated_segments import verify_repeated
@@ -83,11 +84,15 @@ def test_a_state_that_products_and_others_read_is_not_copied_for_products(proces
         assert {type(x.operand) for x in repeated.segment.products} == {ComputedRows}
 
 
-def test_half_of_the_warps_copy_and_what_is_sent_comes_before_stores() -> None:
+def test_half_of_the_threads_copy_and_a_row_has_whole_warps_which_send_before_they_store() -> None:
     (repeated,) = launched("lstm", 2, (LEVELS,) * 3).executable.writer.repeated[0].values()
-    assert all(x.turn < x.turns <= COPYING for x in repeated.segment.copies)
+    copies = repeated.segment.copies
+    assert {x.threads for x in copies} == {COPYING_THREADS}
+    assert all(x.turn < x.turns <= COPYING_THREADS // WARP for x in copies)
     *_, last = repeated.segment.flat
+    assert last.apart == WARP > last.threads
     (loop,) = last.parts
+    assert loop.by_warp
     kinds = [type(x) for x in loop.statements]
     assert kinds.index(PutInRing) < kinds.index(StoreElements)
 

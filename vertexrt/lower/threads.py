@@ -166,6 +166,7 @@ class ElementLoop:
             share of each.
         width: elements that a thread takes at once; ahead: how often, with all loads first.
         before: waits, and the numbers whose partial results begin, in order.
+        by_warp: all lanes of the row's warp add up its partial sums, see `ThreadKernel.apart`.
     """
 
     size: int
@@ -174,13 +175,21 @@ class ElementLoop:
     before: tuple[RowWait | int, ...]
     statements: tuple[ElementStatement, ...]
     ahead: int = 1
+    by_warp: bool = False
+
+    def takes_once(self, threads: int, processors: int) -> bool:
+        """Tell whether each thread of a row takes elements once, of the processors' shares."""
+        if self.cuts:
+            return self.cuts == (0, threads * processors)
+        return self.size == threads * self.width
 
     def __str__(self) -> str:
         own = f", own of {self.cuts}" if self.cuts else ""
         waits = [str(x) for x in self.before if isinstance(x, RowWait)]
         at_once = f", {self.width} at a time" if self.width > 1 else ""
         ahead = f", {self.ahead} loads ahead" if self.ahead > 1 else ""
-        title = f"for elements 0:{self.size}{own}{at_once}{ahead}:"
+        by_warp = ", sums by the whole warp" if self.by_warp else ""
+        title = f"for elements 0:{self.size}{own}{at_once}{ahead}{by_warp}:"
         return "\n".join([*waits, title, *(f"  {x}" for x in self.statements)])
 
 
@@ -218,6 +227,8 @@ class ThreadKernel:
 
     Attributes:
         threads: of a row; rows: of a block, 0 for the rows of a tile.
+        apart: from the threads of a row of a tile to those of the next; threads between make
+            what the row's own make again. 0 for as many as a row has.
         scratch: elements of shared memory of a row; most: that it may have.
         edges: the rows are edges.
         listed: a launch may have a list of rows.
@@ -235,11 +246,13 @@ class ThreadKernel:
     fewer: bool = False
     splits_edges: bool = False
     relations: int = 1
+    apart: int = 0
 
     def __str__(self) -> str:
         what = "edge" if self.edges else "row"
         scratch = f", {self.scratch} elements of scratch" if self.scratch else ""
-        lines = [f"for each {what}, {self.threads} threads{scratch}:"]
+        apart = f", {self.apart} from the last one's" if self.apart else ""
+        lines = [f"for each {what}, {self.threads} threads{apart}{scratch}:"]
         lines += [f"  {line}" for part in self.parts for line in str(part).splitlines()]
         return "\n".join(lines)
 

@@ -38,7 +38,7 @@ class ElementText:
         cuts: of the loop that is being printed.
         known: text -> name of what was read, in that loop; None between loops.
         ahead: name -> text of what that loop loads before all else; None where it need not.
-        by_warp: all lanes of a warp are in that loop, and those beyond the row's threads help.
+        by_warp: all lanes of the row's warp add up partial sums in that loop.
     """
 
     def __init__(self, t: RowText, tile: TileFacts | None) -> None:
@@ -49,16 +49,19 @@ class ElementText:
         self.by_warp = False
 
     @contextmanager
-    def in_loop(self, cuts: Cuts = (), ahead: dict[str, str] | None = None) -> Iterator[list[str]]:
+    def in_loop(
+        self, cuts: Cuts = (), ahead: dict[str, str] | None = None, by_warp: bool = False
+    ) -> Iterator[list[str]]:
         """Collect the lines of a loop over elements.
 
         Args:
             ahead: gets the loads, which are no lines then.
+            by_warp: of `ElementLoop`.
         """
-        self.cuts, self.known, self.ahead = cuts, {}, ahead
+        self.cuts, self.known, self.ahead, self.by_warp = cuts, {}, ahead, by_warp
         with self.t.inside() as lines:
             yield lines
-        self.cuts, self.known, self.ahead = (), None, None
+        self.cuts, self.known, self.ahead, self.by_warp = (), None, None, False
 
     def element(self, e: Expression) -> str:
         """Return the text of an element, in a loop that of lane c."""

@@ -3,7 +3,8 @@
 The operand of a product is often the state of a child, or a sum of such states. A copy of it in
 shared memory would cost a barrier in every level. Instead, the product's threads read the states,
 and add up the elements that they need. The rest of the group that made the operand (copies that
-later stages read) runs after the products.
+later stages read) runs after the products. A state just as it is may also be read by elementwise
+operations, as in a GRU: they read it where the child left it, too.
 """
 
 from __future__ import annotations
@@ -69,13 +70,16 @@ def _inlined(
 
 
 def _is_for(plan: SegmentedTask, x: int, products: Sequence[int], group: Group) -> bool:
-    """Tell whether nothing reads a value but products and effects of the group that makes it."""
+    """Tell whether nothing reads a value but products and effects of the group that makes it.
+
+    A child's state that is stored nowhere else may be read element by element, too.
+    """
     nodes, home = plan.task.program.nodes, plan.task.homes.get(x)
     if home is not None and home[0] != "value":
         return False
     others = readers_of(plan, x).difference(products)
     roles = {OPS[nodes[k].op].role for k in others}
-    if nodes[x].op == "gather" and x not in plan.task.homes:
+    if nodes[x].op == "gather" and home is None:
         return roles <= {"effect", "scalar"}
     return roles <= {"effect"} and others <= {*group.nodes}
 

@@ -36,6 +36,7 @@ from vertexrt.kernels.cuda.path_function import (
 from vertexrt.kernels.cuda.placed_path import PlacedPath, room_of, tasks_of
 from vertexrt.kernels.cuda.repeated_segments import (
     BUFFERS,
+    COPYING_THREADS,
     MOST_REPEATED,
     RepeatedSegment,
     repeat_segments,
@@ -276,7 +277,8 @@ class KernelWriter:
             f"SHARED_STATE_BYTES == {SHARED_STATE_BYTES} && TILE_POINTERS > {MOST_ROWS} && "
             f"TILE_EDGES == {TILE_EDGES} && "
             f"INSTRUCTION_WORDS == {COLUMNS} && REPEAT_BUFFERS == {BUFFERS} && "
-            f'REPEATED_ROWS == {MOST_REPEATED}, "as the host has it");'
+            f"REPEATED_ROWS == {MOST_REPEATED} && "
+            f'COPYING_THREADS == {COPYING_THREADS}, "as the host has it");'
         ]
         shapes = (h.layout(self.processors) for x in self.sides for h in (*x.held, *x.sums))
         lines += [shape.agrees for shape in dict.fromkeys(shapes)]
@@ -321,7 +323,7 @@ class KernelWriter:
         first = self.segment_ptr()
         task_of = {n: self.path[p].task for p in self.path for n in range(first[p], first[p + 1])}
         return {
-            number: RepeatedText(SegmentText(x.segment, task_of[number], True), x.carried, x.slot)
+            number: RepeatedText(SegmentText(x.segment, task_of[number]), x.carried, x.slot)
             for number, x in self.repeated[side].items()
         }
 

@@ -20,10 +20,7 @@ OUTSIDE = (  # where temporaries may not fit
 OF_RING = "child_slot"  # uploaded with the scripts
 OPENING = "  __syncthreads();  // all have read what lies where weights come"
 THREAD = "const int thread = this_thread();"
-IDLE_FIRST = (  # the first make the row
-    "constexpr int COPYING = COPYING_ONES;",
-    "const int thread = PROCESSOR - 1 - this_thread();",
-)
+IDLE_FIRST = "const int thread = PROCESSOR - 1 - this_thread();"  # the first make the row
 TILE = "in.rows, in.first, in.edges, in.first_edge"
 REPEATED_TILE = "rows, in.first, rows, in.first_edge"
 NOTHING_AFTER = "[](const Instruction&, const Indices&) {}"
@@ -240,7 +237,7 @@ def _repeats(side: PathSide) -> list[str]:
     ]
     for number, x in side.repeated.items():
         if copies := x.segment.copies:
-            body = [f"const Tile a{{{REPEATED_TILE}}};", *IDLE_FIRST]
+            body = [f"const Tile a{{{REPEATED_TILE}}};", IDLE_FIRST]
             for copy, text in copies.items():
                 body += [f"if (first) {text[0]}", *text[1:]] if copy in x.carried else text
             lines += _case(side, number, x.segment, body, True)

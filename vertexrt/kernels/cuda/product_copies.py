@@ -71,9 +71,20 @@ class ProductCopies:
         """Where the function's values lie."""
         return self.values.binding
 
-    def only_finishes(self, group: Group, products: Sequence[int]) -> bool:
-        """Tell whether a group only scatters what products made to edges, or only adds biases."""
-        return self._only_scatters(group, products) or bool(self._biased(group, products))
+    def finished(self, group: Group, products: Sequence[int]) -> dict[int, Finished]:
+        """Name what products write in place of a group that only finishes them, by product.
+
+        It copies them to edges, or adds parameters to one. Returns: nothing for other groups.
+        """
+        if self._only_scatters(group, products):
+            nodes = [self._node(k) for k in group.nodes]
+            return {n.inputs[0]: self._edges_of(n) for n in nodes}
+        return {**self._biased(group, products)}
+
+    def _edges_of(self, node: Node) -> ChildRows:
+        """Return the rows that an effect scatters to."""
+        tensor = self.binding.tensors[edge_key(node["field"], node["every"])]
+        return ChildRows(tensor, node["slot"])
 
     def _biased(self, group: Group, products: Sequence[int]) -> dict[int, BiasedRows]:
         """Return what a group makes of a product where it only adds parameters, by the product."""
@@ -131,13 +142,3 @@ class ProductCopies:
             return ChildRows(tensor, node["slot"])
         table, index = (self._node(i) for i in node.inputs)
         return TableRows(self.binding.params[table["name"]], self.binding.ints[index["name"]])
-
-    def targets(self, group: Group | None, products: Sequence[int]) -> dict[int, Finished]:
-        """Name where products write what a group makes of them, by value."""
-        if group is None:
-            return {}
-        found: dict[int, Finished] = {**self._biased(group, products)}
-        for node in map(self._node, group.nodes if not found else ()):
-            tensor = self.binding.tensors[edge_key(node["field"], node["every"])]
-            found[node.inputs[0]] = ChildRows(tensor, node["slot"])
-        return found

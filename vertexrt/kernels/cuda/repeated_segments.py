@@ -7,8 +7,9 @@ instruction says how often, see `repeats`. A repetition is the segment, with two
 - Operands are copied two repetitions ahead. So they have to be there before the side begins.
 - A processor's own elements of a child's state were made by the repetition before. It leaves them
   in the temporaries of the next one (`Memory.CARRIED`); only the first one copies them.
-- Half of the warps copy, since others make the rows meanwhile. What is sent comes before stores:
-  other processors wait for it.
+- The second half of the threads copies, since the first ones make the rows meanwhile. A row has a
+  warp, or several; lanes that its elements leave add up partial sums and send. What is sent comes
+  before stores: other processors wait for it.
 
 Processors of a group that exchange rows have no barrier of their own between two repetitions: that
 all rows have come implies that all have finished the last one. So what is sent is sent by the last
@@ -25,6 +26,7 @@ from dataclasses import dataclass, replace
 from vertexrt.ir.layers import chain_slot
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.path_task import PathTask
+from vertexrt.kernels.cuda.row_text import WARP
 from vertexrt.kernels.cuda.rows_at_once import with_rows
 from vertexrt.kernels.cuda.segment_accesses import (
     expressions_read,
@@ -41,7 +43,7 @@ from vertexrt.kernels.cuda.segments import (
     each_step,
 )
 from vertexrt.kernels.cuda.thread_text import ROW_PAD
-from vertexrt.kernels.cuda.weights import WARPS
+from vertexrt.kernels.cuda.weights import THREADS
 from vertexrt.lower.expressions import J, Leaf, Picked, ReadElement
 from vertexrt.lower.kernel import FromParents
 from vertexrt.lower.places import Memory, Rows, ValuePlace
@@ -53,11 +55,11 @@ from vertexrt.lower.threads import (
     StoreElements,
     ThreadKernel,
     ThreadPart,
-    expressions_of,
+    read_by,
 )
 
 BUFFERS = 3  # of temporaries: REPEAT_BUFFERS of repeats.cuh
-COPYING = WARPS // 2  # of the warps: COPYING_ONES of repeats.cuh
+COPYING_THREADS = THREADS // 2  # as in repeats.cuh
 MOST_REPEATED = ROW_PAD  # rows: REPEATED_ROWS of repeats.cuh; more take matrix units
 
 
@@ -87,7 +89,7 @@ def repeat_segments(
     stores = (step for _, x, _ in tasks for step in x.flat)
     stored = {place.number for step in stores for place in stores_of(step) if place.in_tensor}
     found = {
-        number: _repeated(segment, slot_of(task))
+        number: _repeated(task, segment)
         for task, segment, number in tasks
         if BUFFERS * buffer_elements(segment) <= room and _may_repeat(task, segment, stored)
     }
@@ -106,13 +108,17 @@ def slot_of(task: PathTask) -> int:
     return chain_slot(program, program.nodes[0].function)
 
 
-def _repeated(segment: PathSegment, slot: int) -> RepeatedSegment:
-    copies = (
-        replace(x, turn=x.turn % COPYING, turns=min(x.turns, COPYING)) for x in segment.copies
-    )
-    segment = replace(segment, copies=tuple(copies))
+def _repeated(task: PathTask, segment: PathSegment) -> RepeatedSegment:
+    segment = replace(segment, copies=tuple(map(_by_half, segment.copies)))
     carried = frozenset(x for x in segment.copies if _is_carried(x, segment))
-    return RepeatedSegment(_carrying(_few_rows(segment), carried), carried, slot)
+    found = _by_warps(_carrying(_few_rows(segment), carried), task.processors)
+    return RepeatedSegment(found, carried, slot_of(task))
+
+
+def _by_half(copy: CopyAhead) -> CopyAhead:
+    """Return a copy that half of the warps make, the parts of which take turns."""
+    turns = min(copy.turns, COPYING_THREADS // WARP)
+    return replace(copy, turn=copy.turn % turns, turns=turns, threads=COPYING_THREADS)
 
 
 def _may_repeat(task: PathTask, segment: PathSegment, stored: Collection[int]) -> bool:
@@ -187,8 +193,8 @@ def _carrying(segment: PathSegment, carried: Collection[CopyAhead]) -> PathSegme
     """Return a segment that leaves the next repetition what it would copy."""
 
     def loop(x: ElementLoop) -> ElementLoop:
-        statements = [y for s in x.statements for y in (s, *_left(s, carried))]
-        return replace(x, statements=tuple(_stores_last(statements)))
+        statements = (y for s in x.statements for y in (s, *_left(s, carried)))
+        return _stores_last(replace(x, statements=tuple(statements)))
 
     def plain(step: PlainStep) -> PlainStep:
         if not isinstance(step, ThreadKernel):
@@ -199,22 +205,32 @@ def _carrying(segment: PathSegment, carried: Collection[CopyAhead]) -> PathSegme
     return _each_step(segment, plain)
 
 
-def _stores_last(statements: Sequence[ElementStatement]) -> list[ElementStatement]:
-    """Return statements with what is sent before stores that nothing in the loop reads."""
-    read = {place for x in statements for place in _reads(x)}
-    late = [x for x in statements if isinstance(x, StoreElements) and _key(x.to) not in read]
-    return [*(x for x in statements if x not in late), *late]
+def _by_warps(segment: PathSegment, processors: int) -> PathSegment:
+    """Return a segment whose rows have whole warps."""
+
+    def part(x: ThreadPart, threads: int) -> ThreadPart:
+        if not isinstance(x, ElementLoop):
+            return x
+        return replace(x, by_warp=x.takes_once(threads, processors))
+
+    def plain(step: PlainStep) -> PlainStep:
+        if not isinstance(step, ThreadKernel) or step.threads >= WARP:
+            return step
+        parts = (part(x, step.threads) for x in step.parts)
+        return replace(step, apart=WARP, parts=tuple(parts))
+
+    return _each_step(segment, plain)
 
 
-def _reads(x: ElementStatement) -> Iterator[tuple[Memory, int]]:
-    """Yield which places a statement reads."""
-    if not isinstance(x, PutInRing):
-        found = (e.place for e in expressions_of(x.value) if isinstance(e, ReadElement))
-        yield from map(_key, found)
+def _stores_last(loop: ElementLoop) -> ElementLoop:
+    """Return a loop that sends before it stores what nothing in it reads."""
+    found = (e.place for e in read_by(loop) if isinstance(e, ReadElement))
+    read = {(place.memory, place.number) for place in found}
 
+    def may_wait(x: ElementStatement) -> bool:
+        return isinstance(x, StoreElements) and (x.to.memory, x.to.number) not in read
 
-def _key(place: ValuePlace) -> tuple[Memory, int]:
-    return place.memory, place.number
+    return replace(loop, statements=tuple(sorted(loop.statements, key=may_wait)))  # keeps the order
 
 
 def _each_step(segment: PathSegment, plain: Callable[[PlainStep], PlainStep]) -> PathSegment:

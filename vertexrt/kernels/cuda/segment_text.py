@@ -39,9 +39,6 @@ def write_path(path: Mapping[int, LoweredTask]) -> dict[int, list[SegmentText]]:
 class SegmentText:
     """The text of a segment.
 
-    Args:
-        whole_warps: of `TileFacts`.
-
     Attributes:
         lines: statements over a tile `a`, temporaries from `temporary` on.
         copies: by which thread number `thread` copies each operand to shared memory, maybe before
@@ -49,11 +46,10 @@ class SegmentText:
         words: that they name, with their types.
     """
 
-    def __init__(self, segment: PathSegment, task: PathTask, whole_warps: bool = False) -> None:
+    def __init__(self, segment: PathSegment, task: PathTask) -> None:
         self.segment = segment
         sums = {x.product: x for s in segment.flat if isinstance(s, Products) for x in s.sums}
-        taken = task.temporaries.taken
-        self.tile = TileFacts(task.processors, taken, segment.rows, sums, whole_warps)
+        self.tile = TileFacts(task.processors, task.temporaries.taken, segment.rows, sums)
         self.words: dict[str, str] = {}
         self.copies = {copy: self._copy(copy) for copy in segment.copies}
         self.lines: list[str] = []
@@ -102,6 +98,7 @@ class SegmentText:
         t, width, turns = tile_text(self.tile), copy.width, copy.turns
         parts = copy.to.size // width  # copies of a row
         rows, to = f"a.n * {parts}", t.origin(copy.to)
+        step = copy.threads // (WARP * turns) * WARP
         first = first_own(copy.piece, self.tile.processors)
         words, found = _source(copy.source)
         self.words |= t.words | words
@@ -110,7 +107,7 @@ class SegmentText:
             f"if (thread / {WARP} % {turns} == {copy.turn})",
             ROLLED,
             f"for (int at = thread / {WARP * turns} * {WARP} + thread % {WARP}; at < {rows};",
-            f"     at += COPYING / {WARP * turns} * {WARP}) {{",
+            f"     at += {step}) {{",
             f"  const int i = at / {parts}, k = at % {parts} * {width}, row = (int)a.lo + i;",
             f"  const int j = k / {copy.each} * {copy.piece} + {first} + k % {copy.each};",
             *(f"  {line}" for line in found),

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from vertexrt.kernels.cuda.weights import TILE_ROWS, Layout, ResidentWeight
+from vertexrt.kernels.cuda.weights import THREADS, TILE_ROWS, Layout, ResidentWeight
 from vertexrt.lower.expressions import Expression, Leaf, ReadElement
 from vertexrt.lower.kernel import FromParents
 from vertexrt.lower.places import Temporary, ValuePlace
@@ -91,14 +91,12 @@ class TileFacts:
         taken: the temporaries of its task, by number.
         rows: the tile's rows of the ring, by tensor.
         sums: partial sums, by product.
-        whole_warps: each row has whole warps, whose lanes beyond its threads make the same again.
     """
 
     processors: int
     taken: Sequence[Temporary]
     rows: Mapping[int, InRing]
     sums: Mapping[int, PartialSums]
-    whole_warps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +269,7 @@ class CopyAhead:
         piece: elements of each piece of the operand; each: how many of them are own ones, at most.
             One that is another's may be copied too: nothing reads it.
         width: elements that a thread copies at once.
-        turn, turns: which of so many parts of the warps copy it.
+        turn, turns: which of so many parts of the warps copy it; threads: of all these parts.
     """
 
     source: ReadElement | Leaf
@@ -281,6 +279,7 @@ class CopyAhead:
     width: int
     turn: int
     turns: int
+    threads: int = THREADS
 
     def __str__(self) -> str:
         warps = f", warps {self.turn} of {self.turns}" if self.turns > 1 else ""

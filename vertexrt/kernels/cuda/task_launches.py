@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from vertexrt.config import config
 from vertexrt.ir.ops import SUMS_OF_ROWS
@@ -51,6 +52,7 @@ from vertexrt.lower.threads import ElementLoop, StoreElements, ThreadKernel
 from vertexrt.lower.values import Memories, ValuePlaces
 from vertexrt.lower.verify_launches import verify_launches
 
+NOTHING: Mapping[int, Finished] = MappingProxyType({})
 APART = frozenset(SUMS_OF_ROWS)  # sums over rows are steps of their own
 
 
@@ -105,8 +107,8 @@ class _LaunchLowering:
             elif isinstance(step, Product):
                 self._products()
                 self._sum(step.node)
-            elif self.copies.only_finishes(step, self.products):
-                self._products(step)
+            elif finished := self.copies.finished(step, self.products):
+                self._products(step, finished)
             else:
                 self._products()
                 self._group_or_gathers(step)
@@ -193,24 +195,30 @@ class _LaunchLowering:
             self._products()
         self.products.append(k)
 
-    def _products(self, after: Group | None = None) -> None:
+    def _products(
+        self, after: Group | None = None, finished: Mapping[int, Finished] = NOTHING
+    ) -> None:
         """Lower products that do not need each other.
 
         Args:
-            after: copies their results to edges, or adds biases; a kernel of few rows does that
-                itself.
+            after: copies their results to edges, or adds biases. finished: what a kernel of few
+                rows writes itself instead, by product.
         """
         products, self.products = self.products, []
         if products:
             before, self.before = self.before, []
-            self._together(products, before, after)
+            self._together(products, before, after, finished)
 
     def _together(
-        self, products: Sequence[int], before: Sequence[Group], after: Group | None
+        self,
+        products: Sequence[int],
+        before: Sequence[Group],
+        after: Group | None,
+        finished: Mapping[int, Finished],
     ) -> None:
         """Lower products: few rows in one kernel, many one by one with copies before and after."""
         sources = self.copies.sources(before, products)
-        given = self._given(products, sources, self.copies.targets(after, products))
+        given = self._given(products, sources, finished)
         few = self.vector == FLOATS and not any(is_odd_and_short(p.product) for p in given)
         left = self._gathers(before, sources if few else {})
         above = self._few_rows(given) if few else None
@@ -225,7 +233,7 @@ class _LaunchLowering:
         self,
         products: Sequence[int],
         sources: Mapping[int, Gathered],
-        targets: Mapping[int, Finished],
+        finished: Mapping[int, Finished],
     ) -> list[CopiedProduct]:
         """Lower products to the records of every device, and pack their operands."""
         found = []
@@ -234,7 +242,7 @@ class _LaunchLowering:
             assert isinstance(product, MatrixProduct), f"%{k} is lowered to {product}"
             self._pack(product.x)
             source = sources.get(self.nodes[k].inputs[1])
-            found.append(CopiedProduct(product, source, targets.get(k)))
+            found.append(CopiedProduct(product, source, finished.get(k)))
         return found
 
     def _gathers(self, groups: Sequence[Group], sources: Collection[int]) -> list[Group]:

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from vertexrt.kernels.cuda.edge_sums import write_edge_sum
 from vertexrt.kernels.cuda.element_text import LANES, ElementText
-from vertexrt.kernels.cuda.row_text import ROLLED, WARP, RowText
+from vertexrt.kernels.cuda.row_text import ROLLED, RowText
 from vertexrt.kernels.cuda.segments import TileFacts
 from vertexrt.kernels.cuda.weights import own_range
 from vertexrt.kernels.layout import PAD
@@ -101,23 +101,17 @@ class ThreadText:
         edges = self.kernel.edges
         end = "(int)a.m" if edges else end
         start = "" if first == "0" else f"{first} + "
-        apart = self._apart()
-        whole = "" if apart == "T" else f", {apart} = {WARP}"
+        apart = self.kernel.apart or self.kernel.threads
         head = [
             "{",
-            f"  constexpr int T = {self.kernel.threads}{whole};",
+            f"  constexpr int T = {self.kernel.threads}, APART = {apart};",
             "  const int thread = this_thread(), lane = thread % T;",
             f"  {ROLLED}",
-            f"  for (int i = {start}thread / {apart}; i < {end}; i += PROCESSOR / {apart}) {{",
+            f"  for (int i = {start}thread / APART; i < {end}; i += PROCESSOR / APART) {{",
         ]
         rows = EDGE_ROW if edges else ["const int row = (int)a.lo + i;"]
         lines = [*rows, *self.t.head, *self.t.lines]
         return [*head, *(f"    {line}" for line in lines), "  }", "}"]
-
-    def _apart(self) -> str:
-        """Name how many threads there are from one row of a tile to the next."""
-        whole = self.tile is not None and self.tile.whole_warps
-        return "APART" if whole and self.kernel.threads < WARP else "T"
 
     # Between loops.
 
@@ -200,16 +194,10 @@ class ThreadText:
 
     def _body(self, loop: ElementLoop, ahead: dict[str, str] | None) -> list[str]:
         """Return the statements of a loop, but for its stores and its loads `ahead`."""
-        self.elements.by_warp = self._apart() == "APART" and self._takes_all(loop)
-        with self.elements.in_loop(loop.cuts, ahead) as lines:
+        with self.elements.in_loop(loop.cuts, ahead, loop.by_warp) as lines:
             for statement in loop.statements:
                 self._statement(statement)
         return lines
-
-    def _takes_all(self, loop: ElementLoop) -> bool:
-        """Tell whether each thread of a row takes elements of a loop once."""
-        heads = [head for _, head in self._heads(loop)]
-        return heads == [""]
 
     def _heads(self, loop: ElementLoop) -> Iterator[tuple[list[str], str]]:
         """Yield what opens each of the loops that are written for a loop: lines, head."""
@@ -283,7 +271,5 @@ class ThreadText:
         to = f"{row} + {entry.start + x.start} + j"
         register = register_name(x.register)
         if x.sent:
-            apart = self._apart()
-            kind = "PROCESSORS, T" if apart == "T" else f"PROCESSORS, T, {apart}"
-            return f"hand_on<{kind}>({to}, {register}.v[0], a.sends, a.turn);"
+            return f"hand_on<PROCESSORS, T, APART>({to}, {register}.v[0], a.sends, a.turn);"
         return f"store<W>({to}, {register});"

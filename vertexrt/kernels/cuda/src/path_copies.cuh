@@ -3,8 +3,6 @@
 #include "async_copy.cuh"
 #include "processor.cuh"
 
-constexpr int COPYING = PROCESSOR;  // threads that copy the operands of a tile
-
 // Copy a word to shared memory asynchronously; `wait_for_all_copies` waits for the thread's own.
 __device__ __forceinline__ void copy_word(int* to, const int* from) {
 #ifdef __CUDACC_RTC__

@@ -15,7 +15,7 @@
 #pragma once
 #include "ring.cuh"
 
-constexpr int REPEAT_BUFFERS = 3, REPEATED_ROWS = 4, COPYING_ONES = PROCESSOR / 2;
+constexpr int REPEAT_BUFFERS = 3, REPEATED_ROWS = 4, COPYING_THREADS = PROCESSOR / 2;
 
 // The rows of a repetition, in a form in which the compiler sees how many they can be: it drops
 // what is done for more.
@@ -142,7 +142,7 @@ __device__ __forceinline__ bool repeat(const Orders& o, const Instruction& first
                                        const Indices& at_hand, GroupBarrier& group_barrier,
                                        const Repeats& repeats) {
     RepeatedRows<Repeats::OF_EDGE> now(first, at_hand), later = now;
-    const bool copies = this_thread() >= PROCESSOR - COPYING_ONES;
+    const bool copies = this_thread() >= PROCESSOR - COPYING_THREADS;
     int copied = 0;
     auto copy_next = [&]() {
         if (!copies) return;

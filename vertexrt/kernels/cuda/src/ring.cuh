@@ -65,7 +65,7 @@ __device__ __forceinline__ Vec<VECTOR> of_neighbours(real x, int first, unsigned
 // among themselves. All T threads of the row do that; where rows are APART lanes from each other,
 // lanes T to APART have the same elements again, and send to other members. The first row of a warp
 // has a mask that the compiler knows: others cost some twenty instructions.
-template <int PROCESSORS, int T, int APART = T>
+template <int PROCESSORS, int T, int APART>
 __device__ __forceinline__ void hand_on(real* own, real x, bool sends, unsigned turn) {
     *own = x;
     if (!sends) return;
