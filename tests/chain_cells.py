@@ -77,7 +77,22 @@ class Two(vrt.VertexFunction):
         self.push("loss", vrt.sum(h * h))
 
 
+class Mean(vrt.VertexFunction):
+    """A cell that reads its child both by slot and as one of any number, which it counts."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"h": HIDDEN})
+        self.u = vrt.Parameter((HIDDEN, HIDDEN))
+
+    def forward(self) -> None:
+        x = self.pull("x", (4 * HIDDEN,))[:HIDDEN]
+        h = self.push("h", vrt.tanh(self.u @ self.gather(0).h + x - vrt.mean(self.gather_all().h)))
+        self.scatter(h=h)
+        self.push("loss", vrt.sum(h * h))
+
+
 CELLS = {"lstm": LSTM, "gru": GRU, "slow": Slow, "two": Two}
+ALONE = CELLS | {"mean": Mean}  # which a processor alone repeats
 
 
 def chains(lengths: Sequence[int], seed: int = 0) -> GraphBatch:

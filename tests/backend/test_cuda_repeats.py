@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.chain_cells import CELLS, chains
+from tests.chain_cells import ALONE, CELLS, chains
 from tests.devices import SHIM_AND_GPU, require
 from tests.launches import launch_of
 from tests.runs import PLAIN, TOLERANCE, Way, assert_close, assert_same, evaluate, train
@@ -28,6 +28,7 @@ CASES = [  # cell, processors of a group, dtype, lengths of the chains
     ("slow", 2, "float32", (9, 9, 9, 9)),
     ("two", 1, "float64", (9, 9, 9, 7)),
     ("two", 2, "float32", (9, 9)),
+    ("mean", 1, "float64", (9, 9)),
 ]
 
 
@@ -39,7 +40,7 @@ def test_levels_are_repeated(
     require(device)
     batch = chains(lengths)
     way = Way(device=device, dtype=dtype, engine="persistent", processors=processors)
-    here, there = way.compile(CELLS[cell]()), PLAIN.compile(CELLS[cell]())
+    here, there = way.compile(ALONE[cell]()), PLAIN.compile(ALONE[cell]())
     assert_same(evaluate(here, batch), evaluate(there, batch), TOLERANCE[dtype])
     assert_same(train(here, batch), train(there, batch), TOLERANCE[dtype])
     launch = launch_of(here, batch)
