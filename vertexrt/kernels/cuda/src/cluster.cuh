@@ -50,36 +50,23 @@ __device__ __forceinline__ void expect(unsigned turn, unsigned bytes) {
                  "r"(bytes)
                  : "memory");
 }
-// How often a barrier, one of two used in turn, has completed: `turn`, or one less. With OF_MEMORY
-// what other members have written to memory is seen then, which costs the first-level cache all
-// that it has. What `send` stores in shared memory is there once it is counted.
-template <bool OF_MEMORY>
+// How often a barrier, one of two used in turn, has completed: `turn`, or one less.
 __device__ __forceinline__ unsigned completed(const unsigned long long* barriers, unsigned turn) {
-    const unsigned barrier = shared_address(&barriers[turn & 1]), parity = (turn - 1) / 2 & 1;
     unsigned over;
-    if (OF_MEMORY) {
-        asm volatile(
-            "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;"
-            " selp.u32 %0, 1, 0, p; }"
-            : "=r"(over)
-            : "r"(barrier), "r"(parity)
-            : "memory");
-    } else {
-        asm volatile(
-            "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2;"
-            " selp.u32 %0, 1, 0, p; }"
-            : "=r"(over)
-            : "r"(barrier), "r"(parity)
-            : "memory");
-    }
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;"
+        " selp.u32 %0, 1, 0, p; }"
+        : "=r"(over)
+        : "r"(shared_address(&barriers[turn & 1])), "r"((turn - 1) / 2 & 1)
+        : "memory");
     return turn - 1 + over;
 }
 template <int PROCESSORS>
 __device__ __forceinline__ unsigned members_arrived(unsigned turn) {
-    return completed<true>(shared_state().all, turn);
+    return completed(shared_state().all, turn);
 }
 __device__ __forceinline__ unsigned receipts(unsigned turn, unsigned long long) {
-    return completed<false>(shared_state().ring, turn);
+    return completed(shared_state().ring, turn);
 }
 // Offset from an address in own shared memory to the same place in that of a member.
 template <int PROCESSORS>
