@@ -115,20 +115,31 @@ def test_in_a_persistent_kernel_heavy_weights_have_a_product_of_many_rows_sooner
     assert max(s.rows.high for s in light) == LIMITS.shared_rows
 
 
-def test_products_read_the_rows_of_a_pull_where_they_lie_and_add_biases() -> None:
-    function = Stack(Form("LSTM", 64))
-    model = compile_on(PaperDevice(), function.trace(), Way(dtype="float32").options()).model
-    batch = stack_batch(Form("LSTM", 64), np.zeros((1, 3, 64), np.float32))
+def inputs_of_a_layer(hidden: int) -> LaunchPlan:
+    """Return what a persistent kernel makes of a layer's inputs before its path."""
+    form = Form("LSTM", hidden)
+    model = compile_on(PaperDevice(), Stack(form).trace(), Way(dtype="float32").options()).model
+    batch = stack_batch(form, np.zeros((1, 3, hidden), np.float32))
     (run,) = model.prepare(use_of("inference", model.function), batch)
     (eager,) = (task for task in run.variant.tasks if task.stage == Stage.EAGER)
-    plan = lower_launches(eager, run.variant.binding, FLOATS, BLOCK)
+    return lower_launches(eager, run.variant.binding, FLOATS, BLOCK)
+
+
+@pytest.mark.parametrize(("hidden", "rows"), [(64, LIMITS.light_rows), (256, LIMITS.shared_rows)])
+def test_tiles_for_few_rows_take_more_rows_of_small_weights(hidden: int, rows: int) -> None:
+    *_, last = steps(inputs_of_a_layer(hidden), FewRowsProducts)
+    assert last.rows.high == rows
+
+
+def test_products_read_the_rows_of_a_pull_where_they_lie_and_add_biases() -> None:
+    plan = inputs_of_a_layer(64)
     few = steps(plan, FewRowsProducts)
     assert {part.of.source for s in few for part in s.parts} == {RowsGiven(0)}
     targets = {part.of.target for s in few for part in s.parts}
     assert {(type(x), len(x.params)) for x in targets} == {(BiasedRows, 2)}
     # Only products of more rows need a copy before, and a sum after them.
     groups = steps(plan, GroupLaunch)
-    assert [x.rows.low for x in groups] == [LIMITS.shared_rows] * 2
+    assert [x.rows.low for x in groups] == [LIMITS.light_rows] * 2
 
 
 def test_in_a_persistent_kernel_a_warp_makes_a_column_of_the_fewest_rows() -> None:

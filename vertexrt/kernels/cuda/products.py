@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 
 from vertexrt.kernels.cuda.launch_limits import LIMITS, LaunchLimits
@@ -107,7 +107,16 @@ def _of_processors(products: Sequence[CopiedProduct], limits: LaunchLimits) -> l
         ]
     if len(products) > 1 and not heavy:
         forms.append(_Tiles(limits.shared_rows, limits.many_rows, tile, tile, blocks))
+    if all(_is_light(p.product, forms[-1], limits) for p in products):
+        forms[-1] = replace(forms[-1], high=limits.light_rows)
     return forms
+
+
+def _is_light(p: MatrixProduct, form: _Tiles, limits: LaunchLimits) -> bool:
+    """Tell whether a weight is so small that tiles of it are done soon, and each has one block."""
+    wide, deep = limits.light
+    small = p.wide <= wide and p.deep <= deep and not is_short(p, limits)
+    return small and _splits_of(p, form, limits) == 1
 
 
 def _any_heavy(products: Sequence[CopiedProduct], limits: LaunchLimits) -> bool:
