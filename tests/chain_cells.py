@@ -29,16 +29,17 @@ class LSTM(vrt.VertexFunction):
 
 
 class GRU(vrt.VertexFunction):
-    """A GRU whose reset gate comes after the product, as cuDNN has it."""
+    """A GRU whose reset gate comes after the product and its bias, as cuDNN has it."""
 
     def __init__(self) -> None:
         super().__init__(arity=1, state={"h": HIDDEN})
         self.u = vrt.Parameter((3 * HIDDEN, HIDDEN))
+        self.b = vrt.Parameter((3 * HIDDEN,), vrt.init.uniform(0.5))
 
     def forward(self) -> None:
         before = self.gather(0)
         x_r, x_z, x_n = vrt.split(self.pull("x", (4 * HIDDEN,))[: 3 * HIDDEN], 3)
-        u_r, u_z, u_n = vrt.split(self.u @ before.h, 3)
+        u_r, u_z, u_n = vrt.split(self.u @ before.h + self.b, 3)
         z = vrt.sigmoid(x_z + u_z)
         n = vrt.tanh(x_n + vrt.sigmoid(x_r + u_r) * u_n)
         h = self.push("h", (1.0 - z) * n + z * before.h)

@@ -106,6 +106,16 @@ def test_inputs_are_copied_ahead(processors: int) -> None:
     assert [(x.op, x.size) for x in sources if isinstance(x, Leaf)] == [("pull", 4 * HIDDEN)]
 
 
+@pytest.mark.parametrize("processors", [1, 2])
+def test_parameters_are_copied_ahead_where_processors_wait_for_each_other(processors: int) -> None:
+    """Each wait empties the first-level cache, where a processor alone finds them."""
+    writer = launched("gru", processors, (LEVELS,) * 3).executable.writer
+    (repeated,) = writer.repeated[0].values()
+    leaves = [x.source for x in repeated.segment.copies if isinstance(x.source, Leaf)]
+    params = [x.size for x in leaves if x.op == "param"]
+    assert params == ([3 * HIDDEN] if processors > 1 else [])
+
+
 def test_they_are_explained() -> None:
     text = on_paper(CELLS["lstm"](), 1).explain_batch(chains((LEVELS,) * 3))
     head = text.partition("\nScript of group 0")[2].splitlines()

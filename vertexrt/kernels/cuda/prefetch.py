@@ -2,7 +2,9 @@
 
 A group after products reads values of the rows and of their children that were there before the
 segment began. Read where they are needed, each would cost a trip to the second-level cache with
-nothing else to do; asked for at the start, they arrive during the products.
+nothing else to do; asked for at the start, they arrive during the products. So do parameters, where
+processors wait for each other: an acquire at the scope of a group or of the device empties the
+first-level cache.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from vertexrt.lower.expressions import J, Leaf, ReadElement
 from vertexrt.lower.places import Memory, Rows, ValuePlace
 from vertexrt.lower.threads import Cuts
 
-READ = ("gather", "pull")  # from memory that the segment does not write
+READ = ("gather", "pull")  # rows of memory that the segment does not write
+LEAVES = (*READ, "param")
 
 
 def copies_ahead(
@@ -36,7 +39,7 @@ def copies_ahead(
         cuts_of: where a member's elements are cut, () where it is made in full.
     Returns: the number of the step that reads it, its position, and the copy, of each.
     """
-    made = {k for k in nodes_in(chain.from_iterable(steps)) if task.nodes[k].op not in READ}
+    made = {k for k in nodes_in(chain.from_iterable(steps)) if task.nodes[k].op not in LEAVES}
     operands = [
         (number, i, piece)
         for number, (group, *_) in enumerate(steps)
@@ -99,11 +102,12 @@ def _piece_of(node: Node, cuts: Cuts) -> int:
 
 
 def _may_be_copied(task: PathTask, i: int, piece: int) -> bool:
-    """Tell whether rows of an operand in memory are whole pieces; own states are near."""
+    """Tell whether an operand in memory is whole pieces; what is near a processor is not copied."""
     node = task.nodes[i]
     whole = piece > 0 and max(node.type.size, 1) % piece == 0
-    near = task.processors == 1 and node.op == "gather"
-    return whole and not near and _lies_in_rows(node, task.place.get(i))
+    near = task.processors == 1 and node.op in ("gather", "param")
+    vector = node.op == "param" and len(node.type.shape) == 1
+    return whole and not near and (vector or _lies_in_rows(node, task.place.get(i)))
 
 
 def _sources(
@@ -118,7 +122,7 @@ def _sources(
         view = nodes[i].op == "slice" and i not in place
         if view:
             stack.extend(nodes[i].inputs)
-        elif i not in inside or nodes[i].op in READ:
+        elif i not in inside or nodes[i].op in LEAVES:
             yield i
 
 

@@ -135,6 +135,9 @@ def _source(source: ReadElement | Leaf) -> tuple[dict[str, str], list[str]]:
             f"const int pulled = {index}[order[row]];",
             f"const real* const from = pulled >= 0 ? {table} + (long long)pulled * {size} : zero;",
         ]
+    if source.op == "param":
+        param = f"param_{number}"
+        return {param: "const real*"}, [f"const real* const from = {param};"]
     tensor = f"tensor_{number}"
     words = {tensor: "real*", "zero": "const real*"}
     return words | {"edge_ptr": "const int*", "child_row": "const int*"}, [

@@ -264,7 +264,7 @@ class CopyAhead:
     """Copy a processor's own elements of an operand to shared memory, maybe before the segment.
 
     Attributes:
-        source: what is copied: an element of a row, of a child's state, or of a pull.
+        source: what is copied: an element of a row, a child's state, a pull or a parameter.
         to: where it lies then.
         piece: elements of each piece of the operand; each: how many of them are own ones, at most.
             One that is another's may be copied too: nothing reads it.
