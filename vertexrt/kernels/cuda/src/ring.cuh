@@ -63,8 +63,9 @@ __device__ __forceinline__ Vec<VECTOR> of_neighbours(real x, int first, unsigned
 // Write an element into a row of the own ring and, if other members wait for it, send it to all of
 // them at once: VECTOR neighbouring threads have neighbouring elements, and divide the members
 // among themselves. All T threads of the row do that; where rows are APART lanes from each other,
-// lanes T to APART have the same elements again, and send to other members. The first row of a warp
-// has a mask that the compiler knows: others cost some twenty instructions.
+// lanes T to APART have the same elements again, and send to other members. What all of these lanes
+// have read is read before one of them sends: a shuffle alone does not order memory. The first row
+// of a warp has a mask that the compiler knows: others cost some twenty instructions.
 template <int PROCESSORS, int T, int APART>
 __device__ __forceinline__ void hand_on(real* own, real x, bool sends, unsigned turn) {
     *own = x;
@@ -72,6 +73,11 @@ __device__ __forceinline__ void hand_on(real* own, real x, bool sends, unsigned 
     const int lane = this_thread() % 32, part = lane % VECTOR, first = lane - part;
     constexpr unsigned ROW = APART >= 32 ? ~0u : (1u << APART % 32) - 1;
     constexpr int AGAIN = APART / T;
+    if (lane < APART) {
+        __syncwarp(ROW);
+    } else {
+        __syncwarp(ROW << lane / APART * APART);
+    }
     const Vec<VECTOR> all = lane < APART ? of_neighbours(x, first, ROW)
                                          : of_neighbours(x, first, ROW << lane / APART * APART);
     const int begin = AGAIN > 1 ? lane % APART / T * VECTOR + part : part;
