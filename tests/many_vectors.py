@@ -7,10 +7,10 @@ from vertexrt.graph import GraphBatch, InputGraph
 
 
 class ManyVectors(vrt.VertexFunction):
-    """A state and the sum of so many vectors."""
+    """A state of a tree and the sum of so many vectors; leaves are made outside the path."""
 
     def __init__(self, vectors: int) -> None:
-        super().__init__(arity=1, state={"h": 4})
+        super().__init__(arity=2, state={"h": 4})
         self.each = [vrt.Parameter((4,)) for _ in range(vectors)]
 
     def forward(self) -> None:

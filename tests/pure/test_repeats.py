@@ -9,12 +9,16 @@ from functools import cache
 import numpy as np
 import pytest
 
+import vertexrt as vrt
 from tests.chain_cells import CELLS, HIDDEN, chains
 from tests.functions import FUNCTIONS
 from tests.launches import Launch, launch_of
 from tests.paper_device import on_paper
+from tests.runs import use_of
 from tests.wide import wide
+from vertexrt.api.network import Network
 from vertexrt.errors import PlanError
+from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda.instruction import FAR, PARENTS, SLOT, STEP, TIMES
 from vertexrt.kernels.cuda.repeated_segments import COPYING_THREADS
 from vertexrt.kernels.cuda.row_text import WARP
@@ -45,11 +49,11 @@ def forward(launch: Launch) -> Array:
 @pytest.mark.parametrize(
     ("processors", "lengths", "times"),
     [
-        (1, (LEVELS,), [1, LEVELS - 2]),
-        (1, (LEVELS,) * 5, [1, LEVELS - 2]),  # groups of one row, and of two
-        (2, (LEVELS,) * 3, [1, LEVELS - 3, 1]),  # the last level sends nothing
-        (1, (LEVELS,) * 4 + (5,), [1, 4, LEVELS - 6]),  # a level has fewer rows from then on
-        (2, (LEVELS,) * 12, [1] * (LEVELS - 1)),  # more than clusters take: there is no ring
+        (1, (LEVELS,), [1, LEVELS - 1]),  # the first level has no children
+        (1, (LEVELS,) * 5, [1, LEVELS - 1]),  # groups of one row, and of two
+        (2, (LEVELS,) * 3, [1, LEVELS - 2, 1]),  # the last level sends nothing
+        (1, (LEVELS,) * 4 + (5,), [1, 5, LEVELS - 6]),  # a level has fewer rows from then on
+        (2, (LEVELS,) * 12, [1] * LEVELS),  # more than clusters take: there is no ring
     ],
 )
 def test_levels_of_chains_are_one_instruction(
@@ -58,6 +62,38 @@ def test_levels_of_chains_are_one_instruction(
     launch = launched(cell, processors, lengths)
     assert forward(launch)[:, TIMES].tolist() == times
     verify_launch(*launch)
+
+
+class Words(vrt.VertexFunction):
+    """A simple layer over words."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"h": HIDDEN})
+        self.table = vrt.Parameter((7, HIDDEN))
+        self.w, self.u = vrt.Parameter((HIDDEN, HIDDEN)), vrt.Parameter((HIDDEN, HIDDEN))
+
+    def forward(self) -> None:
+        x = vrt.embed(self.table, self.pull("word", dtype="int"))
+        h = self.push("h", vrt.tanh(self.w @ x + self.u @ self.gather(0).h))
+        self.scatter(h=h)
+
+
+def path_kinds(net: Network, batch: GraphBatch) -> int:
+    """Return how many kinds the vertices of a batch are of on the path."""
+    (run,) = net.executor.model.prepare(use_of("inference", net.executor.model.function), batch)
+    return len(run.variant.path_kinds)
+
+
+@pytest.mark.parametrize(("engine", "kinds"), [("persistent", 1), ("batched", 2)])
+def test_first_vertices_of_chains_are_made_on_the_path(engine: str, kinds: int) -> None:
+    """A product with zeros takes less time than a step of all processors, and a barrier."""
+    batch = chains((LEVELS,) * 3)
+    assert path_kinds(on_paper(CELLS["lstm"](), 1, engine=engine), batch) == kinds
+
+
+def test_first_vertices_that_may_be_identical_are_made_before_the_path() -> None:
+    graphs = [InputGraph.chain(2, {"word": words}) for words in ([1, 2], [1, 3])]
+    assert path_kinds(on_paper(Words(), 1), GraphBatch.from_graphs(graphs)) == 2
 
 
 @pytest.mark.parametrize(("cell", "own"), [("lstm", 1), ("gru", 1), ("slow", 2)])
@@ -120,7 +156,7 @@ def test_they_are_explained() -> None:
     text = on_paper(CELLS["lstm"](), 1).explain_batch(chains((LEVELS,) * 3))
     head = text.partition("\nScript of group 0")[2].splitlines()
     assert head[0].endswith("the first 2 of 2 instructions")
-    assert head[2].endswith(f", {LEVELS - 2} times, 3 rows further each time")
+    assert head[2].endswith(f", {LEVELS - 1} times, 3 rows further each time")
 
 
 @pytest.mark.parametrize("processors", [1, 2])
@@ -165,7 +201,7 @@ MUTATIONS: dict[str, tuple[Callable[[Array], None], str]] = {
     "once more": (add(TIMES, 1), "[script]"),
     "once less": (add(TIMES, -1), "[script]"),
     "in other steps": (add(STEP, 1), "[script]"),
-    "a segment that is not": (put(OP, 0), "is repeated"),
+    "a segment that is not": (put(OP, 1), "[script]"),
     "with copies": (put(FAR, 1), "is repeated"),
     "with temporaries of its own": (put(TEMPORARY, 16), "is repeated"),
     "too many rows": (put(ROWS, 5), "repeats 5 rows"),

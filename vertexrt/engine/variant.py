@@ -19,7 +19,7 @@ from vertexrt.engine.inputs import Reader, make_reader
 from vertexrt.engine.launches import ProgramFacts
 from vertexrt.engine.lay_out import VertexFacts
 from vertexrt.ir.autodiff import differentiate
-from vertexrt.ir.layers import with_layers
+from vertexrt.ir.layers import chain_slot, with_layers
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.place import place
@@ -30,6 +30,7 @@ from vertexrt.ir.passes.specialise import (
     MOST_FUNCTIONS,
     Atoms,
     find_atoms,
+    with_whole_chains,
     without_effects,
 )
 from vertexrt.ir.passes.store import Stored
@@ -287,16 +288,27 @@ def _leaves_multiply(program: Program) -> bool:
     return any(n.op == "matmul" and not r for n, r in zip(program.nodes, reads, strict=True))
 
 
-def _merges(program: Program, use: Use, passes: Passes, leaves_apart: bool) -> bool:
+def _merges(program: Program, use: Use, passes: Passes, leaves_on_path: bool) -> bool:
     """Tell whether identical vertices are computed once.
 
     Args:
-        leaves_apart: merged leaves have parents in several groups of processors, so what they do
-            must be outside the path.
+        leaves_on_path: of groups that share a schedule. Merged leaves have parents in several of
+            these, so what they do must be outside the path.
     """
     if not passes.merge or use.seeds or use.pulls or _draws(program):
         return False  # gradients that come from, or go to, single vertices
-    return _leaves_multiply(program) and (passes.specialise or not leaves_apart)
+    return _leaves_multiply(program) and not leaves_on_path
+
+
+def _leaves_on_path(program: Program, passes: Passes) -> bool:
+    """Tell whether leaves are of the path kind of other vertices, where groups share a schedule.
+
+    So are the first vertices of chains: on the path a product with zeros takes less time than a
+    step of its own and a barrier. But where they pull integers, identical ones are computed once.
+    """
+    functions = range(max(len(program.sites), 1))
+    chains = any(chain_slot(program, f) >= 0 for f in functions)
+    return not passes.specialise or (chains and all(p.dtype == "float" for p in program.pulls))
 
 
 def _groups_share(backend: Backend, processors: int) -> bool:
@@ -330,25 +342,32 @@ def make_variant(
     program = without_effects(function, lambda n: n.op == "push" and n["name"] not in wanted)
     if not use.drops:
         program = without_dropout(program)
-    draws = _draws(program)
-    merges = _merges(program, use, passes, _groups_share(backend, processors))
+    draws, shares = _draws(program), _groups_share(backend, processors)
+    on_path = shares and _leaves_on_path(layered(program, passes, policy), passes)
+    merges = _merges(program, use, passes, on_path)
     if merges and backend.publishes and not processors and not program.sites:
         program = publish_products(program)
     if use.backward:
         program = differentiate(program, use.starts, use.pulls, use.loss, weighted=merges)
     program = simplify(verified(program, "autodiff", placed=False))
     # Processors that share graphs own units of the path, not rows.
-    sums_in_tasks = not _groups_share(backend, processors)
+    sums_in_tasks = not shares
     program = drop_zero_gradients(layered(program, passes, policy))
     program = place(program, passes.eager, passes.lazy, sums_in_tasks)
     verified(program, "place")
     table = TensorTable()
     binding = _binding(program, table, params, use.seeds)
-    atoms = find_atoms(program, passes.specialise)
+    atoms = _atoms(program, passes, on_path)
     lookups = _lookups(program, list(binding.ints), params)
     return Variant(
         program, use, atoms, backend, binding, passes, processors, merges, draws, lookups, table
     )
+
+
+def _atoms(program: Program, passes: Passes, leaves_on_path: bool) -> Atoms:
+    """Return by what kinds of vertices differ."""
+    found = find_atoms(program, passes.specialise)
+    return with_whole_chains(found, program) if leaves_on_path else found
 
 
 def _binding(

@@ -9,8 +9,9 @@ tensors are shared between kinds by origin.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from vertexrt.ir.layers import chain_slot
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.rewrite import Rewriter, drop_dead, keep, rewrite
 from vertexrt.ir.passes.simplify import simplified
@@ -109,6 +110,13 @@ def find_atoms(program: Program, specialised: bool = True) -> Atoms:
     if not specialised:
         path = lazy = [0] * len(path)
     return Atoms(slots, names, tuple(path), tuple(lazy), types)
+
+
+def with_whole_chains(atoms: Atoms, program: Program) -> Atoms:
+    """Return atoms by which the first vertex of a chain is of the same path kind as the others."""
+    slots = [chain_slot(program, f) for f in range(len(atoms.path))]
+    bits = [1 << slot if slot >= 0 else 0 for slot in slots]
+    return replace(atoms, path=tuple(m & ~bit for m, bit in zip(atoms.path, bits, strict=True)))
 
 
 def _bit_of(node: Node, slots: int, names: tuple[str, ...]) -> int:
