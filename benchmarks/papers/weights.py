@@ -145,14 +145,14 @@ def device_bytes(net: vrt.Network, run: Run) -> float:
     executable, path, written = write_launch(
         run, run.table, executor.persistent_launch, False, run.variant.use.backward
     )
-    writer, processors = executable.writer, executable.processors
+    writer = executable.writer
     if not executable.weights_in_memory:
-        blocks = executor.persistent_launch.blocks(executable, path)
-        each = [loaded_elements(side.held, processors, blocks) for side in writer.sides]
+        groups = path.lengths.shape[1]
+        each = [loaded_elements(side.held, groups) for side in writer.sides]
         return float(sum(each)) * writer.itemsize
     segment_ptr = writer.segment_ptr()
     shares = {
-        segment_ptr[p] + s: loaded_elements(segment.held, processors, processors)
+        segment_ptr[p] + s: loaded_elements(segment.held, 1)
         for p, lowered in writer.path.items()
         for s, segment in enumerate(lowered.segments)
     }

@@ -137,8 +137,8 @@ def test_on_a_gpu_the_weights_that_a_processor_holds_are_shown() -> None:
     each = re.findall(r"([\d,]+) in registers", rows)
     assert int(held.replace(",", "")) == sum(int(n.replace(",", "")) for n in each)
     elements = 2 * (48 * 16 + 16 * 16)  # both sides
-    groups = 4 / 2
-    assert f"loaded a step, by all processors: {int(4 * elements * groups):,} bytes" in text
+    groups = 4 // 2
+    assert f"loaded a step, by all groups: {4 * elements * groups:,} bytes" in text
 
 
 def test_on_a_gpu_weights_in_shared_memory_are_shown() -> None:

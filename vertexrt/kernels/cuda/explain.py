@@ -126,7 +126,7 @@ def _groups(executable: PersistentExecutable, path: Paths, blocks: int) -> list[
 
 def _weights(launch: Launch) -> list[str]:
     executable, writer = launch.executable, launch.executable.writer
-    blocks, itemsize = launch.blocks, writer.itemsize
+    groups, itemsize = launch.path.lengths.shape[1], writer.itemsize
     names = {f"param_{k}": name for name, k in launch.params.items()}
     lines, loaded = [], 0
     if writer.budget.hold:
@@ -139,13 +139,13 @@ def _weights(launch: Launch) -> list[str]:
         word = _of_layer(SIDE_WORD[PATH.index(phase.stage)], phase)
         lines += _held(word, side, executable.processors, itemsize, names)
         on_chip = side.held[: side.in_registers + side.in_shared]
-        loaded += loaded_elements(on_chip, executable.processors, blocks) * itemsize
+        loaded += loaded_elements(on_chip, groups) * itemsize
     if launch.trains:
         lines += _gradients(executable, names)
     if executable.weights_in_memory:
         lines.append("what is in memory is read by each product")
     if loaded:
-        lines.append(f"loaded a step, by all processors: {loaded:,} bytes")
+        lines.append(f"loaded a step, by all groups: {loaded:,} bytes")
     return lines
 
 
@@ -199,17 +199,9 @@ def _size(held: ResidentWeight, processors: int, itemsize: int) -> int:
     return held.layout(processors).elements * THREADS * itemsize
 
 
-def loaded_elements(held: Iterable[ResidentWeight], processors: int, blocks: int) -> int:
-    """Count the elements of weights that so many blocks load once each, their own shares."""
-    total = 0
-    for h in held:
-        for rank in range(processors):
-            members = len(range(rank, blocks, processors))
-            for a, b in pairwise(h.cuts):
-                size = b - a
-                own = (rank + 1) * size // processors - rank * size // processors
-                total += members * own * h.deep
-    return total
+def loaded_elements(held: Iterable[ResidentWeight], groups: int) -> int:
+    """Count the elements of weights of which each of so many groups loads all, once."""
+    return groups * sum((b - a) * h.deep for h in held for a, b in pairwise(h.cuts))
 
 
 # Scripts.

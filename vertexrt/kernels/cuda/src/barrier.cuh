@@ -94,13 +94,16 @@ __device__ __forceinline__ bool wait_until(const Orders& o, Look look, unsigned 
     }
 }
 
-// Barrier of all members, by a counter that each of them increments. Returns false when a member
-// did not arrive in time.
-__device__ __forceinline__ bool counter_barrier(const Orders& o, unsigned* counter, unsigned value,
-                                                int code, int instruction) {
+// Barrier of all members, by a counter that each of them increments, in two halves: what lies
+// between them needs nothing of other members. The second returns false when one did not arrive in
+// time.
+__device__ __forceinline__ void come_to(unsigned* counter) {
     __syncthreads();
+    if (threadIdx.x == 0) add_release(counter, 1);
+}
+__device__ __forceinline__ bool wait_for(const Orders& o, unsigned* counter, unsigned value,
+                                         int code, int instruction) {
     if (threadIdx.x == 0) {
-        add_release(counter, 1);
         shared_state().turn.alive =
             wait_until(o, [&]() { return load_acquire(counter); }, value, code, instruction);
     }
@@ -109,7 +112,12 @@ __device__ __forceinline__ bool counter_barrier(const Orders& o, unsigned* count
 }
 
 // Barrier of all processors; `met` counts the arrivals so far.
-__device__ __forceinline__ bool grid_barrier(const Orders& o, unsigned& met, int instruction) {
+__device__ __forceinline__ void come_to_grid(const Orders& o) { come_to(o.counters); }
+__device__ __forceinline__ bool wait_for_grid(const Orders& o, unsigned& met, int instruction) {
     met += gridDim.x;
-    return counter_barrier(o, o.counters, met, GRID_WAIT, instruction);
+    return wait_for(o, o.counters, met, GRID_WAIT, instruction);
+}
+__device__ __forceinline__ bool grid_barrier(const Orders& o, unsigned& met, int instruction) {
+    come_to_grid(o);
+    return wait_for_grid(o, met, instruction);
 }

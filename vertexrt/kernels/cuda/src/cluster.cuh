@@ -133,7 +133,8 @@ __device__ __forceinline__ void send(real*, const Vec<W>&, unsigned, unsigned) {
 inline bool open_cluster(const Orders& o, unsigned* counter) {
     shared_state().ring[0] = shared_state().ring[1] = shared_state().all[0] =
         shared_state().all[1] = 0;
-    return counter_barrier(o, counter, (unsigned)o.members, GROUP_WAIT, 0);
+    come_to(counter);
+    return wait_for(o, counter, (unsigned)o.members, GROUP_WAIT, 0);
 }
 inline void close_cluster(const Orders& o) {
     const unsigned members = (unsigned)o.members;
