@@ -322,7 +322,7 @@ class Network:
             d_outputs = {"loss": np.full(batch.num_vertices, d_loss)}
         unknown = names_of("backward", sorted(set(d_outputs) - use.seeds, key=str))
         check_known(unknown, self._pushes, self.program.name)
-        shapes = {n: (batch.num_vertices, *runs[0].variant.push_shape(n)) for n in use.seeds}
+        shapes = {n: (batch.num_vertices, *runs[0].variant.pushes.shapes[n]) for n in use.seeds}
         whole = given_gradients(d_outputs, shapes, model.store.dtype)
 
         found = self._passes.go_back(made, whole, scale, sparse)

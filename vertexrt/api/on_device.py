@@ -181,7 +181,7 @@ class OnDevice:
         check_known(unknown, sorted(made.use.seeds), function.name)
         given = {}
         for name in sorted(made.use.seeds):
-            shape = (made.batch.num_vertices, *made.runs[0].variant.push_shape(name))
+            shape = (made.batch.num_vertices, *made.runs[0].variant.pushes.shapes[name])
             given[name] = self._given(name, d_outputs.get(name), shape)
         return self._passes.go_back(made, given, 1.0, sparse)
 

@@ -123,8 +123,9 @@ def _add(variant: Variant, stored: Stored, stage: Stage) -> int:
     if task is None:
         return -1
     variant.note_tensors(task)
+    read = set(variant.pushes.keys.values())
     for key in variant.table.numbers:
-        if key[0] in ("push", "pull_grad"):  # read when the run is over
+        if key[0] in ("push", "pull_grad") or key in read:  # when the run is over
             spec = variant.table.specs[variant.table.numbers[key]]
             last = phase_of(variant.program, Stage.FINAL, 0)
             variant.table.use(key, spec.size, spec.edges, last)

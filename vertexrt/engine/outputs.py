@@ -60,8 +60,9 @@ def outputs_of(
     runs: Sequence[Run], arenas: Sequence[Array], name: str, chosen: ChosenRows | None = None
 ) -> Array:
     """Return a push of chosen vertices, of all by default: [n, *shape], a copy."""
-    whole = rows_of_batch(runs, arenas, ("push", name), chosen)
-    return whole.reshape(len(whole), *runs[0].variant.push_shape(name))
+    pushes = runs[0].variant.pushes
+    whole = rows_of_batch(runs, arenas, pushes.keys[name], chosen)
+    return whole.reshape(len(whole), *pushes.shapes[name])
 
 
 def rows_of_batch(

@@ -154,7 +154,7 @@ class SharedPushes:
         self._work, self._batch, self._vertices = work, step.batch, step.vertices
         self._whole = {
             name: np.empty(
-                (step.batch.num_vertices, math.prod(work.variant.push_shape(name))),
+                (step.batch.num_vertices, math.prod(work.variant.pushes.shapes[name])),
                 model.store.dtype,
             )
             for name in step.outputs
@@ -164,7 +164,8 @@ class SharedPushes:
         """Copy what a share has pushed to the places of its vertices."""
         for name, found in self._whole.items():
             for run, data in zip(runs, arenas, strict=True):
-                found[run.share.vertices] = in_user_order(run, read_rows(run, data, ("push", name)))
+                rows = read_rows(run, data, run.variant.pushes.keys[name])
+                found[run.share.vertices] = in_user_order(run, rows)
 
     def gathered(self, group: ProcessGroup) -> Outputs:
         """Bring the rows of other processes; return the pushes that are wanted, [n, *shape].
@@ -177,7 +178,7 @@ class SharedPushes:
             vertices = [np.flatnonzero(process == rank) for rank in range(group.size)]
             for found in self._whole.values():
                 _gather_push(group, vertices, found)
-        shapes = {name: variant.push_shape(name) for name in self._whole}
+        shapes = {name: variant.pushes.shapes[name] for name in self._whole}
         chosen = slice(None) if self._vertices is None else self._vertices
         return {n: x.reshape(len(x), *shapes[n])[chosen] for n, x in self._whole.items()}
 

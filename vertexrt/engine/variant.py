@@ -18,6 +18,7 @@ from vertexrt.config import config
 from vertexrt.engine.inputs import Reader, make_reader
 from vertexrt.engine.launches import ProgramFacts
 from vertexrt.engine.lay_out import VertexFacts
+from vertexrt.engine.pushes import Pushes
 from vertexrt.ir.autodiff import differentiate
 from vertexrt.ir.layers import chain_slot, with_layers
 from vertexrt.ir.ops import OPS
@@ -153,6 +154,11 @@ class Use(NamedTuple):
         return bool(self.starts)
 
     @property
+    def read_as_states(self) -> frozenset[str]:
+        """The pushes that may lie where states are: arrays of results may take their place."""
+        return frozenset() if self.backward else self.outputs
+
+    @property
     def drops(self) -> bool:
         """Tell whether dropout drops."""
         return self.backward if self.dropout is None else self.dropout
@@ -202,6 +208,7 @@ class Variant:
     merges: bool  # identical vertices are computed once
     draws: bool  # it has random ops
     lookups: dict[str, Int64]  # by parameter: which integer pulls look up rows of it
+    pushes: Pushes
     table: TensorTable = field(default_factory=TensorTable)
     tasks: list[TaskProgram] = field(default_factory=list)
     path_kinds: dict[int, Kind] = field(default_factory=dict)
@@ -213,7 +220,6 @@ class Variant:
     reader: Reader = field(init=False)  # what it reads of each vertex
     merges_inner: bool = field(init=False)  # so are identical vertices with children
     _vertex_facts: VertexFacts | None = None
-    _push_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.reader = make_reader(self.program)
@@ -243,13 +249,6 @@ class Variant:
                 np.array(self.program.layers or self.program.unread_functions, np.int64),
             )
         return self._vertex_facts
-
-    def push_shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape per vertex of a push."""
-        if not self._push_shapes:
-            pushes = (node for node in self.program.nodes if node.op == "push")
-            self._push_shapes = {node["name"]: tuple(node["shape"]) for node in pushes}
-        return self._push_shapes[name]
 
     def layer_of(self, bits: int) -> int:
         """Return the layer of the function of a path kind."""
@@ -347,6 +346,8 @@ def make_variant(
     merges = _merges(program, use, passes, on_path)
     if merges and backend.publishes and not processors and not program.sites:
         program = publish_products(program)
+    pushes = Pushes.of(program, use.read_as_states)
+    program = pushes.without_copies(program)
     if use.backward:
         program = differentiate(program, use.starts, use.pulls, use.loss, weighted=merges)
     program = simplify(verified(program, "autodiff", placed=False))
@@ -359,9 +360,8 @@ def make_variant(
     binding = _binding(program, table, params, use.seeds)
     atoms = _atoms(program, passes, on_path)
     lookups = _lookups(program, list(binding.ints), params)
-    return Variant(
-        program, use, atoms, backend, binding, passes, processors, merges, draws, lookups, table
-    )
+    more = processors, merges, draws, lookups, pushes, table
+    return Variant(program, use, atoms, backend, binding, passes, *more)
 
 
 def _atoms(program: Program, passes: Passes, leaves_on_path: bool) -> Atoms:

@@ -210,9 +210,9 @@ def _effect(node: Node) -> Key:
 
 def _verify_outputs(variant: Variant, written: WrittenElements) -> None:
     """Check that what is read when a run is over is there for vertices of every kind."""
-    sizes = {n["name"]: n["shape"] for n in variant.program.nodes if n.op == "push"}
+    keys = variant.pushes.keys
     for name in variant.use.outputs:
-        if name in sizes and ("push", name) not in written.elements:
+        if name in keys and keys[name] not in written.elements:
             raise PlanError.at(
                 "tasks",
                 f"vertices of a kind do not push {name!r}",

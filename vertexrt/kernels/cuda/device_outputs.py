@@ -71,5 +71,5 @@ def fetch_of(
 
 def _pushed(variant: Variant, name: str) -> Pushed:
     table = variant.table
-    number = table.numbers["push", name]
-    return Pushed(number, table.specs[number].size, variant.push_shape(name))
+    number = table.numbers[variant.pushes.keys[name]]
+    return Pushed(number, table.specs[number].size, variant.pushes.shapes[name])

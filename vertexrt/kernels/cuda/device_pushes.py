@@ -83,9 +83,9 @@ class DevicePushes:
 
     def _found(self, run: Run, name: str, numbers: Mapping[str, int]) -> _Push:
         """Find a push of a run."""
-        key, size = ("push", name), self._session.dtype.itemsize
+        key, size = run.variant.pushes.keys[name], self._session.dtype.itemsize
         number = run.variant.table.numbers[key]
-        shape = self._count, *run.variant.push_shape(name)
+        shape = self._count, *run.variant.pushes.shapes[name]
         start = start_of(run, key)
         width = run.variant.table.specs[number].size
         word = numbers[f"tensor_{number}"]

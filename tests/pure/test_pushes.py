@@ -1,0 +1,71 @@
+"""Where pushes lie: what a vertex scatters as well is not stored twice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from benchmarks.papers.stacks import Form, Stack
+from tests.chain_cells import CELLS, chains
+from tests.paper_device import on_paper
+from tests.runs import use_of
+from vertexrt.engine.pushes import Pushes
+from vertexrt.engine.variant import Variant
+from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.ir.passes.store import Key
+
+STATE, OWN = ("state", "h"), ("push", "h")
+
+
+class Both(vrt.VertexFunction):
+    """A state that is pushed twice, and one that is another's half."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"h": 4, "m": 4})
+
+    def forward(self) -> None:
+        before = self.gather(0)
+        h, m = vrt.tanh(before.m + self.pull("x", (4,))), 0.5 * before.h
+        self.scatter(h=h, m=m)
+        self.push("h", h)
+        self.push("again", h)
+        self.push("half", m + 1.0)
+
+
+def variant_of(kind: str) -> Variant:
+    net, batch = on_paper(CELLS["lstm"](), 1), chains((3,))
+    model = net.executor.model
+    (run,) = model.prepare(use_of(kind, model.function), batch)
+    return run.variant
+
+
+def test_what_is_scattered_is_read_where_states_are() -> None:
+    pushes = Pushes.of(Both().trace(), {"h", "again", "half"})
+    assert sorted(pushes.keys.values()) == [("push", "h"), ("push", "half"), STATE]
+    assert pushes.shapes == dict.fromkeys(("h", "again", "half"), (4,))
+    assert len(pushes.without_copies(Both().trace()).find("push")) == 2
+
+
+@pytest.mark.parametrize(("layers", "key"), [(1, ("state", "layers.0.h")), (2, OWN)])
+def test_types_that_do_not_push_what_they_scatter_have_zeros(layers: int, key: Key) -> None:
+    assert Pushes.of(Stack(Form("LSTM", 4, layers)).trace(), {"h"}).keys["h"] == key
+
+
+def test_only_evaluations_read_it_there() -> None:
+    """Arrays of results may take the place of tensors; a step back would read these."""
+    assert variant_of("inference").pushes.keys["h"] == STATE
+    assert variant_of("training").pushes.keys["h"] == OWN
+
+
+@pytest.mark.parametrize("engine", ["batched", "persistent"])
+def test_both_have_the_same_elements(engine: str) -> None:
+    x = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)
+    batch = GraphBatch.from_graphs([InputGraph.chain(5, {"x": x})])
+    net = vrt.compile(Both(), device="cpu", engine=engine)
+    found, h, m = net.forward(batch), np.zeros(4), np.zeros(4)
+    for k in range(5):
+        h, m = np.tanh(m + x[k]), 0.5 * h
+        assert np.allclose(found["h"][k], h, rtol=0, atol=1e-6)
+        assert np.allclose(found["half"][k], m + 1.0, rtol=0, atol=1e-6)
+    assert np.array_equal(found["again"], found["h"])
