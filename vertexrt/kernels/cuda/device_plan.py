@@ -1,8 +1,10 @@
 """A planned run on a device: its indices and scripts are there, and its arena is its own.
 
-A request copies to the device what is new of the pulls, and launches. Results that stay there are
-written by the launch itself, where their rows are in the user's order, or else by one more kernel.
-Two requests may be under way when `forward` returns: the third waits for the first, once launched.
+A request copies to the device what is new of the pulls, and launches: on the caller's stream, if
+arrays of the device come or go. Results that stay there are written by the launch itself, where
+their rows are in the user's order, or else by one more kernel. Large ones that go to the host lie
+where the transfer has put them. Two requests may be under way when `forward` returns: the third
+waits for the first, once launched.
 """
 
 from __future__ import annotations
@@ -17,14 +19,17 @@ from vertexrt.engine.part import Part
 from vertexrt.engine.planned import NewPulls, PlanRequest
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.kernels.cuda.device_pushes import DevicePushes
+from vertexrt.kernels.cuda.given_results import GivenResults
 from vertexrt.kernels.cuda.pack import RANDOM_SEED
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import FOUND, GAVE_UP
 from vertexrt.kernels.cuda.upload import ReadyRun, UploadSlot
 
 Array = np.ndarray[Any, Any]
+NOTHING = np.zeros(0, np.uint8)
 PLAIN = Part()  # pushes are copied by the plan itself
 TURNS = 2  # requests that may be under way
+PIECE = 1 << 18  # bytes of a pull that are on their way while the next ones are copied
 
 
 class ReadiesRuns(Protocol):
@@ -32,8 +37,8 @@ class ReadiesRuns(Protocol):
 
     session: Session
 
-    def before_launch(self) -> None:
-        """Bring parameters to the device."""
+    def before_launch(self, stream: int | None = None) -> None:
+        """Bring parameters to the device; launch on a caller's stream, if so, from now on."""
 
     def ready(self, run: Run, part: Part) -> ReadyRun:
         """Upload what a part of a run reads; return what launches it."""
@@ -71,6 +76,7 @@ class DevicePlan:
         self._requests = 0
         self._unseen: set[int] = set()  # turns whose request was not waited for
         self._pushes = DevicePushes(session, request, self._arena, self._numbers)
+        self._given = GivenResults(session.device)
 
     def _make_ready(self) -> None:
         """Upload the run; what it was lent gets room, too, for arrays of the host to come."""
@@ -95,8 +101,7 @@ class DevicePlan:
         device = self._session.device
         pinned, found = device.pinned(len(slot.pinned)), device.pinned(8 * FOUND)
         pinned[:] = slot.pinned
-        results = np.zeros(0, np.uint8)
-        return UploadSlot(pinned, slot.memory, found.view(np.float64), found, results)
+        return UploadSlot(pinned, slot.memory, found.view(np.float64), found, NOTHING)
 
     def forward(self, new: NewPulls, seed: int) -> dict[str, Any]:
         """Copy what is new, launch, and bring the results.
@@ -105,18 +110,14 @@ class DevicePlan:
         the request before the last, and room for the next one's results.
         """
         device, turn = self._session.device, self._next_turn()
-        self._executor.before_launch()
         with_caller = self._stays or bool(self._lent) or _lent_rows(new)
         caller = device.caller() if with_caller else 0
+        self._executor.before_launch(caller if with_caller else None)
         found = self._pushes.begin(self.ready.words, caller) if self._stays else ()
-        if with_caller:
-            device.follow_caller(caller)
         self._upload(turn, new, seed)
         self._poison()
         self.ready.launch(PLAIN)
         results = self._pushes.end(found) if self._stays else {}
-        if with_caller:
-            device.lead_caller(caller)
         slot = self._free(turn)
         if not self._stays:
             return self._bring(slot)
@@ -168,9 +169,11 @@ class DevicePlan:
         slot = self._free(turn)
         dtype = self._session.dtype if array.dtype.kind == "f" else array.dtype
         at, size = to - slot.memory.address, array.size * dtype.itemsize
-        piece = slot.pinned[at : at + size]
-        np.copyto(piece.view(dtype), array, casting="same_kind")
-        self._session.device.upload(to, piece)
+        whole, each = slot.pinned[at : at + size].view(dtype), PIECE // dtype.itemsize
+        for first in range(0, array.size, each):
+            piece = whole[first : first + each]
+            np.copyto(piece, array[first : first + each], casting="same_kind")
+            self._session.device.upload(to + first * dtype.itemsize, piece.view(np.uint8))
 
     def _poison(self) -> None:
         """Let what a launch does not write show."""
@@ -179,9 +182,17 @@ class DevicePlan:
 
     def _bring(self, slot: UploadSlot) -> dict[str, Any]:
         """Return the results as arrays of the host, waiting for them."""
-        self._session.bring(slot, self.ready.tile_counters is not None, self._pushes.pieces())
+        pieces = self._pushes.pieces()
+        given = self._given.take(sum([size for _, size in pieces]))
+        if given is not None:
+            slot.results = given
+        self._session.bring(slot, self.ready.tile_counters is not None, pieces)
         self._look(slot)
-        return self._pushes.read(slot.results)
+        found = self._pushes.read(slot.results)
+        if given is None:
+            return {name: values.copy() for name, values in found.items()}
+        slot.results = NOTHING  # they are the caller's
+        return found
 
     def _look(self, slot: UploadSlot) -> None:
         """Wait for a request. Raises: DeviceError, if a persistent launch has given up."""
