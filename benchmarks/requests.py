@@ -75,7 +75,7 @@ class TimedDevice:
         if self._cuda is None:
             return time.perf_counter()
         event = self._cuda.Event()
-        event.record(self._cuda.ExternalStream(self._device.calls.stream))
+        self._cuda.runtime.eventRecord(event.ptr, self._device.calls.stream)
         return event
 
     def microseconds(self) -> Array:

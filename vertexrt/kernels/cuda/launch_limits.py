@@ -17,8 +17,7 @@ class LaunchLimits:
         heavy, heavy_rows: of a weight of so many elements cuBLAS takes more rows than these;
             in a persistent kernel, the kernel for many rows more than `heavy_alone`.
         light, light_rows: of a weight up to that wide and deep a persistent kernel has the kernel
-            for few rows up to so many rows, which needs no copy before it and no sum after it;
-            from `lightest_rows` on with tiles of `light_tile` rows.
+            for few rows up to so many rows, which needs no copy before it and no sum after it.
         warp_rows: up to so many a warp makes a column, where the rest of a persistent kernel waits.
         deepest_row: elements of a row of the weight that a warp can hold.
         blocks: to aim at, about one for each multiprocessor.
@@ -46,9 +45,7 @@ class LaunchLimits:
     heavy_rows: int = 32
     heavy_alone: int = 64
     light: tuple[int, int] = (256, 64)
-    lightest_rows: int = 512
     light_rows: int = 2048
-    light_tile: int = 128
     warp_rows: int = 32
     deepest_row: int = 1024
     blocks: int = 128

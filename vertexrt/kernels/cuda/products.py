@@ -108,9 +108,7 @@ def _of_processors(products: Sequence[CopiedProduct], limits: LaunchLimits) -> l
     if len(products) > 1 and not heavy:
         forms.append(_Tiles(limits.shared_rows, limits.many_rows, tile, tile, blocks))
     if all(_is_light(p.product, forms[-1], limits) for p in products):
-        rows = limits.lightest_rows, limits.light_rows  # so that all tiles are one turn
-        forms[-1] = replace(forms[-1], high=rows[0])
-        forms.append(_Tiles(*rows, limits.light_tile, tile, blocks))
+        forms[-1] = replace(forms[-1], high=limits.light_rows)
     return forms
 
 

@@ -3,7 +3,7 @@
 //
 // A block computes a tile of ROWS x 32 outputs. Operands are copied in chunks of 32 through four
 // buffers of shared memory, so that loads overlap. Reads from shared memory are the bottleneck, so
-// a thread computes 4 x 4 outputs (2 x 4 with 8 rows); warps that are left share the depth, and
+// a thread computes 4 x 4 outputs (2 x 4 with 8 rows); the remaining warps share the depth, and
 // their sums are added in order. Where this leaves most of the device idle, several blocks share
 // the depth too, and the last one to finish adds up their sums, also in order.
 #pragma once
@@ -46,7 +46,7 @@ template <int ROWS, bool TRANSPOSED, int WIDE, int DEEP, int SPLITS, int V, clas
 __device__ __forceinline__ void product_tile(TileMemory<ROWS>& memory, int row_tile, int block,
                                              int count, X x, const float* w, Y y, float* partial,
                                              int* arrived) {
-    static_assert(ROWS == 8 || ROWS == 32 || ROWS == 128, "threads are laid out for these");
+    static_assert(ROWS == 8 || ROWS == 32, "threads are laid out for these");
     static_assert(WIDE % V == 0 && DEEP % V == 0, "copies are of V floats");
     constexpr int COLUMN_TILES = (WIDE + TILE - 1) / TILE, ALL = (DEEP + CHUNK - 1) / CHUNK;
     static_assert(SPLITS <= ALL, "each split has a chunk");
@@ -55,24 +55,15 @@ __device__ __forceinline__ void product_tile(TileMemory<ROWS>& memory, int row_t
     const int row0 = row_tile * ROWS, column0 = column_tile * TILE;
     if (row0 >= count) return;
     const int piece = threadIdx.x % 8 * 4, line = threadIdx.x / 8;  // that a thread copies
-    constexpr int LINES_AT_ONCE = PRODUCT_THREADS / 8, ROWS_EACH = (ROWS + 31) / LINES_AT_ONCE;
-    const float* x_row[ROWS_EACH];
-#pragma unroll
-    for (int a = 0; a < ROWS_EACH; ++a) {
-        const int row = line + a * LINES_AT_ONCE;
-        x_row[a] = row < ROWS && row0 + row < count ? x(row0 + row) : nullptr;
-    }
+    const float* const x_row = line < ROWS && row0 + line < count ? x(row0 + line) : nullptr;
 
     const auto fetch = [&](int chunk) {
         if (chunk < last_chunk) {
             const int k = chunk * CHUNK, stage = chunk % STAGES;
-#pragma unroll
-            for (int a = 0; a < ROWS_EACH; ++a) {
-                const int row = line + a * LINES_AT_ONCE;
-                if (row >= ROWS) break;
-                const int there = x_row[a] != nullptr ? DEEP - k - piece : 0;
-                const float* const from = there > 0 ? x_row[a] + k + piece : w;
-                copy_four<V>(&memory.x[stage][row][piece], from, there);
+            if (line < ROWS) {
+                const int there = x_row != nullptr ? DEEP - k - piece : 0;
+                const float* const from = there > 0 ? x_row + k + piece : w;
+                copy_four<V>(&memory.x[stage][line][piece], from, there);
             }
             const int row = TRANSPOSED ? k + line : column0 + line;
             const int at = TRANSPOSED ? column0 + piece : k + piece;
@@ -84,7 +75,7 @@ __device__ __forceinline__ void product_tile(TileMemory<ROWS>& memory, int row_t
         commit_copies();
     };
 
-    constexpr int R = ROWS >= 32 ? 4 : 2, C = 4;          // outputs of a thread
+    constexpr int R = ROWS == 32 ? 4 : 2, C = 4;          // outputs of a thread
     constexpr int WARPS = ROWS / (4 * R);                 // that compute the tile
     constexpr int GROUPS = PRODUCT_THREADS / 32 / WARPS;  // that share the depth
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / WARPS;
