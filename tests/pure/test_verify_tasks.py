@@ -11,6 +11,7 @@ import pytest
 
 import vertexrt as vrt
 from tests.functions import FUNCTIONS
+from tests.paper_device import on_paper
 from tests.pure.test_store import NestedParts, batch
 from tests.runs import Way, use_of
 from tests.strategies import pulls_for
@@ -42,6 +43,32 @@ def compiled(name: str = "tree-lstm") -> Variant:
 
 def nested() -> Variant:
     return variant_of(NestedParts(), "training", batch([[], [0], [1]], ("x",)))
+
+
+class ReadsTheStateBefore(vrt.VertexFunction):
+    """The loss reads a field of the state before, which no other gradient goes through."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"h": 4, "m": 4})
+        self.w = vrt.Parameter((4, 4))
+
+    def forward(self) -> None:
+        before = self.gather(0)
+        h = vrt.tanh(self.w @ before.h + self.pull("x", (4,)))
+        self.scatter(h=h, m=h * self.pull("x", (4,)))
+        self.push("loss", vrt.sum((before.m - h) * (before.m - h)))
+
+
+@pytest.mark.parametrize("processors", [1, 2])
+def test_first_vertices_of_chains_leave_no_gradient(processors: int) -> None:
+    """They are of the path kind of the others, whose children get one."""
+    rng = np.random.default_rng(0)
+    chains = [vrt.InputGraph.chain(n, {"x": rng.standard_normal((n, 4))}) for n in (3, 1)]
+    net = on_paper(ReadsTheStateBefore(), processors)
+    model = net.executor.model
+    graphs = vrt.GraphBatch.from_graphs(chains)
+    (run,) = model.prepare(use_of("training", model.function), graphs)
+    verify_tasks(run.variant)
 
 
 def change(variant: Variant, number: int, **fields: Any) -> None:

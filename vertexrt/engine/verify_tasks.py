@@ -70,12 +70,12 @@ def verify_tasks(variant: Variant) -> None:
     """
     for task in variant.tasks:
         verify_steps(task)
-    written: list[tuple[Kind, WrittenElements]] = []
+    written: list[tuple[Kind, WrittenElements]] = []  # by lazy kind: it says which slots there are
     for lazy in variant.lazy_kinds.values():
         known = variant.atoms.on_path(lazy.bits)
         for path in variant.path_kinds.values():
             if path.bits == known:
-                written.append((path, _verify_kind(variant, path, lazy)))
+                written.append((lazy, _verify_kind(variant, path, lazy)))
     for _, found in written:
         _verify_outputs(variant, found)
     _verify_neighbours(variant, written)
@@ -247,7 +247,7 @@ def _verify_edges(
 ) -> None:
     node, program = task.program.nodes[k], variant.program
     for kind, written in found:
-        facts = variant.atoms.facts(kind.bits, variant.atoms.path)
+        facts = variant.atoms.facts(kind.bits, variant.atoms.lazy)
         wanted = {
             (node["field"], slot, slot < 0 if node["slots"] and node["every"] else node["every"])
             for slot in slots_with_gradient(program, facts.function, node)
