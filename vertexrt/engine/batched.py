@@ -17,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.config import config
-from vertexrt.engine.inputs import Inputs, read_inputs
-from vertexrt.engine.kinds import meet_kinds
-from vertexrt.engine.lay_out import lay_out
+from vertexrt.engine.inputs import Inputs
+from vertexrt.engine.layouts import BatchLayout
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.part import NO_ROWS, Part
 from vertexrt.engine.trace import Timeline
@@ -32,9 +31,8 @@ from vertexrt.kernels.layout import PAD, Buffers, HostExecutable, Processors, Sc
 from vertexrt.kernels.ways import Configuration
 from vertexrt.memory import MemoryPlan
 from vertexrt.memory.aligned import aligned_zeros
-from vertexrt.scheduler import Schedule, policy_of
+from vertexrt.scheduler import Schedule
 from vertexrt.scheduler.balance import Share
-from vertexrt.scheduler.kinds import FINE
 from vertexrt.scheduler.rows import EDGE_ORDER, ORDER, ROW_OF, part_of
 from vertexrt.scheduler.schedule import schedule_of
 from vertexrt.script.assemble import Batch, Scripts, assemble
@@ -43,7 +41,6 @@ from vertexrt.script.verify import verify_scripts
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 T = TypeVar("T")
-BATCHED = Configuration(False, 1)
 
 
 class Worker:
@@ -87,10 +84,7 @@ class Run:
     Attributes:
         ready: what was compiled when its memory was planned; the variant may have met other kinds
             since, in another share of the batch, and then has other tensors.
-        indices, extents, weight: what `number_rows` found.
-        table: launches; forward launches are the first `forward_launches` rows.
-        rows: int32, of launches that take a list.
-        with_loss: vertices whose loss counts.
+        layout: shared by runs of batches with the same graphs.
         kept: what is found for it, where it is kept for batches like this one.
     """
 
@@ -98,15 +92,7 @@ class Run:
     ready: Ready
     share: Share
     inputs: Inputs
-    indices: Array
-    extents: Int64
-    weight: Array
-    table: Int64
-    forward_launches: int
-    rows: Array
-    plan: MemoryPlan
-    zero_elements: int
-    with_loss: int
+    layout: BatchLayout
     configuration: Configuration
     kept: dict[object, Any] | None = None
     _schedule: Schedule | None = None
@@ -142,16 +128,58 @@ class Run:
         i = self.inputs
         structure = i.child_ptr, i.child, i.functions, i.edge_of, i.first_of
         inputs = Inputs(*structure, i.index, floats, i.no_reals)
-        return Run(
-            self.variant, self.ready, Share(batch), inputs, self.indices, self.extents,
-            self.weight, self.table, self.forward_launches, self.rows, self.plan,
-            self.zero_elements, self.with_loss, self.configuration, self.kept, self._schedule,
-        )  # fmt: skip
+        given = self.layout, self.configuration, self.kept, self._schedule
+        return Run(self.variant, self.ready, Share(batch), inputs, *given)
 
     def reals(self, part: Part) -> tuple[Any, ...]:
         """Return the real pulls and the seeds that a part of it reads."""
         own = self.inputs.floats if part.reals is None else part.reals
         return *own, *part.seeds
+
+    @property
+    def indices(self) -> Array:
+        """The arrays of the schedule, of `BatchLayout`."""
+        return self.layout.indices
+
+    @property
+    def extents(self) -> Int64:
+        """Where each of them begins and ends."""
+        return self.layout.extents
+
+    @property
+    def weight(self) -> Array:
+        """How many vertices each row stands for; empty, where none merge."""
+        return self.layout.weight
+
+    @property
+    def table(self) -> Int64:
+        """Its launches."""
+        return self.layout.table
+
+    @property
+    def forward_launches(self) -> int:
+        """How many of them are of the way forward: the first."""
+        return self.layout.forward_launches
+
+    @property
+    def rows(self) -> Array:
+        """The rows of launches that take a list."""
+        return self.layout.rows
+
+    @property
+    def plan(self) -> MemoryPlan:
+        """Where everything lies in the arena."""
+        return self.layout.plan
+
+    @property
+    def with_loss(self) -> int:
+        """How many vertices have a loss that counts."""
+        return self.layout.with_loss
+
+    @property
+    def zero_elements(self) -> int:
+        """Elements of the row that an absent child reads."""
+        return self.ready.programs.zero_elements
 
     @property
     def launches_of_ways(self) -> tuple[slice, slice]:
@@ -182,66 +210,6 @@ class Run:
     def row_of(self) -> Array:
         """Row of each of the user's vertices."""
         return self.indices[self.extents[ROW_OF, 0] : self.extents[ROW_OF, 1]]
-
-
-def prepare(
-    variant: Variant,
-    share: Share,
-    policy: str,
-    dtype: npt.DTypeLike,
-    configuration: Configuration = BATCHED,
-    merge: bool = True,
-) -> Run:
-    """Schedule a share of a batch and plan its memory, compiling kinds not seen before.
-
-    Args:
-        merge: let identical vertices be computed once, where the variant does; which are identical
-            depends on the numbers that they pull.
-
-    Raises: PullError, when pulled values do not fit; GraphError, when a vertex has more children
-        than the function has slots.
-    """
-    batch, reader = share.batch, variant.reader
-    inputs = read_inputs(reader, batch, dtype)
-    order = policy_of(policy)
-    if variant.loaded is None:
-        meet_kinds(variant, batch, inputs)
-    while True:
-        ready = variant.ready()
-        found, with_loss, (indices, extents, weight), plan, table, forward, rows = lay_out(
-            inputs.child_ptr,
-            inputs.child,
-            inputs.functions,
-            inputs.first_of,
-            inputs.index,
-            inputs.no_reals,
-            order,
-            variant.merges and merge,
-            variant.merges_inner,
-            reader.reads_edges,
-            variant.vertex_facts(),
-            ready.programs,
-        )
-        if found == FINE:
-            break
-        meet_kinds(variant, batch, inputs)
-    planned = MemoryPlan(*plan)
-    return Run(
-        variant,
-        ready,
-        share,
-        inputs,
-        indices,
-        extents,
-        weight,
-        table,
-        forward,
-        rows,
-        planned,
-        ready.programs.zero_elements,
-        with_loss,
-        configuration,
-    )
 
 
 @dataclass(frozen=True, slots=True)

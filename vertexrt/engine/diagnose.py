@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.engine.batched import Worker, bind, make_jobs, prepare
+from vertexrt.engine.batched import Worker, bind, make_jobs
 from vertexrt.engine.inputs import vertex_name
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.part import Part
+from vertexrt.engine.prepare import prepare
 from vertexrt.engine.refused import first_bad, refused_update
 from vertexrt.engine.update import Update
 from vertexrt.engine.variant import Use, make_variant

@@ -9,13 +9,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.batched import Run, prepare
+from vertexrt.engine.batched import Run
 from vertexrt.engine.choose import Chooser, ways_for, work_of
 from vertexrt.engine.graph_facts import GraphFacts, find_facts, rows_of_graphs
 from vertexrt.engine.inputs import read_inputs
 from vertexrt.engine.kept import KeptRuns
 from vertexrt.engine.kinds import find_kinds, meet_kinds, take_kinds
 from vertexrt.engine.parameters import ParameterStore
+from vertexrt.engine.prepare import prepare
 from vertexrt.engine.sparse_rows import new_marks, rows_looked_up
 from vertexrt.engine.trace import Timeline
 from vertexrt.engine.tune import Tuner

@@ -207,7 +207,7 @@ def _places_of(run: Run, wanted: Sequence[PushRows]) -> PushPlaces:
             known[key], end = (end, len(rows)), end + len(rows)
         number, found = run.variant.table.numbers[run.variant.pushes.keys[push.name]], known[key]
         size = run.variant.table.specs[number].size
-        places.append(RowPlace(int(run.plan.base[number]), size, *found))
+        places.append(RowPlace(int(run.layout.plan.base[number]), size, *found))
         shapes.append((1,) * push.axes + (found[1], *run.variant.pushes.shapes[push.name]))
     rows = lists[0] if len(lists) == 1 else np.concatenate(lists)
     return PushPlaces(tuple(shapes), rows, tuple(places))

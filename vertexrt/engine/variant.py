@@ -18,13 +18,14 @@ from vertexrt.config import config
 from vertexrt.engine.inputs import Reader, make_reader
 from vertexrt.engine.launches import ProgramFacts
 from vertexrt.engine.lay_out import VertexFacts
+from vertexrt.engine.layouts import KeptLayouts
 from vertexrt.engine.pushes import Pushes
 from vertexrt.ir.autodiff import differentiate
 from vertexrt.ir.layers import chain_slot, with_layers
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.place import place
-from vertexrt.ir.passes.publish import publish_products
+from vertexrt.ir.passes.publish import leaves_multiply, publish_products
 from vertexrt.ir.passes.simplify import simplify, without_dropout
 from vertexrt.ir.passes.specialise import (
     FUNCTION_AT,
@@ -74,6 +75,8 @@ class Passes:
             each product reads its weights from memory.
         cuts: persistent engine on a GPU: a launch is cut at wide products, which kernels of their
             own make; else one kernel makes them, too.
+        replay: batched engine on a GPU: launches of a batch whose graphs have come before are
+            one CUDA graph; else each is asked for.
         streams: batched engine on a GPU: how many streams share the launches of a step, so that
             those which need nothing of each other may run at once (Cavs, section 3.5).
         products: on a CPU: "fixed", by register tiles or by BLAS, with limits that are the same
@@ -95,6 +98,7 @@ class Passes:
     segment: bool = True
     hold: bool = True
     cuts: bool = True
+    replay: bool = True
     streams: int = 1
     products: str = FIXED
     gradients: bool = GRADIENTS_ON_CHIP
@@ -217,6 +221,7 @@ class Variant:
     origins: dict[object, int] = field(default_factory=dict)  # of nodes that passes have added
     paths: dict[int, Stored] = field(default_factory=dict)  # by the bits that the path depends on
     loaded: Ready | None = None  # None: there is no kind yet, or a new one
+    layouts: KeptLayouts = field(default_factory=KeptLayouts)  # for what is loaded
     reader: Reader = field(init=False)  # what it reads of each vertex
     merges_inner: bool = field(init=False)  # so are identical vertices with children
     _vertex_facts: VertexFacts | None = None
@@ -271,20 +276,12 @@ class Variant:
     def begin_anew(self) -> None:
         """Forget what a new kind changes."""
         self.loaded = self._vertex_facts = None
+        self.layouts.clear()
 
 
 def verified(program: Program, where: str, placed: bool = True) -> Program:
     """Return a program, verified where `VERTEXRT_CHECK` asks for it; see `verify`."""
     return verify(program, where, placed) if config().check else program
-
-
-def _leaves_multiply(program: Program) -> bool:
-    """Tell whether vertices without children do products, so that it pays to look for copies."""
-    gathers = {"gather", "gather_all"}
-    reads: list[bool] = []
-    for node in program.nodes:
-        reads.append(node.op in gathers or any(reads[i] for i in node.inputs))
-    return any(n.op == "matmul" and not r for n, r in zip(program.nodes, reads, strict=True))
 
 
 def _merges(program: Program, use: Use, passes: Passes, leaves_on_path: bool) -> bool:
@@ -296,7 +293,7 @@ def _merges(program: Program, use: Use, passes: Passes, leaves_on_path: bool) ->
     """
     if not passes.merge or use.seeds or use.pulls or _draws(program):
         return False  # gradients that come from, or go to, single vertices
-    return _leaves_multiply(program) and not leaves_on_path
+    return leaves_multiply(program) and not leaves_on_path
 
 
 def _leaves_on_path(program: Program, passes: Passes) -> bool:

@@ -61,3 +61,12 @@ def _gather(product: Node, operand: Node, field: str) -> Node:
     """Read a product that the child has made, where one was made."""
     given = {**dict(operand.attrs), "field": field, "shape": product.type.shape}
     return replace(product, op=operand.op, inputs=(), attrs=attributes(given))
+
+
+def leaves_multiply(program: Program) -> bool:
+    """Tell whether vertices without children do products, so that it pays to look for copies."""
+    gathers = {"gather", "gather_all"}
+    reads: list[bool] = []
+    for node in program.nodes:
+        reads.append(node.op in gathers or any(reads[i] for i in node.inputs))
+    return any(n.op == "matmul" and not r for n, r in zip(program.nodes, reads, strict=True))

@@ -1,0 +1,133 @@
+"""Batches of one size whose graphs come again, or do not: layouts that are kept, and when not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.devices import gpu, require, shim
+from tests.runs import Way
+from vertexrt.errors import PullError
+from vertexrt.models import TreeFC
+
+WORDS, HIDDEN, LEAVES = 7, 5, 6
+Children = list[list[int]]
+
+WAYS = [
+    pytest.param(Way("cpu"), id="cpu"),
+    pytest.param(Way("cpu", engine="persistent", threads=2, processors=2), id="cpu persistent"),
+    pytest.param(Way("shim"), id="shim", marks=shim),
+    pytest.param(Way("shim", engine="persistent", processors=2), id="shim persistent", marks=shim),
+    pytest.param(Way("cuda"), id="cuda", marks=gpu),
+    pytest.param(Way("cuda", engine="persistent", processors=4), id="cuda persistent", marks=gpu),
+]
+
+
+def random_tree(rng: np.random.Generator) -> Children:
+    """Join random neighbours, so that trees of LEAVES leaves differ in nothing but shape."""
+    children: Children = [[] for _ in range(LEAVES)]
+    roots = list(range(LEAVES))
+    while len(roots) > 1:
+        at = int(rng.integers(len(roots) - 1))
+        children.append([roots[at], roots[at + 1]])
+        roots[at : at + 2] = [len(children) - 1]
+    return children
+
+
+def graph(tree: Children, rng: np.random.Generator, targets: Sequence[int]) -> vrt.InputGraph:
+    """Give a tree random words, and targets at some vertices."""
+    at = np.full(len(tree), -1, np.int32)
+    at[list(targets)] = np.arange(len(targets))
+    word = np.full(len(tree), -1, np.int32)
+    word[:LEAVES] = rng.integers(WORDS, size=LEAVES)
+    values = rng.standard_normal((max(1, len(targets)), 1))
+    return vrt.InputGraph.from_children(tree, {"word": word, "target": vrt.Pulled(values, at)})
+
+
+def outputs_by_hand(batch: vrt.GraphBatch, values: dict[str, np.ndarray]) -> np.ndarray:
+    """Evaluate Tree-FC vertex by vertex, in float64."""
+    h = np.zeros((batch.num_vertices, HIDDEN))
+    word = np.asarray(batch.pulls["word"])
+    for v in range(batch.num_vertices):
+        children = batch.child[batch.child_ptr[v] : batch.child_ptr[v + 1]]
+        h[v] = values["embedding"][word[v]] if word[v] >= 0 else 0.0
+        if len(children):
+            inner = values["w"] @ np.concatenate([h[c] for c in children]) + values["b"]
+            h[v] += np.maximum(inner, 0.0)
+    return h @ values["v"].T
+
+
+def batches(rng: np.random.Generator) -> list[vrt.GraphBatch]:
+    """Return batches of one size: shapes, targets and words come again, alone and together."""
+    trees = [[random_tree(rng), random_tree(rng)] for _ in range(2)]
+    last, first = [2 * LEAVES - 2], [0]
+    picks = [
+        (0, last),
+        (0, last),
+        (1, last),
+        (1, first),
+        (1, first),
+        (0, first),
+        (0, last),
+        (0, []),
+    ]
+    return [
+        vrt.GraphBatch.from_graphs([graph(tree, rng, targets) for tree in trees[which]])
+        for which, targets in picks
+    ]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_batches_of_one_size_are_told_apart(way: Way) -> None:
+    require(way.device)
+    net = way.compile(TreeFC(WORDS, HIDDEN))
+    rng = np.random.default_rng(5)
+    for batch in batches(rng) + batches(rng):
+        values = {name: np.array(value) for name, value in net.parameters.items()}
+        found = net.forward(batch, outputs=["output"])["output"]
+        np.testing.assert_allclose(found, outputs_by_hand(batch, values), rtol=1e-9, atol=1e-12)
+        alone = Way().compile(TreeFC(WORDS, HIDDEN))  # it has laid out nothing before
+        alone.set_parameters(values)
+        alone.step(batch, vrt.SGD(0.1))
+        net.step(batch, vrt.SGD(0.1))
+        net.sync()
+        for name, value in alone.parameters.items():
+            np.testing.assert_allclose(net.parameters[name], value, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_number_out_of_bounds_is_found_in_graphs_that_come_again(way: Way) -> None:
+    require(way.device)
+    net, rng = way.compile(TreeFC(WORDS, HIDDEN)), np.random.default_rng(6)
+    tree = random_tree(rng)
+    for _ in range(3):
+        good = graph(tree, rng, [0])
+        net.step(vrt.GraphBatch.from_graphs([good]), vrt.SGD(0.1))
+    word = np.array(good.pulls["word"])
+    word[2] = WORDS
+    bad = vrt.InputGraph.from_children(tree, dict(good.pulls) | {"word": word})
+    with pytest.raises(PullError, match=f"vertex 2 of graph 0 is {WORDS}"):
+        net.step(vrt.GraphBatch.from_graphs([bad]), vrt.SGD(0.1))
+
+
+def test_graphs_that_come_again_are_not_laid_out_again() -> None:
+    net, rng = vrt.compile(TreeFC(WORDS, HIDDEN), device="cpu"), np.random.default_rng(7)
+    trees = [random_tree(rng), random_tree(rng)]
+    while trees[1] == trees[0]:
+        trees[1] = random_tree(rng)
+
+    def layout_of(which: int) -> object:
+        net.step(vrt.GraphBatch.from_graphs([graph(trees[which], rng, [0])]), vrt.SGD(0.1))
+        ((use, _),) = net.executor.model.variants
+        batch = vrt.GraphBatch.from_graphs([graph(trees[which], rng, [0])])
+        (run,) = net.executor.model.prepare(use, batch)
+        return run.layout
+
+    first = layout_of(0)
+    assert layout_of(0) is first
+    other = layout_of(1)
+    assert other is not first
+    assert layout_of(1) is other

@@ -1,0 +1,75 @@
+"""From a minibatch to a run: read what it pulls, and lay it out unless one like it came before."""
+
+from __future__ import annotations
+
+import numpy.typing as npt
+
+from vertexrt.engine.batched import Run
+from vertexrt.engine.inputs import Inputs, read_inputs
+from vertexrt.engine.kinds import meet_kinds
+from vertexrt.engine.lay_out import lay_out
+from vertexrt.engine.layouts import BatchLayout
+from vertexrt.engine.variant import Variant
+from vertexrt.graph import GraphBatch
+from vertexrt.kernels.ways import Configuration
+from vertexrt.memory import MemoryPlan
+from vertexrt.scheduler import policy_of
+from vertexrt.scheduler.balance import Share
+from vertexrt.scheduler.kinds import FINE
+
+BATCHED = Configuration(False, 1)
+
+
+def prepare(
+    variant: Variant,
+    share: Share,
+    policy: str,
+    dtype: npt.DTypeLike,
+    configuration: Configuration = BATCHED,
+    merge: bool = True,
+) -> Run:
+    """Schedule a share of a batch and plan its memory, compiling kinds not seen before.
+
+    Args:
+        merge: let identical vertices be computed once, where the variant does; which are identical
+            depends on the numbers that they pull.
+
+    Raises: PullError, when pulled values do not fit; GraphError, when a vertex has more children
+        than the function has slots.
+    """
+    inputs = read_inputs(variant.reader, share.batch, dtype)
+    merges = variant.merges and merge
+    layout = None if merges else variant.layouts.find(variant.reader, inputs)
+    if layout is None:
+        layout = _lay_out(variant, share.batch, inputs, policy_of(policy), merges)
+        if not merges:
+            variant.layouts.keep(inputs, layout)
+    return Run(variant, variant.ready(), share, inputs, layout, configuration)
+
+
+def _lay_out(
+    variant: Variant, batch: GraphBatch, inputs: Inputs, policy: int, merges: bool
+) -> BatchLayout:
+    """Lay out a batch, compiling kinds not seen before. Raises: as `prepare`."""
+    if variant.loaded is None:
+        meet_kinds(variant, batch, inputs)
+    while True:
+        programs = variant.ready().programs
+        found, with_loss, (indices, extents, weight), plan, table, forward, rows = lay_out(
+            inputs.child_ptr,
+            inputs.child,
+            inputs.functions,
+            inputs.first_of,
+            inputs.index,
+            inputs.no_reals,
+            policy,
+            merges,
+            variant.merges_inner,
+            variant.reader.reads_edges,
+            variant.vertex_facts(),
+            programs,
+        )
+        if found == FINE:
+            planned = MemoryPlan(*plan)
+            return BatchLayout(indices, extents, weight, table, forward, rows, planned, with_loss)
+        meet_kinds(variant, batch, inputs)
