@@ -110,12 +110,14 @@ def _group(words: Array, seen: Array, found: _Segments, begin: int) -> int:
     for w in words:
         if w < 0:
             continue
-        if seen[w] < 0:
-            seen[w] = end
-            word[end] = w
-            end += 1
-            ptr[end] = 0
-        ptr[seen[w] + 1] += 1
+        # Whether it is the first cannot be predicted, so nothing branches on it.
+        old = seen[w]
+        new = int(old < 0)
+        s = old + (end - old) * new
+        seen[w] = s
+        word[end] = w  # kept, if it is new; else the next one overwrites it
+        end += new
+        ptr[s + 1] += 1
     for s in range(begin, end):
         free[s] = ptr[s]
         ptr[s + 1] += ptr[s]
