@@ -186,6 +186,8 @@ class DevicePlan:
         given = self._given.take(sum([size for _, size in pieces]))
         if given is not None:
             slot.results = given
+            # What had this memory before may be on its way to the device by a caller's copy.
+            self._session.device.follow_caller()
         self._session.bring(slot, self.ready.tile_counters is not None, pieces)
         self._look(slot)
         found = self._pushes.read(slot.results)
