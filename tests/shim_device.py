@@ -16,7 +16,7 @@ import pytest
 from tests.device_rows import put_row
 from tests.shim.build import build
 from tests.shim_link import ThreadLink
-from tests.shim_streams import LAST, Queues
+from tests.shim_streams import ASKED, LAST, Queues
 from vertexrt.errors import DeviceError, message
 from vertexrt.kernels.cuda import compile_for_gpu
 from vertexrt.kernels.cuda.compile import ALL_FIT, Spilled
@@ -186,6 +186,25 @@ class ShimDevice:
             bytes_at(to, size)[:] = byte
 
         self._ask(clear)
+
+    def capture(self, ask: Callable[[], None]) -> Callable[[], None] | None:
+        """Note calls, with copies of their arguments."""
+        if self.queues is not None:
+            return None
+        before, noted = self.calls, Queues(self._modules[0], ASKED)
+        launch, gemm32, gemm64, record, wait = noted.addresses()
+        self.calls = Calls(launch, gemm32, gemm64, 1, 1, record=record, wait=wait)
+        try:
+            ask()
+        finally:
+            self.calls = before
+
+        def replay() -> None:
+            for run in noted.noted():
+                run()
+            self.check(noted.failed, -1, -1)
+
+        return replay
 
     def record(self, event: Any = None) -> Any:
         """Return nothing: whoever waits, waits for everything."""

@@ -111,6 +111,10 @@ class Queues:
         self._asked += 1
         return 0
 
+    def noted(self) -> list[Callable[[], bool]]:
+        """Return what was asked for, stream by stream; it stays in the queues."""
+        return [run for queue in self._queue.values() for _, run in queue]
+
     def _note(self, code: int, stream: int) -> None:
         self.failed = self.failed or code
         self.ran[stream] = self.ran.get(stream, 0) + 1

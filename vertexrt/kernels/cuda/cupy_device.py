@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import importlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from vertexrt.kernels.cuda.cooperative import (
 from vertexrt.kernels.cuda.cupy_import import import_cupy
 from vertexrt.kernels.cuda.cupy_modules import CupyModules
 from vertexrt.kernels.cuda.device import (
+    CUBLAS_CODES,
     Allocation,
     Array,
     Calls,
@@ -36,6 +38,7 @@ from vertexrt.kernels.cuda.device import (
 from vertexrt.kernels.cuda.nccl import FIRST, NcclLink, new_number, own_gpu
 
 CUBLAS_HOST_POINTERS = 0
+WORKSPACE = 32 << 20  # bytes of cuBLAS's, as it takes on Hopper by itself; graphs cannot take any
 FAST_TF32 = 77  # CUBLAS_COMPUTE_32F_FAST_TF32
 
 _processes: set[int] = set()  # that have used a GPU: this one, or those it was forked from
@@ -79,24 +82,28 @@ class CupyDevice:
         self.argument_bytes = modules.argument_bytes
         self.stream = self.cupy.cuda.Stream(non_blocking=True)
         self._now = self.stream.ptr  # the stream that is in use
+        self._used: Any = None  # a stream of a caller in use, and the one last asked for
+        self._caller: Any = None
         self.processors = int(properties["multiProcessorCount"])
         self.shared_bytes = int(properties["sharedMemPerBlockOptin"])
         self._between = self.cupy.cuda.Event(disable_timing=True)  # streams wait for it at once
         self._ready: set[int] = set()  # functions whose shared memory is set
         self._launches: dict[tuple[int, ...], CooperativeLaunch] = {}
+        self._owners: list[Any] = []  # of what is known by its address
+        self._workspaces: dict[int, Any] = {}  # of handles of cuBLAS
         self.calls = self._calls(precision, self.stream)
         self._more: list[Calls] = []  # on other streams
-        self._owners: list[Any] = []  # of streams and events that are known by their addresses
 
     def _calls(self, precision: str, stream: Any) -> Calls:
         from cupy_backends.cuda.libs import cublas
 
         handle = cublas.create()
-        cublas.setStream(handle, stream.ptr)
         cublas.setPointerMode(handle, CUBLAS_HOST_POINTERS)
         cublas.setMathMode(handle, 0)  # CUBLAS_DEFAULT_MATH: no TF32
+        self._workspaces[handle] = self.cupy.cuda.alloc(WORKSPACE)
+        self._let_multiply(handle, stream.ptr)
         compute = FAST_TF32 if precision == "tf32" else 0
-        blas = ctypes.CDLL(_loaded_library("libcublas.so"))
+        blas = _blas()
 
         def address(function: Any) -> int:
             return ctypes.cast(function, ctypes.c_void_p).value or 0
@@ -111,6 +118,17 @@ class CupyDevice:
             address(driver().cuEventRecord),
             address(driver().cuStreamWaitEvent),
         )
+
+    def _let_multiply(self, handle: int, stream: int) -> None:
+        """Let cuBLAS compute on a stream, in memory of ours."""
+        from cupy_backends.cuda.libs import cublas
+
+        cublas.setStream(handle, stream)  # takes back the memory
+        memory = self._workspaces.get(handle)
+        if memory is not None:
+            given = ctypes.c_void_p(handle), ctypes.c_void_p(memory.ptr), ctypes.c_size_t(WORKSPACE)
+            code = _blas().cublasSetWorkspace_v2(*given)
+            self.check(code and code + CUBLAS_CODES, -1, -1)
 
     def lanes(self, streams: int) -> Sequence[Calls]:
         """Make streams that wait for no other by themselves."""
@@ -211,6 +229,22 @@ class CupyDevice:
         if size:
             self._runtime.memsetAsync(to, byte, size, self._now)
 
+    def capture(self, ask: Callable[[], None]) -> Callable[[], None] | None:
+        """Capture a CUDA graph, on the device's own stream: those of callers may refuse it."""
+        if self._now != self.stream.ptr:
+            return None
+        runtime, stream = self._runtime, self.stream
+        stream.begin_capture(runtime.streamCaptureModeRelaxed)
+        try:
+            ask()
+        finally:
+            graph = stream.end_capture()
+
+        def launch() -> None:
+            runtime.graphLaunch(graph.graphExec, self._now)
+
+        return launch
+
     def record(self, event: Any = None) -> Any:
         """Record an event that does not time."""
         if event is None:
@@ -271,10 +305,9 @@ class CupyDevice:
         """Let it wait on the device for what was asked for until now."""
         after = self.stream.ptr if stream is None else stream
         if after != self._now:
-            from cupy_backends.cuda.libs import cublas
-
             self._order(self._now, after)
-            cublas.setStream(self.calls.handle, after)
+            self._let_multiply(self.calls.handle, after)
+            self._used = None if stream is None else self._caller
             self._now, self.calls = after, replace(self.calls, stream=after)
 
     def follow_caller(self, stream: int | None = None) -> None:
@@ -293,13 +326,20 @@ class CupyDevice:
         self.check(order_streams(calls.record, calls.wait, event, before, after), -1, -1)
 
     def caller(self) -> int:
-        """Return the address of CuPy's current stream."""
-        return int(self.cupy.cuda.get_current_stream().ptr)
+        """Return the address of CuPy's current stream, which lives as long as it is in use."""
+        self._caller = self.cupy.cuda.get_current_stream()
+        return int(self._caller.ptr)
 
     def check(self, code: int, launch: int, step: int) -> None:
         """Name an error of the driver or of cuBLAS."""
         if code:
             raise launch_error(code, launch, step)
+
+
+@cache
+def _blas() -> ctypes.CDLL:
+    """Return cuBLAS, which CuPy has loaded."""
+    return ctypes.CDLL(_loaded_library("libcublas.so"))
 
 
 def _loaded_library(name: str) -> str:

@@ -7,7 +7,7 @@ whose memory is NumPy's and whose kernels run on the CPU.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -178,6 +178,15 @@ class Device(Protocol):
 
     def clear(self, to: int, size: int, byte: int = 0) -> None:
         """Set bytes to zero, or to something else."""
+
+    def capture(self, ask: Callable[[], None]) -> Callable[[], None] | None:
+        """Note what would be asked for on the main stream, instead of asking for it.
+
+        Args:
+            ask: launches; what it allocates or copies is not noted.
+        Returns: what asks for all of it at once; None, where it cannot be noted.
+        Raises: as `ask` does.
+        """
 
     def record(self, event: Any = None) -> Any:
         """Return an event: everything asked for so far; one that came is used again, if given."""

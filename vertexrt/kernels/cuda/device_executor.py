@@ -49,6 +49,7 @@ from vertexrt.kernels.cuda.group_steps import GroupSteps
 from vertexrt.kernels.cuda.kept_uploads import KeptUploads
 from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch, gave_up
 from vertexrt.kernels.cuda.ready_runs import launch_watched, ready_scripts, ready_table
+from vertexrt.kernels.cuda.replays import Replays
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import (
     FOUND,
@@ -80,6 +81,7 @@ class CudaExecutor:
         self.streams = Streams(self.session, streams) if streams > 1 else None
         self.persistent_launch = PersistentLaunch(self.session)
         self.uploads = KeptUploads(self.session)
+        self.replays = Replays(self.session) if model.passes.replay else None
         self.copies = Copies(self.session, store)
         self._groups, self._group_steps = DeviceGroups(device), GroupSteps(self)
         self._flights = Flights(self)
@@ -279,15 +281,21 @@ class CudaExecutor:
             if self.model.timeline is not None and run.ready.executable is None:
                 given = self.model.timeline, run, part, ending
                 return launch_watched(self.persistent_launch, *given)
-            ready = self.ready(run, part, ending)
+            ready = self.ready(run, part, ending, self.replays)
             ready.launch(part)
         except DeviceError:
             self._gradients_left = True  # of a step that ended half-way
             raise
         return ready.slot
 
-    def ready(self, run: Run, part: Part, ending: StepEnd | None = None) -> ReadyRun:
-        """Upload what a part of a run reads; return what launches it, in the session's arena."""
+    def ready(
+        self,
+        run: Run,
+        part: Part,
+        ending: StepEnd | None = None,
+        replays: Replays | None = None,
+    ) -> ReadyRun:
+        """Upload what a part of a run reads; return what launches it: once, where `replays` may."""
         keeps = run.kept is not None and ending is None
         found = self.uploads.find(run, part) if keeps else None
         if found is not None:
@@ -296,7 +304,8 @@ class CudaExecutor:
             made = ready_scripts(self.persistent_launch, run, part, ending)
         else:
             by = None if self.streams is None else self.streams.launch
-            made = ready_table(self.session, run, part, ending, by)
+            once = replays if by is None and run.kept is None else None
+            made = ready_table(self.session, run, part, ending, by, once)
         if keeps:
             self.uploads.keep(run, part, made)
         return made

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from vertexrt.engine.launches import ProgramFacts
 from vertexrt.engine.lay_out import VertexFacts, lay_out
+from vertexrt.engine.layouts import is_alike
 from vertexrt.kernels.cuda.device_scripts import Chosen, Known, LaidOut, write_all
 from vertexrt.kernels.cuda.pack import Arrays, Places, pack
 from vertexrt.kernels.cuda.script_rounds import Facts
@@ -67,8 +68,10 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     compile_ahead(
         lay_out, INTS, INTS, INTS, INTS, PULLS, reals, 0, False, False, False, VERTICES, PROGRAMS
     )
+    graphs = (INTS,) * 4
+    compile_ahead(is_alike, graphs, graphs, PULLS < 0, (PULLS, LONGS, TABLE))
     batch = Arrays(INTS, INTS, TABLE, INTS, INTS, reals, PULLS, LONGS)
-    run = Places(0, 0, 0, 1.0, 0, 0)
+    run = Places(0, 0, 0, 1.0, 0, 0, 0)
     lists = (INTS,) * 3, (LONGS, INTS), (INTS,) * 4
     facts = FLAGS, LONGS, 0, (0, 0)
     compile_ahead(pack, BYTES, 0, LONGS, facts, tuple(batch), tuple(run), lists)

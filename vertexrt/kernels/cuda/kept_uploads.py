@@ -86,7 +86,7 @@ class KeptUploads:
         """Write where the arena and gradients of a launch are, and its scalars, if they differ."""
         session, words = self._session, found.ready.words
         found.ready.slot = None
-        first, count = FIXED + len(run.plan.base), len(session.param_at)
+        first, count = FIXED + len(run.layout.plan.base), len(session.param_at)
         arena = session.arena.address
         if arena != found.arena:
             words[FIXED:first] += arena - found.arena

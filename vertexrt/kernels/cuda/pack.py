@@ -1,4 +1,9 @@
-"""The compiled loop that packs a minibatch for its upload, and says where everything will lie."""
+"""The compiled loop that packs a minibatch for its upload, and says where everything will lie.
+
+What batches of one layout have in common comes first, so that it need not go up again, and then
+what has the same size in all of them, so that it lies in the same places (`replays.py`). What
+batches look up comes last.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +42,7 @@ ORDER, EDGE_PTR, CHILD_ROW, EDGE_ROW, PARENT_PTR, PARENT_EDGE = 0, 4, 5, 6, 7, 8
 FIRST_LAST, MOST_LAST = 9, 3  # every_ptr, edge_order, relation_ptr: the last words, `edge_words`
 ABOVE_EDGE = 12  # its numbers are words after these, of all layers but the top one
 UPLOADED = (ORDER, EDGE_PTR, CHILD_ROW, EDGE_ROW, PARENT_PTR, PARENT_EDGE)
+SEGMENT_WORDS = 3  # segment_word, segment_ptr, segment_row
 FIRST_PART, FIRST_SEGMENT = FIRST_INDEX + 1, FIRST_INDEX + 1 + len(UPLOADED)
 
 
@@ -68,7 +74,8 @@ class Places(NamedTuple):
 
     Attributes:
         arena, values, gradients: see `Session`.
-        room: bytes that are wanted after all that is packed.
+        room: bytes that are left for real values and seeds, a multiple of ALIGN.
+        there: of what batches of a layout have in common, bytes that are on the device already.
     """
 
     arena: int
@@ -77,6 +84,37 @@ class Places(NamedTuple):
     loss_scale: float
     random_seed: int
     room: int
+    there: int
+
+
+class PackedUpload(NamedTuple):
+    """Where the parts of an upload begin.
+
+    Attributes:
+        end: of all; or as a negative number how many bytes are needed, where there are fewer.
+        common: end of what batches of a layout have in common; room: where `Places.room` is.
+        addresses: of starts, of widths, and of what is `more`.
+    """
+
+    end: int
+    common: int
+    room: int
+    addresses: Array
+
+
+class _Upload(NamedTuple):
+    """Where an upload is packed.
+
+    Attributes:
+        pinned: bytes; address: of its twin on the device; words, wanted: of `pack`.
+        there: of `Places`.
+    """
+
+    pinned: Array
+    address: int
+    words: Array
+    wanted: Array
+    there: int
 
 
 @compiled
@@ -88,7 +126,7 @@ def pack(
     of_batch: tuple[Any, ...],
     of_run: tuple[Any, ...],
     lists: tuple[Any, ...],
-) -> Any:
+) -> PackedUpload:
     """Copy the arrays that kernels read into a pinned buffer, and write the words of a run.
 
     Args:
@@ -100,8 +138,6 @@ def pack(
         of_batch: the fields of `Arrays`; of_run: of `Places`.
         lists: the last of INDICES, int32; starts and widths of `StepEnd`; what else goes up
             (`more`), int32.
-    Returns: how many bytes are used, or as a negative number how many are needed where there are
-        fewer; addresses of starts, of widths, and of what is `more`.
     """
     batch, run = Arrays(*of_batch), Places(*of_run)
     segments, (starts, widths), more = lists
@@ -111,35 +147,33 @@ def pack(
     for array in more:
         need += 4 * array.size
     if need + run.room > len(pinned):
-        return -(need + run.room), addresses
-    end = _pack_indices(pinned, words, wanted, address, batch, (segments, last))
-    words[WEIGHT] = address + end
-    end = _copy(pinned, end, batch.weight)
+        return PackedUpload(-(need + run.room), 0, 0, addresses)
+    upload = _Upload(pinned, address, words, wanted, run.there)
+    common = _pack_layout(upload, batch, last)
+    end = _put(upload, USER_NUMBER, common, batch.user_number)
+    end = _put(upload, USER_EDGE, end, batch.user_edge)
     words[SCALE] = address + end
     words[RANDOM_SEED] = address + end + 8
     pinned[end : end + 8].view(np.float64)[0] = run.loss_scale
     pinned[end + 8 : end + 16].view(np.int64)[0] = run.random_seed
-    addresses[0] = address + end + ALIGN
-    end = _copy(pinned, end + ALIGN, starts)
-    addresses[1] = address + end
-    end = _copy(pinned, end, widths)
+    first = _write_places(words, batch, run, param_at)
+    pulls, room_at = batch.pulls, end + ALIGN
+    for k in range(len(pulls)):  # integers, and after the real values their indices
+        word = first + (k if k < num_ints else len(pulls) - num_ints + k)
+        room_at = _put(upload, word, room_at, pulls[k])
+    end = _pack_lists(upload, room_at + run.room, lists, addresses)
+    return PackedUpload(end, common, room_at, addresses)
+
+
+def _write_places(words: Array, batch: Arrays, run: Places, param_at: Array) -> int:
+    """Write where tensors, parameters and gradients are; return the word after theirs."""
     size, first, params = batch.weight.itemsize, FIXED + len(batch.base), len(param_at)
     for k in range(len(batch.base)):
         words[FIXED + k] = run.arena + batch.base[k] * size
     for k in range(params):
         words[first + k] = run.values + param_at[k] * size
         words[first + params + k] = run.gradients + param_at[k] * size
-    first += 2 * params
-    pulls = batch.pulls
-    for k in range(len(pulls)):  # integers, and after the real values their indices
-        word = first + (k if k < num_ints else len(pulls) - num_ints + k)
-        if wanted[word]:
-            words[word] = address + end
-            end = _copy(pinned, end, pulls[k])
-    for k, array in enumerate(more):
-        addresses[2 + k] = address + end
-        end = _copy(pinned, end, array)
-    return end, addresses
+    return first + 2 * params
 
 
 def _bytes_of(batch: Arrays, segments: tuple[Array, ...]) -> Any:
@@ -152,53 +186,37 @@ def _bytes_of(batch: Arrays, segments: tuple[Array, ...]) -> Any:
     return need
 
 
-def _pack_indices(
-    pinned: Array, words: Array, wanted: Array, address: int, batch: Arrays, more: Any
-) -> int:
-    """Copy what INDICES name and the user's edges, where a kernel reads them; return the end."""
-    end, (segments, last) = 0, more
-    if wanted[FIRST_INDEX]:
-        words[FIRST_INDEX] = address + end
-        end = _copy(pinned, end, batch.rows)
-    for k, uploaded in enumerate(UPLOADED):
-        if wanted[FIRST_PART + k]:
-            words[FIRST_PART + k] = address + end
-            end = _copy(pinned, end, _part(batch, uploaded))
-    for k, segment in enumerate(segments):
-        if wanted[FIRST_SEGMENT + k]:
-            words[FIRST_SEGMENT + k] = address + end
-            end = _copy(pinned, end, segment)
-    if wanted[USER_NUMBER]:
-        words[USER_NUMBER] = address + end
-        end = _copy(pinned, end, batch.user_number)
-    if wanted[USER_EDGE]:
-        words[USER_EDGE] = address + end
-        end = _copy(pinned, end, batch.user_edge)
-    return _pack_last(pinned, words, wanted, address, batch, (end, last))
-
-
-def _pack_last(
-    pinned: Array,
-    words: Array,
-    wanted: Array,
-    address: int,
-    batch: Arrays,
-    room: tuple[int, tuple[int, int]],
-) -> int:
-    """Copy what the last words point to, where a kernel reads it; return the end.
+def _pack_layout(upload: _Upload, batch: Arrays, last: tuple[int, int]) -> int:
+    """Copy what all batches of a layout have in common, where a kernel reads it; return the end.
 
     Args:
-        room: where that begins; how many edge words they are, and words of layers after them.
+        last: how many edge words there are, and after them words of layers: the last words.
     """
-    end, (last, layers) = room
+    words, (edges, layers) = upload.words, last
+    end = _put(upload, FIRST_INDEX, 0, batch.rows)
+    for k, uploaded in enumerate(UPLOADED):
+        end = _put(upload, FIRST_PART + k, end, _part(batch, uploaded))
     first = len(words) - layers
-    for k in range(layers):
-        words[first + k] = _part(batch, ABOVE_EDGE)[k]
-    for k in range(last):
-        word = first - last + k
-        if wanted[word]:
-            words[word] = address + end
-            end = _copy(pinned, end, _part(batch, FIRST_LAST + k))
+    for layer in range(layers):
+        words[first + layer] = _part(batch, ABOVE_EDGE)[layer]
+    for edge in range(edges):
+        end = _put(upload, first - edges + edge, end, _part(batch, FIRST_LAST + edge))
+    words[WEIGHT] = upload.address + end
+    return _copy(upload, end, batch.weight)
+
+
+def _pack_lists(upload: _Upload, end: int, lists: tuple[Any, ...], addresses: Array) -> int:
+    """Copy `lists` of `pack` to what begins at `end`, and write where they are; return the end."""
+    segments, (starts, widths), more = lists
+    for k, segment in enumerate(segments):
+        end = _put(upload, FIRST_SEGMENT + k, end, segment)
+    addresses[0] = upload.address + end
+    end = _copy(upload, end, starts)
+    addresses[1] = upload.address + end
+    end = _copy(upload, end, widths)
+    for k, array in enumerate(more):
+        addresses[2 + k] = upload.address + end
+        end = _copy(upload, end, array)
     return end
 
 
@@ -207,8 +225,17 @@ def _part(batch: Arrays, part: int) -> Array:
     return batch.indices[batch.extents[part, 0] : batch.extents[part, 1]]
 
 
-def _copy(pinned: Array, at: int, array: Array) -> int:
-    """Copy an array to `at` and return where the next may start."""
+def _put(upload: _Upload, word: int, at: int, array: Array) -> int:
+    """Copy an array to `at`, where a kernel reads it; return where the next may start."""
+    if not upload.wanted[word]:
+        return at
+    upload.words[word] = upload.address + at
+    return _copy(upload, at, array)
+
+
+def _copy(upload: _Upload, at: int, array: Array) -> int:
+    """Copy an array to `at`, unless it is there, and return where the next may start."""
     size = len(array) * array.itemsize
-    pinned[at : at + size].view(array.dtype)[:] = array
+    if at >= upload.there:
+        upload.pinned[at : at + size].view(array.dtype)[:] = array
     return at + (size + ALIGN - 1) // ALIGN * ALIGN

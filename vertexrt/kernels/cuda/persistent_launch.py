@@ -162,7 +162,8 @@ class PersistentLaunch:
         executable = cast("PersistentExecutable", run.ready.processors)
         stamps = self._take_stamps(written) if self.watched else 0
         more = (written.script.reshape(-1), written.sections.reshape(-1), written.child_slot)
-        slot, words, addresses = session.stage(executable, run, part, written.lookups, ending, more)
+        lists = written.lookups, more
+        slot, words, addresses = session.stage(executable, run, part, lists, ending)
         self._temporaries = session.memory.scratch(self._temporaries, written.elements * size)
         spill = -(-path.temporary * size // 16) * 16 + executable.weights_in_memory
         spill += executable.sums_left

@@ -14,14 +14,14 @@ from vertexrt.engine.part import Part
 from vertexrt.engine.trace import Timeline
 from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.device_timeline import record_launch
-from vertexrt.kernels.cuda.driver import launch
 from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.finish_step import ResultsLeft, finish_step
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, WrittenScripts
+from vertexrt.kernels.cuda.replays import Replays, rows_by_launch
 from vertexrt.kernels.cuda.session import Session
-from vertexrt.kernels.cuda.step_end import StepEnd
+from vertexrt.kernels.cuda.step_end import NO_WIDTHS, StepEnd
 from vertexrt.kernels.cuda.upload import ReadyRun, UploadSlot
 from vertexrt.kernels.cuda.verify_launch import verify_launch
 
@@ -33,27 +33,35 @@ Launcher = Callable[[Run, Int64, Int64, tuple[Array, ...]], tuple[int, int, int]
 
 
 def ready_table(
-    session: Session, run: Run, part: Part, ending: StepEnd | None, by: Launcher | None
+    session: Session,
+    run: Run,
+    part: Part,
+    ending: StepEnd | None,
+    by: Launcher | None,
+    replays: Replays | None,
 ) -> ReadyRun:
     """Upload a minibatch of the batched engine.
 
     Args:
-        by: launches instead of `driver.launch`.
+        by: launches instead of `driver.launch`; replays: what layouts that come again go by.
     """
     executable, table = cast("CudaExecutable", run.ready.executable), run.table[part.launches]
     lookups = session.sorted_lookups(run, table)
-    slot, words, addresses = session.stage(executable, run, part, lookups[2:], ending)
+    replay = None if replays is None else replays.find(run, part)
+    lists = lookups[2:], (NO_WIDTHS,)
+    slot, words, addresses = session.stage(executable, run, part, lists, ending, replay)
 
     lasting = run if run.kept is None else run.bare()
     left = ResultsLeft(session, lasting, words, addresses)
+    launch_rows = rows_by_launch(session, lasting, table, words, lookups[:2])
 
     def launch_all(part: Part) -> None:
-        if by is None:
-            calls = session.calls_of(session.device.calls)
-            found = launch(table, executable.program, words, lookups[:2], calls)
+        if by is not None:
+            session.device.check(*by(lasting, table, words, lookups[:2]))
+        elif replay is not None:
+            replay.launch(session, words, launch_rows)
         else:
-            found = by(lasting, table, words, lookups[:2])
-        session.device.check(*found)
+            launch_rows(0, len(table))
         if ending is not None:
             finish_step(session, int(words[WEIGHT]), addresses, ending)
         left.launch(part)

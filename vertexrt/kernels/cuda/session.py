@@ -35,7 +35,7 @@ from vertexrt.kernels.cuda.step_end import (
     NO_WIDTHS,
     StepEnd,
 )
-from vertexrt.kernels.cuda.upload import UploadBuffers, UploadSlot
+from vertexrt.kernels.cuda.upload import UploadBuffers, UploadRoom, UploadSlot
 from vertexrt.kernels.cuda.wide_products import LEAST_SPLIT, load_wide, split_bytes
 
 Array = np.ndarray[Any, Any]
@@ -103,7 +103,7 @@ class Session:
 
         Raises: DeviceError, when it does not fit: it says how many graphs would.
         """
-        need = run.plan.total * self.dtype.itemsize
+        need = run.layout.plan.total * self.dtype.itemsize
         if self.arena.size >= need:
             return
         graphs = run.share.batch.num_graphs
@@ -252,21 +252,21 @@ class Session:
         executable: Uploads,
         run: Run,
         part: Part,
-        segments: tuple[Array, ...],
+        lists: tuple[tuple[Array, ...], tuple[Array, ...]],
         ending: StepEnd | None,
-        more: tuple[Array, ...] = (NO_WIDTHS,),
+        room: UploadRoom | None = None,
     ) -> tuple[UploadSlot, Int64, Int64]:
         """Copy the arrays of a minibatch into a pinned buffer and from there to the device.
 
         Args:
-            segments: of `sort_lookups`.
-            more: what else is uploaded, int32 [*] each.
+            lists: the segments of `sort_lookups`; and `more` that is uploaded, int32 [*] each.
+            room: on the device, where it is to lie; by default where the slot says.
         Returns: the slot; the words in the order of `executable.word_names`; addresses of starts
             and widths of an ending, of what is `more`, and of the rows of `Part.to`.
         """
-        slot, words = self.buffers.next(), self._new_words(executable, run.plan.temporary)
-        reals = run.reals(part)
-        room = sum([array.nbytes + ALIGN for array in reals]) if reals else 0
+        slot, words = self.buffers.next(), self._new_words(executable, run.layout.plan.temporary)
+        (segments, more), reals = lists, _reals_of(executable, run, part, words)
+        for_reals = sum([_aligned(array.nbytes) for _, array in reals])
         facts = executable.wanted, self.param_at, executable.num_ints, executable.last_words
         ends = (NO_STARTS, NO_WIDTHS) if ending is None else (ending.starts, ending.widths)
         arrays = (  # the fields of `Arrays`
@@ -276,27 +276,32 @@ class Session:
             *run.user_numbers,
             run.weight,
             run.inputs.index,
-            run.plan.base,
+            run.layout.plan.base,
         )
-        places = (  # the fields of `Places`
+        places = (  # the first fields of `Places`
             self.arena.address,
             self.values.address,
             part.to.gradients or self.gradients.address,
             part.loss_scale,
             part.random_seed,
-            room,
+            for_reals,
         )
-        given = words, facts, arrays, places, (segments, ends, (*more, part.to.rows))
-        end, addresses = pack(slot.pinned, slot.memory.address, *given)
-        if end < 0:
-            self.buffers.grow(slot, -end)
-            end, addresses = pack(slot.pinned, slot.memory.address, *given)
-        if reals:
-            end = _put_reals(slot, end, executable, words, reals)
-        _put_seed_rows(executable, words, part, int(addresses[-1]))
-        slot.open, slot.used = True, end
-        self.device.upload(slot.memory.address, slot.pinned[:end])
-        return slot, words, addresses
+        into = slot if room is None else room
+        facts_of_batch = words, facts, arrays
+        given = (*places, into.there), (segments, ends, (*more, part.to.rows))
+        packed = pack(slot.pinned, into.memory.address, *facts_of_batch, *given)
+        if packed.end < 0 or packed.end > into.memory.size:
+            self.buffers.make_room(slot, room, abs(packed.end))
+            given = (*places, 0), given[1]
+            packed = pack(slot.pinned, into.memory.address, *facts_of_batch, *given)
+        _put_reals((slot.pinned, into.memory.address), packed.room, words, reals)
+        _put_seed_rows(executable, words, part, int(packed.addresses[-1]))
+        slot.open, slot.used = True, packed.end
+        there = into.there
+        self.device.upload(into.memory.address + there, slot.pinned[there : packed.end])
+        if room is not None:
+            room.there = packed.common
+        return slot, words, packed.addresses
 
     def _new_words(self, executable: Uploads, temporary: int) -> Int64:
         """Return words of a run, of which the first are known.
@@ -342,17 +347,34 @@ def _put_seed_rows(executable: Uploads, words: Int64, part: Part, rows: int) -> 
 
 
 def _put_reals(
-    slot: UploadSlot, end: int, executable: Uploads, words: Int64, reals: Sequence[Array]
-) -> int:
-    """Copy real pulls and seeds into a pinned buffer, but for those that are on the device.
+    into: tuple[Array, int], at: int, words: Int64, reals: Sequence[tuple[int, Array]]
+) -> None:
+    """Copy real pulls and seeds into a pinned buffer.
 
-    Returns: where the buffer ends then; before, it ended at `end`.
+    Args:
+        into: the buffer, and the address of its twin; at: where they begin in it.
+        reals: word and array of each.
     """
-    for word, array in zip(executable.real_words, reals, strict=True):
+    pinned, address = into
+    for word, array in reals:
+        words[word] = address + at
+        pinned[at : at + array.nbytes] = array.view(np.uint8)
+        at += _aligned(array.nbytes)
+
+
+def _reals_of(executable: Uploads, run: Run, part: Part, words: Int64) -> list[tuple[int, Array]]:
+    """Return the words and arrays of the real pulls and seeds that go up.
+
+    Those that are read and lie on the device already have their words written.
+    """
+    found = []
+    for word, array in zip(executable.real_words, run.reals(part), strict=False):
         if isinstance(array, DeviceRows):
             words[word] = array.address
         elif executable.wanted[word]:
-            words[word] = slot.memory.address + end
-            slot.pinned[end : end + array.nbytes] = array.view(np.uint8)
-            end += -(-array.nbytes // ALIGN) * ALIGN
-    return end
+            found.append((word, array))
+    return found
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGN) * ALIGN

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,24 @@ class UploadSlot:
     event: Any = None  # of the last run that used the buffer,
     open: bool = False  # unless an upload left it for a run that did not get as far as its event
     reader: Callable[[], object] | None = None  # copies results before the slot is used again
+    there: int = 0  # as of `UploadRoom`: nothing
+
+
+@dataclass(slots=True)
+class UploadRoom:
+    """Memory of the device that uploads of a layout go to, in the order of its stream.
+
+    Attributes:
+        there: bytes at its beginning that are the same in all of them, once one has gone up.
+    """
+
+    of: DeviceMemory
+    memory: Allocation = field(default_factory=lambda: Allocation(0, 0, None), init=False)
+    there: int = field(default=0, init=False)
+
+    def grow(self, size: int) -> None:
+        """Take memory of at least a size, when nothing reads the one until now."""
+        self.memory, self.there = self.of.grown(self.memory, size), 0
 
 
 @dataclass(slots=True)
@@ -86,6 +104,13 @@ class UploadBuffers:
         elif slot.event is not None:
             self.device.wait(slot.event)
         return slot
+
+    def make_room(self, slot: UploadSlot, room: UploadRoom | None, size: int) -> None:
+        """Give a slot, and the room in place of its memory, at least a size."""
+        if size > len(slot.pinned):
+            self.grow(slot, size)
+        if room is not None:
+            room.grow(size)
 
     def grow(self, slot: UploadSlot, size: int) -> None:
         """Give a slot buffers of at least a size."""

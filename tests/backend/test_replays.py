@@ -1,0 +1,139 @@
+"""Launches of layouts that come again: one CUDA graph gives the bits of launch by launch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.devices import SHIM_AND_GPU, require
+from tests.functions import LSTMChain
+from tests.runs import Way
+from tests.strategies import CLASSES, WORDS
+from vertexrt.engine.variant import Passes
+from vertexrt.kernels.cuda.device_executor import CudaExecutor
+from vertexrt.models import TreeFC
+
+HIDDEN, LEAVES, TREES = 5, 8, 3
+
+
+def compiled(device: str, function: vrt.VertexFunction, **passes: Any) -> vrt.Network:
+    """Compile for the batched engine."""
+    require(device)
+    return Way(device, dtype="float32", passes=Passes(**passes)).compile(function)
+
+
+def trees(rng: np.random.Generator, leaves: int = LEAVES, count: int = TREES) -> vrt.GraphBatch:
+    """Return complete trees with random words, and targets of roots."""
+    one = vrt.GraphBatch.from_graphs([vrt.InputGraph.complete_tree(leaves)])
+    batch = one.take(np.zeros(count, np.int32))
+    word = np.full((count, one.num_vertices), -1, np.int32)
+    word[:, :leaves] = rng.integers(WORDS, size=(count, leaves))
+    at_root = np.full(batch.num_vertices, -1, np.int32)
+    at_root[batch.graph_ptr[1:] - 1] = np.arange(count)
+    target = rng.standard_normal((count, 1)).astype(np.float32)
+    return batch.with_pulls({"word": word.ravel(), "target": vrt.Pulled(target, at_root)})
+
+
+def sentences(rng: np.random.Generator, length: int, count: int) -> vrt.GraphBatch:
+    """Return chains of one length with random words and labels."""
+    return vrt.GraphBatch.from_graphs(
+        [
+            vrt.InputGraph.chain(
+                length,
+                {
+                    "word": rng.integers(WORDS, size=length),
+                    "label": rng.integers(CLASSES, size=length),
+                },
+            )
+            for _ in range(count)
+        ]
+    )
+
+
+def captured(net: vrt.Network) -> int:
+    """Count the graphs that a network launches by."""
+    assert isinstance(net.executor, CudaExecutor)
+    replays = net.executor.replays
+    return 0 if replays is None else replays.graphs
+
+
+def assert_same_bits(a: vrt.Network, b: vrt.Network) -> None:
+    """Compare parameters."""
+    for name, value in a.parameters.items():
+        assert np.array_equal(b.parameters[name], value), name
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@pytest.mark.parametrize("optimizer", [vrt.SGD, vrt.Adam])
+def test_training_has_the_bits_of_launch_by_launch(device: str, optimizer: Any) -> None:
+    ways = {"replay": {}, "launches": {"replay": False}}
+    nets = [compiled(device, TreeFC(WORDS, HIDDEN), **passes) for passes in ways.values()]
+    ruled = [optimizer(lr=0.01) for _ in nets]
+    rng = np.random.default_rng(3)
+    for step in range(8):
+        batch = trees(rng)
+        for net, by in zip(nets, ruled, strict=True):
+            by.lr = 0.01 / (1 + step)
+            net.step(batch, by)
+    assert captured(nets[0])
+    assert not captured(nets[1])
+    assert_same_bits(*nets)
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+def test_launches_are_captured_anew_when_memory_has_moved(device: str) -> None:
+    nets = [compiled(device, TreeFC(WORDS, HIDDEN), replay=way) for way in (True, False)]
+    rng = np.random.default_rng(4)
+    sizes = [3, 3, 3, 40, 3, 3, 3, 40, 40, 3]  # 40 make the arena grow
+    for count in sizes:
+        batch = trees(rng, count=count)
+        for net in nets:
+            net.step(batch, vrt.SGD(0.01))
+    assert captured(nets[0])
+    assert_same_bits(*nets)
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+def test_evaluations_between_steps(device: str) -> None:
+    nets = [compiled(device, TreeFC(WORDS, HIDDEN), replay=way) for way in (True, False)]
+    rng = np.random.default_rng(5)
+    for _ in range(5):
+        batch = trees(rng)
+        found = [net.forward(batch, outputs=["output"])["output"] for net in nets]
+        np.testing.assert_array_equal(*found)
+        for net in nets:
+            net.step(batch, vrt.SGD(0.01))
+    assert captured(nets[0])
+    assert_same_bits(*nets)
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+def test_masks_differ_from_step_to_step(device: str) -> None:
+    function = LSTMChain(WORDS, HIDDEN, HIDDEN, dropout=0.5)
+    nets = [compiled(device, function, replay=way, merge=False) for way in (True, False)]
+    rng = np.random.default_rng(6)
+    batch, losses = sentences(rng, 5, 4), []
+    for _ in range(6):
+        for net in nets:
+            net.step(batch, vrt.SGD(0.0))
+            losses.append(net.sync())
+    assert captured(nets[0])
+    assert losses[::2] == losses[1::2]
+    assert len(set(losses)) == 6  # a seed of each step
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+def test_few_replays_are_kept(device: str) -> None:
+    net = compiled(device, TreeFC(WORDS, HIDDEN))
+    assert isinstance(net.executor, CudaExecutor)
+    assert net.executor.replays is not None
+    net.executor.replays.most = 2
+    rng = np.random.default_rng(7)
+    for count in (1, 2, 3, 4):
+        for _ in range(4):
+            net.step(trees(rng, count=count), vrt.SGD(0.01))
+    net.sync()
+    assert len(net.executor.replays) == 2
