@@ -11,6 +11,8 @@ import vertexrt as vrt
 from tests.devices import gpu, require, shim
 from tests.runs import Way
 from vertexrt.errors import PullError
+from vertexrt.graph.alike import number_alike
+from vertexrt.graph.batch import fields_of
 from vertexrt.models import TreeFC
 
 WORDS, HIDDEN, LEAVES = 7, 5, 6
@@ -99,6 +101,72 @@ def test_batches_of_one_size_are_told_apart(way: Way) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_graphs_taken_from_a_pool_are_told_apart(way: Way) -> None:
+    """From the third batch on they are known by their numbers, and only pulls are copied."""
+    require(way.device)
+    net, rng = way.compile(TreeFC(WORDS, HIDDEN)), np.random.default_rng(8)
+    trees, root = [random_tree(rng) for _ in range(3)], [2 * LEAVES - 2]
+    targets = [root, root, [0], [0, 3], [], root]
+    pool = vrt.GraphBatch.from_graphs([graph(trees[k % 3], rng, targets[k % 6]) for k in range(12)])
+    values = {name: np.array(value) for name, value in net.parameters.items()}
+    by_hand = outputs_by_hand(pool, values)
+    sizes = 2 * LEAVES - 1
+    for step in range(24):
+        ids = rng.integers(12, size=1 + step % 2)
+        if step % 3 == 0:
+            ids[:] = 6 * (ids // 6)  # of one kind, so that batches come again
+        expected = np.concatenate([by_hand[sizes * k : sizes * (k + 1)] for k in ids])
+        found = net.forward(pool.take(ids), outputs=["output"])["output"]
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_number_out_of_bounds_is_found_in_a_pool(way: Way) -> None:
+    require(way.device)
+    net, rng = way.compile(TreeFC(WORDS, HIDDEN)), np.random.default_rng(9)
+    tree = random_tree(rng)
+    graphs = [graph(tree, rng, [0]) for _ in range(6)]
+    word = np.array(graphs[5].pulls["word"])
+    word[2] = WORDS
+    graphs[5] = vrt.InputGraph.from_children(tree, dict(graphs[5].pulls) | {"word": word})
+    pool = vrt.GraphBatch.from_graphs(graphs)
+    for step in range(5):
+        net.step(pool.take([step % 5, (step + 1) % 5]), vrt.SGD(0.1))
+    with pytest.raises(PullError, match=f"vertex 2 of graph 1 is {WORDS}"):
+        net.step(pool.take([1, 5]), vrt.SGD(0.1))
+
+
+def alike_one_by_one(pool: vrt.GraphBatch) -> list[int]:
+    """Compare each graph with those before it."""
+    kinds: list[object] = []
+    for one in pool:
+        pulls = {name: np.asarray(value) for name, value in one.pulls.items() if name == "word"}
+        there = {name: tuple(value >= 0) for name, value in pulls.items()}
+        at = one.pulls["target"]
+        assert isinstance(at, vrt.Pulled)
+        kind = tuple(one.child_ptr), tuple(one.child), there, tuple(at.index >= 0)
+        kinds.append(kind)
+    return [kinds.index(kind) for kind in kinds]
+
+
+def test_which_graphs_are_alike() -> None:
+    rng = np.random.default_rng(10)
+    trees = [random_tree(rng) for _ in range(4)] + [[[]], [[], [0]]]
+    graphs = []
+    for _ in range(60):
+        tree = trees[rng.integers(len(trees))]
+        word = np.where(rng.random(len(tree)) < 0.9, 1, -1)
+        at = np.full(len(tree), -1, np.int32)
+        at[-1] = 0 if rng.random() < 0.5 else -1
+        pulls = {"word": word, "target": vrt.Pulled(np.zeros((1, 1)), at)}
+        graphs.append(vrt.InputGraph.from_children(tree, pulls))
+    pool = vrt.GraphBatch.from_graphs(graphs)
+    found = number_alike(fields_of(pool)).tolist()
+    assert found == alike_one_by_one(pool)
+    assert len(set(found)) < len(found), "some are alike"
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_a_number_out_of_bounds_is_found_in_graphs_that_come_again(way: Way) -> None:
     require(way.device)
     net, rng = way.compile(TreeFC(WORDS, HIDDEN)), np.random.default_rng(6)
@@ -111,6 +179,44 @@ def test_a_number_out_of_bounds_is_found_in_graphs_that_come_again(way: Way) -> 
     bad = vrt.InputGraph.from_children(tree, dict(good.pulls) | {"word": word})
     with pytest.raises(PullError, match=f"vertex 2 of graph 0 is {WORDS}"):
         net.step(vrt.GraphBatch.from_graphs([bad]), vrt.SGD(0.1))
+
+
+class Chained(vrt.VertexFunction):
+    """A chain that pulls rows, of which equal ones may be one."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"h": HIDDEN})
+        self.w = vrt.Parameter((HIDDEN, HIDDEN))
+        self.u = vrt.Parameter((HIDDEN, HIDDEN))
+
+    def forward(self) -> None:
+        x = self.pull("x", shape=(HIDDEN,))
+        h = vrt.tanh(self.w @ x + self.u @ self.gather(0).h)
+        self.scatter(h=h)
+        self.push("h", h)
+        self.push("loss", vrt.sum(h * h))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rows_that_are_merged_are_told_apart(way: Way) -> None:
+    """Which vertices are one depends on the rows that they pull, not on the numbers there."""
+    require(way.device)
+    net, rng = way.compile(Chained()), np.random.default_rng(11)
+    values = {name: np.array(value) for name, value in net.parameters.items()}
+    indices = [[0, 1, 2, 3, 4, 5], [0, 1, 2, 0, 1, 2], [0, 1, 2, 0, 1, 2], [0, 1, 2, 0, 4, 5]]
+    chains = vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(3)] * 2)
+    for index in indices + indices[::-1]:
+        rows = rng.standard_normal((6, HIDDEN))
+        batch = chains.with_pulls({"x": vrt.Pulled(rows, np.array(index, np.int32))})
+        h, expected = np.zeros(HIDDEN), []
+        for v, row in enumerate(rows[index]):
+            before = h if v % 3 else np.zeros(HIDDEN)
+            h = np.tanh(values["w"] @ row + values["u"] @ before)
+            expected.append(h)
+        found = net.forward(batch, outputs=["h"])["h"]
+        np.testing.assert_allclose(found, np.array(expected), rtol=1e-9, atol=1e-12)
+        net.step(batch, vrt.SGD(0.0))
+        np.testing.assert_allclose(net.sync(), np.square(expected).sum() / 2, rtol=1e-9)
 
 
 def test_graphs_that_come_again_are_not_laid_out_again() -> None:

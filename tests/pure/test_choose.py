@@ -196,7 +196,17 @@ def test_the_shape_of_a_batch_is_rounded_to_three_digits() -> None:
     graphs = [InputGraph.complete_tree(32), InputGraph.chain(100)]
     found = shape_of(GraphBatch.from_graphs(graphs))
     assert found == BatchShape(graphs=2, vertices=160, inner=128, edges=160, levels=96)
-    assert shape_of(batch(3)) == BatchShape(3, 14, 12, 12, 5)
+    assert shape_of(batch(3)) == BatchShape(3, 14, 12, 12, 5, comes_again=True)
+
+
+def test_batches_come_again_where_all_graphs_have_one_size() -> None:
+    one, other = InputGraph.chain(4), InputGraph.chain(5)
+    same, mixed = GraphBatch.from_graphs([one] * 3), GraphBatch.from_graphs([one, one, other])
+    assert shape_of(same).comes_again
+    assert shape_of(same.take([1])).comes_again
+    assert not shape_of(mixed).comes_again
+    assert not shape_of(mixed.take([0, 1])).comes_again
+    assert not shape_of(GraphBatch.from_graphs([one])).comes_again  # nothing is known of others
 
 
 @pytest.mark.parametrize("device", ["cpu", "shim"])

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 from vertexrt.engine.variant import CompileOptions
 from vertexrt.graph import GraphBatch
+from vertexrt.graph.alike import all_alike
+from vertexrt.graph.taken import AlikeGraphs
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.program import Domain, Node, Program, Stage
 from vertexrt.kernels.layout import Backend
@@ -114,15 +116,24 @@ class Chooser:
     work: Work
     ways: list[Configuration]
     _known: dict[tuple[bool, BatchShape], Configuration] = field(default_factory=dict)
+    _alike: dict[tuple[bool, int, AlikeGraphs | None], Configuration] = field(default_factory=dict)
 
     def pick(self, trains: bool, batch: GraphBatch) -> Configuration:
         """Return the way of a batch."""
         if len(self.ways) == 1:
             return self.ways[0]
+        # Where all graphs are alike, how many there are says all.
+        alike = all_alike(batch)
+        few = trains, batch.num_graphs, alike
+        if alike is not None and few in self._alike:
+            return self._alike[few]
         key = trains, shape_of(batch)
-        if key not in self._known:
-            self._known[key] = self.rank(*key)[0]
-        return self._known[key]
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self.rank(*key)[0]
+        if alike is not None:
+            self._alike[few] = found
+        return found
 
     def rank(self, trains: bool, shape: BatchShape) -> list[Configuration]:
         """List the ways, the best first."""
@@ -139,12 +150,16 @@ class Chooser:
     def only(self, way: Configuration) -> None:
         """Take one way for every batch from now on."""
         self.ways[:] = [way]
-        self._known.clear()
+        self._forget()
 
     def refuse(self, way: Configuration) -> bool:
         """Forget a way that has no kernel; return False where nothing else is left to try."""
         if len(self.ways) == 1 or way.processors == FEWEST:  # which has tried all sizes
             return False
         self.ways.remove(way)
-        self._known.clear()
+        self._forget()
         return True
+
+    def _forget(self) -> None:
+        self._known.clear()
+        self._alike.clear()

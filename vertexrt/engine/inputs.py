@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.edge_rows import edges_read, in_slot, parents, rows_of_edges
+from vertexrt.engine.real_rows import check_reals, no_rows, none_of, whose
 from vertexrt.engine.structure import Structure, edges_in_slot, read_structure
 from vertexrt.errors import GraphError, PullError, nearest
 from vertexrt.graph import GraphBatch, Pulled
 from vertexrt.graph.batch import edge_pulls_of, pulls_of
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.graph.owned import INT32
-from vertexrt.graph.pulls import held_index, held_values
+from vertexrt.graph.pulls import held_index
 from vertexrt.ir.ops import FIRST_OF_GRAPH
 from vertexrt.ir.passes.specialise import MOST_SLOTS
 from vertexrt.ir.program import Node, Program, Pull
@@ -55,6 +54,11 @@ class Reader:
     reals: tuple[int, ...]
     reads_edges: bool
     of_relations: Array
+
+    @property
+    def reads_integers(self) -> bool:
+        """Tell whether a pull that is read is of whole numbers."""
+        return any(self.pulls[k].dtype == "int" for k in self.used)
 
 
 def make_reader(program: Program) -> Reader:
@@ -158,7 +162,7 @@ def read_inputs(
     for k, pull in enumerate(reader.pulls):
         own = _read(reader, k, batch)
         if pull.dtype != "int":
-            none = _none_of(np.dtype(dtype))
+            none = none_of(np.dtype(dtype))
             floats.append(read_table(reader, k, batch, dtype) if tables else none)
         if pull.edge and reader.is_used[k]:
             own = in_slot(own, edges_in_slot(program, pull, structure))
@@ -170,7 +174,7 @@ def read_inputs(
         else:
             index[k, :count] = own
             index[k, count:] = -1
-    return Inputs(*structure, index, tuple(floats), _none_of(np.dtype(dtype)))
+    return Inputs(*structure, index, tuple(floats), none_of(np.dtype(dtype)))
 
 
 def _read(reader: Reader, k: int, batch: GraphBatch) -> Any:
@@ -199,9 +203,9 @@ def read_table(reader: Reader, k: int, batch: GraphBatch, dtype: npt.DTypeLike) 
     """
     program, pull = reader.program, reader.pulls[k]
     if not reader.is_used[k]:
-        return _zeros(pull.shape, np.dtype(dtype))
+        return no_rows(pull, dtype)
     value = _given(program, pull, batch)
-    return _reals(program, pull, value, _count(pull, batch), dtype)
+    return check_reals(program, pull, value, _count(pull, batch), dtype)
 
 
 def _given(program: Program, pull: Pull, batch: GraphBatch) -> Any:
@@ -346,53 +350,11 @@ def _integers(program: Program, pull: Pull, value: Any, rows: int) -> Array:
         raise PullError.at(
             "pull",
             f"{pull.source!r} is {given.dtype} of shape {list(given.shape)}",
-            f"{program.name} reads an integer per {_each(pull)}: [{rows}]",
-            f"pass an integer array with -1 where {_each(pull, 'a')} has none",
+            f"{program.name} reads an integer per {whose(pull)}: [{rows}]",
+            f"pass an integer array with -1 where {whose(pull, 'a')} has none",
         )
     if not isinstance(value, Pulled) or value.index is None:
         return np.asarray(given)
     if not given.size:
         return np.full(rows, -1, np.int32)
     return np.where(value.index >= 0, given[value.index], -1)
-
-
-def _reals(program: Program, pull: Pull, value: Any, rows: int, dtype: npt.DTypeLike) -> Any:
-    table = held_values(value) if isinstance(value, Pulled) else value
-    if table.dtype.kind != "f" or table.shape[1:] != pull.shape:
-        raise PullError.at(
-            "pull",
-            f"{pull.source!r} is {table.dtype} of shape {list(table.shape)}",
-            f"{program.name} reads real numbers of shape {list(pull.shape)} per {_each(pull)}: "
-            f"{[rows, *pull.shape]}",
-            "convert or reshape the array, or declare pull(name, shape=..., dtype=...)",
-        )
-    if isinstance(table, DeviceRows):
-        if table.dtype != dtype:
-            got, expected = f"{pull.name!r} is {table.dtype}, on a GPU", f"{dtype}, the network's"
-            raise PullError.at("pull", got, expected, "convert it there")
-        return table
-    return _flat(table, dtype)
-
-
-def _each(pull: Pull, article: str = "") -> str:
-    """Name whose a pull is."""
-    if pull.of_edges:
-        return "an edge" if article else "edge"
-    return "a vertex" if article else "vertex"
-
-
-@cache
-def _none_of(dtype: np.dtype[Any]) -> Array:
-    return np.empty(0, dtype)
-
-
-@cache
-def _zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    return _flat(np.zeros(max(1, math.prod(shape))), dtype)
-
-
-def _flat(table: Array, dtype: npt.DTypeLike) -> Array:
-    """Return the elements in a row, read-only as a batch's own are: compiled code is by type."""
-    flat = np.ascontiguousarray(table, dtype).reshape(-1)
-    flat.flags.writeable = False
-    return flat

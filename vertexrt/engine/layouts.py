@@ -9,12 +9,13 @@ graphs takes a tenth of the time of laying them out.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.graph.taken import AlikeGraphs
 from vertexrt.memory import MemoryPlan
 from vertexrt.native.compiled import compiled
 
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
     from vertexrt.engine.inputs import Inputs, Reader
 
 Array = np.ndarray[Any, Any]
+Key = tuple[AlikeGraphs, bytes]
+Graphs = tuple[Array, Array, Array, Array, Array]
 
 MOST_LAYOUTS, MOST_VERTICES = 32, 1 << 20  # that are kept for a variant
+MOST_KEYS = 64  # by which a layout is known
 RUN = 1024  # elements that are compared before it is looked whether they differ
 
 
@@ -36,7 +40,7 @@ class BatchLayout:
         table: launches; forward launches are the first `forward_launches` rows.
         rows: int32, of launches that take a list.
         with_loss: vertices whose loss counts.
-        came_again: a later batch had it too.
+        graph_ptr: of its batches; came_again: a later one had it too.
     """
 
     indices: Array
@@ -47,96 +51,136 @@ class BatchLayout:
     rows: Array
     plan: MemoryPlan
     with_loss: int
+    graph_ptr: Array
     came_again: bool = False
 
 
-class _KeptLayout(NamedTuple):
+@dataclass(slots=True)
+class KeptLayout:
     """A layout, and what it follows from.
 
     Attributes:
-        graphs: child_ptr, child, functions and first_of of `Inputs`.
-        absent: bool [pulls, V + E], where nothing is pulled.
+        inputs: of a batch that has it, without real numbers; graph_ptr: of that batch.
+        keys: by which it is known, of `alike_key`.
     """
 
     layout: BatchLayout
-    graphs: tuple[Array, Array, Array, Array]
-    absent: Array
+    inputs: Inputs
+    graph_ptr: Array
+    keys: list[Key]
+
+    @property
+    def graphs(self) -> Graphs:
+        """What is compared of graphs: see `is_alike`."""
+        return _graphs_of(self.graph_ptr, self.inputs)
 
 
 class KeptLayouts:
     """The layouts of a variant that were used last, one for each size of a batch."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[int, int], _KeptLayout] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, int, bool], KeptLayout] = OrderedDict()
+        self._named: dict[Key, KeptLayout] = {}
         self._vertices = 0
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def find(self, reader: Reader, inputs: Inputs) -> BatchLayout | None:
-        """Return the layout of a batch, if one like it is kept.
+    def known(self, key: Key) -> KeptLayout | None:
+        """Return what is kept of batches with a key."""
+        return self._named.get(key)
+
+    def find(
+        self, reader: Reader, graph_ptr: Array, inputs: Inputs, exact: bool = False
+    ) -> KeptLayout | None:
+        """Return what is kept of a batch like this one, if one is.
 
         None as well where a pulled number is out of bounds: laying out finds which.
+
+        Args:
+            exact: it pulls the same numbers, too, or the same rows.
         """
-        key = len(inputs.child_ptr), len(inputs.child)
-        kept = self._kept.get(key)
+        size = len(inputs.child_ptr), len(inputs.child), exact
+        kept = self._kept.get(size)
         if kept is None:
             return None
-        pulls = inputs.index, reader.used, reader.bounds
-        if not is_alike(kept.graphs, _graphs_of(inputs), kept.absent, pulls):
+        pulls = inputs.index, reader.used, reader.bounds, exact
+        if not is_alike(kept.graphs, _graphs_of(graph_ptr, inputs), kept.inputs.index, pulls):
             return None
-        self._kept.move_to_end(key)
+        self._kept.move_to_end(size)
         kept.layout.came_again = True
-        return kept.layout
+        return kept
 
-    def keep(self, inputs: Inputs, layout: BatchLayout) -> None:
-        """Keep a layout, and let the oldest go where these become too many."""
-        key = len(inputs.child_ptr), len(inputs.child)
-        if key in self._kept:
-            del self._kept[key]
-        else:
-            self._vertices += key[0]
+    def keep(
+        self, graph_ptr: Array, inputs: Inputs, layout: BatchLayout, exact: bool = False
+    ) -> None:
+        """Keep a layout, and let the oldest go where these become too many.
+
+        Args:
+            exact: as of `find`.
+        """
+        size = len(inputs.child_ptr), len(inputs.child), exact
+        if size in self._kept:
+            self._let_go(size)
         # Plans write new numbers into the index of a run, so it is not the index that is kept.
-        self._kept[key] = _KeptLayout(layout, _graphs_of(inputs), inputs.index < 0)
+        bare = replace(inputs, floats=(), index=inputs.index.copy())
+        self._kept[size] = KeptLayout(layout, bare, graph_ptr, [])
+        self._vertices += size[0]
         while len(self._kept) > MOST_LAYOUTS or self._vertices > MOST_VERTICES:
-            (vertices, _), _ = self._kept.popitem(last=False)
-            self._vertices -= vertices
+            self._let_go(next(iter(self._kept)))
+
+    def name(self, kept: KeptLayout, key: Key) -> None:
+        """Let a layout be known by a key, if it is still kept."""
+        if len(kept.keys) < MOST_KEYS and key not in self._named:
+            kept.keys.append(key)
+            self._named[key] = kept
+
+    def _let_go(self, size: tuple[int, int, bool]) -> None:
+        gone = self._kept.pop(size)
+        self._vertices -= size[0]
+        for key in gone.keys:
+            del self._named[key]
 
     def clear(self) -> None:
         """Forget all: there are new kinds of vertices."""
         self._kept.clear()
+        self._named.clear()
         self._vertices = 0
 
 
-def _graphs_of(inputs: Inputs) -> tuple[Array, Array, Array, Array]:
-    return inputs.child_ptr, inputs.child, inputs.functions, inputs.first_of
+def _graphs_of(graph_ptr: Array, inputs: Inputs) -> Graphs:
+    return inputs.child_ptr, inputs.child, inputs.functions, inputs.first_of, graph_ptr
 
 
 @compiled
 def is_alike(
-    before: tuple[Array, Array, Array, Array],
-    now: tuple[Array, Array, Array, Array],
-    absent: Array,
-    pulls: tuple[Array, Array, Array],
+    before: Graphs,
+    now: Graphs,
+    pulled: Array,
+    pulls: tuple[Array, Array, Array, bool],
 ) -> bool:
     """Tell whether a batch has the graphs of one before, and pulls where that does.
 
     Args:
-        before, now: child_ptr, child, functions and first_of.
-        absent: bool [pulls, V + E], where nothing was pulled.
+        before, now: child_ptr, child, functions, first_of and graph_ptr.
+        pulled: int32 [pulls, V + E], what was pulled.
         pulls: int32 [pulls, V + E], what is pulled now; the numbers of those that are read; int64
-            [pulls, functions], how many values each may take, -1 for any. With a number out of
-            bounds it is not alike.
+            [pulls, functions], how many values each may take, -1 for any; whether it is to be the
+            same that was pulled. With a number out of bounds it is not alike.
     """
-    child_ptr, child, functions, first_of = before
-    index, used, bounds = pulls
-    differ = _differ(child_ptr, now[0]) or _differ(child, now[1])
-    if differ or _differ(functions, now[2]) or _differ(first_of, now[3]):
+    index, used, bounds, exact = pulls
+    if _other_graphs(before, now):
         return False
     for k in used:
-        if _pulled_elsewhere(absent[k], index[k]) or _beyond(index[k], bounds[k]):
+        if _pulled_otherwise(pulled[k], index[k], exact) or _beyond(index[k], bounds[k]):
             return False
     return True
+
+
+def _other_graphs(before: Graphs, now: Graphs) -> bool:
+    differ = _differ(before[0], now[0]) or _differ(before[1], now[1])
+    differ = differ or _differ(before[2], now[2]) or _differ(before[3], now[3])
+    return differ or _differ(before[4], now[4])
 
 
 def _differ(before: Array, now: Array) -> bool:
@@ -152,12 +196,23 @@ def _differ(before: Array, now: Array) -> bool:
     return False
 
 
-def _pulled_elsewhere(absent: Array, values: Array) -> bool:
-    """Tell whether other vertices pull something than before."""
+def _pulled_otherwise(pulled: Array, values: Array, exact: bool) -> bool:
+    """Tell whether other vertices pull something than before, or other numbers."""
+    if exact:
+        return _differ(pulled, values)
     differs = False
     for v in range(len(values)):
-        differs |= absent[v] != (values[v] < 0)
+        differs |= (pulled[v] < 0) != (values[v] < 0)
     return differs
+
+
+@compiled
+def is_within(index: Array, used: Array, bounds: Array) -> bool:
+    """Tell whether all that is pulled is within bounds; see `is_alike`."""
+    for k in used:  # noqa: SIM110, it is translated
+        if _beyond(index[k], bounds[k]):
+            return False
+    return True
 
 
 def _beyond(values: Array, bounds: Array) -> bool:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import numpy.typing as npt
 
+from vertexrt.engine.alike_inputs import read_alike
 from vertexrt.engine.batched import Run
 from vertexrt.engine.inputs import Inputs, read_inputs
 from vertexrt.engine.kinds import meet_kinds
 from vertexrt.engine.lay_out import lay_out
-from vertexrt.engine.layouts import BatchLayout
+from vertexrt.engine.layouts import BatchLayout, Key
 from vertexrt.engine.variant import Variant
 from vertexrt.graph import GraphBatch
+from vertexrt.graph.alike import alike_key
+from vertexrt.graph.batch import graph_ptr_of
 from vertexrt.kernels.ways import Configuration
 from vertexrt.memory import MemoryPlan
 from vertexrt.scheduler import policy_of
@@ -37,14 +40,43 @@ def prepare(
     Raises: PullError, when pulled values do not fit; GraphError, when a vertex has more children
         than the function has slots.
     """
-    inputs = read_inputs(variant.reader, share.batch, dtype)
-    merges = variant.merges and merge
-    layout = None if merges else variant.layouts.find(variant.reader, inputs)
-    if layout is None:
-        layout = _lay_out(variant, share.batch, inputs, policy_of(policy), merges)
-        if not merges:
-            variant.layouts.keep(inputs, layout)
+    batch, merges = share.batch, variant.merges and merge
+    key = None if merges else alike_key(batch)
+    known = None if key is None else variant.layouts.known(key)
+    if known is not None:
+        found = read_alike(variant.reader, batch, known.inputs, dtype)
+        if found is not None:
+            return Run(variant, variant.ready(), share, found, known.layout, configuration)
+    inputs = read_inputs(variant.reader, batch, dtype)
+    layout = _layout_of(variant, batch, inputs, policy_of(policy), merges, key)
     return Run(variant, variant.ready(), share, inputs, layout, configuration)
+
+
+def _layout_of(
+    variant: Variant,
+    batch: GraphBatch,
+    inputs: Inputs,
+    policy: int,
+    merges: bool,
+    key: Key | None,
+) -> BatchLayout:
+    """Return the layout of a batch: one that is kept, or a new one. Raises: as `prepare`.
+
+    Args:
+        merges: identical vertices are one, so that it depends on the numbers that they pull.
+        key: of the batch, by which the layout is known from now on.
+    """
+    if merges and variant.reader.reads_integers:  # words, which never come again alike
+        return _lay_out(variant, batch, inputs, policy, merges)
+    graph_ptr = graph_ptr_of(batch)
+    kept = variant.layouts.find(variant.reader, graph_ptr, inputs, merges)
+    if kept is None:
+        layout = _lay_out(variant, batch, inputs, policy, merges)
+        variant.layouts.keep(graph_ptr, inputs, layout, merges)
+        return layout
+    if key is not None:
+        variant.layouts.name(kept, key)
+    return kept.layout
 
 
 def _lay_out(
@@ -71,5 +103,15 @@ def _lay_out(
         )
         if found == FINE:
             planned = MemoryPlan(*plan)
-            return BatchLayout(indices, extents, weight, table, forward, rows, planned, with_loss)
+            return BatchLayout(
+                indices,
+                extents,
+                weight,
+                table,
+                forward,
+                rows,
+                planned,
+                with_loss,
+                graph_ptr_of(batch),
+            )
         meet_kinds(variant, batch, inputs)

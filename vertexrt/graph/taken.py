@@ -59,6 +59,33 @@ class BatchFields(NamedTuple):
     edge_pulls: dict[str, PullValue]
 
 
+class PullColumn(NamedTuple):
+    """A pull of whole numbers, or of rows of a table: what each vertex has, int32 [V]."""
+
+    table: Any
+    numbers: IntArray
+
+
+class AlikeGraphs:
+    """Which graphs of a batch are alike: see `graph/alike.py`.
+
+    Attributes:
+        same_sizes: all graphs have as many vertices, and as many slots.
+        asked: how often `numbers` were wanted.
+        numbers: int32 [K], the first graph that each is like; None, until they were wanted often.
+            are_all: they all are like the first.
+        columns: by name, of the pulls that have one.
+    """
+
+    __slots__ = ("are_all", "asked", "columns", "numbers", "same_sizes")
+
+    def __init__(self, same_sizes: bool) -> None:
+        self.same_sizes = same_sizes
+        self.asked, self.are_all = 0, False
+        self.numbers: IntArray | None = None
+        self.columns: dict[str, PullColumn] = {}
+
+
 class TakenParts(NamedTuple):
     """What is copied of a batch besides its structure, found once.
 
@@ -69,6 +96,7 @@ class TakenParts(NamedTuple):
             where they are not the next of the columns.
         edge_ptr: int32 [K+1], the first edge of each graph.
         origin: of types.
+        alike: which of its graphs are.
     """
 
     columns: tuple[IntArray, ...]
@@ -76,6 +104,7 @@ class TakenParts(NamedTuple):
     forms: tuple[tuple[str, npt.NDArray[Any] | None, npt.NDArray[Any] | None], ...]
     edge_ptr: IntArray
     origin: TypedOrigin | None
+    alike: AlikeGraphs
 
 
 def find_parts(batch: BatchFields) -> TakenParts:
@@ -93,7 +122,15 @@ def find_parts(batch: BatchFields) -> TakenParts:
         columns.append(batch.types.of_vertex)
     edge_ptr = batch.child_ptr[batch.graph_ptr]
     origin = find_origin(batch.types, batch.child_ptr, batch.child)
-    return TakenParts(tuple(columns) or _NO_COLUMNS, len(columns), tuple(forms), edge_ptr, origin)
+    copied = tuple(columns) or _NO_COLUMNS
+    alike = AlikeGraphs(all_equal(batch.graph_ptr) and all_equal(edge_ptr))
+    return TakenParts(copied, len(columns), tuple(forms), edge_ptr, origin, alike)
+
+
+def all_equal(ptr: IntArray) -> bool:
+    """Tell whether all graphs have as many of something, of which they begin at `ptr`."""
+    sizes = np.diff(ptr)
+    return bool((sizes == sizes[:1]).all())
 
 
 def _table_and_column(pull: PullValue) -> tuple[Any, npt.NDArray[Any] | None]:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vertexrt.graph import GraphBatch
+from vertexrt.graph.alike import has_same_sizes
 from vertexrt.graph.batch import child_of, child_ptr_of, graph_ptr_of
 from vertexrt.native.compiled import compiled
 from vertexrt.scheduler.balance import number_levels
@@ -22,6 +23,7 @@ class BatchShape(NamedTuple):
     Attributes:
         graphs, vertices: of the batch; inner: vertices with children; edges: to children.
         levels: of the deepest graph, by `number_levels`.
+        comes_again: graphs have one size, so that other batches are like this one.
     """
 
     graphs: int
@@ -29,15 +31,17 @@ class BatchShape(NamedTuple):
     inner: int
     edges: int
     levels: int
+    comes_again: bool = False
 
 
 def shape_of(batch: GraphBatch) -> BatchShape:
     """Return the shape of a batch; a microsecond, and one more for each thousand vertices."""
-    return measure(graph_ptr_of(batch), child_ptr_of(batch), child_of(batch))
+    arrays = graph_ptr_of(batch), child_ptr_of(batch), child_of(batch)
+    return measure(*arrays, has_same_sizes(batch))
 
 
 @compiled
-def measure(graph_ptr: Array, child_ptr: Array, child: Array) -> BatchShape:
+def measure(graph_ptr: Array, child_ptr: Array, child: Array, comes_again: bool) -> BatchShape:
     """Count, and round."""
     vertices = len(child_ptr) - 1
     inner, edges, levels = 0, 0, 0
@@ -48,7 +52,8 @@ def measure(graph_ptr: Array, child_ptr: Array, child: Array) -> BatchShape:
         edges += each >= 0
     graphs, vertices = _rounded(len(graph_ptr) - 1), _rounded(vertices)
     inner, edges, levels = _rounded(inner), _rounded(edges), _rounded(levels)
-    return graphs, vertices, inner, edges, levels  # type: ignore[return-value]
+    found = graphs, vertices, inner, edges, levels, comes_again
+    return found  # type: ignore[return-value]
 
 
 @compiled

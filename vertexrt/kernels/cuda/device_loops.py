@@ -68,8 +68,8 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     compile_ahead(
         lay_out, INTS, INTS, INTS, INTS, PULLS, reals, 0, False, False, False, VERTICES, PROGRAMS
     )
-    graphs = (INTS,) * 4
-    compile_ahead(is_alike, graphs, graphs, PULLS < 0, (PULLS, LONGS, TABLE))
+    graphs = (INTS,) * 5
+    compile_ahead(is_alike, graphs, graphs, PULLS, (PULLS, LONGS, TABLE, False))
     batch = Arrays(INTS, INTS, TABLE, INTS, INTS, reals, PULLS, LONGS)
     run = Places(0, 0, 0, 1.0, 0, 0, 0)
     lists = (INTS,) * 3, (LONGS, INTS), (INTS,) * 4

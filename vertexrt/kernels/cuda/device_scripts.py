@@ -8,7 +8,6 @@ import numpy as np
 
 from vertexrt.engine.batched import Run
 from vertexrt.errors import NoKernelError
-from vertexrt.graph.batch import graph_ptr_of
 from vertexrt.kernels.cuda.gpu_script import (
     NO_RING,
     RING_ALONE,
@@ -156,7 +155,7 @@ def write_launch(
         ring = RING_ALONE if executable.processors == 1 else RING_OF_SEVERAL
     tile = executable.tile if ring == NO_RING else executable.tile_beside_ring
     lengths, temporary, written = write_all(
-        (table, run.inputs.index, run.rows, run.indices, run.extents, graph_ptr_of(batch), seen),
+        (table, run.inputs.index, run.rows, run.indices, run.extents, run.layout.graph_ptr, seen),
         (
             executable.gradients,
             executable.lookups_ptr,
