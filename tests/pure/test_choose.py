@@ -18,6 +18,7 @@ from vertexrt.engine.choose import Chooser, ranked, work_of
 from vertexrt.engine.tune import SAMPLES, TIMED, Tuner, size_class
 from vertexrt.engine.variant import CompileOptions, Passes, Use
 from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.graph.alike import alike_key, all_alike
 from vertexrt.kernels.cpu.backend import CpuBackend
 from vertexrt.kernels.cpu.costs import seconds_of, ways_of
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
@@ -27,6 +28,7 @@ from vertexrt.models.tree_lstm import TreeLSTM
 from vertexrt.scheduler.batch_shape import BatchShape, shape_of
 
 MEASURED = ROOT / "benchmarks" / "results" / "choosing_h200.json"
+MEASURED_TREES = ROOT / "benchmarks" / "results" / "choosing_tree_fc_h100.json"
 MEASURED_ON_CPU = ROOT / "benchmarks" / "results" / "choosing_cpu.json"
 BATCHED = Configuration(False, 2)
 PAIR = Configuration(True, 1, 2)
@@ -245,6 +247,50 @@ def test_the_choice_is_close_to_the_best_that_was_measured(cell: str) -> None:
     assert len(ratios) == 9
     assert sorted(ratios)[-2] <= 1.03
     assert max(ratios) <= 1.05
+
+
+def test_a_gpu_takes_the_batched_engine_where_it_replays() -> None:
+    """Trees of one shape come again: one graph of CUDA runs their wide levels."""
+    options = CompileOptions(np.dtype("float32"), "frontier", Passes(), "float32", "auto", 1, None)
+    model = compile_on(PaperDevice(processors=132), TreeFC(100, 512).trace(), options).model
+    one, two = InputGraph.complete_tree(256), InputGraph.complete_tree(2)
+    same, other = GraphBatch.from_graphs([one] * 16), GraphBatch.from_graphs([*[one] * 16, two])
+    assert not model.chooser.pick(False, same.take([0])).persistent
+    assert model.chooser.pick(False, other.take([0])).persistent
+
+
+@pytest.mark.parametrize("mode", ["training", "evaluation"])
+def test_the_choice_for_trees_of_one_shape_is_close_to_the_best(mode: str) -> None:
+    """Of an H100, of which nothing runs here."""
+    options = CompileOptions(np.dtype("float32"), "frontier", Passes(), "float32", "auto", 1, None)
+    model = compile_on(PaperDevice(processors=132), TreeFC(100, 512).trace(), options).model
+    pool = GraphBatch.from_graphs([InputGraph.complete_tree(256)] * 64)
+    name = {"training": "tree-fc", "evaluation": "tree-fc-evaluation"}[mode]
+    jobs = json.loads(MEASURED_TREES.read_text(encoding="utf-8"))
+    seconds = {job["job"]: job["seconds"] for job in jobs}
+    for count in (1, 16, 64):
+        found = seconds[f"{name}, batch {count}"]
+        way = model.chooser.pick(mode == "training", pool[:count])
+        assert found[str(way)] <= 1.06 * min(found.values())
+
+
+def test_functions_that_merge_words_never_come_again() -> None:
+    tree, fc = TreeLSTM(7, 5, 6, 3), TreeFC(7, 5)
+    assert work_of(tree.trace()).merges
+    assert not work_of(fc.trace()).merges  # its leaves are looked up, and no product
+
+
+def test_graphs_known_to_be_alike_have_the_same_choice() -> None:
+    chooser = Chooser(CPU, work(1e6), ways_of(2, None))
+    pool = batch(8)
+    picked = [chooser.pick(True, pool.take([k, k + 1])) for k in range(5)]
+    for _ in range(4):
+        alike_key(pool.take([0]))
+    assert all_alike(pool.take([0])) is not None
+    assert [chooser.pick(True, pool.take([k, k + 1])) for k in range(5)] == picked
+    only = ways_of(2, None)[-1]
+    chooser.only(only)
+    assert chooser.pick(True, pool.take([0, 1])) == only
 
 
 def test_explain_shows_what_the_model_says() -> None:

@@ -15,7 +15,9 @@ from vertexrt.engine.variant import CompileOptions
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.alike import all_alike
 from vertexrt.graph.taken import AlikeGraphs
+from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.place import place
+from vertexrt.ir.passes.publish import leaves_multiply
 from vertexrt.ir.program import Domain, Node, Program, Stage
 from vertexrt.kernels.layout import Backend
 from vertexrt.kernels.ways import FEWEST, Configuration, Work
@@ -44,7 +46,15 @@ def work_of(function: Program) -> Work:
         products=_longest_chain(nodes, on_path),
         state=_read_by(nodes, handed) // types,
         trains=True,
+        merges=_may_merge(function),
     )
+
+
+def _may_merge(function: Program) -> bool:
+    """Tell whether vertices that pull the same numbers are computed once."""
+    whole = any(node.op == "pull" and node["dtype"] == "int" for node in function.nodes)
+    draws = any(OPS[node.op].draws for node in function.nodes)
+    return whole and not draws and leaves_multiply(function)
 
 
 def _positions(nodes: Sequence[Node], op: str) -> set[int]:

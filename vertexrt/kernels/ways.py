@@ -54,6 +54,7 @@ class Work(NamedTuple):
         products: of the path that need each other: the longest chain.
         state: elements that a vertex hands to its parents.
         trains: backward and an update are part of it.
+        merges: identical vertices are one, so that how batches run depends on what they pull.
     """
 
     row: float
@@ -65,6 +66,7 @@ class Work(NamedTuple):
     products: int
     state: int
     trains: bool
+    merges: bool = False
 
     @property
     def all(self) -> float:

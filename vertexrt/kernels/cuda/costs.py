@@ -33,10 +33,12 @@ SENT, FETCHED = 9.6e-11, 1.15e-10  # an element of a state that is sent in a clu
 BACK = 0.95  # backward to forward
 FINISH = 175e-6  # gradients and the update
 
-# The same by the batched engine.
-LAUNCH, LAUNCHES = 4e-6, 2  # and how many in addition to the products
+# The same by the batched engine: launch by launch, and where one graph of CUDA replays them
+# (`replays.py`); fitted by hand to steps and evaluations of Tree-FC (`tree_fc_h100.txt`).
+LAUNCHES = 2  # in addition to the products
 READ = 1.9e-12  # an element of a weight
-STEP, FINISH_APART = 57e-6, 114e-6
+LAUNCH, STEP, FINISH_APART = 4e-6, 57e-6, 114e-6
+REPLAYED, STEP_REPLAYED, FINISH_REPLAYED = 2.5e-6, 20e-6, 190e-6
 
 # Outside the path: a multiplication of a wide product, of all processors, and what goes with it.
 TILED, CUBLAS = 8e-14, 6.8e-14
@@ -63,9 +65,14 @@ def seconds_of(way: Configuration, work: Work, batch: BatchShape, processors: in
     levels = batch.levels * work.types * (1 + BACK * work.trains)
     if way.persistent:
         level = _persistent_level(way.processors, work, batch, processors)
-        return levels * level + FINISH * work.trains + wide * TILED
-    level = _batched_level(work, batch)
-    return STEP + levels * level + FINISH_APART * work.trains + wide * CUBLAS
+        end = FINISH if work.trains else STEP
+        return end + levels * level + wide * TILED
+    if batch.comes_again and not work.merges:
+        step, launch, finish = STEP_REPLAYED, REPLAYED, FINISH_REPLAYED
+    else:
+        step, launch, finish = STEP, LAUNCH, FINISH_APART
+    level = launch * (LAUNCHES + work.products) + _batched_products(work, batch)
+    return step + levels * level + finish * work.trains + wide * CUBLAS
 
 
 def _rows(work: Work, batch: BatchShape) -> float:
@@ -73,10 +80,9 @@ def _rows(work: Work, batch: BatchShape) -> float:
     return batch.inner * work.share / batch.levels / work.types
 
 
-def _batched_level(work: Work, batch: BatchShape) -> float:
-    """Predict the seconds of what vertices of a type do in a level, forward."""
-    weights, rows = work.row + work.edge, _rows(work, batch)
-    return LAUNCH * (LAUNCHES + work.products) + weights * max(rows * CUBLAS, READ)
+def _batched_products(work: Work, batch: BatchShape) -> float:
+    """Predict the seconds of the products of vertices of a type in a level, forward."""
+    return (work.row + work.edge) * max(_rows(work, batch) * CUBLAS, READ)
 
 
 def _persistent_level(size: int, work: Work, batch: BatchShape, processors: int) -> float:
