@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,14 +35,16 @@ def read_alike(
     columns = None if taken is None or like.edge_of is not None else _columns(reader, taken)
     if taken is None or columns is None:
         return None
-    index = np.full((len(columns), len(like.child_ptr) - 1), -1, np.int32)
+    index = np.empty((len(columns), len(like.child_ptr) - 1), np.int32)
     for k, column in enumerate(columns):
-        if column is not NOT_READ:
+        if column is NOT_READ:
+            index[k] = -1
+        else:
             take_column(index[k], column.numbers, graph_ptr_of(taken.source), taken.ids)
     if not is_within(index, reader.used, reader.bounds):
         return None
     floats = [_rows_of(reader, reader.pulls[k], columns[k], dtype) for k in reader.reals]
-    return replace(like, index=index, floats=tuple(floats))
+    return Inputs(*like.structure, index, tuple(floats), like.no_reals)
 
 
 def _columns(reader: Reader, taken: Taken) -> list[PullColumn] | None:

@@ -81,6 +81,7 @@ class CupyDevice:
         self.load, self.spills = modules.load, modules.spills
         self.argument_bytes = modules.argument_bytes
         self.stream = self.cupy.cuda.Stream(non_blocking=True)
+        self._copies = self.cupy.cuda.Stream(non_blocking=True)  # of `upload_ahead`
         self._now = self.stream.ptr  # the stream that is in use
         self._used: Any = None  # a stream of a caller in use, and the one last asked for
         self._caller: Any = None
@@ -219,6 +220,12 @@ class CupyDevice:
     def upload(self, to: int, source: Array) -> None:
         """Copy without waiting."""
         self._runtime.memcpyAsync(to, address_of(source), source.nbytes, 1, self._now)
+
+    def upload_ahead(self, to: int, source: Array) -> None:
+        """Copy on a stream of its own, which the one in use waits for."""
+        copies = self._copies.ptr
+        self._runtime.memcpyAsync(to, address_of(source), source.nbytes, 1, copies)
+        self._order(copies, self._now)
 
     def download(self, to: Array, source: int) -> None:
         """Copy without waiting."""

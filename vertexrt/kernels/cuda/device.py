@@ -173,6 +173,12 @@ class Device(Protocol):
     def upload(self, to: int, source: Array) -> None:
         """Copy from pinned memory, which must stay as it is until an event after it."""
 
+    def upload_ahead(self, to: int, source: Array) -> None:
+        """Do the same while earlier launches run, of which none uses what lies there.
+
+        What is asked for from now on comes after it.
+        """
+
     def download(self, to: Array, source: int) -> None:
         """Copy to pinned memory; valid after an event after it."""
 

@@ -25,10 +25,12 @@ from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.pack import FIRST_SEGMENT, SEGMENT_WORDS
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.upload import UploadRoom
+from vertexrt.native.compiled import compiled
 
+Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
-MOST_REPLAYS, MOST_BYTES = 32, 64 << 20  # of a session; bytes are of uploads
+MOST_REPLAYS, MOST_BYTES = 64, 64 << 20  # of a session; bytes are of uploads
 LEAST_STEPS, MOST_STEPS = 8, 1 << 12  # launches that are worth a graph, and that one may have
 
 
@@ -58,11 +60,9 @@ class Replay(UploadRoom):
         Args:
             words: of the run; launch_rows: launches rows of its table.
         """
-        fixed = words.copy()
-        fixed[FIRST_SEGMENT : FIRST_SEGMENT + SEGMENT_WORDS] = 0  # of what it looked up
-        again = self.words is not None and np.array_equal(fixed, self.words)
+        again = self.words is not None and are_same(words, self.words)
         if not again:
-            self.words = fixed
+            self.words = words.copy()
             if self.graphs:  # something has moved, which is rare
                 session.memory.synchronize()
                 self.graphs.clear()
@@ -77,6 +77,15 @@ class Replay(UploadRoom):
                 launch_rows(begin, end)
             else:
                 graph()
+
+
+@compiled
+def are_same(words: Array, before: Array) -> bool:
+    """Tell whether words of a run are those of another, but for what it looked up."""
+    same = True
+    for k in range(len(words)):
+        same &= (words[k] == before[k]) | (FIRST_SEGMENT <= k < FIRST_SEGMENT + SEGMENT_WORDS)
+    return same
 
 
 def _captured(
@@ -110,7 +119,7 @@ class Replays:
 
     def __init__(self, session: Session) -> None:
         self._session, self.most = session, MOST_REPLAYS
-        self._replays: OrderedDict[tuple[int, object, object], Replay] = OrderedDict()
+        self._replays: OrderedDict[tuple[int, int, object, object], Replay] = OrderedDict()
         self._leaving: deque[tuple[Any, Replay]] = deque()  # with what comes after their use
 
     def __len__(self) -> int:
@@ -127,7 +136,9 @@ class Replays:
         """Return where a run goes up to, and what launches it; None, if its layout is new."""
         if not run.layout.came_again:
             return None
-        key = id(run.layout), part.launches.start, part.launches.stop
+        # An upload comes while the run before is under way, so each buffer has a place of its own.
+        turn = self._session.buffers.turn
+        key = id(run.layout), turn, part.launches.start, part.launches.stop
         found = self._replays.get(key)
         if found is None:
             executable = cast("CudaExecutable", run.ready.executable)

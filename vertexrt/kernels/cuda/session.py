@@ -298,7 +298,7 @@ class Session:
         _put_seed_rows(executable, words, part, int(packed.addresses[-1]))
         slot.open, slot.used = True, packed.end
         there = into.there
-        self.device.upload(into.memory.address + there, slot.pinned[there : packed.end])
+        self.device.upload_ahead(into.memory.address + there, slot.pinned[there : packed.end])
         if room is not None:
             room.there = packed.common
         return slot, words, packed.addresses

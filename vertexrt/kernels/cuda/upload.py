@@ -36,7 +36,7 @@ class UploadSlot:
 
 @dataclass(slots=True)
 class UploadRoom:
-    """Memory of the device that uploads of a layout go to, in the order of its stream.
+    """Memory of the device that uploads of a layout go to which have one buffer.
 
     Attributes:
         there: bytes at its beginning that are the same in all of them, once one has gone up.
@@ -81,6 +81,11 @@ class UploadBuffers:
         self.memory, self.device = memory, memory.device
         self._slots: list[UploadSlot] = []
         self._next = 0
+
+    @property
+    def turn(self) -> int:
+        """The number of the next buffer: launches that had it are over when it is returned."""
+        return self._next
 
     def next(self) -> UploadSlot:
         """Return the buffer whose turn it is, when the device has read it."""
