@@ -121,7 +121,7 @@ class CudaExecutor:
         slot = self._launch(run, parts[0], None)
         if run.configuration.persistent:
             self.session.device.wait(slot.event)
-            self.gave_up(slot.found)
+            self.look()
         self._gradients_left = run.variant.use.backward
         return [DeviceArena(self.session)]  # type: ignore[list-item]
 
@@ -142,8 +142,7 @@ class CudaExecutor:
         device = self.session.device
         caller = device.caller() if stream is None else stream
         self.before_launch(caller)
-        if self.session.gave_up[0]:
-            self._look()
+        self.look()
         slot = self._launch_now(run, part)
         if slot is not None:
             self.session.uploaded(slot)
@@ -152,8 +151,13 @@ class CudaExecutor:
         device.lead_caller(caller)
         return self.session.arena_here()
 
-    def _look(self) -> None:
-        """Raise DeviceError, if a launch that nobody waited for has given up."""
+    def look(self) -> None:
+        """Raise DeviceError, if a launch that is over has given up: the device has told the host.
+
+        So nothing is copied for the sake of what never happens.
+        """
+        if not self.session.gave_up[0]:
+            return
         found = np.empty(FOUND)
         self.session.memory.download(found, self.session.found.address)
         self.gave_up(found)
@@ -174,7 +178,7 @@ class CudaExecutor:
             self.session.device.wait(slot.event)
             slot.reader = None
             if run.configuration.persistent:
-                self.gave_up(slot.found)
+                self.look()
             return fetch.outputs(slot.results.view(self.session.dtype))
 
         evaluation = Evaluation(self, outputs)
@@ -259,10 +263,7 @@ class CudaExecutor:
         slot = self._launch_now(run, part, ending)
         if lent:
             self.session.device.lead_caller()
-        # What a share of a step of a group finds comes back with the end of the step.
-        persistent = run.ready.executable is None
-        found = ending is not None or (persistent and part.to.packed is None)
-        return self.session.launched(slot, found, fetch)
+        return self.session.launched(slot, ending is not None, fetch)
 
     def _launch_now(self, run: Run, part: Part, ending: StepEnd | None = None) -> UploadSlot | None:
         """Upload and launch; return what was uploaded from, if anything was."""

@@ -22,7 +22,7 @@ from vertexrt.kernels.cuda.device_pushes import DevicePushes
 from vertexrt.kernels.cuda.given_results import GivenResults
 from vertexrt.kernels.cuda.pack import RANDOM_SEED
 from vertexrt.kernels.cuda.session import Session
-from vertexrt.kernels.cuda.step_end import FOUND, GAVE_UP
+from vertexrt.kernels.cuda.step_end import FOUND
 from vertexrt.kernels.cuda.upload import ReadyRun, UploadSlot
 
 Array = np.ndarray[Any, Any]
@@ -43,7 +43,7 @@ class ReadiesRuns(Protocol):
     def ready(self, run: Run, part: Part) -> ReadyRun:
         """Upload what a part of a run reads; return what launches it."""
 
-    def gave_up(self, found: Array) -> None:
+    def look(self) -> None:
         """Raise DeviceError, if a processor gave up waiting."""
 
 
@@ -121,7 +121,7 @@ class DevicePlan:
         slot = self._free(turn)
         if not self._stays:
             return self._bring(slot)
-        self._session.bring(slot, self.ready.tile_counters is not None, ())
+        self._session.bring(slot, False, ())
         self._unseen.add(turn)
         self._pushes.make_room(caller)
         return results
@@ -188,7 +188,7 @@ class DevicePlan:
             slot.results = given
             # What had this memory before may be on its way to the device by a caller's copy.
             self._session.device.follow_caller()
-        self._session.bring(slot, self.ready.tile_counters is not None, pieces)
+        self._session.bring(slot, False, pieces)
         self._look(slot)
         found = self._pushes.read(slot.results)
         if given is None:
@@ -199,10 +199,10 @@ class DevicePlan:
     def _look(self, slot: UploadSlot) -> None:
         """Wait for a request. Raises: DeviceError, if a persistent launch has given up."""
         self._session.device.wait(slot.event)
-        if self.ready.tile_counters is not None and slot.found[GAVE_UP]:
+        if self.ready.tile_counters is not None and self._session.gave_up[0]:
             self._unseen.clear()  # it is said once
             self._session.memory.clear(self.ready.tile_counters)
-            self._executor.gave_up(slot.found)
+            self._executor.look()
 
 
 def _lent_rows(new: NewPulls) -> bool:
