@@ -76,6 +76,7 @@ def test_a_launch_that_gives_up_is_known_to_all() -> None:
             left = np.zeros(FOUND)
             left[[REFUSED, GAVE_UP]] = 1.0
             session.memory.upload(session.found, left)
+            session.gave_up[0] = 1
         with pytest.raises(DeviceError) as caught:
             stepped(net, batch, sgd, group)
         assert all(np.array_equal(v, before[n]) for n, v in net.parameters.items())
@@ -303,6 +304,7 @@ def test_a_first_step_that_gives_up_leaves_processes_alike() -> None:
             session, left = net.executor.session, np.zeros(FOUND)
             left[[REFUSED, GAVE_UP]] = 1.0
             session.memory.upload(session.found, left)
+            session.gave_up[0] = 1
         with pytest.raises(DeviceError, match="wait"):
             stepped(net, batch, sgd, group)
         return stepped(net, batch, sgd, group)

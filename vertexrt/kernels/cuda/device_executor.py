@@ -263,7 +263,7 @@ class CudaExecutor:
         slot = self._launch_now(run, part, ending)
         if lent:
             self.session.device.lead_caller()
-        return self.session.launched(slot, ending is not None, fetch)
+        return self.session.launched(slot, ending is not None and not ending.told, fetch)
 
     def _launch_now(self, run: Run, part: Part, ending: StepEnd | None = None) -> UploadSlot | None:
         """Upload and launch; return what was uploaded from, if anything was."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from vertexrt.engine.batched import Run, start_of
 from vertexrt.engine.part import Part
+from vertexrt.kernels.cuda.device import address_of
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import (
@@ -21,11 +22,13 @@ from vertexrt.kernels.cuda.step_end import (
     PIECES_A_BLOCK,
     SUMMERS,
     THREADS,
+    UNTOLD,
     StepEnd,
     pack_finish,
     pack_store,
 )
 from vertexrt.kernels.cuda.taken_rows import TakenRows
+from vertexrt.kernels.cuda.upload import UploadSlot
 
 Int64 = npt.NDArray[np.int64]
 
@@ -181,12 +184,13 @@ def _store_words(
     ranges: tuple[int, int],
     scalars: tuple[float, ...],
     dense: int,
+    told: int = 0,
 ) -> bytes:
     """Return `Store` of update.cuh.
 
     Args:
         addresses: of starts and widths; ranges: the first of these, and how many.
-        dense: see `_dense`.
+        dense: see `_dense`; told: of `StepEnd`.
     """
     (first, count), dense_pieces = ranges, -(-dense // PIECE)
     return pack_store(
@@ -197,6 +201,7 @@ def _store_words(
         int(addresses[1]) + first * NO_WIDTHS.itemsize,
         session.squares.address,
         session.found.address,
+        told,
         session.trained,
         dense,
         dense_pieces,
@@ -204,6 +209,17 @@ def _store_words(
         *scalars,
         *NO_SCALARS[len(scalars) :],
     )
+
+
+def let_tell(session: Session, slot: UploadSlot, e: StepEnd | None) -> None:
+    """Let the update of a step write what was found to where its slot has it, if one kernel can.
+
+    Until then the slot has a loss that is no number, and no refusal.
+    """
+    if e is None or e.apart or not (session.dense or len(e.starts)):
+        return
+    slot.found[:] = UNTOLD
+    e.told = address_of(slot.found)
 
 
 def make_room(session: Session, e: StepEnd) -> int:
@@ -223,7 +239,8 @@ def ending_words(
     """
     pieces = make_room(session, e)
     size = session.dtype.itemsize
-    store = _store_words(session, addresses, (0, len(e.starts)), e.scalars, _dense(session, e))
+    ranges, dense = (0, len(e.starts)), _dense(session, e)
+    store = _store_words(session, addresses, ranges, e.scalars, dense, e.told)
     finish = pack_finish(
         session.arena.address + e.loss_at * size,
         weight if e.weighted else 0,

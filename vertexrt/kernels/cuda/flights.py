@@ -61,7 +61,7 @@ class LaunchingExecutor(Protocol):
     model: CompiledModel
     session: Session
 
-    def gave_up(self, found: Found) -> None:
+    def look(self) -> None:
         """Raise DeviceError, if a processor gave up waiting."""
 
     def to_host(self) -> None:
@@ -130,7 +130,8 @@ class Flights:
         self.last_loss = math.nan
         self._executor.session.memory.synchronize()
         for flight in launched:
-            flight.optimizer.steps -= bool(flight.found[REFUSED])
+            untold = math.isnan(flight.found[LOSS])  # it did not get as far as its update
+            flight.optimizer.steps -= bool(flight.found[REFUSED]) or untold
 
     def _land(self) -> None:
         """Wait for the oldest step and look at what it found.
@@ -140,7 +141,7 @@ class Flights:
         """
         flight = self.under_way[0]
         self._wait_for(flight)
-        if flight.found[REFUSED]:
+        if flight.found[REFUSED] or self._executor.session.gave_up[0]:
             raise self._refused(flight)
         shared = flight.shared
         self.last_loss = float(flight.found[LOSS]) if shared is None else shared.loss()
@@ -153,7 +154,7 @@ class Flights:
             for each in list(self.under_way):
                 self._wait_for(each)
         self._skip_all()
-        executor.gave_up(found)
+        executor.look()
         try:
             loss = float(found[LOSS]) if flight.shared is None else flight.shared.loss()
         finally:

@@ -19,6 +19,7 @@ from vertexrt.kernels.cuda.finish_step import (
     ResultsLeft,
     ending_words,
     finish_step,
+    let_tell,
 )
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import ORDERS, PersistentExecutable
@@ -164,6 +165,7 @@ class PersistentLaunch:
         more = (written.script.reshape(-1), written.sections.reshape(-1), written.child_slot)
         lists = written.lookups, more
         slot, words, addresses = session.stage(executable, run, part, lists, ending)
+        let_tell(session, slot, ending)
         self._temporaries = session.memory.scratch(self._temporaries, written.elements * size)
         spill = -(-path.temporary * size // 16) * 16 + executable.weights_in_memory
         spill += executable.sums_left

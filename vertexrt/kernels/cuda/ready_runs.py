@@ -15,7 +15,7 @@ from vertexrt.engine.trace import Timeline
 from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.device_timeline import record_launch
 from vertexrt.kernels.cuda.executable import CudaExecutable
-from vertexrt.kernels.cuda.finish_step import ResultsLeft, finish_step
+from vertexrt.kernels.cuda.finish_step import ResultsLeft, finish_step, let_tell
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, WrittenScripts
@@ -50,6 +50,7 @@ def ready_table(
     replay = None if replays is None else replays.find(run, part)
     lists = lookups[2:], (NO_WIDTHS,)
     slot, words, addresses = session.stage(executable, run, part, lists, ending, replay)
+    let_tell(session, slot, ending)
 
     lasting = run if run.kept is None else run.bare()
     left = ResultsLeft(session, lasting, words, addresses)

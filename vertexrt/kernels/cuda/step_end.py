@@ -23,11 +23,12 @@ Int32 = npt.NDArray[np.int32]
 
 PIECE, SUMMERS, THREADS, PIECES_A_BLOCK = 1024, 1024, 256, 8  # of update.cu
 MOST_SCALARS = 16  # of update.cuh
-STORE, FINISH = Struct(f"11q{MOST_SCALARS}d"), Struct("6q2d")  # its structs
+STORE, FINISH = Struct(f"12q{MOST_SCALARS}d"), Struct("6q2d")  # its structs
 pack_store, pack_finish = STORE.pack, FINISH.pack
 NO_SCALARS = (0.0,) * MOST_SCALARS
 FOUND = 8  # `Record` of processor.cuh
 LOSS, NORM, _, REFUSED, GAVE_UP, GAVE_UP_AT, GAVE_UP_INSTRUCTION, REACHED = range(FOUND)
+UNTOLD = (math.nan, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)  # a loss that is no number is refused
 NO_STARTS, NO_WIDTHS = np.zeros(0, np.int64), np.zeros(0, np.int32)
 
 
@@ -43,6 +44,7 @@ class StepEnd:
             that is updated, group by group.
         clip_value: largest size of a gradient; 0, where none is clipped so.
         groups: ranges and scalars of each; none, where all parameters are updated alike.
+        told: address of the host's memory to which the update copies what was found; 0 for none.
     """
 
     loss_at: int
@@ -56,6 +58,7 @@ class StepEnd:
     widths: Int32
     clip_value: float = 0.0
     groups: tuple[GroupEnd, ...] = ()
+    told: int = 0
 
     @property
     def apart(self) -> bool:

@@ -39,6 +39,7 @@ __device__ __forceinline__ void update_staged(const Store& a) {
     constexpr int ARRAYS = 2 + Rule::SLOTS;
     typedef real Stage[ARRAYS][STAGED];
     VRT_SCRATCH(Stage, stages, 2 * WARPS);
+    tell_host(a);
     const bool refused = a.found->refused != 0.0;
     const real scale = real(a.found->scale);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;

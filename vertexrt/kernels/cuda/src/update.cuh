@@ -21,6 +21,7 @@ struct Store {
     const int* row_width;
     double* squares;  // [pieces]
     Found* found;
+    Found* told;  // of the host, or null: the update copies what was found
     long long total, dense, dense_pieces, pieces;
     // Weight decay added to gradients, factor of values, scalars of the rule.
     double s[MOST_SCALARS];
@@ -237,9 +238,15 @@ __device__ __forceinline__ void write_update(const Store& a, long long at, const
     for (int k = 0; k < Rule::SLOTS; ++k) store<W>(a.moments + k * a.total + at, x.state[k]);
 }
 
+// Tell the host what was found: all has been decided when an update begins.
+__device__ __forceinline__ void tell_host(const Store& a) {
+    if (blockIdx.x == 0 && threadIdx.x == 0 && a.told != nullptr) *a.told = *a.found;
+}
+
 // Apply a rule to eight pieces, a warp each, from piece `first` on, and clear their gradients.
 template <class Rule>
 __device__ __forceinline__ void update(const Store& a, long long first) {
+    tell_host(a);
     const long long number = first + threadIdx.x / 32;
     if (number >= a.pieces) return;
     const bool refused = a.found->refused != 0.0;
