@@ -142,7 +142,8 @@ class CudaExecutor:
         device = self.session.device
         caller = device.caller() if stream is None else stream
         self.before_launch(caller)
-        self.look()
+        if self.session.gave_up[0]:
+            self.look()
         slot = self._launch_now(run, part)
         if slot is not None:
             self.session.uploaded(slot)
