@@ -10,8 +10,9 @@ import pytest
 import vertexrt as vrt
 from tests.devices import gpu, require, shim
 from tests.runs import Way
+from vertexrt.engine.layouts import MOST_KEYS
 from vertexrt.errors import PullError
-from vertexrt.graph.alike import number_alike
+from vertexrt.graph.alike import alike_key, number_alike
 from vertexrt.graph.batch import fields_of
 from vertexrt.models import TreeFC
 
@@ -217,6 +218,20 @@ def test_rows_that_are_merged_are_told_apart(way: Way) -> None:
         np.testing.assert_allclose(found, np.array(expected), rtol=1e-9, atol=1e-12)
         net.step(batch, vrt.SGD(0.0))
         np.testing.assert_allclose(net.sync(), np.square(expected).sum() / 2, rtol=1e-9)
+
+
+def test_data_sets_that_come_one_after_another_are_known() -> None:
+    """A layout is known by few keys: the newest, however many there were."""
+    net, rng = vrt.compile(TreeFC(WORDS, HIDDEN), device="cpu"), np.random.default_rng(12)
+    tree = random_tree(rng)
+    for _ in range(MOST_KEYS + 2):
+        pool = vrt.GraphBatch.from_graphs([graph(tree, rng, [0]) for _ in range(3)])
+        for _ in range(5):
+            net.step(pool.take([0, 1]), vrt.SGD(0.1))
+    (variant,) = net.executor.model.variants.values()
+    key = alike_key(pool.take([0, 1]))
+    assert key is not None
+    assert variant.layouts.known(key) is not None
 
 
 def test_graphs_that_come_again_are_not_laid_out_again() -> None:

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.devices import SHIM_AND_GPU, require
+from tests.devices import SHIM_AND_GPU, require, shim
 from tests.functions import LSTMChain
 from tests.runs import Way
 from tests.strategies import CLASSES, WORDS
 from vertexrt.engine.variant import Passes
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
+from vertexrt.kernels.cuda.replays import LEAST_KEPT, MOST_BYTES
 from vertexrt.models import TreeFC
 
 HIDDEN, LEAVES, TREES = 5, 8, 3
@@ -127,13 +128,36 @@ def test_masks_differ_from_step_to_step(device: str) -> None:
 
 @pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_few_replays_are_kept(device: str) -> None:
+    """Where more layouts take turns than there is room for, those that are there stay."""
     net = compiled(device, TreeFC(WORDS, HIDDEN))
     assert isinstance(net.executor, CudaExecutor)
-    assert net.executor.replays is not None
-    net.executor.replays.most = 2
+    replays = net.executor.replays
+    assert replays is not None
+    replays.most = 4  # of two layouts, since there are two buffers
     rng = np.random.default_rng(7)
-    for count in (1, 2, 3, 4):
-        for _ in range(4):
+    for _ in range(9):
+        for count in (1, 2, 3):
             net.step(trees(rng, count=count), vrt.SGD(0.01))
     net.sync()
-    assert len(net.executor.replays) == 2
+    assert len(replays) == replays.graphs == 4
+    for _ in range(40):  # the others are not asked for any more
+        net.step(trees(rng, count=4), vrt.SGD(0.01))
+    net.sync()
+    found = len(replays)
+    assert found <= 4
+    assert replays.graphs == found
+
+
+@shim
+def test_large_uploads_go_to_the_buffers() -> None:
+    net = compiled("shim", TreeFC(WORDS, HIDDEN))
+    assert isinstance(net.executor, CudaExecutor)
+    assert net.executor.replays is not None
+    batch = trees(np.random.default_rng(8))
+    table = np.zeros((MOST_BYTES // LEAST_KEPT // 4 + 1, 1), np.float32)
+    target = batch.pulls["target"]
+    assert isinstance(target, vrt.Pulled)
+    large = batch.with_pulls({"target": vrt.Pulled(table, target.index)})
+    for _ in range(6):
+        net.step(large, vrt.SGD(0.01))
+    assert len(net.executor.replays) == 0

@@ -72,3 +72,21 @@ def test_an_evaluation_that_gave_up_says_so_when_it_is_read() -> None:
             evaluation.result()
     after = net.forward(batch)
     assert all(np.array_equal(after[name], value) for name, value in before.items())
+
+
+@shim
+def test_an_evaluation_that_gave_up_says_so_after_another_has() -> None:
+    net = network("shim", "persistent")
+    batch = batch_of(NAME, 3)
+    net.forward(batch)
+    net.executor.persistent_launch.patience = 5_000_000  # type: ignore[attr-defined]
+    broken = watch(net)
+    break_counter(broken)
+    first = net.submit(batch)
+    mend(broken)
+    second = net.submit(batch)
+    for each in (second, first):
+        with pytest.raises(DeviceError, match="waited at instruction"):
+            each.result()
+    third = net.submit(batch)
+    assert third.result(), "it goes on"

@@ -1,6 +1,8 @@
 """The automatic choice: candidates, ranking, timing, and what stays on disk."""
 
+import gc
 import json
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -291,6 +293,19 @@ def test_graphs_known_to_be_alike_have_the_same_choice() -> None:
     only = ways_of(2, None)[-1]
     chooser.only(only)
     assert chooser.pick(True, pool.take([0, 1])) == only
+
+
+def test_a_choice_keeps_no_data_set_alive() -> None:
+    chooser, alive = Chooser(CPU, work(1e6), ways_of(2, None)), []
+    for _ in range(3):
+        pool = batch(4)
+        for _ in range(4):
+            alike_key(pool.take([0]))
+        chooser.pick(True, pool.take([1]))
+        alive.append(weakref.ref(all_alike(pool.take([0]))))
+        del pool
+    gc.collect()
+    assert [each() for each in alive] == [None] * 3
 
 
 def test_explain_shows_what_the_model_says() -> None:

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
 from vertexrt.engine.variant import CompileOptions
 from vertexrt.graph import GraphBatch
@@ -126,23 +127,25 @@ class Chooser:
     work: Work
     ways: list[Configuration]
     _known: dict[tuple[bool, BatchShape], Configuration] = field(default_factory=dict)
-    _alike: dict[tuple[bool, int, AlikeGraphs | None], Configuration] = field(default_factory=dict)
+    _alike: WeakKeyDictionary[AlikeGraphs, dict[tuple[bool, int], Configuration]] = field(
+        default_factory=WeakKeyDictionary
+    )
 
     def pick(self, trains: bool, batch: GraphBatch) -> Configuration:
         """Return the way of a batch."""
         if len(self.ways) == 1:
             return self.ways[0]
         # Where all graphs are alike, how many there are says all.
-        alike = all_alike(batch)
-        few = trains, batch.num_graphs, alike
-        if alike is not None and few in self._alike:
-            return self._alike[few]
+        alike, few = all_alike(batch), (trains, batch.num_graphs)
+        of_source = {} if alike is None else self._alike.setdefault(alike, {})
+        found = of_source.get(few)
+        if found is not None:
+            return found
         key = trains, shape_of(batch)
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self.rank(*key)[0]
-        if alike is not None:
-            self._alike[few] = found
+        of_source[few] = found
         return found
 
     def rank(self, trains: bool, shape: BatchShape) -> list[Configuration]:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.graph.taken import AlikeGraphs
 from vertexrt.memory import MemoryPlan
 from vertexrt.native.compiled import compiled
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from vertexrt.engine.inputs import Inputs, Reader
 
 Array = np.ndarray[Any, Any]
-Key = tuple[AlikeGraphs, bytes]
+Key = tuple[object, bytes]  # of `alike_key`
 Graphs = tuple[Array, Array, Array, Array, Array]
 
 MOST_LAYOUTS, MOST_VERTICES = 32, 1 << 20  # that are kept for a variant
@@ -88,7 +87,10 @@ class KeptLayouts:
 
     def known(self, key: Key) -> KeptLayout | None:
         """Return what is kept of batches with a key."""
-        return self._named.get(key)
+        found = self._named.get(key)
+        if found is not None:
+            self._kept.move_to_end(_size_of(found.inputs))
+        return found
 
     def find(
         self, reader: Reader, graph_ptr: Array, inputs: Inputs, exact: bool = False
@@ -100,7 +102,7 @@ class KeptLayouts:
         Args:
             exact: it pulls the same numbers, too, or the same rows.
         """
-        size = len(inputs.child_ptr), len(inputs.child), exact
+        size = _size_of(inputs, exact)
         kept = self._kept.get(size)
         if kept is None:
             return None
@@ -119,7 +121,7 @@ class KeptLayouts:
         Args:
             exact: as of `find`.
         """
-        size = len(inputs.child_ptr), len(inputs.child), exact
+        size = _size_of(inputs, exact)
         if size in self._kept:
             self._let_go(size)
         # Plans write new numbers into the index of a run, so it is not the index that is kept.
@@ -131,9 +133,12 @@ class KeptLayouts:
 
     def name(self, kept: KeptLayout, key: Key) -> None:
         """Let a layout be known by a key, if it is still kept."""
-        if len(kept.keys) < MOST_KEYS and key not in self._named:
-            kept.keys.append(key)
-            self._named[key] = kept
+        if key in self._named:
+            return
+        if len(kept.keys) == MOST_KEYS:
+            del self._named[kept.keys.pop(0)]
+        kept.keys.append(key)
+        self._named[key] = kept
 
     def _let_go(self, size: tuple[int, int, bool]) -> None:
         gone = self._kept.pop(size)
@@ -146,6 +151,10 @@ class KeptLayouts:
         self._kept.clear()
         self._named.clear()
         self._vertices = 0
+
+
+def _size_of(inputs: Inputs, exact: bool = False) -> tuple[int, int, bool]:
+    return len(inputs.child_ptr), len(inputs.child), exact
 
 
 def _graphs_of(graph_ptr: Array, inputs: Inputs) -> Graphs:

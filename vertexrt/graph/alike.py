@@ -26,7 +26,7 @@ SPREAD = np.uint64(0x9E3779B97F4A7C15)
 LOW = 0xFFFFFFFF
 
 
-def alike_key(batch: GraphBatch) -> tuple[AlikeGraphs, bytes] | None:
+def alike_key(batch: GraphBatch) -> tuple[object, bytes] | None:
     """Return what batches have in common that were taken from one and are alike; None, if unknown.
 
     Graphs are compared once, when OFTEN batches have been taken.
@@ -43,7 +43,7 @@ def alike_key(batch: GraphBatch) -> tuple[AlikeGraphs, bytes] | None:
         alike.columns = _columns_of(fields)
         alike.numbers = number_alike(fields)
         alike.are_all = not alike.numbers.any()
-    return alike, alike.numbers[taken.ids].tobytes()
+    return alike.token, alike.numbers[taken.ids].tobytes()
 
 
 def all_alike(batch: GraphBatch) -> AlikeGraphs | None:

@@ -75,12 +75,13 @@ class AlikeGraphs:
         numbers: int32 [K], the first graph that each is like; None, until they were wanted often.
             are_all: they all are like the first.
         columns: by name, of the pulls that have one.
+        token: stands for this in what is kept longer than the batch.
     """
 
-    __slots__ = ("are_all", "asked", "columns", "numbers", "same_sizes")
+    __slots__ = ("__weakref__", "are_all", "asked", "columns", "numbers", "same_sizes", "token")
 
     def __init__(self, same_sizes: bool) -> None:
-        self.same_sizes = same_sizes
+        self.same_sizes, self.token = same_sizes, object()
         self.asked, self.are_all = 0, False
         self.numbers: IntArray | None = None
         self.columns: dict[str, PullColumn] = {}

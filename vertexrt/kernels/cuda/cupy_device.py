@@ -6,6 +6,7 @@ import ctypes
 import importlib
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -38,7 +39,7 @@ from vertexrt.kernels.cuda.device import (
 from vertexrt.kernels.cuda.nccl import FIRST, NcclLink, new_number, own_gpu
 
 CUBLAS_HOST_POINTERS = 0
-WORKSPACE = 32 << 20  # bytes of cuBLAS's, as it takes on Hopper by itself; graphs cannot take any
+WORKSPACES = {9: 32 << 20, 8: 4 << 20}  # bytes that cuBLAS takes, from a compute capability on
 FAST_TF32 = 77  # CUBLAS_COMPUTE_32F_FAST_TF32
 
 _processes: set[int] = set()  # that have used a GPU: this one, or those it was forked from
@@ -91,7 +92,7 @@ class CupyDevice:
         self._ready: set[int] = set()  # functions whose shared memory is set
         self._launches: dict[tuple[int, ...], CooperativeLaunch] = {}
         self._owners: list[Any] = []  # of what is known by its address
-        self._workspaces: dict[int, Any] = {}  # of handles of cuBLAS
+        self._workspace: Allocation | None = None  # of cuBLAS
         self.calls = self._calls(precision, self.stream)
         self._more: list[Calls] = []  # on other streams
 
@@ -101,8 +102,7 @@ class CupyDevice:
         handle = cublas.create()
         cublas.setPointerMode(handle, CUBLAS_HOST_POINTERS)
         cublas.setMathMode(handle, 0)  # CUBLAS_DEFAULT_MATH: no TF32
-        self._workspaces[handle] = self.cupy.cuda.alloc(WORKSPACE)
-        self._let_multiply(handle, stream.ptr)
+        cublas.setStream(handle, stream.ptr)
         compute = FAST_TF32 if precision == "tf32" else 0
         blas = _blas()
 
@@ -121,13 +121,13 @@ class CupyDevice:
         )
 
     def _let_multiply(self, handle: int, stream: int) -> None:
-        """Let cuBLAS compute on a stream, in memory of ours."""
+        """Let cuBLAS compute on a stream, in memory of ours, if it has some."""
         from cupy_backends.cuda.libs import cublas
 
         cublas.setStream(handle, stream)  # takes back the memory
-        memory = self._workspaces.get(handle)
-        if memory is not None:
-            given = ctypes.c_void_p(handle), ctypes.c_void_p(memory.ptr), ctypes.c_size_t(WORKSPACE)
+        if self._workspace is not None:
+            pointer, size = ctypes.c_void_p, ctypes.c_size_t(self._workspace.size)
+            given = pointer(handle), pointer(self._workspace.address), size
             code = _blas().cublasSetWorkspace_v2(*given)
             self.check(code and code + CUBLAS_CODES, -1, -1)
 
@@ -240,12 +240,25 @@ class CupyDevice:
         """Capture a CUDA graph, on the device's own stream: those of callers may refuse it."""
         if self._now != self.stream.ptr:
             return None
+        if self._workspace is None:  # as much as cuBLAS takes itself, which it cannot in a graph
+            major = max(each for each in WORKSPACES if each <= self.compute_capability[0])
+            try:
+                self._workspace = self.allocate(WORKSPACES[major])
+            except MemoryError:
+                return None
+            self._let_multiply(self.calls.handle, self._now)
         runtime, stream = self._runtime, self.stream
         stream.begin_capture(runtime.streamCaptureModeRelaxed)
         try:
             ask()
-        finally:
+        except BaseException:
+            with suppress(runtime.CUDARuntimeError):
+                stream.end_capture()
+            raise
+        try:
             graph = stream.end_capture()
+        except runtime.CUDARuntimeError:  # something that cannot be captured
+            return None
 
         def launch() -> None:
             runtime.graphLaunch(graph.graphExec, self._now)

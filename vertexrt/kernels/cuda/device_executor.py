@@ -47,13 +47,11 @@ from vertexrt.kernels.cuda.device_results import DeviceResults, new_arrays
 from vertexrt.kernels.cuda.flights import Flight, Flights
 from vertexrt.kernels.cuda.group_steps import GroupSteps
 from vertexrt.kernels.cuda.kept_uploads import KeptUploads
-from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch, gave_up
+from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch
 from vertexrt.kernels.cuda.ready_runs import launch_watched, ready_scripts, ready_table
 from vertexrt.kernels.cuda.replays import Replays
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import (
-    FOUND,
-    GAVE_UP,
     NORM,
     REFUSED,
     StepEnd,
@@ -87,6 +85,7 @@ class CudaExecutor:
         self._flights = Flights(self)
         store.on_refresh, store.on_write = self.to_host, self.copies.written
         self._gradients_left = False  # on the device, of a run without an update
+        self.failures: list[DeviceError] = []  # of launches that gave up
         self.lock: Any = threading.RLock()
         share(self)
 
@@ -152,16 +151,23 @@ class CudaExecutor:
         device.lead_caller(caller)
         return self.session.arena_here()
 
-    def look(self) -> None:
+    def look(self, known: int | None = None) -> None:
         """Raise DeviceError, if a launch that is over has given up: the device has told the host.
 
-        So nothing is copied for the sake of what never happens.
+        Args:
+            known: how many failures were when it was launched; a later one may be its own.
         """
+        if known is not None and len(self.failures) > known:
+            raise self.failures[known]
         if not self.session.gave_up[0]:
             return
-        found = np.empty(FOUND)
-        self.session.memory.download(found, self.session.found.address)
-        self.gave_up(found)
+        self.session.memory.synchronize()
+        self.failures.append(self.persistent_launch.failure())
+        self.session.forgive()
+        self.persistent_launch.clear_counters()
+        self.uploads.clear()
+        self._gradients_left = True
+        raise self.failures[-1]
 
     def submit(self, asked: Asked) -> Evaluation:
         """Launch an evaluation; what it pushes comes after it, and is read when asked for."""
@@ -172,14 +178,14 @@ class CudaExecutor:
         fetch = fetch_of(run, asked.outputs, asked.vertices)
         prepared = time.perf_counter()
         part = Part(slice(0, run.forward_launches), random_seed=asked.seed)
-        slot = self._launch(run, part, None, fetch.pieces)
+        slot, known = self._launch(run, part, None, fetch.pieces), len(self.failures)
         self.time_runs(use, batch, [run], slot, start, prepared)
 
         def outputs() -> Outputs:
             self.session.device.wait(slot.event)
             slot.reader = None
             if run.configuration.persistent:
-                self.look()
+                self.look(known)
             return fetch.outputs(slot.results.view(self.session.dtype))
 
         evaluation = Evaluation(self, outputs)
@@ -311,17 +317,6 @@ class CudaExecutor:
         if keeps:
             self.uploads.keep(run, part, made)
         return made
-
-    def gave_up(self, found: Array) -> None:
-        """Raise DeviceError, if a processor gave up waiting."""
-        if not found[GAVE_UP]:
-            return
-        self.session.memory.synchronize()
-        self.session.forgive()
-        self.persistent_launch.clear_counters()
-        self.uploads.clear()
-        self._gradients_left = True
-        raise gave_up(found, self.persistent_launch.patience)
 
     def step(self, step: TrainStep) -> tuple[float, Outputs]:
         """Launch a step; return the newest loss that is known without waiting for it.

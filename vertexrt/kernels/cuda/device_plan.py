@@ -17,6 +17,7 @@ import numpy as np
 from vertexrt.engine.batched import Run
 from vertexrt.engine.part import Part
 from vertexrt.engine.planned import NewPulls, PlanRequest
+from vertexrt.errors import DeviceError
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.kernels.cuda.device_pushes import DevicePushes
 from vertexrt.kernels.cuda.given_results import GivenResults
@@ -43,8 +44,10 @@ class ReadiesRuns(Protocol):
     def ready(self, run: Run, part: Part) -> ReadyRun:
         """Upload what a part of a run reads; return what launches it."""
 
-    def look(self) -> None:
-        """Raise DeviceError, if a processor gave up waiting."""
+    failures: list[DeviceError]
+
+    def look(self, known: int | None = None) -> None:
+        """Raise DeviceError, if a processor gave up waiting: see `CudaExecutor.look`."""
 
 
 class DevicePlan:
@@ -75,6 +78,7 @@ class DevicePlan:
         self._turns = [slot, *(self._turn(slot) for _ in range(TURNS - 1))]
         self._requests = 0
         self._unseen: set[int] = set()  # turns whose request was not waited for
+        self._known = len(executor.failures)  # failures that requests have nothing to do with
         self._pushes = DevicePushes(session, request, self._arena, self._numbers)
         self._given = GivenResults(session.device)
 
@@ -130,6 +134,8 @@ class DevicePlan:
         """Return the number of the buffer that a request has."""
         turn = self._requests % TURNS
         self._requests += 1
+        if not self._unseen:
+            self._known = len(self._executor.failures)
         slot = self._turns[turn]
         if slot.open:  # the request before ended half-way
             self._session.memory.synchronize()
@@ -199,10 +205,14 @@ class DevicePlan:
     def _look(self, slot: UploadSlot) -> None:
         """Wait for a request. Raises: DeviceError, if a persistent launch has given up."""
         self._session.device.wait(slot.event)
-        if self.ready.tile_counters is not None and self._session.gave_up[0]:
+        failures, counters = self._executor.failures, self.ready.tile_counters
+        if counters is None:
+            return
+        if self._session.gave_up[0] or len(failures) > self._known:
+            known, self._known = self._known, len(failures) + bool(self._session.gave_up[0])
             self._unseen.clear()  # it is said once
-            self._session.memory.clear(self.ready.tile_counters)
-            self._executor.look()
+            self._session.memory.clear(counters)
+            self._executor.look(known)
 
 
 def _lent_rows(new: NewPulls) -> bool:

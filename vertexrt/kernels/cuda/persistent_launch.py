@@ -26,6 +26,7 @@ from vertexrt.kernels.cuda.persistent import ORDERS, PersistentExecutable
 from vertexrt.kernels.cuda.session import ARRIVED_AT, TEMPORARY, Session
 from vertexrt.kernels.cuda.step_end import (
     FINISH,
+    FOUND,
     GAVE_UP,
     GAVE_UP_AT,
     GAVE_UP_INSTRUCTION,
@@ -139,6 +140,12 @@ class PersistentLaunch:
         self.session.memory.download(stamps, self._stamps.address)
         self._stamps = Allocation(0, 0, None)
         return stamps.reshape(self.session.device.processors, -1, STAMP)
+
+    def failure(self) -> DeviceError:
+        """Say which processor of a launch that is over gave up waiting."""
+        found = np.empty(FOUND)
+        self.session.memory.download(found, self.session.found.address)
+        return gave_up(found, self.patience)
 
     def clear_counters(self) -> None:
         """Set the counters of shared tiles to zero, as each launch that ends leaves them."""

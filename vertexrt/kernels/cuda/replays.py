@@ -20,6 +20,7 @@ import numpy.typing as npt
 from vertexrt.engine.batched import Run
 from vertexrt.engine.layouts import BatchLayout
 from vertexrt.engine.part import Part
+from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.kernels.cuda.driver import launch
 from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.pack import FIRST_SEGMENT, SEGMENT_WORDS
@@ -31,6 +32,7 @@ Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
 MOST_REPLAYS, MOST_BYTES = 64, 64 << 20  # of a session; bytes are of uploads
+LEAST_KEPT, LATELY = 4, 4  # replays that there is room for; times `most` that one is not asked for
 LEAST_STEPS, MOST_STEPS = 8, 1 << 12  # launches that are worth a graph, and that one may have
 
 
@@ -40,14 +42,16 @@ class Replay(UploadRoom):
 
     Attributes:
         layout: known by it; pieces: of its launches, see `pieces_of`.
+        asked: when it was last, of all that were asked for.
         words: of the run that was last; graphs: what launches rows of the table, by the first of
             them and the one after the last; nothing, until words have come twice.
     """
 
     layout: BatchLayout
     pieces: list[tuple[int, int, bool]]
+    asked: int = 0
     words: Int64 | None = None
-    graphs: dict[tuple[int, int], Callable[[], None] | None] = field(default_factory=dict)
+    graphs: dict[tuple[int, int], Callable[[], None]] = field(default_factory=dict)
 
     def launch(
         self,
@@ -69,14 +73,22 @@ class Replay(UploadRoom):
         for begin, end, fits in self.pieces:
             graph = None
             if again and fits:
-                key = begin, end
-                if key not in self.graphs:
-                    self.graphs[key] = _captured(session, launch_rows, begin, end)
-                graph = self.graphs[key]
+                graph = self._graph(session, launch_rows, (begin, end))
             if graph is None:
                 launch_rows(begin, end)
             else:
                 graph()
+
+    def _graph(
+        self, session: Session, launch_rows: Callable[[int, int], None], rows: tuple[int, int]
+    ) -> Callable[[], None] | None:
+        """Return what launches rows of the table; None, if it cannot be captured."""
+        graph = self.graphs.get(rows)
+        if graph is None:
+            graph = session.device.capture(lambda: launch_rows(*rows))
+            if graph is not None:
+                self.graphs[rows] = graph
+        return graph
 
 
 @compiled
@@ -86,12 +98,6 @@ def are_same(words: Array, before: Array) -> bool:
     for k in range(len(words)):
         same &= (words[k] == before[k]) | (FIRST_SEGMENT <= k < FIRST_SEGMENT + SEGMENT_WORDS)
     return same
-
-
-def _captured(
-    session: Session, launch_rows: Callable[[int, int], None], begin: int, end: int
-) -> Callable[[], None] | None:
-    return session.device.capture(lambda: launch_rows(begin, end))
 
 
 def pieces_of(executable: CudaExecutable, table: Int64) -> list[tuple[int, int, bool]]:
@@ -121,6 +127,7 @@ class Replays:
         self._session, self.most = session, MOST_REPLAYS
         self._replays: OrderedDict[tuple[int, int, object, object], Replay] = OrderedDict()
         self._leaving: deque[tuple[Any, Replay]] = deque()  # with what comes after their use
+        self._asked = 0
 
     def __len__(self) -> int:
         return len(self._replays)
@@ -128,9 +135,7 @@ class Replays:
     @property
     def graphs(self) -> int:
         """Count the graphs of all."""
-        return sum(
-            [graph is not None for each in self._replays.values() for graph in each.graphs.values()]
-        )
+        return sum([len(each.graphs) for each in self._replays.values()])
 
     def find(self, run: Run, part: Part) -> Replay | None:
         """Return where a run goes up to, and what launches it; None, if its layout is new."""
@@ -139,24 +144,49 @@ class Replays:
         # An upload comes while the run before is under way, so each buffer has a place of its own.
         turn = self._session.buffers.turn
         key = id(run.layout), turn, part.launches.start, part.launches.stop
+        self._asked += 1
         found = self._replays.get(key)
         if found is None:
+            if not self._has_room(_bytes_of(run)):
+                return None
             executable = cast("CudaExecutable", run.ready.executable)
             pieces = pieces_of(executable, run.table[part.launches])
             found = self._replays[key] = Replay(self._session.memory, run.layout, pieces)
+        found.asked = self._asked
         self._replays.move_to_end(key)
-        self._make_room()
         return found
 
-    def _make_room(self) -> None:
-        """Let the oldest go, but for the last; they are freed when nothing reads them any more."""
-        held = sum([each.memory.size for each in self._replays.values()])
-        while len(self._replays) > 1 and (len(self._replays) > self.most or held > MOST_BYTES):
-            _, gone = self._replays.popitem(last=False)
-            held -= gone.memory.size
-            self._leaving.append((self._session.device.record(), gone))
+    def _has_room(self, size: int) -> bool:
+        """Tell whether there is room for one more, letting go of those not asked for of late.
+
+        Where more come in turn than there is room for, those that are there stay.
+
+        Args:
+            size: bytes that it takes, about.
+        """
+        if size > MOST_BYTES // LEAST_KEPT:
+            return False
+        held = size + sum([each.memory.size for each in self._replays.values()])
+        while self._replays and (len(self._replays) >= self.most or held > MOST_BYTES):
+            oldest = next(iter(self._replays.values()))
+            if self._asked - oldest.asked < LATELY * self.most:
+                return False
+            held -= oldest.memory.size
+            self._let_go()
         while self._leaving and self._session.device.has_come(self._leaving[0][0]):
             self._leaving.popleft()
+        return True
+
+    def _let_go(self) -> None:
+        """Let the oldest go; it is freed when nothing reads it any more."""
+        _, gone = self._replays.popitem(last=False)
+        self._leaving.append((self._session.device.record(), gone))
+
+
+def _bytes_of(run: Run) -> int:
+    """Return about how many bytes of a run go up."""
+    own = [run.indices, run.inputs.index, run.weight, *run.inputs.floats]
+    return sum([0 if isinstance(each, DeviceRows) else each.nbytes for each in own])
 
 
 def rows_by_launch(

@@ -48,6 +48,7 @@ class UploadRoom:
 
     def grow(self, size: int) -> None:
         """Take memory of at least a size, when nothing reads the one until now."""
+        self.of.device.follow_caller()  # its work may still read the memory that is taken now
         self.memory, self.there = self.of.grown(self.memory, size), 0
 
 
