@@ -12,11 +12,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
-from vertexrt.engine.variant import CompileOptions
+from vertexrt.engine.variant import CompileOptions, draws_numbers
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.alike import all_alike
 from vertexrt.graph.taken import AlikeGraphs
-from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.publish import leaves_multiply
 from vertexrt.ir.program import Domain, Node, Program, Stage
@@ -54,8 +53,7 @@ def work_of(function: Program) -> Work:
 def _may_merge(function: Program) -> bool:
     """Tell whether vertices that pull the same numbers are computed once."""
     whole = any(node.op == "pull" and node["dtype"] == "int" for node in function.nodes)
-    draws = any(OPS[node.op].draws for node in function.nodes)
-    return whole and not draws and leaves_multiply(function)
+    return whole and not draws_numbers(function) and leaves_multiply(function)
 
 
 def _positions(nodes: Sequence[Node], op: str) -> set[int]:

@@ -291,7 +291,7 @@ def _merges(program: Program, use: Use, passes: Passes, leaves_on_path: bool) ->
         leaves_on_path: of groups that share a schedule. Merged leaves have parents in several of
             these, so what they do must be outside the path.
     """
-    if not passes.merge or use.seeds or use.pulls or _draws(program):
+    if not passes.merge or use.seeds or use.pulls or draws_numbers(program):
         return False  # gradients that come from, or go to, single vertices
     return leaves_multiply(program) and not leaves_on_path
 
@@ -312,7 +312,7 @@ def _groups_share(backend: Backend, processors: int) -> bool:
     return backend.shares_graphs and processors != 0  # negative: of as few as the weights fit
 
 
-def _draws(program: Program) -> bool:
+def draws_numbers(program: Program) -> bool:
     """Tell whether a program draws random numbers."""
     return any(OPS[node.op].draws for node in program.nodes)
 
@@ -338,7 +338,7 @@ def make_variant(
     program = without_effects(function, lambda n: n.op == "push" and n["name"] not in wanted)
     if not use.drops:
         program = without_dropout(program)
-    draws, shares = _draws(program), _groups_share(backend, processors)
+    draws, shares = draws_numbers(program), _groups_share(backend, processors)
     on_path = shares and _leaves_on_path(layered(program, passes, policy), passes)
     merges = _merges(program, use, passes, on_path)
     if merges and backend.publishes and not processors and not program.sites:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.graph.batch import GraphBatch, fields_of, parts_of
+from vertexrt.graph.hashes import SPREAD, mixed
 from vertexrt.graph.owned import INT32
 from vertexrt.graph.pulls import Pulled, held_index, held_values
 from vertexrt.graph.taken import AlikeGraphs, BatchFields, PullColumn
@@ -21,9 +22,6 @@ Array = np.ndarray[Any, Any]
 
 OFTEN = 3  # batches that are taken from one, until its graphs are compared
 TYPE_AT = 32  # of the bits of a vertex: its type, after a bit for each of so many pulls
-PRIME = np.uint64(0x100000001B3)
-SPREAD = np.uint64(0x9E3779B97F4A7C15)
-LOW = 0xFFFFFFFF
 
 
 def alike_key(batch: GraphBatch) -> tuple[object, bytes] | None:
@@ -125,16 +123,12 @@ def _hash(graphs: tuple[Array, Array, Array, Array, Array], g: int) -> Any:
     first, end = graph_ptr[g], graph_ptr[g + 1]
     key = np.uint64(int(end - first))
     for v in range(first, end):
-        key = _mixed(key, bits[v] ^ (bits[v] >> TYPE_AT))
-        key = _mixed(key, child_ptr[v + 1] - child_ptr[v])
+        key = mixed(key, bits[v] ^ (bits[v] >> TYPE_AT))
+        key = mixed(key, child_ptr[v + 1] - child_ptr[v])
     for e in range(child_ptr[first], child_ptr[end]):
-        key = _mixed(key, child[e] - first if child[e] >= 0 else -1)
-        key = _mixed(key, of_edge[e])
+        key = mixed(key, child[e] - first if child[e] >= 0 else -1)
+        key = mixed(key, of_edge[e])
     return key
-
-
-def _mixed(key: Any, value: Any) -> Any:
-    return (key ^ np.uint64(int(value) & LOW)) * PRIME
 
 
 def _are_alike(graphs: tuple[Array, Array, Array, Array, Array], g: int, h: int) -> bool:

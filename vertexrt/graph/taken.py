@@ -73,7 +73,7 @@ class AlikeGraphs:
         same_sizes: all graphs have as many vertices, and as many slots.
         asked: how often `numbers` were wanted.
         numbers: int32 [K], the first graph that each is like; None, until they were wanted often.
-            are_all: they all are like the first.
+        are_all: all graphs are like the first.
         columns: by name, of the pulls that have one.
         token: stands for this in what is kept longer than the batch.
     """

@@ -19,11 +19,9 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from vertexrt.graph.hashes import LOW, PRIME, SPREAD, mixed
 
-PRIME = np.uint64(0x100000001B3)
-SPREAD = np.uint64(0x9E3779B97F4A7C15)
-LOW = 0xFFFFFFFF  # the bits of an int32
+Array = np.ndarray[Any, Any]
 
 
 def merge_vertices(
@@ -104,19 +102,14 @@ def _keys(pulls: Array, used: Array, count: int) -> Array:
             if n < 2:
                 keys[v] = (keys[v] << 32) | np.uint64(int(values[v]) & LOW)
             else:
-                keys[v] = _mixed(keys[v] * PRIME, values[v])
+                keys[v] = mixed(keys[v] * PRIME, values[v])
     return keys
 
 
 def _add_kinds(keys: Array, kinds: Array) -> None:
     """Mix the kinds of vertices into their keys."""
     for v in range(len(keys)):
-        keys[v] = _mixed(keys[v] * PRIME, kinds[v])
-
-
-def _mixed(key: Any, value: Any) -> Any:
-    """Mix a value into a hash."""
-    return (key ^ np.uint64(int(value) & LOW)) * PRIME
+        keys[v] = mixed(keys[v] * PRIME, kinds[v])
 
 
 def _have_slots(vertices: Array, child_ptr: Array) -> bool:
@@ -157,7 +150,7 @@ def _add_children(
         key = keys[v]
         for e in range(child_ptr[v], child_ptr[v + 1]):
             row = row_of[child[e]] if child[e] >= 0 else -1
-            key = _mixed(key * PRIME, row)
+            key = mixed(key * PRIME, row)
         keys[v] = key
 
 

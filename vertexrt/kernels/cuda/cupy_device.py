@@ -84,8 +84,8 @@ class CupyDevice:
         self.stream = self.cupy.cuda.Stream(non_blocking=True)
         self._copies = self.cupy.cuda.Stream(non_blocking=True)  # of `upload_ahead`
         self._now = self.stream.ptr  # the stream that is in use
-        self._used: Any = None  # a stream of a caller in use, and the one last asked for
-        self._caller: Any = None
+        self._used: Any = None  # the stream of a caller that is in use: it lives as long
+        self._caller: Any = None  # the one that was asked for last
         self.processors = int(properties["multiProcessorCount"])
         self.shared_bytes = int(properties["sharedMemPerBlockOptin"])
         self._between = self.cupy.cuda.Event(disable_timing=True)  # streams wait for it at once
@@ -93,6 +93,7 @@ class CupyDevice:
         self._launches: dict[tuple[int, ...], CooperativeLaunch] = {}
         self._owners: list[Any] = []  # of what is known by its address
         self._workspace: Allocation | None = None  # of cuBLAS
+        self._captures = True  # until that failed
         self.calls = self._calls(precision, self.stream)
         self._more: list[Calls] = []  # on other streams
 
@@ -238,13 +239,14 @@ class CupyDevice:
 
     def capture(self, ask: Callable[[], None]) -> Callable[[], None] | None:
         """Capture a CUDA graph, on the device's own stream: those of callers may refuse it."""
-        if self._now != self.stream.ptr:
+        if self._now != self.stream.ptr or not self._captures:
             return None
         if self._workspace is None:  # as much as cuBLAS takes itself, which it cannot in a graph
             major = max(each for each in WORKSPACES if each <= self.compute_capability[0])
             try:
                 self._workspace = self.allocate(WORKSPACES[major])
             except MemoryError:
+                self._captures = False
                 return None
             self._let_multiply(self.calls.handle, self._now)
         runtime, stream = self._runtime, self.stream
@@ -257,7 +259,8 @@ class CupyDevice:
             raise
         try:
             graph = stream.end_capture()
-        except runtime.CUDARuntimeError:  # something that cannot be captured
+        except runtime.CUDARuntimeError:  # something that cannot be captured, nor later
+            self._captures = False
             return None
 
         def launch() -> None:

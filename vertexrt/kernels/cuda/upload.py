@@ -36,7 +36,7 @@ class UploadSlot:
 
 @dataclass(slots=True)
 class UploadRoom:
-    """Memory of the device that uploads of a layout go to which have one buffer.
+    """Where uploads of one layout lie on the device: of those that leave from one buffer.
 
     Attributes:
         there: bytes at its beginning that are the same in all of them, once one has gone up.
