@@ -14,6 +14,7 @@ from tests.launches import launch_of
 from tests.runs import PLAIN, TOLERANCE, Way, assert_close, assert_same, evaluate, train
 from tests.watched_device import SCRIPT, mend, watch
 from vertexrt.errors import DeviceError
+from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda.instruction import COLUMNS, EXPECT, TIMES
 from vertexrt.script.isa import NONE, WAIT
 
@@ -47,6 +48,18 @@ def test_levels_are_repeated(
     if launch.paths.clustered or processors == 1:
         begin, end = launch.written.sections[0, [0, -1]]
         assert launch.written.script[begin:end, TIMES].max() >= 5
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+def test_a_child_that_is_absent_ends_a_repetition(device: str) -> None:
+    """The first vertex names a child that is not there: -1, by number the one before the first."""
+    require(device)
+    first = GraphBatch.from_graphs([InputGraph.from_children([[-1], *([k] for k in range(8))])])
+    batch = first.with_pulls(dict(chains((9,)).pulls))
+    way = Way(device=device, dtype="float64", engine="persistent", processors=1)
+    here, there = way.compile(CELLS["lstm"]()), PLAIN.compile(CELLS["lstm"]())
+    assert_same(evaluate(here, batch), evaluate(there, batch), TOLERANCE["float64"])
+    assert_same(train(here, batch), train(there, batch), TOLERANCE["float64"])
 
 
 @pytest.mark.parametrize("processors", [1, 2])

@@ -9,9 +9,9 @@ import pytest
 
 import vertexrt as vrt
 from tests.devices import SHIM_AND_GPU, require, shim
-from tests.functions import LSTMChain
-from tests.runs import Way
-from tests.strategies import CLASSES, WORDS
+from tests.functions import FUNCTIONS, LSTMChain
+from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate
+from tests.strategies import CLASSES, WORDS, with_pulls
 from vertexrt.engine.variant import Passes
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
 from vertexrt.kernels.cuda.replays import LEAST_KEPT, MOST_BYTES
@@ -109,6 +109,17 @@ def test_evaluations_between_steps(device: str) -> None:
             net.step(batch, vrt.SGD(0.01))
     assert captured(nets[0])
     assert_same_bits(*nets)
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+def test_a_pass_may_have_nothing_to_launch(device: str) -> None:
+    """A vertex alone has no way back apart from what its pass forward ends with."""
+    require(device)
+    net = Way(device, dtype="float64").compile(FUNCTIONS["gru"][0]())
+    judge = PLAIN.compile(FUNCTIONS["gru"][0]())
+    for _ in range(3):
+        batch = with_pulls([[[]]])  # another one of the same layout
+        assert_same(evaluate(net, batch), evaluate(judge, batch), TOLERANCE["float64"])
 
 
 @pytest.mark.parametrize("device", SHIM_AND_GPU)

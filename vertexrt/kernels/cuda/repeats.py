@@ -157,7 +157,7 @@ def _is_alike(script: Array, k: int, back: bool, step: int) -> bool:
 
 
 def _follow(numbers: Array, at: int, last: int, run: tuple[Any, Any], step: int) -> bool:
-    """Tell whether two runs of numbers rise by one, the second further by a step.
+    """Tell whether two runs of numbers, none below zero, rise by one, the second further by a step.
 
     Args:
         run: how many numbers, and how far it is from one to the next.
@@ -166,7 +166,7 @@ def _follow(numbers: Array, at: int, last: int, run: tuple[Any, Any], step: int)
         first, second = numbers[last + i * run[1]], numbers[at + i * run[1]]
         if first != numbers[last] + i or second != numbers[last] + i + step:
             return False
-    return bool(numbers[last] >= 0)
+    return bool(numbers[last] >= 0 and numbers[at] >= 0)  # a child may be absent: -1
 
 
 def _ring_follows(script: Array, k: int, facts: RepeatFacts, size: int, slots: Array) -> bool:

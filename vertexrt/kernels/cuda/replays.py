@@ -104,7 +104,10 @@ def pieces_of(executable: CudaExecutable, table: Int64) -> list[tuple[int, int, 
     """Divide a table where rows look something up.
 
     Returns: the first row of each piece, the one after the last, and whether it fits in a graph.
+        Nothing of an empty table: a pass may have nothing to launch.
     """
+    if not len(table):
+        return []
     lookups = np.diff(executable.lookups_ptr)[table[:, 0]] > 0
     steps = np.diff(executable.program[0])[table[:, 0]]
     cuts = np.flatnonzero(lookups[1:] != lookups[:-1]) + 1
