@@ -40,6 +40,7 @@ class BatchLayout:
         rows: int32, of launches that take a list.
         with_loss: vertices whose loss counts.
         graph_ptr: of its batches; came_again: a later one had it too.
+        launched: the table as a device launches it, once that is decided.
     """
 
     indices: Array
@@ -52,6 +53,7 @@ class BatchLayout:
     with_loss: int
     graph_ptr: Array
     came_again: bool = False
+    launched: npt.NDArray[np.int64] | None = None
 
 
 @dataclass(slots=True)

@@ -77,6 +77,8 @@ class Passes:
             own make; else one kernel makes them, too.
         replay: batched engine on a GPU: launches of a batch whose graphs have come before are
             one CUDA graph; else each is asked for.
+        in_place: batched engine on a GPU: where children are next to each other, in the order of
+            their parents, products read and write their rows there; else these are copied.
         streams: batched engine on a GPU: how many streams share the launches of a step, so that
             those which need nothing of each other may run at once (Cavs, section 3.5).
         products: on a CPU: "fixed", by register tiles or by BLAS, with limits that are the same
@@ -99,6 +101,7 @@ class Passes:
     hold: bool = True
     cuts: bool = True
     replay: bool = True
+    in_place: bool = True
     streams: int = 1
     products: str = FIXED
     gradients: bool = GRADIENTS_ON_CHIP

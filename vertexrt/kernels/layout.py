@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.ir.passes.fuse import Group, TaskProgram
+from vertexrt.ir.passes.operands import children_read
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key
 from vertexrt.ir.program import Domain, Node, Stage
@@ -323,6 +324,8 @@ def tensor_uses(program: TaskProgram) -> list[tuple[Key, int, bool, bool]]:
 
     for position, read in program.reads.items():
         found.append((read.key, read.width, row(nodes[position])[1], False))
+        if states := children_read(program.program, position):  # which may be read instead
+            found.append((("state", states[0]), states[1], False, False))
     for position, key in program.homes.items():
         found.append((key, *row(nodes[position]), True))
     for k in program.members:
@@ -334,14 +337,11 @@ def tensor_uses(program: TaskProgram) -> list[tuple[Key, int, bool, bool]]:
         elif node.op in ("gather", "gather_all"):
             found.append((("state", node["field"]), node.type.size, False, False))
         elif node.op in ("scatter_child", "scatter_children"):
-            found.append(
-                (
-                    edge_key(node["field"], node["every"]),
-                    stored_size(node, nodes[node.inputs[0]]),
-                    True,
-                    True,
-                )
+            key, size = (
+                edge_key(node["field"], node["every"]),
+                stored_size(node, nodes[node.inputs[0]]),
             )
+            found.append((key, size, True, True))
         elif node.op == "gather_parents":
             for every in (False, True):
                 if node["every" if every else "slots"]:

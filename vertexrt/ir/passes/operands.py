@@ -24,6 +24,20 @@ def operand_positions(node: Node) -> range:
     return range(1 if node.op in ("matmul", "embed_grad") else 0, len(node.inputs))
 
 
+def children_read(program: Program, k: int) -> tuple[str, int] | None:
+    """Return the state of which a value is that of all children, in the order of the slots.
+
+    Returns: the state's name and its elements; None for other values.
+    """
+    node, nodes = program.nodes[k], program.nodes
+    parts = [nodes[i] for i in node.inputs] if node.op == "concat" else [node]
+    if any(part.op != "gather" for part in parts) or not program.arity or program.sites:
+        return None
+    read = [(part["field"], part["slot"]) for part in parts]
+    wanted = [(parts[0]["field"], slot) for slot in range(program.arity)]
+    return (parts[0]["field"], parts[0].type.size) if read == wanted else None
+
+
 def copy_operands(
     program: Program, apart: Collection[str], origin: Callable[[Hashable], int]
 ) -> Program:

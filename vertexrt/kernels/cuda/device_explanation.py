@@ -61,8 +61,9 @@ class DeviceExplanation:
 
     def _launched(self, run: Run) -> tuple[int, int]:
         executable = cast("CudaExecutable", run.ready.executable)
-        lookups = self.persistent_launch.session.sorted_lookups(run, run.table)
-        launched = [s for _, s, _ in launched_steps(run.table, executable.program, lookups)]
+        table = run.table if self.streams is not None else executable.table_of(run)
+        lookups = self.persistent_launch.session.sorted_lookups(run, table)
+        launched = [s for _, s, _ in launched_steps(table, executable.program, lookups)]
         products = int(executable.program[1][launched, IS_GEMM].sum())
         return len(launched) - products, products
 

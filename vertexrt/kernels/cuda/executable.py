@@ -10,18 +10,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.engine.batched import Run
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.driver import IS_GEMM, WEIGHT, WORD, X, Y, encode
+from vertexrt.kernels.cuda.in_place import alternatives_of, in_place, may_be_in_place
 from vertexrt.kernels.cuda.launch_text import write_launches
 from vertexrt.kernels.cuda.pack import FIXED_WORDS
 from vertexrt.kernels.cuda.row_text import EDGE_ORDER, EVERY_PTR, RELATION_PTR, above_word
 from vertexrt.kernels.cuda.steps import Kernel, Launches, csr, effects_of
-from vertexrt.kernels.cuda.task_launches import lower_launches
+from vertexrt.kernels.cuda.task_launches import NO_PLACES, lower_launches
 from vertexrt.kernels.cuda.wide_products import wide_sources
 from vertexrt.kernels.layout import Binding, gradient_owners
+from vertexrt.scheduler.rows import CHILD_ROW, part_of
 
 Array = np.ndarray[Any, Any]
+Int64 = npt.NDArray[np.int64]
 
 REAL_WORD = re.compile(r"(float|seed)_\d+")  # of a real pull, or a seed
 
@@ -108,7 +112,7 @@ class CudaExecutable(Uploads):
 
     Attributes:
         sources: of the kernels, by name.
-        program: what `driver.launch` reads.
+        program: what `driver.launch` reads; alternatives of `in_place` follow the task programs.
     """
 
     def __init__(
@@ -116,7 +120,14 @@ class CudaExecutable(Uploads):
     ) -> None:
         real = np.dtype(dtype)
         vector = 16 // real.itemsize
-        launches = [write_launches(lower_launches(p, binding, vector)) for p in programs]
+        others, self._alternatives = alternatives_of(
+            programs, [in_place(p, binding) for p in programs]
+        )
+        self._slots = max((x.task.program.arity or 0 for x in others), default=0)
+        given = [(p, NO_PLACES) for p in programs] + [(x.task, x.places) for x in others]
+        launches = [
+            write_launches(lower_launches(p, binding, vector, places=places)) for p, places in given
+        ]
         super().__init__(programs, launches, binding)
         self.sources = kernel_sources(launches)
         kernels = device.load([*self.sources.values(), *wide_sources(device, real)], real)
@@ -129,3 +140,21 @@ class CudaExecutable(Uploads):
         self.want(step_words[:-1])
         products = steps[steps[:, IS_GEMM] != 0]
         self.wanted[products[:, [WEIGHT, X + WORD, Y + WORD]]] = True
+
+    def table_of(self, run: Run) -> Int64:
+        """Return the launches of a run: where its layout allows it, without copies."""
+        layout = run.layout
+        if layout.launched is None:
+            layout.launched = (
+                self._without_copies(run) if run.variant.passes.in_place else run.table
+            )
+        return layout.launched
+
+    def _without_copies(self, run: Run) -> Int64:
+        table, numbers = run.table, self._alternatives
+        child_row = part_of(run.indices, run.extents, CHILD_ROW)
+        if not self._slots or not may_be_in_place(table, numbers, self._slots, child_row):
+            return table
+        found = table.copy()
+        found[:, 0] = np.where(numbers[table[:, 0]] >= 0, numbers[table[:, 0]], table[:, 0])
+        return found

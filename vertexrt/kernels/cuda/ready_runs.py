@@ -45,7 +45,8 @@ def ready_table(
     Args:
         by: launches instead of `driver.launch`; replays: what layouts that come again go by.
     """
-    executable, table = cast("CudaExecutable", run.ready.executable), run.table[part.launches]
+    executable = cast("CudaExecutable", run.ready.executable)
+    table = (executable.table_of(run) if by is None else run.table)[part.launches]
     lookups = session.sorted_lookups(run, table)
     replay = None if replays is None else replays.find(run, part)
     lists = lookups[2:], (NO_WIDTHS,)

@@ -153,7 +153,7 @@ class Replays:
             if not self._has_room(_bytes_of(run)):
                 return None
             executable = cast("CudaExecutable", run.ready.executable)
-            pieces = pieces_of(executable, run.table[part.launches])
+            pieces = pieces_of(executable, executable.table_of(run)[part.launches])
             found = self._replays[key] = Replay(self._session.memory, run.layout, pieces)
         found.asked = self._asked
         self._replays.move_to_end(key)

@@ -53,6 +53,7 @@ from vertexrt.lower.values import Memories, ValuePlaces
 from vertexrt.lower.verify_launches import verify_launches
 
 NOTHING: Mapping[int, Finished] = MappingProxyType({})
+NO_PLACES: Mapping[int, ValuePlace] = MappingProxyType({})
 APART = frozenset(SUMS_OF_ROWS)  # sums over rows are steps of their own
 
 
@@ -62,6 +63,7 @@ def lower_launches(
     vector: int,
     block: int = 0,
     shared: int = SHARED_ELEMENTS,
+    places: Mapping[int, ValuePlace] = NO_PLACES,
 ) -> LaunchPlan:
     """Lower a task program.
 
@@ -70,8 +72,9 @@ def lower_launches(
         block: threads of all blocks, 0 for as many as suit each kernel. Otherwise products of
             many rows are kernels as well, and not cuBLAS's.
         shared: elements of shared memory that a block may have.
+        places: where values lie that the task neither makes room for nor reads (`in_place`).
     """
-    plan = _LaunchLowering(task, binding, vector, block, shared).plan()
+    plan = _LaunchLowering(task, binding, vector, block, shared, places).plan()
     return verify_launches(plan, LIMITS.counters) if config().check else plan
 
 
@@ -79,7 +82,13 @@ class _LaunchLowering:
     """The launches of one task program, one after the other."""
 
     def __init__(
-        self, task: TaskProgram, binding: Binding, vector: int, block: int, shared: int
+        self,
+        task: TaskProgram,
+        binding: Binding,
+        vector: int,
+        block: int,
+        shared: int,
+        places: Mapping[int, ValuePlace],
     ) -> None:
         self.task, self.nodes = task, task.program.nodes
         self.vector, self.block = vector, block
@@ -92,6 +101,7 @@ class _LaunchLowering:
         for i in sorted(task.local):
             kind = self.nodes[i].type
             self.place[i] = self.memories.temporary(kind.size, kind.domain == Domain.EDGE)
+        self.place |= places
         self.shares = Shares(task, None)
         self.context = GroupContext(self.values, self.memories, vector, block, self.listed, shared)
         self.copies = ProductCopies(task, self.values)
