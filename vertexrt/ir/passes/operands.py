@@ -31,11 +31,12 @@ def children_read(program: Program, k: int) -> tuple[str, int] | None:
     """
     node, nodes = program.nodes[k], program.nodes
     parts = [nodes[i] for i in node.inputs] if node.op == "concat" else [node]
-    if any(part.op != "gather" for part in parts) or not program.arity or program.sites:
+    if program.sites or any(part.op != "gather" for part in parts):
         return None
     read = [(part["field"], part["slot"]) for part in parts]
-    wanted = [(parts[0]["field"], slot) for slot in range(program.arity)]
-    return (parts[0]["field"], parts[0].type.size) if read == wanted else None
+    wanted = [(parts[0]["field"], slot) for slot in range(len(parts))]
+    whole = (read, len(parts)) == (wanted, program.arity)
+    return (parts[0]["field"], parts[0].type.size) if whole else None
 
 
 def copy_operands(

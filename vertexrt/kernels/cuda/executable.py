@@ -14,7 +14,7 @@ from vertexrt.engine.batched import Run
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.driver import IS_GEMM, WEIGHT, WORD, X, Y, encode
-from vertexrt.kernels.cuda.in_place import alternatives_of, in_place, may_be_in_place
+from vertexrt.kernels.cuda.in_place import alternatives_of, may_be_in_place
 from vertexrt.kernels.cuda.launch_text import write_launches
 from vertexrt.kernels.cuda.pack import FIXED_WORDS
 from vertexrt.kernels.cuda.row_text import EDGE_ORDER, EVERY_PTR, RELATION_PTR, above_word
@@ -120,11 +120,8 @@ class CudaExecutable(Uploads):
     ) -> None:
         real = np.dtype(dtype)
         vector = 16 // real.itemsize
-        others, self._alternatives = alternatives_of(
-            programs, [in_place(p, binding) for p in programs]
-        )
-        self._slots = max((x.task.program.arity or 0 for x in others), default=0)
-        given = [(p, NO_PLACES) for p in programs] + [(x.task, x.places) for x in others]
+        others, self._alternatives, self._slots = alternatives_of(programs, binding)
+        given = [*((p, NO_PLACES) for p in programs), *((x.task, x.places) for x in others)]
         launches = [
             write_launches(lower_launches(p, binding, vector, places=places)) for p, places in given
         ]

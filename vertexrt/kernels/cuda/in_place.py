@@ -11,9 +11,9 @@ A level then is a product and one loop over its rows, as one written by hand for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from vertexrt.native.compiled import compiled
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
+T = TypeVar("T")
 
 AS_IT_IS, NEVER = -1, -2  # of `alternatives`: a program has none; nor have layouts that launch it
 
@@ -40,11 +41,13 @@ class InPlace:
         task: without what copied, and without room for what was copied.
         places: of the values that are elsewhere instead.
         keys: of the tensors that it neither writes nor reads any more.
+        slots: children of each vertex.
     """
 
     task: TaskProgram
     places: dict[int, ValuePlace]
     keys: frozenset[Key]
+    slots: int
 
 
 def in_place(task: TaskProgram, binding: Binding) -> InPlace | None:
@@ -71,25 +74,34 @@ class _Without:
 
     def copies(self) -> InPlace | None:
         """Return the task program without them, if there are some."""
-        task = self.task
-        kept = {k for k, key in task.homes.items() if key[0] == "value"}
-        values = sorted(task.local | kept | task.reads.keys())
-        read = {k: self._children(k) if self._is_operand(k) else None for k in values}
-        written = {k: self._edges(k) for k in sorted(task.local)}
-        both = [*read.items(), *written.items()]
-        places = {k: place for k, place in both if place is not None}
+        places = self._read() | self._written()
         if not places:
             return None
-        keys = {task.homes[k] for k in places if k in task.homes}
-        keys |= {task.reads[k].key for k in places if k in task.reads}
+        task, keys = self.task, {k: key for k, key in self._keys().items() if k in places}
         left = replace(
             task,
-            reads={k: x for k, x in task.reads.items() if k not in places},
-            homes={k: x for k, x in task.homes.items() if k not in places},
+            reads=_without(task.reads, places),
+            homes=_without(task.homes, places),
             local=task.local - places.keys(),
             steps=self._steps_without(places),
         )
-        return InPlace(left, places, frozenset(keys))
+        return InPlace(left, places, frozenset(keys.values()), self.slots)
+
+    def _keys(self) -> dict[int, Key]:
+        """Return the tensors of values that other task programs read, or made, by value."""
+        kept = {k: key for k, key in self.task.homes.items() if key[0] == "value"}
+        return kept | {k: read.key for k, read in self.task.reads.items()}
+
+    def _read(self) -> dict[int, ValuePlace]:
+        """Return where operands of products lie that are all states of children."""
+        values = sorted(self.task.local | self._keys().keys())
+        found = {k: self._children(k) for k in values if self._is_operand(k)}
+        return {k: place for k, place in found.items() if place is not None}
+
+    def _written(self) -> dict[int, ValuePlace]:
+        """Return where products lie that are scattered to all children."""
+        found = {k: self._edges(k) for k in sorted(self.task.local)}
+        return {k: place for k, place in found.items() if place is not None}
 
     # Operands.
 
@@ -109,32 +121,27 @@ class _Without:
 
     def _edges(self, k: int) -> ValuePlace | None:
         """Return where a product may write what is scattered to all children, in order."""
-        node = self.nodes[k]
-        if node.op != "matmul" or not _is_row(node):
+        if self.nodes[k].op != "matmul" or not _is_row(self.nodes[k]):
             return None
-        parts = self.readers.get(k, [])
-        effects = [self._effect_of(k, part) for part in parts]
-        found = {x["slot"]: (x["field"], x["every"]) for x in effects if x is not None}
-        fields = {*found.values()}
-        if len(parts) != self.slots or len(found) != self.slots or len(fields) != 1:
-            return None
-        ((field, every),) = fields
-        return (
-            None if every else self._rows_of(edge_key(field, False), node.type.size // self.slots)
-        )
+        size = self.nodes[k].type.size // self.slots
+        found = [self._effect_of(part, size) for part in self.readers.get(k, [])]
+        effects = [
+            (x["slot"], x["field"], x["every"]) if x is not None else (-1, "") for x in found
+        ]
+        field = effects[0][1] if effects else ""
+        whole = sorted(effects) == [(slot, field, False) for slot in range(self.slots)]
+        return self._rows_of(edge_key(field, False), size) if whole else None
 
-    def _effect_of(self, k: int, part: int) -> Node | None:
-        """Return what scatters a part of a product to the child that it is for."""
-        size, start = self.nodes[k].type.size // self.slots, 0
-        if self.nodes[part].op == "slice":
-            start = self.nodes[part]["start"]
+    def _effect_of(self, part: int, size: int) -> Node | None:
+        """Return what scatters a part of a product, of a size, to the child that it is for."""
+        node, start = self.nodes[part], 0
+        if node.op == "slice":
             readers = self.readers.get(part, [])
-            if part in self.task.homes or len(readers) != 1 or self.nodes[part].type.size != size:
+            if part in self.task.homes or len(readers) != 1 or node.type.size != size:
                 return None
-            (part,) = readers
-        effect = self.nodes[part]
-        fits = effect.op == "scatter_child" and effect["slot"] * size == start
-        return effect if fits else None
+            start, node = node["start"], self.nodes[readers[0]]
+        fits = node.op == "scatter_child" and node["slot"] * size == start
+        return node if fits else None
 
     def _rows_of(self, key: Key, size: int) -> ValuePlace:
         """Return the rows of the edges of each vertex, as one row."""
@@ -143,25 +150,24 @@ class _Without:
 
     # What is left.
 
-    def _steps_without(self, places: dict[int, ValuePlace]) -> tuple[Group | Product, ...]:
+    def _steps_without(self, places: Collection[int]) -> tuple[Group | Product, ...]:
         gone = self._gone(places)
         steps: list[Group | Product] = []
         for step in self.task.steps:
+            nodes = tuple(k for k in step.nodes if k not in gone)
             if isinstance(step, Product):
                 steps.append(step)
-                continue
-            nodes = tuple(k for k in step.nodes if k not in gone)
-            if nodes:
+            elif nodes:
                 steps.append(Group(step.domain, nodes))
         return tuple(steps)
 
-    def _gone(self, places: dict[int, ValuePlace]) -> set[int]:
+    def _gone(self, places: Collection[int]) -> set[int]:
         """Return the nodes that only copied: what was made, and all that nothing else reads."""
         products = {step.node for step in self.task.steps if isinstance(step, Product)}
-        gone = {k for k in places if k not in products}
-        for k in places.keys() & products:
-            parts = self.readers[k]
-            gone.update(parts, *(self.readers.get(part, ()) for part in parts))
+        gone = {*places} - products
+        for k in products.intersection(places):
+            for part in self.readers[k]:
+                gone |= {part, *self.readers.get(part, ())}
         while more := {k for k in self.task.members if self._is_unread(k, gone)} - gone:
             gone |= more
         return gone
@@ -176,26 +182,36 @@ def _is_row(node: Node) -> bool:
     return node.type.domain == Domain.VERTEX and len(node.type.shape) == 1
 
 
-def alternatives_of(
-    tasks: Sequence[TaskProgram], found: Sequence[InPlace | None]
-) -> tuple[list[InPlace], Int64]:
-    """Return the alternatives in order, and for each task program the number of its own.
+def _without(values: Mapping[int, T], places: Collection[int]) -> dict[int, T]:
+    return {k: x for k, x in values.items() if k not in places}
 
-    These follow the task programs. AS_IT_IS: it has none. NEVER: it has none, and reads or writes
-    what alternatives leave out.
+
+def alternatives_of(
+    tasks: Sequence[TaskProgram], binding: Binding
+) -> tuple[list[InPlace], Int64, int]:
+    """Return the alternatives of task programs in order.
+
+    Returns: also for each task program the number of its own, which follow theirs. AS_IT_IS: it has
+        none. NEVER: it has none, and reads or writes what alternatives leave out. And how many
+        children the vertices have.
     """
+    found = [in_place(task, binding) for task in tasks]
     every = [x for x in found if x is not None]
-    keys = frozenset[Key]().union(*(x.keys for x in every))
-    numbers = np.full(len(tasks), AS_IT_IS, np.int64)
-    count = len(tasks)
-    for p, (task, own) in enumerate(zip(tasks, found, strict=True)):
-        touched = {*task.homes.values(), *(read.key for read in task.reads.values())}
-        if touched & keys - (own.keys if own is not None else frozenset()):
-            numbers[p] = NEVER
-        elif own is not None:
+    left_out = frozenset[Key]().union(*(x.keys for x in every))
+    numbers, count = np.full(len(tasks), AS_IT_IS, np.int64), len(tasks)
+    for p, own in enumerate(found):
+        if own is not None:
             numbers[p] = count
-        count += own is not None
-    return every, numbers
+            count += 1
+        if not _touched(tasks[p], own).isdisjoint(left_out):
+            numbers[p] = NEVER
+    return every, numbers, every[0].slots if every else 0  # all have the same
+
+
+def _touched(task: TaskProgram, own: InPlace | None) -> set[Key]:
+    """Return the tensors that a task program writes or reads, and its alternative does, too."""
+    found = {*task.homes.values(), *(read.key for read in task.reads.values())}
+    return found if own is None else found - own.keys
 
 
 @compiled

@@ -303,7 +303,7 @@ def share_out(
         most += steps_ptr[table[t, 0] + 1] - steps_ptr[table[t, 0]]
     for g in effects.gradients:
         gradients = max(gradients, g + 1)
-    programs = len(steps_ptr) - 1
+    programs = len(needs.reuses)  # without alternatives, of `in_place`
     draft = _new_draft(most, (len(links[0]) - 1, gradients, programs), streams)
     for t in range(len(table)):
         row, p = table[t], table[t, 0]
