@@ -85,6 +85,67 @@ def test_training_has_the_bits_of_launch_by_launch(device: str, optimizer: Any) 
 
 
 @pytest.mark.parametrize("device", SHIM_AND_GPU)
+@pytest.mark.parametrize("clip_norm", [None, 0.5])
+def test_the_end_of_a_step_is_captured_while_its_rate_stays(
+    device: str, clip_norm: float | None
+) -> None:
+    nets = [compiled(device, TreeFC(WORDS, HIDDEN), replay=way) for way in (True, False)]
+    rules = [vrt.SGD(0.01, clip_norm=clip_norm) for _ in nets]
+    replays = nets[0].executor.replays  # type: ignore[attr-defined]
+    rng, ends = np.random.default_rng(14), []
+    rates = [0.01] * 7 + [0.02, 0.03, 0.02, 0.03] + [0.01] * 16
+    for rate in rates:
+        batch = trees(rng)
+        for net, rule in zip(nets, rules, strict=True):
+            rule.lr = rate
+            net.step(batch, rule)
+        ends.append(replays.ends)
+    assert ends[6] == 2  # of two buffers
+    assert ends[10] == 0
+    assert ends[-1] == 2
+    assert replays.graphs == 2
+    assert_same_bits(*nets)
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+def test_rules_and_groups_in_turn(device: str) -> None:
+    """Whatever the end is, launches are replayed."""
+    nets = [compiled(device, TreeFC(WORDS, HIDDEN), replay=way) for way in (True, False)]
+    rng = np.random.default_rng(15)
+    several = [
+        [
+            vrt.SGD(0.01),
+            vrt.Adam(0.01),
+            vrt.SGD(0.01, groups={"w": {"lr": 0.1}}),
+            vrt.SGD(0.01, clip_value=0.1),
+        ]
+        for _ in nets
+    ]
+    for step in range(24):
+        batch = trees(rng)
+        for net, rules in zip(nets, several, strict=True):
+            net.step(batch, rules[step // 6])
+    assert captured(nets[0])
+    assert_same_bits(*nets)
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+def test_batches_of_few_and_of_many_words(device: str) -> None:
+    """Lists of what was looked up are filled up to the most there may be."""
+    nets = [compiled(device, TreeFC(WORDS, HIDDEN), replay=way) for way in (True, False)]
+    rng = np.random.default_rng(16)
+    for step in range(9):
+        batch = trees(rng)
+        word = np.array(batch.pulls["word"])
+        word[word >= 0] %= 1 + 2 * (step % 3)
+        few = batch.with_pulls({**batch.pulls, "word": word})
+        for net in nets:
+            net.step(few, vrt.SGD(0.1))
+    assert nets[0].executor.replays.ends == 2  # type: ignore[attr-defined]
+    assert_same_bits(*nets)
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_launches_are_captured_anew_when_memory_has_moved(device: str) -> None:
     nets = [compiled(device, TreeFC(WORDS, HIDDEN), replay=way) for way in (True, False)]
     rng = np.random.default_rng(4)

@@ -114,8 +114,8 @@ def write_all(
     batch = Batch(table, edge_ptr, every_ptr, child_row)
     paths = assemble_groups(shape, batch, facts.sides, len(facts.rings), groups, size, COLUMNS)
     lookup_ptr, lookup_at, word, ptr, row = sort_lookups(
-        table, known.lookups_ptr, known.lookups, scheduled.pulls,
-        (order, part_of(indices, extents, EDGE_ORDER)), scheduled.rows, scheduled.seen,
+        table, (known.lookups_ptr, known.lookups), scheduled.pulls,
+        (order, part_of(indices, extents, EDGE_ORDER)), scheduled.rows, scheduled.seen, False,
     )  # fmt: skip
     launched = Launched(
         table, lookup_ptr, lookup_at, known.gradients, chosen.clips, chosen.updates, chosen.wide

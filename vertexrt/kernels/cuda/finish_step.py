@@ -62,8 +62,23 @@ def finish_step(
             is seen on the way.
     """
     words = ending_words(session, weight, addresses, e)
+    seen = joined is not None and _join(session, joined, e, words[0])
+    launch_end(session, addresses, e, words, seen)
+
+
+def launch_end(
+    session: Session,
+    addresses: Int64,
+    e: StepEnd,
+    words: tuple[bytes, bytes, int],
+    seen: bool = False,
+) -> None:
+    """Launch what `finish_step` does, given `ending_words`.
+
+    Args:
+        seen: what single gradients show is known.
+    """
     store, _, pieces = words
-    seen = joined is not None and _join(session, joined, e, store)
     what = ["update"]
     if e.clip_norm or not seen:
         _decide(session, addresses, e, words, seen)
@@ -122,6 +137,31 @@ def _join(session: Session, joined: Joined, e: StepEnd, store: bytes) -> bool:
     words = store + joined.words + flags + joined.told
     session.launch_one(f"join_{e.rule.name}", blocks, THREADS, words)
     return seen
+
+
+class StepAsked:
+    """The end of a step that is asked for with its launches.
+
+    Args:
+        ending: None, where a run is no step.
+    Attributes:
+        words: of what is launched; equal, where that is the same.
+    """
+
+    def __init__(
+        self, session: Session, words: Int64, addresses: Int64, ending: StepEnd | None
+    ) -> None:
+        self._session, self._addresses, self._ending = session, addresses, ending
+        self.words: object = None
+        if ending is not None:
+            self._words = ending_words(session, int(words[WEIGHT]), addresses, ending)
+            limits = ending.rule.name, ending.clip_norm, ending.clip_value
+            self.words = object() if ending.groups else (*self._words, *limits)
+
+    def launch(self) -> None:
+        """Launch it."""
+        if self._ending is not None:
+            launch_end(self._session, self._addresses, self._ending, self._words)
 
 
 class ResultsLeft:

@@ -23,31 +23,29 @@ class _Segments(NamedTuple):
 @compiled
 def sort_lookups(
     table: Array,
-    lookups_ptr: Array,
-    lookups: Array,
+    lookups: tuple[Array, Array],
     ints: Array,
     orders: tuple[Array, Array],
     rows: Array,
     seen: Array,
+    padded: bool,
 ) -> tuple[Array, Array, Array, Array, Array]:
     """Group the rows of each launch by what they looked up, in order of first appearance.
 
     So a table's gradient is added up by one block for each of its rows, in a fixed order.
 
     Args:
-        lookups_ptr, lookups: CSR of the integer pulls that each program's lookups read; -1 - pull
-            for one of edges.
+        lookups: CSR of the integer pulls that each program's lookups read; -1 - pull for one of
+            edges.
         ints: [pulls, V + E]; orders: order and edge_order of `Schedule`.
         rows: of launches that take a list.
         seen: int32 [largest index + 1], all -1; left so.
+        padded: each lookup has as many segments as rows, the last ones empty, so that what is
+            returned has the same size for all batches of a layout.
     Returns: lookup_ptr and lookup_at of `driver.launch`; segment_word, segment_ptr, segment_row.
     """
-    total, lookup, longest = 0, 0, 0
-    for t in range(len(table)):
-        count = lookups_ptr[table[t, 0] + 1] - lookups_ptr[table[t, 0]]
-        total += count * max(table[t, 1], table[t, 4])
-        lookup += count
-        longest = max(longest, max(table[t, 1], table[t, 4]))
+    lookups_ptr, pulls = lookups
+    total, lookup, longest = _sizes(table, lookups_ptr)
     lookup_ptr = np.zeros(len(table) + 1, np.int64)
     lookup_at = np.zeros(lookup + 1, np.int64)
     found = _Segments(
@@ -63,11 +61,15 @@ def sort_lookups(
         for k in range(lookups_ptr[p], lookups_ptr[p + 1]):
             lookup_at[lookup] = segments
             lookup += 1
-            count = _look_up(table[t], lookups[k], ints, orders, rows, words)
+            count = _look_up(table[t], pulls[k], ints, orders, rows, words)
+            first = segments
             segments = _group(words[:count], seen, found, segments)
+            if padded:
+                _pad(found, segments, first + count)
+                segments = first + count
         lookup_ptr[t + 1] = lookup
     lookup_at[lookup] = segments
-    used = found.ptr[segments]
+    used = segments if padded else found.ptr[segments]
     return (
         lookup_ptr,
         lookup_at,
@@ -77,13 +79,31 @@ def sort_lookups(
     )
 
 
+def _sizes(table: Array, lookups_ptr: Array) -> tuple[Any, Any, Any]:
+    """Return the most rows that all lookups have, how many these are, and the most of a launch."""
+    total, lookup, longest = 0, 0, 0
+    for t in range(len(table)):
+        count = lookups_ptr[table[t, 0] + 1] - lookups_ptr[table[t, 0]]
+        total += count * max(table[t, 1], table[t, 4])
+        lookup += count
+        longest = max(longest, max(table[t, 1], table[t, 4]))
+    return total, lookup, longest
+
+
+def _pad(found: _Segments, begin: int, end: int) -> None:
+    """Make segments empty."""
+    for s in range(begin, end):
+        found.word[s] = 0
+        found.ptr[s + 1] = found.ptr[begin]
+
+
 def _look_up(
     launch: Array, number: int, ints: Array, orders: tuple[Array, Array], rows: Array, words: Array
 ) -> int:
     """Write what each row of a launch looks up, or each edge, and return how many there are.
 
     Args:
-        launch: of the table; number: of `lookups`; the others as of `sort_lookups`.
+        launch: of the table; number: of the pull; the others as of `sort_lookups`.
     """
     order, edge_order = orders
     if number < 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -15,11 +16,10 @@ from vertexrt.engine.trace import Timeline
 from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.device_timeline import record_launch
 from vertexrt.kernels.cuda.executable import CudaExecutable
-from vertexrt.kernels.cuda.finish_step import ResultsLeft, finish_step, let_tell
-from vertexrt.kernels.cuda.pack import WEIGHT
+from vertexrt.kernels.cuda.finish_step import ResultsLeft, StepAsked, let_tell
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, WrittenScripts
-from vertexrt.kernels.cuda.replays import Replays, rows_by_launch
+from vertexrt.kernels.cuda.replays import Replays, launch_by_driver
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import NO_WIDTHS, StepEnd
 from vertexrt.kernels.cuda.upload import ReadyRun, UploadSlot
@@ -47,25 +47,28 @@ def ready_table(
     """
     executable = cast("CudaExecutable", run.ready.executable)
     table = (executable.table_of(run) if by is None else run.table)[part.launches]
-    lookups = session.sorted_lookups(run, table)
     replay = None if replays is None else replays.find(run, part)
+    lookups = session.sorted_lookups(run, table, replay is not None)
+    if replay is not None and ending is not None and not ending.groups:
+        ending.pad(len(lookups[2]))
     lists = lookups[2:], (NO_WIDTHS,)
     slot, words, addresses = session.stage(executable, run, part, lists, ending, replay)
     let_tell(session, slot, ending)
 
     lasting = run if run.kept is None else run.bare()
     left = ResultsLeft(session, lasting, words, addresses)
-    launch_rows = rows_by_launch(session, lasting, table, words, lookups[:2])
+    launcher = partial(launch_by_driver, session) if by is None else by
+    end = StepAsked(session, words, addresses, ending)
+
+    def launch_rows() -> None:
+        session.device.check(*launcher(lasting, table, words, lookups[:2]))
 
     def launch_all(part: Part) -> None:
-        if by is not None:
-            session.device.check(*by(lasting, table, words, lookups[:2]))
-        elif replay is not None:
-            replay.launch(session, words, launch_rows)
+        if replay is not None:
+            replay.launch(session, words, launch_rows, end)
         else:
-            launch_rows(0, len(table))
-        if ending is not None:
-            finish_step(session, int(words[WEIGHT]), addresses, ending)
+            launch_rows()
+            end.launch()
         left.launch(part)
 
     return ReadyRun(slot, words, launch_all, words, addresses, (session.zeros,))

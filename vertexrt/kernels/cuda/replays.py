@@ -2,17 +2,17 @@
 
 A launch takes the host 2 to 6 us, so that steps of wide levels wait for the host. Batches of one
 layout (`engine/layouts.py`) are uploaded to the same memory. Where the words of a run are those of
-the run before, its launches differ in nothing, so they are captured once and replayed. What sums
-over what a batch looked up is asked for as before: its grid depends on the batch.
+the run before, its launches differ in nothing, so they are captured once and replayed, with the end
+of the step where its rate of learning stays the same. How many rows of a table a batch looks up
+differs from batch to batch, so its lists are filled up to the most there may be.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +23,8 @@ from vertexrt.engine.part import Part
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.kernels.cuda.driver import launch
 from vertexrt.kernels.cuda.executable import CudaExecutable
-from vertexrt.kernels.cuda.pack import FIRST_SEGMENT, SEGMENT_WORDS
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.upload import UploadRoom
-from vertexrt.native.compiled import compiled
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
@@ -36,87 +34,97 @@ LEAST_KEPT, LATELY = 4, 4  # replays that there is room for; times `most` that o
 LEAST_STEPS, MOST_STEPS = 8, 1 << 12  # launches that are worth a graph, and that one may have
 
 
+class ComesAfter(Protocol):
+    """What is asked for after the launches of a run.
+
+    Attributes:
+        words: equal, where what is launched is the same.
+    """
+
+    words: object
+
+    def launch(self) -> None:
+        """Launch it."""
+        ...
+
+
 @dataclass(slots=True)
 class Replay(UploadRoom):
     """Launches of a layout.
 
     Attributes:
-        layout: known by it; pieces: of its launches, see `pieces_of`.
+        layout: known by it; fits: its launches may be a graph.
         asked: when it was last, of all that were asked for.
-        words: of the run that was last; graphs: what launches rows of the table, by the first of
-            them and the one after the last; nothing, until words have come twice.
+        words: of the run that was last; end: of what came after it.
+        same: ends in a row that were the same; enough: of them, for the end to be in the graph.
+        graph: of the launches, with the end or without, once words have come twice.
     """
 
     layout: BatchLayout
-    pieces: list[tuple[int, int, bool]]
+    fits: bool
     asked: int = 0
     words: Int64 | None = None
-    graphs: dict[tuple[int, int], Callable[[], None]] = field(default_factory=dict)
+    end: object = None
+    same: int = 0
+    enough: int = 1
+    graph: tuple[Callable[[], None], bool] | None = None
 
     def launch(
-        self,
-        session: Session,
-        words: Int64,
-        launch_rows: Callable[[int, int], None],
+        self, session: Session, words: Int64, launch_rows: Callable[[], None], end: ComesAfter
     ) -> None:
-        """Launch a run, by graphs as far as there are some.
+        """Launch a run and what comes after it, by a graph as far as there is one.
 
         Args:
-            words: of the run; launch_rows: launches rows of its table.
+            words: of the run; launch_rows: launches it.
         """
-        again = self.words is not None and are_same(words, self.words)
+        again = self._note(words, end.words)
+        self._look_at_graph(session, again)
+        if self.graph is None and again and self.fits:
+            self._capture(session, launch_rows, end)
+        replay, whole = (launch_rows, False) if self.graph is None else self.graph
+        replay()
+        if not whole:
+            end.launch()
+
+    def _note(self, words: Int64, end: object) -> bool:
+        """Note the words of a run and of its end; tell whether it has those of the run before."""
+        again = self.words is not None and np.array_equal(words, self.words)
+        self.same = self.same + 1 if again and end == self.end else 0
+        self.end = end
         if not again:
             self.words = words.copy()
-            if self.graphs:  # something has moved, which is rare
-                session.memory.synchronize()
-                self.graphs.clear()
-        for begin, end, fits in self.pieces:
-            graph = None
-            if again and fits:
-                graph = self._graph(session, launch_rows, (begin, end))
-            if graph is None:
-                launch_rows(begin, end)
-            else:
-                graph()
+        return again
 
-    def _graph(
-        self, session: Session, launch_rows: Callable[[int, int], None], rows: tuple[int, int]
-    ) -> Callable[[], None] | None:
-        """Return what launches rows of the table; None, if it cannot be captured."""
-        graph = self.graphs.get(rows)
-        if graph is None:
-            graph = session.device.capture(lambda: launch_rows(*rows))
-            if graph is not None:
-                self.graphs[rows] = graph
-        return graph
+    def _look_at_graph(self, session: Session, again: bool) -> None:
+        """Let a graph go that is not right any more, which is rare: something has moved.
 
+        Args:
+            again: the words are those of the run before.
+        """
+        if self.graph is not None and not (again and self._is_right(self.graph[1])):
+            session.memory.synchronize()
+            self.graph = None
 
-@compiled
-def are_same(words: Array, before: Array) -> bool:
-    """Tell whether words of a run are those of another, but for what it looked up."""
-    same = True
-    for k in range(len(words)):
-        same &= (words[k] == before[k]) | (FIRST_SEGMENT <= k < FIRST_SEGMENT + SEGMENT_WORDS)
-    return same
+    def _is_right(self, whole: bool) -> bool:
+        """Tell whether a graph of the same launches has the end if it should, and that one.
 
+        A rate of learning that changes again and again leaves it out.
+        """
+        if whole and not self.same:
+            self.enough *= 2
+        return self.same > 0 if whole else self.same < self.enough
 
-def pieces_of(executable: CudaExecutable, table: Int64) -> list[tuple[int, int, bool]]:
-    """Divide a table where rows look something up.
+    def _capture(self, session: Session, launch_rows: Callable[[], None], end: ComesAfter) -> None:
+        """Capture what is launched, with the end where it stays the same."""
+        whole = self.same >= self.enough
 
-    Returns: the first row of each piece, the one after the last, and whether it fits in a graph.
-        Nothing of an empty table: a pass may have nothing to launch.
-    """
-    if not len(table):
-        return []
-    lookups = np.diff(executable.lookups_ptr)[table[:, 0]] > 0
-    steps = np.diff(executable.program[0])[table[:, 0]]
-    cuts = np.flatnonzero(lookups[1:] != lookups[:-1]) + 1
-    bounds = [0, *cuts.tolist(), len(table)]
-    found = []
-    for begin, end in pairwise(bounds):
-        fits = not lookups[begin] and LEAST_STEPS <= steps[begin:end].sum() <= MOST_STEPS
-        found.append((begin, end, bool(fits)))
-    return found
+        def ask() -> None:
+            launch_rows()
+            if whole:
+                end.launch()
+
+        graph = session.device.capture(ask)
+        self.graph = None if graph is None else (graph, whole)
 
 
 class Replays:
@@ -138,7 +146,12 @@ class Replays:
     @property
     def graphs(self) -> int:
         """Count the graphs of all."""
-        return sum([len(each.graphs) for each in self._replays.values()])
+        return sum([each.graph is not None for each in self._replays.values()])
+
+    @property
+    def ends(self) -> int:
+        """Count those that have the end of a step, too."""
+        return sum([each.graph is not None and each.graph[1] for each in self._replays.values()])
 
     def find(self, run: Run, part: Part) -> Replay | None:
         """Return where a run goes up to, and what launches it; None, if its layout is new."""
@@ -153,8 +166,9 @@ class Replays:
             if not self._has_room(_bytes_of(run)):
                 return None
             executable = cast("CudaExecutable", run.ready.executable)
-            pieces = pieces_of(executable, executable.table_of(run)[part.launches])
-            found = self._replays[key] = Replay(self._session.memory, run.layout, pieces)
+            programs = executable.table_of(run)[part.launches, 0]
+            fits = LEAST_STEPS <= np.diff(executable.program[0])[programs].sum() <= MOST_STEPS
+            found = self._replays[key] = Replay(self._session.memory, run.layout, bool(fits))
         found.asked = self._asked
         self._replays.move_to_end(key)
         return found
@@ -192,20 +206,13 @@ def _bytes_of(run: Run) -> int:
     return sum([0 if isinstance(each, DeviceRows) else each.nbytes for each in own])
 
 
-def rows_by_launch(
-    session: Session, run: Run, table: Int64, words: Int64, lookups: tuple[Any, ...]
-) -> Callable[[int, int], None]:
-    """Return what launches some rows of a table by `driver.launch`.
+def launch_by_driver(
+    session: Session, run: Run, table: Int64, words: Int64, lookups: tuple[Array, ...]
+) -> tuple[int, int, int]:
+    """Launch rows of a table one by one; return what `driver.launch` does.
 
     Args:
         lookups: lookup_ptr and lookup_at of that.
     """
     executable = cast("CudaExecutable", run.ready.executable)
-
-    def launch_rows(begin: int, end: int) -> None:
-        calls = session.calls_of(session.device.calls)
-        given = lookups[0][begin:], lookups[1]
-        code, row, step = launch(table[begin:end], executable.program, words, given, calls)
-        session.device.check(code, begin + row, step)
-
-    return launch_rows
+    return launch(table, executable.program, words, lookups, session.calls_of(session.device.calls))

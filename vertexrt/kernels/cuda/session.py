@@ -233,17 +233,17 @@ class Session:
             self._seen = np.full(largest, -1, np.int32)
         return self._seen
 
-    def sorted_lookups(self, run: Run, table: Int64) -> tuple[Array, ...]:
+    def sorted_lookups(self, run: Run, table: Int64, padded: bool = False) -> tuple[Array, ...]:
         """Return what `sort_lookups` does for launches of the batched engine."""
         executable = cast("CudaExecutable", run.ready.executable)
         found: tuple[Array, ...] = sort_lookups(
             table,
-            executable.lookups_ptr,
-            executable.lookups,
+            (executable.lookups_ptr, executable.lookups),
             run.inputs.index,
             run.orders,
             run.rows,
             self.marks(run.variant.reader.largest),
+            padded,
         )
         return found
 

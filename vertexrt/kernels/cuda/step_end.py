@@ -65,6 +65,13 @@ class StepEnd:
         """Tell whether it is more than a persistent kernel ends with."""
         return bool(self.groups) or self.clip_value > 0.0
 
+    def pad(self, most: int) -> None:
+        """Add ranges of no elements, up to so many."""
+        missing = most - len(self.starts)
+        if missing > 0:
+            self.starts = np.concatenate([self.starts, np.zeros(missing, np.int64)])
+            self.widths = np.concatenate([self.widths, np.zeros(missing, np.int32)])
+
 
 class GroupEnd(NamedTuple):
     """A group of parameters at the end of a step: its ranges, of `StepEnd.starts`, and scalars."""

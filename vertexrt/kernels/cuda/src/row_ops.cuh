@@ -195,7 +195,8 @@ __device__ __forceinline__ void add_partial_sums(const real* partial, int size, 
 }
 
 // Add up rows member[begin..end) of a launch for the 32 W columns from 32 W VRT_BLOCK.y on. The
-// block has 8 warps; of many rows every 8th is a warp's, and the warps are added in order.
+// block has 8 warps; of many rows every 8th is a warp's, and the warps are added in order. Of no
+// rows nothing is added, whatever the word that is named.
 template <int W, class Row, class Add>
 __device__ __forceinline__ void sum_segment(int size, const int* member, int begin, int end,
                                             Row row, Add add) {
@@ -205,7 +206,7 @@ __device__ __forceinline__ void sum_segment(int size, const int* member, int beg
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int j = (VRT_BLOCK.y * 32 + lane) * W;
     const bool few = end - begin <= FEW;
-    if (few && warp > 0) return;
+    if (begin == end || (few && warp > 0)) return;
     Vec<W> total;
     VRT_LANES total.v[c] = 0;
     if (j < size) {
