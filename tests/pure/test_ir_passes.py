@@ -73,6 +73,8 @@ def built(make: Any) -> list[Node]:
         (lambda b, x, y: x * 1.0 / 1.0 - 0.0, ["pull", "push"]),
         (lambda b, x, y: 0.0 - x, ["pull", "neg", "push"]),
         (lambda b, x, y: b.emit("where", b.const(2.0), x, y), ["pull", "push"]),
+        (lambda b, x, y: b.emit("where", y, x, x), ["pull", "push"]),
+        (lambda b, x, y: x + b.emit("where", y, b.const(0.0), b.const(0.0)), ["pull", "push"]),
         (lambda b, x, y: x * y + x * y, ["pull", "pull", "mul", "add", "push"]),
         (lambda b, x, y: x[1:3][1:2], ["pull", "slice", "push"]),
         (lambda b, x, y: b.emit("concat", x, y, shape=(8,))[4:8], ["pull", "push"]),

@@ -171,10 +171,15 @@ def test_products_whose_rows_are_no_whole_vectors_load_less_at_once() -> None:
     assert {part.width for step in steps(backward(), FewRowsProducts) for part in step.parts} == {4}
 
 
-def test_short_results_of_odd_sizes_are_the_librarys() -> None:
+def test_short_results_of_odd_sizes_are_the_librarys_where_there_are_many() -> None:
     every = [p for x in plans(6).values() for p in x]
-    short = [s.product for p in every for s in steps(p, LibraryProduct) if not s.rows]
-    assert {3, 6} <= {p.wide for p in short if isinstance(p, MatrixProduct)}
+    few = {s.product: s.rows for p in every for s in steps(p, LargeProduct) if s.is_short}
+    assert {3, 6} <= {p.wide for p in few}
+    many = {s.product: s.rows for p in every for s in steps(p, LibraryProduct)}
+    for p, rows in few.items():
+        assert rows.low == 0
+        assert (above := many[p]) is not None
+        assert above.low == rows.high == LIMITS.shared_rows
 
 
 def test_sums_over_rows_have_partial_sums_of_their_own() -> None:

@@ -99,7 +99,9 @@ def _div(out: Rewriter, node: Node, known: Known) -> int | None:
 
 def _where(out: Rewriter, node: Node, known: Known) -> int | None:
     if known[0] is None:
-        return None
+        constants = known[1] is not None and repr(known[1]) == repr(known[2])  # and their sign
+        same = constants or node.inputs[1] == node.inputs[2]
+        return _as(out, node, node.inputs[1]) if same else None
     return _as(out, node, node.inputs[1 if known[0] != 0.0 else 2])
 
 

@@ -191,7 +191,8 @@ def _large(step: LargeProduct, taken: Sequence[Temporary]) -> Kernel:
     weight = t.word(f"param_{p.param}", "const real*")
     x, y = _first(t, p.x), _first(t, p.y) if step.partial is None else t.origin(step.partial)
     if step.is_short:
-        t.line(f"short_rows<{p.wide}, {p.deep}>({_count(p)}, {x}, {weight}, {y});")
+        kind = f"{p.wide}, {p.deep}, {step.tile_rows}"
+        t.line(f"short_rows<{kind}>({_count(p)}, {x}, {weight}, {y});")
     else:
         t.line(f"many_rows_product<{str(p.transposed).lower()}, {step.width}>({y},")
         t.line(f"  {x}, {weight}, {_count(p)}, {p.wide}, {p.deep}, {step.across});")

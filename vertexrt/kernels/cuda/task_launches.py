@@ -18,8 +18,10 @@ from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.product_copies import ProductCopies
 from vertexrt.kernels.cuda.products import (
     FLOATS,
+    all_rows,
     few_rows_products,
     is_odd_and_short,
+    is_short,
     large_product,
     outer_product,
     row_splits,
@@ -37,6 +39,7 @@ from vertexrt.lower.copied_products import CopiedProduct, Finished, Gathered
 from vertexrt.lower.expressions import J, ReadElement
 from vertexrt.lower.kernel import AddLookups, MatrixProduct, Operand, Outer, Step
 from vertexrt.lower.launches import (
+    EVERYTHING,
     GroupLaunch,
     LaunchPlan,
     LaunchStep,
@@ -234,7 +237,8 @@ class _LaunchLowering:
         above = self._few_rows(given) if few else None
         for group in left:
             self._group(group, above)
-        self.steps += [self._many_rows(p.product, above) for p in given]
+        for p in given:
+            self.steps += self._many_rows(p.product, above)
         if after is not None:
             self._group(after, above)
         self._unpack([p.product.y for p in given])
@@ -273,13 +277,19 @@ class _LaunchLowering:
         last = steps[-1].rows
         return RowRange(last.per_row, last.per_edge, last.high)
 
-    def _many_rows(self, p: MatrixProduct, rows: RowRange | None) -> LaunchStep:
-        if not self.block:
-            return LibraryProduct(p, rows)
-        splits, partial = row_splits(p), None
-        if splits > 1:
-            partial = self.memories.temporary(splits * p.wide * p.each, p.edges)
-        return large_product(p, rows, self.block, self.vector, partial)
+    def _many_rows(self, p: MatrixProduct, rows: RowRange | None) -> list[LaunchStep]:
+        """Lower a product of many rows, or of any number where it has no form of few."""
+        if self.block:
+            splits, partial = row_splits(p), None
+            if splits > 1:
+                partial = self.memories.temporary(splits * p.wide * p.each, p.edges)
+            return [large_product(p, rows, self.block, self.vector, partial)]
+        if rows is not None or not is_short(p):
+            return [LibraryProduct(p, rows)]
+        few = replace(all_rows(p), high=LIMITS.shared_rows)
+        above = replace(few, low=few.high, high=EVERYTHING)
+        short = large_product(p, few, LIMITS.product_threads, self.vector)
+        return [short, LibraryProduct(p, above)]
 
     def _pack(self, operand: Operand) -> None:
         """Copy rows that are not contiguous to where they are, once."""

@@ -55,28 +55,6 @@ __device__ __noinline__ void add_row_splits(real* y, const real* left, int count
     }
 }
 
-// Rows of a short result: a warp computes one row, and its lanes share the depth. `x` and `y` are
-// the first rows.
-template <int WIDE, int DEEP>
-__device__ __forceinline__ void short_rows(int count, const real* x, const real* w, real* y) {
-    const int i = VRT_BLOCK.y * WARPS_EACH + threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (i >= count) return;
-    real sum[WIDE];
-#pragma unroll
-    for (int j = 0; j < WIDE; ++j) sum[j] = 0;
-#pragma unroll 4
-    for (int k = lane; k < DEEP; k += 32) {
-        const real v = x[(long long)i * DEEP + k];
-#pragma unroll
-        for (int j = 0; j < WIDE; ++j) sum[j] += v * w[j * DEEP + k];
-    }
-#pragma unroll
-    for (int j = 0; j < WIDE; ++j) {
-        const real total = warp_sum(sum[j]);
-        if (lane == 0) y[(long long)i * WIDE + j] = total;
-    }
-}
-
 // A sum of outer products of rows, d[count, rows]^T x[count, columns]: this block's tile of its
 // split of them. One split adds to the gradient at once; several leave partial sums.
 template <int V>

@@ -240,3 +240,25 @@ __device__ __forceinline__ void add_to(real* to, Vec<W> x) {
     VRT_LANES old.v[c] += x.v[c];
     store<W>(to, old);
 }
+
+// Rows of a short result: each of the WARPS of a block computes one, and its lanes share the depth.
+// `x` and `y` are the first rows.
+template <int WIDE, int DEEP, int WARPS>
+__device__ __forceinline__ void short_rows(int count, const real* x, const real* w, real* y) {
+    const int i = VRT_BLOCK.y * WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (i >= count) return;
+    real sum[WIDE];
+#pragma unroll
+    for (int j = 0; j < WIDE; ++j) sum[j] = 0;
+#pragma unroll 4
+    for (int k = lane; k < DEEP; k += 32) {
+        const real v = x[(long long)i * DEEP + k];
+#pragma unroll
+        for (int j = 0; j < WIDE; ++j) sum[j] += v * w[j * DEEP + k];
+    }
+#pragma unroll
+    for (int j = 0; j < WIDE; ++j) {
+        const real total = warp_sum(sum[j]);
+        if (lane == 0) y[(long long)i * WIDE + j] = total;
+    }
+}
