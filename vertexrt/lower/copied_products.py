@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vertexrt.lower.kernel import MatrixProduct, Operand
-from vertexrt.lower.places import ValuePlace
+from vertexrt.lower.places import register_name
+from vertexrt.lower.threads import ElementStatement
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +42,24 @@ class RowsGiven:
 
 
 @dataclass(frozen=True, slots=True)
-class BiasedRows:
-    """Rows of a tensor that get a product, and parameters in this order."""
+class FinishedRows:
+    """What a group makes of a product, element by element: the product's is in a register.
 
-    place: ValuePlace
-    params: tuple[int, ...]
+    Attributes:
+        listed: a launch may have a list of rows.
+    """
+
+    register: int
+    statements: tuple[ElementStatement, ...]
+    listed: bool
 
     def __str__(self) -> str:
-        return f"{self.place}, with {' and '.join(f'param {k}' for k in self.params)} added,"
+        statements = "; ".join(map(str, self.statements))
+        return f"{statements}; where {register_name(self.register)}"
 
 
 Gathered = ChildRows | TableRows | RowsGiven  # what is read where it lies
-Finished = ChildRows | BiasedRows  # what a product writes in place of a group
+Finished = ChildRows | FinishedRows  # what a product writes in place of a group
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,12 @@ kernel of a group is lowered for a device. `verify_threads` looks for races.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from vertexrt.lower.expressions import Expression, ReadElement, expressions_in
+from vertexrt.lower.expressions import Apply, Expression, ReadElement, expressions_in
 from vertexrt.lower.kernel import FromParents
-from vertexrt.lower.places import ValuePlace, register_name
+from vertexrt.lower.places import Memory, Rows, ValuePlace, register_name
 
 Cuts = tuple[int, ...]  # first elements of pieces, and the size
 NEAR = "near"  # a leaf: `gather`, of a state that may be in a row of the ring
@@ -281,3 +282,18 @@ def read_by(part: ThreadPart) -> Iterator[Expression | FromParents]:
                 yield from expressions_of(x.value)
     elif isinstance(part, MakeNumber | PublishNumber):
         yield from expressions_of(part.value)
+
+
+def with_register(x: ElementStatement, place: ValuePlace, register: int) -> ElementStatement:
+    """Return a statement that reads a register in place of elements in memory."""
+    held = ValuePlace(Memory.REGISTER, register, place.size, Rows.ONE)
+
+    def read(e: Expression) -> Expression:
+        if isinstance(e, ReadElement) and e.place == place:
+            return replace(e, place=held)
+        return replace(e, operands=tuple(map(read, e.operands))) if isinstance(e, Apply) else e
+
+    if isinstance(x, PutInRing) or isinstance(x.value, EdgeSum):
+        return x
+    value: Any = read(x.value)
+    return replace(x, value=value)

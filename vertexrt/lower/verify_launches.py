@@ -9,12 +9,13 @@ order. What lies in tensors is written by other launches, see `engine.verify_tas
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, combinations, pairwise, product
 from typing import NamedTuple, NoReturn
 
 from vertexrt.errors import PlanError
+from vertexrt.lower.copied_products import FinishedRows
 from vertexrt.lower.expressions import Expression, Picked, ReadElement
 from vertexrt.lower.kernel import FromParents, MatrixProduct, Operand, Outer
 from vertexrt.lower.launches import (
@@ -34,6 +35,7 @@ from vertexrt.lower.launches import (
 from vertexrt.lower.places import Memory, Rows, Temporary, ValuePlace
 from vertexrt.lower.threads import (
     ElementLoop,
+    ElementStatement,
     MakeElements,
     MakeNumber,
     PublishElements,
@@ -41,9 +43,12 @@ from vertexrt.lower.threads import (
     ReduceElements,
     StoreElements,
     ThreadKernel,
+    ThreadPart,
     expressions_of,
 )
 from vertexrt.lower.verify import share_memory
+
+Statement = ElementStatement | ThreadPart
 
 
 class LaunchSize(NamedTuple):
@@ -203,7 +208,7 @@ class _LaunchVerifier:
     def _step(self, step: LaunchStep) -> None:
         match step:
             case GroupLaunch(kernel=kernel):
-                self._group(kernel)
+                self._statements(_statements_of(kernel))
             case RowSum(source=source) | LookupSum(source=source):
                 self._reads(source)
             case _:
@@ -212,6 +217,8 @@ class _LaunchVerifier:
                     self._reads(self._rows_of(operand))
                 for operand in writes:
                     self._writes(self._rows_of(operand))
+                for finished in _finished_by(step):
+                    self._statements(finished.statements)
                 if isinstance(step, LargeProduct):
                     self._splits(step)
 
@@ -224,8 +231,8 @@ class _LaunchVerifier:
         if step.partial is not None:
             self._writes(step.partial)
 
-    def _group(self, kernel: ThreadKernel) -> None:
-        for values, to in _accesses(kernel):
+    def _statements(self, statements: Iterable[Statement]) -> None:
+        for values, to in _accesses(statements):
             for e in values:
                 if isinstance(e, (ReadElement, Picked)):
                     self._reads(e.place)
@@ -279,19 +286,29 @@ def _before(a: Temporary, b: Temporary) -> bool:
     return a.rows <= b.rows and a.edges <= b.edges and a.once <= b.once
 
 
+def _finished_by(step: LaunchStep) -> list[FinishedRows]:
+    """Return what a kernel makes of its products, element by element."""
+    parts = step.parts if isinstance(step, FewRowsProducts) else ()
+    return [part.of.finished for part in parts if isinstance(part.of.finished, FinishedRows)]
+
+
+def _statements_of(kernel: ThreadKernel) -> Iterator[Statement]:
+    for part in kernel.parts:
+        yield from part.statements if isinstance(part, ElementLoop) else (part,)
+
+
 def _accesses(
-    kernel: ThreadKernel,
+    statements: Iterable[Statement],
 ) -> Iterator[tuple[Iterator[Expression | FromParents], Sequence[ValuePlace]]]:
     """Yield what each statement reads, and where it stores that, in order."""
-    for part in kernel.parts:
-        for x in part.statements if isinstance(part, ElementLoop) else (part,):
-            match x:
-                case StoreElements() | PublishElements() | PublishNumber():
-                    yield expressions_of(x.value), (x.to,)
-                case MakeNumber() | ReduceElements():
-                    yield expressions_of(x.value), x.to
-                case MakeElements():
-                    yield expressions_of(x.value), ()
+    for x in statements:
+        match x:
+            case StoreElements() | PublishElements() | PublishNumber():
+                yield expressions_of(x.value), (x.to,)
+            case MakeNumber() | ReduceElements():
+                yield expressions_of(x.value), x.to
+            case MakeElements():
+                yield expressions_of(x.value), ()
 
 
 def _fail(plan: LaunchPlan, step: LaunchStep | None, got: str, expected: str) -> NoReturn:

@@ -23,9 +23,9 @@ from vertexrt.kernels.cuda.steps import (
 )
 from vertexrt.kernels.cuda.thread_text import ThreadText
 from vertexrt.lower.copied_products import (
-    BiasedRows,
     ChildRows,
     Finished,
+    FinishedRows,
     Gathered,
     RowsGiven,
     TableRows,
@@ -43,7 +43,8 @@ from vertexrt.lower.launches import (
     OuterProduct,
     RowSum,
 )
-from vertexrt.lower.places import Memory, Rows, Temporary, ValuePlace
+from vertexrt.lower.places import Memory, Rows, Temporary, ValuePlace, register_name
+from vertexrt.lower.threads import ThreadKernel
 
 
 def write_launches(plan: LaunchPlan) -> Launches:
@@ -160,14 +161,22 @@ def _target(t: RowText, given: Operand | Finished, wide: int) -> str:
     if isinstance(given, Operand):
         y = _first(t, given)
         return f"[&](int i, int j, float v) {{ ({y})[(long long)i * {wide} + j] = v; }}"
-    if isinstance(given, BiasedRows):
-        place = given.place
-        added = "".join(f" + {t.word(f'param_{k}', 'const real*')}[j]" for k in given.params)
-        to = f"{t.origin(place)}[(long long)row * {place.step} + {place.start} + j]"
-        return f"[&](int i, int j, float v) {{ {_listed_row(t)} {to} = v{added}; }}"
+    if isinstance(given, FinishedRows):
+        return _finished(t, given)
     child, tensor = _child(t, given), t.word(f"tensor_{given.tensor}", "real*")
     store = f"if (there) {tensor}[(long long)e * {wide} + j] = v;"
     return f"[&](int i, int j, float v) {{ {child} {store} }}"
+
+
+def _finished(t: RowText, given: FinishedRows) -> str:
+    """Return a function that makes of a result what a group makes of it."""
+    text = ThreadText(ThreadKernel(1, 0, 0, 0, False, given.listed, ()), t.taken)
+    lines, name = text.of_element(given.statements), register_name(given.register)
+    for word, kind in text.t.words.items():
+        t.word(word, kind)
+    row = _listed_row(t) if given.listed else "const int row = (int)a.lo + i;"
+    held = f"constexpr int W = 1; Vec<1> {name}; {name}.v[0] = v;"
+    return f"[&](int i, int j, float v) {{ {row} {held} {' '.join([*text.t.head, *lines])} }}"
 
 
 def _listed_row(t: RowText) -> str:

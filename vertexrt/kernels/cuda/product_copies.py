@@ -1,21 +1,21 @@
 """Copies around products that a kernel of few rows makes itself.
 
 Where a group only gathers rows for products, or only scatters what they make to edges, the products
-read the rows of children, of tables or of pulls, and write the rows of edges. They also add biases.
+read the rows of children, of tables or of pulls, and write the rows of edges. They also make what a
+group makes of each element of theirs, as a bias and a nonlinearity.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
+from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group, TaskProgram
 from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.layout import Binding, by_rows, edge_key
 from vertexrt.lower.copied_products import (
-    BiasedRows,
     ChildRows,
     Finished,
     Gathered,
@@ -71,48 +71,36 @@ class ProductCopies:
         """Where the function's values lie."""
         return self.values.binding
 
-    def finished(self, group: Group, products: Sequence[int]) -> dict[int, Finished]:
-        """Name what products write in place of a group that only finishes them, by product.
+    def scattered(self, group: Group, products: Sequence[int]) -> dict[int, Finished]:
+        """Name the edges that products write in place of a group, by product; none for others."""
+        if not self._only_scatters(group, products):
+            return {}
+        nodes = [self._node(k) for k in group.nodes]
+        return {n.inputs[0]: self._edges_of(n) for n in nodes}
 
-        It copies them to edges, or adds parameters to one. Returns: nothing for other groups.
-        """
-        if self._only_scatters(group, products):
-            nodes = [self._node(k) for k in group.nodes]
-            return {n.inputs[0]: self._edges_of(n) for n in nodes}
-        return {**self._biased(group, products)}
+    def only_finishes(self, group: Group, products: Sequence[int]) -> bool:
+        """Tell whether a group makes other elements of those of a product, one by one."""
+        made = [k for k in group.nodes if not is_free(self._node(k))]
+        alone = len(products) == 1 and products[0] in self.task.local
+        return (
+            alone
+            and bool(made)
+            and self.readers.get(products[0], []) != []
+            and set(self.readers[products[0]]) <= {*made}
+            and all(self._is_elementwise(k, products[0]) for k in made)
+        )
+
+    def _is_elementwise(self, k: int, product: int) -> bool:
+        """Tell whether elements of a value follow from those of a product at the same places."""
+        node, row = self._node(k), self._node(product).type
+        op = OPS[node.op]
+        fits = len(row.shape) == 1 and node.type == row
+        return op.role == "scalar" and not op.draws and fits
 
     def _edges_of(self, node: Node) -> ChildRows:
         """Return the rows that an effect scatters to."""
         tensor = self.binding.tensors[edge_key(node["field"], node["every"])]
         return ChildRows(tensor, node["slot"])
-
-    def _biased(self, group: Group, products: Sequence[int]) -> dict[int, BiasedRows]:
-        """Return what a group makes of a product where it only adds parameters, by the product."""
-        sums = [k for k in group.nodes if not is_free(self._node(k))]
-        if len(products) != 1 or not sums or not self._is_made_into(products[0], sums[-1]):
-            return {}
-        biases = [self._bias(k, value) for value, k in pairwise([products[0], *sums])]
-        if min(biases) < 0:
-            return {}
-        params = tuple(self.binding.params[self._node(i)["name"]] for i in biases)
-        place = self.values.home(sums[-1], self.task.homes[sums[-1]])
-        return {products[0]: BiasedRows(place, params)}
-
-    def _is_made_into(self, product: int, k: int) -> bool:
-        """Tell whether a product of rows stays in the task, and another value is stored."""
-        rows = self._node(product).type.domain == Domain.VERTEX
-        return rows and product in self.task.local and k in self.task.homes
-
-    def _bias(self, k: int, value: int) -> int:
-        """Return the parameter that a node adds to a value, which it alone reads; -1 for none."""
-        node = self._node(k)
-        others = [i for i in node.inputs if i != value]
-        alone = self.readers.get(value) == [k] and value not in self.task.homes
-        if node.op != "add" or len(others) != 1 or not alone:
-            return -1
-        param = self._node(others[0])
-        whole = param.op == "param" and node.type.shape == param.type.shape
-        return others[0] if whole else -1
 
     def _only_scatters(self, group: Group, products: Sequence[int]) -> bool:
         """Tell whether a group does nothing but copy what products made to edges."""

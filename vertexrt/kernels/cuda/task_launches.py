@@ -35,7 +35,7 @@ from vertexrt.kernels.cuda.thread_groups import (
 )
 from vertexrt.kernels.cuda.thread_widths import width_of
 from vertexrt.kernels.layout import PAD, Binding, by_rows, gradients_of
-from vertexrt.lower.copied_products import CopiedProduct, Finished, Gathered
+from vertexrt.lower.copied_products import CopiedProduct, Finished, FinishedRows, Gathered
 from vertexrt.lower.expressions import J, ReadElement
 from vertexrt.lower.kernel import AddLookups, MatrixProduct, Operand, Outer, Step
 from vertexrt.lower.launches import (
@@ -51,7 +51,7 @@ from vertexrt.lower.launches import (
 from vertexrt.lower.places import Rows, ValuePlace
 from vertexrt.lower.products import lower_product
 from vertexrt.lower.shares import Shares
-from vertexrt.lower.threads import ElementLoop, StoreElements, ThreadKernel
+from vertexrt.lower.threads import ElementLoop, StoreElements, ThreadKernel, with_register
 from vertexrt.lower.values import Memories, ValuePlaces
 from vertexrt.lower.verify_launches import verify_launches
 
@@ -120,7 +120,7 @@ class _LaunchLowering:
             elif isinstance(step, Product):
                 self._products()
                 self._sum(step.node)
-            elif finished := self.copies.finished(step, self.products):
+            elif finished := self._finished(step):
                 self._products(step, finished)
             else:
                 self._products()
@@ -130,6 +130,19 @@ class _LaunchLowering:
         taken, needs = tuple(self.memories.taken), self.memories.elements
         return LaunchPlan(tuple(self.steps), self.listed, taken, needs)
 
+    def _finished(self, group: Group) -> Mapping[int, Finished]:
+        """Return what the products before a group write in its place; nothing for most groups."""
+        scattered = self.copies.scattered(group, self.products)
+        if scattered or not self.copies.only_finishes(group, self.products):
+            return scattered
+        (k,) = self.products
+        kernel = self._lowered_group(group)
+        loop = kernel.parts[0]
+        if len(kernel.parts) > 1 or not isinstance(loop, ElementLoop):
+            return {}  # something is a number of the row
+        statements = tuple(with_register(x, self.place[k], k) for x in loop.statements)
+        return {k: FinishedRows(k, statements, kernel.listed)}
+
     def _group_or_gathers(self, group: Group) -> None:
         if self.copies.only_gathers(group):
             self.before.append(group)
@@ -137,10 +150,13 @@ class _LaunchLowering:
             self._group(group)
 
     def _group(self, group: Group, rows: RowRange | None = None) -> None:
+        self.steps.append(GroupLaunch(self._lowered_group(group), rows=rows))
+
+    def _lowered_group(self, group: Group) -> ThreadKernel:
         for k in group.nodes:
             if k in self.task.homes:
                 self.place[k] = self.values.home(k, self.task.homes[k])
-        self.steps.append(GroupLaunch(lower_group(self.context, group), rows=rows))
+        return lower_group(self.context, group)
 
     def _lowered(self, k: int) -> Sequence[Step]:
         """Lower a product, or a sum by what was looked up, to the records of every device."""

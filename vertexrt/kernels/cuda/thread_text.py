@@ -192,6 +192,14 @@ class ThreadText:
             found = self.elements.vector(value)
         return lines, found
 
+    def of_element(self, statements: Sequence[ElementStatement]) -> list[str]:
+        """Return statements for one element j, and then their stores."""
+        self._stores = []
+        with self.elements.in_loop() as lines:
+            for x in statements:
+                self._statement(x)
+        return [*lines, *self._stores]
+
     def _body(self, loop: ElementLoop, ahead: dict[str, str] | None) -> list[str]:
         """Return the statements of a loop, but for its stores and its loads `ahead`."""
         with self.elements.in_loop(loop.cuts, ahead, loop.by_warp) as lines:
