@@ -94,7 +94,7 @@ class ProductCopies:
         """Tell whether elements of a value follow from those of a product at the same places."""
         node, row = self._node(k), self._node(product).type
         op = OPS[node.op]
-        fits = len(row.shape) == 1 and node.type == row
+        fits = node.type == row and row.domain == Domain.VERTEX and len(row.shape) == 1
         return op.role == "scalar" and not op.draws and fits
 
     def _edges_of(self, node: Node) -> ChildRows:

@@ -1,0 +1,76 @@
+"""Products of few rows that make what a group makes of each of their elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.devices import SHIM_AND_GPU, require
+from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate, train
+from vertexrt.graph import GraphBatch, InputGraph
+
+IN, HIDDEN = 12, 8
+Make = Callable[[], vrt.VertexFunction]
+
+
+class OfVertices(vrt.VertexFunction):
+    """Biases and nonlinearities of products, on the path and off it; a number of the row, too."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=2, state={"h": HIDDEN})
+        self.w, self.u = vrt.Parameter((HIDDEN, IN)), vrt.Parameter((HIDDEN, HIDDEN))
+        self.v, self.b = vrt.Parameter((HIDDEN, HIDDEN)), vrt.Parameter((HIDDEN,))
+
+    def forward(self) -> None:
+        x = vrt.tanh(self.w @ self.pull("x", (IN,)) + self.b)
+        below = self.gather(0).h + self.gather(1).h
+        h = vrt.sigmoid(self.u @ below + self.b) * x + self.pull("scale") * x
+        self.scatter(h=h)
+        y = vrt.exp(-(self.v @ h)) * 0.5 + h
+        self.push("loss", vrt.sum(y * y))
+
+
+class OfEdges(vrt.VertexFunction):
+    """Products of the states of any number of children, and what is made of their elements."""
+
+    def __init__(self) -> None:
+        super().__init__(state={"h": HIDDEN})
+        self.w, self.u = vrt.Parameter((HIDDEN, IN)), vrt.Parameter((HIDDEN, HIDDEN))
+        self.b = vrt.Parameter((HIDDEN,))
+
+    def forward(self) -> None:
+        x = self.w @ self.pull("x", (IN,))
+        below = vrt.tanh(self.u @ self.gather_all().h + self.b)
+        h = vrt.tanh(x + vrt.sum(below, over="children"))
+        self.scatter(h=h)
+        self.push("loss", vrt.sum(h * h))
+
+
+def batch_of(graphs: int) -> GraphBatch:
+    """Return trees of several shapes, so that rows of stages are listed."""
+    rng = np.random.default_rng(2)
+    shapes = ([[], [], [0, 1]], [[], [0], [1], [], [2, 3]], [[]])
+    found = []
+    for k in range(graphs):
+        shape = shapes[k % len(shapes)]
+        x, scale = rng.standard_normal((len(shape), IN)), rng.uniform(0.5, 1.0, len(shape))
+        found.append(InputGraph.from_children(shape, {"x": x, "scale": scale}))
+    return GraphBatch.from_graphs(found)
+
+
+@pytest.mark.parametrize("make", [OfVertices, OfEdges])
+@pytest.mark.parametrize("graphs", [1, 8, 150])  # rows of each form, and of a library's product
+@pytest.mark.parametrize(("engine", "processors"), [("batched", None), ("persistent", 1)])
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+def test_elements_of_products(
+    device: str, engine: str, processors: int | None, graphs: int, make: Make
+) -> None:
+    require(device)
+    way = Way(device, dtype="float32", engine=engine, processors=processors)
+    here, judge = way.compile(make()), PLAIN.compile(make())
+    batch = batch_of(graphs)
+    for run in (evaluate, train):
+        assert_same(run(here, batch), run(judge, batch), TOLERANCE["float32"])
