@@ -262,8 +262,8 @@ def test_a_gpu_takes_the_batched_engine_where_it_replays() -> None:
 
 
 @pytest.mark.parametrize("mode", ["training", "evaluation"])
-def test_the_choice_for_trees_of_one_shape_is_close_to_the_best(mode: str) -> None:
-    """Of an H100, of which nothing runs here."""
+def test_the_choice_for_trees_of_one_shape_is_the_better_engine(mode: str) -> None:
+    """Of an H100, of which nothing runs here; the persistent engine as the model would take it."""
     options = CompileOptions(np.dtype("float32"), "frontier", Passes(), "float32", "auto", 1, None)
     model = compile_on(PaperDevice(processors=132), TreeFC(100, 512).trace(), options).model
     pool = GraphBatch.from_graphs([InputGraph.complete_tree(256)] * 64)
@@ -273,7 +273,7 @@ def test_the_choice_for_trees_of_one_shape_is_close_to_the_best(mode: str) -> No
     for count in (1, 16, 64):
         found = seconds[f"{name}, batch {count}"]
         way = model.chooser.pick(mode == "training", pool[:count])
-        assert found[str(way)] <= 1.06 * min(found.values())
+        assert found[str(way)] == min(found.values())
 
 
 def test_functions_that_merge_words_never_come_again() -> None:
