@@ -17,6 +17,7 @@ from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.sparse_rows import ranges_looked_up
 from vertexrt.engine.update import Update, dense_ranges
 from vertexrt.ir.updates import UpdateRule
+from vertexrt.native.compiled import compiled
 
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
@@ -67,10 +68,8 @@ class StepEnd:
 
     def pad(self, most: int) -> None:
         """Add ranges of no elements, up to so many."""
-        missing = most - len(self.starts)
-        if missing > 0:
-            self.starts = np.concatenate([self.starts, np.zeros(missing, np.int64)])
-            self.widths = np.concatenate([self.widths, np.zeros(missing, np.int32)])
+        if most > len(self.starts):
+            self.starts, self.widths = _padded(self.starts, self.widths, most)
 
 
 class GroupEnd(NamedTuple):
@@ -91,6 +90,14 @@ class LossRows(NamedTuple):
 
 
 NO_LOSS = LossRows(0, 0, False, 0.0)
+
+
+@compiled
+def _padded(starts: Int64, widths: Int32, most: int) -> tuple[Int64, Int32]:
+    more_starts, more_widths = np.zeros(most, np.int64), np.zeros(most, np.int32)
+    for k in range(len(starts)):
+        more_starts[k], more_widths[k] = starts[k], widths[k]
+    return more_starts, more_widths
 
 
 def end_of(
