@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -22,6 +24,7 @@ CROSSED: ChildLists = [*LEAVES, [0, 2], [1, 3], [4, 5]]
 SHARED: ChildLists = [*LEAVES, [0, 1], [1, 2], [4, 5]]
 LEANING: ChildLists = [[], [], [0, 1], [], [2, 3]]
 HALF: ChildLists = [*LEAVES, [0, 1], [2, -1], [4, 5]]
+SHAPES = (COMPLETE, TURNED, CROSSED, SHARED, LEANING, HALF)
 CHAIN: ChildLists = [[], [0], [1], [2], [3]]
 
 
@@ -100,14 +103,13 @@ def nets_of(device: str, function: vrt.VertexFunction, dtype: str = "float32") -
     return [Way(device, dtype=dtype, passes=passes).compile(function) for passes in ways]
 
 
-@pytest.mark.parametrize("shape", [COMPLETE, TURNED, CROSSED, SHARED, LEANING, HALF])
 @pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("device", SHIM_AND_GPU)
-def test_results_are_those_of_copies(device: str, dtype: str, name: str, shape: ChildLists) -> None:
+def test_results_are_those_of_copies(device: str, dtype: str, name: str) -> None:
     """Whatever the graphs: in order or not, with children that several share, or absent ones."""
     nets, judge = nets_of(device, FORMS[name](), dtype), PLAIN.compile(FORMS[name]())
-    for count_of in (1, 9):
+    for shape, count_of in product(SHAPES, (1, 9)):
         batch = trees_of(shape, count_of) if name == "tree-fc" else with_pulls([shape] * count_of)
         for run in (evaluate, train):
             found = [run(net, batch) for net in nets]
