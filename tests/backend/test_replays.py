@@ -61,6 +61,17 @@ def captured(net: vrt.Network) -> int:
     return 0 if replays is None else replays.graphs
 
 
+def both_ways(device: str) -> list[vrt.Network]:
+    """Compile Tree-FC with replays, and without."""
+    return [compiled(device, TreeFC(WORDS, HIDDEN), replay=way) for way in (True, False)]
+
+
+def step_all(nets: list[vrt.Network], batch: vrt.GraphBatch, lr: float = 0.01) -> None:
+    """Take a step with each network."""
+    for net in nets:
+        net.step(batch, vrt.SGD(lr))
+
+
 def assert_same_bits(a: vrt.Network, b: vrt.Network) -> None:
     """Compare parameters."""
     for name, value in a.parameters.items():
@@ -89,7 +100,7 @@ def test_training_has_the_bits_of_launch_by_launch(device: str, optimizer: Any) 
 def test_the_end_of_a_step_is_captured_while_its_rate_stays(
     device: str, clip_norm: float | None
 ) -> None:
-    nets = [compiled(device, TreeFC(WORDS, HIDDEN), replay=way) for way in (True, False)]
+    nets = both_ways(device)
     rules = [vrt.SGD(0.01, clip_norm=clip_norm) for _ in nets]
     replays = nets[0].executor.replays  # type: ignore[attr-defined]
     rng, ends = np.random.default_rng(14), []
@@ -110,7 +121,7 @@ def test_the_end_of_a_step_is_captured_while_its_rate_stays(
 @pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_rules_and_groups_in_turn(device: str) -> None:
     """Whatever the end is, launches are replayed."""
-    nets = [compiled(device, TreeFC(WORDS, HIDDEN), replay=way) for way in (True, False)]
+    nets = both_ways(device)
     rng = np.random.default_rng(15)
     several = [
         [
@@ -132,42 +143,39 @@ def test_rules_and_groups_in_turn(device: str) -> None:
 @pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_batches_of_few_and_of_many_words(device: str) -> None:
     """Lists of what was looked up are filled up to the most there may be."""
-    nets = [compiled(device, TreeFC(WORDS, HIDDEN), replay=way) for way in (True, False)]
+    nets = both_ways(device)
     rng = np.random.default_rng(16)
     for step in range(9):
         batch = trees(rng)
         word = np.array(batch.pulls["word"])
         word[word >= 0] %= 1 + 2 * (step % 3)
         few = batch.with_pulls({**batch.pulls, "word": word})
-        for net in nets:
-            net.step(few, vrt.SGD(0.1))
+        step_all(nets, few, 0.1)
     assert nets[0].executor.replays.ends == 2  # type: ignore[attr-defined]
     assert_same_bits(*nets)
 
 
 @pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_launches_are_captured_anew_when_memory_has_moved(device: str) -> None:
-    nets = [compiled(device, TreeFC(WORDS, HIDDEN), replay=way) for way in (True, False)]
+    nets = both_ways(device)
     rng = np.random.default_rng(4)
     sizes = [3, 3, 3, 40, 3, 3, 3, 40, 40, 3]  # 40 make the arena grow
     for count in sizes:
         batch = trees(rng, count=count)
-        for net in nets:
-            net.step(batch, vrt.SGD(0.01))
+        step_all(nets, batch)
     assert captured(nets[0])
     assert_same_bits(*nets)
 
 
 @pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_evaluations_between_steps(device: str) -> None:
-    nets = [compiled(device, TreeFC(WORDS, HIDDEN), replay=way) for way in (True, False)]
+    nets = both_ways(device)
     rng = np.random.default_rng(5)
     for _ in range(5):
         batch = trees(rng)
         found = [net.forward(batch, outputs=["output"])["output"] for net in nets]
         np.testing.assert_array_equal(*found)
-        for net in nets:
-            net.step(batch, vrt.SGD(0.01))
+        step_all(nets, batch)
     assert captured(nets[0])
     assert_same_bits(*nets)
 

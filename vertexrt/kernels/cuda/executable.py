@@ -149,8 +149,10 @@ class CudaExecutable(Uploads):
 
     def _without_copies(self, run: Run) -> Int64:
         table, numbers = run.table, self._alternatives
+        if not self._slots:
+            return table
         child_row = part_of(run.indices, run.extents, CHILD_ROW)
-        if not self._slots or not may_be_in_place(table, numbers, self._slots, child_row):
+        if not may_be_in_place(table, numbers, self._slots, child_row):
             return table
         found = table.copy()
         found[:, 0] = np.where(numbers[table[:, 0]] >= 0, numbers[table[:, 0]], table[:, 0])

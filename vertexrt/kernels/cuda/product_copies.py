@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group, TaskProgram
@@ -80,15 +81,19 @@ class ProductCopies:
 
     def only_finishes(self, group: Group, products: Sequence[int]) -> bool:
         """Tell whether a group makes other elements of those of a product, one by one."""
-        made = [k for k in group.nodes if not is_free(self._node(k))]
-        alone = len(products) == 1 and products[0] in self.task.local
-        return (
-            alone
-            and bool(made)
-            and self.readers.get(products[0], []) != []
-            and set(self.readers[products[0]]) <= {*made}
-            and all(self._is_elementwise(k, products[0]) for k in made)
-        )
+        if len(products) != 1 or products[0] not in self.task.local:
+            return False
+        (k,) = products
+        made = {i for i in group.nodes if not is_free(self._node(i))}
+        read, copied = self.readers.get(k, []), self.task.local.intersection(group.nodes) - made
+        alone = bool(read) and made.issuperset(read) and not copied
+        return alone and all(map(partial(self._finishes, k), made))
+
+    def _finishes(self, product: int, k: int) -> bool:
+        """Tell whether a value needs no number of the row, and is made at a product's places."""
+        numbers = [i for i in self._node(k).inputs if self._node(i).type.shape == ()]
+        constant = all(self._node(i).op == "const" for i in numbers)
+        return constant and self._is_elementwise(k, product)
 
     def _is_elementwise(self, k: int, product: int) -> bool:
         """Tell whether elements of a value follow from those of a product at the same places."""

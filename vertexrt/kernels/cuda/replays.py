@@ -102,17 +102,15 @@ class Replay(UploadRoom):
         Args:
             again: the words are those of the run before.
         """
-        if self.graph is not None and not (again and self._is_right(self.graph[1])):
-            session.memory.synchronize()
-            self.graph = None
+        if self.graph is None or (again and self._is_right(self.graph[1])):
+            return
+        if again and self.graph[1]:
+            self.enough *= 2  # a rate of learning that changes again and again leaves the end out
+        session.memory.synchronize()
+        self.graph = None
 
     def _is_right(self, whole: bool) -> bool:
-        """Tell whether a graph of the same launches has the end if it should, and that one.
-
-        A rate of learning that changes again and again leaves it out.
-        """
-        if whole and not self.same:
-            self.enough *= 2
+        """Tell whether a graph of the same launches has the end if it should, and that one."""
         return self.same > 0 if whole else self.same < self.enough
 
     def _capture(self, session: Session, launch_rows: Callable[[], None], end: ComesAfter) -> None:

@@ -137,9 +137,8 @@ class _LaunchLowering:
             return scattered
         (k,) = self.products
         kernel = self._lowered_group(group)
-        loop = kernel.parts[0]
-        if len(kernel.parts) > 1 or not isinstance(loop, ElementLoop):
-            return {}  # something is a number of the row
+        (loop,) = kernel.parts
+        assert isinstance(loop, ElementLoop), f"{loop} is no loop over elements"
         statements = tuple(with_register(x, self.place[k], k) for x in loop.statements)
         return {k: FinishedRows(k, statements, kernel.listed)}
 
@@ -230,7 +229,7 @@ class _LaunchLowering:
         """Lower products that do not need each other.
 
         Args:
-            after: copies their results to edges, or adds biases. finished: what a kernel of few
+            after: copies their results to edges, or finishes them. finished: what a kernel of few
                 rows writes itself instead, by product.
         """
         products, self.products = self.products, []
