@@ -169,10 +169,13 @@ def test_operands_and_sums_stay_out_of_shared_memory() -> None:
     assert "send_rows<" not in source
 
 
-def test_shares_that_are_no_whole_vectors_are_sent_when_the_segment_is_over() -> None:
-    source = source_of("lstm", 8, {"logits"})  # two elements each
+@pytest.mark.parametrize("processors", [8, 3])  # two elements each; five, or six
+def test_shares_that_are_no_whole_vectors_are_sent_element_by_element(processors: int) -> None:
+    source = source_of("lstm", processors, {"logits"})
+    assert "hand_on_alone<PROCESSORS, T, APART>(ring_row" in source
     assert "hand_on<" not in source
-    assert "send_rows<" in source
+    assert "send_rows<" not in source
+    assert "send_some<" not in source
 
 
 def test_an_operand_that_is_wanted_elsewhere_is_stored_behind_the_products() -> None:

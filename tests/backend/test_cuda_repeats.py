@@ -23,6 +23,8 @@ CASES = [  # cell, processors of a group, dtype, lengths of the chains
     ("lstm", 1, "float64", (9, 9, 9, 9, 9, 6)),  # two rows of a level, then one
     ("lstm", 2, "float32", (9, 9, 9)),
     ("lstm", 4, "float32", (9, 9)),
+    ("lstm", 3, "float64", (9, 9, 9)),  # shares of five elements, or six: no vectors
+    ("gru", 3, "float32", (9, 9)),
     ("gru", 1, "float64", (9, 9)),
     ("gru", 2, "float64", (9, 9, 7)),
     ("slow", 1, "float32", (9,)),

@@ -111,16 +111,22 @@ class PutInRing:
 
     Attributes:
         tensor: whose elements they are, from `start` on.
-        sent: they are sent to the other processors at once.
+        together: so many threads send their elements to the other processors at once, as one
+            vector; 1: each sends its own; 0: they are sent later.
     """
 
     tensor: int
     start: int
     register: int
-    sent: bool = False
+    together: int = 0
+
+    @property
+    def sent(self) -> bool:
+        """Whether they are sent at once."""
+        return self.together > 0
 
     def __str__(self) -> str:
-        sent = ", sent" if self.sent else ""
+        sent = f", sent {self.together} together" if self.sent else ""
         return (
             f"ring, tensor {self.tensor} from {self.start} = {register_name(self.register)}{sent}"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from vertexrt.kernels.cuda.path_task import PathTask
@@ -48,7 +48,7 @@ class RingSteps:
 
     Args:
         rows: what its task has in rows of the ring, by tensor.
-        late: of these, what is sent when a segment is over.
+        together: of what is sent by the threads that make it, how many do so as one vector.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class RingSteps:
         task: PathTask,
         segment: PathSegment,
         rows: Mapping[int, InRing],
-        late: Collection[int],
+        together: Mapping[int, int],
     ) -> None:
         self.segment, self.rows = segment, rows
-        self.at_once = {t for t, entry in rows.items() if entry.cuts and t not in late}
+        self.together = together
         self.near = {t for t, kind in task.states.items() if t in rows and kind.shape != ()}
 
     def steps(self) -> tuple[SegmentStep, ...]:
@@ -128,7 +128,7 @@ class RingSteps:
         if tensor not in self.rows:
             return (x,)
         register = x.register if isinstance(x, PublishElements) else x.value.place.number
-        put = PutInRing(tensor, start, register, tensor in self.at_once)
+        put = PutInRing(tensor, start, register, self.together.get(tensor, 0))
         return (put, x) if isinstance(x, StoreElements) and x.own else (x, put)
 
 

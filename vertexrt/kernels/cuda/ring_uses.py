@@ -1,7 +1,9 @@
 """Say what segments put into rows of the ring, when they send it, and what they read there.
 
 All of that follows from the steps of the segments: which states are read in full, and what is
-stored. An element is sent by the thread that makes it, where neighbours have neighbouring elements.
+stored. An element is sent by the thread that makes it, where a thread has one at most: as a vector
+with its neighbours', where all processors have whole vectors, else alone. Alone only what is one
+piece: elements of several are many for a thread; all threads send them when the segment is over.
 But receiving a processor's data implies that it has finished reading its own inputs. So what is
 stored before a step that reads rows of the ring, or in it, is sent when the segment is over.
 """
@@ -27,6 +29,7 @@ from vertexrt.kernels.cuda.segment_accesses import (
     products_of,
 )
 from vertexrt.kernels.cuda.segments import InRing, PathSegment, RingUse, SendRows
+from vertexrt.kernels.cuda.weights import most_own
 from vertexrt.lower.threads import Cuts, PublishElements, StoreElements, ThreadKernel
 
 
@@ -43,12 +46,12 @@ class Store(NamedTuple):
 
     Attributes:
         step: its number.
-        alike: the threads that make them may send them.
+        together: so many of the threads that make them may send them as one vector; 0 for none.
     """
 
     step: int
     tensor: int
-    alike: bool
+    together: int
 
 
 class _Uses(NamedTuple):
@@ -87,31 +90,33 @@ def _stores(task: PathTask, segment: PathSegment) -> Iterator[Store]:
     for number, step in numbered(segment):
         for product in products_of(step):
             if is_row(product.to):
-                yield Store(number, product.to.number, False)  # its threads make columns
+                yield Store(number, product.to.number, 0)  # its threads make columns
         for loop in loops_of(step):
-            alike = isinstance(step, ThreadKernel) and _are_alike(task, step, loop.cuts)
+            together = _together(task, step, loop.cuts) if isinstance(step, ThreadKernel) else 0
             for x in loop.statements:
                 if isinstance(x, StoreElements | PublishElements) and is_row(x.to):
-                    yield Store(number, x.to.number, alike)
+                    yield Store(number, x.to.number, together)
 
 
-def _are_alike(task: PathTask, kernel: ThreadKernel, cuts: Cuts) -> bool:
-    """Tell whether the threads of a row have one element each, of whole vectors."""
-    if kernel.fewer or len(cuts) != 2:
-        return False
+def _together(task: PathTask, kernel: ThreadKernel, cuts: Cuts) -> int:
+    """Return how many threads of a row may send their elements together, 0 for none."""
+    if kernel.fewer or len(cuts) != 2 or most_own(cuts[1], task.processors) > kernel.threads:
+        return 0
     each, rest = divmod(cuts[1], task.processors)
-    return rest == 0 and each == kernel.threads and each % task.vector == 0
+    whole = rest == 0 and each == kernel.threads and each % task.vector == 0
+    return task.vector if whole else 1
 
 
 def _with_ring(lowered: LoweredTask, uses: list[_Uses], rows: Mapping[int, InRing]) -> LoweredTask:
     """Return a task whose segments put elements into the ring, send them, and read there."""
     late = {tensor for use in uses for tensor in _late(use, rows)}
+    together = _sent_at_once(uses, rows, late)
     segments = []
     for segment, use in zip(lowered.segments, uses, strict=True):
         ring = _ring_use(use, rows, late)
         if lowered.task.processors == 1:
             ring = replace(ring, needs_all=False)  # it makes all itself
-        steps = RingSteps(lowered.task, segment, rows, late).steps()
+        steps = RingSteps(lowered.task, segment, rows, together).steps()
         segments.append(replace(segment, steps=steps, rows=rows, ring=ring))
     return replace(lowered, segments=tuple(segments))
 
@@ -120,9 +125,22 @@ def _late(use: _Uses, rows: Mapping[int, InRing]) -> Iterator[int]:
     """Yield the tensors of which elements cannot be sent by the threads that make them."""
     last = max((read.step for read in use.reads if read.tensor in rows), default=-1)
     for store in use.stores:
-        shared = store.tensor in rows and rows[store.tensor].cuts
-        if shared and (not store.alike or store.step <= last):
+        cuts = rows[store.tensor].cuts if store.tensor in rows else ()
+        alone = store.together <= (1 if len(cuts) > 2 else 0)
+        if cuts and (alone or store.step <= last):
             yield store.tensor
+
+
+def _sent_at_once(
+    uses: Iterable[_Uses], rows: Mapping[int, InRing], late: set[int]
+) -> dict[int, int]:
+    """Return what is sent by the threads that make it: of each tensor how many do so together."""
+    found: dict[int, int] = {}
+    for store in chain.from_iterable(use.stores for use in uses):
+        t = store.tensor
+        if t in rows and rows[t].cuts and t not in late:
+            found[t] = min(found.get(t, store.together), store.together)
+    return found
 
 
 def _ring_use(use: _Uses, rows: Mapping[int, InRing], late: set[int]) -> RingUse:

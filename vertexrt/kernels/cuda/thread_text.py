@@ -278,6 +278,11 @@ class ThreadText:
         row = self.t.row_value("ring_row", "auto", f"ring + (a.slot + i) * {entry.step}")
         to = f"{row} + {entry.start + x.start} + j"
         register = register_name(x.register)
-        if x.sent:
+        if x.together > 1:
             return f"hand_on<PROCESSORS, T, APART>({to}, {register}.v[0], a.sends, a.turn);"
+        if x.sent:
+            a, b = self.elements.cuts
+            first, end = own_range(a, b, self.tile.processors)
+            given = f"{to}, {register}.v[0], lane, {end} - ({first}), a.sends, a.turn"
+            return f"hand_on_alone<PROCESSORS, T, APART>({given});"
         return f"store<W>({to}, {register});"

@@ -87,6 +87,28 @@ __device__ __forceinline__ void hand_on(real* own, real x, bool sends, unsigned 
     }
 }
 
+// The same where processors have no whole vectors: the thread of each element sends it alone.
+// `lane` is its thread of the row, of which `count` have an element.
+template <int PROCESSORS, int T, int APART>
+__device__ __forceinline__ void hand_on_alone(real* own, real x, int lane, int count, bool sends,
+                                              unsigned turn) {
+    *own = x;
+    if (!sends) return;
+    const int left = count - lane / 32 * 32, at = this_thread() % 32;
+    const unsigned row = left >= 32 ? ~0u : (1u << left) - 1;
+    unsigned all = row;  // lanes that make elements of this row, some of them again
+#pragma unroll
+    for (int again = T; again < APART; again += T) all |= row << again % 32;
+    __syncwarp(APART < 32 ? all << at / APART * APART : all);
+    constexpr int AGAIN = APART / T;
+#pragma unroll 4
+    for (int member = at % APART / T; member < PROCESSORS; member += AGAIN) {
+        Vec<1> one;
+        one.v[0] = x;
+        send<PROCESSORS, 1>(own, one, turn, way_to<PROCESSORS>(member));
+    }
+}
+
 // Rows of the ring that a segment has written and not yet sent: they are sent when all threads have
 // finished the segment.
 struct Sent {
