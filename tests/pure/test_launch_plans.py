@@ -256,6 +256,19 @@ def test_deep_products_are_shared_by_blocks_where_there_are_few_tiles() -> None:
     assert splits(512, 2048, many) == 1
 
 
+def test_a_depth_that_is_much_is_shared_by_blocks_of_two_turns_of_the_processors() -> None:
+    def splits(wide: int, deep: int) -> int:
+        step = few_rows_products([product(wide, deep, True)], Temporary(0, 0, 0), True)[-1]
+        assert step.rows.high == LIMITS.shared_rows
+        (part,) = step.parts
+        return part.splits
+
+    assert splits(650, 2600) == 3  # 84 tiles of 128 rows, on 128 processors
+    assert splits(650, 640) == 1  # a second turn would take longer than the depth
+    assert splits(800, 3200) == 1  # nor do two splits of 100 tiles end sooner, in two turns
+    assert splits(200, 800) == 4  # in one turn
+
+
 def test_steps_of_a_persistent_kernel_that_differ_by_words_share_a_call() -> None:
     steps = [OutsideStep("copy", (3, 1)), OutsideStep("add", (2,)), OutsideStep("copy", (4, 1))]
     text = "\n".join(outside_path(steps, (), (), (0, 1)))

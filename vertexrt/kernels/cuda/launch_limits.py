@@ -25,6 +25,9 @@ class LaunchLimits:
             are so many blocks: those of a multiprocessor wait for weights side by side.
         chunk, tile: of the depth, and columns of a block, as in few_rows_matmul.cuh; a block takes
             at least two chunks.
+        beside: what a block takes beside its chunks, in chunks: a beginning, an end, and a sum of
+            splits. Kernels of 2600 x 650 and 800 x 200 with 64 rows say 4 (H200); twice that, so
+            that only depths change to several turns that gain clearly.
         product_threads: of a block.
         large_rows, large_columns: of the tile of a block, as in tiled_matmul.cuh.
         row_splits: most of the depth of a product of many rows, each of `split_depth` or more; with
@@ -52,6 +55,7 @@ class LaunchLimits:
     deep_split: int = 512
     most_blocks: int = 1024
     chunk: int = 32
+    beside: int = 8
     few_tile: int = 8
     tile: int = 32
     product_threads: int = 256

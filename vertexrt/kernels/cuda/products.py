@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import gcd
@@ -21,6 +22,7 @@ from vertexrt.lower.launches import (
 from vertexrt.lower.places import Temporary, ValuePlace
 
 FLOATS = 4  # of 16 bytes
+MOST_TURNS = 2  # in which the processors of a persistent kernel take the blocks of few rows
 
 
 def is_tiled(p: MatrixProduct | Outer) -> bool:
@@ -44,6 +46,7 @@ class _Tiles:
         low, high: for which numbers of rows; rows, columns: of the tile of a block.
         down: tiles of rows, at most, where blocks share the depth.
         blocks: most that share the depth, as far as it is too much for one.
+        turns: most in which processors take the blocks, where a deep product is done sooner so.
     """
 
     low: int
@@ -53,6 +56,7 @@ class _Tiles:
     blocks: int
     down: int = 1
     by_warps: bool = False
+    turns: int = 1
 
 
 def few_rows_products(
@@ -88,8 +92,8 @@ def _of_launches(products: Sequence[CopiedProduct], limits: LaunchLimits) -> lis
 def _of_processors(products: Sequence[CopiedProduct], limits: LaunchLimits) -> list[_Tiles]:
     """Choose the forms in a persistent kernel, where blocks take turns on the processors.
 
-    A second turn takes longer than the rest of the depth does. And what is heavy may be a product
-    of many rows: a kernel of its own makes these sooner.
+    A second turn takes longer than the rest of the depth does, unless that is much. And what is
+    heavy may be a product of many rows: a kernel of its own makes these sooner.
     """
     tile, blocks = limits.tile, limits.blocks
     heavy = _any_heavy(products, limits)
@@ -97,13 +101,13 @@ def _of_processors(products: Sequence[CopiedProduct], limits: LaunchLimits) -> l
     size = tile, tile, blocks, -(-most // tile)
     forms = [
         _Tiles(0, limits.few_rows, limits.few_tile, tile, blocks),
-        _Tiles(limits.few_rows, most, *size),
+        _Tiles(limits.few_rows, most, *size, turns=MOST_TURNS),
     ]
     if all(_is_by_warps(p.product, limits) for p in products):
         columns = limits.product_threads // WARP
         forms = [
             _Tiles(0, limits.warp_rows, limits.warp_rows, columns, blocks, by_warps=True),
-            _Tiles(limits.warp_rows, most, *size),
+            _Tiles(limits.warp_rows, most, *size, turns=MOST_TURNS),
         ]
     if len(products) > 1 and not heavy:
         forms.append(_Tiles(limits.shared_rows, limits.many_rows, tile, tile, blocks))
@@ -154,9 +158,24 @@ def _splits_of(p: MatrixProduct, form: _Tiles, limits: LaunchLimits) -> int:
     if form.by_warps or form.high > limits.shared_rows:
         return 1
     tiles = form.down * -(-p.wide // form.columns)
-    busy = min(limits.blocks // tiles, p.deep // (2 * limits.chunk))
+    busy = _busy_splits(p.deep // limits.chunk, tiles, form.turns, limits)
     deep = min(form.blocks // tiles, p.deep // limits.deep_split)
     return max(1, busy, deep)
+
+
+def _busy_splits(chunks: int, tiles: int, turns: int, limits: LaunchLimits) -> int:
+    """Return into how many splits of a depth the blocks of tiles are done first.
+
+    Args:
+        turns: most in which processors take them; each begins a pipeline of chunks anew.
+    """
+    best, least = 1, math.inf
+    for taken in range(1, turns + 1):
+        splits = max(1, min(taken * limits.blocks // tiles, chunks // 2))
+        chunks_in_all = taken * (chunks / splits + limits.beside)
+        if chunks_in_all < least:
+            best, least = splits, chunks_in_all
+    return best
 
 
 def is_short(p: MatrixProduct, limits: LaunchLimits = LIMITS) -> bool:
