@@ -289,7 +289,9 @@ def test_what_is_put_in_the_ring_is_put_once(case: str) -> None:
 def test_every_send_is_needed_once(case: str) -> None:
     tasks = lowered(*CASES[case])
     many = CASES[case][1] > 1
-    other = require_refused(each_put(tasks, lambda x: (replace(x, sent=not x.sent),)), "sent")
+    other = require_refused(
+        each_put(tasks, lambda x: (replace(x, together=int(not x.sent)),)), "sent"
+    )
     assert other == len(puts(tasks))
     for times in (0, 2):
         broken = [
