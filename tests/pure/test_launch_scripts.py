@@ -346,23 +346,24 @@ def test_what_another_launch_of_a_round_writes_must_not_be_read() -> None:
         verify_launch(*launch._replace(executable=executable))
 
 
-class WordChain(vrt.VertexFunction):
-    """The gradient of the words is a product for first vertices, and one for the others."""
+class WordTree(vrt.VertexFunction):
+    """The gradient of the words is a product for the leaves, and one for the others."""
 
     def __init__(self) -> None:
-        super().__init__(state={"h": 64}, arity=1)
+        super().__init__(state={"h": 64}, arity=2)
         self.table, self.u = vrt.Parameter((6, 64)), vrt.Parameter((64, 64))
         self.w = vrt.Parameter((128, 64))
 
     def forward(self) -> None:
         a, b = vrt.split(self.w @ vrt.embed(self.table, self.pull("word")), 2)
-        h = vrt.tanh(a * b + self.u @ self.gather(0).h)
+        h = vrt.tanh(a * b + self.u @ (self.gather(0).h + self.gather(1).h))
         self.scatter(h=h)
         self.push("loss", vrt.squared_error(h, 0.1))
 
 
 def test_launches_of_a_round_have_counters_of_their_own() -> None:
-    net, graph = on_paper(WordChain(), 2), InputGraph.from_children(CHAIN, {"word": np.arange(4)})
+    words = np.arange(len(TREE)) % 6
+    net, graph = on_paper(WordTree(), 2), InputGraph.from_children(TREE, {"word": words})
     launch = Step(launch_of(net, GraphBatch.from_graphs([graph] * 3), False), {})
     launch.check()
     with pytest.raises(PlanError, match="none that its round has twice"):

@@ -65,10 +65,10 @@ def test_levels_of_chains_are_one_instruction(
 
 
 class Words(vrt.VertexFunction):
-    """A simple layer over words."""
+    """A simple layer over words, or trees of them."""
 
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={"h": HIDDEN})
+    def __init__(self, arity: int) -> None:
+        super().__init__(arity=arity, state={"h": HIDDEN})
         self.table = vrt.Parameter((7, HIDDEN))
         self.w, self.u = vrt.Parameter((HIDDEN, HIDDEN)), vrt.Parameter((HIDDEN, HIDDEN))
 
@@ -91,9 +91,15 @@ def test_first_vertices_of_chains_are_made_on_the_path(engine: str, kinds: int) 
     assert path_kinds(on_paper(CELLS["lstm"](), 1, engine=engine), batch) == kinds
 
 
-def test_first_vertices_that_may_be_identical_are_made_before_the_path() -> None:
+@pytest.mark.parametrize(("arity", "kinds", "rows"), [(1, 1, 4), (2, 2, 3)])
+def test_words_of_trees_that_are_alike_are_one_row_and_those_of_chains_a_row_each(
+    arity: int, kinds: int, rows: int
+) -> None:
     graphs = [InputGraph.chain(2, {"word": words}) for words in ([1, 2], [1, 3])]
-    assert path_kinds(on_paper(Words(), 1), GraphBatch.from_graphs(graphs)) == 2
+    net, batch = on_paper(Words(arity), 1), GraphBatch.from_graphs(graphs)
+    assert path_kinds(net, batch) == kinds
+    (run,) = net.executor.model.prepare(use_of("inference", net.executor.model.function), batch)
+    assert len(run.schedule.order) == rows
 
 
 @pytest.mark.parametrize(("cell", "own"), [("lstm", 1), ("gru", 1), ("slow", 2)])

@@ -17,7 +17,7 @@ from vertexrt.graph import GraphBatch
 from vertexrt.graph.alike import all_alike
 from vertexrt.graph.taken import AlikeGraphs
 from vertexrt.ir.passes.place import place
-from vertexrt.ir.passes.publish import leaves_multiply
+from vertexrt.ir.passes.publish import leaf_products
 from vertexrt.ir.program import Domain, Node, Program, Stage
 from vertexrt.kernels.layout import Backend
 from vertexrt.kernels.ways import FEWEST, Configuration, Work
@@ -53,7 +53,7 @@ def work_of(function: Program) -> Work:
 def _may_merge(function: Program) -> bool:
     """Tell whether vertices that pull the same numbers are computed once."""
     whole = any(node.op == "pull" and node["dtype"] == "int" for node in function.nodes)
-    return whole and not draws_numbers(function) and leaves_multiply(function)
+    return whole and not draws_numbers(function) and bool(leaf_products(function))
 
 
 def _positions(nodes: Sequence[Node], op: str) -> set[int]:

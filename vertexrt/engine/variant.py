@@ -25,7 +25,7 @@ from vertexrt.ir.layers import chain_slot, with_layers
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.place import place
-from vertexrt.ir.passes.publish import leaves_multiply, publish_products
+from vertexrt.ir.passes.publish import leaf_products, publish_products
 from vertexrt.ir.passes.simplify import simplify, without_dropout
 from vertexrt.ir.passes.specialise import (
     FUNCTION_AT,
@@ -296,18 +296,18 @@ def _merges(program: Program, use: Use, passes: Passes, leaves_on_path: bool) ->
     """
     if not passes.merge or use.seeds or use.pulls or draws_numbers(program):
         return False  # gradients that come from, or go to, single vertices
-    return leaves_multiply(program) and not leaves_on_path
+    return bool(leaf_products(program)) and not leaves_on_path
 
 
 def _leaves_on_path(program: Program, passes: Passes) -> bool:
     """Tell whether leaves are of the path kind of other vertices, where groups share a schedule.
 
-    So are the first vertices of chains: on the path a product with zeros takes less time than a
-    step of its own and a barrier. But where they pull integers, identical ones are computed once.
+    So are the first vertices of chains: a product with zeros takes less time than a step of its own
+    and a barrier. But identical leaves of others that do products, as words of trees, are one row.
     """
-    functions = range(max(len(program.sites), 1))
-    chains = any(chain_slot(program, f) >= 0 for f in functions)
-    return not passes.specialise or (chains and all(p.dtype == "float" for p in program.pulls))
+    chains = {f for f in range(max(len(program.sites), 1)) if chain_slot(program, f) >= 0}
+    alike = leaf_products(program) - chains if any(p.dtype != "float" for p in program.pulls) else 0
+    return not passes.specialise or (bool(chains) and not alike)
 
 
 def _groups_share(backend: Backend, processors: int) -> bool:

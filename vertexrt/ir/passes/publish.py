@@ -63,10 +63,11 @@ def _gather(product: Node, operand: Node, field: str) -> Node:
     return replace(product, op=operand.op, inputs=(), attrs=attributes(given))
 
 
-def leaves_multiply(program: Program) -> bool:
-    """Tell whether vertices without children do products, so that it pays to look for copies."""
+def leaf_products(program: Program) -> set[int]:
+    """Return the functions whose vertices without children do products: it pays to find copies."""
     gathers = {"gather", "gather_all"}
     reads: list[bool] = []
     for node in program.nodes:
         reads.append(node.op in gathers or any(reads[i] for i in node.inputs))
-    return any(n.op == "matmul" and not r for n, r in zip(program.nodes, reads, strict=True))
+    found = zip(program.nodes, reads, strict=True)
+    return {n.function for n, read in found if n.op == "matmul" and not read}
