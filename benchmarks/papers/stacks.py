@@ -103,9 +103,13 @@ def stack_batch(form: Form, x: Array) -> vrt.GraphBatch:
         x: float32 [B, STEPS, H].
     """
     count, steps, hidden = x.shape
-    sizes = np.full(count, steps)
-    parts = stacked(sizes, chain_pairs(sizes), form.layers, ("", ""))
-    return typed_batch(parts.joined({}, {}, {"layers.0": {"x": x.reshape(-1, hidden)}}))
+    return ragged_batch(form, np.full(count, steps), x.reshape(-1, hidden))
+
+
+def ragged_batch(form: Form, lengths: Array, x: Array) -> vrt.GraphBatch:
+    """Return sequences of some lengths, int [B], for a `Stack`; x: their rows, float32 [*, H]."""
+    parts = stacked(lengths, chain_pairs(lengths), form.layers, ("", ""))
+    return typed_batch(parts.joined({}, {}, {"layers.0": {"x": x}}))
 
 
 def top_vertices(form: Form, batch: vrt.GraphBatch, steps: int, last: bool = False) -> Array:
