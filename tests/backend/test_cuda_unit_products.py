@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from tests.backend.test_cuda_shim import arguments, launch
+from tests.bfloat16 import rounded
 from tests.shim import build as shim
 
+Array = np.ndarray
 pytestmark = pytest.mark.skipif(not shim.available(), reason="no C++ compiler")
 
 KERNEL = """
@@ -19,7 +21,7 @@ VRT_KERNEL(NAME, Args3, PROCESSOR) {
     constexpr int OWN = SIZE_OWN, DEEP = SIZE_DEEP, ROWS = SIZE_ROWS;
     VRT_SHARED(real, part);
     const real* const x = a.x + OWN * DEEP;
-    WeightsInRegisters<OWN, DEEP> share;
+    PLACE share;
     load_weights<false, OWN, DEEP>(share, a.x, DEEP, [](int q) { return q; });
     multiply(part, product<ROWS, 4, OWN, DEEP>(
                        share, a.n, [&](int i) { return x + i * DEEP; },
@@ -28,19 +30,35 @@ VRT_KERNEL(NAME, Args3, PROCESSOR) {
 """
 
 
-def shrinkage(own: int, deep: int, rows: int) -> tuple[float, float]:
-    """Return by how much products of positive numbers are too small, and how far they are off.
+IN_REGISTERS = "WeightsInRegisters<OWN, DEEP> share;"
+IN_SHARED_MEMORY = """WeightsInSharedMemory<OWN, DEEP> share;
+    share.take(reinterpret_cast<unsigned char*>(part) + (64 << 10));"""
+
+
+def product_of(
+    both: Array, own: int, rows: int, place: str = IN_REGISTERS, head: str = ""
+) -> Array:
+    """Return the products of the last rows of an array with the first ones.
 
     Args:
-        rows: of x, as many as matrix units take at once.
+        own: rows of the weight; rows: of x, as many as matrix units take at once.
     """
-    name = f"product_{own}_{deep}_{rows}"
-    text = KERNEL.replace("NAME", name).replace("SIZE_ROWS", str(rows))
-    module = shim.build(text.replace("SIZE_OWN", str(own)).replace("SIZE_DEEP", str(deep)))
+    deep, name = both.shape[1], f"product_{own}_{both.shape[1]}_{rows}"
+    sizes = {"NAME": name, "SIZE_ROWS": max(rows, 8), "SIZE_OWN": own, "SIZE_DEEP": deep}
+    text = head + KERNEL.replace("PLACE share;", place)
+    for word, value in sizes.items():
+        text = text.replace(word, str(value))
+    y = np.zeros((rows, own), np.float32)
+    done = launch(shim.build(text), name, 1, 256, arguments(y, both, n=rows), 200 << 10)
+    assert done == 0
+    return y
+
+
+def shrinkage(own: int, deep: int, rows: int) -> tuple[float, float]:
+    """Return by how much products of positive numbers are too small, and how far they are off."""
     rng = np.random.default_rng(0)
     both = rng.uniform(0, 1, (own + rows, deep)).astype(np.float32)
-    y = np.zeros((rows, own), np.float32)
-    assert launch(module, name, 1, 256, arguments(y, both, n=rows), 200 << 10) == 0
+    y = product_of(both, own, rows)
     exact = both[own:].astype(np.float64) @ both[:own].astype(np.float64).T
     off = (exact - y) / exact
     return float(off.mean()), float(np.sqrt((off**2).mean()))
@@ -53,3 +71,17 @@ def test_products_of_the_path_keep_their_digits(own: int, deep: int, rows: int) 
     mean, off = shrinkage(own, deep, rows)
     assert abs(mean) < 1.5e-7
     assert off < 1.7e-7
+
+
+@pytest.mark.parametrize("place", [IN_REGISTERS, IN_SHARED_MEMORY])
+@pytest.mark.parametrize(
+    ("own", "deep", "rows"),
+    [(32, 256, 3), (32, 256, 8), (32, 256, 16), (20, 100, 7), (4, 1024, 8), (40, 64, 16)],
+)
+def test_pairs_of_bfloat16_are_multiplied(place: str, own: int, deep: int, rows: int) -> None:
+    """Weights are rounded, and what matrix units multiply: five rows or more."""
+    both = np.random.default_rng(1).standard_normal((own + rows, deep)).astype(np.float32)
+    y = product_of(both, own, rows, place, "#define VRT_MANTISSA 7\n")
+    w, x = rounded(both[:own]), both[own:] if rows < 5 else rounded(both[own:])
+    exact = x.astype(np.float64) @ w.astype(np.float64).T
+    assert np.abs(y - exact).max() < 2e-6 * np.abs(exact).max()

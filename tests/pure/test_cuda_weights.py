@@ -16,11 +16,11 @@ from vertexrt.kernels.cuda.weights import (
 SHARED_BYTES = 227 << 10
 
 
-def refused(rows: int, deep: int, processors: int) -> Misfit:
+def refused(rows: int, deep: int, processors: int, pairs: bool = False) -> Misfit:
     """Place one weight of four gates and return why that fails."""
     cuts = tuple(rows // 4 * k for k in range(5))
     held = [ResidentWeight("w", deep, False, cuts, deep)]
-    placed = place_weights(held, 0, Budget(processors, 4, SHARED_BYTES, 48))
+    placed = place_weights(held, 0, Budget(processors, 4, SHARED_BYTES, 48, pairs=pairs))
     assert isinstance(placed, Misfit)
     return placed
 
@@ -35,6 +35,18 @@ def test_more_processors_are_named_where_they_help() -> None:
     held = [ResidentWeight("w", 1024, False, (0, 1024, 2048, 3072, 4096), 1024)]
     placed = place_weights(held, 0, Budget(misfit.fitting[0], 4, SHARED_BYTES, 48))
     assert not isinstance(placed, Misfit)
+
+
+def test_pairs_take_half_the_room_and_sums_do_not() -> None:
+    whole, pairs = refused(4096, 1024, 16), refused(4096, 1024, 16, pairs=True)
+    assert "take 512 KiB of each of 16 processors" in pairs.text(128)
+    assert pairs.fitting[0] <= whole.fitting[0] / 2
+    weight = ResidentWeight("w", 256, False, (0, 256), 256)
+    gradient = ResidentWeight("gradient", 256, False, (0, 256), 256, summed=True)
+    budgets = [Budget(4, 4, SHARED_BYTES, 96, pairs=pairs) for pairs in (False, True)]
+    for held, parts in ((weight, 2), (gradient, 1)):
+        assert budgets[0].bytes([held]) == parts * budgets[1].bytes([held])
+        assert budgets[0].words(held) == parts * budgets[1].words(held)
 
 
 def test_more_processors_than_there_are_do_not_help() -> None:

@@ -69,8 +69,9 @@ def compile(
             graphs (`graph`), by the number of vertices that have a loss (`vertex`), or not (`sum`).
         precision: of products of float32 on a GPU: `float32`; `tf32`, whose operands keep 10 bits
             of the mantissa (relative error about 1e-3 a product); or, with the persistent engine,
-            `bf16`, which keeps 7 (about 1e-2). Sums, parameters and everything else stay float32.
-            Where `auto` takes the CPU, products are of float32.
+            `bf16`, which keeps 7 (about 1e-2), and holds the weights of the recurrence in half the
+            room. Sums, parameters and everything else stay float32. Where `auto` takes the CPU,
+            products are of float32.
         passes: which optimisations run; all by default.
     Raises: TraceError for a mistake in F, UsageError for an unknown option, DeviceError where a
         device is missing or has too little memory.

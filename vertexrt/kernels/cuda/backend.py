@@ -11,12 +11,13 @@ from vertexrt.engine.variant import Passes
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.updates import UpdateRule
-from vertexrt.kernels.cuda.costs import seconds_of, ways_of
+from vertexrt.kernels.cuda.costs import FLOAT, seconds_of, ways_of
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.device_loops import compile_beside
 from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.persistent import KernelOptions, PersistentExecutable
 from vertexrt.kernels.cuda.task_launches import APART
+from vertexrt.kernels.cuda.weights import holds_pairs
 from vertexrt.kernels.layout import Binding
 from vertexrt.kernels.ways import FEWEST, Configuration, Work
 from vertexrt.scheduler.batch_shape import BatchShape
@@ -56,7 +57,8 @@ class CudaBackend:
 
     def seconds(self, way: Configuration, work: Work, batch: BatchShape) -> float:
         """Predict what a way takes."""
-        return seconds_of(way, work, batch, self.device.processors)
+        element = 2 if holds_pairs(self.device.precision, np.dtype(self.dtype)) else FLOAT
+        return seconds_of(way, work, batch, self.device.processors, element)
 
     def alone(self) -> AbstractContextManager[object]:
         """Change nothing: the device has its own order."""

@@ -55,16 +55,20 @@ def ways_of(processors: int, asked: int | None) -> list[Configuration]:
     return [Configuration(False, 1), *(Configuration(True, 1, size) for size in sizes)]
 
 
-def seconds_of(way: Configuration, work: Work, batch: BatchShape, processors: int) -> float:
+def seconds_of(
+    way: Configuration, work: Work, batch: BatchShape, processors: int, element: int = FLOAT
+) -> float:
     """Predict the seconds of a step, or of an evaluation; of groups that hold too much, infinity.
 
     Args:
-        processors: of the device.
+        processors: of the device; element: bytes of one of a weight that is held.
     """
     path = (batch.inner * work.row + batch.edges * work.edge) * work.share
     wide = batch.vertices * work.apart * (3 if work.trains else 1) + path * work.trains
     levels = batch.levels * work.types * (1 + BACK * work.trains)
     if way.persistent:
+        if not _fits(way.processors, work, element):
+            return math.inf
         level = _persistent_level(way.processors, work, batch, processors)
         end = FINISH if work.trains else STEP
         return end + levels * level + wide * WIDE
@@ -74,6 +78,12 @@ def seconds_of(way: Configuration, work: Work, batch: BatchShape, processors: in
         step, launch, finish = STEP, LAUNCH, FINISH_APART
     level = launch * (LAUNCHES + work.products) + _batched_products(work, batch)
     return step + levels * level + finish * work.trains + wide * WIDE
+
+
+def _fits(size: int, work: Work, element: int) -> bool:
+    """Tell whether groups of a size hold the weights, and are no work to compile."""
+    held = (work.row + work.edge) / size * work.together * element
+    return size == FEWEST or (work.together <= MOST_TYPES and held <= ON_CHIP)
 
 
 def _rows(work: Work, batch: BatchShape) -> float:
@@ -95,8 +105,6 @@ def _persistent_level(size: int, work: Work, batch: BatchShape, processors: int)
     held = (work.row + work.edge) / size
     if size == FEWEST:
         return LAST
-    if work.together > MOST_TYPES or held * work.together * FLOAT > ON_CHIP:
-        return math.inf
     groups = min(batch.graphs, processors // size)
     largest = math.ceil(batch.graphs / groups) / batch.graphs  # share of a group
     rows = max(_rows(work, batch) * largest, 1.0)

@@ -30,7 +30,7 @@ from vertexrt.kernels.cuda.instruction import (
     UPDATE,
 )
 from vertexrt.kernels.cuda.persistent_launch import Paths, WrittenScripts
-from vertexrt.kernels.cuda.weights import THREADS, ResidentWeight, SideWeights
+from vertexrt.kernels.cuda.weights import THREADS, Budget, ResidentWeight, SideWeights
 from vertexrt.script.isa import (
     NONE,
     OP,
@@ -131,13 +131,14 @@ def _weights(launch: Launch) -> list[str]:
     lines, loaded = [], 0
     if writer.budget.hold:
         more = ", then in memory" if executable.weights_in_memory else ""
+        more += "; as pairs of bfloat16" if writer.budget.pairs else ""
         lines.append(
             f"placed in the order of the products: in registers while there is room in "
             f"{writer.registers} of each thread, then in shared memory{more}"
         )
     for phase, side in zip(writer.phases, writer.sides, strict=True):
         word = _of_layer(SIDE_WORD[PATH.index(phase.stage)], phase)
-        lines += _held(word, side, executable.processors, itemsize, names)
+        lines += _held(word, side, writer.budget, names)
         on_chip = side.held[: side.in_registers + side.in_shared]
         loaded += loaded_elements(on_chip, groups) * itemsize
     if launch.trains:
@@ -149,12 +150,9 @@ def _weights(launch: Launch) -> list[str]:
     return lines
 
 
-def _held(
-    word: str, side: SideWeights, processors: int, itemsize: int, names: Mapping[str, str]
-) -> list[str]:
+def _held(word: str, side: SideWeights, budget: Budget, names: Mapping[str, str]) -> list[str]:
     """Say which weights a side of the path holds, and where."""
-    sizes = [_size(h, processors, itemsize) for h in side.held]
-    sums = [_size(h, processors, itemsize) for h in side.sums]
+    sizes, sums = ([budget.bytes([h]) for h in some] for some in (side.held, side.sums))
     held = sum(sizes[: side.in_registers]) + sum(sums[: side.sums_in_registers])
     memory = f", {side.memory:,} in memory" if side.memory else ""
     lines = [f"{word}: {held:,} in registers, {side.shared:,} in shared memory{memory}"]
@@ -162,7 +160,7 @@ def _held(
         where = "memory" if k >= side.in_registers + side.in_shared else "shared memory"
         where = "registers" if k < side.in_registers else where
         what = "columns" if h.turned else "rows"
-        rows = f"{h.rows(processors)} {what} of {h.deep}"
+        rows = f"{h.rows(budget.processors)} {what} of {h.deep}"
         lines.append(f"  {names[h.word]}: {rows}, {size:,} in {where}")
     return lines
 
@@ -190,13 +188,8 @@ def _summed(executable: PersistentExecutable, names: dict[str, str], k: int) -> 
     writer, each = executable.writer, executable.processors
     side = writer.sums.side
     h, where = side.sums[k], "registers" if k < side.sums_in_registers else "shared memory"
-    name, size = names[h.word.replace("gradient", "param")], _size(h, each, writer.itemsize)
+    name, size = names[h.word.replace("gradient", "param")], writer.budget.bytes([h])
     return f"  gradient of {name}: {h.rows(each)} rows of {h.deep}, {size:,} in {where}"
-
-
-def _size(held: ResidentWeight, processors: int, itemsize: int) -> int:
-    """Return the room of a processor's share, in bytes."""
-    return held.layout(processors).elements * THREADS * itemsize
 
 
 def loaded_elements(held: Iterable[ResidentWeight], groups: int) -> int:

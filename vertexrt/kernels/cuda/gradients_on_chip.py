@@ -77,18 +77,16 @@ def place_gradients(
         room: bytes of shared memory that nothing else needs.
     Returns: the side with those that have a place; the others are made after the path.
     """
-    words = budget.itemsize // 4
-    layouts = {h: h.layout(budget.processors) for h in (*side.held, *gradients)}
-    taken = sum(layouts[h].elements for h in side.held[: side.in_registers]) * words
+    taken = sum(budget.words(h) for h in side.held[: side.in_registers])
     left = budget.registers - taken if REGISTERS in budget.gradients else 0
     each = MOST_SHARED if SHARED in budget.gradients else 0
     kept: list[ResidentWeight] = []
     shared: list[ResidentWeight] = []
     for h in gradients:
-        need = layouts[h].elements
-        if need * words <= left:
+        need = h.layout(budget.processors).elements
+        if budget.words(h) <= left:
             kept.append(h)
-            left -= need * words
+            left -= budget.words(h)
         elif need <= each and budget.bytes([h]) <= room:
             shared.append(h)
             each -= need

@@ -32,7 +32,7 @@ from vertexrt.kernels.cuda.placed_path import (
 )
 from vertexrt.kernels.cuda.script_rounds import Facts
 from vertexrt.kernels.cuda.step_end import FINISH, STORE
-from vertexrt.kernels.cuda.weights import Budget, Misfit
+from vertexrt.kernels.cuda.weights import Budget, Misfit, holds_pairs
 from vertexrt.kernels.cuda.wide_products import has_wide
 from vertexrt.kernels.layout import Binding
 
@@ -117,7 +117,7 @@ def load_smallest(
     most_words = (device.argument_bytes() - BESIDE_WORDS) // 8
     _check_words(len(word_names(binding)), "a kernel", most_words)
     real = np.dtype(dtype)
-    budgets = _budgets(device, real.itemsize, asked)
+    budgets = _budgets(device, real, asked)
     refused: dict[Size, str] = {}  # why
     writers = (
         KernelWriter(tasks, binding, kinds, placed, device.precision, asked.rules)
@@ -176,19 +176,20 @@ def _least_spilled(
     return min(found, key=lambda each: each[1].bytes)
 
 
-def _budgets(device: Device, itemsize: int, asked: KernelOptions) -> list[Budget]:
+def _budgets(device: Device, real: np.dtype[Any], asked: KernelOptions) -> list[Budget]:
     """List what weights and gradients may take, in the order in which that is tried."""
+    itemsize, pairs = real.itemsize, holds_pairs(device.precision, real)
     wanted: tuple[int, ...] = GROUPS if asked.processors is None else (asked.processors,)
     sizes = tuple(n for n in wanted if n <= device.processors) or wanted[:1]
     choices = (PLACES if asked.gradients else ()) + AFTER_PATH
     fitting = [
-        Budget(size, itemsize, device.shared_bytes, registers, asked.hold, False, places)
+        Budget(size, itemsize, device.shared_bytes, registers, asked.hold, False, places, pairs)
         for size, registers, places in itertools.product(sizes, REGISTERS, choices)
     ]
     if not asked.streams:
         return fitting
     return fitting + [
-        Budget(sizes[-1], itemsize, device.shared_bytes, registers, asked.hold, True)
+        Budget(sizes[-1], itemsize, device.shared_bytes, registers, asked.hold, True, pairs=pairs)
         for registers in (*REGISTERS, 0)
     ]
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
+
+import numpy as np
 
 from vertexrt.errors import message
 from vertexrt.lower.threads import Cuts
@@ -22,6 +25,11 @@ MOST_PROCESSORS = 128  # of a group
 
 # Places of gradients that are summed up on chip.
 REGISTERS, SHARED = "registers", "shared memory"
+
+
+def holds_pairs(precision: str, real: np.dtype[Any]) -> bool:
+    """Tell whether kernels hold weights as pairs of bfloat16: VRT_PAIRS of tensor_cores.cuh."""
+    return precision == "bf16" and real == np.float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +241,7 @@ class Budget:
         hold: False to leave all weights in memory (an ablation).
         streams: weights that do not fit on chip stay in memory.
         gradients: where they may be summed up: REGISTERS, SHARED, both or none.
+        pairs: weights are held as pairs of bfloat16, in half the room.
     """
 
     processors: int
@@ -242,11 +251,19 @@ class Budget:
     hold: bool = True
     streams: bool = False
     gradients: tuple[str, ...] = ()
+    pairs: bool = False
+
+    def element(self, held: ResidentWeight) -> int:
+        """Return the bytes of an element that is held; sums of gradients stay whole."""
+        return self.itemsize // 2 if self.pairs and not held.summed else self.itemsize
 
     def bytes(self, held: Sequence[ResidentWeight]) -> int:
         """Count the bytes that weights take of a processor."""
-        layouts = [h.layout(self.processors) for h in held]
-        return sum(x.elements for x in layouts) * THREADS * self.itemsize
+        return sum(self.words(h) for h in held) * THREADS * 4
+
+    def words(self, held: ResidentWeight) -> int:
+        """Count the registers that a weight takes of a thread."""
+        return held.layout(self.processors).elements * self.element(held) // 4
 
 
 def place_weights(
@@ -279,7 +296,7 @@ def _does_not_fit(held: Sequence[ResidentWeight], budget: Budget, room: int) -> 
     larger = (replace(budget, processors=n) for n in range(processors + 1, MOST_PROCESSORS + 1))
     fitting = tuple(b.processors for b in larger if b.bytes(_in_registers(held, b)[1]) <= room)
     total = budget.bytes(held)
-    plain = sum(h.rows(processors) * h.deep for h in held) * budget.itemsize
+    plain = sum(h.rows(processors) * h.deep * budget.element(h) for h in held)
     return Misfit(
         f"the weights of the path take {total / 1024:,.0f} KiB of each of {processors} "
         f"processor{'s' if processors > 1 else ''}, {(total - plain) / 1024:,.0f} KiB of it "
@@ -298,7 +315,7 @@ def _in_registers(
     kept: list[ResidentWeight] = []
     shared: list[ResidentWeight] = []
     for h in held:
-        need = h.layout(budget.processors).elements * (budget.itemsize // 4)
+        need = budget.words(h)
         (kept if need <= registers else shared).append(h)
         registers -= need if need <= registers else 0
     return kept, shared

@@ -66,6 +66,26 @@ __device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first
             const int column = L::first_column(warp, (at + b) / B) + (at + b) % B * 16 + t * 4;
             if (2 * b < steps) v[b] = part_of_row<L, READ>(from, column);
         }
+#ifdef VRT_PAIRS
+#pragma unroll
+        for (int b = 0; b < FEW_BLOCKS; ++b) {
+            if (2 * b >= steps) break;
+            const unsigned x0 = pair_of(v[b].v[0], v[b].v[1]), x1 = pair_of(v[b].v[2], v[b].v[3]);
+            const int block = at + b;
+#pragma unroll
+            for (int s = 0; s < L::SLABS; ++s) {
+                unsigned weight[4];
+#pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                    const bool mine = L::FOLD == 1 || own_part == block / B;
+                    weight[e] = L::has(s, e % 2) && mine
+                                    ? share.pair(L::quartet(s, e % 2, block % B), e / 2)
+                                    : 0;
+                }
+                few[s].add_pairs(weight, x0, x1);
+            }
+        }
+#else
         // Element `e` of the fragment of a slab; zero for rows beyond, and for lanes that have
         // another part of the depth.
         const auto element = [&](int s, int step, int e) {
@@ -107,6 +127,7 @@ __device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first
                 few[s].add_heads(weight, x0, x1);
             }
         }
+#endif
 #pragma unroll
         for (int s = 0; s < L::SLABS; ++s) sums[s].move(few[s]);
     }
@@ -125,8 +146,8 @@ __device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first
 // ahead.
 constexpr int MANY_ROWS = 16, BLOCKS_AHEAD = 4;
 //
-// at(h, b, c): column c of a lane's block b in half a slab; put(h, row, column, sum) gets what
-// comes out. With the weights of two products, H is the halves of both.
+// at(h, b, c): column c, or pair c of columns, of a lane's block b in half a slab; put(h, row,
+// column, sum) gets what comes out. With the weights of two products, H is the halves of both.
 template <class L, int H, int READ, class X, class At, class Put>
 __device__ __forceinline__ void multiply_many_rows(int first, int count, X x, At at, Put put) {
     constexpr int B = L::BLOCKS, AHEAD = B < BLOCKS_AHEAD ? B : BLOCKS_AHEAD;
@@ -149,6 +170,14 @@ __device__ __forceinline__ void multiply_many_rows(int first, int count, X x, At
             ahead[b % AHEAD][0] = part_of_row<L, READ>(upper, column + (b + AHEAD) * 16);
             ahead[b % AHEAD][1] = part_of_row<L, READ>(lower, column + (b + AHEAD) * 16);
         }
+#ifdef VRT_PAIRS
+        unsigned rows[4];
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+            rows[e] = pair_of(v[e % 2].v[e / 2 * 2], v[e % 2].v[e / 2 * 2 + 1]);
+#pragma unroll
+        for (int h = 0; h < H; ++h) few[h].add_pairs(rows, at(h, b, 0), at(h, b, 1));
+#else
         Split<4, true> rows[2];
 #pragma unroll
         for (int step = 0; step < 2; ++step)
@@ -176,6 +205,7 @@ __device__ __forceinline__ void multiply_many_rows(int first, int count, X x, At
                 for (int e = 0; e < 2; ++e) weight[e] = as_head(at(h, b, 2 * step + e));
                 few[h].add_heads(rows[step].head, weight[0], weight[1]);
             }
+#endif
 #pragma unroll
         for (int h = 0; h < H; ++h) sums[h].move(few[h]);
     }
@@ -184,10 +214,17 @@ __device__ __forceinline__ void multiply_many_rows(int first, int count, X x, At
 #pragma unroll
         for (int k = 0; k < 4; ++k) put(h, g + k / 2 * 8, 2 * t + k % 2, sums[h].of(k));
 }
+#ifdef VRT_PAIRS
+template <class L, class Share>
+__device__ __forceinline__ unsigned weight_of(const Share& share, int half, int block, int pair) {
+    return share.pair(L::quartet(half / 2, half % 2, block), pair);
+}
+#else
 template <class L, class Share>
 __device__ __forceinline__ float weight_of(const Share& share, int half, int block, int column) {
     return share.at(L::quartet(half / 2, half % 2, block), column);
 }
+#endif
 // Where the partial sum of a row and an own row goes: in half a slab the `column`-th one.
 template <class L, int MOST>
 __device__ __forceinline__ float& partial_sum(float* part, int half, int row, int column) {

@@ -81,7 +81,7 @@ struct Layout {
     }
 };
 
-// A share of a weight in registers.
+// A share of a weight in registers, or of sums, without FOLDS.
 template <int ROWS, int DEEP, bool FOLDS = true>
 struct WeightsInRegisters : Layout<ROWS, DEEP, FOLDS> {
     using L = Layout<ROWS, DEEP, FOLDS>;
@@ -104,6 +104,45 @@ struct WeightsInSharedMemory : Layout<ROWS, DEEP, FOLDS> {
     __device__ __forceinline__ void put(int k, int c, real x) { w[k * PROCESSOR].v[c] = x; }
     __device__ __forceinline__ real at(int k, int c) const { return w[k * PROCESSOR].v[c]; }
 };
+
+#ifdef VRT_PAIRS
+// A lane's columns of a block, as pairs; columns are put in their order.
+struct alignas(8) Quartet {
+    unsigned pair[2];
+    __device__ __forceinline__ void put(int c, float x) {
+        pair[c / 2] = c % 2 == 0 ? pair_of(x, 0) : pair_of(0, x) | pair[c / 2];
+    }
+    __device__ __forceinline__ float at(int c) const {
+        return c % 2 == 0 ? low_of(pair[c / 2]) : high_of(pair[c / 2]);
+    }
+};
+
+// The same of weights in half the room; sums stay whole.
+template <int ROWS, int DEEP>
+struct WeightsInRegisters<ROWS, DEEP, true> : Layout<ROWS, DEEP, true> {
+    using L = Layout<ROWS, DEEP, true>;
+    static constexpr bool IN_REGISTERS = true;
+    Quartet w[L::FLOATS / 4];
+    __device__ __forceinline__ void put(int k, int c, float x) { w[k].put(c, x); }
+    __device__ __forceinline__ float at(int k, int c) const { return w[k].at(c); }
+    __device__ __forceinline__ unsigned pair(int k, int p) const { return w[k].pair[p]; }
+};
+template <int ROWS, int DEEP>
+struct WeightsInSharedMemory<ROWS, DEEP, true> : Layout<ROWS, DEEP, true> {
+    using L = Layout<ROWS, DEEP, true>;
+    static constexpr bool IN_REGISTERS = false;
+    static constexpr int BYTES = L::FLOATS / 4 * PROCESSOR * sizeof(Quartet);
+    Quartet* w;
+    __device__ __forceinline__ void take(unsigned char* from) {
+        w = reinterpret_cast<Quartet*>(from) + threadIdx.x;
+    }
+    __device__ __forceinline__ void put(int k, int c, float x) { w[k * PROCESSOR].put(c, x); }
+    __device__ __forceinline__ float at(int k, int c) const { return w[k * PROCESSOR].at(c); }
+    __device__ __forceinline__ unsigned pair(int k, int p) const {
+        return w[k * PROCESSOR].pair[p];
+    }
+};
+#endif
 
 // A number that need not stay next to those that it was loaded with: operands of matrix units are
 // other quartets of registers. `nothing` is zero.
