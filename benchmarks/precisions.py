@@ -1,0 +1,103 @@
+"""What `precision="tf32"` and `"bf16"` bring: steps and evaluations against float32, in turn.
+
+    python -m benchmarks.precisions [--hidden 256,512,1024] [--batch 4,16,64] [--engine persistent]
+
+An LSTM layer over drawn sequences, whole minibatches. Results are compared with those of float32
+first, at the size that is timed. On a CPU products are of float32 whatever is asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+import vertexrt as vrt
+from benchmarks.papers.stacks import Form, Stack, stack_batch
+from benchmarks.turns import ratio_text, seconds_in_turn
+from vertexrt.cli.values import list_of
+
+BOUND = {"float32": 0.0, "tf32": 5e-3, "bf16": 5e-2}  # of the largest element, to float32
+RATE = 1e-4
+
+
+def main(given: Sequence[str] | None = None) -> None:
+    """Print a line for each size and use."""
+    parser = argparse.ArgumentParser("python -m benchmarks.precisions", description=__doc__)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--engine", default="persistent")
+    parser.add_argument("--hidden", type=list_of("--hidden", int), default=(256, 512, 1024))
+    parser.add_argument("--batch", type=list_of("--batch", int), default=(4, 16, 64))
+    parser.add_argument("--precisions", type=list_of("--precisions", str), default=tuple(BOUND))
+    parser.add_argument("--steps", type=int, default=50, help="of a sequence")
+    parser.add_argument("--times", type=int, default=20, help="steps of a round")
+    parser.add_argument("--rounds", type=int, default=7)
+    options = parser.parse_args(given)
+    for hidden in options.hidden:
+        form = Form("LSTM", hidden)
+        compiled = {
+            name: vrt.compile(
+                Stack(form),
+                device=options.device,
+                engine=options.engine,
+                precision=name,
+                seed=1,
+            )
+            for name in dict.fromkeys(("float32", *options.precisions))
+        }
+        for size in options.batch:
+            x = np.random.default_rng(size).standard_normal((size, options.steps, hidden))
+            batch = stack_batch(form, x.astype(np.float32))
+            errors = check(compiled, batch)
+            for use in (train, evaluate):
+                ways = {n: partial(use, net, batch, options.times) for n, net in compiled.items()}
+                line = compare(ways, options, errors)
+                print(f"{form}, batch {size:3}, {use.__name__:8} {line}", flush=True)
+
+
+def check(nets: dict[str, vrt.Network], batch: vrt.GraphBatch) -> dict[str, float]:
+    """Return how far results are from those of float32, in the largest of them."""
+    first = nets["float32"]
+    whole = first.forward(batch, outputs=["h"])["h"]
+    errors = {}
+    for name, net in nets.items():
+        net.set_parameters(first.parameters)
+        found = net.forward(batch, outputs=["h"])["h"]
+        errors[name] = float(np.abs(found - whole).max() / np.abs(whole).max())
+        assert errors[name] <= BOUND[name], (name, errors[name])
+    return errors
+
+
+def compare(
+    ways: dict[str, Callable[[], None]], options: argparse.Namespace, errors: dict[str, float]
+) -> str:
+    """Time all in turn; return microseconds of one, and of the others how many times as fast."""
+    took = seconds_in_turn(ways, options.rounds)
+    parts = []
+    for name, seconds in took.items():
+        each = 1e6 * np.median(seconds) / options.times
+        ratio = f" {ratio_text(took['float32'], seconds)}" if name != "float32" else ""
+        off = f" off by {errors[name]:.0e}" if name != "float32" else ""
+        parts.append(f"{name} {each:9,.1f} us{ratio}{off}")
+    return "  ".join(parts)
+
+
+def train(net: vrt.Network, batch: vrt.GraphBatch, times: int) -> None:
+    """Take steps on one minibatch."""
+    optimizer = vrt.SGD(RATE)
+    for _ in range(times):
+        net.step(batch, optimizer)
+    net.sync()
+
+
+def evaluate(net: vrt.Network, batch: vrt.GraphBatch, times: int) -> None:
+    """Evaluate it again and again; the last is waited for."""
+    for _ in range(times):
+        last = net.submit(batch, ("h",))
+    last.result()
+
+
+if __name__ == "__main__":
+    main()
