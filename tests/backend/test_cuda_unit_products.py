@@ -8,6 +8,8 @@ import pytest
 from tests.backend.test_cuda_shim import arguments, launch
 from tests.bfloat16 import rounded
 from tests.shim import build as shim
+from vertexrt.errors import DeviceError
+from vertexrt.kernels.cuda.compile import compile_cubin
 
 Array = np.ndarray
 pytestmark = pytest.mark.skipif(not shim.available(), reason="no C++ compiler")
@@ -85,3 +87,17 @@ def test_pairs_of_bfloat16_are_multiplied(place: str, own: int, deep: int, rows:
     w, x = rounded(both[:own]), both[own:] if rows < 5 else rounded(both[own:])
     exact = x.astype(np.float64) @ w.astype(np.float64).T
     assert np.abs(y - exact).max() < 2e-6 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_products_of_pairs_compile_for_a_gpu_without_spills(arch: str) -> None:
+    text = "#define VRT_MANTISSA 7\n" + KERNEL.replace("PLACE share;", IN_REGISTERS)
+    for word, value in {"NAME": "k", "SIZE_ROWS": 16, "SIZE_OWN": 64, "SIZE_DEEP": 256}.items():
+        text = text.replace(word, str(value))
+    try:
+        cubin = compile_cubin(text, arch)
+    except DeviceError as error:
+        if "NVRTC, is not installed" not in str(error):
+            raise
+        pytest.skip(str(error))
+    assert cubin.usage["k"].local == 0
