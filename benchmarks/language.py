@@ -57,8 +57,8 @@ def compare(nets: dict[str, vrt.Network], pool: vrt.GraphBatch, size: int, devic
     return line
 
 
-def main() -> None:
-    """Read the options, compile, compare."""
+def make_parser() -> argparse.ArgumentParser:
+    """Return what reads the options."""
     parser = argparse.ArgumentParser("python -m benchmarks.language", description=__doc__)
     parser.add_argument("--data", required=True, help="folder with ptb.train.txt")
     parser.add_argument("--device", default="cuda")
@@ -66,7 +66,12 @@ def main() -> None:
     parser.add_argument("--hidden", default="200,650")
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--batch", default="20,64")
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    """Read the options, compile, compare."""
+    options = make_parser().parse_args()
     data = load(options.data, format="text", pieces=PIECE, streams=64, layers=options.layers)
     pool, vocab = data.splits["train"], data.sizes()["vocab"]
     for hidden in map(int, options.hidden.split(",")):

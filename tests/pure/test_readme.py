@@ -68,7 +68,9 @@ OF_PAPERS = re.findall(r"^    python -m (benchmarks\.[\w.]+) (.+)$", PAPERS, fla
 
 @pytest.mark.parametrize(("name", "line"), OF_PAPERS)
 def test_commands_of_the_page_of_papers_are_understood(name: str, line: str) -> None:
-    module = import_module(f"{name}.__main__" if name.count(".") == 1 else name)
+    module = import_module(name)
+    if hasattr(module, "__path__"):  # a package
+        module = import_module(f"{name}.__main__")
     module.make_parser().parse_args(shlex.split(line))
 
 
