@@ -52,7 +52,9 @@ def main(given: Sequence[str] | None = None) -> None:
             batch = stack_batch(form, x.astype(np.float32))
             errors = check(compiled, batch)
             for use in (train, evaluate):
-                ways = {n: partial(use, net, batch, options.times) for n, net in compiled.items()}
+                ways: dict[str, Callable[[], None]] = {
+                    name: partial(use, net, batch, options.times) for name, net in compiled.items()
+                }
                 line = compare(ways, options, errors)
                 print(f"{form}, batch {size:3}, {use.__name__:8} {line}", flush=True)
 
