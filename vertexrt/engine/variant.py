@@ -306,8 +306,8 @@ def _leaves_on_path(program: Program, passes: Passes) -> bool:
     and a barrier. But identical leaves of others that do products, as words of trees, are one row.
     """
     chains = {f for f in range(max(len(program.sites), 1)) if chain_slot(program, f) >= 0}
-    alike = leaf_products(program) - chains if any(p.dtype != "float" for p in program.pulls) else 0
-    return not passes.specialise or (bool(chains) and not alike)
+    words, others = any(p.dtype != "float" for p in program.pulls), leaf_products(program) - chains
+    return not passes.specialise or bool(chains and not (words and others))
 
 
 def _groups_share(backend: Backend, processors: int) -> bool:
