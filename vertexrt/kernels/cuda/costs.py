@@ -81,7 +81,7 @@ def seconds_of(
 
 
 def _fits(size: int, work: Work, element: int) -> bool:
-    """Tell whether groups of a size hold the weights, and are no work to compile."""
+    """Tell whether groups of a size hold the weights, and a layer has no more than MOST_TYPES."""
     held = (work.row + work.edge) / size * work.together * element
     return size == FEWEST or (work.together <= MOST_TYPES and held <= ON_CHIP)
 

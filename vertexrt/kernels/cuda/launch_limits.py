@@ -26,8 +26,8 @@ class LaunchLimits:
         chunk, tile: of the depth, and columns of a block, as in few_rows_matmul.cuh; a block takes
             at least two chunks.
         beside: what a block takes beside its chunks, in chunks: a beginning, an end, and a sum of
-            splits. Kernels of 2600 x 650 and 800 x 200 with 64 rows say 4 (H200); twice that, so
-            that only depths change to several turns that gain clearly.
+            splits. By the times of 2600 x 650 and 800 x 200 with 64 rows it is 4 (H200); twice
+            that is taken, so that only depths that gain clearly are made in several turns.
         product_threads: of a block.
         large_rows, large_columns: of the tile of a block, as in tiled_matmul.cuh.
         row_splits: most of the depth of a product of many rows, each of `split_depth` or more; with

@@ -48,7 +48,7 @@ class RingSteps:
 
     Args:
         rows: what its task has in rows of the ring, by tensor.
-        together: of what is sent by the threads that make it, how many do so as one vector.
+        together: of what is sent, how many threads send their elements as one vector; 0: later.
     """
 
     def __init__(

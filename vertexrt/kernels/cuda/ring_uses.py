@@ -109,8 +109,8 @@ def _together(task: PathTask, kernel: ThreadKernel, cuts: Cuts) -> int:
 
 def _with_ring(lowered: LoweredTask, uses: list[_Uses], rows: Mapping[int, InRing]) -> LoweredTask:
     """Return a task whose segments put elements into the ring, send them, and read there."""
-    late = {tensor for use in uses for tensor in _late(use, rows)}
-    together = _sent_at_once(uses, rows, late)
+    together = _sent_together(uses, rows)
+    late = {tensor for tensor, threads in together.items() if threads == 0}
     segments = []
     for segment, use in zip(lowered.segments, uses, strict=True):
         ring = _ring_use(use, rows, late)
@@ -121,25 +121,21 @@ def _with_ring(lowered: LoweredTask, uses: list[_Uses], rows: Mapping[int, InRin
     return replace(lowered, segments=tuple(segments))
 
 
-def _late(use: _Uses, rows: Mapping[int, InRing]) -> Iterator[int]:
-    """Yield the tensors of which elements cannot be sent by the threads that make them."""
-    last = max((read.step for read in use.reads if read.tensor in rows), default=-1)
-    for store in use.stores:
-        cuts = rows[store.tensor].cuts if store.tensor in rows else ()
-        alone = store.together <= (1 if len(cuts) > 2 else 0)
-        if cuts and (alone or store.step <= last):
-            yield store.tensor
+def _sent_together(uses: Iterable[_Uses], rows: Mapping[int, InRing]) -> dict[int, int]:
+    """Return of each tensor that is sent how many threads send their elements as one vector.
 
-
-def _sent_at_once(
-    uses: Iterable[_Uses], rows: Mapping[int, InRing], late: set[int]
-) -> dict[int, int]:
-    """Return what is sent by the threads that make it: of each tensor how many do so together."""
+    0 where they may not send what they make: it is sent when the segment is over.
+    """
     found: dict[int, int] = {}
-    for store in chain.from_iterable(use.stores for use in uses):
-        t = store.tensor
-        if t in rows and rows[t].cuts and t not in late:
-            found[t] = min(found.get(t, store.together), store.together)
+    for use in uses:
+        last = max((read.step for read in use.reads if read.tensor in rows), default=-1)
+        for step, tensor, together in use.stores:
+            cuts = rows[tensor].cuts if tensor in rows else ()
+            if not cuts:
+                continue  # each processor has all of it
+            many = together == 1 and len(cuts) > 2
+            here = 0 if step <= last or many else together
+            found[tensor] = min(found.get(tensor, here), here)
     return found
 
 
