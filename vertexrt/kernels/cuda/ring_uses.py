@@ -131,12 +131,15 @@ def _sent_together(uses: Iterable[_Uses], rows: Mapping[int, InRing]) -> dict[in
         last = max((read.step for read in use.reads if read.tensor in rows), default=-1)
         for step, tensor, together in use.stores:
             cuts = rows[tensor].cuts if tensor in rows else ()
-            if not cuts:
-                continue  # each processor has all of it
-            many = together == 1 and len(cuts) > 2
-            here = 0 if step <= last or many else together
-            found[tensor] = min(found.get(tensor, here), here)
+            if cuts:  # else each processor has all of it
+                here = _at_once(together, cuts) if step > last else 0
+                found[tensor] = min(found.get(tensor, here), here)
     return found
+
+
+def _at_once(together: int, cuts: Cuts) -> int:
+    """Return the same, 0 for elements of several pieces that would be sent one by one."""
+    return 0 if together == 1 and len(cuts) > 2 else together
 
 
 def _ring_use(use: _Uses, rows: Mapping[int, InRing], late: set[int]) -> RingUse:
