@@ -288,14 +288,14 @@ def test_weights_that_do_not_fit_are_refused_with_figures() -> None:
 
 @pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_weights_that_do_not_fit_are_read_from_memory(device: str) -> None:
-    """Those of the path take 640 KiB of each processor, on both sides."""
+    """Those of the path take 512 KiB of each processor, on both sides."""
     from vertexrt.models import TreeLSTM
 
     require(device)
     batch = batch_of("tree-lstm", 3)
     nets = [
         way.compile(TreeLSTM(10, 8, 256, 5))
-        for way in (Way(device, "float32", engine="persistent", processors=4), Way("cpu"))
+        for way in (Way(device, "float32", engine="persistent", processors=2), Way("cpu"))
     ]
     nets[1].set_parameters(nets[0].parameters)
     found = [net.backward(net.forward(batch, train=True)) for net in nets]

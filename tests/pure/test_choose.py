@@ -251,6 +251,30 @@ def test_the_choice_is_close_to_the_best_that_was_measured(cell: str) -> None:
     assert max(ratios) <= 1.05
 
 
+@pytest.mark.parametrize(
+    ("cell", "count", "trains", "fastest"),
+    [
+        ("LSTM", 1, False, 16),
+        ("LSTM", 10, False, 16),
+        ("LSTM", 20, False, 32),
+        ("GRU", 1, False, 16),
+        ("GRU", 10, False, 16),
+        ("LSTM", 4, True, 16),
+        ("LSTM", 16, True, 32),
+        ("LSTM", 32, True, 32),
+    ],
+)
+def test_clusters_hold_a_layer_of_512_where_that_was_fastest(
+    cell: str, count: int, trains: bool, fastest: int
+) -> None:
+    """A weight lies in registers and in shared memory then (`divided_h200.txt`)."""
+    options = CompileOptions(np.dtype("float32"), "frontier", Passes(), "float32", "auto", 1, None)
+    form, steps = Form(cell, 512), 50 if trains else 100
+    model = compile_on(PaperDevice(processors=132), Stack(form).trace(), options).model
+    few = stack_batch(form, np.zeros((count, steps, form.hidden), np.float32))
+    assert model.chooser.rank(trains, shape_of(few))[0] == Configuration(True, 1, fastest)
+
+
 def test_a_gpu_takes_the_batched_engine_where_it_replays() -> None:
     """Trees of one shape come again: one graph of CUDA runs their wide levels."""
     options = CompileOptions(np.dtype("float32"), "frontier", Passes(), "float32", "auto", 1, None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from vertexrt.kernels.cuda.weights import (
@@ -30,10 +32,10 @@ def test_more_processors_are_named_where_they_help() -> None:
     assert misfit.text(128) == (
         "[cuda] the weights of the path take 1,024 KiB of each of 16 processors, 0 KiB of it "
         "padding to tiles of 16 by 16; each weight whole in 48 KiB of registers or 210 KiB of "
-        "shared memory; take processors=86, or engine='batched'."
+        "shared memory, or one of them in both; take processors=64, or engine='batched'."
     )
     held = [ResidentWeight("w", 1024, False, (0, 1024, 2048, 3072, 4096), 1024)]
-    placed = place_weights(held, 0, Budget(misfit.fitting[0], 4, SHARED_BYTES, 48))
+    placed = place_weights(held, 0, Budget(misfit.fitting[0], 4, SHARED_BYTES, 48, divides=True))
     assert not isinstance(placed, Misfit)
 
 
@@ -50,14 +52,14 @@ def test_pairs_take_half_the_room_and_sums_do_not() -> None:
 
 
 def test_more_processors_than_there_are_do_not_help() -> None:
-    text = refused(4096, 1024, 16).text(80)
+    text = refused(4096, 1024, 16).text(60)
     assert text.endswith("take engine='batched'; more processors a group do not help.")
 
 
 def test_rows_that_are_padded() -> None:
     """A processor owns three rows of each gate, and pays for 16."""
-    misfit = refused(144, 16_384, 16)
-    assert "1,024 KiB of each of 16 processors, 256 KiB of it padding" in misfit.text(128)
+    misfit = refused(144, 32_768, 16)
+    assert "2,048 KiB of each of 16 processors, 512 KiB of it padding" in misfit.text(128)
     assert misfit.fitting == ()
 
 
@@ -93,6 +95,24 @@ def test_what_does_not_fit_is_read_from_memory() -> None:
     assert [h.word for h in placed.held] == ["w1", "w0", "w2"]
     assert (placed.in_registers, placed.in_shared) == (1, 1)
     assert (placed.shared, placed.memory) == (64 * 512 * 4, 64 * 640 * 4)
+
+
+def test_one_weight_may_lie_in_registers_and_in_shared_memory() -> None:
+    """The largest of those that registers do not hold whole: an LSTM of 512 by 16 processors."""
+    wide = ResidentWeight("wide", 512, False, (0, 512, 1024, 1536, 2048), 512)
+    narrow = ResidentWeight("narrow", 512, False, (0, 512), 512)
+    budget = Budget(16, 4, SHARED_BYTES, 144, divides=True)
+    placed = place_weights([wide], 0, budget)
+    assert isinstance(placed, SideWeights)
+    assert (placed.in_registers, placed.in_shared, placed.divided) == (0, 1, 36)
+    assert (placed.shared, placed.memory) == ((64 - 36) * 16 * 256, 0)
+    assert budget.registers_of(placed) == 144
+    placed = place_weights([wide, narrow], 0, budget)
+    assert isinstance(placed, SideWeights)
+    assert [h.word for h in placed.held] == ["narrow", "wide"]
+    assert (placed.in_registers, placed.in_shared, placed.divided) == (1, 1, 20)
+    assert budget.registers_of(placed) == 64 + 20 * 4
+    assert isinstance(place_weights([wide, replace(wide, word="other")], 0, budget), Misfit)
 
 
 def test_partial_sums_have_to_fit() -> None:

@@ -19,7 +19,11 @@ from vertexrt.scheduler.batch_shape import BatchShape
 FLOAT = 4  # bytes
 SIZES = (1, 2, 4, *GROUPS)  # processors of a group
 MOST_TYPES = 2  # of a layer on the path: kernels of more take a minute to compile, and spill
-ON_CHIP = 200e3  # bytes of weights that a processor holds
+ON_CHIP = 200e3  # bytes of weights that a processor holds in registers or in shared memory
+# The same of the largest clusters, where a weight may lie in both: a layer of 512, as measured in
+# `divided_h200.txt`; one of 1152, of 332,000 bytes, is slower so than in larger groups.
+IN_BOTH = 270e3
+PART = 18  # processors of a part of the device; a cluster lies in one, and the last is not whole
 LAST = 1e3  # seconds: where no size of groups holds all weights
 
 # What vertices of a type do in a level, by the persistent engine.
@@ -67,7 +71,7 @@ def seconds_of(
     wide = batch.vertices * work.apart * (3 if work.trains else 1) + path * work.trains
     levels = batch.levels * work.types * (1 + BACK * work.trains)
     if way.persistent:
-        if not _fits(way.processors, work, element):
+        if not _fits(way.processors, work, batch, processors, element):
             return math.inf
         level = _persistent_level(way.processors, work, batch, processors)
         end = FINISH if work.trains else STEP
@@ -80,10 +84,20 @@ def seconds_of(
     return step + levels * level + finish * work.trains + wide * WIDE
 
 
-def _fits(size: int, work: Work, element: int) -> bool:
+def _fits(size: int, work: Work, batch: BatchShape, processors: int, element: int) -> bool:
     """Tell whether groups of a size hold the weights, and a layer has no more than MOST_TYPES."""
     held = (work.row + work.edge) / size * work.together * element
-    return size == FEWEST or (work.together <= MOST_TYPES and held <= ON_CHIP)
+    largest = size == MOST_OF_A_CLUSTER and _are_clusters(size, batch, processors)
+    most = IN_BOTH if largest else ON_CHIP
+    return size == FEWEST or (work.together <= MOST_TYPES and held <= most)
+
+
+def _are_clusters(size: int, batch: BatchShape, processors: int) -> bool:
+    """Tell whether groups of a size are clusters: as `PersistentExecutable.clustered` does."""
+    if size > MOST_OF_A_CLUSTER:
+        return False
+    clusters = processors // (size if 2 * size <= PART else PART)
+    return batch.graphs <= GRAPHS_A_CLUSTER * clusters
 
 
 def _rows(work: Work, batch: BatchShape) -> float:
@@ -108,13 +122,10 @@ def _persistent_level(size: int, work: Work, batch: BatchShape, processors: int)
     groups = min(batch.graphs, processors // size)
     largest = math.ceil(batch.graphs / groups) / batch.graphs  # share of a group
     rows = max(_rows(work, batch) * largest, 1.0)
-    clustered = size <= MOST_OF_A_CLUSTER and batch.graphs <= GRAPHS_A_CLUSTER * (
-        processors // size
-    )
     meeting, state = FAR + MEMBER * size, FETCHED
     if size == 1:
         meeting, state = ALONE, 0.0
-    elif clustered:
+    elif _are_clusters(size, batch, processors):
         meeting, state = NEAR, SENT
     product, tiles = _product(held, rows, size)
     several = (tiles - 1) * AGAIN

@@ -153,7 +153,7 @@ def _weights(launch: Launch) -> list[str]:
 def _held(word: str, side: SideWeights, budget: Budget, names: Mapping[str, str]) -> list[str]:
     """Say which weights a side of the path holds, and where."""
     sizes, sums = ([budget.bytes([h]) for h in some] for some in (side.held, side.sums))
-    held = sum(sizes[: side.in_registers]) + sum(sums[: side.sums_in_registers])
+    held = budget.registers_of(side) * THREADS * 4 + sum(sums[: side.sums_in_registers])
     memory = f", {side.memory:,} in memory" if side.memory else ""
     lines = [f"{word}: {held:,} in registers, {side.shared:,} in shared memory{memory}"]
     for k, (h, size) in enumerate(zip(side.held, sizes, strict=True)):
@@ -161,7 +161,11 @@ def _held(word: str, side: SideWeights, budget: Budget, names: Mapping[str, str]
         where = "registers" if k < side.in_registers else where
         what = "columns" if h.turned else "rows"
         rows = f"{h.rows(budget.processors)} {what} of {h.deep}"
-        lines.append(f"  {names[h.word]}: {rows}, {size:,} in {where}")
+        both = ""
+        if quartets := side.quartets_in_registers(k):
+            both = f"{(part := quartets * budget.element(h) * THREADS * 4):,} in registers, "
+            size -= part
+        lines.append(f"  {names[h.word]}: {rows}, {both}{size:,} in {where}")
     return lines
 
 

@@ -77,8 +77,7 @@ def place_gradients(
         room: bytes of shared memory that nothing else needs.
     Returns: the side with those that have a place; the others are made after the path.
     """
-    taken = sum(budget.words(h) for h in side.held[: side.in_registers])
-    left = budget.registers - taken if REGISTERS in budget.gradients else 0
+    left = budget.registers - budget.registers_of(side) if REGISTERS in budget.gradients else 0
     each = MOST_SHARED if SHARED in budget.gradients else 0
     kept: list[ResidentWeight] = []
     shared: list[ResidentWeight] = []

@@ -87,9 +87,7 @@ def write_side(side: PathSide) -> list[str]:
     name, weights = f"side_{side.number}", side.weights
     added = side.additions or Additions()
     lines = [f"struct {name}_weights {{"]
-    for k, h in enumerate(weights.held):
-        kind = "WeightsInRegisters" if k < weights.in_registers else "WeightsInSharedMemory"
-        lines.append(f"  {kind}<{h.rows(side.processors)}, {h.deep}> {h.name};")
+    lines += [f"  {_share(side, k)} {h.name};" for k, h in enumerate(weights.held)]
     return [
         *lines,
         "};",
@@ -124,6 +122,16 @@ def write_side(side: PathSide) -> list[str]:
     ]
 
 
+def _share(side: PathSide, k: int) -> str:
+    """Return the type of a share of a weight."""
+    weights, h = side.weights, side.weights.held[k]
+    kind = f"{h.rows(side.processors)}, {h.deep}"
+    if quartets := weights.quartets_in_registers(k):
+        return f"WeightsInBoth<{kind}, {quartets}>"
+    where = "Registers" if k < weights.in_registers else "SharedMemory"
+    return f"WeightsIn{where}<{kind}>"
+
+
 def _load_weights(side: PathSide) -> list[str]:
     """Write the statements that load the weights."""
     weights = side.weights
@@ -140,7 +148,7 @@ def _load_weights(side: PathSide) -> list[str]:
         if k >= weights.in_registers:
             where = "free" if k < weights.in_registers + weights.in_shared else "memory"
             lines.append(f"  held.{h.name}.take({where});")
-            lines.append(f"  {where} += WeightsInSharedMemory<{kind}>::BYTES;")
+            lines.append(f"  {where} += {_share(side, k)}::BYTES;")
         weight = f"(const real*)job.w[{side.words[h.word]}]"
         rows = own_row(h.cuts, side.processors)
         lines.append(

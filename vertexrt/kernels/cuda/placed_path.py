@@ -12,6 +12,7 @@ from vertexrt.kernels.cuda.rows_at_once import choose_rows, take_rows
 from vertexrt.kernels.cuda.segments import PathSegment
 from vertexrt.kernels.cuda.weights import (
     SHARED_STATE_BYTES,
+    THREADS,
     Budget,
     Misfit,
     SideWeights,
@@ -61,7 +62,7 @@ def room_of(side: SideWeights, budget: Budget) -> int:
 
 def needs_registers(side: SideWeights, budget: Budget) -> bool:
     """Tell whether shared memory has no room for the weights that registers hold."""
-    held = budget.bytes(side.held[: side.in_registers]) // budget.itemsize
+    held = budget.registers_of(side) * THREADS * 4 // budget.itemsize
     return room_of(side, budget) - side.partial < held
 
 

@@ -219,6 +219,7 @@ class SideWeights:
         shared, memory: bytes of weights in shared memory, and in memory.
         sums: gradients that are summed up; sums_in_registers: how many of them, the first ones.
             The others are in shared memory, in `shared` bytes of it as well.
+        divided: quartets of a thread that registers hold of the first weight in shared memory.
     """
 
     held: tuple[ResidentWeight, ...]
@@ -229,6 +230,11 @@ class SideWeights:
     memory: int
     sums: tuple[ResidentWeight, ...] = ()
     sums_in_registers: int = 0
+    divided: int = 0
+
+    def quartets_in_registers(self, k: int) -> int | None:
+        """Return how many of a weight's quartets are there, if it is divided; else None."""
+        return self.divided if self.divided and k == self.in_registers else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +248,7 @@ class Budget:
         streams: weights that do not fit on chip stay in memory.
         gradients: where they may be summed up: REGISTERS, SHARED, both or none.
         pairs: weights are held as pairs of bfloat16, in half the room.
+        divides: a weight may lie in registers and, for the rest, in shared memory.
     """
 
     processors: int
@@ -252,6 +259,7 @@ class Budget:
     streams: bool = False
     gradients: tuple[str, ...] = ()
     pairs: bool = False
+    divides: bool = False
 
     def element(self, held: ResidentWeight) -> int:
         """Return the bytes of an element that is held; sums of gradients stay whole."""
@@ -265,6 +273,13 @@ class Budget:
         """Count the registers that a weight takes of a thread."""
         return held.layout(self.processors).elements * self.element(held) // 4
 
+    def registers_of(self, side: SideWeights) -> int:
+        """Count the registers of a thread that the weights of a side take."""
+        whole = sum(self.words(h) for h in side.held[: side.in_registers])
+        if not side.divided:
+            return whole
+        return whole + side.divided * self.element(side.held[side.in_registers])
+
 
 def place_weights(
     held: Sequence[ResidentWeight], partial: int, budget: Budget
@@ -272,7 +287,8 @@ def place_weights(
     """Say where the weights of one side of the path lie.
 
     In registers, then in shared memory, then in memory, of which the second-level cache keeps what
-    is read in each level.
+    is read in each level. If the budget `divides`, and all fits on chip only so, the largest weight
+    that is not in registers lies in both.
 
     Args:
         partial: elements of partial sums that products need.
@@ -282,19 +298,51 @@ def place_weights(
         return _does_not_fit(held, budget, 0)
     if not budget.hold:
         return SideWeights(tuple(held), 0, 0, partial, 0, budget.bytes(held))
+    if placed := _on_chip(held, room, budget):
+        return replace(placed, partial=partial)
+    if not budget.streams:
+        return _does_not_fit(held, budget, room)
     kept, others = _in_registers(held, budget)
     shared, left = _in_shared_memory(others, room, budget)
-    if left and not budget.streams:
-        return _does_not_fit(held, budget, room)
     sizes = budget.bytes(shared), budget.bytes(left)
     return SideWeights((*kept, *shared, *left), len(kept), len(shared), partial, *sizes)
+
+
+def _on_chip(held: Sequence[ResidentWeight], room: int, budget: Budget) -> SideWeights | None:
+    """Place all weights on chip; None if there is no room.
+
+    Args:
+        room: bytes of shared memory.
+    """
+    kept, others = _in_registers(held, budget)
+    if others and budget.divides and (both := _divided(kept, others, room, budget)):
+        return both
+    need = budget.bytes(others)
+    if need > room:
+        return None
+    return SideWeights((*kept, *others), len(kept), len(others), 0, need, 0)
+
+
+def _divided(
+    kept: Sequence[ResidentWeight], others: Sequence[ResidentWeight], room: int, budget: Budget
+) -> SideWeights | None:
+    """Fill up registers with a part of the largest of the others; None if the rest does not fit."""
+    largest = max(others, key=budget.words)
+    left = budget.registers - sum(budget.words(h) for h in kept)
+    quartets = left // budget.element(largest)  # of 4 elements, in words of 4 bytes
+    shared = [largest, *(h for h in others if h is not largest)]
+    need = budget.bytes(shared) - quartets * budget.element(largest) * THREADS * 4
+    if quartets == 0 or need > room:
+        return None
+    return SideWeights((*kept, *shared), len(kept), len(shared), 0, need, 0, divided=quartets)
 
 
 def _does_not_fit(held: Sequence[ResidentWeight], budget: Budget, room: int) -> Misfit:
     """Say that weights do not fit, and in groups of how many processors they would."""
     processors = budget.processors
-    larger = (replace(budget, processors=n) for n in range(processors + 1, MOST_PROCESSORS + 1))
-    fitting = tuple(b.processors for b in larger if b.bytes(_in_registers(held, b)[1]) <= room)
+    sizes = range(processors + 1, MOST_PROCESSORS + 1)
+    larger = (replace(budget, processors=n, divides=True) for n in sizes)
+    fitting = tuple(b.processors for b in larger if _on_chip(held, room, b))
     total = budget.bytes(held)
     plain = sum(h.rows(processors) * h.deep * budget.element(h) for h in held)
     return Misfit(
@@ -302,7 +350,7 @@ def _does_not_fit(held: Sequence[ResidentWeight], budget: Budget, room: int) -> 
         f"processor{'s' if processors > 1 else ''}, {(total - plain) / 1024:,.0f} KiB of it "
         "padding to tiles of 16 by 16",
         f"each weight whole in {budget.registers * THREADS * 4 / 1024:,.0f} KiB of registers or "
-        f"{room / 1024:,.0f} KiB of shared memory",
+        f"{room / 1024:,.0f} KiB of shared memory, or one of them in both",
         fitting,
     )
 

@@ -142,7 +142,36 @@ struct WeightsInSharedMemory<ROWS, DEEP, true> : Layout<ROWS, DEEP, true> {
         return w[k * PROCESSOR].pair[p];
     }
 };
+#else
+struct Quartet : Vec<4> {
+    __device__ __forceinline__ void put(int c, real x) { this->v[c] = x; }
+    __device__ __forceinline__ real at(int c) const { return this->v[c]; }
+};
 #endif
+
+// A share in both, for a weight that neither has room for: registers have the first KEPT quartets
+// of a thread.
+template <int ROWS, int DEEP, int KEPT>
+struct WeightsInBoth : Layout<ROWS, DEEP> {
+    using L = Layout<ROWS, DEEP>;
+    static constexpr bool IN_REGISTERS = true;
+    static constexpr int BYTES = (L::FLOATS / 4 - KEPT) * PROCESSOR * sizeof(Quartet);
+    Quartet kept[KEPT];
+    Quartet* others;
+    __device__ __forceinline__ void take(unsigned char* from) {
+        others = reinterpret_cast<Quartet*>(from) + threadIdx.x;
+    }
+    __device__ __forceinline__ const Quartet& of(int k) const {
+        return k < KEPT ? kept[k < KEPT ? k : 0] : others[(k - KEPT) * PROCESSOR];
+    }
+    __device__ __forceinline__ void put(int k, int c, real x) {
+        (k < KEPT ? kept[k < KEPT ? k : 0] : others[(k - KEPT) * PROCESSOR]).put(c, x);
+    }
+    __device__ __forceinline__ real at(int k, int c) const { return of(k).at(c); }
+#ifdef VRT_PAIRS
+    __device__ __forceinline__ unsigned pair(int k, int p) const { return of(k).pair[p]; }
+#endif
+};
 
 // A number that need not stay next to those that it was loaded with: operands of matrix units are
 // other quartets of registers. `nothing` is zero.
