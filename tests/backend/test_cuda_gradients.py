@@ -39,6 +39,7 @@ ON_GPU = tuple(
         (2, "float64", REGISTERS),
         (4, "float32", REGISTERS),
     )
+    if (name, processors) != ("lstm-lm", 4)  # its states of 5 are sent one by one: code that spills
 )
 CASES = [
     *(pytest.param("shim", *case, marks=shim) for case in ON_SHIM),
