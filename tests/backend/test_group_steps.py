@@ -238,7 +238,7 @@ def test_a_refused_step_before_a_smaller_batch_is_refused_by_all() -> None:
     """The last batch of an epoch may have fewer graphs than shares, so that processes differ."""
 
     def work(communicator: ThreadCommunicator) -> str:
-        net, group = network(ShimDevice(), "tree-lstm"), ProcessGroup(communicator, 8, limit=1.0)
+        net, group = network(ShimDevice(), "tree-lstm"), ProcessGroup(communicator, 8)
         pool, sgd = dataset("tree-lstm").splits["train"], vrt.SGD(0.1)
         stepped(net, pool[:12], sgd, group)
         net.parameters["w"][...] = np.nan
@@ -283,7 +283,7 @@ def test_gradients_left_behind_are_in_no_sum() -> None:
 def test_a_step_that_was_done_counts_although_an_error_came_after_it() -> None:
     def work(communicator: ThreadCommunicator) -> tuple[int, bool]:
         device = ShimDevice()
-        net, group = network(device, "tree-lstm"), ProcessGroup(communicator, limit=1.0)
+        net, group = network(device, "tree-lstm"), ProcessGroup(communicator)
         batch, adam = dataset("tree-lstm").splits["train"][:12], vrt.Adam(0.1)
         stepped(net, batch, adam, group)
         before = values_of(net)
@@ -298,7 +298,7 @@ def test_a_step_that_was_done_counts_although_an_error_came_after_it() -> None:
 
 def test_a_first_step_that_gives_up_leaves_processes_alike() -> None:
     def work(communicator: ThreadCommunicator) -> float:
-        net, group = network(ShimDevice(), "tree-lstm"), ProcessGroup(communicator, limit=1.0)
+        net, group = network(ShimDevice(), "tree-lstm"), ProcessGroup(communicator)
         batch, sgd = dataset("tree-lstm").splits["train"][:12], vrt.SGD(0.1)
         if communicator.rank == 1:
             session, left = net.executor.session, np.zeros(FOUND)
