@@ -5,13 +5,16 @@ A ShimDevice stands in for the GPU.
 
 import ctypes
 import dataclasses
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import vertexrt as vrt
+from benchmarks.papers.stacks import Form, Stack, stack_batch
 from tests.backend.test_cuda import tree_lstm, trees
 from tests.device_rows import put_row, watch_steps
 from tests.devices import shim
@@ -32,6 +35,7 @@ from vertexrt.ir.program import Program
 from vertexrt.kernels.cuda import compile_for_gpu
 
 CUDA = ("--device", "cuda", "--epochs", "2", "--optimizer", "adam", "--dropout", "0.2")
+SAID = r"calls: (\d+) kernels, (?:(\d+) products by warp groups, )?(\d+)(?: products)? of cuBLAS,"
 ACCURACIES = ("root_accuracy", "vertex_accuracy")
 
 
@@ -148,11 +152,15 @@ def test_explain_shows_launches(
 
 
 @shim
-@pytest.mark.parametrize("graphs", [1, 40])
-def test_explain_counts_what_a_step_launches(graphs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("case", ["a tree", "trees", "wide products"])
+def test_explain_counts_what_a_step_launches(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     put_in_place(monkeypatch)
-    net = vrt.compile(tree_lstm(), device="cuda", engine="batched", dtype="float32")
-    batch, optimizer = trees(graphs, 4), vrt.SGD(0.1)
+    function: vrt.VertexFunction | vrt.Model = tree_lstm()
+    batch, optimizer = trees(1 if case == "a tree" else 40, 4), vrt.SGD(0.1)
+    if case == "wide products":  # 256 rows by 256 columns: tiles that fill a device of 4 processors
+        form = Form("LSTM", 64)
+        function, batch = Stack(form), stack_batch(form, np.ones((32, 8, 64), np.float32))
+    net = vrt.compile(function, device="cuda", engine="batched", dtype="float32")
     net.step(batch, optimizer)
     device = net.executor.session.device  # type: ignore[attr-defined]
     good, counts = device.calls, {"launch": 0, "gemm32": 0}
@@ -181,9 +189,11 @@ def test_explain_counts_what_a_step_launches(graphs: int, monkeypatch: pytest.Mo
     net.step(batch, optimizer)
     device.calls = good
     ending = 3  # the loss, whether the update is finite, and the update
-    want = f"kernel calls: {counts['launch'] - ending} kernels, {counts['gemm32']} products of "
-    assert want in net.explain_batch(batch)
-    assert counts["gemm32"] > 0
+    said = re.search(SAID, net.explain_batch(batch))
+    assert said is not None
+    kernels, wide, library = (int(number or 0) for number in said.groups())
+    assert (kernels + wide, library) == (counts["launch"] - ending, counts["gemm32"])
+    assert (wide > 0) == (case == "wide products")
 
 
 def test_precision_reaches_the_device(

@@ -4,22 +4,38 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from textwrap import indent
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
 
 from vertexrt.engine.batched import Run
 from vertexrt.engine.variant import Variant
 from vertexrt.kernels.cuda.dependences import launched_steps
 from vertexrt.kernels.cuda.device_scripts import write_launch
-from vertexrt.kernels.cuda.driver import IS_GEMM
+from vertexrt.kernels.cuda.driver import IS_GEMM, Grid, sizes_of
 from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.explain import Launch, explain_launch
 from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch
 from vertexrt.kernels.cuda.streams import Streams
+from vertexrt.kernels.cuda.wide_products import has_wide, splits_of
 from vertexrt.lower.launches import title_of
 from vertexrt.script.isa import NONE, WAIT
 
 if TYPE_CHECKING:
     from vertexrt.kernels.cuda.persistent import PersistentExecutable
+
+
+class LaunchCounts(NamedTuple):
+    """What a run launches: kernels, products that warp groups make, and products of cuBLAS."""
+
+    kernels: int
+    wide: int
+    library: int
+
+    def __str__(self) -> str:
+        wide = f"{self.wide} products by warp groups, " if self.wide else ""
+        of = "" if self.wide else " products"
+        return f"{self.kernels} kernels, {wide}{self.library}{of} of cuBLAS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +68,28 @@ class DeviceExplanation:
         return "\n".join(f"segment {s}:\n{indent(str(x), '  ')}" for s, x in segments)
 
     def calls(self, run: Run) -> str:
-        """Say how many kernels, and products of cuBLAS, there are."""
+        """Say how many kernels, and products, there are."""
         if run.configuration.persistent:
             return "1 kernel, which runs all of them and the end of the step"
-        return "{} kernels, {} products of cuBLAS, and the end of the step".format(
-            *self._launched(run)
-        )
+        return f"{self._launched(run)}, and the end of the step"
 
-    def _launched(self, run: Run) -> tuple[int, int]:
+    def _launched(self, run: Run) -> LaunchCounts:
         executable = cast("CudaExecutable", run.ready.executable)
         table = run.table if self.streams is not None else executable.table_of(run)
         lookups = self.persistent_launch.session.sorted_lookups(run, table)
-        launched = [s for _, s, _ in launched_steps(table, executable.program, lookups)]
-        products = int(executable.program[1][launched, IS_GEMM].sum())
-        return len(launched) - products, products
+        steps = executable.program[1]
+        grids = [(steps[s], g) for _, s, g in launched_steps(table, executable.program, lookups)]
+        products = [(step, g) for step, g in grids if step[IS_GEMM]]
+        wide = sum(self._is_wide(step, g) for step, g in products)
+        return LaunchCounts(len(grids) - len(products), wide, len(products) - wide)
+
+    def _is_wide(self, step: np.ndarray[Any, Any], grid: Grid) -> bool:
+        session = self.persistent_launch.session
+        m, n, k = map(int, sizes_of(step, grid.across))
+        if not has_wide(session.device, session.dtype):
+            return False
+        splits = splits_of(m, n, k, session.device.processors)
+        return splits == 1 or (splits > 1 and session.splits_depth)
 
     def counts(self, run: Run) -> dict[str, float]:
         """Count kernels; products, and what several streams share; or instructions and waits."""
@@ -81,8 +105,9 @@ class DeviceExplanation:
                 "waits": int((written.script[:, WAIT] != NONE).sum()),
                 "unheld_bytes": executable.weights_in_memory,
             }
-        kernels, library = self._launched(run)
+        kernels, wide, library = self._launched(run)
         found: dict[str, float] = {"calls": 1, "kernels": kernels, "library": library}
+        found |= {"wide": wide} if wide else {}
         return found if self.streams is None else found | self.streams.counts(run)
 
     def scripts(self, run: Run) -> str:

@@ -183,13 +183,18 @@ class Session:
             self._calls[calls] = found
         return found
 
+    @property
+    def splits_depth(self) -> bool:
+        """Tell whether blocks may share the depth of a wide product."""
+        return self.values.size >= LEAST_SPLIT * self.dtype.itemsize
+
     def _split_of(self, handle: int) -> int:
         """Return where splits of wide products leave their sums, 0 where no weight is large enough.
 
         Args:
             handle: of cuBLAS: streams that have the same one come one after the other.
         """
-        if self.values.size < LEAST_SPLIT * self.dtype.itemsize:
+        if not self.splits_depth:
             return 0
         if handle not in self._split:
             size = split_bytes(self.device.processors)
