@@ -85,9 +85,9 @@ class DeviceExplanation:
 
     def _is_wide(self, step: np.ndarray[Any, Any], grid: Grid) -> bool:
         session = self.persistent_launch.session
-        m, n, k = map(int, sizes_of(step, grid.across))
         if not has_wide(session.device, session.dtype):
             return False
+        m, n, k = map(int, sizes_of(step, grid.across))
         splits = splits_of(m, n, k, session.device.processors)
         return splits == 1 or (splits > 1 and session.splits_depth)
 

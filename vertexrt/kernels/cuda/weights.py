@@ -287,8 +287,8 @@ def place_weights(
     """Say where the weights of one side of the path lie.
 
     In registers, then in shared memory, then in memory, of which the second-level cache keeps what
-    is read in each level. If the budget `divides`, and all fits on chip only so, the largest weight
-    that is not in registers lies in both.
+    is read in each level. If the budget `divides`, the largest weight that registers do not hold
+    whole lies in both, where the rest of it has room.
 
     Args:
         partial: elements of partial sums that products need.

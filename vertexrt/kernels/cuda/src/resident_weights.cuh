@@ -143,6 +143,7 @@ struct WeightsInSharedMemory<ROWS, DEEP, true> : Layout<ROWS, DEEP, true> {
     }
 };
 #else
+// The same of whole numbers.
 struct Quartet : Vec<4> {
     __device__ __forceinline__ void put(int c, real x) { this->v[c] = x; }
     __device__ __forceinline__ real at(int c) const { return this->v[c]; }
