@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -47,8 +49,13 @@ def test_a_processor_alone_holds_them(
     here, there = (each.compile(Stack(form)) for each in (way, PLAIN))
     batch = batch_of(form, sequences)
     assert_same(train(here, batch), train(there, batch), TOLERANCE[dtype])
-    assert all(divided(here)), "on both sides of the path"
-    assert "in registers, " in here.explain_batch(batch)
+    assert len(divided(here)) >= 2, "sides of the path"
+    assert all(divided(here))
+    said = re.findall(
+        r"weight_hh: .* of \d+, ([\d,]+) in registers, [\d,]+ in shared memory",
+        here.explain_batch(batch),
+    )
+    assert said == ["147,456"] * 2, "144 KiB of each side"
 
 
 @pytest.mark.parametrize("device", SHIM_AND_GPU)

@@ -110,10 +110,10 @@ def count(net: Network, batch: GraphBatch) -> Counts:
     Returns: tasks; rows (merged vertices once); launches of task programs; calls of compiled code
         for forward and backward; groups (fused loops) and products (GEMM calls) of these launches;
         instructions and waits of the scripts; flops of products; arena_bytes. On a GPU also
-        kernels, wide (products by warp groups, where there are some) and library (of cuBLAS), where
-        it is batched, and streams, their launches outside the main one, and waits for others, where
-        there are several; where it is persistent unheld_bytes of weights, which a processor reads
-        from memory for each product.
+        kernels, wide (products by warp groups) and library (those of cuBLAS), where it is batched,
+        and streams, their launches outside the main one, and waits for others, where there are
+        several; where it is persistent unheld_bytes of weights, which a processor reads from memory
+        for each product.
     """
     model, explanation = net.executor.model, net.executor.explanation()
     itemsize = model.store.dtype.itemsize

@@ -23,7 +23,7 @@ ON_CHIP = 200e3  # bytes of weights that a processor holds in registers or in sh
 # The same of the largest clusters, where a weight may lie in both: a layer of 512, as measured in
 # `divided_h200.txt`; one of 1152, of 332,000 bytes, is slower so than in larger groups.
 IN_BOTH = 270e3
-PART = 18  # processors of a part of the device; a cluster lies in one, and the last is not whole
+GPC = 18  # multiprocessors of a graphics processing cluster, in which a thread-block cluster lies
 LAST = 1e3  # seconds: where no size of groups holds all weights
 
 # What vertices of a type do in a level, by the persistent engine.
@@ -93,11 +93,15 @@ def _fits(size: int, work: Work, batch: BatchShape, processors: int, element: in
 
 
 def _are_clusters(size: int, batch: BatchShape, processors: int) -> bool:
-    """Tell whether groups of a size are clusters: as `PersistentExecutable.clustered` does."""
+    """Predict what `PersistentExecutable.clustered` says of groups of a size."""
+    return batch.graphs <= GRAPHS_A_CLUSTER * _clusters(size, processors)
+
+
+def _clusters(size: int, processors: int) -> int:
+    """Return how many groups can be clusters: one of more than half a GPC has it alone."""
     if size > MOST_OF_A_CLUSTER:
-        return False
-    clusters = processors // (size if 2 * size <= PART else PART)
-    return batch.graphs <= GRAPHS_A_CLUSTER * clusters
+        return 0
+    return processors // (size if 2 * size <= GPC else GPC)
 
 
 def _rows(work: Work, batch: BatchShape) -> float:
@@ -119,13 +123,14 @@ def _persistent_level(size: int, work: Work, batch: BatchShape, processors: int)
     held = (work.row + work.edge) / size
     if size == FEWEST:
         return LAST
-    groups = min(batch.graphs, processors // size)
+    near = _are_clusters(size, batch, processors)
+    groups = min(batch.graphs, _clusters(size, processors) if near else processors // size)
     largest = math.ceil(batch.graphs / groups) / batch.graphs  # share of a group
     rows = max(_rows(work, batch) * largest, 1.0)
     meeting, state = FAR + MEMBER * size, FETCHED
     if size == 1:
         meeting, state = ALONE, 0.0
-    elif _are_clusters(size, batch, processors):
+    elif near:
         meeting, state = NEAR, SENT
     product, tiles = _product(held, rows, size)
     several = (tiles - 1) * AGAIN

@@ -106,8 +106,12 @@ class DeviceExplanation:
                 "unheld_bytes": executable.weights_in_memory,
             }
         kernels, wide, library = self._launched(run)
-        found: dict[str, float] = {"calls": 1, "kernels": kernels, "library": library}
-        found |= {"wide": wide} if wide else {}
+        found: dict[str, float] = {
+            "calls": 1,
+            "kernels": kernels,
+            "wide": wide,
+            "library": library,
+        }
         return found if self.streams is None else found | self.streams.counts(run)
 
     def scripts(self, run: Run) -> str:

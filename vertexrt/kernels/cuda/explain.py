@@ -161,11 +161,9 @@ def _held(word: str, side: SideWeights, budget: Budget, names: Mapping[str, str]
         where = "registers" if k < side.in_registers else where
         what = "columns" if h.turned else "rows"
         rows = f"{h.rows(budget.processors)} {what} of {h.deep}"
-        both = ""
-        if quartets := side.quartets_in_registers(k):
-            both = f"{(part := quartets * budget.element(h) * THREADS * 4):,} in registers, "
-            size -= part
-        lines.append(f"  {names[h.word]}: {rows}, {both}{size:,} in {where}")
+        part = side.divided_quartets(k) * budget.element(h) * THREADS * 4
+        both = f"{part:,} in registers, " if part else ""
+        lines.append(f"  {names[h.word]}: {rows}, {both}{size - part:,} in {where}")
     return lines
 
 

@@ -126,7 +126,7 @@ def _share(side: PathSide, k: int) -> str:
     """Return the type of a share of a weight."""
     weights, h = side.weights, side.weights.held[k]
     kind = f"{h.rows(side.processors)}, {h.deep}"
-    if quartets := weights.quartets_in_registers(k):
+    if quartets := weights.divided_quartets(k):
         return f"WeightsInBoth<{kind}, {quartets}>"
     where = "Registers" if k < weights.in_registers else "SharedMemory"
     return f"WeightsIn{where}<{kind}>"

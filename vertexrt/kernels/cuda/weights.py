@@ -232,9 +232,9 @@ class SideWeights:
     sums_in_registers: int = 0
     divided: int = 0
 
-    def quartets_in_registers(self, k: int) -> int | None:
-        """Return how many of a weight's quartets are there, if it is divided; else None."""
-        return self.divided if self.divided and k == self.in_registers else None
+    def divided_quartets(self, k: int) -> int:
+        """Return how many quartets registers hold of a weight that lies in both, 0 for others."""
+        return self.divided if k == self.in_registers else 0
 
 
 @dataclass(frozen=True, slots=True)
