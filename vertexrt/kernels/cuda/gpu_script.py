@@ -180,18 +180,17 @@ def write_scripts(
         for g in range(lengths.shape[1]):
             forward += lengths[side, g]
     complete_paths(paths, forward, between.parent_ptr)
-    child_slot = np.empty(0, np.int32)
-    if ring != NO_RING:
-        alone = ring == RING_ALONE
-        child_row, segments, rings = between.child_row, facts.segments, facts.rings
+    child_slot, child_row = np.empty(0, np.int32), between.child_row
+    segments, rings, near = facts.segments, facts.rings, ring != NO_RING
+    if near:
         first_rows = _first_rows(launched.table, facts)
+        alone = ring == RING_ALONE
         child_slot = write_ring(paths, lengths, segments, rings, first_rows, child_row, alone)
-        edges = EdgesRead(
-            between.edge_ptr, child_row, child_slot, between.parent_ptr, between.parent_edge
-        )
-        about = RepeatFacts(facts.repeated, segments, rings, facts.forward)
-        left = join_repeats(paths, lengths, about, edges)
-        paths = paths[:left]
+    edges = EdgesRead(
+        between.edge_ptr, child_row, child_slot, between.parent_ptr, between.parent_edge
+    )
+    about = RepeatFacts(facts.repeated, segments, rings, facts.forward, near)
+    paths = paths[: join_repeats(paths, lengths, about, edges)]
     script = np.empty((len(common) + len(paths), COLUMNS), np.int32)
     script[: len(common)], script[len(common) :] = common, paths
     sections = _sections(lengths, len(common))

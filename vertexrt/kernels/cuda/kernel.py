@@ -44,7 +44,7 @@ from vertexrt.kernels.cuda.repeated_segments import (
 from vertexrt.kernels.cuda.ring import RingSize, size_ring
 from vertexrt.kernels.cuda.ring_script import NONE_READ
 from vertexrt.kernels.cuda.ring_uses import children_read
-from vertexrt.kernels.cuda.rows_at_once import temporaries_of
+from vertexrt.kernels.cuda.rows_at_once import MOST_OF_A_CLUSTER, temporaries_of
 from vertexrt.kernels.cuda.rules import structs
 from vertexrt.kernels.cuda.segment_text import SegmentText, write_path
 from vertexrt.kernels.cuda.segments import PathSegment, RingUse
@@ -136,6 +136,8 @@ class KernelWriter:
 
     def _ring(self, side: int) -> RingSize:
         """Return the ring of a side: it uses the shared memory that temporaries leave free."""
+        if self.processors > MOST_OF_A_CLUSTER:
+            return RingSize()
         segments = [x for _, x in self.segments(side)]
         entries = [e for x in segments for e in (*x.ring.puts, *x.ring.gathers)]
         room = self.room(side, False)

@@ -230,21 +230,26 @@ def _repeats(side: PathSide) -> list[str]:
     """Write how the segments are executed that instructions repeat, on a row at a time."""
     if not side.repeated:
         return ["  NoRepeats{}"]
-    sends = str(side.processors > 1).lower()
+    near = side.ring.rows > 0
+    sends, children = str(near and side.processors > 1).lower(), str(near).lower()
     (slot,) = {x.slot for x in side.repeated.values()}
     lines = [
-        f"  make_repeats<{max(side.ring.rows, 1)}, {slot}>(",
+        f"  make_repeats<{side.ring.rows}, {slot}>(",
         f"    [&](const Instruction& in, auto rows, const RepeatedIndices<{slot}>& at_hand,",
         "        auto wait_for_operands, auto prefetch_next) VRT_INLINED {",
         "    switch (in.op) {",
     ]
     for number, x in side.repeated.items():
-        puts = str(bool(x.segment.segment.ring.puts)).lower()
-        ring = f"in.slot, group_barrier.turn + 1, false, {puts}, {sends}, true"
+        puts = str(near and bool(x.segment.segment.ring.puts)).lower()
+        ring = f"in.slot, group_barrier.turn + 1, false, {puts}, {sends}, {children}"
         tile = f"const Tile a{{{REPEATED_TILE}, {ring}}};"
         lines += _case(side, number, x.segment, [tile, *x.segment.lines], True)
-    lines += [
-        "    }",
+    return [*lines, "    }", *_copies_ahead(side, slot)]
+
+
+def _copies_ahead(side: PathSide, slot: int) -> list[str]:
+    """Write what is copied ahead of a repetition, whose children are in a slot."""
+    lines = [
         f"  }}, [&](const Instruction& in, auto rows, const RepeatedIndices<{slot}>& at_hand,",
         "        bool first) VRT_INLINED {",
         "    switch (in.op) {",

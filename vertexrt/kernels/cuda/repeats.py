@@ -65,12 +65,14 @@ class RepeatFacts(NamedTuple):
     Attributes:
         slot: [segments] of children by which each may be repeated, -1 for those that may not.
         about, rings: of `write_ring`; forward: how many sides are forward, the first ones.
+        near: groups have rings, on the sides on which there is room for one.
     """
 
     slot: Array
     about: Array
     rings: Array
     forward: int
+    near: bool
 
 
 def join_repeats(script: Array, lengths: Array, facts: RepeatFacts, edges: EdgesRead) -> int:
@@ -115,7 +117,7 @@ def _repeats(
         return False
     return (
         _edges_follow(script, k, slot, edges)
-        and _ring_follows(script, k, facts, facts.rings[side, 0], edges.child_slot)
+        and _ring_follows(script, k, facts, side, edges.child_slot)
         and (not back or _parents_follow(script, k, step, edges))
     )
 
@@ -169,8 +171,14 @@ def _follow(numbers: Array, at: int, last: int, run: tuple[Any, Any], step: int)
     return bool(numbers[last] >= 0 and numbers[at] >= 0)  # a child may be absent: -1
 
 
-def _ring_follows(script: Array, k: int, facts: RepeatFacts, size: int, slots: Array) -> bool:
-    """Tell whether rows of the ring are those after the last instruction's."""
+def _ring_follows(script: Array, k: int, facts: RepeatFacts, side: int, slots: Array) -> bool:
+    """Tell whether rows of the ring are those after the last instruction's, if there is a ring.
+
+    A side that has one repeats nothing where groups have none, as its code reads it.
+    """
+    size = facts.rings[side, 0]
+    if size == 0 or not facts.near:
+        return bool(size == 0)
     op, rows, slot = script[k, OP], script[k, ROWS], script[k - 1, SLOT]
     if facts.about[op, GATHERS] and not _slots_follow(script, k, size, facts.slot[op], slots):
         return False

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from vertexrt.kernels.cuda.persistent import PersistentExecutable
 
 Array = np.ndarray[Any, Any]
+NO_SLOTS = np.empty(0, np.int32)
 
 
 def expanded(rings: Array, written: WrittenScripts) -> WrittenScripts:
@@ -66,7 +67,8 @@ def verify_repeats(
             _verify_rows(row, k, back)
             each = expand_repeats(row[None], int(facts.rings[side, 0]))
             about = facts.segments[row[OP]], int(facts.repeated[row[OP]])
-            _verify_indices(k, each, written.child_slot, schedule, about, back)
+            slots = written.child_slot if facts.rings[side, 0] else NO_SLOTS
+            _verify_indices(k, each, slots, schedule, about, back)
 
 
 def _verify_rows(row: Array, k: int, back: bool) -> None:
@@ -84,6 +86,7 @@ def _verify_indices(
     """Check the indices that an instruction's repetitions take from the first row of the first.
 
     Args:
+        child_slot: empty where the side has no ring.
         about: of `write_ring`, about the segment, and the slot of its children.
     """
     own = np.arange(each[0, ROWS])
@@ -97,7 +100,7 @@ def _verify_indices(
     for name, (array, at) in wanted.items():
         _verify_there(each[0], k, name, array, at)
         _verify_rising(each[0], k, name, array[at], moved[:, None] + own)
-    if about[0][GATHERS]:
+    if about[0][GATHERS] and len(child_slot):
         found = child_slot[edges]
         _verify_rising(each[0], k, "slots", found[:1], own[None])
         before = np.concatenate([found[:1, 0], each[:-1, SLOT]])

@@ -3,15 +3,17 @@
 //
 // Repetition t is about rows `first + t step` and on, a few of them; edges and children move on by
 // the same step. The states of children are in the rows of the ring that the repetition before has
-// put there. Operands are copied REPEAT_BUFFERS - 1 repetitions ahead, each into temporaries of its
-// own. `repeats.py` writes such instructions, and says when.
+// put there, or in memory where a side has no ring. Operands are copied REPEAT_BUFFERS - 1
+// repetitions ahead, each into temporaries of its own. `repeats.py` writes such instructions, and
+// says when.
 //
 // Synchronisation. A processor alone has a barrier between two repetitions. Members of a group send
 // the rows that they make as their last work on what they have read; so when all rows have come,
 // all threads of all members have finished the repetition before, and only the barrier of the ring
-// is waited for, by each thread by itself. Temporaries are used again three repetitions later. The
-// group of copies that a repetition waits for is the last but one: each commits one group. The
-// second half of the threads copies: the first ones make the rows.
+// is waited for, by each thread by itself. Without a ring they meet as between two instructions.
+// Temporaries are used again three repetitions later. The group of copies that a repetition waits
+// for is the last but one: each commits one group. The second half of the threads copies: the first
+// ones make the rows.
 #pragma once
 #include "ring.cuh"
 
@@ -91,7 +93,7 @@ struct RepeatedIndices {
 // for the first repetition also those that the others are left by the one before.
 template <int RING_ROWS, int SLOT, class Run, class Ahead>
 struct Repeats {
-    static constexpr bool ANY = true;
+    static constexpr bool ANY = true, IN_RING = RING_ROWS > 0;
     static constexpr int ROWS = RING_ROWS, OF_EDGE = SLOT;
     Run run;
     Ahead ahead;
@@ -158,6 +160,10 @@ __device__ __forceinline__ bool repeat(const Orders& o, const Instruction& first
         if (left < first.times) {
             if (PROCESSORS == 1) {
                 __syncthreads();  // the last repetition is over
+            } else if (!Repeats::IN_RING) {
+                __syncthreads();
+                group_barrier.come<PROCESSORS>(o, true, 0);
+                if (!group_barrier.wait<PROCESSORS>(o, true, at)) return false;
             } else {
                 group_barrier.come<PROCESSORS>(o, false, first.expect);
                 group_barrier.wait_each(o, at);
@@ -166,7 +172,7 @@ __device__ __forceinline__ bool repeat(const Orders& o, const Instruction& first
         }
         repeats.run(
             now.in, rows, now.indices, []() { wait_for_copies<REPEAT_BUFFERS - 2>(); }, copy_next);
-        gone = PROCESSORS > 1 && group_barrier.gave_up();
+        gone = PROCESSORS > 1 && Repeats::IN_RING && group_barrier.gave_up();
         now.template move_on<Repeats::ROWS>(rows);
     }
     return !gone;

@@ -1,0 +1,58 @@
+"""Levels that one instruction repeats where groups have no ring: states go through memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from benchmarks.papers.stacks import Form, Stack, ragged_batch
+from tests.devices import SHIM_AND_GPU, require
+from tests.launches import launch_of
+from tests.runs import PLAIN, TOLERANCE, assert_same, evaluate, train
+from tests.shim_device import put_in_place
+from vertexrt.graph import GraphBatch
+from vertexrt.kernels.cuda.instruction import TIMES
+
+CASES = [  # cell, hidden, layers, processors of a group, dtype, sequences of 9 steps
+    ("LSTM", 40, 1, 20, "float32", 1),
+    ("LSTM", 40, 2, 20, "float64", 3),
+    ("RNN", 21, 1, 18, "float64", 2),  # shares of an element, or two
+    ("RNN", 40, 3, 20, "float32", 4),
+    ("GRU", 128, 1, 1, "float32", 2),  # whose weights leave no room for a ring
+]
+
+
+def batch_of(form: Form, sequences: int) -> GraphBatch:
+    """Make sequences of one length."""
+    x = np.random.default_rng(sequences).standard_normal((9 * sequences, form.hidden))
+    return ragged_batch(form, np.full(sequences, 9), x.astype(np.float32))
+
+
+@pytest.mark.parametrize(("cell", "hidden", "layers", "processors", "dtype", "sequences"), CASES)
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+def test_levels_are_repeated(
+    device: str,
+    cell: str,
+    hidden: int,
+    layers: int,
+    processors: int,
+    dtype: str,
+    sequences: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    require(device)
+    if device == "shim":
+        put_in_place(monkeypatch, processors=processors)
+    form = Form(cell, hidden, layers, residual=layers > 2)
+    here = vrt.compile(
+        Stack(form), device="cuda", engine="persistent", processors=processors, dtype=dtype
+    )
+    there, batch = PLAIN.compile(Stack(form)), batch_of(form, sequences)
+    there.set_parameters(here.parameters)
+    assert_same(evaluate(here, batch), evaluate(there, batch), TOLERANCE[dtype])
+    assert_same(train(here, batch), train(there, batch), TOLERANCE[dtype])
+    launch = launch_of(here, batch)
+    for side in range(layers):
+        begin, end = launch.written.sections[side, [0, -1]]
+        assert launch.written.script[begin:end, TIMES].max() == 8
