@@ -20,7 +20,8 @@ OUTSIDE = (  # where temporaries may not fit
 OF_RING = "child_slot"  # uploaded with the scripts
 OPENING = "  __syncthreads();  // all have read what lies where weights come"
 THREAD = "const int thread = this_thread();"
-IDLE_FIRST = "const int thread = PROCESSOR - 1 - this_thread();"  # the first make the row
+# The first threads make the row of a repetition, and the first one waits for other processors.
+IDLE_FIRST = "const int thread = PROCESSOR - 1 - this_thread();"
 TILE = "in.rows, in.first, in.edges, in.first_edge"
 REPEATED_TILE = "rows, in.first, rows, in.first_edge"
 NOTHING_AFTER = "[](const Instruction&, const Indices&) {}"
@@ -222,7 +223,7 @@ def _between(side: PathSide) -> list[str]:
     ]
     for number, segment in side.segments:
         if segment.prefetch and side.additions is None:
-            lines += _case(side, number, segment, [THREAD, *segment.prefetch])
+            lines += _case(side, number, segment, [IDLE_FIRST, *segment.prefetch])
     return [*lines, "    }", "  },"]
 
 
