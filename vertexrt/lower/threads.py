@@ -60,13 +60,20 @@ class EdgeSum:
 
 @dataclass(frozen=True, slots=True)
 class MakeElements:
-    """Make elements in a register of each thread."""
+    """Make elements in a register of each thread.
+
+    Attributes:
+        joined: a sum over parents that is added up together with the next statement's, so that
+            what both load is on its way at once.
+    """
 
     register: int
     value: Expression | EdgeSum
+    joined: bool = False
 
     def __str__(self) -> str:
-        return f"{register_name(self.register)} = {self.value}"
+        joined = ", joined with the next" if self.joined else ""
+        return f"{register_name(self.register)} = {self.value}{joined}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +190,12 @@ class ElementLoop:
     statements: tuple[ElementStatement, ...]
     ahead: int = 1
     by_warp: bool = False
+
+    @property
+    def sums_edges(self) -> bool:
+        """Whether edges are summed up in it: what else it loads is on its way meanwhile."""
+        made = (x.value for x in self.statements if isinstance(x, MakeElements))
+        return any(isinstance(value, EdgeSum) for value in made)
 
     def takes_once(self, threads: int, processors: int) -> bool:
         """Tell whether each thread of a row takes elements once, of the processors' shares."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from vertexrt.ir.program import ABOVE
@@ -21,15 +21,22 @@ class Edges:
 
     Attributes:
         begin, end: of the counter.
-        start: the statements with which the body of the loop begins.
+        skip: the test of edges that have nothing; "" for none.
+        made: what is declared for an edge.
         source: writes what an edge has.
     """
 
     counter: str
     begin: str
     end: str
-    start: tuple[str, ...]
+    skip: str
+    made: tuple[str, ...]
     source: Callable[[], str]
+
+    @property
+    def start(self) -> tuple[str, ...]:
+        """Return the statements with which the body of the loop begins."""
+        return (*([f"if ({self.skip}) continue;"] if self.skip else []), *self.made)
 
 
 def write_edge_sum(elements: ElementText, x: EdgeSum, total: str) -> None:
@@ -72,7 +79,44 @@ def _add_edges(elements: ElementText, edges: Edges, size: int, total: str) -> No
     t.line("}")
 
 
-def _of_parents(elements: ElementText, of: FromParents, size: int) -> Edges:
+def write_sums_over_parents(elements: ElementText, sums: Sequence[tuple[EdgeSum, str]]) -> None:
+    """Add what the parents of a row left in several tensors, each to its total, in one loop.
+
+    What is added up of all parents is loaded first: a load that depends on which parent it is ends
+    in a branch.
+    """
+    t, until = elements.t, elements.t.fresh("until")
+    found = []
+    for x, total in sums:
+        (source,) = x.sources
+        assert isinstance(source, FromParents)
+        edges = _of_parents(elements, source, x.size, t.fresh("parent"))
+        found.append((edges, t.fresh("some"), total))
+    found.sort(key=lambda each: bool(each[0].skip))
+    begin, end = found[0][0].begin, found[0][0].end
+    t.line(f"for (int p = {begin}; p < {end};) {{")
+    t.line(f"const int {until} = min(p + ROWS_A_SUM, {end});")
+    for _, some, _ in found:
+        t.line(f"Vec<W> {some};")
+        t.line(f"{LANES}{some}.v[c] = 0;")
+    t.line(UNROLLED)
+    with t.over_edges(f"for (; p < {until}; ++p)"):
+        adds = []
+        for edges, some, _ in found:
+            t.lines += edges.made
+            if edges.skip:
+                t.line(f"if (!({edges.skip})) {{")
+                t.line(f"{LANES}{some}.v[c] += {edges.source()};")
+                t.line("}")
+            else:
+                adds.append(f"{LANES}{some}.v[c] += {edges.source()};")
+        t.lines += adds
+    for _, some, total in found:
+        t.line(f"{LANES}{total} += {some}.v[c];")
+    t.line("}")
+
+
+def _of_parents(elements: ElementText, of: FromParents, size: int, name: str = "parent") -> Edges:
     """Return the edges to the parents of a row, with what they left in a tensor."""
     t = elements.t
     pointer = t.word("parent_ptr", "const int*")
@@ -80,22 +124,20 @@ def _of_parents(elements: ElementText, of: FromParents, size: int) -> Edges:
     left = t.word(f"tensor_{of.tensor}", "real*")
     begin = t.row_value("first_parent", "int", f"{pointer}[row]")
     end = t.row_value("end_parent", "int", f"{pointer}[row + 1]")
-    at = [f"const auto parent = {left} + (long long){edges}[p] * {max(size, 1)};"]
+    made, skip = f"const auto {name} = {left} + (long long){edges}[p] * {max(size, 1)};", ""
     if of.parents:
         above = t.word(above_word(of.layer), "int")
-        without = "<" if of.parents == ABOVE else ">="
-        at.insert(0, f"if ({edges}[p] {without} {above}) continue;")
+        skip = f"{edges}[p] {'<' if of.parents == ABOVE else '>='} {above}"
 
     def source() -> str:
-        return elements.once("load<W>(parent + j)") if size else "(*parent)"
+        return elements.once(f"load<W>({name} + j)") if size else f"(*{name})"
 
-    return Edges("p", begin, end, tuple(at), source)
+    return Edges("p", begin, end, skip, (made,), source)
 
 
 def _of_children(elements: ElementText, source: Expression, relation: int) -> Edges:
     """Return the edges to the children of a row in a relation."""
     t = elements.t
     child = t.word("child_row", "const int*")
-    skip = f"if ({child}[e] < 0) continue;"
     begin, end = t.edges_of(relation)
-    return Edges("e", begin, end, (skip,), lambda: elements.element(source))
+    return Edges("e", begin, end, f"{child}[e] < 0", (), lambda: elements.element(source))

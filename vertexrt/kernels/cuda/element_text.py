@@ -163,7 +163,7 @@ class ElementText:
         assert known is not None
         if text not in known:
             known[text] = self.t.fresh("q")
-            if self.ahead is not None:
+            if self.ahead is not None and self.t.edge_known is None:
                 self.ahead[known[text]] = text
             else:
                 self.t.line(f"const Vec<W> {known[text]} = {text};")

@@ -5,8 +5,9 @@ What other threads of a row have stored is read after a wait.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 from vertexrt.kernels.cuda.path_task import PathTask
 from vertexrt.lower.expressions import (
@@ -82,8 +83,8 @@ class Placer:
         self._made = set()
         written: set[int] = set()
         statements = [x for draft in loop.statements for x in self._statement(draft, written)]
-        before, width = tuple(self._waits), 1
-        self._parts.append(ElementLoop(loop.size, loop.cuts, width, before, tuple(statements)))
+        before, width, joined = tuple(self._waits), 1, tuple(join_sums(statements))
+        self._parts.append(ElementLoop(loop.size, loop.cuts, width, before, joined))
         self._unread |= written
         self._waits = []
 
@@ -165,3 +166,21 @@ class Placer:
 def _store(to: ValuePlace, register: int) -> StoreElements:
     place = ValuePlace(Memory.REGISTER, register, to.size, Rows.ONE)
     return StoreElements(to, ReadElement(place, J))
+
+
+def join_sums(statements: Sequence[ElementStatement]) -> Iterator[ElementStatement]:
+    """Yield statements, of which sums over parents that follow each other are joined."""
+    for x, after in zip_longest(statements, statements[1:]):
+        if isinstance(x, MakeElements) and _over_parents(x) and _over_parents(after):
+            yield replace(x, joined=True)
+        else:
+            yield x
+
+
+def _over_parents(x: ElementStatement | None) -> bool:
+    """Tell whether a statement adds up what the parents of a row left in one tensor."""
+    if not isinstance(x, MakeElements) or not isinstance(x.value, EdgeSum):
+        return False
+    value = x.value
+    alone = len(value.sources) == 1 and isinstance(value.sources[0], FromParents)
+    return alone and value.size > 0 and not value.largest

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from vertexrt.kernels.cuda.edge_sums import write_edge_sum
+from vertexrt.kernels.cuda.edge_sums import write_edge_sum, write_sums_over_parents
 from vertexrt.kernels.cuda.element_text import LANES, ElementText
 from vertexrt.kernels.cuda.row_text import ROLLED, RowText
 from vertexrt.kernels.cuda.segments import TileFacts
@@ -55,6 +55,7 @@ class ThreadText:
         self.elements = ElementText(self.t, tile)
         self._stores: list[str] = []  # of a loop, after its body: no load waits for them
         self._after: list[str] = []  # a loop
+        self._joined: list[tuple[EdgeSum, str]] = []  # sums that wait for the last one of them
         for part in kernel.parts:
             match part:
                 case ElementLoop():
@@ -135,21 +136,23 @@ class ThreadText:
 
     def _loop(self, loop: ElementLoop) -> None:
         self._stores, self._after = [], []
-        ahead: dict[str, str] | None = {} if loop.ahead > 1 else None
-        body = self._body(loop, ahead)
+        ahead: dict[str, str] = {}
+        body = self._body(loop, ahead if loop.ahead > 1 or loop.sums_edges else None)
         kinds = {x.number: x.how for x in loop.statements if isinstance(x, ReduceElements)}
         for x in loop.before:
             self.t.line(WAIT if isinstance(x, RowWait) else f"{PARTIAL[kinds[x]]} part{x};")
-        if ahead is None:
-            self._once(loop, [*body, *self._stores])
-        else:
-            self._several(loop, ahead, [*body, *self._stores])
+        write = self._several if loop.ahead > 1 else self._once
+        write(loop, ahead, [*body, *self._stores])
         self.t.lines += self._after
 
-    def _once(self, loop: ElementLoop, lines: Sequence[str]) -> None:
-        """Print a loop whose statements follow each other, or the loops over its pieces."""
+    def _once(self, loop: ElementLoop, ahead: dict[str, str], lines: Sequence[str]) -> None:
+        """Print a loop whose statements follow each other, or the loops over its pieces.
+
+        What it needs once it has added up edges is on its way before that.
+        """
+        loads = [f"const Vec<W> {name} = {text};" for name, text in ahead.items()]
         for declare, head in self._heads(loop):
-            inner = [f"  {line}" for line in lines]
+            inner = [f"  {line}" for line in (*loads, *lines)]
             inner = [f"constexpr int W = {loop.width};", *declare, f"{head} {{", *inner, "}"]
             self.t.lines += ["{", *(f"  {line}" for line in inner), "}"]
 
@@ -247,12 +250,21 @@ class ThreadText:
                 self._after.append(f"const real v{number} = part{number}.of<T>();")
                 self._after += [self._store_number(to, f"v{number}") for to in x.to]
 
+    def _sum_up(self) -> None:
+        if len(self._joined) == 1:
+            write_edge_sum(self.elements, *self._joined[0])
+        else:
+            write_sums_over_parents(self.elements, self._joined)
+        self._joined = []
+
     def _make(self, x: MakeElements) -> None:
         name = register_name(x.register)
         if isinstance(x.value, EdgeSum):
             self.t.line(f"Vec<W> {name};")
             self.t.line(f"{LANES}{name}.v[c] = 0;")
-            write_edge_sum(self.elements, x.value, f"{name}.v[c]")
+            self._joined.append((x.value, f"{name}.v[c]"))
+            if not x.joined:
+                self._sum_up()
             return
         is_copy = x.register < 0
         text = self.elements.element(x.value) if is_copy else self.elements.value(x.value)
