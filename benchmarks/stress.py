@@ -96,6 +96,7 @@ JOBS = {
     "elements": Job("the same, sent one by one", chains(Form("LSTM", 200)), processors=8),
     "exchanges": Job("the same, of a GRU", chains(Form("GRU", 256)), processors=16),
     "counters": Job("groups that are no clusters", chains(Form("LSTM", 1024)), processors=128),
+    "far": Job("levels repeated in such groups", chains(Form("LSTM", 256)), processors=32),
     "layers": Job("layers and cuts", chains(Form("LSTM", 512, 2))),
     "words": Job("layers, words and cuts", words),
     "replays": Job("steps as CUDA graphs, rows in place", complete_trees, "batched"),

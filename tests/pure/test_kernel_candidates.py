@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from benchmarks.papers.stacks import Form, Stack, stack_batch
 from tests.many_vectors import ManyVectors, two_chains
 from tests.paper_device import PaperDevice
 from tests.shim_device import ARGUMENT_BYTES
@@ -22,6 +23,7 @@ from vertexrt.kernels.cuda.persistent import (
     MOST_BEFORE_MEMORY,
     MOST_OF_A_STEP,
     MOST_SPILLED,
+    MOST_WITH_COPIES,
 )
 from vertexrt.kernels.ways import FEWEST, Configuration
 from vertexrt.models import TreeLSTM
@@ -64,6 +66,17 @@ def evaluate(
     pulls = {"word": [0, 1, -1], "label": [1, 1, 1]}
     batch = GraphBatch.from_graphs([InputGraph.from_children([[], [], [0, 1]], pulls)])
     vrt.Network(executor, 0, "graph").forward(batch, ("logits",))
+
+
+def layers(
+    device: PaperDevice, form: Form, sequences: int, engine: str, processors: int | None
+) -> vrt.Network:
+    """Train layers on sequences of 35 steps."""
+    how = np.dtype("float32"), "frontier", Passes(), "float32"
+    options = CompileOptions(*how, engine, 1, processors)
+    net = vrt.Network(compile_on(device, Stack(form).trace(), options), 0, "graph")
+    net.step(stack_batch(form, np.zeros((sequences, 35, form.hidden), np.float32)), vrt.SGD(0.0))
+    return net
 
 
 @pytest.mark.parametrize("spills", [0, 1, 2])
@@ -115,6 +128,29 @@ def test_auto_does_not_take_kernels_that_spill_much(processors: int | None) -> N
     device = Spilling(*[MUCH] * 99)
     evaluate(device, "auto", processors)
     assert not set(device.loaded) & {source for source, _ in device.tried}
+
+
+@pytest.mark.parametrize(("spilled", "copies"), [(MOST_WITH_COPIES, True), (MUCH, False)])
+def test_copies_are_left_out_where_all_kernels_before_spill_much(
+    spilled: int, copies: bool
+) -> None:
+    """A layer of 256 in groups of 8: weights in registers, or in shared memory with a copy."""
+    device = Spilling(MUCH, spilled)
+    layers(device, Form("LSTM", 256), 1, "persistent", 8)
+    tried = [source for source, _ in device.tried]
+    assert ["copy_weights(" in source for source in tried] == [False, True, False][: 3 - copies]
+    assert device.loaded[-1] == tried[-1]
+    assert "WeightsInSharedMemory<" in tried[-1]
+
+
+def test_layers_with_copies_are_one_function() -> None:
+    """But for the first, which pulls what the others gather."""
+    counts = []
+    for count in (2, 5):
+        device = Spilling(MUCH)
+        layers(device, Form("LSTM", 256, count), 1, "persistent", 8)
+        counts.append(device.loaded[-1].count("copy_weights("))
+    assert counts == [2, 2]
 
 
 @pytest.mark.parametrize(

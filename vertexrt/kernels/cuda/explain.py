@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
@@ -136,9 +136,10 @@ def _weights(launch: Launch) -> list[str]:
             f"placed in the order of the products: in registers while there is room in "
             f"{writer.registers} of each thread, then in shared memory{more}"
         )
-    for phase, side in zip(writer.phases, writer.sides, strict=True):
+    for number, (phase, side) in enumerate(zip(writer.phases, writer.sides, strict=True)):
+        copied = writer.copied(number)
         word = _of_layer(SIDE_WORD[PATH.index(phase.stage)], phase)
-        lines += _held(word, side, writer.budget, names)
+        lines += _held(word, side, writer.budget, names, copied)
         on_chip = side.held[: side.in_registers + side.in_shared]
         loaded += loaded_elements(on_chip, groups) * itemsize
     if launch.trains:
@@ -150,21 +151,37 @@ def _weights(launch: Launch) -> list[str]:
     return lines
 
 
-def _held(word: str, side: SideWeights, budget: Budget, names: Mapping[str, str]) -> list[str]:
-    """Say which weights a side of the path holds, and where."""
+def _held(
+    word: str,
+    side: SideWeights,
+    budget: Budget,
+    names: Mapping[str, str],
+    copied: Collection[ResidentWeight],
+) -> list[str]:
+    """Say which weights a side of the path holds, and where.
+
+    Args:
+        copied: weights of which registers get a copy while instructions are repeated.
+    """
     sizes, sums = ([budget.bytes([h]) for h in some] for some in (side.held, side.sums))
     held = budget.registers_of(side) * THREADS * 4 + sum(sums[: side.sums_in_registers])
     memory = f", {side.memory:,} in memory" if side.memory else ""
     lines = [f"{word}: {held:,} in registers, {side.shared:,} in shared memory{memory}"]
     for k, (h, size) in enumerate(zip(side.held, sizes, strict=True)):
-        where = "memory" if k >= side.in_registers + side.in_shared else "shared memory"
-        where = "registers" if k < side.in_registers else where
         what = "columns" if h.turned else "rows"
         rows = f"{h.rows(budget.processors)} {what} of {h.deep}"
         part = side.divided_quartets(k) * budget.element(h) * THREADS * 4
         both = f"{part:,} in registers, " if part else ""
-        lines.append(f"  {names[h.word]}: {rows}, {both}{size - part:,} in {where}")
+        copy = ", copied to registers for repeated levels" if h in copied else ""
+        lines.append(f"  {names[h.word]}: {rows}, {both}{size - part:,} in {_place(side, k)}{copy}")
     return lines
+
+
+def _place(side: SideWeights, k: int) -> str:
+    """Name the place of a weight, or of what registers do not have of it."""
+    if k < side.in_registers:
+        return "registers"
+    return "shared memory" if k < side.in_registers + side.in_shared else "memory"
 
 
 def _gradients(executable: PersistentExecutable, names: dict[str, str]) -> list[str]:

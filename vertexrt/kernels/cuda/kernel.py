@@ -56,6 +56,8 @@ from vertexrt.kernels.cuda.weights import (
     SHARED_STATE_BYTES,
     THREADS,
     TILE_ROWS,
+    ResidentWeight,
+    copied_weights,
 )
 from vertexrt.kernels.layout import Binding, uses_edges
 from vertexrt.lower.launches import LaunchPlan
@@ -318,14 +320,21 @@ class KernelWriter:
             self.numbers,
             added,
             self._repeated_texts(number),
+            self.copied(number),
         )
+
+    def copied(self, side: int) -> list[ResidentWeight]:
+        """Return the weights of which registers get a copy while instructions are repeated."""
+        read = {h for x in self.repeated[side].values() for h in x.segment.held}
+        return copied_weights(self.sides[side], read, self.budget)
 
     def _repeated_texts(self, side: int) -> dict[int, RepeatedText]:
         """Return the texts of what may be repeated on a side, by number."""
         first = self.segment_ptr()
+        copied = self.copied(side)
         task_of = {n: self.path[p].task for p in self.path for n in range(first[p], first[p + 1])}
         return {
-            number: RepeatedText(SegmentText(x.segment, task_of[number]), x.carried, x.slot)
+            number: RepeatedText(SegmentText(x.segment, task_of[number], copied), x.carried, x.slot)
             for number, x in self.repeated[side].items()
         }
 

@@ -10,7 +10,7 @@ from vertexrt.kernels.cuda.ring import RingSize
 from vertexrt.kernels.cuda.segment_text import SegmentText
 from vertexrt.kernels.cuda.segments import CopyAhead
 from vertexrt.kernels.cuda.thread_text import ROW_PAD
-from vertexrt.kernels.cuda.weights import SideWeights, own_row
+from vertexrt.kernels.cuda.weights import ResidentWeight, SideWeights, own_row
 
 INDEX_WORDS = ("edge_ptr", "child_row", "child_slot", "parent_ptr", "parent_edge")
 OUTSIDE = (  # where temporaries may not fit
@@ -69,6 +69,7 @@ class PathSide:
         words: numbers of what the kernel is given, by name.
         additions: to its segments, if there are any.
         repeated: what instructions may repeat, by number of the segment.
+        copied: weights of which registers get a copy before instructions are repeated.
     """
 
     number: int
@@ -81,6 +82,7 @@ class PathSide:
     words: Mapping[str, int]
     additions: Additions | None = None
     repeated: Mapping[int, RepeatedText] = field(default_factory=dict)
+    copied: Sequence[ResidentWeight] = ()
 
 
 def write_side(side: PathSide) -> list[str]:
@@ -103,6 +105,9 @@ def write_side(side: PathSide) -> list[str]:
         "    return all;",
         "  }",
         f"  {name}_weights held;",
+        "  struct {",
+        *(f"    {_kind('Registers', side, h)} {h.name};" for h in side.copied),
+        "  } copied;",
         *_load_weights(side),
         *added.opening,
         *_indices_and_memory(side),
@@ -129,8 +134,11 @@ def _share(side: PathSide, k: int) -> str:
     kind = f"{h.rows(side.processors)}, {h.deep}"
     if quartets := weights.divided_quartets(k):
         return f"WeightsInBoth<{kind}, {quartets}>"
-    where = "Registers" if k < weights.in_registers else "SharedMemory"
-    return f"WeightsIn{where}<{kind}>"
+    return _kind("Registers" if k < weights.in_registers else "SharedMemory", side, h)
+
+
+def _kind(where: str, side: PathSide, h: ResidentWeight) -> str:
+    return f"WeightsIn{where}<{h.rows(side.processors)}, {h.deep}>"
 
 
 def _load_weights(side: PathSide) -> list[str]:
@@ -261,7 +269,8 @@ def _copies_ahead(side: PathSide, slot: int) -> list[str]:
             for copy, text in copies.items():
                 body += [f"if (first) {text[0]}", *text[1:]] if copy in x.carried else text
             lines += _case(side, number, x.segment, body, True)
-    return [*lines, "    }", "  })"]
+    to_registers = [f"    copy_weights(copied.{h.name}, held.{h.name});" for h in side.copied]
+    return [*lines, "    }", "  }, [&]() VRT_INLINED {", *to_registers, "  })"]
 
 
 def _copy_children(side: PathSide, number: int, segment: SegmentText) -> list[str]:

@@ -60,7 +60,7 @@ class ProductText:
             count = f"(end - done){times}" if times else "end - done"
             lines += [
                 f"make_all_partial_sums<{at.rows}, {x.operand.width}, {at.own}, {at.deep}>("
-                f"held.{x.held.name}, done{times}, {count},",
+                f"{self.tile.share(x.held)}, done{times}, {count},",
                 *_as_argument(operand),
                 f"  partial + {at.start});",
             ]
@@ -110,7 +110,7 @@ class ProductText:
         inner = f" + i % {x.times} * {row}" if x.times > 1 else ""
         kind = f"{x.rows}, {x.operand.width}, {x.own}, {x.held.deep}"
         return [
-            f"    product<{kind}>(held.{x.held.name}, {count},",
+            f"    product<{kind}>({self.tile.share(x.held)}, {count},",
             *(f"    {line}" for line in _as_argument(operand)),
             "      [&](int i, int q, real sum) {",
             f"        const int j = [&](int q) -> int {{ {own_row(x.held.cuts, processors)} }}(q);",

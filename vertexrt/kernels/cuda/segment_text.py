@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import pairwise
 
 from vertexrt.kernels.cuda.path_task import PathTask
@@ -20,7 +20,7 @@ from vertexrt.kernels.cuda.segments import (
     Together,
 )
 from vertexrt.kernels.cuda.thread_text import ThreadText
-from vertexrt.kernels.cuda.weights import first_own, own_range
+from vertexrt.kernels.cuda.weights import ResidentWeight, first_own, own_range
 from vertexrt.lower.expressions import Leaf, ReadElement
 from vertexrt.lower.threads import ThreadKernel
 
@@ -39,6 +39,8 @@ def write_path(path: Mapping[int, LoweredTask]) -> dict[int, list[SegmentText]]:
 class SegmentText:
     """The text of a segment.
 
+    Args:
+        copied: weights that are read from a copy in registers.
     Attributes:
         lines: statements over a tile `a`, temporaries from `temporary` on.
         copies: by which thread number `thread` copies each operand to shared memory, maybe before
@@ -46,10 +48,12 @@ class SegmentText:
         words: that they name, with their types.
     """
 
-    def __init__(self, segment: PathSegment, task: PathTask) -> None:
+    def __init__(
+        self, segment: PathSegment, task: PathTask, copied: Collection[ResidentWeight] = ()
+    ) -> None:
         self.segment = segment
         sums = {x.product: x for s in segment.flat if isinstance(s, Products) for x in s.sums}
-        self.tile = TileFacts(task.processors, task.temporaries.taken, segment.rows, sums)
+        self.tile = TileFacts(task.processors, task.temporaries.taken, segment.rows, sums, copied)
         self.words: dict[str, str] = {}
         self.copies = {copy: self._copy(copy) for copy in segment.copies}
         self.lines: list[str] = []

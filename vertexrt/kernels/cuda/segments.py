@@ -25,7 +25,7 @@ weights that the processor holds, and barriers stand between what is stored and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -91,12 +91,18 @@ class TileFacts:
         taken: the temporaries of its task, by number.
         rows: the tile's rows of the ring, by tensor.
         sums: partial sums, by product.
+        copied: weights that are read from a copy in registers.
     """
 
     processors: int
     taken: Sequence[Temporary]
     rows: Mapping[int, InRing]
     sums: Mapping[int, PartialSums]
+    copied: Collection[ResidentWeight] = ()
+
+    def share(self, held: ResidentWeight) -> str:
+        """Return the text of the processor's share of a weight."""
+        return f"{'copied' if held in self.copied else 'held'}.{held.name}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -249,6 +249,8 @@ class Budget:
         gradients: where they may be summed up: REGISTERS, SHARED, both or none.
         pairs: weights are held as pairs of bfloat16, in half the room.
         divides: a weight may lie in registers and, for the rest, in shared memory.
+        copies: registers of a thread, for weights and for copies of others while instructions are
+            repeated.
     """
 
     processors: int
@@ -260,6 +262,7 @@ class Budget:
     gradients: tuple[str, ...] = ()
     pairs: bool = False
     divides: bool = False
+    copies: int = 0
 
     def element(self, held: ResidentWeight) -> int:
         """Return the bytes of an element that is held; sums of gradients stay whole."""
@@ -335,6 +338,21 @@ def _divided(
     if quartets == 0 or need > room:
         return None
     return SideWeights((*kept, *shared), len(kept), len(shared), 0, need, 0, divided=quartets)
+
+
+def copied_weights(
+    side: SideWeights, read: Collection[ResidentWeight], budget: Budget
+) -> list[ResidentWeight]:
+    """Choose weights outside registers of which these get a copy while instructions are repeated.
+
+    Other code of a kernel may need the registers that hold weights throughout.
+
+    Args:
+        read: weights that repetitions read.
+    """
+    others = side.held[side.in_registers + bool(side.divided) :] if budget.hold else ()
+    left = replace(budget, registers=budget.copies - budget.registers_of(side))
+    return _in_registers([h for h in others if h in read], left)[0]
 
 
 def _does_not_fit(held: Sequence[ResidentWeight], budget: Budget, room: int) -> Misfit:

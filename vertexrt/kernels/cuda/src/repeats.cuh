@@ -90,17 +90,21 @@ struct RepeatedIndices {
 
 // How a side of the path repeats segments: `run(in, rows, indices, wait_for_operands,
 // prefetch_next)` executes one, and calls both; `ahead(in, rows, indices, first)` copies operands,
-// for the first repetition also those that the others are left by the one before.
-template <int RING_ROWS, int SLOT, class Run, class Ahead>
+// for the first repetition also those that the others are left by the one before; `begin()` copies
+// weights to registers that other code has no room to hold there.
+template <int RING_ROWS, int SLOT, class Run, class Ahead, class Begin>
 struct Repeats {
     static constexpr bool ANY = true, IN_RING = RING_ROWS > 0;
     static constexpr int ROWS = RING_ROWS, OF_EDGE = SLOT;
     Run run;
     Ahead ahead;
+    Begin begin;
 };
-template <int RING_ROWS, int SLOT, class Run, class Ahead>
-__device__ __forceinline__ Repeats<RING_ROWS, SLOT, Run, Ahead> make_repeats(Run run, Ahead ahead) {
-    return {run, ahead};
+template <int RING_ROWS, int SLOT, class Run, class Ahead, class Begin>
+__device__ __forceinline__ Repeats<RING_ROWS, SLOT, Run, Ahead, Begin> make_repeats(Run run,
+                                                                                    Ahead ahead,
+                                                                                    Begin begin) {
+    return {run, ahead, begin};
 }
 struct NoRepeats {
     static constexpr bool ANY = false;
@@ -154,6 +158,7 @@ __device__ __forceinline__ bool repeat(const Orders& o, const Instruction& first
         ++copied;
     };
     for (int k = 0; k < REPEAT_BUFFERS - 1; ++k) copy_next();
+    repeats.begin();
     bool gone = false;  // some thread did not wait until the rows had come
 #pragma unroll 1
     for (int left = first.times; left > 0; --left) {
