@@ -153,6 +153,16 @@ def test_layers_with_copies_are_one_function() -> None:
     assert counts == [2, 2]
 
 
+@pytest.mark.parametrize(("engine", "processors"), [("auto", None), ("persistent", 4)])
+def test_groups_of_4_hold_a_weight_in_two_places_only_where_asked_for(
+    engine: str, processors: int | None
+) -> None:
+    """A layer of 200: groups of 8 have room for it in registers."""
+    net = layers(PaperDevice(processors=132), Form("LSTM", 200), 20, engine, processors)
+    tried = [way.processors for way in net.executor.model.chooser.ways if way.persistent]
+    assert (4 in tried) == (processors == 4)
+
+
 @pytest.mark.parametrize(
     ("vectors", "argument_bytes", "text"),
     [
