@@ -19,7 +19,16 @@ from tests.wide import wide
 from vertexrt.api.network import Network
 from vertexrt.errors import PlanError
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.kernels.cuda.instruction import FAR, PARENTS, SLOT, STEP, TIMES
+from vertexrt.kernels.cuda.instruction import (
+    EXPECT,
+    FAR,
+    FIRST_PARENT,
+    MOVE,
+    PARENTS,
+    SLOT,
+    STEP,
+    TIMES,
+)
 from vertexrt.kernels.cuda.repeated_segments import COPYING_THREADS
 from vertexrt.kernels.cuda.row_text import WARP
 from vertexrt.kernels.cuda.segments import ComputedRows, RowsAtATime
@@ -165,6 +174,12 @@ def test_they_are_explained() -> None:
     assert head[2].endswith(f", {LEVELS - 1} times, 3 rows further each time")
 
 
+def test_a_group_meets_once_a_level_on_the_way_back() -> None:
+    text = on_paper(CELLS["lstm"](), 2).explain_batch(chains((LEVELS,)))
+    (back,) = (x for x in text.splitlines() if x.startswith("  path': instructions of a group"))
+    assert f"{LEVELS} tiles, {LEVELS} meetings" in back
+
+
 @pytest.mark.parametrize("processors", [1, 2])
 @pytest.mark.parametrize("name", ["tree-lstm", "attention", "gru"])
 def test_what_is_no_chain_is_not_repeated(name: str, processors: int) -> None:
@@ -182,7 +197,7 @@ def test_expanded_they_are_what_is_written_without(processors: int, graphs: int)
     plain = launch_of(net, chains(lengths))
     joined.executable.facts = facts
     assert len(forward(joined)) < len(forward(plain)) / 30
-    each = expanded(facts.rings, joined.written)
+    each = expanded(facts.rings, facts.repeated, joined.written)
     assert np.array_equal(each.script, plain.written.script)
     assert np.array_equal(each.sections, plain.written.sections)
 
@@ -228,6 +243,36 @@ def test_each_kind_of_wrong_one_is_caught(name: str, processors: int) -> None:
     begin, end = written.sections[0, :2]
     change(written.script[begin + 1])
     assert end - begin > 1
+    with pytest.raises(PlanError) as caught:
+        verify_launch(*launch._replace(written=written))
+    assert text in str(caught.value)
+
+
+BACKWARD: dict[str, tuple[Callable[[Array], None], str]] = {
+    "once more": (add(TIMES, 1), "[script]"),
+    "once less": (add(TIMES, -1), "[script]"),
+    "in other steps": (add(STEP, 1), "[script]"),
+    "two children": (add(EDGES, 2), "4 edges"),
+    "no parents": (put(PARENTS, 0), "0 parents"),
+    "half a parent": (add(PARENTS, 1), "3 parents"),
+    "another parent": (add(FIRST_PARENT, 1), "has first parents"),
+    "parents in other steps": (add(MOVE, 1), "has edges to parents"),
+    "other rows": (add(FIRST, 1), "[script]"),
+    "another place in the ring": (add(SLOT, 1), "in slot"),
+    "more elements": (add(EXPECT, 1), "waits for"),
+}
+
+
+@pytest.mark.parametrize("name", BACKWARD)
+def test_each_kind_of_wrong_one_is_caught_on_the_way_back(name: str) -> None:
+    """Of a level of two parts, between which a group meets."""
+    launch = launched("lstm", 2, (LEVELS,) * 3)
+    change, text = BACKWARD[name]
+    written = replace(launch.written, script=launch.written.script.copy())
+    begin, end = written.sections[1, :2]
+    (at,) = np.flatnonzero(written.script[begin:end, TIMES] > 1) + begin
+    assert written.script[at, [TIMES, ROWS]].tolist() == [LEVELS - 2, 2]
+    change(written.script[at])
     with pytest.raises(PlanError) as caught:
         verify_launch(*launch._replace(written=written))
     assert text in str(caught.value)

@@ -41,7 +41,7 @@ FACTS = Facts(
     TABLE,
     TABLE,
     TABLE,
-    LONGS,
+    TABLE,
 )
 SHAPE = Shape(LONGS, LONGS, LONGS, LONGS, FLAGS, FLAGS, TABLE)
 VERTICES = VertexFacts(

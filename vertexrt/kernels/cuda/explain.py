@@ -30,6 +30,7 @@ from vertexrt.kernels.cuda.instruction import (
     UPDATE,
 )
 from vertexrt.kernels.cuda.persistent_launch import Paths, WrittenScripts
+from vertexrt.kernels.cuda.repeats import PARTS
 from vertexrt.kernels.cuda.weights import THREADS, Budget, ResidentWeight, SideWeights
 from vertexrt.script.isa import (
     NONE,
@@ -263,7 +264,9 @@ def _paths(scripts: Script, path: Paths, executable: PersistentExecutable) -> li
         start += len(side)
         if not len(side):
             continue
-        waits = int(side[side[:, WAIT] != NONE, TIMES].sum())
+        inside = executable.facts.repeated[side[:, OP], PARTS] - 1
+        meets = (side[:, WAIT] != NONE) + (side[:, TIMES] > 1) * inside
+        waits = int((meets * side[:, TIMES]).sum())
         tiles = int(side[np.isin(side[:, OP], segment_ptr), TIMES].sum())
         word = _of_layer(STAGE_WORD[phase.stage], phase)
         lines.append(

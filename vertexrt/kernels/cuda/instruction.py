@@ -21,8 +21,8 @@ class TileColumns:
         slot: first row of the ring that the tile has, or NONE; uses: for what, see USES.
         far: children that are copied to the ring; expect: elements that have come since the last
             wait.
-        times: how often it is executed; step: rows, and edges, from one time to the next, see
-            `repeats`.
+        times: how often it is executed; step: rows from one time to the next; move,
+            move_of_second: edges to the first parent of a row, and to the second; see `repeats`.
     """
 
     parents: int
@@ -33,6 +33,8 @@ class TileColumns:
     expect: int
     times: int
     step: int
+    move: int
+    move_of_second: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,9 @@ OF_TILES = tuple(field.name for field in fields(TileColumns))
 OF_LAUNCHES = tuple(field.name for field in fields(LaunchColumns))
 ALIGN = 4  # words: what a thread loads at once
 COLUMNS = -(-(WORDS + len(OF_TILES)) // ALIGN) * ALIGN
-PARENTS, FIRST_PARENT, SLOT, USES, FAR, EXPECT, TIMES, STEP = range(WORDS, WORDS + len(OF_TILES))
+PARENTS, FIRST_PARENT, SLOT, USES, FAR, EXPECT, TIMES, STEP, MOVE, MOVE_OF_SECOND = range(
+    WORDS, WORDS + len(OF_TILES)
+)
 START, CHUNKS, ACROSS, DOWN, BEFORE, COUNTER = range(WORDS, WORDS + len(OF_LAUNCHES))
 
 # OP in the script of all processors: one of these, or from FIRST_OP on a step of the function.

@@ -150,8 +150,8 @@ class KernelWriter:
     def ring_facts(self) -> tuple[Int64, Int64, Int64]:
         """Return what `ring_script.write_ring` and `repeats.join_repeats` know.
 
-        Returns: [segments, 6] about each segment; [sides, 2] rows of the ring; [segments] the slot
-            of children by which each may be repeated, -1 for those that may not.
+        Returns: [segments, 6] about each segment; [sides, 2] rows of the ring; [segments, 2] how
+            each may be repeated, see `RepeatFacts`.
         """
         facts = np.zeros((sum(len(plan.segments) for plan in self.tasks) + 1, 6), np.int64)
         first = self.segment_ptr()
@@ -160,21 +160,21 @@ class KernelWriter:
             for s, x in enumerate(lowered.segments):
                 facts[first[p] + s] = self._facts(x.ring, reads)
         rows = [(ring.rows, ring.far) for ring in self.rings]
-        repeated = np.full(len(facts), -1, np.int64)
+        repeated = np.tile(np.array((-1, 1)), (len(facts), 1))
         for found in self.repeated:
-            repeated[[*found]] = [x.slot for x in found.values()]
+            for number, level in found.items():
+                repeated[number] = level.slot, len(level.parts)
         return facts, np.array(rows, np.int64).reshape(-1, 2), repeated
 
     def _repeated(self, side: int) -> dict[int, RepeatedSegment]:
-        """Return the segments of a side that instructions may repeat, by number."""
+        """Return the levels of a side that instructions may repeat, by number of a segment."""
         if side == self.summing and self.sums.words:
             return {}  # sums are added to after each tile
         first = self.segment_ptr()
-        mine = self.of_sides[side].items()
-        found = [(x.task, y, first[p] + s) for p, x in mine for s, y in enumerate(x.segments)]
+        found = [(x, first[p]) for p, x in self.of_sides[side].items()]
         repeated = repeat_segments(found, self.room(side, True))
         if config().check:
-            verify_repeated_segments({number: task for task, _, number in found}, repeated)
+            verify_repeated_segments({number: x.task for x, number in found}, repeated)
         return repeated
 
     def _facts(self, ring: RingUse, reads: int) -> tuple[int, ...]:
@@ -325,7 +325,7 @@ class KernelWriter:
 
     def copied(self, side: int) -> list[ResidentWeight]:
         """Return the weights of which registers get a copy while instructions are repeated."""
-        read = {h for x in self.repeated[side].values() for h in x.segment.held}
+        read = {h for x in self.repeated[side].values() for part in x.parts for h in part.held}
         return copied_weights(self.sides[side], read, self.budget)
 
     def _repeated_texts(self, side: int) -> dict[int, RepeatedText]:
@@ -333,10 +333,11 @@ class KernelWriter:
         first = self.segment_ptr()
         copied = self.copied(side)
         task_of = {n: self.path[p].task for p in self.path for n in range(first[p], first[p + 1])}
-        return {
-            number: RepeatedText(SegmentText(x.segment, task_of[number], copied), x.carried, x.slot)
-            for number, x in self.repeated[side].items()
-        }
+        found = {}
+        for number, x in self.repeated[side].items():
+            parts = (SegmentText(part, task_of[number], copied) for part in x.parts)
+            found[number] = RepeatedText(x.carried, x.slot, *parts)
+        return found
 
     def tiles_fit(self) -> bool:
         """Tell whether the indices of every tile fit in shared memory: rows, and their children."""

@@ -49,11 +49,18 @@ class RepeatedText:
     Attributes:
         carried: copies that only the first repetition makes.
         slot: of the children that it reads.
+        second: what is executed when the group has met, of a level of two segments.
     """
 
-    segment: SegmentText
     carried: Collection[CopyAhead]
     slot: int
+    segment: SegmentText
+    second: SegmentText | None = None
+
+    @property
+    def copies(self) -> dict[CopyAhead, list[str]]:
+        """The blocks that ask for operands."""
+        return self.segment.copies | ({} if self.second is None else self.second.copies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,15 +243,16 @@ def _between(side: PathSide) -> list[str]:
 
 
 def _repeats(side: PathSide) -> list[str]:
-    """Write how the segments are executed that instructions repeat, on a row at a time."""
+    """Write how levels are executed that instructions repeat, on a row at a time."""
     if not side.repeated:
         return ["  NoRepeats{}"]
     near = side.ring.rows > 0
     sends, children = str(near and side.processors > 1).lower(), str(near).lower()
-    (slot,) = {x.slot for x in side.repeated.values()}
+    ((slot, two),) = {(x.slot, x.second is not None) for x in side.repeated.values()}
+    at_hand = f"(const Instruction& in, auto rows, const RepeatedIndices<{slot}>& at_hand,"
     lines = [
-        f"  make_repeats<{side.ring.rows}, {slot}>(",
-        f"    [&](const Instruction& in, auto rows, const RepeatedIndices<{slot}>& at_hand,",
+        f"  make_repeats<{side.ring.rows}, {slot}, {2 if two else 1}>(",
+        f"    [&]{at_hand}",
         "        auto wait_for_operands, auto prefetch_next) VRT_INLINED {",
         "    switch (in.op) {",
     ]
@@ -253,24 +261,36 @@ def _repeats(side: PathSide) -> list[str]:
         ring = f"in.slot, group_barrier.turn + 1, false, {puts}, {sends}, {children}"
         tile = f"const Tile a{{{REPEATED_TILE}, {ring}}};"
         lines += _case(side, number, x.segment, [tile, *x.segment.lines], True)
-    return [*lines, "    }", *_copies_ahead(side, slot)]
+    lines += ["    }", *_copies_ahead(side, at_hand)]
+    to_registers = [f"    copy_weights(copied.{h.name}, held.{h.name});" for h in side.copied]
+    lines += ["    }", "  }, [&]() VRT_INLINED {", *to_registers]
+    return [*lines, *_second_parts(side, at_hand), "  })"]
 
 
-def _copies_ahead(side: PathSide, slot: int) -> list[str]:
-    """Write what is copied ahead of a repetition, whose children are in a slot."""
-    lines = [
-        f"  }}, [&](const Instruction& in, auto rows, const RepeatedIndices<{slot}>& at_hand,",
-        "        bool first) VRT_INLINED {",
-        "    switch (in.op) {",
-    ]
+def _copies_ahead(side: PathSide, at_hand: str) -> list[str]:
+    """Write what is copied ahead of a repetition."""
+    lines = [f"  }}, [&]{at_hand}", "        bool first) VRT_INLINED {", "    switch (in.op) {"]
     for number, x in side.repeated.items():
-        if copies := x.segment.copies:
+        if copies := x.copies:
             body = [f"const Tile a{{{REPEATED_TILE}}};", IDLE_FIRST]
             for copy, text in copies.items():
                 body += [f"if (first) {text[0]}", *text[1:]] if copy in x.carried else text
             lines += _case(side, number, x.segment, body, True)
-    to_registers = [f"    copy_weights(copied.{h.name}, held.{h.name});" for h in side.copied]
-    return [*lines, "    }", "  }, [&]() VRT_INLINED {", *to_registers, "  })"]
+    return lines
+
+
+def _second_parts(side: PathSide, at_hand: str) -> list[str]:
+    """Write the second parts of levels, by numbers of the first: an operand is in the ring then."""
+    lines = [f"  }}, [&]{at_hand}", "        auto wait_for_operands) VRT_INLINED {"]
+    seconds = {number: x.second for number, x in side.repeated.items() if x.second is not None}
+    if not seconds:
+        return lines
+    near = str(side.ring.rows > 0).lower()
+    tile = f"const Tile a{{{REPEATED_TILE}, in.slot, 0, {near}, false, false, {near}}};"
+    lines += ["    auto prefetch_next = []() {};", "    switch (in.op) {"]
+    for number, second in seconds.items():
+        lines += _case(side, number, second, [tile, *second.lines], True)
+    return [*lines, "    }"]
 
 
 def _copy_children(side: PathSide, number: int, segment: SegmentText) -> list[str]:

@@ -15,6 +15,10 @@ Processors of a group that exchange rows have no barrier of their own between tw
 all rows have come implies that all have finished the last one. So what is sent is sent by the last
 loop, after all that is read.
 
+On the way back a level of a group has two segments: the first one makes the gradients of what
+products make, a share of them on each processor, and the second multiplies all of them. A
+repetition executes both, and the group meets between them.
+
 Source: Persistent RNN (Diamos et al., ICML 2016) keeps the state on chip in a loop over time steps.
 """
 
@@ -22,10 +26,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from vertexrt.ir.layers import chain_slot
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.path_task import PathTask
+from vertexrt.kernels.cuda.ring_uses import LoweredTask
 from vertexrt.kernels.cuda.row_text import WARP
 from vertexrt.kernels.cuda.rows_at_once import with_rows
 from vertexrt.kernels.cuda.segment_accesses import (
@@ -40,6 +46,7 @@ from vertexrt.kernels.cuda.segments import (
     PathSegment,
     PlainStep,
     Products,
+    RingUse,
     each_step,
 )
 from vertexrt.kernels.cuda.thread_text import ROW_PAD
@@ -65,9 +72,10 @@ MOST_REPEATED = ROW_PAD  # rows: REPEATED_ROWS of repeats.cuh; more take matrix 
 
 @dataclass(frozen=True, slots=True)
 class RepeatedSegment:
-    """A segment as a repetition executes it.
+    """A level as a repetition executes it.
 
     Attributes:
+        segment: all of the level, or what is done before the group meets; second: after that.
         carried: those of its copies that only the first repetition makes.
         slot: in which the vertices have the children that it reads, see `chain_slot`.
     """
@@ -75,31 +83,34 @@ class RepeatedSegment:
     segment: PathSegment
     carried: frozenset[CopyAhead]
     slot: int
+    second: PathSegment | None = None
+
+    @property
+    def parts(self) -> tuple[PathSegment, ...]:
+        """The segments of the level."""
+        return (self.segment,) if self.second is None else (self.segment, self.second)
 
 
 def repeat_segments(
-    tasks: Sequence[tuple[PathTask, PathSegment, int]], room: int
+    tasks: Sequence[tuple[LoweredTask, int]], room: int
 ) -> dict[int, RepeatedSegment]:
-    """Return the segments of a side that may be repeated, by number.
+    """Return the levels of a side that may be repeated, by number of their first segment.
 
     Args:
-        tasks: of each segment of the side its task, itself, and its number.
+        tasks: of the side, each with the number of its first segment.
         room: elements of shared memory for temporaries.
     """
-    stores = (step for _, x, _ in tasks for step in x.flat)
-    stored = {place.number for step in stores for place in stores_of(step) if place.in_tensor}
-    found = {
-        number: _repeated(task, segment)
-        for task, segment, number in tasks
-        if BUFFERS * buffer_elements(segment) <= room and _may_repeat(task, segment, stored)
-    }
-    return _of_one_slot(found)
+    steps = chain.from_iterable(segment.flat for x, _ in tasks for segment in x.segments)
+    places = chain.from_iterable(map(stores_of, steps))
+    stored = {place.number for place in places if place.in_tensor}
+    fit = (x for x in tasks if BUFFERS * buffer_elements(x[0].segments[0]) <= room)
+    return _alike({number: _repeated(x) for x, number in fit if _may_repeat(x, stored)})
 
 
-def _of_one_slot(found: dict[int, RepeatedSegment]) -> dict[int, RepeatedSegment]:
-    """Leave those by the slot of the first: the loop over repetitions has one."""
-    slots = [x.slot for x in found.values()]
-    return {number: x for number, x in found.items() if x.slot == slots[0]}
+def _alike(found: dict[int, RepeatedSegment]) -> dict[int, RepeatedSegment]:
+    """Leave those by the slot and with the parts of the first: the loop is one for all."""
+    kinds = [(x.slot, len(x.parts)) for x in found.values()]
+    return {n: x for n, x in found.items() if (x.slot, len(x.parts)) == kinds[0]}
 
 
 def slot_of(task: PathTask) -> int:
@@ -108,11 +119,15 @@ def slot_of(task: PathTask) -> int:
     return chain_slot(program, program.nodes[0].function)
 
 
-def _repeated(task: PathTask, segment: PathSegment) -> RepeatedSegment:
-    segment = replace(segment, copies=tuple(map(_by_half, segment.copies)))
-    carried = frozenset(x for x in segment.copies if _is_carried(x, segment))
-    found = _by_warps(_carrying(_few_rows(segment), carried), task.processors)
-    return RepeatedSegment(found, carried, slot_of(task))
+def _repeated(lowered: LoweredTask) -> RepeatedSegment:
+    task = lowered.task
+    parts, carried = [], set[CopyAhead]()
+    for given in lowered.segments:
+        segment = replace(given, copies=tuple(map(_by_half, given.copies)))
+        own = frozenset(x for x in segment.copies if _is_carried(x, segment))
+        parts.append(_by_warps(_carrying(_few_rows(segment), own), task.processors))
+        carried |= own
+    return RepeatedSegment(parts[0], frozenset(carried), slot_of(task), *parts[1:])
 
 
 def _by_half(copy: CopyAhead) -> CopyAhead:
@@ -121,16 +136,24 @@ def _by_half(copy: CopyAhead) -> CopyAhead:
     return replace(copy, turn=copy.turn % turns, turns=turns, threads=COPYING_THREADS)
 
 
-def _may_repeat(task: PathTask, segment: PathSegment, stored: Collection[int]) -> bool:
-    """Tell whether a segment is all of a level, and what it copies is there or carried.
+def _may_repeat(lowered: LoweredTask, stored: Collection[int]) -> bool:
+    """Tell whether a task is a level each time, and what it copies is there or carried.
 
     Args:
         stored: tensors that the side writes.
     """
-    copied = (x for x in segment.copies if not _is_carried(x, segment))
-    exchanges = task.processors == 1 or _exchanges_in_ring(task, segment)
-    there = not any(_is_made_on_path(x, stored) for x in copied)
-    return _is_of_chain(task) and exchanges and there
+    task, segments = lowered.task, lowered.segments
+    there = not any(
+        _is_made_on_path(copy, stored)
+        for segment in segments
+        for copy in segment.copies
+        if not _is_carried(copy, segment)
+    )
+    if len(segments) == 1:
+        exchanges = task.processors == 1 or _exchanges_in_ring(task, segments[0])
+    else:
+        exchanges = len(segments) == 2 and _exchanges_between(task, *segments)
+    return _is_of_chain(lowered) and exchanges and there
 
 
 def buffer_elements(segment: PathSegment) -> int:
@@ -139,16 +162,26 @@ def buffer_elements(segment: PathSegment) -> int:
     return ROW_PAD * (per_row + per_edge) + -(-once // ROW_PAD) * ROW_PAD
 
 
-def _is_of_chain(task: PathTask) -> bool:
-    """Tell whether vertices read one child at most, and one segment is all that they need.
+def _is_of_chain(lowered: LoweredTask) -> bool:
+    """Tell whether vertices read one child at most, within their layer.
 
-    On the way back edges have rows of their own, so that their numbers count: a row has one edge.
+    On the way back edges have rows of their own, so that their numbers count: where a row has
+    several edges, nothing is made of each.
     """
-    binding, nodes, slot = task.binding, task.nodes, slot_of(task)
+    task, slot = lowered.task, slot_of(lowered.task)
+    binding, nodes = task.binding, task.nodes
     read = {nodes[k]["slot"] for k in task.plan.task.members if nodes[k].op == "gather"}
     chain = slot >= 0 and not binding.splits_edges and binding.relations == 1
-    back = task.plan.task.stage == Stage.PATH_BACKWARD
-    return chain and read <= {slot} and not (back and slot) and len(task.plan.segments) == 1
+    if task.plan.task.stage == Stage.PATH_BACKWARD and slot > 0:
+        chain = chain and not any(map(_is_of_edges, lowered.segments))
+    return chain and read <= {slot}
+
+
+def _is_of_edges(segment: PathSegment) -> bool:
+    """Tell whether something of a segment is made for each edge of a row."""
+    _, per_edge, _ = segment.scratch
+    kernels = any(isinstance(x, ThreadKernel) and x.edges for x in segment.flat)
+    return per_edge > 0 or kernels or any(x.edges for x in segment.products)
 
 
 def _is_made_on_path(copy: CopyAhead, stored: Collection[int]) -> bool:
@@ -263,6 +296,18 @@ def _exchanges_in_ring(task: PathTask, segment: PathSegment) -> bool:
     in_ring = not ring.sends and not ring.needs_all and not ring.operand
     own = (e for step in segment.flat for e in expressions_read(step))
     return forward and in_ring and _sends_last(segment) and not any(map(_from_others, own))
+
+
+def _exchanges_between(task: PathTask, first: PathSegment, second: PathSegment) -> bool:
+    """Tell whether what processors wait for is what the first of two segments leaves the second.
+
+    All of it is in the ring, if there is one; and where it is in the script, the first one does not
+    wait, see `repeats`.
+    """
+    if task.plan.task.stage != Stage.PATH_BACKWARD or task.processors == 1:
+        return False
+    puts = replace(first.ring, puts=(), sends=()) == RingUse()
+    return puts and bool(first.ring.puts) and second.ring == RingUse(operand=True)
 
 
 def _sends_last(segment: PathSegment) -> bool:

@@ -3,6 +3,8 @@
 Where a group's rows of each level are those of the level before moved on by the same number of
 rows, one instruction says how often (TIMES) and how far (STEP). The kernel fetches no script and no
 index in such a loop (`repeats.cuh`); `repeated_segments` says which segments it may be.
+A level may have two instructions, of two segments between which a group meets; the one that is left
+of all is the first one's, and EXPECT is what comes before the second.
 `join_repeats` is the last pass over the scripts of groups; `expand_repeats` undoes it, for
 verifiers.
 """
@@ -17,7 +19,12 @@ from vertexrt.kernels.cuda.instruction import (
     EXPECT,
     FAR,
     FIRST_PARENT,
+    FOR_ALL,
+    FOR_RING,
+    HAS_OPERAND,
     IS_PUT,
+    IS_SENT,
+    MOVE,
     PARENTS,
     SLOT,
     STEP,
@@ -31,6 +38,7 @@ from vertexrt.script.isa import (
     FIRST,
     FIRST_EDGE,
     LISTED,
+    NONE,
     OP,
     PROGRAM,
     ROWS,
@@ -40,6 +48,8 @@ from vertexrt.script.isa import (
 
 Array = np.ndarray[Any, Any]
 
+OF_CHILDREN, PARTS = range(2)  # columns of `RepeatFacts.how`
+MOST_PARENTS = 2  # of a row: `ParentEdges` of repeats.cuh
 SAME = (  # columns that all repetitions share; the others move on
     OP, PROGRAM, ROWS, LISTED, EDGES, WAIT, TEMPORARY, PARENTS, USES, FAR, EXPECT
 )  # fmt: skip
@@ -63,12 +73,13 @@ class RepeatFacts(NamedTuple):
     """What is known of segments whatever the minibatch.
 
     Attributes:
-        slot: [segments] of children by which each may be repeated, -1 for those that may not.
+        how: [segments, 2] the slot of children by which each may be repeated (OF_CHILDREN), -1
+            where it may not; and the instructions of a level (PARTS), of it and those that follow.
         about, rings: of `write_ring`; forward: how many sides are forward, the first ones.
         near: groups have rings, on the sides on which there is room for one.
     """
 
-    slot: Array
+    how: Array
     about: Array
     rings: Array
     forward: int
@@ -76,7 +87,7 @@ class RepeatFacts(NamedTuple):
 
 
 def join_repeats(script: Array, lengths: Array, facts: RepeatFacts, edges: EdgesRead) -> int:
-    """Join instructions that repeat the one before; what follows moves up.
+    """Join instructions that repeat those before; what follows moves up.
 
     Args:
         script: int32 [*, COLUMNS] of all groups, forward, then backward, else complete.
@@ -86,50 +97,112 @@ def join_repeats(script: Array, lengths: Array, facts: RepeatFacts, edges: Edges
     at, count = 0, 0
     for side in range(len(lengths)):
         for g in range(lengths.shape[1]):
-            begin, end, first = at, at + lengths[side, g], count
-            for k in range(begin, end):
-                if k > begin and _repeats(script, count - 1, k, side, facts, edges):
-                    script[count - 1, STEP] = script[k, FIRST] - script[k - 1, FIRST]
-                    script[count - 1, TIMES] += 1
-                else:
-                    if count != k:
-                        script[count] = script[k]
-                    count += 1
-            lengths[side, g] = count - first
-            at = end
+            end = at + lengths[side, g]
+            left = _join_group(script, (at, end), count, side, facts, edges)
+            lengths[side, g] = left - count
+            at, count = end, left
+    return count
+
+
+def _join_group(
+    script: Array,
+    bounds: tuple[Any, Any],
+    count: int,
+    side: int,
+    facts: RepeatFacts,
+    edges: EdgesRead,
+) -> int:
+    """Join those of a group.
+
+    Args:
+        bounds: where they begin and end; count: how many are left of those before.
+    Returns: how many are left then.
+    """
+    k, end = bounds
+    head, last = -1, -1
+    while k < end:
+        parts = max(facts.how[script[k, OP], PARTS], 1)
+        parts = parts if k + parts <= end else 0  # of which a part is missing
+        if parts and head >= 0 and _repeats(script, head, last, k, side, facts, edges):
+            _join(script, head, last, k, side, facts, edges)
+            count, last = head + 1, k
+        else:
+            head, last, parts = count, k, max(parts, 1)
+            for i in range(parts):
+                script[count] = script[k + i]
+                count += 1
+        k += parts
     return count
 
 
 def _repeats(
-    script: Array, head: int, k: int, side: int, facts: RepeatFacts, edges: EdgesRead
+    script: Array, head: int, last: int, k: int, side: int, facts: RepeatFacts, edges: EdgesRead
 ) -> bool:
-    """Tell whether an instruction repeats the one before, as the kernel moves on.
+    """Tell whether a level repeats the one before, as the kernel moves on.
 
     Args:
-        head: what it would be joined to; k: the instruction.
+        head: what it would be joined to; last, k: the first instructions of the two levels.
     """
-    back = side >= facts.forward
-    step = script[k, FIRST] - script[k - 1, FIRST]
-    if script[head, TIMES] > 1 and script[head, STEP] != step:
-        return False
-    slot = facts.slot[script[k, OP]]
-    if slot < 0 or not _is_alike(script, k, back, step):
+    slot, back = facts.how[script[k, OP], OF_CHILDREN], side >= facts.forward
+    if slot < 0 or not _is_alike(script, last, k, back, slot):
         return False
     return (
-        _edges_follow(script, k, slot, edges)
-        and _ring_follows(script, k, facts, side, edges.child_slot)
-        and (not back or _parents_follow(script, k, step, edges))
+        _moves_as(script, head, last, k)
+        and _second_follows(script, last, k, side, facts)
+        and _edges_follow(script, last, k, slot, edges)
+        and _ring_follows(script, last, k, facts, side, edges.child_slot)
+        and (not back or _parents_follow(script, head, last, k, edges))
     )
 
 
-def _edges_follow(script: Array, k: int, slot: int, edges: EdgesRead) -> bool:
+def _moves_as(script: Array, head: int, last: int, k: int) -> bool:
+    """Tell whether rows move on as they did before, if they did."""
+    step = script[k, FIRST] - script[last, FIRST]
+    return bool(script[head, TIMES] == 1 or script[head, STEP] == step)
+
+
+def _join(
+    script: Array, head: int, last: int, k: int, side: int, facts: RepeatFacts, edges: EdgesRead
+) -> None:
+    """Join a level to its head; see `_repeats`."""
+    script[head, STEP] = script[k, FIRST] - script[last, FIRST]
+    script[head, TIMES] += 1
+    if facts.how[script[k, OP], PARTS] > 1:
+        script[head, EXPECT] = script[k + 1, EXPECT]
+    if side >= facts.forward:
+        for which in range(script[k, PARENTS] // script[k, ROWS]):
+            script[head, MOVE + which] = _moved(script, last, k, which, edges)
+
+
+def _second_follows(script: Array, last: int, k: int, side: int, facts: RepeatFacts) -> bool:
+    """Tell whether the second instruction of a level, if any, is the first's, alike in both levels.
+
+    The first one waits for nobody; the second one for what all have made in the first one.
+    """
+    if facts.how[script[k, OP], PARTS] == 1:
+        return True
+    near = facts.near and facts.rings[side, 0] > 0
+    differ = (script[k, WAIT] ^ NONE) | script[k, EXPECT]
+    differ |= script[k, USES] ^ (IS_PUT | IS_SENT if near else 0)
+    for at in (last, k):
+        differ |= script[at + 1, OP] ^ (script[at, OP] + 1)
+        differ |= script[at + 1, WAIT] ^ (FOR_RING if near else FOR_ALL)
+        differ |= script[at + 1, USES] ^ (HAS_OPERAND if near else 0)
+        differ |= script[at + 1, EXPECT] ^ script[last + 1, EXPECT]
+        for c in (PROGRAM, ROWS, FIRST, LISTED, EDGES, FIRST_EDGE, PARENTS, FIRST_PARENT, SLOT):
+            differ |= script[at + 1, c] ^ script[at, c]
+        differ |= script[at + 1, TEMPORARY] | script[at + 1, FAR]
+    return bool(differ == 0)
+
+
+def _edges_follow(script: Array, last: int, k: int, slot: int, edges: EdgesRead) -> bool:
     """Tell whether rows of an instruction and the last one have as many edges, one of them read."""
-    rows, step = script[k, ROWS], script[k, FIRST] - script[k - 1, FIRST]
+    rows, step = script[k, ROWS], script[k, FIRST] - script[last, FIRST]
     each = script[k, EDGES] // rows
-    at, before = script[k, FIRST_EDGE] + slot, script[k - 1, FIRST_EDGE] + slot
+    at, before = script[k, FIRST_EDGE] + slot, script[last, FIRST_EDGE] + slot
     return (
         slot < each
-        and _are_even(edges.edge_ptr, script, k - 1, each)
+        and _are_even(edges.edge_ptr, script, last, each)
         and _are_even(edges.edge_ptr, script, k, each)
         and _follow(edges.child_row, at, before, (rows, each), step)
     )
@@ -143,19 +216,25 @@ def _are_even(edge_ptr: Array, script: Array, k: int, each: int) -> bool:
     return bool(odd == 0)
 
 
-def _is_alike(script: Array, k: int, back: bool, step: int) -> bool:
+def _is_alike(script: Array, last: int, k: int, back: bool, slot: int) -> bool:
     """Tell whether an instruction and the last one, alike in each row, differ in rows.
 
-    On the way back a row has a child and a parent.
+    On the way back each row has a parent, or two.
     """
-    rows, edges = script[k, ROWS], script[k, EDGES]
-    moved = script[k, FIRST_EDGE] - script[k - 1, FIRST_EDGE]
-    differ = script[k, FAR] | script[k, TEMPORARY] | (script[k, PARENTS] - int(back) * rows)
-    differ |= moved * rows - step * edges
+    rows, edges, parents = script[k, ROWS], script[k, EDGES], script[k, PARENTS]
+    step = script[k, FIRST] - script[last, FIRST]
+    moved = script[k, FIRST_EDGE] - script[last, FIRST_EDGE]
+    differ = script[k, FAR] | script[k, TEMPORARY] | (moved * rows - step * edges)
     for c in SAME:
-        differ |= script[k, c] ^ script[k - 1, c]
+        differ |= script[k, c] ^ script[last, c]
     even = edges >= rows and edges % rows == 0
-    return bool(differ == 0 and rows <= MOST_REPEATED and even and not (back and edges > rows))
+    if back:  # edges of rows with one are numbered as rows are
+        above = script[k, FIRST_PARENT] - script[last, FIRST_PARENT]
+        differ |= (parents % rows) | (above * rows - step * parents)
+        even = even and (slot > 0 or edges == rows) and rows <= parents <= MOST_PARENTS * rows
+    else:
+        differ |= parents
+    return bool(differ == 0 and rows <= MOST_REPEATED and even)
 
 
 def _follow(numbers: Array, at: int, last: int, run: tuple[Any, Any], step: int) -> bool:
@@ -171,7 +250,9 @@ def _follow(numbers: Array, at: int, last: int, run: tuple[Any, Any], step: int)
     return bool(numbers[last] >= 0 and numbers[at] >= 0)  # a child may be absent: -1
 
 
-def _ring_follows(script: Array, k: int, facts: RepeatFacts, side: int, slots: Array) -> bool:
+def _ring_follows(
+    script: Array, last: int, k: int, facts: RepeatFacts, side: int, slots: Array
+) -> bool:
     """Tell whether rows of the ring are those after the last instruction's, if there is a ring.
 
     A side that has one repeats nothing where groups have none, as its code reads it.
@@ -179,8 +260,9 @@ def _ring_follows(script: Array, k: int, facts: RepeatFacts, side: int, slots: A
     size = facts.rings[side, 0]
     if size == 0 or not facts.near:
         return bool(size == 0)
-    op, rows, slot = script[k, OP], script[k, ROWS], script[k - 1, SLOT]
-    if facts.about[op, GATHERS] and not _slots_follow(script, k, size, facts.slot[op], slots):
+    op, rows, slot = script[k, OP], script[k, ROWS], script[last, SLOT]
+    of = facts.how[op, OF_CHILDREN]
+    if facts.about[op, GATHERS] and not _slots_follow(script, last, k, size, of, slots):
         return False
     if not facts.about[op, PUTS]:
         return bool(script[k, USES] == 0)
@@ -188,40 +270,74 @@ def _ring_follows(script: Array, k: int, facts: RepeatFacts, side: int, slots: A
     return bool(script[k, USES] & IS_PUT != 0 and slot >= 0 and script[k, SLOT] == following)
 
 
-def _slots_follow(script: Array, k: int, size: int, of: int, slots: Array) -> bool:
+def _slots_follow(script: Array, last: int, k: int, size: int, of: int, slots: Array) -> bool:
     """Tell whether children in a slot are where the last instruction has put its rows."""
     rows, each = script[k, ROWS], script[k, EDGES] // script[k, ROWS]
-    at, before = script[k, FIRST_EDGE] + of, script[k - 1, FIRST_EDGE] + of
-    if slots[before] + rows > size or slots[at] != script[k - 1, SLOT]:
+    at, before = script[k, FIRST_EDGE] + of, script[last, FIRST_EDGE] + of
+    if slots[before] + rows > size or slots[at] != script[last, SLOT]:
         return False
     return _follow(slots, at, before, (rows, each), slots[at] - slots[before])
 
 
-def _parents_follow(script: Array, k: int, step: int, edges: EdgesRead) -> bool:
-    """Tell whether each row has one parent, and the edges to them move on as rows do."""
-    first, rows, parent = script[k, FIRST], script[k, ROWS], script[k, FIRST_PARENT]
-    for i in range(rows + 1):
-        for row in (first + i, first - step + i):
-            if edges.parent_ptr[row] != row + parent - first:
+def _parents_follow(script: Array, head: int, last: int, k: int, edges: EdgesRead) -> bool:
+    """Tell whether rows have as many parents each, and the edges to them are as far apart."""
+    each = script[k, PARENTS] // script[k, ROWS]
+    for at in (last, k):
+        first, parent = script[at, FIRST], script[at, FIRST_PARENT]
+        for i in range(script[k, ROWS] + 1):
+            if edges.parent_ptr[first + i] != parent + i * each:
                 return False
-    return _follow(edges.parent_edge, parent, parent - step, (rows, 1), step)
+    for which in range(each):
+        moved = _moved(script, last, k, which, edges)
+        before = script[head, MOVE + which] if script[head, TIMES] > 1 else moved
+        if moved != before or not _rise_alike(script, last, k, which, edges):
+            return False
+    return True
 
 
-def expand_repeats(script: Array, ring_rows: int) -> Array:
-    """Return instructions of a side with each repetition as one of its own.
+def _rise_alike(script: Array, last: int, k: int, which: int, edges: EdgesRead) -> bool:
+    """Tell whether edges to a parent are as far apart from row to row, and in both levels."""
+    rows, each = script[k, ROWS], script[k, PARENTS] // script[k, ROWS]
+    at, before = script[k, FIRST_PARENT] + which, script[last, FIRST_PARENT] + which
+    found = edges.parent_edge
+    rise = found[before + each] - found[before] if rows > 1 else 0
+    for i in range(rows):
+        if found[before + i * each] != found[before] + i * rise:
+            return False
+        if found[at + i * each] != found[at] + i * rise:
+            return False
+    return True
+
+
+def _moved(script: Array, last: int, k: int, which: int, edges: EdgesRead) -> int:
+    """Return by how much the edge to a parent of the first row is more than in the last level."""
+    found = edges.parent_edge[script[k, FIRST_PARENT] + which]
+    return int(found - edges.parent_edge[script[last, FIRST_PARENT] + which])
+
+
+def expand_repeats(script: Array, ring_rows: int, how: Array) -> Array:
+    """Return instructions of a side with each repetition as instructions of its own.
 
     Args:
-        script: int32 [*, COLUMNS]; ring_rows: of the ring of the side.
+        script: int32 [*, COLUMNS]; ring_rows: of the ring of the side; how: of `RepeatFacts`.
     """
     times = script[:, TIMES]
     found = np.repeat(script, times, 0)
     number = np.arange(len(found)) - np.repeat(np.cumsum(times) - times, times)
-    moved = number * found[:, STEP]
+    moved, rows = number * found[:, STEP], np.maximum(found[:, ROWS], 1)
     found[:, FIRST] += moved
-    found[:, FIRST_EDGE] += moved * (found[:, EDGES] // np.maximum(found[:, ROWS], 1))
-    found[:, FIRST_PARENT] += moved * (found[:, PARENTS] != 0)
+    found[:, FIRST_EDGE] += moved * (found[:, EDGES] // rows)
+    found[:, FIRST_PARENT] += moved * (found[:, PARENTS] // rows)
     for k in np.flatnonzero((number > 0) & (found[:, USES] & IS_PUT != 0)):
         rows, slot = found[k, ROWS], found[k - 1, SLOT]
         found[k, SLOT] = slot + rows if slot + 2 * rows <= ring_rows else 0
-    found[:, TIMES], found[:, STEP] = 1, 0
-    return np.asarray(found)
+    two = (found[:, TIMES] > 1) & (how[found[:, OP], PARTS] > 1)
+    found[:, TIMES], found[:, STEP : MOVE + MOST_PARENTS] = 1, 0
+    each = np.repeat(found, 1 + two, 0)
+    second = np.flatnonzero(two) + np.cumsum(two)[two]
+    near = ring_rows > 0
+    each[second - 1, EXPECT] = 0
+    each[second, OP] += 1
+    each[second, WAIT] = FOR_RING if near else FOR_ALL
+    each[second, USES] = HAS_OPERAND if near else 0
+    return np.asarray(each)

@@ -64,7 +64,7 @@ class Facts(NamedTuple):
         adds_ptr, added: CSR of the gradients that each step adds to.
         scratch: [programs, 3] elements of temporaries.
         segments, rings: of `ring_script.write_ring`.
-        repeated: [segments] by which slot each may be repeated, see `repeats`.
+        repeated: [segments, 2] how each may be repeated, see `RepeatFacts`.
     """
 
     stages: Array

@@ -50,7 +50,7 @@ def verify_launch(
     assert shape is not None
     _lengths(written, path.lengths)
     verify_repeats(executable, written, s)
-    written = expanded(executable.facts.rings, written)
+    written = expanded(executable.facts.rings, executable.facts.repeated, written)
     lengths = np.diff(written.sections, axis=1)
     paths = GroupScripts(written.script[written.common :], lengths, path.temporary)
     names = [f"{STAGE_WORD[t.task.stage]}[{k}]" for k, t in enumerate(executable.writer.tasks)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 
 from vertexrt.errors import PlanError
 from vertexrt.kernels.cuda.path_task import PathTask
@@ -30,8 +31,9 @@ def verify_repeated(task: PathTask, repeated: RepeatedSegment) -> None:
 
     Raises: PlanError, when some are not, or more are; and as `verify_segments`.
     """
-    verify_segments(LoweredTask(task, (repeated.segment,)))
-    stored = [place for step in repeated.segment.flat for place in stores_of(step)]
+    verify_segments(LoweredTask(task, repeated.parts))
+    steps = chain.from_iterable(part.flat for part in repeated.parts)
+    stored = chain.from_iterable(map(stores_of, steps))
     left = sorted(str(x) for x in stored if x.memory == Memory.CARRIED)
     wanted = sorted(str(replace(x.to, memory=Memory.CARRIED)) for x in repeated.carried)
     if left != wanted:

@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vertexrt.kernels.cuda.instruction import FAR, FIRST_PARENT, PARENTS, SLOT, TIMES
+from vertexrt.kernels.cuda.instruction import FAR, FIRST_PARENT, MOVE, PARENTS, SLOT, TIMES
 from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
 from vertexrt.kernels.cuda.repeated_segments import MOST_REPEATED
-from vertexrt.kernels.cuda.repeats import expand_repeats
+from vertexrt.kernels.cuda.repeats import (
+    MOST_PARENTS,
+    expand_repeats,
+)
 from vertexrt.kernels.cuda.ring_script import GATHERS
+from vertexrt.kernels.cuda.script_rounds import Facts
 from vertexrt.kernels.cuda.verify_rounds import refuse
 from vertexrt.scheduler.schedule import Schedule
 from vertexrt.script.isa import EDGES, FIRST, FIRST_EDGE, OP, ROWS, TEMPORARY
@@ -28,18 +32,19 @@ Array = np.ndarray[Any, Any]
 NO_SLOTS = np.empty(0, np.int32)
 
 
-def expanded(rings: Array, written: WrittenScripts) -> WrittenScripts:
-    """Return scripts in which each repetition is an instruction.
+def expanded(rings: Array, repeated: Array, written: WrittenScripts) -> WrittenScripts:
+    """Return scripts in which each repetition has instructions of its own.
 
     Args:
-        rings: of `ring_script.write_ring`.
+        rings: of `ring_script.write_ring`; repeated: of `script_rounds.Facts`.
     """
     parts, sections = [written.script[: written.common]], np.empty_like(written.sections)
     at = written.common
     for side, bounds in enumerate(written.sections):
         sections[side, 0] = at
         for g in range(len(bounds) - 1):
-            part = expand_repeats(written.script[bounds[g] : bounds[g + 1]], int(rings[side, 0]))
+            own = written.script[bounds[g] : bounds[g + 1]]
+            part = expand_repeats(own, int(rings[side, 0]), repeated)
             parts.append(part)
             at += len(part)
             sections[side, g + 1] = at
@@ -53,37 +58,45 @@ def verify_repeats(
 
     Raises: PlanError, which names the instruction.
     """
-    facts = executable.facts
     for side, bounds in enumerate(written.sections):
         for k in range(bounds[0], bounds[-1]):
             row = written.script[k]
             if row[TIMES] < 1:
                 refuse(row, k, f"is executed {row[TIMES]} times", "once or more")
-            if row[TIMES] == 1:
-                continue
-            if facts.repeated[row[OP]] < 0 or row[FAR] or row[TEMPORARY]:
-                refuse(row, k, "is repeated", "no copies, and a segment that may be repeated")
-            back = side >= facts.forward
-            _verify_rows(row, k, back)
-            each = expand_repeats(row[None], int(facts.rings[side, 0]))
-            about = facts.segments[row[OP]], int(facts.repeated[row[OP]])
-            slots = written.child_slot if facts.rings[side, 0] else NO_SLOTS
-            _verify_indices(k, each, slots, schedule, about, back)
+            if row[TIMES] > 1:
+                _verify_repeated(executable.facts, side, k, written, schedule)
 
 
-def _verify_rows(row: Array, k: int, back: bool) -> None:
-    """Check that rows have as many children each; on the way back it is one, and a parent."""
-    each, left = divmod(int(row[EDGES]), int(row[ROWS]))
-    wrong = left or each < 1 or (back and each > 1) or row[PARENTS] != row[ROWS] * back
-    if row[ROWS] > MOST_REPEATED or wrong:
+def _verify_repeated(
+    facts: Facts, side: int, k: int, written: WrittenScripts, schedule: Schedule
+) -> None:
+    """Check an instruction that is executed several times."""
+    row, back, ring = written.script[k], side >= facts.forward, int(facts.rings[side, 0])
+    slot, parts = map(int, facts.repeated[row[OP]])
+    if slot < 0 or row[FAR] or row[TEMPORARY]:
+        refuse(row, k, "is repeated", "no copies, and a segment that may be repeated")
+    _verify_rows(row, k, back, slot)
+    each = expand_repeats(row[None], ring, facts.repeated)[::parts]
+    slots = written.child_slot if ring else NO_SLOTS
+    _verify_children(k, each, slots, schedule, (facts.segments[row[OP]], slot))
+    if back:
+        _verify_parents(k, each, row, schedule)
+
+
+def _verify_rows(row: Array, k: int, back: bool, slot: int) -> None:
+    """Check that rows have as many children each; on the way back they have parents."""
+    rows, edges, parents = int(row[ROWS]), int(row[EDGES]), int(row[PARENTS])
+    many = [rows] if back and slot == 0 else range(rows, edges + 1, rows)
+    above = range(rows, MOST_PARENTS * rows + 1, rows) if back else [0]
+    if rows > MOST_REPEATED or edges not in many or parents not in above:
         got = f"repeats {row[ROWS]} rows, {row[EDGES]} edges, {row[PARENTS]} parents"
         refuse(row, k, got, f"up to {MOST_REPEATED} rows of chains")
 
 
-def _verify_indices(
-    k: int, each: Array, child_slot: Array, schedule: Schedule, about: tuple[Array, int], back: bool
+def _verify_children(
+    k: int, each: Array, child_slot: Array, schedule: Schedule, about: tuple[Array, int]
 ) -> None:
-    """Check the indices that an instruction's repetitions take from the first row of the first.
+    """Check the children that an instruction's repetitions take from the first row of the first.
 
     Args:
         child_slot: empty where the side has no ring.
@@ -91,15 +104,9 @@ def _verify_indices(
     """
     own = np.arange(each[0, ROWS])
     moved = np.arange(len(each)) * int(each[1, FIRST] - each[0, FIRST])
-    rows = each[:, FIRST, None] + own
-    edges = _edges_read(k, each, rows, schedule, about[1])
-    wanted = {"children": (schedule.child_row, edges)}
-    if back:
-        wanted["first parents"] = (schedule.parent_ptr, rows)
-        wanted["edges to parents"] = (schedule.parent_edge, each[:, FIRST_PARENT, None] + own)
-    for name, (array, at) in wanted.items():
-        _verify_there(each[0], k, name, array, at)
-        _verify_rising(each[0], k, name, array[at], moved[:, None] + own)
+    edges = _edges_read(k, each, each[:, FIRST, None] + own, schedule, about[1])
+    _verify_there(each[0], k, "children", schedule.child_row, edges)
+    _verify_rising(each[0], k, "children", schedule.child_row[edges], moved[:, None] + own)
     if about[0][GATHERS] and len(child_slot):
         found = child_slot[edges]
         _verify_rising(each[0], k, "slots", found[:1], own[None])
@@ -107,6 +114,28 @@ def _verify_indices(
         if not np.array_equal(found, before[:, None] + own):
             got = f"reads slots {found.tolist()}"
             refuse(each[0], k, got, f"where the rows before are: {before.tolist()}")
+
+
+def _verify_parents(k: int, each: Array, row: Array, schedule: Schedule) -> None:
+    """Check the edges to parents that they take from those of the first time.
+
+    Args:
+        row: the instruction.
+    """
+    own, many = np.arange(row[ROWS]), int(row[PARENTS] // row[ROWS])
+    rows = each[:, FIRST, None] + own
+    first = each[:, FIRST_PARENT, None] + many * own
+    _verify_there(row, k, "first parents", schedule.parent_ptr, rows + 1)
+    for at, begin in ((rows, first), (rows + 1, first + many)):
+        if not np.array_equal(schedule.parent_ptr[at], begin):
+            refuse(row, k, f"has first parents {first.tolist()}", f"{many} of each row")
+    number = np.arange(len(each))[:, None]
+    for which in range(many):
+        _verify_there(row, k, "edges to parents", schedule.parent_edge, first + which)
+        found = schedule.parent_edge[first + which]
+        rise = found[0, 1] - found[0, 0] if row[ROWS] > 1 else 0
+        by = number * row[MOVE + which] + own * rise
+        _verify_rising(row, k, "edges to parents", found, by)
 
 
 def _edges_read(k: int, each: Array, rows: Array, schedule: Schedule, slot: int) -> Array:
@@ -126,6 +155,6 @@ def _verify_there(row: Array, k: int, name: str, array: Array, at: Array) -> Non
 
 
 def _verify_rising(row: Array, k: int, name: str, found: Array, by: Array) -> None:
-    """Check that numbers are none below zero, and rise from the first one."""
+    """Check that numbers are none below zero, and by so much more than the first one."""
     if found.min() < 0 or not np.array_equal(found, found.flat[0] + by):
         refuse(row, k, f"has {name} {found.tolist()}", "numbers that rise with the rows")

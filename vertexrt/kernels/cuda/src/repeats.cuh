@@ -7,13 +7,18 @@
 // repetitions ahead, each into temporaries of its own. `repeats.py` writes such instructions, and
 // says when.
 //
+// A level may have two parts: the members of a group meet between them, and the second multiplies
+// what all members have made in the first. That is how levels are on the way back.
+//
 // Synchronisation. A processor alone has a barrier between two repetitions. Members of a group send
 // the rows that they make as their last work on what they have read; so when all rows have come,
 // all threads of all members have finished the repetition before, and only the barrier of the ring
 // is waited for, by each thread by itself. Without a ring they meet as between two instructions.
-// Temporaries are used again three repetitions later. The group of copies that a repetition waits
-// for is the last but one: each commits one group. The second half of the threads copies: the first
-// ones make the rows.
+// Between two parts they always do, in front of rows of the ring if there is one; so the second
+// part of a level and the first one of the next have a barrier of the processor's threads between
+// them. Temporaries are used again three repetitions later. The group of copies that a repetition
+// waits for is the last but one: each commits one group. The second half of the threads copies: the
+// first ones make the rows.
 #pragma once
 #include "ring.cuh"
 
@@ -33,15 +38,16 @@ struct FewRows {
 };
 
 // Where vertices have several edges, the one that is read stands for its row: of each row there is
-// one, whatever its number.
+// one, whatever its number, which says where gradients of children are left.
 struct EdgeOfRow {
-    int row;
-    __device__ __forceinline__ EdgeOfRow operator+(int) const { return *this; }
+    int row, number;
+    __device__ __forceinline__ EdgeOfRow operator+(int slot) const { return {row, number + slot}; }
     __device__ __forceinline__ bool operator<(EdgeOfRow end) const { return row < end.row; }
+    __device__ __forceinline__ explicit operator long long() const { return number; }
 };
 struct EdgesOfRows {
-    int by;
-    __device__ __forceinline__ EdgeOfRow operator[](int k) const { return {k}; }
+    int by, each;
+    __device__ __forceinline__ EdgeOfRow operator[](int k) const { return {k, by + k * each}; }
 };
 
 // Numbers that rise by one: element k is k + by.
@@ -50,7 +56,21 @@ struct Rising {
     __device__ __forceinline__ int operator[](int k) const { return k + by; }
 };
 
-// The same, never negative: the compiler drops what would be done otherwise.
+// The edges to the parents of rows, one or two of each row: where they begin, and their numbers,
+// which rise from each row of a repetition to the next.
+struct ParentPointers {
+    int by, two;
+    __device__ __forceinline__ int operator[](int row) const { return (row << two) + by; }
+};
+struct ParentEdges {
+    int first, two, at[2], rise[2];
+    __device__ __forceinline__ int operator[](int p) const {
+        const int row = (p - first) >> two, which = (p - first) & two;
+        return which ? at[1] + row * rise[1] : at[0] + row * rise[0];
+    }
+};
+
+// Rows of children, never negative: the compiler drops what would be done otherwise.
 struct RisingRows {
     int by;
     __device__ __forceinline__ int operator[](int k) const {
@@ -66,11 +86,18 @@ struct RisingRows {
 template <int SLOT>
 struct EdgeNumbers {
     typedef EdgesOfRows Pointers;
+    static __device__ __forceinline__ Pointers of(const Instruction& in) {
+        const int each = in.edges / in.rows;
+        return {in.first_edge - in.first * each, each};
+    }
     static __device__ __forceinline__ int first(const Instruction& in) { return in.first; }
 };
 template <>
 struct EdgeNumbers<0> {
     typedef Rising Pointers;
+    static __device__ __forceinline__ Pointers of(const Instruction& in) {
+        return {in.first_edge - in.first};
+    }
     static __device__ __forceinline__ int first(const Instruction& in) { return in.first_edge; }
 };
 
@@ -81,7 +108,8 @@ template <int SLOT>
 struct RepeatedIndices {
     typename EdgeNumbers<SLOT>::Pointers edge_ptr;
     RisingRows child_row, child_slot;
-    Rising parent_ptr, parent_edge;
+    ParentPointers parent_ptr;
+    ParentEdges parent_edge;
     int buffer;
     __device__ __forceinline__ int to_next() const {
         return buffer + 1 == REPEAT_BUFFERS ? 1 - REPEAT_BUFFERS : 1;
@@ -91,20 +119,21 @@ struct RepeatedIndices {
 // How a side of the path repeats segments: `run(in, rows, indices, wait_for_operands,
 // prefetch_next)` executes one, and calls both; `ahead(in, rows, indices, first)` copies operands,
 // for the first repetition also those that the others are left by the one before; `begin()` copies
-// weights to registers that other code has no room to hold there.
-template <int RING_ROWS, int SLOT, class Run, class Ahead, class Begin>
+// weights to registers that other code has no room to hold there; `second(in, rows, indices,
+// wait_for_operands)` executes the second part of a level of two.
+template <int RING_ROWS, int SLOT, int LEVEL, class Run, class Ahead, class Begin, class Second>
 struct Repeats {
-    static constexpr bool ANY = true, IN_RING = RING_ROWS > 0;
+    static constexpr bool ANY = true, IN_RING = RING_ROWS > 0, TWO_PARTS = LEVEL > 1;
     static constexpr int ROWS = RING_ROWS, OF_EDGE = SLOT;
     Run run;
     Ahead ahead;
     Begin begin;
+    Second second;
 };
-template <int RING_ROWS, int SLOT, class Run, class Ahead, class Begin>
-__device__ __forceinline__ Repeats<RING_ROWS, SLOT, Run, Ahead, Begin> make_repeats(Run run,
-                                                                                    Ahead ahead,
-                                                                                    Begin begin) {
-    return {run, ahead, begin};
+template <int RING_ROWS, int SLOT, int LEVEL, class Run, class Ahead, class Begin, class Second>
+__device__ __forceinline__ Repeats<RING_ROWS, SLOT, LEVEL, Run, Ahead, Begin, Second> make_repeats(
+    Run run, Ahead ahead, Begin begin, Second second) {
+    return {run, ahead, begin, second};
 }
 struct NoRepeats {
     static constexpr bool ANY = false;
@@ -117,17 +146,25 @@ struct RepeatedRows {
     Instruction in;
     RepeatedIndices<SLOT> indices;
 
-    __device__ __forceinline__ RepeatedRows(const Instruction& first, const Indices& at_hand)
+    __device__ __forceinline__ RepeatedRows(const Instruction& first, int rows,
+                                            const Indices& at_hand)
         : in(first) {
         const int edge = in.first_edge + SLOT, number = Numbers::first(in),
-                  parent = in.first_parent;
-        indices.edge_ptr.by = in.first_edge - in.first;
+                  parent = in.first_parent, two = in.parents > in.rows;
+        indices.edge_ptr = Numbers::of(in);
         indices.child_row.by = at_hand.child_row != nullptr ? at_hand.child_row[edge] - number : 0;
         indices.child_slot.by =
             at_hand.child_slot != nullptr ? at_hand.child_slot[edge] - number : 0;
-        indices.parent_ptr.by = parent - in.first;
-        indices.parent_edge.by =
-            at_hand.parent_edge != nullptr ? at_hand.parent_edge[parent] - parent : 0;
+        const int* const to_parents = at_hand.parent_edge;
+        indices.parent_ptr = {parent - (in.first << two), two};
+        if (to_parents == nullptr) return;
+        indices.parent_edge.first = parent;
+        indices.parent_edge.two = two;
+        for (int which = 0; which < 2; ++which) {
+            const int at = parent + (which & two), begin = to_parents[at];
+            indices.parent_edge.at[which] = begin;
+            indices.parent_edge.rise[which] = rows > 1 ? to_parents[at + (1 << two)] - begin : 0;
+        }
         indices.buffer = 0;
     }
     template <int RING_ROWS>
@@ -135,19 +172,34 @@ struct RepeatedRows {
         indices.child_slot.by = in.slot - (Numbers::first(in) + in.step);
         in.first += in.step;
         in.first_edge += in.step;
-        in.first_parent += in.step;
+        indices.parent_edge.first += in.step << indices.parent_edge.two;
+        indices.parent_edge.at[0] += in.move;
+        indices.parent_edge.at[1] += in.move_of_second;
         in.slot = in.slot + 2 * rows > RING_ROWS ? 0 : in.slot + rows;
         indices.buffer += indices.to_next();
     }
 };
 
+// Meet the other members between two parts: what all have made in the first one is there then, in
+// memory or in the ring. Returns false when one did not come in time.
+template <int PROCESSORS, bool IN_RING, class Hand>
+__device__ __forceinline__ bool meet(const Orders& o, const Sent& made, int expect, int at,
+                                     GroupBarrier& group_barrier, const Hand& hand) {
+    __syncthreads();
+    if (IN_RING) hand.send(made, group_barrier.turn + 1);
+    group_barrier.come<PROCESSORS>(o, !IN_RING, expect);
+    return group_barrier.wait<PROCESSORS>(o, !IN_RING, at);
+}
+
 // Execute a repeated instruction, the script's number `at`, after a barrier of all threads; `rows`
-// are those of a repetition. Returns false when another member did not send its rows in time.
-template <int PROCESSORS, class Rows, class Repeats>
+// are those of a repetition, and `hand` is as in `follow`. Returns false when another member did
+// not come, or send its rows, in time.
+template <int PROCESSORS, class Rows, class Hand, class Repeats>
 __device__ __forceinline__ bool repeat(const Orders& o, const Instruction& first, Rows rows, int at,
                                        const Indices& at_hand, GroupBarrier& group_barrier,
-                                       const Repeats& repeats) {
-    RepeatedRows<Repeats::OF_EDGE> now(first, at_hand), later = now;
+                                       const Hand& hand, const Repeats& repeats) {
+    RepeatedRows<Repeats::OF_EDGE> now(first, rows, at_hand), later = now;
+    constexpr bool EACH_WAITS = PROCESSORS > 1 && Repeats::IN_RING && !Repeats::TWO_PARTS;
     const bool copies = this_thread() >= PROCESSOR - COPYING_THREADS;
     int copied = 0;
     auto copy_next = [&]() {
@@ -157,27 +209,33 @@ __device__ __forceinline__ bool repeat(const Orders& o, const Instruction& first
         later.template move_on<Repeats::ROWS>(rows);
         ++copied;
     };
+    auto wait_for_operands = []() { wait_for_copies<REPEAT_BUFFERS - 2>(); };
     for (int k = 0; k < REPEAT_BUFFERS - 1; ++k) copy_next();
     repeats.begin();
     bool gone = false;  // some thread did not wait until the rows had come
 #pragma unroll 1
     for (int left = first.times; left > 0; --left) {
         if (left < first.times) {
-            if (PROCESSORS == 1) {
-                __syncthreads();  // the last repetition is over
-            } else if (!Repeats::IN_RING) {
-                __syncthreads();
-                group_barrier.come<PROCESSORS>(o, true, 0);
-                if (!group_barrier.wait<PROCESSORS>(o, true, at)) return false;
-            } else {
+            if (EACH_WAITS) {
                 group_barrier.come<PROCESSORS>(o, false, first.expect);
                 group_barrier.wait_each(o, at);
                 if (gone) return false;  // not sooner: all have looked during the wait
+            } else {
+                __syncthreads();  // the last repetition is over
+                if (PROCESSORS > 1 && !Repeats::TWO_PARTS) {
+                    group_barrier.come<PROCESSORS>(o, true, 0);
+                    if (!group_barrier.wait<PROCESSORS>(o, true, at)) return false;
+                }
             }
         }
-        repeats.run(
-            now.in, rows, now.indices, []() { wait_for_copies<REPEAT_BUFFERS - 2>(); }, copy_next);
-        gone = PROCESSORS > 1 && Repeats::IN_RING && group_barrier.gave_up();
+        repeats.run(now.in, rows, now.indices, wait_for_operands, copy_next);
+        if constexpr (Repeats::TWO_PARTS) {
+            const Sent made{now.in.op, rows, now.in.slot};
+            if (!meet<PROCESSORS, Repeats::IN_RING>(o, made, first.expect, at, group_barrier, hand))
+                return false;
+            repeats.second(now.in, rows, now.indices, wait_for_operands);
+        }
+        gone = EACH_WAITS && group_barrier.gave_up();
         now.template move_on<Repeats::ROWS>(rows);
     }
     return !gone;
