@@ -18,7 +18,9 @@ CASES = [  # cell, hidden, layers, processors of a group, dtype, sequences of 9 
     ("LSTM", 40, 1, 20, "float32", 1),
     ("LSTM", 40, 2, 20, "float64", 3),
     ("RNN", 21, 1, 18, "float64", 2),  # shares of an element, or two
-    ("RNN", 40, 3, 20, "float32", 4),
+    ("LSTM", 40, 1, 20, "float32", 2),  # as many rows as come by mail
+    ("RNN", 40, 3, 20, "float32", 4),  # more
+    ("GRU", 44, 2, 20, "float32", 3),
     ("GRU", 128, 1, 1, "float32", 2),  # whose weights leave no room for a ring
 ]
 
@@ -53,6 +55,9 @@ def test_levels_are_repeated(
     assert_same(evaluate(here, batch), evaluate(there, batch), TOLERANCE[dtype])
     assert_same(train(here, batch), train(there, batch), TOLERANCE[dtype])
     launch = launch_of(here, batch)
+    mail = dtype == "float32" and processors > 1
+    assert ("come by mail" in here.explain_batch(batch)) == mail
+    assert (launch.executable.writer.letters > 0) == mail
     for side in range(layers):
         begin, end = launch.written.sections[side, [0, -1]]
         assert launch.written.script[begin:end, TIMES].max() == 8

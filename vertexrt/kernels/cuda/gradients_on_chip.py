@@ -23,7 +23,7 @@ from vertexrt.kernels.cuda.gradients import (
     parts_of,
     without,
 )
-from vertexrt.kernels.cuda.path_function import Additions
+from vertexrt.kernels.cuda.path_sides import Additions
 from vertexrt.kernels.cuda.placed_path import PlacedPath
 from vertexrt.kernels.cuda.weights import (
     REGISTERS,

@@ -26,19 +26,16 @@ from vertexrt.kernels.cuda.instruction import COLUMNS, FIRST_OP
 from vertexrt.kernels.cuda.kernel_loop import kernel_loop
 from vertexrt.kernels.cuda.launch_text import write_launches
 from vertexrt.kernels.cuda.outside_path import OutsideStep, outside_path
-from vertexrt.kernels.cuda.path_function import (
-    INDEX_WORDS,
-    OF_RING,
-    PathSide,
-    RepeatedText,
-    write_side,
-)
+from vertexrt.kernels.cuda.path_function import OF_RING, write_side
+from vertexrt.kernels.cuda.path_sides import INDEX_WORDS, PathSide, RepeatedText
 from vertexrt.kernels.cuda.placed_path import PlacedPath, room_of, tasks_of
 from vertexrt.kernels.cuda.repeated_segments import (
     BUFFERS,
     COPYING_THREADS,
     MOST_REPEATED,
     RepeatedSegment,
+    buffer_elements,
+    has_mail,
     repeat_segments,
 )
 from vertexrt.kernels.cuda.ring import RingSize, size_ring
@@ -67,6 +64,7 @@ Int64 = npt.NDArray[np.int64]
 MOST_ROWS = 64  # of a tile, whose indices lie in shared memory
 TILE_EDGES = 128  # of a tile, likewise
 RING_TILE = 16  # rows of a tile for which a ring leaves room
+ENOUGH_ROWS = 32  # for which one does that rows come to by mail: products take no more at a time
 MANTISSA = {"float32": 0, "tf32": 10, "bf16": 7}  # bits that matrix units keep; 0 for all
 
 
@@ -103,6 +101,7 @@ class KernelWriter:
         self.path, self.phases, self.sides = placed.tasks, placed.phases, [*placed.sides]
         self.of_sides = [*map(partial(tasks_of, self.path), self.phases)]
         self.texts = write_path(self.path)
+        self.mails: list[RingSize] = []  # those of sides, once it is known what they repeat
         self.summing = self._summing()
         room = 0 if self.summing is None else self._spare(self.summing)
         self.sums = sum_on_chip(tasks, kinds, placed, self.summing, binding, room)
@@ -116,6 +115,7 @@ class KernelWriter:
         numbers = range(len(self.phases))
         self.rings = [*map(self._ring, numbers)]
         self.repeated = [*map(self._repeated, numbers)]
+        self.mails = [*map(self._mail, numbers)]
 
     def _summing(self) -> int | None:
         """Return the side that sums up gradients, if there is one backward side."""
@@ -146,6 +146,25 @@ class KernelWriter:
         room -= max(self.used(side, RING_TILE), room // 4)
         step = max((e.step for e in entries), default=0)
         return size_ring(step, room, any(x.ring.gathers for x in segments))
+
+    def _mail(self, side: int) -> RingSize:
+        """Return the ring of a large group for rows that repetitions hand on through memory.
+
+        It takes the shared memory that temporaries leave free.
+        """
+        levels = self.repeated[side].values()
+        if self.processors <= MOST_OF_A_CLUSTER or not has_mail(levels, self.itemsize):
+            return RingSize()
+        (step,) = {e.step for x in levels for e in x.segment.ring.gathers}
+        found = RingSize(step, 2 * MOST_REPEATED)
+        buffers = BUFFERS * max(buffer_elements(x.segment) for x in levels)
+        used = max(buffers, self.used(side, min(self.tile_rows(False), ENOUGH_ROWS)))
+        return found if used + found.elements <= self.room(side, False) else RingSize()
+
+    @property
+    def letters(self) -> int:
+        """The elements of the rows of a group that come by mail."""
+        return max((mail.elements for mail in self.mails), default=0)
 
     def ring_facts(self) -> tuple[Int64, Int64, Int64]:
         """Return what `ring_script.write_ring` and `repeats.join_repeats` know.
@@ -247,8 +266,9 @@ class KernelWriter:
 
     def room(self, side: int, ring: bool) -> int:
         """Return the elements of shared memory that temporaries of a side may have."""
-        room = room_of(self.sides[side], self.budget)
-        return room - self.sides[side].partial - (self.rings[side].elements if ring else 0)
+        room = room_of(self.sides[side], self.budget) - self.sides[side].partial
+        room -= self.mails[side].elements if self.mails else 0
+        return room - (self.rings[side].elements if ring else 0)
 
     def used(self, side: int, rows: int) -> int:
         """Return the elements of temporaries of tiles with so many rows, as scripts place them."""
@@ -275,7 +295,7 @@ class KernelWriter:
             lines.append(f"#define VRT_MANTISSA {kept}")
         lines += self._switches()
         lines += ['#include "persistent.cuh"', "", structs(self.rules)]
-        lines += [f"constexpr int PROCESSORS = {self.processors};"]
+        lines += [f"constexpr int PROCESSORS = {self.processors}, LETTERS = {self.letters};"]
         lines += [
             f"static_assert(PROCESSOR == {THREADS} && TILE_ROWS == {TILE_ROWS} && "
             f"SHARED_STATE_BYTES == {SHARED_STATE_BYTES} && TILE_POINTERS > {MOST_ROWS} && "
@@ -321,6 +341,7 @@ class KernelWriter:
             added,
             self._repeated_texts(number),
             self.copied(number),
+            self.mails[number],
         )
 
     def copied(self, side: int) -> list[ResidentWeight]:

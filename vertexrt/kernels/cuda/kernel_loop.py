@@ -35,7 +35,7 @@ def kernel_loop(shared: Sequence[SharedSide]) -> list[str]:
         "  Timestamps stamps(a.o);",
         "  const Work& work = load_shared_state(a);",
         "  const int group = blockIdx.x / PROCESSORS;",
-        "  GroupBarrier group_barrier{a.o.counters + 2 + group, 0, 0};",
+        "  GroupBarrier group_barrier{a.o.counters + 2 + group, 0, 0, 0};",
         "  if (gave_up_before(a.o)) return;",
         "  if (a.o.members && !open_cluster(a.o, group_barrier.counter)) return;",
         "  for (int at = (int)a.o.begin; at < (int)a.o.end; ++at) {",

@@ -2,94 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-
-from vertexrt.kernels.cuda.repeated_segments import buffer_elements
-from vertexrt.kernels.cuda.ring import RingSize
+from vertexrt.kernels.cuda.path_sides import (
+    IDLE_FIRST,
+    INDEX_WORDS,
+    Additions,
+    PathSide,
+    write_case,
+)
+from vertexrt.kernels.cuda.repeated_text import write_repeats
 from vertexrt.kernels.cuda.segment_text import SegmentText
-from vertexrt.kernels.cuda.segments import CopyAhead
-from vertexrt.kernels.cuda.thread_text import ROW_PAD
-from vertexrt.kernels.cuda.weights import ResidentWeight, SideWeights, own_row
+from vertexrt.kernels.cuda.weights import ResidentWeight, own_row
 
-INDEX_WORDS = ("edge_ptr", "child_row", "child_slot", "parent_ptr", "parent_edge")
 OUTSIDE = (  # where temporaries may not fit
     "  const long long room = ring - reinterpret_cast<real*>(free);",
     "  real* const outside = reinterpret_cast<real*>(memory);",
 )
 OF_RING = "child_slot"  # uploaded with the scripts
+MAIL = "  Letter* const mail = mail_of_group<PROCESSORS, LETTERS>(job.o);"
 OPENING = "  __syncthreads();  // all have read what lies where weights come"
 THREAD = "const int thread = this_thread();"
-# The first threads make the row of a repetition, and the first one waits for other processors.
-IDLE_FIRST = "const int thread = PROCESSOR - 1 - this_thread();"
 TILE = "in.rows, in.first, in.edges, in.first_edge"
-REPEATED_TILE = "rows, in.first, rows, in.first_edge"
-NOTHING_AFTER = "[](const Instruction&, const Indices&) {}"
-
-
-@dataclass(frozen=True, slots=True)
-class Additions:
-    """What a side of the path does in addition to its segments.
-
-    Attributes:
-        opening: statements before the first instruction, where `free` is shared memory.
-        after_tile: a function that is called when the tile of an instruction is over.
-        closing: statements after the last instruction.
-    """
-
-    opening: Sequence[str] = ()
-    after_tile: str = NOTHING_AFTER
-    closing: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RepeatedText:
-    """The text of what a repetition executes.
-
-    Attributes:
-        carried: copies that only the first repetition makes.
-        slot: of the children that it reads.
-        second: what is executed when the group has met, of a level of two segments.
-    """
-
-    carried: Collection[CopyAhead]
-    slot: int
-    segment: SegmentText
-    second: SegmentText | None = None
-
-    @property
-    def copies(self) -> dict[CopyAhead, list[str]]:
-        """The blocks that ask for operands."""
-        return self.segment.copies | ({} if self.second is None else self.second.copies)
-
-
-@dataclass(frozen=True, slots=True)
-class PathSide:
-    """One side of the path of a kernel.
-
-    Attributes:
-        number: among all sides; processors: of a group.
-        weights: which it keeps on chip, and where.
-        segments: with their numbers over all tasks.
-        indices: those that it reads, of INDEX_WORDS.
-        fits: temporaries are always in shared memory.
-        words: numbers of what the kernel is given, by name.
-        additions: to its segments, if there are any.
-        repeated: what instructions may repeat, by number of the segment.
-        copied: weights of which registers get a copy before instructions are repeated.
-    """
-
-    number: int
-    processors: int
-    weights: SideWeights
-    segments: Sequence[tuple[int, SegmentText]]
-    ring: RingSize
-    indices: Collection[str]
-    fits: bool
-    words: Mapping[str, int]
-    additions: Additions | None = None
-    repeated: Mapping[int, RepeatedText] = field(default_factory=dict)
-    copied: Sequence[ResidentWeight] = ()
 
 
 def write_side(side: PathSide) -> list[str]:
@@ -126,7 +58,7 @@ def write_side(side: PathSide) -> list[str]:
         *_segments(side),
         *_between(side),
         f"  {added.after_tile}),",
-        *_repeats(side),
+        *write_repeats(side),
         "  );",
         "  if (!there) return false;",
         *added.closing,
@@ -177,14 +109,21 @@ def _load_weights(side: PathSide) -> list[str]:
 def _indices_and_memory(side: PathSide) -> list[str]:
     """Write where indices, the ring and temporaries are."""
     return [
-        f"  const int ring_elements = job.o.child_slot != nullptr ? {side.ring.elements} : 0;",
+        f"  const int ring_elements = {_ring_elements(side)};",
         "  real* const ring = reinterpret_cast<real*>(shared_memory() + job.o.shared_bytes)"
         " - ring_elements;",
         "  real* const inside = reinterpret_cast<real*>(free);",
         *(() if side.fits else OUTSIDE),
+        *([MAIL] if side.mail.rows else []),
         "  const Indices in_memory{",
         f"    {', '.join(_index(side, word) for word in INDEX_WORDS)}}};",
     ]
+
+
+def _ring_elements(side: PathSide) -> str:
+    if side.mail.rows:
+        return str(side.mail.elements)
+    return f"job.o.child_slot != nullptr ? {side.ring.elements} : 0"
 
 
 def _index(side: PathSide, word: str) -> str:
@@ -209,7 +148,7 @@ def _segments(side: PathSide) -> list[str]:
     for number, segment in side.segments:
         # After a tile its temporaries may still be read when the next tile could prefetch.
         late = [THREAD, *segment.prefetch] if side.additions and segment.prefetch else []
-        lines += _case(side, number, segment, [*late, *segment.lines])
+        lines += write_case(side, number, segment, [*late, *segment.lines])
     return [*lines, "    }", "  },"]
 
 
@@ -238,59 +177,8 @@ def _between(side: PathSide) -> list[str]:
     ]
     for number, segment in side.segments:
         if segment.prefetch and side.additions is None:
-            lines += _case(side, number, segment, [IDLE_FIRST, *segment.prefetch])
+            lines += write_case(side, number, segment, [IDLE_FIRST, *segment.prefetch])
     return [*lines, "    }", "  },"]
-
-
-def _repeats(side: PathSide) -> list[str]:
-    """Write how levels are executed that instructions repeat, on a row at a time."""
-    if not side.repeated:
-        return ["  NoRepeats{}"]
-    near = side.ring.rows > 0
-    sends, children = str(near and side.processors > 1).lower(), str(near).lower()
-    ((slot, two),) = {(x.slot, x.second is not None) for x in side.repeated.values()}
-    at_hand = f"(const Instruction& in, auto rows, const RepeatedIndices<{slot}>& at_hand,"
-    lines = [
-        f"  make_repeats<{side.ring.rows}, {slot}, {2 if two else 1}>(",
-        f"    [&]{at_hand}",
-        "        auto wait_for_operands, auto prefetch_next) VRT_INLINED {",
-        "    switch (in.op) {",
-    ]
-    for number, x in side.repeated.items():
-        puts = str(near and bool(x.segment.segment.ring.puts)).lower()
-        ring = f"in.slot, group_barrier.turn + 1, false, {puts}, {sends}, {children}"
-        tile = f"const Tile a{{{REPEATED_TILE}, {ring}}};"
-        lines += _case(side, number, x.segment, [tile, *x.segment.lines], True)
-    lines += ["    }", *_copies_ahead(side, at_hand)]
-    to_registers = [f"    copy_weights(copied.{h.name}, held.{h.name});" for h in side.copied]
-    lines += ["    }", "  }, [&]() VRT_INLINED {", *to_registers]
-    return [*lines, *_second_parts(side, at_hand), "  })"]
-
-
-def _copies_ahead(side: PathSide, at_hand: str) -> list[str]:
-    """Write what is copied ahead of a repetition."""
-    lines = [f"  }}, [&]{at_hand}", "        bool first) VRT_INLINED {", "    switch (in.op) {"]
-    for number, x in side.repeated.items():
-        if copies := x.copies:
-            body = [f"const Tile a{{{REPEATED_TILE}}};", IDLE_FIRST]
-            for copy, text in copies.items():
-                body += [f"if (first) {text[0]}", *text[1:]] if copy in x.carried else text
-            lines += _case(side, number, x.segment, body, True)
-    return lines
-
-
-def _second_parts(side: PathSide, at_hand: str) -> list[str]:
-    """Write the second parts of levels, by numbers of the first: an operand is in the ring then."""
-    lines = [f"  }}, [&]{at_hand}", "        auto wait_for_operands) VRT_INLINED {"]
-    seconds = {number: x.second for number, x in side.repeated.items() if x.second is not None}
-    if not seconds:
-        return lines
-    near = str(side.ring.rows > 0).lower()
-    tile = f"const Tile a{{{REPEATED_TILE}, in.slot, 0, {near}, false, false, {near}}};"
-    lines += ["    auto prefetch_next = []() {};", "    switch (in.op) {"]
-    for number, second in seconds.items():
-        lines += _case(side, number, second, [tile, *second.lines], True)
-    return [*lines, "    }"]
 
 
 def _copy_children(side: PathSide, number: int, segment: SegmentText) -> list[str]:
@@ -304,44 +192,4 @@ def _copy_children(side: PathSide, number: int, segment: SegmentText) -> list[st
             for e in segment.segment.ring.gathers
         ),
         "        break;",
-    ]
-
-
-def _case(
-    side: PathSide, number: int, segment: SegmentText, body: Sequence[str], repeated: bool = False
-) -> list[str]:
-    """Write statements of a segment over its tile, as a case of its number.
-
-    Args:
-        repeated: temporaries are in one of several buffers.
-    """
-    temporaries = _buffers(segment) if repeated else _temporaries(side, segment)
-    lines = [
-        f"      case {number}: {{",
-        "        const int rank = this_processor() % PROCESSORS;",
-        *(f"        {line}" for line in temporaries),
-    ]
-    for word, type_ in segment.words.items():
-        if word in INDEX_WORDS:
-            lines.append(f"        const auto {word} = at_hand.{word};")
-        elif word != "temporary":
-            lines.append(f"        {type_} const {word} = ({type_})job.w[{side.words[word]}];")
-    return [*lines, *(f"        {line}" for line in body), "        break;", "      }"]
-
-
-def _temporaries(side: PathSide, segment: SegmentText) -> list[str]:
-    """Write where the temporaries of an instruction begin."""
-    per_row, per_edge, once = segment.segment.scratch
-    rows, edges = (f"(in.{n} + {ROW_PAD - 1}) / {ROW_PAD} * {ROW_PAD}" for n in ("rows", "edges"))
-    need = f"{rows} * {per_row}ll + {edges} * {per_edge}ll + {once}"
-    where = "inside" if side.fits else f"(in.temporary + {need} <= room ? inside : outside)"
-    return [f"real* const temporary = {where} + in.temporary;"]
-
-
-def _buffers(segment: SegmentText) -> list[str]:
-    """Write where the temporaries of a repetition begin, and how far it is to the next one's."""
-    size = buffer_elements(segment.segment)
-    return [
-        f"real* const temporary = inside + at_hand.buffer * {size};",
-        f"const int to_next = at_hand.to_next() * {size};",
     ]

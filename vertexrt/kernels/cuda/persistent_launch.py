@@ -223,7 +223,10 @@ class PersistentLaunch:
         """Return what launches the kernel for instructions `begin` to `end` of all processors."""
         blocks = self.blocks(executable, path)
         cluster = executable.processors if path.clustered else 1
-        counters = 2 + blocks // executable.processors
+        groups = blocks // executable.processors
+        counters = 2 + groups
+        if letters := executable.writer.letters:  # behind them, see mail.cuh
+            counters = -(-counters // 4) * 4 + 2 * groups * letters
         job = arguments.words
 
         def launch(begin: int, end: int) -> None:

@@ -214,10 +214,10 @@ def _stores_all(x: ElementStatement, state: Leaf) -> bool:
 
 
 def _few_rows(segment: PathSegment) -> PathSegment:
-    """Return a segment whose partial sums are of few rows at a time, one after the other."""
+    """Return a segment whose products are of few rows at a time: no matrix units, less spilled."""
 
     def plain(step: PlainStep) -> PlainStep:
-        return with_rows(step, MOST_REPEATED) if isinstance(step, Products) and step.sums else step
+        return with_rows(step, MOST_REPEATED) if isinstance(step, Products) else step
 
     return _each_step(segment, plain)
 
@@ -308,6 +308,21 @@ def _exchanges_between(task: PathTask, first: PathSegment, second: PathSegment) 
         return False
     puts = replace(first.ring, puts=(), sends=()) == RingUse()
     return puts and bool(first.ring.puts) and second.ring == RingUse(operand=True)
+
+
+def has_mail(levels: Collection[RepeatedSegment], itemsize: int) -> bool:
+    """Tell whether members of a large group can hand on what levels read by mail, see `mail.cuh`.
+
+    A letter is an element of float32, and there are two for each load.
+    """
+    rings = [x.segment.ring for x in levels if x.second is None]
+    return itemsize == 4 and 0 < len(levels) == len(rings) and all(map(_is_posted, rings))
+
+
+def _is_posted(ring: RingUse) -> bool:
+    """Tell whether all that is read of children is posted when it is made."""
+    even = [bool(e.cuts) and e.size % 2 == 0 for e in ring.gathers]
+    return {*ring.gathers} <= {*ring.puts} and bool(even) and all(even)
 
 
 def _sends_last(segment: PathSegment) -> bool:

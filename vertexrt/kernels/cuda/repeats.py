@@ -149,7 +149,7 @@ def _repeats(
     return (
         _moves_as(script, head, last, k)
         and _second_follows(script, last, k, side, facts)
-        and _edges_follow(script, last, k, slot, edges)
+        and _edges_follow(script, last, k, slot, back, edges)
         and _ring_follows(script, last, k, facts, side, edges.child_slot)
         and (not back or _parents_follow(script, head, last, k, edges))
     )
@@ -195,8 +195,13 @@ def _second_follows(script: Array, last: int, k: int, side: int, facts: RepeatFa
     return bool(differ == 0)
 
 
-def _edges_follow(script: Array, last: int, k: int, slot: int, edges: EdgesRead) -> bool:
-    """Tell whether rows of an instruction and the last one have as many edges, one of them read."""
+def _edges_follow(
+    script: Array, last: int, k: int, slot: int, back: bool, edges: EdgesRead
+) -> bool:
+    """Tell whether rows of an instruction and the last one have as many edges, one of them read.
+
+    Forward the children are the last one's rows.
+    """
     rows, step = script[k, ROWS], script[k, FIRST] - script[last, FIRST]
     each = script[k, EDGES] // rows
     at, before = script[k, FIRST_EDGE] + slot, script[last, FIRST_EDGE] + slot
@@ -205,6 +210,7 @@ def _edges_follow(script: Array, last: int, k: int, slot: int, edges: EdgesRead)
         and _are_even(edges.edge_ptr, script, last, each)
         and _are_even(edges.edge_ptr, script, k, each)
         and _follow(edges.child_row, at, before, (rows, each), step)
+        and (back or edges.child_row[at] == script[last, FIRST])
     )
 
 

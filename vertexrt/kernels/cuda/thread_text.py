@@ -11,6 +11,7 @@ from itertools import pairwise
 from vertexrt.kernels.cuda.edge_sums import write_edge_sum, write_sums_over_parents
 from vertexrt.kernels.cuda.element_text import LANES, ElementText
 from vertexrt.kernels.cuda.row_text import ROLLED, RowText
+from vertexrt.kernels.cuda.rows_at_once import MOST_OF_A_CLUSTER
 from vertexrt.kernels.cuda.segments import TileFacts
 from vertexrt.kernels.cuda.weights import own_range
 from vertexrt.kernels.layout import PAD
@@ -290,6 +291,8 @@ class ThreadText:
         row = self.t.row_value("ring_row", "auto", f"ring + (a.slot + i) * {entry.step}")
         to = f"{row} + {entry.start + x.start} + j"
         register = register_name(x.register)
+        if x.sent and self.tile.processors > MOST_OF_A_CLUSTER:
+            return f"post<T, APART>(ring, {to}, {register}.v[0], a.mail, a.turn);"
         if x.together > 1:
             return f"hand_on<PROCESSORS, T, APART>({to}, {register}.v[0], a.sends, a.turn);"
         if x.sent:

@@ -81,6 +81,8 @@ def _verify_repeated(
     _verify_children(k, each, slots, schedule, (facts.segments[row[OP]], slot))
     if back:
         _verify_parents(k, each, row, schedule)
+    else:
+        _verify_before(k, each, slot, schedule)
 
 
 def _verify_rows(row: Array, k: int, back: bool, slot: int) -> None:
@@ -114,6 +116,13 @@ def _verify_children(
         if not np.array_equal(found, before[:, None] + own):
             got = f"reads slots {found.tolist()}"
             refuse(each[0], k, got, f"where the rows before are: {before.tolist()}")
+
+
+def _verify_before(k: int, each: Array, slot: int, schedule: Schedule) -> None:
+    """Check that children are the rows of the repetition before."""
+    found = schedule.child_row[each[1:, FIRST_EDGE] + slot]
+    if not np.array_equal(found, each[:-1, FIRST]):
+        refuse(each[0], k, f"has children {found.tolist()}", f"{each[:-1, FIRST].tolist()}")
 
 
 def _verify_parents(k: int, each: Array, row: Array, schedule: Schedule) -> None:

@@ -171,11 +171,11 @@ inline void send(real* own, const Vec<W>& x, unsigned turn, unsigned way) {
 }
 #endif
 
-// State of a group's barriers: how often its members have synchronised, and how often on all
-// writes.
+// State of a group's barriers: how often its members have synchronised, how often on all writes,
+// and how often they have handed on rows by mail.
 struct GroupBarrier {
     unsigned* counter;
-    unsigned turn, met;
+    unsigned turn, met, posted;
 #ifndef __CUDACC_RTC__
     unsigned long long bytes[2];  // expected at each barrier of the ring so far
 #endif

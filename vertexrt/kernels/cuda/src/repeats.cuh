@@ -13,14 +13,15 @@
 // Synchronisation. A processor alone has a barrier between two repetitions. Members of a group send
 // the rows that they make as their last work on what they have read; so when all rows have come,
 // all threads of all members have finished the repetition before, and only the barrier of the ring
-// is waited for, by each thread by itself. Without a ring they meet as between two instructions.
+// is waited for, by each thread by itself. In groups too large to be clusters rows come by mail
+// (`mail.cuh`) if there is room for a ring; without one members meet as between two instructions.
 // Between two parts they always do, in front of rows of the ring if there is one; so the second
 // part of a level and the first one of the next have a barrier of the processor's threads between
 // them. Temporaries are used again three repetitions later. The group of copies that a repetition
 // waits for is the last but one: each commits one group. The second half of the threads copies: the
 // first ones make the rows.
 #pragma once
-#include "ring.cuh"
+#include "mail.cuh"
 
 constexpr int REPEAT_BUFFERS = 3, REPEATED_ROWS = 4, COPYING_THREADS = PROCESSOR / 2;
 
@@ -120,20 +121,28 @@ struct RepeatedIndices {
 // prefetch_next)` executes one, and calls both; `ahead(in, rows, indices, first)` copies operands,
 // for the first repetition also those that the others are left by the one before; `begin()` copies
 // weights to registers that other code has no room to hold there; `second(in, rows, indices,
-// wait_for_operands)` executes the second part of a level of two.
-template <int RING_ROWS, int SLOT, int LEVEL, class Run, class Ahead, class Begin, class Second>
+// wait_for_operands)` executes the second part of a level of two. Where rows come by mail,
+// `copy(in, rows, slot, from)` copies states of rows from `from` on to the ring, and
+// `collect(in, rows, tag, at)` waits for letters.
+enum { IN_MEMORY, IN_RING, BY_MAIL };  // where members of a group find what others have made
+template <int RING_ROWS, int SLOT, int LEVEL, int WAY, class Run, class Ahead, class Begin,
+          class Second, class Copy, class Collect>
 struct Repeats {
-    static constexpr bool ANY = true, IN_RING = RING_ROWS > 0, TWO_PARTS = LEVEL > 1;
-    static constexpr int ROWS = RING_ROWS, OF_EDGE = SLOT;
+    static constexpr bool ANY = true, TWO_PARTS = LEVEL > 1;
+    static constexpr int ROWS = RING_ROWS, OF_EDGE = SLOT, MEETING = WAY;
     Run run;
     Ahead ahead;
     Begin begin;
     Second second;
+    Copy copy;
+    Collect collect;
 };
-template <int RING_ROWS, int SLOT, int LEVEL, class Run, class Ahead, class Begin, class Second>
-__device__ __forceinline__ Repeats<RING_ROWS, SLOT, LEVEL, Run, Ahead, Begin, Second> make_repeats(
-    Run run, Ahead ahead, Begin begin, Second second) {
-    return {run, ahead, begin, second};
+template <int RING_ROWS, int SLOT, int LEVEL, int WAY, class Run, class Ahead, class Begin,
+          class Second, class Copy, class Collect>
+__device__ __forceinline__
+    Repeats<RING_ROWS, SLOT, LEVEL, WAY, Run, Ahead, Begin, Second, Copy, Collect>
+    make_repeats(Run run, Ahead ahead, Begin begin, Second second, Copy copy, Collect collect) {
+    return {run, ahead, begin, second, copy, collect};
 }
 struct NoRepeats {
     static constexpr bool ANY = false;
@@ -167,6 +176,14 @@ struct RepeatedRows {
         }
         indices.buffer = 0;
     }
+    __device__ __forceinline__ int first_child() const {
+        return indices.child_row.by + Numbers::first(in);
+    }
+    // Begin with children in the first rows of the ring, and rows behind them.
+    __device__ __forceinline__ void begin_in_ring(int rows) {
+        indices.child_slot.by = -Numbers::first(in);
+        in.slot = rows;
+    }
     template <int RING_ROWS>
     __device__ __forceinline__ void move_on(int rows) {
         indices.child_slot.by = in.slot - (Numbers::first(in) + in.step);
@@ -182,13 +199,32 @@ struct RepeatedRows {
 
 // Meet the other members between two parts: what all have made in the first one is there then, in
 // memory or in the ring. Returns false when one did not come in time.
-template <int PROCESSORS, bool IN_RING, class Hand>
+template <int PROCESSORS, bool NEAR, class Hand>
 __device__ __forceinline__ bool meet(const Orders& o, const Sent& made, int expect, int at,
                                      GroupBarrier& group_barrier, const Hand& hand) {
     __syncthreads();
-    if (IN_RING) hand.send(made, group_barrier.turn + 1);
-    group_barrier.come<PROCESSORS>(o, !IN_RING, expect);
-    return group_barrier.wait<PROCESSORS>(o, !IN_RING, at);
+    if (NEAR) hand.send(made, group_barrier.turn + 1);
+    group_barrier.come<PROCESSORS>(o, !NEAR, expect);
+    return group_barrier.wait<PROCESSORS>(o, !NEAR, at);
+}
+
+// Wait until this member has in its ring what all have made in a repetition: by mail, or at a
+// barrier. Returns false when some of it did not come in time.
+template <int PROCESSORS, class Rows, class Repeats>
+__device__ __forceinline__ bool hand_round(const Orders& o, const Instruction& in, Rows rows,
+                                           int at, GroupBarrier& group_barrier,
+                                           const Repeats& repeats) {
+    unsigned& gave_up = shared_state().turn.gave_up;
+    if (rows <= MOST_BY_MAIL) {
+        if (!repeats.collect(in, rows, group_barrier.posted, at)) gave_up = 1;
+    } else {
+        __syncthreads();
+        group_barrier.come<PROCESSORS>(o, true, 0);
+        if (!group_barrier.wait<PROCESSORS>(o, true, at)) gave_up = 1;
+        repeats.copy(in, rows, in.slot, in.first);
+    }
+    __syncthreads();
+    return gave_up == 0;
 }
 
 // Execute a repeated instruction, the script's number `at`, after a barrier of all threads; `rows`
@@ -198,8 +234,11 @@ template <int PROCESSORS, class Rows, class Hand, class Repeats>
 __device__ __forceinline__ bool repeat(const Orders& o, const Instruction& first, Rows rows, int at,
                                        const Indices& at_hand, GroupBarrier& group_barrier,
                                        const Hand& hand, const Repeats& repeats) {
+    constexpr bool NEAR = Repeats::MEETING == IN_RING, MAIL = Repeats::MEETING == BY_MAIL,
+                   EACH_WAITS = PROCESSORS > 1 && NEAR && !Repeats::TWO_PARTS,
+                   MEETS = PROCESSORS > 1 && !NEAR && !MAIL && !Repeats::TWO_PARTS;
     RepeatedRows<Repeats::OF_EDGE> now(first, rows, at_hand), later = now;
-    constexpr bool EACH_WAITS = PROCESSORS > 1 && Repeats::IN_RING && !Repeats::TWO_PARTS;
+    if (MAIL) now.begin_in_ring(rows);
     const bool copies = this_thread() >= PROCESSOR - COPYING_THREADS;
     int copied = 0;
     auto copy_next = [&]() {
@@ -212,6 +251,10 @@ __device__ __forceinline__ bool repeat(const Orders& o, const Instruction& first
     auto wait_for_operands = []() { wait_for_copies<REPEAT_BUFFERS - 2>(); };
     for (int k = 0; k < REPEAT_BUFFERS - 1; ++k) copy_next();
     repeats.begin();
+    if constexpr (MAIL) {
+        repeats.copy(now.in, rows, 0, now.first_child());
+        __syncthreads();
+    }
     bool gone = false;  // some thread did not wait until the rows had come
 #pragma unroll 1
     for (int left = first.times; left > 0; --left) {
@@ -220,9 +263,9 @@ __device__ __forceinline__ bool repeat(const Orders& o, const Instruction& first
                 group_barrier.come<PROCESSORS>(o, false, first.expect);
                 group_barrier.wait_each(o, at);
                 if (gone) return false;  // not sooner: all have looked during the wait
-            } else {
+            } else if (!MAIL) {
                 __syncthreads();  // the last repetition is over
-                if (PROCESSORS > 1 && !Repeats::TWO_PARTS) {
+                if (MEETS) {
                     group_barrier.come<PROCESSORS>(o, true, 0);
                     if (!group_barrier.wait<PROCESSORS>(o, true, at)) return false;
                 }
@@ -231,11 +274,17 @@ __device__ __forceinline__ bool repeat(const Orders& o, const Instruction& first
         repeats.run(now.in, rows, now.indices, wait_for_operands, copy_next);
         if constexpr (Repeats::TWO_PARTS) {
             const Sent made{now.in.op, rows, now.in.slot};
-            if (!meet<PROCESSORS, Repeats::IN_RING>(o, made, first.expect, at, group_barrier, hand))
+            if (!meet<PROCESSORS, NEAR>(o, made, first.expect, at, group_barrier, hand))
                 return false;
             repeats.second(now.in, rows, now.indices, wait_for_operands);
         }
-        gone = EACH_WAITS && group_barrier.gave_up();
+        if constexpr (MAIL) {
+            ++group_barrier.posted;
+            if (gone) return false;  // not sooner: it is known before the next rows are waited for
+            gone = left > 1 && !hand_round<PROCESSORS>(o, now.in, rows, at, group_barrier, repeats);
+        } else {
+            gone = EACH_WAITS && group_barrier.gave_up();
+        }
         now.template move_on<Repeats::ROWS>(rows);
     }
     return !gone;
