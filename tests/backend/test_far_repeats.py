@@ -14,14 +14,16 @@ from tests.shim_device import put_in_place
 from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cuda.instruction import TIMES
 
-CASES = [  # cell, hidden, layers, processors of a group, dtype, sequences of 9 steps
-    ("LSTM", 40, 1, 20, "float32", 1),
-    ("LSTM", 40, 2, 20, "float64", 3),
-    ("RNN", 21, 1, 18, "float64", 2),  # shares of an element, or two
-    ("LSTM", 40, 1, 20, "float32", 2),  # as many rows as come by mail
-    ("RNN", 40, 3, 20, "float32", 4),  # more
-    ("GRU", 44, 2, 20, "float32", 3),
-    ("GRU", 128, 1, 1, "float32", 2),  # whose weights leave no room for a ring
+CASES = [  # cell, hidden, layers, processors of a group, dtype, sequences of 9 steps, groups
+    ("LSTM", 40, 1, 20, "float32", 1, 1),
+    ("LSTM", 40, 2, 20, "float64", 3, 1),
+    ("RNN", 21, 1, 18, "float64", 2, 1),  # shares of an element, or two
+    ("LSTM", 40, 1, 20, "float32", 2, 1),  # as many rows as come by mail
+    ("RNN", 40, 3, 20, "float32", 4, 1),  # more
+    ("GRU", 44, 2, 20, "float32", 3, 1),
+    ("GRU", 128, 1, 1, "float32", 2, 1),  # whose weights leave no room for a ring
+    ("LSTM", 40, 1, 20, "float32", 2, 2),  # a row of each group, which come at barriers
+    ("GRU", 44, 1, 20, "float32", 4, 2),
 ]
 
 
@@ -31,7 +33,9 @@ def batch_of(form: Form, sequences: int) -> GraphBatch:
     return ragged_batch(form, np.full(sequences, 9), x.astype(np.float32))
 
 
-@pytest.mark.parametrize(("cell", "hidden", "layers", "processors", "dtype", "sequences"), CASES)
+@pytest.mark.parametrize(
+    ("cell", "hidden", "layers", "processors", "dtype", "sequences", "groups"), CASES
+)
 @pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_levels_are_repeated(
     device: str,
@@ -41,11 +45,12 @@ def test_levels_are_repeated(
     processors: int,
     dtype: str,
     sequences: int,
+    groups: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     require(device)
     if device == "shim":
-        put_in_place(monkeypatch, processors=processors)
+        put_in_place(monkeypatch, processors=groups * processors)
     form = Form(cell, hidden, layers, residual=layers > 2)
     here = vrt.compile(
         Stack(form), device="cuda", engine="persistent", processors=processors, dtype=dtype
@@ -56,8 +61,9 @@ def test_levels_are_repeated(
     assert_same(train(here, batch), train(there, batch), TOLERANCE[dtype])
     launch = launch_of(here, batch)
     mail = dtype == "float32" and processors > 1
-    assert ("come by mail" in here.explain_batch(batch)) == mail
     assert (launch.executable.writer.letters > 0) == mail
+    alone = launch.paths.lengths.shape[1] == 1  # groups that have rows
+    assert ("come by mail" in here.explain_batch(batch)) == (mail and alone)
     for side in range(layers):
         begin, end = launch.written.sections[side, [0, -1]]
         assert launch.written.script[begin:end, TIMES].max() == 8

@@ -26,15 +26,15 @@ LAYERS = [  # cell, hidden, layers, processors of a group, dtype, sequences
     ("LSTM", 64, 2, 4, "float32", 2),
     ("LSTM", 42, 2, 4, "float32", 1),  # shares of ten elements, or eleven
     ("GRU", 48, 1, 4, "float64", 3),  # rows are sent as they are made
-    ("RNN", 40, 3, 2, "float64", 4),
+    ("RNN", 40, 3, 2, "float64", 2),
     ("LSTM", 40, 2, 20, "float64", 3),  # no ring
     ("GRU", 40, 1, 18, "float32", 2),
     ("RNN", 40, 3, 20, "float32", 4),
 ]
 CHAINS = [  # cell, processors, dtype, lengths of the chains
-    ("lstm", 2, "float64", (9, 9, 9, 5)),  # a level has more rows from some level on
+    ("lstm", 2, "float64", (9, 9, 5)),  # a level has more rows from some level on
     ("gru", 2, "float64", (9, 9, 7)),
-    ("slow", 4, "float32", (9, 9, 9, 9)),
+    ("slow", 4, "float32", (9, 9)),
     ("two", 2, "float64", (9, 9)),
     ("mean", 2, "float64", (9, 9)),
 ]

@@ -252,9 +252,10 @@ BACKWARD: dict[str, tuple[Callable[[Array], None], str]] = {
     "once more": (add(TIMES, 1), "[script]"),
     "once less": (add(TIMES, -1), "[script]"),
     "in other steps": (add(STEP, 1), "[script]"),
-    "two children": (add(EDGES, 2), "4 edges"),
+    "two rows": (put(ROWS, 2), "repeats 2 rows"),
+    "two children": (put(EDGES, 2), "2 edges"),
     "no parents": (put(PARENTS, 0), "0 parents"),
-    "half a parent": (add(PARENTS, 1), "3 parents"),
+    "three parents": (put(PARENTS, 3), "3 parents"),
     "another parent": (add(FIRST_PARENT, 1), "has first parents"),
     "parents in other steps": (add(MOVE, 1), "has edges to parents"),
     "other rows": (add(FIRST, 1), "[script]"),
@@ -266,12 +267,12 @@ BACKWARD: dict[str, tuple[Callable[[Array], None], str]] = {
 @pytest.mark.parametrize("name", BACKWARD)
 def test_each_kind_of_wrong_one_is_caught_on_the_way_back(name: str) -> None:
     """Of a level of two parts, between which a group meets."""
-    launch = launched("lstm", 2, (LEVELS,) * 3)
+    launch = launched("lstm", 2, (LEVELS,) * 2)
     change, text = BACKWARD[name]
     written = replace(launch.written, script=launch.written.script.copy())
     begin, end = written.sections[1, :2]
     (at,) = np.flatnonzero(written.script[begin:end, TIMES] > 1) + begin
-    assert written.script[at, [TIMES, ROWS]].tolist() == [LEVELS - 2, 2]
+    assert written.script[at, [TIMES, ROWS]].tolist() == [LEVELS - 2, 1]
     change(written.script[at])
     with pytest.raises(PlanError) as caught:
         verify_launch(*launch._replace(written=written))

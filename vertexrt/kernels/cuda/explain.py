@@ -118,8 +118,8 @@ def _groups(executable: PersistentExecutable, path: Paths, blocks: int) -> list[
         lines.append("groups are clusters: they meet at barriers in shared memory")
     else:
         lines.append("groups are no clusters: they meet at counters in the second-level cache")
-    if letters := executable.writer.letters:
-        lines.append(f"rows of repeated levels come by mail, {8 * letters:,} bytes of a group")
+    if groups == 1 and (letters := executable.writer.letters):
+        lines.append(f"rows of repeated levels come by mail, in {8 * letters:,} bytes")
     lines.append(f"rows of a tile: {executable.tile} at most")
     return lines
 

@@ -163,7 +163,7 @@ class KernelWriter:
 
     @property
     def letters(self) -> int:
-        """The elements of the rows of a group that come by mail."""
+        """The elements of rows that may come by mail, in the ring of the side with the most."""
         return max((mail.elements for mail in self.mails), default=0)
 
     def ring_facts(self) -> tuple[Int64, Int64, Int64]:
@@ -295,7 +295,7 @@ class KernelWriter:
             lines.append(f"#define VRT_MANTISSA {kept}")
         lines += self._switches()
         lines += ['#include "persistent.cuh"', "", structs(self.rules)]
-        lines += [f"constexpr int PROCESSORS = {self.processors}, LETTERS = {self.letters};"]
+        lines += [f"constexpr int PROCESSORS = {self.processors};"]
         lines += [
             f"static_assert(PROCESSOR == {THREADS} && TILE_ROWS == {TILE_ROWS} && "
             f"SHARED_STATE_BYTES == {SHARED_STATE_BYTES} && TILE_POINTERS > {MOST_ROWS} && "

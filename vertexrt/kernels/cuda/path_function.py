@@ -18,7 +18,7 @@ OUTSIDE = (  # where temporaries may not fit
     "  real* const outside = reinterpret_cast<real*>(memory);",
 )
 OF_RING = "child_slot"  # uploaded with the scripts
-MAIL = "  Letter* const mail = mail_of_group<PROCESSORS, LETTERS>(job.o);"
+MAIL = "  Letter* const mail = letters_of<PROCESSORS>(job.o);"
 OPENING = "  __syncthreads();  // all have read what lies where weights come"
 THREAD = "const int thread = this_thread();"
 TILE = "in.rows, in.first, in.edges, in.first_edge"

@@ -223,10 +223,9 @@ class PersistentLaunch:
         """Return what launches the kernel for instructions `begin` to `end` of all processors."""
         blocks = self.blocks(executable, path)
         cluster = executable.processors if path.clustered else 1
-        groups = blocks // executable.processors
-        counters = 2 + groups
-        if letters := executable.writer.letters:  # behind them, see mail.cuh
-            counters = -(-counters // 4) * 4 + 2 * groups * letters
+        counters = 2 + blocks // executable.processors
+        if path.lengths.shape[1] == 1:  # letters are behind them: `letters_of` of mail.cuh
+            counters = -(-counters // 4) * 4 + 2 * executable.writer.letters
         job = arguments.words
 
         def launch(begin: int, end: int) -> None:

@@ -44,7 +44,7 @@ def _tile(side: PathSide, puts: bool, children: bool) -> str:
         puts: it puts rows into the ring; children: it reads those of children there.
     """
     if side.mail.rows:
-        turn, sends, more = "posted", False, ", rows <= MOST_BY_MAIL ? mail : nullptr"
+        turn, sends, more = "posted", False, ", comes_by_mail(job.o, rows) ? mail : nullptr"
     else:
         turn, sends, more = "turn", side.ring.rows > 0 and side.processors > 1, ""
     uses = f"false, {_word(puts)}, {_word(sends)}, {_word(children)}{more}"

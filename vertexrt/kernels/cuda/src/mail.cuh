@@ -47,16 +47,18 @@ inline float element_of(Letter x) {
 }
 #endif
 
-// Rows of a repetition that come by mail; letters are twice as many bytes as elements, and more of
-// them take longer than a barrier.
-constexpr int MOST_BY_MAIL = 2;
+// Tell whether rows of a repetition come by mail. Letters are twice as many bytes as elements, and
+// who waits reads them again and again: more than two rows, or several groups, take longer than
+// with a barrier.
+__device__ __forceinline__ bool comes_by_mail(const Orders& o, int rows) {
+    return rows <= 2 && o.groups == 1;
+}
 
-// The letters of the group, ELEMENTS of them, behind the counters of the launch.
-template <int PROCESSORS, int ELEMENTS>
-__device__ __forceinline__ Letter* mail_of_group(const Orders& o) {
-    const int groups = gridDim.x / PROCESSORS, counters = (2 + groups + 3) / 4 * 4;
-    return reinterpret_cast<Letter*>(o.counters + counters) +
-           (long long)(blockIdx.x / PROCESSORS) * ELEMENTS;
+// The letters of a launch of one group, behind its counters.
+template <int PROCESSORS>
+__device__ __forceinline__ Letter* letters_of(const Orders& o) {
+    const int counters = 2 + gridDim.x / PROCESSORS;
+    return reinterpret_cast<Letter*>(o.counters + (counters + 3) / 4 * 4);
 }
 
 // Write an element into a row of the own ring, and post it, if there are letters. Of the lanes that

@@ -215,7 +215,7 @@ __device__ __forceinline__ bool hand_round(const Orders& o, const Instruction& i
                                            int at, GroupBarrier& group_barrier,
                                            const Repeats& repeats) {
     unsigned& gave_up = shared_state().turn.gave_up;
-    if (rows <= MOST_BY_MAIL) {
+    if (comes_by_mail(o, rows)) {
         if (!repeats.collect(in, rows, group_barrier.posted, at)) gave_up = 1;
     } else {
         __syncthreads();
