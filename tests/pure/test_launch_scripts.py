@@ -64,7 +64,7 @@ HEADER = """\
 struct alignas(16) Instruction {
     int op, program, rows, first, listed, edges, first_edge, wait, temporary;
     union {
-        struct { int parents, first_parent, slot, uses, far, expect, times, step; };
+        struct { int parents, first_parent, slot, uses, far, expect, times, step, move, move_2; };
         struct { int start, chunks, across, down, before, counter; };
     };
 };

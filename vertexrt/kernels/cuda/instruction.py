@@ -22,7 +22,7 @@ class TileColumns:
         far: children that are copied to the ring; expect: elements that have come since the last
             wait.
         times: how often it is executed; step: rows from one time to the next; move,
-            move_of_second: edges to the first parent of a row, and to the second; see `repeats`.
+            move_2: edges to the first parent of a row, and to the second; see `repeats`.
     """
 
     parents: int
@@ -34,7 +34,7 @@ class TileColumns:
     times: int
     step: int
     move: int
-    move_of_second: int
+    move_2: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ OF_TILES = tuple(field.name for field in fields(TileColumns))
 OF_LAUNCHES = tuple(field.name for field in fields(LaunchColumns))
 ALIGN = 4  # words: what a thread loads at once
 COLUMNS = -(-(WORDS + len(OF_TILES)) // ALIGN) * ALIGN
-PARENTS, FIRST_PARENT, SLOT, USES, FAR, EXPECT, TIMES, STEP, MOVE, MOVE_OF_SECOND = range(
+PARENTS, FIRST_PARENT, SLOT, USES, FAR, EXPECT, TIMES, STEP, MOVE, MOVE_2 = range(
     WORDS, WORDS + len(OF_TILES)
 )
 START, CHUNKS, ACROSS, DOWN, BEFORE, COUNTER = range(WORDS, WORDS + len(OF_LAUNCHES))

@@ -110,13 +110,12 @@ def _each_gathered(side: PathSide, write: Callable[[InRing], str]) -> list[str]:
 
 
 def _second_parts(side: PathSide, at_hand: str) -> list[str]:
-    """Write the second parts of levels, by numbers of the first: an operand is in the ring then."""
+    """Write the second parts of levels, by numbers of the first: operands are in memory then."""
     lines = [f"  }}, [&]{at_hand},", "        auto wait_for_operands) VRT_INLINED {"]
     seconds = {number: x.second for number, x in side.repeated.items() if x.second is not None}
     if not seconds:
         return lines
-    near = str(side.ring.rows > 0).lower()
-    tile = f"const Tile a{{{REPEATED_TILE}, in.slot, 0, {near}, false, false, {near}}};"
+    tile = f"const Tile a{{{REPEATED_TILE}, in.slot, 0, false, false, false, false}};"
     lines += ["    auto prefetch_next = []() {};", "    switch (in.op) {"]
     for number, second in seconds.items():
         lines += write_case(side, number, second, [tile, *second.lines], True)

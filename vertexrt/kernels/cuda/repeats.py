@@ -4,7 +4,7 @@ Where a group's rows of each level are those of the level before moved on by the
 rows, one instruction says how often (TIMES) and how far (STEP). The kernel fetches no script and no
 index in such a loop (`repeats.cuh`); `repeated_segments` says which segments it may be.
 A level may have two instructions, of two segments between which a group meets; the one that is left
-of all is the first one's, and EXPECT is what comes before the second.
+of all is the first one's.
 `join_repeats` is the last pass over the scripts of groups; `expand_repeats` undoes it, for
 verifiers.
 """
@@ -20,10 +20,7 @@ from vertexrt.kernels.cuda.instruction import (
     FAR,
     FIRST_PARENT,
     FOR_ALL,
-    FOR_RING,
-    HAS_OPERAND,
     IS_PUT,
-    IS_SENT,
     MOVE,
     PARENTS,
     SLOT,
@@ -49,13 +46,14 @@ from vertexrt.script.isa import (
 Array = np.ndarray[Any, Any]
 
 OF_CHILDREN, PARTS = range(2)  # columns of `RepeatFacts.how`
-# Rows of a level of two parts in a cluster. A language model of 200, whose groups have one row each
-# of 20 pieces, and two of 32, takes 0.96 of the time a step on an H200 with such levels repeated,
-# and 1.02.
-MOST_OF_TWO_PARTS = 1
 MOST_PARENTS = 2  # of a row: `ParentEdges` of repeats.cuh
 SAME = (  # columns that all repetitions share; the others move on
     OP, PROGRAM, ROWS, LISTED, EDGES, WAIT, TEMPORARY, PARENTS, USES, FAR, EXPECT
+)  # fmt: skip
+
+ALIKE = (  # columns that both instructions of a level share
+    PROGRAM, ROWS, FIRST, LISTED, EDGES, FIRST_EDGE, TEMPORARY, PARENTS, FIRST_PARENT, SLOT, USES,
+    FAR, EXPECT,
 )  # fmt: skip
 
 
@@ -152,7 +150,7 @@ def _repeats(
         return False
     return (
         _moves_as(script, head, last, k)
-        and _second_follows(script, last, k, side, facts)
+        and _second_follows(script, last, k, facts.how[script[k, OP], PARTS])
         and _edges_follow(script, last, k, slot, back, edges)
         and _ring_follows(script, last, k, facts, side, edges.child_slot)
         and (not back or _parents_follow(script, head, last, k, edges))
@@ -171,35 +169,24 @@ def _join(
     """Join a level to its head; see `_repeats`."""
     script[head, STEP] = script[k, FIRST] - script[last, FIRST]
     script[head, TIMES] += 1
-    if facts.how[script[k, OP], PARTS] > 1:
-        script[head, EXPECT] = script[k + 1, EXPECT]
     if side >= facts.forward:
         for which in range(script[k, PARENTS] // script[k, ROWS]):
             script[head, MOVE + which] = _moved(script, last, k, which, edges)
 
 
-def _second_follows(script: Array, last: int, k: int, side: int, facts: RepeatFacts) -> bool:
+def _second_follows(script: Array, last: int, k: int, parts: int) -> bool:
     """Tell whether the second instruction of a level, if any, is the first's, alike in both levels.
 
     The first one waits for nobody; the second one for what all have made in the first one.
     """
-    if facts.how[script[k, OP], PARTS] == 1:
+    if parts == 1:
         return True
-    near = facts.near and facts.rings[side, 0] > 0
-    differ = (
-        int(near and script[k, ROWS] > MOST_OF_TWO_PARTS)
-        | (script[k, WAIT] ^ NONE)
-        | script[k, EXPECT]
-    )
-    differ |= script[k, USES] ^ (IS_PUT | IS_SENT if near else 0)
+    differ = (script[k, WAIT] ^ NONE) | script[k, USES]
     for at in (last, k):
         differ |= script[at + 1, OP] ^ (script[at, OP] + 1)
-        differ |= script[at + 1, WAIT] ^ (FOR_RING if near else FOR_ALL)
-        differ |= script[at + 1, USES] ^ (HAS_OPERAND if near else 0)
-        differ |= script[at + 1, EXPECT] ^ script[last + 1, EXPECT]
-        for c in (PROGRAM, ROWS, FIRST, LISTED, EDGES, FIRST_EDGE, PARENTS, FIRST_PARENT, SLOT):
+        differ |= script[at + 1, WAIT] ^ FOR_ALL
+        for c in ALIKE:
             differ |= script[at + 1, c] ^ script[at, c]
-        differ |= script[at + 1, TEMPORARY] | script[at + 1, FAR]
     return bool(differ == 0)
 
 
@@ -345,13 +332,11 @@ def expand_repeats(script: Array, ring_rows: int, how: Array) -> Array:
     for k in np.flatnonzero((number > 0) & (found[:, USES] & IS_PUT != 0)):
         rows, slot = found[k, ROWS], found[k - 1, SLOT]
         found[k, SLOT] = slot + rows if slot + 2 * rows <= ring_rows else 0
-    two = (found[:, TIMES] > 1) & (how[found[:, OP], PARTS] > 1)
+    two = found[:, TIMES] > 1
+    two[two] = how[found[two, OP], PARTS] > 1
     found[:, TIMES], found[:, STEP : MOVE + MOST_PARENTS] = 1, 0
     each = np.repeat(found, 1 + two, 0)
     second = np.flatnonzero(two) + np.cumsum(two)[two]
-    near = ring_rows > 0
-    each[second - 1, EXPECT] = 0
     each[second, OP] += 1
-    each[second, WAIT] = FOR_RING if near else FOR_ALL
-    each[second, USES] = HAS_OPERAND if near else 0
+    each[second, WAIT] = FOR_ALL
     return np.asarray(each)

@@ -15,7 +15,7 @@ import numpy as np
 from vertexrt.kernels.cuda.instruction import FAR, FIRST_PARENT, MOVE, PARENTS, SLOT, TIMES
 from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
 from vertexrt.kernels.cuda.repeated_segments import MOST_REPEATED
-from vertexrt.kernels.cuda.repeats import MOST_OF_TWO_PARTS, MOST_PARENTS, expand_repeats
+from vertexrt.kernels.cuda.repeats import MOST_PARENTS, expand_repeats
 from vertexrt.kernels.cuda.ring_script import GATHERS
 from vertexrt.kernels.cuda.script_rounds import Facts
 from vertexrt.kernels.cuda.verify_rounds import refuse
@@ -72,8 +72,7 @@ def _verify_repeated(
     slot, parts = map(int, facts.repeated[row[OP]])
     if slot < 0 or row[FAR] or row[TEMPORARY]:
         refuse(row, k, "is repeated", "no copies, and a segment that may be repeated")
-    most = MOST_OF_TWO_PARTS if ring and parts > 1 else MOST_REPEATED
-    _verify_rows(row, k, back, slot, most)
+    _verify_rows(row, k, back, slot)
     each = expand_repeats(row[None], ring, facts.repeated)[::parts]
     slots = written.child_slot if ring else NO_SLOTS
     _verify_children(k, each, slots, schedule, (facts.segments[row[OP]], slot))
@@ -83,14 +82,14 @@ def _verify_repeated(
         _verify_before(k, each, slot, schedule)
 
 
-def _verify_rows(row: Array, k: int, back: bool, slot: int, most: int) -> None:
+def _verify_rows(row: Array, k: int, back: bool, slot: int) -> None:
     """Check that rows have as many children each; on the way back they have parents."""
     rows, edges, parents = int(row[ROWS]), int(row[EDGES]), int(row[PARENTS])
     many = [rows] if back and slot == 0 else range(rows, edges + 1, rows)
     above = range(rows, MOST_PARENTS * rows + 1, rows) if back else [0]
-    if rows > most or edges not in many or parents not in above:
+    if rows > MOST_REPEATED or edges not in many or parents not in above:
         got = f"repeats {row[ROWS]} rows, {row[EDGES]} edges, {row[PARENTS]} parents"
-        refuse(row, k, got, f"up to {most} rows of chains")
+        refuse(row, k, got, f"up to {MOST_REPEATED} rows of chains")
 
 
 def _verify_children(

@@ -8,18 +8,17 @@
 // says when.
 //
 // A level may have two parts: the members of a group meet between them, and the second multiplies
-// what all members have made in the first. That is how levels are on the way back.
+// what all members have made in the first. That is how levels of large groups are on the way back.
 //
 // Synchronisation. A processor alone has a barrier between two repetitions. Members of a group send
 // the rows that they make as their last work on what they have read; so when all rows have come,
 // all threads of all members have finished the repetition before, and only the barrier of the ring
 // is waited for, by each thread by itself. In groups too large to be clusters rows come by mail
 // (`mail.cuh`) if there is room for a ring; without one members meet as between two instructions.
-// Between two parts they always do, in front of rows of the ring if there is one; so the second
-// part of a level and the first one of the next have a barrier of the processor's threads between
-// them. Temporaries are used again three repetitions later. The group of copies that a repetition
-// waits for is the last but one: each commits one group. The second half of the threads copies: the
-// first ones make the rows.
+// Between two parts they always do; so the second part of a level and the first one of the next
+// have a barrier of the processor's threads between them. Temporaries are used again three
+// repetitions later. The group of copies that a repetition waits for is the last but one: each
+// commits one group. The second half of the threads copies: the first ones make the rows.
 #pragma once
 #include "mail.cuh"
 
@@ -191,21 +190,19 @@ struct RepeatedRows {
         in.first_edge += in.step;
         indices.parent_edge.first += in.step << indices.parent_edge.two;
         indices.parent_edge.at[0] += in.move;
-        indices.parent_edge.at[1] += in.move_of_second;
+        indices.parent_edge.at[1] += in.move_2;
         in.slot = in.slot + 2 * rows > RING_ROWS ? 0 : in.slot + rows;
         indices.buffer += indices.to_next();
     }
 };
 
-// Meet the other members between two parts: what all have made in the first one is there then, in
-// memory or in the ring. Returns false when one did not come in time.
-template <int PROCESSORS, bool NEAR, class Hand>
-__device__ __forceinline__ bool meet(const Orders& o, const Sent& made, int expect, int at,
-                                     GroupBarrier& group_barrier, const Hand& hand) {
+// Meet the other members: what all have stored is there then. Returns false when one did not come
+// in time.
+template <int PROCESSORS>
+__device__ __forceinline__ bool meet(const Orders& o, int at, GroupBarrier& group_barrier) {
     __syncthreads();
-    if (NEAR) hand.send(made, group_barrier.turn + 1);
-    group_barrier.come<PROCESSORS>(o, !NEAR, expect);
-    return group_barrier.wait<PROCESSORS>(o, !NEAR, at);
+    group_barrier.come<PROCESSORS>(o, true, 0);
+    return group_barrier.wait<PROCESSORS>(o, true, at);
 }
 
 // Wait until this member has in its ring what all have made in a repetition: by mail, or at a
@@ -218,9 +215,7 @@ __device__ __forceinline__ bool hand_round(const Orders& o, const Instruction& i
     if (comes_by_mail(o, rows)) {
         if (!repeats.collect(in, rows, group_barrier.posted, at)) gave_up = 1;
     } else {
-        __syncthreads();
-        group_barrier.come<PROCESSORS>(o, true, 0);
-        if (!group_barrier.wait<PROCESSORS>(o, true, at)) gave_up = 1;
+        if (!meet<PROCESSORS>(o, at, group_barrier)) gave_up = 1;
         repeats.copy(in, rows, in.slot, in.first);
     }
     __syncthreads();
@@ -228,15 +223,14 @@ __device__ __forceinline__ bool hand_round(const Orders& o, const Instruction& i
 }
 
 // Execute a repeated instruction, the script's number `at`, after a barrier of all threads; `rows`
-// are those of a repetition, and `hand` is as in `follow`. Returns false when another member did
-// not come, or send its rows, in time.
-template <int PROCESSORS, class Rows, class Hand, class Repeats>
+// are those of a repetition. Returns false when another member did not come, or send its rows, in
+// time.
+template <int PROCESSORS, class Rows, class Repeats>
 __device__ __forceinline__ bool repeat(const Orders& o, const Instruction& first, Rows rows, int at,
                                        const Indices& at_hand, GroupBarrier& group_barrier,
-                                       const Hand& hand, const Repeats& repeats) {
-    constexpr bool NEAR = Repeats::MEETING == IN_RING, MAIL = Repeats::MEETING == BY_MAIL,
-                   EACH_WAITS = PROCESSORS > 1 && NEAR && !Repeats::TWO_PARTS,
-                   MEETS = PROCESSORS > 1 && !NEAR && !MAIL && !Repeats::TWO_PARTS;
+                                       const Repeats& repeats) {
+    constexpr bool ALONE = PROCESSORS == 1, NEAR = !ALONE && Repeats::MEETING == IN_RING,
+                   MAIL = Repeats::MEETING == BY_MAIL;
     RepeatedRows<Repeats::OF_EDGE> now(first, rows, at_hand), later = now;
     if (MAIL) now.begin_in_ring(rows);
     const bool copies = this_thread() >= PROCESSOR - COPYING_THREADS;
@@ -259,23 +253,19 @@ __device__ __forceinline__ bool repeat(const Orders& o, const Instruction& first
 #pragma unroll 1
     for (int left = first.times; left > 0; --left) {
         if (left < first.times) {
-            if (EACH_WAITS) {
+            if (NEAR) {
                 group_barrier.come<PROCESSORS>(o, false, first.expect);
                 group_barrier.wait_each(o, at);
                 if (gone) return false;  // not sooner: all have looked during the wait
-            } else if (!MAIL) {
+            } else if (ALONE || Repeats::TWO_PARTS) {
                 __syncthreads();  // the last repetition is over
-                if (MEETS) {
-                    group_barrier.come<PROCESSORS>(o, true, 0);
-                    if (!group_barrier.wait<PROCESSORS>(o, true, at)) return false;
-                }
+            } else if (!MAIL) {
+                if (!meet<PROCESSORS>(o, at, group_barrier)) return false;
             }
         }
         repeats.run(now.in, rows, now.indices, wait_for_operands, copy_next);
         if constexpr (Repeats::TWO_PARTS) {
-            const Sent made{now.in.op, rows, now.in.slot};
-            if (!meet<PROCESSORS, NEAR>(o, made, first.expect, at, group_barrier, hand))
-                return false;
+            if (!meet<PROCESSORS>(o, at, group_barrier)) return false;
             repeats.second(now.in, rows, now.indices, wait_for_operands);
         }
         if constexpr (MAIL) {
@@ -283,7 +273,7 @@ __device__ __forceinline__ bool repeat(const Orders& o, const Instruction& first
             if (gone) return false;  // not sooner: it is known before the next rows are waited for
             gone = left > 1 && !hand_round<PROCESSORS>(o, now.in, rows, at, group_barrier, repeats);
         } else {
-            gone = EACH_WAITS && group_barrier.gave_up();
+            gone = NEAR && group_barrier.gave_up();
         }
         now.template move_on<Repeats::ROWS>(rows);
     }

@@ -209,13 +209,12 @@ __device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int gr
                 copy_instruction(k + SCRIPT_AHEAD - 2);
                 fetch_indices(k + 1);
                 const auto at_hand = indices.at_hand(in, shared_state().indices[k % INDICES_AHEAD]);
-                const bool there = in.rows == 1
-                                       ? repeat<PROCESSORS>(o, in, OneRow{}, k, at_hand,
-                                                            group_barrier, hand, repeats)
-                                       : repeat<PROCESSORS>(o, in, FewRows{in.rows}, k, at_hand,
-                                                            group_barrier, hand, repeats);
+                const bool there =
+                    in.rows == 1
+                        ? repeat<PROCESSORS>(o, in, OneRow{}, k, at_hand, group_barrier, repeats)
+                        : repeat<PROCESSORS>(o, in, FewRows{in.rows}, k, at_hand, group_barrier,
+                                             repeats);
                 if (!there) return false;
-                sent.n = 0;  // all that is needed
                 stamps.end();
                 continue;
             }
