@@ -64,7 +64,7 @@ Int64 = npt.NDArray[np.int64]
 MOST_ROWS = 64  # of a tile, whose indices lie in shared memory
 TILE_EDGES = 128  # of a tile, likewise
 RING_TILE = 16  # rows of a tile for which a ring leaves room
-ENOUGH_ROWS = 32  # for which one does that rows come to by mail: products take no more at a time
+MAIL_TILE = 32  # the same of a ring for mail: products take no more at a time
 MANTISSA = {"float32": 0, "tf32": 10, "bf16": 7}  # bits that matrix units keep; 0 for all
 
 
@@ -101,7 +101,7 @@ class KernelWriter:
         self.path, self.phases, self.sides = placed.tasks, placed.phases, [*placed.sides]
         self.of_sides = [*map(partial(tasks_of, self.path), self.phases)]
         self.texts = write_path(self.path)
-        self.mails: list[RingSize] = []  # those of sides, once it is known what they repeat
+        self.mails = [RingSize()] * len(self.phases)  # until it is known what sides repeat
         self.summing = self._summing()
         room = 0 if self.summing is None else self._spare(self.summing)
         self.sums = sum_on_chip(tasks, kinds, placed, self.summing, binding, room)
@@ -158,7 +158,7 @@ class KernelWriter:
         (step,) = {e.step for x in levels for e in x.segment.ring.gathers}
         found = RingSize(step, 2 * MOST_REPEATED)
         buffers = BUFFERS * max(buffer_elements(x.segment) for x in levels)
-        used = max(buffers, self.used(side, min(self.tile_rows(False), ENOUGH_ROWS)))
+        used = max(buffers, self.used(side, min(self.tile_rows(False), MAIL_TILE)))
         return found if used + found.elements <= self.room(side, False) else RingSize()
 
     @property
@@ -267,7 +267,7 @@ class KernelWriter:
     def room(self, side: int, ring: bool) -> int:
         """Return the elements of shared memory that temporaries of a side may have."""
         room = room_of(self.sides[side], self.budget) - self.sides[side].partial
-        room -= self.mails[side].elements if self.mails else 0
+        room -= self.mails[side].elements
         return room - (self.rings[side].elements if ring else 0)
 
     def used(self, side: int, rows: int) -> int:

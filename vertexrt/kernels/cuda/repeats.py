@@ -177,7 +177,7 @@ def _join(
 def _second_follows(script: Array, last: int, k: int, parts: int) -> bool:
     """Tell whether the second instruction of a level, if any, is the first's, alike in both levels.
 
-    The first one waits for nobody; the second one for what all have made in the first one.
+    The first one waits for no processor; the second one for what all have made in the first one.
     """
     if parts == 1:
         return True

@@ -1,6 +1,6 @@
 // Rows that the members of a group hand each other while levels are repeated, where the group is
-// too large to be a cluster: through memory, each element in one word with a tag. Who finds the tag
-// has the element, so that nobody waits for a barrier, and no store for a fence.
+// too large to be a cluster: through memory, each element in one word with a tag. A member that
+// finds the tag has the element, so that none waits at a barrier, and no store at a fence.
 //
 // Each member posts its elements of a row once, and collects all of the row into its own ring. A
 // tag, which is never zero, is of one repetition of a launch, and the letters are zero when a
@@ -48,8 +48,8 @@ inline float element_of(Letter x) {
 #endif
 
 // Tell whether rows of a repetition come by mail. Letters are twice as many bytes as elements, and
-// who waits reads them again and again: more than two rows, or several groups, take longer than
-// with a barrier.
+// a member that waits reads them again and again: more than two rows, or several groups, take
+// longer than with a barrier.
 __device__ __forceinline__ bool comes_by_mail(const Orders& o, int rows) {
     return rows <= 2 && o.groups == 1;
 }

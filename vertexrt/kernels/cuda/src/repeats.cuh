@@ -164,8 +164,8 @@ struct RepeatedRows {
         indices.child_slot.by =
             at_hand.child_slot != nullptr ? at_hand.child_slot[edge] - number : 0;
         const int* const to_parents = at_hand.parent_edge;
+        indices.buffer = 0;
         indices.parent_ptr = {parent - (in.first << two), two};
-        if (to_parents == nullptr) return;
         indices.parent_edge.first = parent;
         indices.parent_edge.two = two;
         for (int which = 0; which < 2; ++which) {
@@ -173,7 +173,6 @@ struct RepeatedRows {
             indices.parent_edge.at[which] = begin;
             indices.parent_edge.rise[which] = rows > 1 ? to_parents[at + (1 << two)] - begin : 0;
         }
-        indices.buffer = 0;
     }
     __device__ __forceinline__ int first_child() const {
         return indices.child_row.by + Numbers::first(in);
