@@ -234,18 +234,21 @@ MUTATIONS: dict[str, tuple[Callable[[Array], None], str]] = {
 }
 
 
+def assert_caught(launch: Launch, at: int, change: Callable[[Array], None], text: str) -> None:
+    """Change an instruction, and see that it is refused with such a text."""
+    written = replace(launch.written, script=launch.written.script.copy())
+    assert written.script[at, TIMES] > 1
+    change(written.script[at])
+    with pytest.raises(PlanError) as caught:
+        verify_launch(*launch._replace(written=written))
+    assert text in str(caught.value)
+
+
 @pytest.mark.parametrize("processors", [1, 2])
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_each_kind_of_wrong_one_is_caught(name: str, processors: int) -> None:
     launch = launched("lstm", processors, (LEVELS,) * 3)
-    change, text = MUTATIONS[name]
-    written = replace(launch.written, script=launch.written.script.copy())
-    begin, end = written.sections[0, :2]
-    change(written.script[begin + 1])
-    assert end - begin > 1
-    with pytest.raises(PlanError) as caught:
-        verify_launch(*launch._replace(written=written))
-    assert text in str(caught.value)
+    assert_caught(launch, launch.written.sections[0, 0] + 1, *MUTATIONS[name])
 
 
 BACKWARD: dict[str, tuple[Callable[[Array], None], str]] = {
@@ -266,15 +269,10 @@ BACKWARD: dict[str, tuple[Callable[[Array], None], str]] = {
 def test_each_kind_of_wrong_one_is_caught_on_the_way_back(name: str) -> None:
     """Of a level of two parts, between which a group meets."""
     launch = launched("lstm", 20, (LEVELS,) * 3)
-    change, text = BACKWARD[name]
-    written = replace(launch.written, script=launch.written.script.copy())
-    begin, end = written.sections[1, :2]
-    (at,) = np.flatnonzero(written.script[begin:end, TIMES] > 1) + begin
-    assert written.script[at, [TIMES, ROWS]].tolist() == [LEVELS - 2, 3]
-    change(written.script[at])
-    with pytest.raises(PlanError) as caught:
-        verify_launch(*launch._replace(written=written))
-    assert text in str(caught.value)
+    begin, end = launch.written.sections[1, :2]
+    (at,) = np.flatnonzero(launch.written.script[begin:end, TIMES] > 1) + begin
+    assert launch.written.script[at, [TIMES, ROWS]].tolist() == [LEVELS - 2, 3]
+    assert_caught(launch, at, *BACKWARD[name])
 
 
 def test_children_that_are_elsewhere_are_caught() -> None:

@@ -1,4 +1,7 @@
-"""Levels that one instruction repeats where groups have no ring: states go through memory."""
+"""Levels of layers and stacks that one instruction repeats, on both ways.
+
+Groups of more than 16 processors are no clusters: states go through memory, or come by mail.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,11 @@ import pytest
 import vertexrt as vrt
 from benchmarks.papers.stacks import Form, Stack, ragged_batch
 from tests.devices import SHIM_AND_GPU, require
-from tests.launches import launch_of
+from tests.launches import launch_of, most_times
 from tests.runs import PLAIN, TOLERANCE, assert_same, evaluate, train
 from tests.shim_device import put_in_place
 from vertexrt.graph import GraphBatch
-from vertexrt.kernels.cuda.instruction import TIMES
+from vertexrt.ir.program import Stage
 
 CASES = [  # cell, hidden, layers, processors of a group, dtype, sequences of 9 steps, groups
     ("LSTM", 40, 1, 20, "float32", 1, 1),
@@ -21,6 +24,9 @@ CASES = [  # cell, hidden, layers, processors of a group, dtype, sequences of 9 
     ("LSTM", 40, 1, 20, "float32", 2, 1),  # as many rows as come by mail
     ("RNN", 40, 3, 20, "float32", 4, 1),  # more
     ("GRU", 44, 2, 20, "float32", 3, 1),
+    ("LSTM", 24, 2, 1, "float64", 2, 1),  # a processor alone, in each layer
+    ("RNN", 16, 3, 1, "float32", 2, 1),
+    ("GRU", 40, 1, 18, "float32", 2, 1),
     ("GRU", 128, 1, 1, "float32", 2, 1),  # whose weights leave no room for a ring
     ("LSTM", 40, 1, 20, "float32", 2, 2),  # a row of each group, which come at barriers
     ("GRU", 44, 1, 20, "float32", 4, 2),
@@ -64,6 +70,6 @@ def test_levels_are_repeated(
     assert (launch.executable.writer.letters > 0) == mail
     alone = launch.paths.lengths.shape[1] == 1  # groups that have rows
     assert ("come by mail" in here.explain_batch(batch)) == (mail and alone)
-    for side in range(layers):
-        begin, end = launch.written.sections[side, [0, -1]]
-        assert launch.written.script[begin:end, TIMES].max() == 8
+    assert most_times(launch, Stage.PATH) == [8] * layers
+    # The first level has no parent within its layer, and the last one no child.
+    assert set(most_times(launch, Stage.PATH_BACKWARD)) <= {7, 8, 9}
