@@ -20,7 +20,8 @@ from vertexrt.kernels.cuda.rows_at_once import (
 )
 from vertexrt.kernels.cuda.segments import PartialSums, RowsAtATime
 from vertexrt.kernels.cuda.verify_segments import verify_segments
-from vertexrt.kernels.cuda.weights import TILE_ROWS, Budget, Misfit
+from vertexrt.kernels.cuda.weight_layout import TILE_ROWS
+from vertexrt.kernels.cuda.weights import Budget, Misfit
 
 VECTOR, LARGE = 4, 2 * MOST_OF_A_CLUSTER
 

@@ -12,7 +12,7 @@ import math
 
 from vertexrt.kernels.cuda.persistent import GRAPHS_A_CLUSTER, GROUPS
 from vertexrt.kernels.cuda.rows_at_once import MOST_OF_A_CLUSTER
-from vertexrt.kernels.cuda.weights import TILE_ROWS
+from vertexrt.kernels.cuda.weight_layout import TILE_ROWS
 from vertexrt.kernels.ways import FEWEST, Configuration, Work
 from vertexrt.scheduler.batch_shape import BatchShape
 

@@ -31,7 +31,8 @@ from vertexrt.kernels.cuda.instruction import (
 )
 from vertexrt.kernels.cuda.persistent_launch import Paths, WrittenScripts
 from vertexrt.kernels.cuda.repeats import PARTS
-from vertexrt.kernels.cuda.weights import THREADS, Budget, ResidentWeight, SideWeights
+from vertexrt.kernels.cuda.weight_layout import THREADS
+from vertexrt.kernels.cuda.weights import Budget, ResidentWeight, SideWeights
 from vertexrt.script.isa import (
     NONE,
     OP,

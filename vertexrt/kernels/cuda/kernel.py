@@ -49,13 +49,8 @@ from vertexrt.kernels.cuda.shared_sides import share_sides
 from vertexrt.kernels.cuda.steps import Kernel, Launches
 from vertexrt.kernels.cuda.task_launches import lower_launches
 from vertexrt.kernels.cuda.verify_repeated_segments import verify_repeated_segments
-from vertexrt.kernels.cuda.weights import (
-    SHARED_STATE_BYTES,
-    THREADS,
-    TILE_ROWS,
-    ResidentWeight,
-    copied_weights,
-)
+from vertexrt.kernels.cuda.weight_layout import THREADS, TILE_ROWS
+from vertexrt.kernels.cuda.weights import SHARED_STATE_BYTES, ResidentWeight, copied_weights
 from vertexrt.kernels.layout import Binding, uses_edges
 from vertexrt.lower.launches import LaunchPlan
 

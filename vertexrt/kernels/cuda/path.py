@@ -33,7 +33,7 @@ from vertexrt.kernels.cuda.segments import (
     Together,
 )
 from vertexrt.kernels.cuda.verify_segments import verify_segments
-from vertexrt.kernels.cuda.weights import TILE_ROWS
+from vertexrt.kernels.cuda.weight_layout import TILE_ROWS
 from vertexrt.kernels.layout import Binding
 from vertexrt.lower.places import ValuePlace
 from vertexrt.lower.threads import ThreadKernel

@@ -13,7 +13,7 @@ from vertexrt.kernels.cuda.row_text import WARP
 from vertexrt.kernels.cuda.thread_groups import RowScratch, place_members, with_edges_of
 from vertexrt.kernels.cuda.thread_places import Placer
 from vertexrt.kernels.cuda.thread_widths import width_of
-from vertexrt.kernels.cuda.weights import THREADS
+from vertexrt.kernels.cuda.weight_layout import THREADS
 from vertexrt.lower.thread_loops import (
     draft_loops,
     members_of,

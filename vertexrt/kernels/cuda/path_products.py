@@ -19,7 +19,8 @@ from vertexrt.kernels.cuda.segments import (
     ResidentProduct,
     RowsInMemory,
 )
-from vertexrt.kernels.cuda.weights import TILE_ROWS, ResidentWeight
+from vertexrt.kernels.cuda.weight_layout import TILE_ROWS
+from vertexrt.kernels.cuda.weights import ResidentWeight
 from vertexrt.lower.expressions import J, ReadElement
 from vertexrt.lower.places import Memory, Rows, ValuePlace
 from vertexrt.lower.products import rows_of

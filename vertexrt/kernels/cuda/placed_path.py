@@ -10,9 +10,9 @@ from vertexrt.ir.layers import Phase
 from vertexrt.kernels.cuda.ring_uses import LoweredTask
 from vertexrt.kernels.cuda.rows_at_once import choose_rows, take_rows
 from vertexrt.kernels.cuda.segments import PathSegment
+from vertexrt.kernels.cuda.weight_layout import THREADS
 from vertexrt.kernels.cuda.weights import (
     SHARED_STATE_BYTES,
-    THREADS,
     Budget,
     Misfit,
     SideWeights,

@@ -20,7 +20,8 @@ from vertexrt.kernels.cuda.path_steps import Step, nodes_in
 from vertexrt.kernels.cuda.path_task import PathTask, own_pieces, size_of_own
 from vertexrt.kernels.cuda.row_text import WARP
 from vertexrt.kernels.cuda.segments import CopyAhead
-from vertexrt.kernels.cuda.weights import THREADS, most_own
+from vertexrt.kernels.cuda.weight_layout import THREADS
+from vertexrt.kernels.cuda.weights import most_own
 from vertexrt.lower.expressions import J, Leaf, ReadElement
 from vertexrt.lower.places import Memory, Rows, ValuePlace
 from vertexrt.lower.threads import Cuts

@@ -50,7 +50,7 @@ from vertexrt.kernels.cuda.segments import (
     each_step,
 )
 from vertexrt.kernels.cuda.thread_text import ROW_PAD
-from vertexrt.kernels.cuda.weights import THREADS
+from vertexrt.kernels.cuda.weight_layout import THREADS
 from vertexrt.lower.expressions import J, Leaf, Picked, ReadElement
 from vertexrt.lower.kernel import FromParents
 from vertexrt.lower.places import Memory, Rows, ValuePlace

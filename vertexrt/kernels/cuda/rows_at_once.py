@@ -19,7 +19,7 @@ from vertexrt.kernels.cuda.segments import (
     ResidentProduct,
     each_step,
 )
-from vertexrt.kernels.cuda.weights import TILE_ROWS
+from vertexrt.kernels.cuda.weight_layout import TILE_ROWS
 from vertexrt.kernels.layout import PAD
 
 # What is tried: matrix units take `MANY_ROWS` of resident_tensor_cores.cuh. With up to 64 rows

@@ -29,7 +29,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from vertexrt.kernels.cuda.weights import THREADS, TILE_ROWS, Layout, ResidentWeight
+from vertexrt.kernels.cuda.weight_layout import THREADS, TILE_ROWS, Layout
+from vertexrt.kernels.cuda.weights import ResidentWeight
 from vertexrt.lower.expressions import Expression, Leaf, ReadElement
 from vertexrt.lower.kernel import FromParents
 from vertexrt.lower.places import Temporary, ValuePlace
