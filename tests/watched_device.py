@@ -11,14 +11,16 @@ from vertexrt.api.network import Network
 from vertexrt.kernels.cuda.device import Array, Device, LaunchStruct
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
 from vertexrt.kernels.cuda.instruction import COLUMNS, EXPECT, FOR_ALL
-from vertexrt.kernels.cuda.persistent import PersistentExecutable
+from vertexrt.kernels.cuda.persistent import ORDER_NAMES, PersistentExecutable
 from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
 from vertexrt.kernels.cuda.session import ARRIVED_AT
 from vertexrt.script.isa import WAIT
 
 # Words of what the kernel takes, see `PersistentLaunch.run`: where scripts and counters of a launch
 # lie, for how many members those of a cluster wait, and where the slots of children lie.
-SCRIPT, COUNTERS, MEMBERS, CHILD_SLOT = 0, 2, 13, 14
+SCRIPT, COUNTERS, MEMBERS, CHILD_SLOT = map(
+    ORDER_NAMES.index, ("script", "counters", "members", "child_slot")
+)
 
 
 class WatchedDevice:

@@ -1,6 +1,6 @@
 """Levels of layers and stacks that one instruction repeats, on both ways.
 
-Groups of more than 16 processors are no clusters: states go through memory, or come by mail.
+Groups of more than 16 processors are no clusters: states go through memory, also with flags.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CASES = [  # cell, hidden, layers, processors of a group, dtype, sequences of 9 
     ("LSTM", 40, 1, 20, "float32", 1, 1),
     ("LSTM", 40, 2, 20, "float64", 3, 1),
     ("RNN", 21, 1, 18, "float64", 2, 1),  # shares of an element, or two
-    ("LSTM", 40, 1, 20, "float32", 2, 1),  # as many rows as come by mail
+    ("LSTM", 40, 1, 20, "float32", 2, 1),  # as many rows as are sent with flags
     ("RNN", 40, 3, 20, "float32", 4, 1),  # more
     ("GRU", 44, 2, 20, "float32", 3, 1),
     ("LSTM", 24, 2, 1, "float64", 2, 1),  # a processor alone, in each layer
@@ -66,10 +66,10 @@ def test_levels_are_repeated(
     assert_same(evaluate(here, batch), evaluate(there, batch), TOLERANCE[dtype])
     assert_same(train(here, batch), train(there, batch), TOLERANCE[dtype])
     launch = launch_of(here, batch)
-    mail = dtype == "float32" and processors > 1
-    assert (launch.executable.writer.letters > 0) == mail
+    flags = dtype == "float32" and processors > 1
+    assert (launch.executable.writer.flagged_words > 0) == flags
     alone = launch.paths.lengths.shape[1] == 1  # groups that have rows
-    assert ("come by mail" in here.explain_batch(batch)) == (mail and alone)
+    assert ("sent with flags" in here.explain_batch(batch)) == (flags and alone)
     assert most_times(launch, Stage.PATH) == [8] * layers
     # The first level has no parent within its layer, and the last one no child.
     assert set(most_times(launch, Stage.PATH_BACKWARD)) <= {7, 8, 9}

@@ -1,7 +1,8 @@
-"""CUDA sources are short, and laid out as `.clang-format` says."""
+"""CUDA sources are short, laid out as `.clang-format` says, and take what the host gives."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from vertexrt.kernels.cuda.compile import FOLDER
+from vertexrt.kernels.cuda.persistent import ORDER_NAMES
 
 MOST_LINES, MOST_COLUMNS = 300, 100
 SOURCES = sorted(path for path in FOLDER.iterdir() if path.suffix in (".cuh", ".cu"))
@@ -37,3 +39,12 @@ def test_sources_are_formatted() -> None:
     command = [tool, "--dry-run", "--Werror", *map(str, SOURCES)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr[:2000]
+
+
+def test_orders_of_a_kernel_are_in_the_order_of_the_host() -> None:
+    source = (FOLDER / "processor.cuh").read_text(encoding="utf-8")
+    (body,) = re.findall(r"^struct Orders \{\n(.*?)\n\};", source, re.DOTALL | re.MULTILINE)
+    declared = re.sub(r"//.*", "", body).split(";")
+    names = [re.findall(r"\w+$", one.strip()) for line in declared for one in line.split(",")]
+    found = [name for (name,) in filter(None, names)]
+    assert found == [*ORDER_NAMES, "store", "finish"]

@@ -29,7 +29,7 @@ from vertexrt.kernels.cuda.instruction import (
     TIMES,
     UPDATE,
 )
-from vertexrt.kernels.cuda.persistent_launch import Paths, WrittenScripts
+from vertexrt.kernels.cuda.persistent_launch import Paths, WrittenScripts, flagged_words
 from vertexrt.kernels.cuda.repeats import PARTS
 from vertexrt.kernels.cuda.weight_layout import THREADS
 from vertexrt.kernels.cuda.weights import Budget, ResidentWeight, SideWeights
@@ -119,8 +119,8 @@ def _groups(executable: PersistentExecutable, path: Paths, blocks: int) -> list[
         lines.append("groups are clusters: they meet at barriers in shared memory")
     else:
         lines.append("groups are no clusters: they meet at counters in the second-level cache")
-    if groups == 1 and (letters := executable.writer.letters):
-        lines.append(f"rows of repeated levels come by mail, in {8 * letters:,} bytes")
+    if words := flagged_words(executable, path):
+        lines.append(f"elements of repeated levels are sent with flags, in {8 * words:,} bytes")
     lines.append(f"rows of a tile: {executable.tile} at most")
     return lines
 

@@ -35,7 +35,7 @@ from vertexrt.kernels.cuda.repeated_segments import (
     MOST_REPEATED,
     RepeatedSegment,
     buffer_elements,
-    has_mail,
+    can_send_flagged,
     repeat_segments,
 )
 from vertexrt.kernels.cuda.ring import RingSize, size_ring
@@ -59,7 +59,7 @@ Int64 = npt.NDArray[np.int64]
 MOST_ROWS = 64  # of a tile, whose indices lie in shared memory
 TILE_EDGES = 128  # of a tile, likewise
 RING_TILE = 16  # rows of a tile for which a ring leaves room
-MAIL_TILE = 32  # the same of a ring for mail: products take no more at a time
+FLAGGED_TILE = 32  # the same of a ring for flagged words: products take no more at a time
 MANTISSA = {"float32": 0, "tf32": 10, "bf16": 7}  # bits that matrix units keep; 0 for all
 
 
@@ -96,7 +96,7 @@ class KernelWriter:
         self.path, self.phases, self.sides = placed.tasks, placed.phases, [*placed.sides]
         self.of_sides = [*map(partial(tasks_of, self.path), self.phases)]
         self.texts = write_path(self.path)
-        self.mails = [RingSize()] * len(self.phases)  # until it is known what sides repeat
+        self.flagged = [RingSize()] * len(self.phases)  # until it is known what sides repeat
         self.summing = self._summing()
         room = 0 if self.summing is None else self._spare(self.summing)
         self.sums = sum_on_chip(tasks, kinds, placed, self.summing, binding, room)
@@ -110,7 +110,7 @@ class KernelWriter:
         numbers = range(len(self.phases))
         self.rings = [*map(self._ring, numbers)]
         self.repeated = [*map(self._repeated, numbers)]
-        self.mails = [*map(self._mail, numbers)]
+        self.flagged = [*map(self._flagged, numbers)]
 
     def _summing(self) -> int | None:
         """Return the side that sums up gradients, if there is one backward side."""
@@ -142,24 +142,24 @@ class KernelWriter:
         step = max((e.step for e in entries), default=0)
         return size_ring(step, room, any(x.ring.gathers for x in segments))
 
-    def _mail(self, side: int) -> RingSize:
+    def _flagged(self, side: int) -> RingSize:
         """Return the ring of a large group for rows that repetitions hand on through memory.
 
         It takes the shared memory that temporaries leave free.
         """
         levels = self.repeated[side].values()
-        if self.processors <= MOST_OF_A_CLUSTER or not has_mail(levels, self.itemsize):
+        if self.processors <= MOST_OF_A_CLUSTER or not can_send_flagged(levels, self.itemsize):
             return RingSize()
         (step,) = {e.step for x in levels for e in x.segment.ring.gathers}
         found = RingSize(step, 2 * MOST_REPEATED)
         buffers = BUFFERS * max(buffer_elements(x.segment) for x in levels)
-        used = max(buffers, self.used(side, min(self.tile_rows(False), MAIL_TILE)))
+        used = max(buffers, self.used(side, min(self.tile_rows(False), FLAGGED_TILE)))
         return found if used + found.elements <= self.room(side, False) else RingSize()
 
     @property
-    def letters(self) -> int:
-        """The elements of rows that may come by mail, in the ring of the side with the most."""
-        return max((mail.elements for mail in self.mails), default=0)
+    def flagged_words(self) -> int:
+        """The elements of a ring for rows that may be sent with flags: the most of a side."""
+        return max((ring.elements for ring in self.flagged), default=0)
 
     def ring_facts(self) -> tuple[Int64, Int64, Int64]:
         """Return what `ring_script.write_ring` and `repeats.join_repeats` know.
@@ -262,7 +262,7 @@ class KernelWriter:
     def room(self, side: int, ring: bool) -> int:
         """Return the elements of shared memory that temporaries of a side may have."""
         room = room_of(self.sides[side], self.budget) - self.sides[side].partial
-        room -= self.mails[side].elements
+        room -= self.flagged[side].elements
         return room - (self.rings[side].elements if ring else 0)
 
     def used(self, side: int, rows: int) -> int:
@@ -336,7 +336,7 @@ class KernelWriter:
             added,
             self._repeated_texts(number),
             self.copied(number),
-            self.mails[number],
+            self.flagged[number],
         )
 
     def copied(self, side: int) -> list[ResidentWeight]:

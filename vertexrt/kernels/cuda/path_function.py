@@ -18,7 +18,7 @@ OUTSIDE = (  # where temporaries may not fit
     "  real* const outside = reinterpret_cast<real*>(memory);",
 )
 OF_RING = "child_slot"  # uploaded with the scripts
-MAIL = "  Letter* const mail = letters_of<PROCESSORS>(job.o);"
+WORDS = "  FlaggedWord* const words = job.o.flagged + group * ring_elements;"
 OPENING = "  __syncthreads();  // all have read what lies where weights come"
 THREAD = "const int thread = this_thread();"
 TILE = "in.rows, in.first, in.edges, in.first_edge"
@@ -114,15 +114,15 @@ def _indices_and_memory(side: PathSide) -> list[str]:
         " - ring_elements;",
         "  real* const inside = reinterpret_cast<real*>(free);",
         *(() if side.fits else OUTSIDE),
-        *([MAIL] if side.mail.rows else []),
+        *([WORDS] if side.flagged.rows else []),
         "  const Indices in_memory{",
         f"    {', '.join(_index(side, word) for word in INDEX_WORDS)}}};",
     ]
 
 
 def _ring_elements(side: PathSide) -> str:
-    if side.mail.rows:
-        return str(side.mail.elements)
+    if side.flagged.rows:
+        return str(side.flagged.elements)
     return f"job.o.child_slot != nullptr ? {side.ring.elements} : 0"
 
 

@@ -68,7 +68,7 @@ class PathSide:
         additions: to its segments, if there are any.
         repeated: what instructions may repeat, by number of the segment.
         copied: weights of which registers get a copy before instructions are repeated.
-        mail: a ring for rows that repeated instructions hand on through memory, instead of `ring`.
+        flagged: a ring for rows that repeated instructions send with flags, instead of `ring`.
     """
 
     number: int
@@ -82,7 +82,7 @@ class PathSide:
     additions: Additions | None = None
     repeated: Mapping[int, RepeatedText] = field(default_factory=dict)
     copied: Sequence[ResidentWeight] = ()
-    mail: RingSize = field(default_factory=RingSize)
+    flagged: RingSize = field(default_factory=RingSize)
 
 
 def write_case(

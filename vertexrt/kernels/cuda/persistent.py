@@ -62,7 +62,12 @@ MOST_IN_BOTH = 1024
 # spills is outside its products: of two LSTMs of 650 1,048 bytes, with NVRTC 13.5.
 MOST_BEFORE_MEMORY = 2048
 GROUPS = (8, 16, 32, 64, 128)  # sizes to try, where none is given
-ORDERS = Struct("16q")  # of processor.cuh, in front of `Store` and `Finish`
+ORDER_NAMES = (  # of processor.cuh, in front of `Store` and `Finish`
+    *("script", "sections", "counters", "flagged", "record", "groups", "patience", "spill"),
+    *("spill_bytes", "stamps", "most_stamps", "shared_bytes", "begin", "end", "members"),
+    *("child_slot", "gave_up"),
+)
+ORDERS = Struct(f"{len(ORDER_NAMES)}q")
 BESIDE_WORDS = ORDERS.size + STORE.size + FINISH.size  # bytes of the arguments of a kernel
 MOST_OF_A_STEP = 768 // 8 - HEAD  # of a launch: `arguments` of processor.cuh
 

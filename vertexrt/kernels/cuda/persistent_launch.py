@@ -22,7 +22,7 @@ from vertexrt.kernels.cuda.finish_step import (
     let_tell,
 )
 from vertexrt.kernels.cuda.pack import WEIGHT
-from vertexrt.kernels.cuda.persistent import ORDERS, PersistentExecutable
+from vertexrt.kernels.cuda.persistent import ORDER_NAMES, ORDERS, PersistentExecutable
 from vertexrt.kernels.cuda.session import ARRIVED_AT, TEMPORARY, Session
 from vertexrt.kernels.cuda.step_end import (
     FINISH,
@@ -40,8 +40,10 @@ Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
 NO_ENDING = bytes(STORE.size), bytes(FINISH.size)
-# Words of what a kernel is ordered: the address of the counters, and what is run of the script.
-COUNTERS_AT, BEGIN_AT, END_AT = 2, 11, 12
+# Words that each launch writes: of counters and flagged words, and what is run of the script.
+COUNTERS_AT, FLAGGED_AT, BEGIN_AT, END_AT = map(
+    ORDER_NAMES.index, ("counters", "flagged", "begin", "end")
+)
 STAMP = 4  # words of one, see `Timestamps` of barrier.cuh
 BOTH_CLOCKS = -1  # in place of an instruction: cycles, and nanoseconds
 PATIENCE = 2_000_000_000  # nanoseconds until a processor gives up waiting
@@ -62,6 +64,15 @@ class Paths:
     temporary: int
     clustered: bool
     ring: bool
+
+
+def flagged_words(executable: PersistentExecutable, path: Paths) -> int:
+    """Return how many words a launch has for elements that are sent with flags.
+
+    None where several groups would wait for them: a training step of an LSTM of 512 in four groups
+    took 588 us on an H200, and 417 with barriers.
+    """
+    return executable.writer.flagged_words if path.lengths.shape[1] == 1 else 0
 
 
 @dataclass(slots=True)
@@ -182,7 +193,8 @@ class PersistentLaunch:
         words[ARRIVED_AT] = self._counters.address
         orders = ORDERS.pack(
             *addresses[2:4].tolist(),
-            0,  # counters, of each launch
+            0,  # counters and flagged words, of each launch
+            0,
             session.found.address,
             path.lengths.shape[1],
             self.patience,
@@ -223,14 +235,15 @@ class PersistentLaunch:
         """Return what launches the kernel for instructions `begin` to `end` of all processors."""
         blocks = self.blocks(executable, path)
         cluster = executable.processors if path.clustered else 1
-        counters = 2 + blocks // executable.processors
-        if path.lengths.shape[1] == 1:  # letters are behind them: `letters_of` of mail.cuh
-            counters = -(-counters // 4) * 4 + 2 * executable.writer.letters
+        counters = -(-(2 + blocks // executable.processors) // 4) * 4
+        words = flagged_words(executable, path)
         job = arguments.words
 
         def launch(begin: int, end: int) -> None:
             device = self.session.device
-            job[COUNTERS_AT], job[BEGIN_AT], job[END_AT] = self._ring.take(counters), begin, end
+            at = self._ring.take(counters + 2 * words)
+            job[COUNTERS_AT], job[BEGIN_AT], job[END_AT] = at, begin, end
+            job[FLAGGED_AT] = at + 4 * counters if words else 0
             shared = device.shared_bytes
             code = device.launch_all(executable.function, blocks, shared, arguments, cluster)
             device.check(code, -1, -1)

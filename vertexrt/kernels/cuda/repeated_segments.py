@@ -310,17 +310,17 @@ def _exchanges_between(task: PathTask, first: PathSegment, second: PathSegment) 
     return puts and bool(first.ring.puts) and second.ring == RingUse(operand=True)
 
 
-def has_mail(levels: Collection[RepeatedSegment], itemsize: int) -> bool:
-    """Tell whether members of a large group can hand on what levels read by mail, see `mail.cuh`.
+def can_send_flagged(levels: Collection[RepeatedSegment], itemsize: int) -> bool:
+    """Tell whether members of a large group can send what levels read with flags: `flagged.cuh`.
 
-    A letter is an element of float32, and there are two for each load.
+    A word has an element of float32 and its flag, and two words are read at once.
     """
     rings = [x.segment.ring for x in levels if x.second is None]
-    return itemsize == 4 and 0 < len(levels) == len(rings) and all(map(_is_posted, rings))
+    return itemsize == 4 and 0 < len(levels) == len(rings) and all(map(_is_sent, rings))
 
 
-def _is_posted(ring: RingUse) -> bool:
-    """Tell whether all that is read of children is posted when it is made."""
+def _is_sent(ring: RingUse) -> bool:
+    """Tell whether all that is read of children is sent when it is made."""
     even = [bool(e.cuts) and e.size % 2 == 0 for e in ring.gathers]
     return {*ring.gathers} <= {*ring.puts} and bool(even) and all(even)
 

@@ -27,13 +27,13 @@ def write_repeats(side: PathSide) -> list[str]:
         tile = _tile(side, rows > 0 and bool(x.segment.segment.ring.puts), rows > 0)
         lines += write_case(side, number, x.segment, [tile, *x.segment.lines], True)
     lines += ["    }", *_copies_ahead(side, at_hand), "    }", *_begin(side)]
-    return [*lines, *_second_parts(side, at_hand), *_mail(side)]
+    return [*lines, *_second_parts(side, at_hand), *_take_over(side)]
 
 
 def _way(side: PathSide) -> tuple[str, int]:
     """Return where processors find what others have made, and the rows of the ring that has it."""
-    if side.mail.rows:
-        return "BY_MAIL", side.mail.rows
+    if side.flagged.rows:
+        return "FLAGGED", side.flagged.rows
     return "IN_RING" if side.ring.rows else "IN_MEMORY", side.ring.rows
 
 
@@ -43,8 +43,8 @@ def _tile(side: PathSide, puts: bool, children: bool) -> str:
     Args:
         puts: it puts rows into the ring; children: it reads those of children there.
     """
-    if side.mail.rows:
-        turn, sends, more = "posted", False, ", comes_by_mail(job.o, rows) ? mail : nullptr"
+    if side.flagged.rows:
+        turn, sends, more = "flag", False, ", sends_flagged(job.o, rows) ? words : nullptr"
     else:
         turn, sends, more = "turn", side.ring.rows > 0 and side.processors > 1, ""
     uses = f"false, {_word(puts)}, {_word(sends)}, {_word(children)}{more}"
@@ -73,9 +73,9 @@ def _begin(side: PathSide) -> list[str]:
     return ["  }, [&]() VRT_INLINED {", *to_registers]
 
 
-def _mail(side: PathSide) -> list[str]:
-    """Write how rows come to the ring: copies of states in memory, and letters."""
-    if not side.mail.rows:
+def _take_over(side: PathSide) -> list[str]:
+    """Write how rows come to the ring: copies of states in memory, and elements with flags."""
+    if not side.flagged.rows:
         return ["  }, nullptr, nullptr)"]
 
     def copy(e: InRing) -> str:
@@ -83,18 +83,16 @@ def _mail(side: PathSide) -> list[str]:
         to = f"ring + slot * {e.step} + {e.start}, {e.step}"
         return f"copy_states<{e.size}>({to}, rows, {states} * {e.size});"
 
-    def collect(e: InRing) -> str:
-        at = f"in.slot * {e.step} + {e.start}"
-        given = f"job.o, mail + {at}, ring + {at}, {e.step}, rows, tag, at"
-        return f"there = collect<{e.size}>({given}) && there;"
+    def receive(e: InRing) -> str:
+        at = f"slot * {e.step} + {e.start}"
+        given = f"job.o, words + {at}, ring + {at}, {e.step}, rows, flag, at"
+        return f"receive<{e.size}>({given});"
 
     return [
         "  }, [&](const Instruction& in, auto rows, int slot, int from) VRT_INLINED {",
         *_each_gathered(side, copy),
-        "  }, [&](const Instruction& in, auto rows, unsigned tag, int at) VRT_INLINED {",
-        "    bool there = true;",
-        *_each_gathered(side, collect),
-        "    return there;",
+        "  }, [&](const Instruction& in, auto rows, int slot, unsigned flag, int at) VRT_INLINED {",
+        *_each_gathered(side, receive),
         "  })",
     ]
 

@@ -292,7 +292,7 @@ class ThreadText:
         to = f"{row} + {entry.start + x.start} + j"
         register = register_name(x.register)
         if x.sent and self.tile.processors > MOST_OF_A_CLUSTER:
-            return f"post<T, APART>(ring, {to}, {register}.v[0], a.mail, a.turn);"
+            return f"send_flagged<T, APART>(ring, {to}, {register}.v[0], a.words, a.turn);"
         if x.together > 1:
             return f"hand_on<PROCESSORS, T, APART>({to}, {register}.v[0], a.sends, a.turn);"
         if x.sent:

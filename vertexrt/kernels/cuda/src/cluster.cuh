@@ -171,11 +171,17 @@ inline void send(real* own, const Vec<W>& x, unsigned turn, unsigned way) {
 }
 #endif
 
+// Tell whether a thread has waited in vain at a barrier of the ring, or for a flag, of this number:
+// after a barrier of all threads that followed.
+__device__ __forceinline__ bool gave_up_at(unsigned number) {
+    return shared_state().turn.gave_up == number;
+}
+
 // State of a group's barriers: how often its members have synchronised, how often on all writes,
-// and how often they have handed on rows by mail.
+// and the flag of what they handed on last.
 struct GroupBarrier {
     unsigned* counter;
-    unsigned turn, met, posted;
+    unsigned turn, met, flag;
 #ifndef __CUDACC_RTC__
     unsigned long long bytes[2];  // expected at each barrier of the ring so far
 #endif
@@ -224,13 +230,12 @@ struct GroupBarrier {
         return shared_state().turn.alive;
     }
     // Wait for rows of the ring, each thread of a cluster's member by itself. One that gives up
-    // goes on to the next barrier of all threads, after which all of them know by `gave_up`.
+    // goes on to the next barrier of all threads, after which all of them know by `gave_up_at`.
     __device__ __forceinline__ void wait_each(const Orders& o, int instruction) {
         if (received(o, instruction)) return;
         unsigned& first = shared_state().turn.gave_up;  // stays: others may look later
         if (first == 0) first = turn;
     }
-    __device__ __forceinline__ bool gave_up() const { return shared_state().turn.gave_up == turn; }
 
 private:
     // Wait until all rows of the ring have come that are sent before this barrier.

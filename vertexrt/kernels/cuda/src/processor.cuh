@@ -74,11 +74,14 @@ struct Record {
 };
 enum { FINE, GRID_WAIT, GROUP_WAIT };
 
+typedef unsigned long long FlaggedWord;  // see flagged.cuh: the element is in the lower half
+
 // The arguments of the kernel; `Job<WORDS>` adds the words.
 struct Orders {
     const Instruction* script;  // of all processors, then of the groups
     const int* sections;        // [sides, groups + 1] instructions of the groups' scripts
-    unsigned* counters;  // [2 + groups] zero: of the grid, whether a wait ran out, of the groups
+    unsigned* counters;    // [2 + groups] zero: of the grid, whether a wait ran out, of the groups
+    FlaggedWord* flagged;  // [rows of a ring] zero, or null: see flagged.cuh
     Record* record;
     long long groups, patience;  // nanoseconds
     unsigned char* spill;        // temporaries that do not fit on chip

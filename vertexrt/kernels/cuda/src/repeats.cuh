@@ -13,14 +13,15 @@
 // Synchronisation. A processor alone has a barrier between two repetitions. Members of a group send
 // the rows that they make as their last work on what they have read; so when all rows have come,
 // all threads of all members have finished the repetition before, and only the barrier of the ring
-// is waited for, by each thread by itself. In groups too large to be clusters rows come by mail
-// (`mail.cuh`) if there is room for a ring; without one members meet as between two instructions.
+// is waited for, by each thread by itself. In groups too large to be clusters elements of rows are
+// sent with flags (`flagged.cuh`) if there is room for a ring; without one members meet as between
+// two instructions.
 // Between two parts they always do; so the second part of a level and the first one of the next
 // have a barrier of the processor's threads between them. Temporaries are used again three
 // repetitions later. The group of copies that a repetition waits for is the last but one: each
 // commits one group. The second half of the threads copies: the first ones make the rows.
 #pragma once
-#include "mail.cuh"
+#include "flagged.cuh"
 
 constexpr int REPEAT_BUFFERS = 3, REPEATED_ROWS = 4, COPYING_THREADS = PROCESSOR / 2;
 
@@ -120,12 +121,12 @@ struct RepeatedIndices {
 // prefetch_next)` executes one, and calls both; `ahead(in, rows, indices, first)` copies operands,
 // for the first repetition also those that the others are left by the one before; `begin()` copies
 // weights to registers that other code has no room to hold there; `second(in, rows, indices,
-// wait_for_operands)` executes the second part of a level of two. Where rows come by mail,
+// wait_for_operands)` executes the second part of a level of two. Where rows come with flags,
 // `copy(in, rows, slot, from)` copies states of rows from `from` on to the ring, and
-// `collect(in, rows, tag, at)` waits for letters.
-enum { IN_MEMORY, IN_RING, BY_MAIL };  // where members of a group find what others have made
+// `receive(in, rows, slot, flag, at)` waits for what is sent there.
+enum { IN_MEMORY, IN_RING, FLAGGED };  // where members of a group find what others have made
 template <int RING_ROWS, int SLOT, int LEVEL, int WAY, class Run, class Ahead, class Begin,
-          class Second, class Copy, class Collect>
+          class Second, class Copy, class Receive>
 struct Repeats {
     static constexpr bool ANY = true, TWO_PARTS = LEVEL > 1;
     static constexpr int ROWS = RING_ROWS, OF_EDGE = SLOT, MEETING = WAY;
@@ -134,14 +135,14 @@ struct Repeats {
     Begin begin;
     Second second;
     Copy copy;
-    Collect collect;
+    Receive receive;
 };
 template <int RING_ROWS, int SLOT, int LEVEL, int WAY, class Run, class Ahead, class Begin,
-          class Second, class Copy, class Collect>
+          class Second, class Copy, class Receive>
 __device__ __forceinline__
-    Repeats<RING_ROWS, SLOT, LEVEL, WAY, Run, Ahead, Begin, Second, Copy, Collect>
-    make_repeats(Run run, Ahead ahead, Begin begin, Second second, Copy copy, Collect collect) {
-    return {run, ahead, begin, second, copy, collect};
+    Repeats<RING_ROWS, SLOT, LEVEL, WAY, Run, Ahead, Begin, Second, Copy, Receive>
+    make_repeats(Run run, Ahead ahead, Begin begin, Second second, Copy copy, Receive receive) {
+    return {run, ahead, begin, second, copy, receive};
 }
 struct NoRepeats {
     static constexpr bool ANY = false;
@@ -177,6 +178,9 @@ struct RepeatedRows {
     __device__ __forceinline__ int first_child() const {
         return indices.child_row.by + Numbers::first(in);
     }
+    __device__ __forceinline__ int first_slot() const {
+        return indices.child_slot.by + Numbers::first(in);
+    }
     // Begin with children in the first rows of the ring, and rows behind them.
     __device__ __forceinline__ void begin_in_ring(int rows) {
         indices.child_slot.by = -Numbers::first(in);
@@ -204,21 +208,22 @@ __device__ __forceinline__ bool meet(const Orders& o, int at, GroupBarrier& grou
     return group_barrier.wait<PROCESSORS>(o, true, at);
 }
 
-// Wait until this member has in its ring what all have made in a repetition: by mail, or at a
-// barrier. Returns false when some of it did not come in time.
-template <int PROCESSORS, class Rows, class Repeats>
-__device__ __forceinline__ bool hand_round(const Orders& o, const Instruction& in, Rows rows,
-                                           int at, GroupBarrier& group_barrier,
-                                           const Repeats& repeats) {
-    unsigned& gave_up = shared_state().turn.gave_up;
-    if (comes_by_mail(o, rows)) {
-        if (!repeats.collect(in, rows, group_barrier.posted, at)) gave_up = 1;
+// Wait until this member has in its ring what all have made in the repetition before `now`: by
+// flags, or at a barrier. Returns false when some of it did not come in time.
+template <int PROCESSORS, class Rows, class Now, class Repeats>
+__device__ __forceinline__ bool take_over(const Orders& o, const Now& now, Rows rows, int at,
+                                          GroupBarrier& group_barrier, const Repeats& repeats) {
+    const int slot = now.first_slot();
+    if (sends_flagged(o, rows)) {
+        __syncthreads();  // this member has sent what it makes
+        pause();
+        repeats.receive(now.in, rows, slot, group_barrier.flag, at);
     } else {
-        if (!meet<PROCESSORS>(o, at, group_barrier)) gave_up = 1;
-        repeats.copy(in, rows, in.slot, in.first);
+        if (!meet<PROCESSORS>(o, at, group_barrier)) return false;
+        repeats.copy(now.in, rows, slot, now.in.first - now.in.step);
     }
     __syncthreads();
-    return gave_up == 0;
+    return !gave_up_at(group_barrier.flag);
 }
 
 // Execute a repeated instruction, the script's number `at`, after a barrier of all threads; `rows`
@@ -229,9 +234,9 @@ __device__ __forceinline__ bool repeat(const Orders& o, const Instruction& first
                                        const Indices& at_hand, GroupBarrier& group_barrier,
                                        const Repeats& repeats) {
     constexpr bool ALONE = PROCESSORS == 1, NEAR = !ALONE && Repeats::MEETING == IN_RING,
-                   MAIL = Repeats::MEETING == BY_MAIL;
+                   FLAGS = Repeats::MEETING == FLAGGED;
     RepeatedRows<Repeats::OF_EDGE> now(first, rows, at_hand), later = now;
-    if (MAIL) now.begin_in_ring(rows);
+    if (FLAGS) now.begin_in_ring(rows);
     const bool copies = this_thread() >= PROCESSOR - COPYING_THREADS;
     int copied = 0;
     auto copy_next = [&]() {
@@ -244,7 +249,7 @@ __device__ __forceinline__ bool repeat(const Orders& o, const Instruction& first
     auto wait_for_operands = []() { wait_for_copies<REPEAT_BUFFERS - 2>(); };
     for (int k = 0; k < REPEAT_BUFFERS - 1; ++k) copy_next();
     repeats.begin();
-    if constexpr (MAIL) {
+    if constexpr (FLAGS) {
         repeats.copy(now.in, rows, 0, now.first_child());
         __syncthreads();
     }
@@ -258,7 +263,9 @@ __device__ __forceinline__ bool repeat(const Orders& o, const Instruction& first
                 if (gone) return false;  // not sooner: all have looked during the wait
             } else if (ALONE || Repeats::TWO_PARTS) {
                 __syncthreads();  // the last repetition is over
-            } else if (!MAIL) {
+            } else if constexpr (FLAGS) {
+                if (!take_over<PROCESSORS>(o, now, rows, at, group_barrier, repeats)) return false;
+            } else {
                 if (!meet<PROCESSORS>(o, at, group_barrier)) return false;
             }
         }
@@ -267,13 +274,8 @@ __device__ __forceinline__ bool repeat(const Orders& o, const Instruction& first
             if (!meet<PROCESSORS>(o, at, group_barrier)) return false;
             repeats.second(now.in, rows, now.indices, wait_for_operands);
         }
-        if constexpr (MAIL) {
-            ++group_barrier.posted;
-            if (gone) return false;  // not sooner: it is known before the next rows are waited for
-            gone = left > 1 && !hand_round<PROCESSORS>(o, now.in, rows, at, group_barrier, repeats);
-        } else {
-            gone = NEAR && group_barrier.gave_up();
-        }
+        if (FLAGS) ++group_barrier.flag;
+        gone = NEAR && gave_up_at(group_barrier.turn);
         now.template move_on<Repeats::ROWS>(rows);
     }
     return !gone;

@@ -15,12 +15,12 @@ __device__ __forceinline__ Arguments& step_arguments() {
 }
 
 // Arguments of a segment of the path. `slot` and what follows are about rows of the ring, see
-// ring.cuh; what the segment sends is counted at barrier `turn`, or has it as a tag.
+// ring.cuh; what the segment sends is counted at barrier `turn`, or has it as a flag.
 struct Tile {
     int n, lo, m, elo, slot;
     unsigned turn;
     bool in_ring, puts, sends, children;
-    Letter* mail = nullptr;  // of the group, where rows are handed on so
+    FlaggedWord* words = nullptr;  // of the group, where rows are handed on so
 };
 
 // Tell whether a wait ran out in a launch before this one that began the same script.
