@@ -24,6 +24,7 @@ from vertexrt.kernels.cuda.persistent import (
     MOST_OF_A_STEP,
     MOST_SPILLED,
     MOST_WITH_COPIES,
+    WORTH_OF_COPIES,
 )
 from vertexrt.kernels.ways import FEWEST, Configuration
 from vertexrt.models import TreeLSTM
@@ -141,6 +142,13 @@ def test_copies_are_left_out_where_all_kernels_before_spill_much(
     assert ["copy_weights(" in source for source in tried] == [False, True, False][: 3 - copies]
     assert device.loaded[-1] == tried[-1]
     assert "WeightsInSharedMemory<" in tried[-1]
+
+
+@pytest.mark.parametrize(("less", "copies"), [(0, True), (WORTH_OF_COPIES + 1, False)])
+def test_copies_are_worth_some_of_what_is_spilled(less: int, copies: bool) -> None:
+    device = Spilling(MUCH, MOST_SPILLED, MOST_SPILLED - less, *[TOO_MUCH] * 9)
+    layers(device, Form("LSTM", 256), 1, "persistent", 8)
+    assert ("copy_weights(" in device.loaded[-1]) == copies
 
 
 def test_layers_with_copies_are_one_function() -> None:

@@ -51,10 +51,10 @@ GRAPHS_A_CLUSTER = 2  # at most, of a group that is one
 # H200, and 526 us with its weights in shared memory, which is the next choice. A tagger of five
 # types that spills 180 bytes trains 2 to 3 times as fast as the batched engine.
 LITTLE_SPILLED, MOST_SPILLED = 64, 512
-# Of a kernel with copies of weights, before one without is tried: of an LSTM of 512 in groups of 32
-# it spills 232 bytes, without copies 72, and trains 1, 4 and 16 sequences of 50 steps 1.10, 1.40
-# and 1.27 times as fast on an H200.
-MOST_WITH_COPIES = 256
+# Of a kernel with copies of weights, before one without is tried, and how much less that one has to
+# spill: of an LSTM of 512 in groups of 32 a kernel with copies spills 232 bytes, without them 72,
+# and trains 1, 4 and 16 sequences of 50 steps 1.10, 1.40 and 1.27 times as fast on an H200.
+MOST_WITH_COPIES, WORTH_OF_COPIES = 256, 160
 # The same of a kernel with a weight in both: of an LSTM of 512 in clusters of 16 676 bytes; it
 # trains 4 sequences in 452 us a step on an H200, and in groups of 32, the next choice, in 596.
 MOST_IN_BOTH = 1024
@@ -182,7 +182,8 @@ def _least_spilled(
 ) -> tuple[_Candidate, Spilled]:
     """Compile kernels in order; return the first that spills little, or the one that does least.
 
-    Those without copies are compiled where all before spill more than MOST_WITH_COPIES.
+    Those without copies are compiled where all before spill more than MOST_WITH_COPIES, and are
+    taken where they spill WORTH_OF_COPIES less.
 
     Args:
         candidates: each with the one after it.
@@ -202,7 +203,8 @@ def _least_spilled(
 
 
 def _spilled(each: tuple[_Candidate, Spilled]) -> int:
-    return each[1].bytes
+    candidate, spilled = each
+    return spilled.bytes + (0 if candidate.writer.budget.copies else WORTH_OF_COPIES)
 
 
 def _budgets(device: Device, real: np.dtype[Any], asked: KernelOptions) -> list[Budget]:
