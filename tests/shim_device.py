@@ -21,7 +21,16 @@ from vertexrt.errors import DeviceError, message
 from vertexrt.kernels.cuda import compile_for_gpu
 from vertexrt.kernels.cuda.compile import ALL_FIT, Spilled
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
-from vertexrt.kernels.cuda.device import LINK, Allocation, Array, Calls, Device, LaunchStruct
+from vertexrt.kernels.cuda.device import (
+    LINK,
+    Ahead,
+    Allocation,
+    Array,
+    Calls,
+    Device,
+    LaunchStruct,
+    none_ahead,
+)
 from vertexrt.memory.aligned import aligned_zeros
 
 LINK_NUMBERS = itertools.count()
@@ -125,7 +134,7 @@ class ShimDevice:
         """Let as many clusters run as there are processors for."""
         return self.processors // size if size > 1 else 0
 
-    def spills(self, source: str, real: np.dtype[Any], ahead: Sequence[str] = ()) -> Spilled:
+    def spills(self, source: str, real: np.dtype[Any], ahead: Ahead = none_ahead) -> Spilled:
         """Leave registers to the C++ compiler."""
         return ALL_FIT
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from tests.launches import launch_of
 from tests.runs import PLAIN, TOLERANCE, assert_same, evaluate, train
 from tests.shim_device import ShimDevice, put_in_place
 from vertexrt.kernels.cuda.compile import ALL_FIT, Spilled
+from vertexrt.kernels.cuda.device import Ahead, none_ahead
 from vertexrt.kernels.cuda.instruction import TIMES
 
 COPIED = "in shared memory, copied to registers for repeated levels"
@@ -30,7 +30,7 @@ CASES = [  # cell, hidden, processors of a group, dtype, precision, sequences
 class FewRegisters(ShimDevice):
     """A device on which kernels spill that hold weights in registers throughout."""
 
-    def spills(self, source: str, real: np.dtype[Any], ahead: Sequence[str] = ()) -> Spilled:
+    def spills(self, source: str, real: np.dtype[Any], ahead: Ahead = none_ahead) -> Spilled:
         """Find these by the structs of what sides hold."""
         held = [x.split("}")[0] for x in source.split("_weights {")[1:]]
         return Spilled(400, "it spills") if "WeightsInRegisters" in "".join(held) else ALL_FIT

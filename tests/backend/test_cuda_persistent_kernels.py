@@ -26,6 +26,7 @@ from vertexrt.kernels.cuda.compile import (
     load_nvrtc,
     spilled_of,
 )
+from vertexrt.kernels.cuda.device import Ahead, none_ahead
 from vertexrt.kernels.cuda.persistent import LITTLE_SPILLED, PersistentExecutable
 from vertexrt.models import TreeFC, TreeLSTM
 
@@ -40,7 +41,7 @@ class Compiler:
         self.arch = arch
         self.usage: dict[str, Usage] = {}
 
-    def spills(self, source: str, real: np.dtype[Any], ahead: Sequence[str] = ()) -> Spilled:
+    def spills(self, source: str, real: np.dtype[Any], ahead: Ahead = none_ahead) -> Spilled:
         """Compile, as a GPU's device does."""
         cubin = compile_in_registers(source, self.arch, may_spill=True)
         spilled = spilled_of(cubin)

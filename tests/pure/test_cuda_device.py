@@ -263,7 +263,7 @@ def test_what_a_persistent_kernel_spills_is_said(monkeypatch: pytest.MonkeyPatch
         pytest.skip(str(error))
     device, small = CupyDevice(), INDEXED_ARRAY.replace("512", "4").replace("511", "3")
     fitting = f"{ONE_BLOCK}\n{small}"
-    size, text = device.spills(ONE_BLOCK + INDEXED_ARRAY, np.dtype("float32"), [fitting])
+    size, text = device.spills(ONE_BLOCK + INDEXED_ARRAY, np.dtype("float32"), lambda: [fitting])
     assert size == 2048
     assert text.startswith("[cuda] kernel indexed has 2048 bytes of stack")
     assert "take engine='batched'" in text

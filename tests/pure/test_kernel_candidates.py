@@ -18,6 +18,7 @@ from vertexrt.errors import NoKernelError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda.compile import ALL_FIT, Spilled
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
+from vertexrt.kernels.cuda.device import Ahead, none_ahead
 from vertexrt.kernels.cuda.persistent import (
     LITTLE_SPILLED,
     MOST_BEFORE_MEMORY,
@@ -41,10 +42,10 @@ class Spilling(PaperDevice):
         self.tried: list[tuple[str, Sequence[str]]] = []
         self.loaded: list[str] = []
 
-    def spills(self, source: str, real: np.dtype[Any], ahead: Sequence[str] = ()) -> Spilled:
+    def spills(self, source: str, real: np.dtype[Any], ahead: Ahead = none_ahead) -> Spilled:
         """Take note of what was asked."""
         number = len(self.tried)
-        self.tried.append((source, ahead))
+        self.tried.append((source, ahead()))
         return Spilled(self.spilled[number], "it spills") if number < len(self.spilled) else ALL_FIT
 
     def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:

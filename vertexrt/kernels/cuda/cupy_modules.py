@@ -19,6 +19,7 @@ from vertexrt.kernels.cuda.compile import (
     load_nvrtc,
     spilled_of,
 )
+from vertexrt.kernels.cuda.device import Ahead, none_ahead
 
 IN_CACHE = 0.5  # seconds in which kernels that were compiled before are there
 # Bytes of a kernel's arguments: before and from CUDA 12.1 on, of the compiler and of the driver.
@@ -62,13 +63,13 @@ class CupyModules:
                 found[key.removeprefix(f"{prefix} ")] = value
         return found
 
-    def spills(self, source: str, real: np.dtype[Any], ahead: Sequence[str] = ()) -> Spilled:
+    def spills(self, source: str, real: np.dtype[Any], ahead: Ahead = none_ahead) -> Spilled:
         """Compile the module of a persistent kernel, and others beside it."""
         (cubin,) = self._compiled([source], real, ahead)
         return spilled_of(cubin) if real == np.float32 else ALL_FIT
 
     def _compiled(
-        self, sources: Sequence[str], real: np.dtype[Any], ahead: Sequence[str] = ()
+        self, sources: Sequence[str], real: np.dtype[Any], ahead: Ahead = none_ahead
     ) -> list[Cubin]:
         """Compile modules side by side; see `spills`."""
         defines = {} if real == np.float32 else {"VRT_REAL": "double"}
@@ -84,7 +85,7 @@ class CupyModules:
         begun, self._ahead = self._ahead, {}
         asked = [begun.get(real.name + s) or pool.submit(one, s) for s in sources]
         if config().threads > 1 and wait(asked, timeout=IN_CACHE).not_done:
-            self._ahead = {real.name + s: pool.submit(one, s) for s in ahead}
+            self._ahead = {real.name + s: pool.submit(one, s) for s in ahead()}
         pool.shutdown(wait=False)
         return [each.result() for each in asked]
 

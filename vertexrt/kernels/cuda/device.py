@@ -21,6 +21,7 @@ CUBLAS_CODES = 10_000  # what the driver's loop adds to a status of cuBLAS
 OUT_OF_MEMORY = (2, CUBLAS_CODES + 3)  # cudaErrorMemoryAllocation, CUBLAS_STATUS_ALLOC_FAILED
 LINK = 129  # of NCCL: what its number is made of, and its 128 bytes
 Span = tuple[int, int]  # an address, and how many bytes there
+Ahead = Callable[[], Sequence[str]]  # gives sources that may be asked for next
 Message = tuple[int, Span]  # a process, and the bytes that it gets, or from where they come to
 BUFFER_POINTER, BUFFER_SIZE, SIZE, TOLD = 1, 2, 5, 6  # of `extra` of the driver; after it a size
 CUDA_ERRORS = {
@@ -31,6 +32,11 @@ CUDA_ERRORS = {
     716: "misaligned address",
     719: "launch failed",
 }
+
+
+def none_ahead() -> Sequence[str]:
+    """Return no source."""
+    return ()
 
 
 @dataclass(slots=True)
@@ -149,12 +155,12 @@ class Device(Protocol):
             kernel may, see `spills`.
         """
 
-    def spills(self, source: str, real: np.dtype[Any], ahead: Sequence[str] = ()) -> Spilled:
+    def spills(self, source: str, real: np.dtype[Any], ahead: Ahead = none_ahead) -> Spilled:
         """Compile the module of a persistent kernel, and say which values do not fit in registers.
 
         Args:
-            ahead: modules that the next call may ask for: they compile meanwhile, if there is a
-                processor for them.
+            ahead: gives modules that the next call may ask for: they compile meanwhile, if there is
+                a processor for them and the first one takes a while.
         Raises: DeviceError, when it does not compile.
         """
 

@@ -19,7 +19,7 @@ from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.cuda import weights
 from vertexrt.kernels.cuda.compile import Spilled
 from vertexrt.kernels.cuda.cuts import ApartSteps, load_apart, stand_alone
-from vertexrt.kernels.cuda.device import Device
+from vertexrt.kernels.cuda.device import Ahead, Device
 from vertexrt.kernels.cuda.driver import HEAD
 from vertexrt.kernels.cuda.executable import Uploads, kernel_name, word_names
 from vertexrt.kernels.cuda.kernel import KernelWriter
@@ -112,6 +112,23 @@ class _Candidate(NamedTuple):
     source: str
 
 
+class _Candidates(Iterator[_Candidate]):
+    """Kernels in order, each written no sooner than it is asked for."""
+
+    def __init__(self, written: Iterator[_Candidate]) -> None:
+        self._written = written
+        self._begun: list[_Candidate] = []  # the next one, if it is written
+
+    def __next__(self) -> _Candidate:
+        return self._begun.pop() if self._begun else next(self._written)
+
+    def ahead(self) -> list[str]:
+        """Write the next one; return its source, or nothing where there is none."""
+        if not self._begun:
+            self._begun = [*itertools.islice(self._written, 1)]
+        return [each.source for each in self._begun]
+
+
 def load_smallest(
     tasks: list[SegmentedTask],
     binding: Binding,
@@ -140,14 +157,13 @@ def load_smallest(
         KernelWriter(tasks, binding, kinds, placed, device.precision, asked.rules)
         for placed in _placed(tasks, binding, budgets, device.processors, refused)
     )
-    in_order = itertools.pairwise(itertools.chain(_different(writers), (None,)))
-    for size, mine in itertools.groupby(in_order, lambda pair: _size(pair[0])):
-        candidate, spilled = _least_spilled(mine, device, real)
+    in_order = _Candidates(_different(writers))
+    for size, mine in itertools.groupby(in_order, lambda each: Size.of(each.writer.budget)):
+        candidate, spilled = _least_spilled(mine, in_order.ahead, device, real)
         most = _most_spilled(candidate.writer, budgets[-1])
         if spilled.bytes <= most or candidate.writer.budget.streams:
             return candidate.writer, device.load([candidate.source], real)[candidate.name]
-        if size:
-            refused[size] = spilled.text
+        refused[size] = spilled.text
     raise NoKernelError(refused[Size.of(budgets[-1])])
 
 
@@ -171,12 +187,9 @@ def _most_spilled(writer: KernelWriter, last: Budget) -> int:
     return MOST_IN_BOTH if any(side.divided for side in writer.sides) else MOST_SPILLED
 
 
-def _size(candidate: _Candidate | None) -> Size | None:
-    return Size.of(candidate.writer.budget) if candidate else None
-
-
 def _least_spilled(
-    candidates: Iterable[tuple[_Candidate | None, _Candidate | None]],
+    candidates: Iterable[_Candidate],
+    ahead: Ahead,
     device: Device,
     real: np.dtype[Any],
 ) -> tuple[_Candidate, Spilled]:
@@ -186,16 +199,14 @@ def _least_spilled(
     taken where they spill WORTH_OF_COPIES less.
 
     Args:
-        candidates: each with the one after it.
+        ahead: gives the source of the candidate after the last one.
     """
     found: list[tuple[_Candidate, Spilled]] = []
-    for candidate, after in candidates:
-        assert candidate is not None
+    for candidate in candidates:
         if not candidate.writer.budget.copies and found:
             best = min(found, key=_spilled)
             if best[1].bytes <= MOST_WITH_COPIES:
                 return best
-        ahead = [] if after is None else [after.source]
         found.append((candidate, device.spills(candidate.source, real, ahead)))
         if found[-1][1].bytes <= LITTLE_SPILLED:
             return found[-1]
