@@ -120,7 +120,7 @@ def test_own_states_are_left_for_the_next_repetition(cell: str, own: int) -> Non
     assert len(repeated.carried) == own
     verify_repeated(task, repeated)
     with pytest.raises(PlanError, match=r"leaves nothing; carried \d+\[local\]"):
-        verify_repeated(task, replace(repeated, segment=plain))
+        verify_repeated(task, replace(repeated, parts=(plain,)))
     with pytest.raises(PlanError, match=r"leaves carried .*; nothing, which"):
         verify_repeated(task, replace(repeated, carried=frozenset()))
 
@@ -130,17 +130,17 @@ def test_a_state_that_products_and_others_read_is_not_copied_for_products(proces
     """A copy of all of it would cost each level a barrier."""
     writer = launched("slow", processors, (LEVELS,)).executable.writer
     for repeated in writer.repeated[0].values():
-        first, *_ = repeated.segment.steps
+        first, *_ = repeated.parts[0].steps
         assert isinstance(first, RowsAtATime)
-        assert {type(x.operand) for x in repeated.segment.products} == {ComputedRows}
+        assert {type(x.operand) for x in repeated.parts[0].products} == {ComputedRows}
 
 
 def test_half_of_the_threads_copy_and_a_row_has_whole_warps_which_send_before_they_store() -> None:
     (repeated,) = launched("lstm", 2, (LEVELS,) * 3).executable.writer.repeated[0].values()
-    copies = repeated.segment.copies
+    copies = repeated.parts[0].copies
     assert {x.threads for x in copies} == {COPYING_THREADS}
     assert all(x.turn < x.turns <= COPYING_THREADS // WARP for x in copies)
-    *_, last = repeated.segment.flat
+    *_, last = repeated.parts[0].flat
     assert last.apart == WARP > last.threads
     (loop,) = last.parts
     assert loop.by_warp
@@ -153,7 +153,7 @@ def test_inputs_are_copied_ahead(processors: int) -> None:
     """Read where they are used, they would cost a trip to memory a level, or three with indices."""
     writer = launched("lstm", processors, (LEVELS,) * 3).executable.writer
     (repeated,) = writer.repeated[0].values()
-    sources = [x.source for x in repeated.segment.copies if x not in repeated.carried]
+    sources = [x.source for x in repeated.parts[0].copies if x not in repeated.carried]
     assert [(x.op, x.size) for x in sources if isinstance(x, Leaf)] == [("pull", 4 * HIDDEN)]
 
 
@@ -162,7 +162,7 @@ def test_parameters_are_copied_ahead_where_processors_wait_for_each_other(proces
     """Each wait empties the first-level cache, where a processor alone finds them."""
     writer = launched("gru", processors, (LEVELS,) * 3).executable.writer
     (repeated,) = writer.repeated[0].values()
-    leaves = [x.source for x in repeated.segment.copies if isinstance(x.source, Leaf)]
+    leaves = [x.source for x in repeated.parts[0].copies if isinstance(x.source, Leaf)]
     params = [x.size for x in leaves if x.op == "param"]
     assert params == ([3 * HIDDEN] if processors > 1 else [])
 

@@ -150,9 +150,9 @@ class KernelWriter:
         levels = self.repeated[side].values()
         if self.processors <= MOST_OF_A_CLUSTER or not can_send_flagged(levels, self.itemsize):
             return RingSize()
-        (step,) = {e.step for x in levels for e in x.segment.ring.gathers}
+        (step,) = {e.step for x in levels for e in x.parts[0].ring.gathers}
         found = RingSize(step, 2 * MOST_REPEATED)
-        buffers = BUFFERS * max(buffer_elements(x.segment) for x in levels)
+        buffers = BUFFERS * max(buffer_elements(x.parts[0]) for x in levels)
         used = max(buffers, self.used(side, min(self.tile_rows(False), FLAGGED_TILE)))
         return found if used + found.elements <= self.room(side, False) else RingSize()
 
@@ -351,8 +351,8 @@ class KernelWriter:
         task_of = {n: self.path[p].task for p in self.path for n in range(first[p], first[p + 1])}
         found = {}
         for number, x in self.repeated[side].items():
-            parts = (SegmentText(part, task_of[number], copied) for part in x.parts)
-            found[number] = RepeatedText(x.carried, x.slot, *parts)
+            parts = tuple(SegmentText(part, task_of[number], copied) for part in x.parts)
+            found[number] = RepeatedText(parts, x.carried, x.slot)
         return found
 
     def tiles_fit(self) -> bool:

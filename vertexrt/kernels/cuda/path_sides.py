@@ -38,20 +38,19 @@ class RepeatedText:
     """The text of what a repetition executes.
 
     Attributes:
+        parts: of the level, one or two: between these the group meets.
         carried: copies that only the first repetition makes.
         slot: of the children that it reads.
-        second: what is executed when the group has met, of a level of two segments.
     """
 
+    parts: tuple[SegmentText, ...]
     carried: Collection[CopyAhead]
     slot: int
-    segment: SegmentText
-    second: SegmentText | None = None
 
     @property
     def copies(self) -> dict[CopyAhead, list[str]]:
         """The blocks that ask for operands."""
-        return self.segment.copies | ({} if self.second is None else self.second.copies)
+        return {copy: text for part in self.parts for copy, text in part.copies.items()}
 
 
 @dataclass(frozen=True, slots=True)

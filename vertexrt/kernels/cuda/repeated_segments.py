@@ -75,20 +75,14 @@ class RepeatedSegment:
     """A level as a repetition executes it.
 
     Attributes:
-        segment: all of the level, or what is done before the group meets; second: after that.
-        carried: those of its copies that only the first repetition makes.
+        parts: the segments of the level, one or two: between these the group meets.
+        carried: those of their copies that only the first repetition makes.
         slot: in which the vertices have the children that it reads, see `chain_slot`.
     """
 
-    segment: PathSegment
+    parts: tuple[PathSegment, ...]
     carried: frozenset[CopyAhead]
     slot: int
-    second: PathSegment | None = None
-
-    @property
-    def parts(self) -> tuple[PathSegment, ...]:
-        """The segments of the level."""
-        return (self.segment,) if self.second is None else (self.segment, self.second)
 
 
 def repeat_segments(
@@ -127,7 +121,7 @@ def _repeated(lowered: LoweredTask) -> RepeatedSegment:
         own = frozenset(x for x in segment.copies if _is_carried(x, segment))
         parts.append(_by_warps(_carrying(_few_rows(segment), own), task.processors))
         carried |= own
-    return RepeatedSegment(parts[0], frozenset(carried), slot_of(task), *parts[1:])
+    return RepeatedSegment(tuple(parts), frozenset(carried), slot_of(task))
 
 
 def _by_half(copy: CopyAhead) -> CopyAhead:
@@ -315,7 +309,7 @@ def can_send_flagged(levels: Collection[RepeatedSegment], itemsize: int) -> bool
 
     A word has an element of float32 and its flag, and two words are read at once.
     """
-    rings = [x.segment.ring for x in levels if x.second is None]
+    rings = [x.parts[0].ring for x in levels if len(x.parts) == 1]
     return itemsize == 4 and 0 < len(levels) == len(rings) and all(map(_is_sent, rings))
 
 

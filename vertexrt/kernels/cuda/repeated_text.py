@@ -14,18 +14,19 @@ def write_repeats(side: PathSide) -> list[str]:
     """Write how levels are executed that instructions repeat, on a row at a time."""
     if not side.repeated:
         return ["  NoRepeats{}"]
-    ((slot, two),) = {(x.slot, x.second is not None) for x in side.repeated.values()}
+    ((slot, parts),) = {(x.slot, len(x.parts)) for x in side.repeated.values()}
     at_hand = f"(const Instruction& in, auto rows, const RepeatedIndices<{slot}>& at_hand"
     way, rows = _way(side)
     lines = [
-        f"  make_repeats<{rows}, {slot}, {2 if two else 1}, {way}>(",
+        f"  make_repeats<{rows}, {slot}, {parts}, {way}>(",
         f"    [&]{at_hand},",
         "        auto wait_for_operands, auto prefetch_next) VRT_INLINED {",
         "    switch (in.op) {",
     ]
     for number, x in side.repeated.items():
-        tile = _tile(side, rows > 0 and bool(x.segment.segment.ring.puts), rows > 0)
-        lines += write_case(side, number, x.segment, [tile, *x.segment.lines], True)
+        first = x.parts[0]
+        tile = _tile(side, rows > 0 and bool(first.segment.ring.puts), rows > 0)
+        lines += write_case(side, number, first, [tile, *first.lines], True)
     lines += ["    }", *_copies_ahead(side, at_hand), "    }", *_begin(side)]
     return [*lines, *_second_parts(side, at_hand), *_take_over(side)]
 
@@ -63,7 +64,7 @@ def _copies_ahead(side: PathSide, at_hand: str) -> list[str]:
             body = [f"const Tile a{{{REPEATED_TILE}}};", IDLE_FIRST]
             for copy, text in copies.items():
                 body += [f"if (first) {text[0]}", *text[1:]] if copy in x.carried else text
-            lines += write_case(side, number, x.segment, body, True)
+            lines += write_case(side, number, x.parts[0], body, True)
     return lines
 
 
@@ -102,7 +103,7 @@ def _each_gathered(side: PathSide, write: Callable[[InRing], str]) -> list[str]:
     lines = ["    switch (in.op) {"]
     for number, x in side.repeated.items():
         lines.append(f"      case {number}:")
-        lines += [f"        {write(e)}" for e in x.segment.segment.ring.gathers]
+        lines += [f"        {write(e)}" for e in x.parts[0].segment.ring.gathers]
         lines.append("        break;")
     return [*lines, "    }"]
 
@@ -110,7 +111,7 @@ def _each_gathered(side: PathSide, write: Callable[[InRing], str]) -> list[str]:
 def _second_parts(side: PathSide, at_hand: str) -> list[str]:
     """Write the second parts of levels, by numbers of the first: operands are in memory then."""
     lines = [f"  }}, [&]{at_hand},", "        auto wait_for_operands) VRT_INLINED {"]
-    seconds = {number: x.second for number, x in side.repeated.items() if x.second is not None}
+    seconds = {number: part for number, x in side.repeated.items() for part in x.parts[1:]}
     if not seconds:
         return lines
     tile = f"const Tile a{{{REPEATED_TILE}, in.slot, 0, false, false, false, false}};"
