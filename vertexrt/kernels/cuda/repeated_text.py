@@ -45,7 +45,7 @@ def _tile(side: PathSide, puts: bool, children: bool) -> str:
         puts: it puts rows into the ring; children: it reads those of children there.
     """
     if side.flagged.rows:
-        turn, sends, more = "flag", False, ", sends_flagged(job.o, rows) ? words : nullptr"
+        turn, sends, more = "flag", False, ", uses_flags(job.o, rows) ? words : nullptr"
     else:
         turn, sends, more = "turn", side.ring.rows > 0 and side.processors > 1, ""
     uses = f"false, {_word(puts)}, {_word(sends)}, {_word(children)}{more}"

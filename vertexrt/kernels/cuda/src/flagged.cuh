@@ -49,7 +49,7 @@ inline float element_of(FlaggedWord x) {
 // Tell whether rows of a repetition are sent with flags; else the members meet at a barrier. Words
 // are twice as many bytes as elements, and a member that waits reads them again and again: for more
 // rows that takes longer. The host gives words where several groups would not.
-__device__ __forceinline__ bool sends_flagged(const Orders& o, int rows) {
+__device__ __forceinline__ bool uses_flags(const Orders& o, int rows) {
     return rows <= 2 && o.flagged != nullptr;
 }
 

@@ -214,7 +214,7 @@ template <int PROCESSORS, class Rows, class Now, class Repeats>
 __device__ __forceinline__ bool take_over(const Orders& o, const Now& now, Rows rows, int at,
                                           GroupBarrier& group_barrier, const Repeats& repeats) {
     const int slot = now.first_slot();
-    if (sends_flagged(o, rows)) {
+    if (uses_flags(o, rows)) {
         __syncthreads();  // this member has sent what it makes
         pause();
         repeats.receive(now.in, rows, slot, group_barrier.flag, at);
