@@ -195,7 +195,7 @@ def test_an_operand_that_is_wanted_elsewhere_is_stored_behind_the_products() -> 
 
 def test_products_of_few_rows_are_made_by_warps_beside_the_path() -> None:
     source = source_of("tree-lstm", 4, {"logits"})
-    assert f"product_by_warps<{4 * HIDDEN}, {EMBED}>" in source
+    assert f"product_by_warps<{4 * HIDDEN}, {EMBED}, 1>" in source
     assert re.search(r"const int at = int_\d+\[order\[row\]\]", source), "reads the table of words"
 
 

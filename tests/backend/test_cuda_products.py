@@ -61,12 +61,18 @@ def product(number: int, transposed: bool, m: int, n: int, each: int) -> CopiedP
 
 
 def run(
-    device: Device, shapes: Shapes, n: int, limits: tuple[int, int], edit: Edit | None = None
+    device: Device,
+    shapes: Shapes,
+    n: int,
+    limits: tuple[int, int],
+    edit: Edit | None = None,
+    processors: int = 0,
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return what the kernel makes of drawn operands, and what NumPy does.
 
     Args:
         edit: changes operands, the weight and what it is multiplied by.
+        processors: of `few_rows_products`.
     """
     rng = np.random.default_rng(n)
     products, wanted, arrays = [], [], {}
@@ -82,7 +88,7 @@ def run(
         products.append(product(k, transposed, m, deep, each))
     (step,) = (
         step
-        for step in few_rows_products(products, Temporary(0, 0, 0), False)
+        for step in few_rows_products(products, Temporary(0, 0, 0), processors)
         if (step.rows.low, step.rows.high) == limits
     )
     launches = write_launches(LaunchPlan((step,), needs=(0, 0, step.elements)))
@@ -129,6 +135,24 @@ def test_products_of_few_rows(name: str, shapes: Shapes, limits: tuple[int, int]
     for n in (limits[0] // most + 1, limits[1] // most):
         for found, exact in run(device, shapes, n, limits):
             assert np.abs(found - exact).max() <= 2e-6 * np.abs(exact).max() * np.sqrt(10)
+
+
+# Rows of the weight, elements of one, processors that take turns, and columns that a warp makes.
+BY_WARPS = [(72, 256, 9, 1), (72, 256, 8, 2), (72, 256, 2, 4), (72, 512, 2, 2), (36, 100, 1, 4)]
+
+
+@pytest.mark.parametrize(("wide", "deep", "processors", "columns"), BY_WARPS)
+@pytest.mark.parametrize("name", SHIM_AND_GPU)
+def test_warps_that_make_several_columns(
+    name: str, wide: int, deep: int, processors: int, columns: int
+) -> None:
+    given = [product(0, False, wide, deep, 1)]
+    first, *_ = few_rows_products(given, Temporary(0, 0, 0), processors)
+    assert first.warp_columns == columns
+    limits, shapes = (0, LIMITS.warp_rows), [(False, wide, deep, 1)]
+    for n in (1, 20, LIMITS.warp_rows):
+        ((found, exact),) = run(device_named(name), shapes, n, limits, processors=processors)
+        assert np.abs(found - exact).max() <= 2e-6 * np.abs(exact).max() * np.sqrt(10)
 
 
 @pytest.mark.parametrize(("cell", "rows"), [("LSTM", 640), ("GRU", 1290)])

@@ -25,7 +25,7 @@ from vertexrt.kernels.cuda.outside_path import OutsideStep, outside_path
 from vertexrt.kernels.cuda.products import few_rows_products, large_product, row_splits
 from vertexrt.kernels.cuda.steps import Kernel
 from vertexrt.kernels.cuda.task_launches import lower_launches
-from vertexrt.lower.copied_products import CopiedProduct, FinishedRows, RowsGiven
+from vertexrt.lower.copied_products import ChildRows, CopiedProduct, FinishedRows, RowsGiven
 from vertexrt.lower.kernel import MatrixProduct, Operand, Outer
 from vertexrt.lower.launches import (
     EVERYTHING,
@@ -115,13 +115,13 @@ def test_in_a_persistent_kernel_heavy_weights_have_a_product_of_many_rows_sooner
     assert max(s.rows.high for s in light) == LIMITS.shared_rows
 
 
-def inputs_of_a_layer(hidden: int) -> LaunchPlan:
-    """Return what a persistent kernel makes of a layer's inputs before its path."""
-    form = Form("LSTM", hidden)
+def inputs_of_a_layer(hidden: int, layers: int = 1) -> LaunchPlan:
+    """Return what a persistent kernel makes of the inputs of the top layer before its path."""
+    form = Form("LSTM", hidden, layers)
     model = compile_on(PaperDevice(), Stack(form).trace(), Way(dtype="float32").options()).model
     batch = stack_batch(form, np.zeros((1, 3, hidden), np.float32))
     (run,) = model.prepare(use_of("inference", model.function), batch)
-    (eager,) = (task for task in run.variant.tasks if task.stage == Stage.EAGER)
+    *_, eager = (task for task in run.variant.tasks if task.stage == Stage.EAGER)
     return lower_launches(eager, run.variant.binding, FLOATS, BLOCK)
 
 
@@ -143,10 +143,32 @@ def test_products_read_the_rows_of_a_pull_where_they_lie_and_add_biases() -> Non
     assert [x.rows.low for x in groups] == [LIMITS.light_rows] * 2
 
 
+def test_products_read_the_rows_of_the_layer_below_where_they_lie() -> None:
+    plan = inputs_of_a_layer(64, 2)
+    few = steps(plan, FewRowsProducts)
+    (source,) = {part.of.source for s in few for part in s.parts}
+    assert isinstance(source, ChildRows)
+    assert source.listed
+    assert [x.rows.low for x in steps(plan, GroupLaunch)] == [LIMITS.light_rows] * 2
+
+
+def test_a_warp_makes_several_columns_where_blocks_of_one_take_turns() -> None:
+    def columns(wide: int, deep: int, processors: int) -> int:
+        step, *_ = few_rows_products([product(wide, deep)], Temporary(0, 0, 0), processors)
+        return step.warp_columns
+
+    assert columns(1024, 256, LIMITS.blocks) == 1
+    assert columns(1024, 256, LIMITS.in_clusters) == 2
+    assert columns(768, 256, LIMITS.in_clusters) == 1
+    assert columns(2048, 256, LIMITS.in_clusters) == 4
+    assert columns(2048, 512, LIMITS.in_clusters) == 2  # more rows of the weight do not fit
+    assert columns(4096, 1024, LIMITS.blocks) == 1
+
+
 def test_in_a_persistent_kernel_a_warp_makes_a_column_of_the_fewest_rows() -> None:
     (forward,) = (p for p in plans(8, BLOCK)[Stage.PATH] if steps(p, FewRowsProducts))
     first, *_ = steps(forward, FewRowsProducts)
-    assert first.by_warps
+    assert first.warp_columns == 1
     assert first.rows.high == LIMITS.warp_rows
     assert steps(forward, LargeProduct)
     assert not any(steps(p, LibraryProduct) for x in plans(8, BLOCK).values() for p in x)
@@ -246,7 +268,7 @@ def product(wide: int, deep: int, transposed: bool = False, number: int = 0) -> 
 def test_deep_products_are_shared_by_blocks_where_there_are_few_tiles() -> None:
     def splits(wide: int, deep: int, form: int) -> int:
         pair = [product(wide, deep), product(wide, deep, number=1)]
-        return few_rows_products(pair, Temporary(0, 0, 0), False)[form].parts[0].splits
+        return few_rows_products(pair, Temporary(0, 0, 0))[form].parts[0].splits
 
     few, _, many = range(3)
     assert splits(512, 2048, few) == 8
@@ -258,7 +280,7 @@ def test_deep_products_are_shared_by_blocks_where_there_are_few_tiles() -> None:
 
 def test_a_depth_that_is_much_is_shared_by_blocks_of_two_turns_of_the_processors() -> None:
     def splits(wide: int, deep: int) -> int:
-        step = few_rows_products([product(wide, deep, True)], Temporary(0, 0, 0), True)[-1]
+        step = few_rows_products([product(wide, deep, True)], Temporary(0, 0, 0), LIMITS.blocks)[-1]
         assert step.rows.high == LIMITS.shared_rows
         (part,) = step.parts
         return part.splits
@@ -284,7 +306,7 @@ def test_steps_of_a_persistent_kernel_that_differ_by_words_share_a_call() -> Non
 
 def shared(*parts: BlockProduct, elements: int = 1 << 20) -> LaunchPlan:
     """Return a kernel of such products, for any number of rows."""
-    of = few_rows_products([part.of for part in parts], Temporary(0, 0, 0), False)[0]
+    of = few_rows_products([part.of for part in parts], Temporary(0, 0, 0))[0]
     rows = replace(of.rows, high=LIMITS.few_rows)
     few = replace(of, parts=parts, rows=rows, elements=elements)
     above = replace(rows, low=rows.high, high=EVERYTHING)
@@ -295,7 +317,7 @@ def shared(*parts: BlockProduct, elements: int = 1 << 20) -> LaunchPlan:
 def split_pair() -> LaunchPlan:
     """Return a kernel of two products whose depth blocks share."""
     pair = [product(64, 256), product(64, 256, number=1)]
-    few = few_rows_products(pair, Temporary(0, 0, 0), False)[0]
+    few = few_rows_products(pair, Temporary(0, 0, 0))[0]
     assert all(part.splits > 1 for part in few.parts)
     return shared(*few.parts, elements=few.elements)
 

@@ -11,10 +11,15 @@ from vertexrt.lower.threads import ElementStatement
 
 @dataclass(frozen=True, slots=True)
 class ChildRows:
-    """The children's rows of a tensor, or the rows of the edges to them."""
+    """The children's rows of a tensor, or the rows of the edges to them.
+
+    Attributes:
+        listed: a launch may have a list of rows, whose children these are.
+    """
 
     tensor: int
     slot: int
+    listed: bool = False
 
     def __str__(self) -> str:
         return f"tensor {self.tensor}[child in slot {self.slot}]"

@@ -127,7 +127,7 @@ class FewRowsProducts:
 
     Attributes:
         tile_rows, tile_columns: of a block's tile.
-        by_warps: a warp makes a column; otherwise a block makes its tile with all its threads.
+        warp_columns: that a warp makes; 0: a block makes its tile with all its threads.
         partial: where blocks that share the depth leave their sums; elements: of these.
     """
 
@@ -135,7 +135,7 @@ class FewRowsProducts:
     rows: RowRange
     tile_rows: int
     tile_columns: int
-    by_warps: bool
+    warp_columns: int
     threads: int
     partial: Temporary
     elements: int
@@ -153,7 +153,9 @@ class FewRowsProducts:
         return sum(part.blocks for part in self.parts)
 
     def __str__(self) -> str:
-        how = ", a warp a column" if self.by_warps else f", tiles of {self.tile_rows} rows"
+        how = f", tiles of {self.tile_rows} rows"
+        if self.warp_columns:
+            how = f", {self.warp_columns} columns a warp"
         blocks = _blocks(self.across, self.threads)
         title = f"kernel of products, {blocks} across{self.rows}{how}:"
         return "\n  ".join([title, *map(str, self.parts)])

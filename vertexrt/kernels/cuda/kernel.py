@@ -24,6 +24,7 @@ from vertexrt.kernels.cuda.executable import kernel_name, word_names
 from vertexrt.kernels.cuda.gradients_on_chip import sum_on_chip
 from vertexrt.kernels.cuda.instruction import COLUMNS, FIRST_OP
 from vertexrt.kernels.cuda.kernel_loop import kernel_loop
+from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.launch_text import write_launches
 from vertexrt.kernels.cuda.outside_path import OutsideStep, outside_path
 from vertexrt.kernels.cuda.path_function import OF_RING, write_side
@@ -123,7 +124,13 @@ class KernelWriter:
             return Launches(LaunchPlan(needs=self.path[p].segments[0].scratch))
         shared = (self.budget.shared_bytes - SHARED_STATE_BYTES) // self.itemsize
         vector = 16 // self.itemsize
-        return write_launches(lower_launches(self.tasks[p].task, binding, vector, THREADS, shared))
+        in_clusters = 1 < self.processors <= MOST_OF_A_CLUSTER
+        processors = LIMITS.in_clusters if in_clusters else LIMITS.blocks
+        return write_launches(
+            lower_launches(
+                self.tasks[p].task, binding, vector, THREADS, shared, processors=processors
+            )
+        )
 
     def _different_steps(self) -> list[Kernel]:
         found: dict[str, Kernel] = {}

@@ -18,9 +18,12 @@ class LaunchLimits:
             in a persistent kernel, the kernel for many rows more than `heavy_alone`.
         light, light_rows: of a weight up to that wide and deep a persistent kernel has the kernel
             for few rows up to so many rows, which needs no copy before it and no sum after it.
-        warp_rows: up to so many a warp makes a column, where the rest of a persistent kernel waits.
-        deepest_row: elements of a row of the weight that a warp can hold.
-        blocks: to aim at, about one for each multiprocessor.
+        warp_rows: up to so many a warp makes columns, where the rest of a persistent kernel waits.
+        deepest_row, deepest_rows: elements of a row of the weight that a warp can hold, and of
+            several rows.
+        warp_columns: how long a warp takes for so many columns at once, in times of one.
+        blocks: to aim at, about one for each multiprocessor; in_clusters: processors of a launch
+            whose groups are clusters of 8 or 16, of 132.
         deep_split, most_blocks: a block of such a kernel takes no more of the depth, unless there
             are so many blocks: those of a multiprocessor wait for weights side by side.
         chunk, tile: of the depth, and columns of a block, as in few_rows_matmul.cuh; a block takes
@@ -51,7 +54,10 @@ class LaunchLimits:
     light_rows: int = 2048
     warp_rows: int = 32
     deepest_row: int = 1024
+    deepest_rows: int = 1024
+    warp_columns: tuple[tuple[int, float], ...] = ((1, 1.0), (2, 1.25), (4, 1.75))
     blocks: int = 128
+    in_clusters: int = 112
     deep_split: int = 512
     most_blocks: int = 1024
     chunk: int = 32

@@ -96,12 +96,12 @@ def _group(step: GroupLaunch, taken: Sequence[Temporary]) -> Kernel:
 def _few_rows(step: FewRowsProducts, taken: Sequence[Temporary]) -> Kernel:
     """Print a kernel in which each product has its range of blocks."""
     t = RowText(taken)
-    if not step.by_warps:
+    if not step.warp_columns:
         t.line(f"VRT_SCRATCH(TileMemory<{step.tile_rows}>, memory, 1);")
     for part in step.parts:
         block = f"(int)VRT_BLOCK.x - {part.first}" if part.first else "(int)VRT_BLOCK.x"
         t.line(f"if (VRT_BLOCK.x < {part.first + part.blocks}) {{")
-        t.lines += _by_warps(t, part, block) if step.by_warps else _by_tile(t, step, part, block)
+        t.lines += (_by_warps if step.warp_columns else _by_tile)(t, step, part, block)
         t.line("  return;")
         t.line("}")
     kernel = _kernel(t, TILES, step.across, step.threads)
@@ -125,12 +125,12 @@ def _by_tile(t: RowText, step: FewRowsProducts, part: BlockProduct, block: str) 
     ]
 
 
-def _by_warps(t: RowText, part: BlockProduct, block: str) -> list[str]:
+def _by_warps(t: RowText, step: FewRowsProducts, part: BlockProduct, block: str) -> list[str]:
     p = part.of.product
     weight = t.word(f"param_{p.param}", "const real*")
     source, target = _source(t, part.of.source, p.deep), _target(t, part.of.target, p.wide)
     return [
-        f"  product_by_warps<{p.wide}, {p.deep}>({block}, {_count(p)},",
+        f"  product_by_warps<{p.wide}, {p.deep}, {step.warp_columns}>({block}, {_count(p)},",
         f"    {source}, {weight}, {target});",
     ]
 
@@ -187,7 +187,7 @@ def _listed_row(t: RowText) -> str:
 def _child(t: RowText, slot: ChildRows) -> str:
     """Return statements that find the edge `e` of a slot, and whether a child is `there`."""
     first, child = t.word("edge_ptr", "const int*"), t.word("child_row", "const int*")
-    row = "const int row = (int)a.lo + i;"
+    row = _listed_row(t) if slot.listed else "const int row = (int)a.lo + i;"
     edge = f"const int e = {first}[row] + {slot.slot};"
     return f"{row} {edge} const bool there = e < {first}[row + 1] && {child}[e] >= 0;"
 

@@ -60,9 +60,8 @@ class ProductCopies:
     def _is_gathered(self, k: int) -> bool:
         """Tell whether a value is rows that are copied, and that products alone read."""
         node = self._node(k)
-        ops = ("embed", "pull") if by_rows(self.task.stage) else ("embed", "pull", "gather")
         return (
-            node.op in ops
+            node.op in ("embed", "pull", "gather")
             and node.type.domain == Domain.VERTEX
             and all(self._node(r).op == "matmul" for r in self.readers[k])
         )
@@ -132,6 +131,6 @@ class ProductCopies:
             return RowsGiven(self.binding.floats[node["name"]])
         if node.op != "embed":
             tensor = self.binding.tensors["state", node["field"]]
-            return ChildRows(tensor, node["slot"])
+            return ChildRows(tensor, node["slot"], by_rows(self.task.stage))
         table, index = (self._node(i) for i in node.inputs)
         return TableRows(self.binding.params[table["name"]], self.binding.ints[index["name"]])

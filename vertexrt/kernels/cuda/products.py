@@ -55,24 +55,26 @@ class _Tiles:
     columns: int
     blocks: int
     down: int = 1
-    by_warps: bool = False
+    warp_columns: int = 0
     turns: int = 1
 
 
 def few_rows_products(
     products: Sequence[CopiedProduct],
     partial: Temporary,
-    warps: bool,
+    processors: int = 0,
     limits: LaunchLimits = LIMITS,
 ) -> list[FewRowsProducts]:
     """Choose the kernels of independent products of few rows, each for a range of rows.
 
     Args:
         partial: where blocks that share the depth leave their sums.
-        warps: blocks take turns on the processors of a persistent kernel; of the fewest rows a warp
-            makes a column, if it can.
+        processors: of a persistent kernel, on which blocks take turns; of the fewest rows a warp
+            makes columns, if it can. 0: blocks run side by side.
     """
-    forms = _of_processors(products, limits) if warps else _of_launches(products, limits)
+    forms = _of_launches(products, limits)
+    if processors:
+        forms = _of_processors(products, processors, limits)
     return [_few_rows(products, form, partial, limits) for form in forms]
 
 
@@ -89,7 +91,9 @@ def _of_launches(products: Sequence[CopiedProduct], limits: LaunchLimits) -> lis
     return forms
 
 
-def _of_processors(products: Sequence[CopiedProduct], limits: LaunchLimits) -> list[_Tiles]:
+def _of_processors(
+    products: Sequence[CopiedProduct], processors: int, limits: LaunchLimits
+) -> list[_Tiles]:
     """Choose the forms in a persistent kernel, where blocks take turns on the processors.
 
     A second turn takes longer than the rest of the depth does, unless that is much. And what is
@@ -104,9 +108,10 @@ def _of_processors(products: Sequence[CopiedProduct], limits: LaunchLimits) -> l
         _Tiles(limits.few_rows, most, *size, turns=MOST_TURNS),
     ]
     if all(_is_by_warps(p.product, limits) for p in products):
-        columns = limits.product_threads // WARP
+        each = _warp_columns(products, processors, limits)
+        columns = each * (limits.product_threads // WARP)
         forms = [
-            _Tiles(0, limits.warp_rows, limits.warp_rows, columns, blocks, by_warps=True),
+            _Tiles(0, limits.warp_rows, limits.warp_rows, columns, blocks, warp_columns=each),
             _Tiles(limits.warp_rows, most, *size, turns=MOST_TURNS),
         ]
     if len(products) > 1 and not heavy:
@@ -133,6 +138,20 @@ def _is_by_warps(p: MatrixProduct, limits: LaunchLimits) -> bool:
     return not p.transposed and is_tiled(p) and p.n <= limits.deepest_row
 
 
+def _warp_columns(products: Sequence[CopiedProduct], processors: int, limits: LaunchLimits) -> int:
+    """Return how many columns a warp makes at once, so that the last one is done first."""
+    warps = limits.product_threads // WARP
+    deepest = max(p.product.deep for p in products)
+
+    def took(way: tuple[int, float]) -> float:
+        columns, seconds = way
+        blocks = sum(-(-p.product.wide // (columns * warps)) for p in products)
+        return seconds * -(-blocks // processors)
+
+    fit = [x for x in limits.warp_columns if x[0] == 1 or x[0] * deepest <= limits.deepest_rows]
+    return min(fit, key=took)[0]
+
+
 def _few_rows(
     products: Sequence[CopiedProduct], form: _Tiles, partial: Temporary, limits: LaunchLimits
 ) -> FewRowsProducts:
@@ -150,12 +169,12 @@ def _few_rows(
     every = all_rows(*(of.product for of in products))
     rows = RowRange(every.per_row, every.per_edge, form.low, form.high)
     size, threads = (form.rows, form.columns), limits.product_threads
-    return FewRowsProducts(tuple(parts), rows, *size, form.by_warps, threads, partial, used)
+    return FewRowsProducts(tuple(parts), rows, *size, form.warp_columns, threads, partial, used)
 
 
 def _splits_of(p: MatrixProduct, form: _Tiles, limits: LaunchLimits) -> int:
     """Return how many blocks share the depth of a product, so that all of the device is busy."""
-    if form.by_warps or form.high > limits.shared_rows:
+    if form.warp_columns or form.high > limits.shared_rows:
         return 1
     tiles = form.down * -(-p.wide // form.columns)
     busy = _busy_splits(p.deep // limits.chunk, tiles, form.turns, limits)

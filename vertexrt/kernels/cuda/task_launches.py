@@ -67,6 +67,7 @@ def lower_launches(
     block: int = 0,
     shared: int = SHARED_ELEMENTS,
     places: Mapping[int, ValuePlace] = NO_PLACES,
+    processors: int = LIMITS.blocks,
 ) -> LaunchPlan:
     """Lower a task program.
 
@@ -76,8 +77,10 @@ def lower_launches(
             many rows are kernels as well, and not cuBLAS's.
         shared: elements of shared memory that a block may have.
         places: where values lie that the task neither makes room for nor reads (`in_place`).
+        processors: that take turns at blocks, where all have so many threads.
     """
-    plan = _LaunchLowering(task, binding, vector, block, shared, places).plan()
+    taking_turns = processors if block else 0
+    plan = _LaunchLowering(task, binding, vector, block, shared, places, taking_turns).plan()
     return verify_launches(plan, LIMITS.counters) if config().check else plan
 
 
@@ -92,9 +95,10 @@ class _LaunchLowering:
         block: int,
         shared: int,
         places: Mapping[int, ValuePlace],
+        processors: int,
     ) -> None:
         self.task, self.nodes = task, task.program.nodes
-        self.vector, self.block = vector, block
+        self.vector, self.block, self.processors = vector, block, processors
         self.listed = by_rows(task.stage)
         self.steps: list[LaunchStep] = []
         self.memories = Memories()
@@ -286,7 +290,7 @@ class _LaunchLowering:
 
     def _few_rows(self, products: Sequence[CopiedProduct]) -> RowRange:
         """Lower products of few rows; return for how many rows others are there."""
-        steps = few_rows_products(products, self.memories.end, self.block > 0)
+        steps = few_rows_products(products, self.memories.end, self.processors)
         self.steps += steps
         self.memories.once += max(step.elements for step in steps)
         last = steps[-1].rows

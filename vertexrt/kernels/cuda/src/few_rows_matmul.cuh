@@ -185,15 +185,16 @@ __device__ __forceinline__ float sum_of_four(const float (&x)[4]) {
 }
 
 // y[count, WIDE] = x[count, DEEP] w[WIDE, DEEP]^T for at most 32 rows, where tiles would leave most
-// warps idle: each warp computes a column, and its lanes hold the weights. `x(i)` points to a row,
-// or is null where the row is zero; each lane looks one up, since that may take several dependent
-// loads.
-template <int WIDE, int DEEP, class X, class Y>
+// warps idle: each warp computes COLUMNS columns, and its lanes hold the weights. `x(i)` points to
+// a row, or is null where the row is zero; each lane looks one up, since that may take several
+// dependent loads.
+template <int WIDE, int DEEP, int COLUMNS, class X, class Y>
 __device__ __forceinline__ void product_by_warps(int block, int count, X x, const float* w, Y y) {
-    static_assert(DEEP % 4 == 0, "loads are of 16 bytes");
+    static_assert(DEEP % 4 == 0 && WIDE % COLUMNS == 0, "loads are of 16 bytes, warps have work");
     constexpr int EACH = (DEEP + 127) / 128,
                   ROWS = EACH <= 2 ? 8 : 4;  // vectors of a lane; rows in flight
-    const int lane = threadIdx.x % 32, column = block * (PRODUCT_THREADS / 32) + threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
+    const int column = (block * (PRODUCT_THREADS / 32) + (int)threadIdx.x / 32) * COLUMNS;
     if (column >= WIDE) return;
     const auto part = [&](const float* row, int e) {
         const int k = (e * 32 + lane) * 4;
@@ -203,9 +204,11 @@ __device__ __forceinline__ void product_by_warps(int block, int count, X x, cons
     };
     const unsigned long long mine =
         lane < count ? reinterpret_cast<unsigned long long>(x(lane)) : 0;
-    Vec<4> weight[EACH];
+    Vec<4> weight[COLUMNS][EACH];
 #pragma unroll
-    for (int e = 0; e < EACH; ++e) weight[e] = part(w + (long long)column * DEEP, e);
+    for (int c = 0; c < COLUMNS; ++c)
+#pragma unroll
+        for (int e = 0; e < EACH; ++e) weight[c][e] = part(w + (long long)(column + c) * DEEP, e);
 #pragma unroll 1
     for (int i = 0; i < count; i += ROWS) {
         Vec<4> v[ROWS][EACH];
@@ -216,21 +219,24 @@ __device__ __forceinline__ void product_by_warps(int block, int count, X x, cons
 #pragma unroll
             for (int e = 0; e < EACH; ++e) v[r][e] = part(row, e);
         }
-        float sum[ROWS];
 #pragma unroll
-        for (int r = 0; r < ROWS; ++r) {
-            sum[r] = 0.0f;
+        for (int c = 0; c < COLUMNS; ++c) {
+            float sum[ROWS];
 #pragma unroll
-            for (int e = 0; e < EACH; ++e)
+            for (int r = 0; r < ROWS; ++r) {
+                sum[r] = 0.0f;
 #pragma unroll
-                for (int c = 0; c < 4; ++c) sum[r] += v[r][e].v[c] * weight[e].v[c];
-        }
+                for (int e = 0; e < EACH; ++e)
 #pragma unroll
-        for (int first = 0; first < ROWS; first += 4) {
-            const float four[4] = {sum[first], sum[first + 1], sum[first + 2], sum[first + 3]};
-            const float total = sum_of_four(four);
-            const int row = i + first + lane / 8;
-            if (lane % 8 == 0 && row < count) y(row, column, total);
+                    for (int q = 0; q < 4; ++q) sum[r] += v[r][e].v[q] * weight[c][e].v[q];
+            }
+#pragma unroll
+            for (int first = 0; first < ROWS; first += 4) {
+                const float four[4] = {sum[first], sum[first + 1], sum[first + 2], sum[first + 3]};
+                const float total = sum_of_four(four);
+                const int row = i + first + lane / 8;
+                if (lane % 8 == 0 && row < count) y(row, column + c, total);
+            }
         }
     }
 }
