@@ -9,7 +9,7 @@ graphs takes a tenth of the time of laying them out.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +41,7 @@ class BatchLayout:
         with_loss: vertices whose loss counts.
         graph_ptr: of its batches; came_again: a later one had it too.
         launched: the table as a device launches it, once that is decided.
+        scripts: what a device has written from it, by what it was written for.
     """
 
     indices: Array
@@ -54,6 +55,7 @@ class BatchLayout:
     graph_ptr: Array
     came_again: bool = False
     launched: npt.NDArray[np.int64] | None = None
+    scripts: dict[object, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -164,10 +164,10 @@ class Piece(NamedTuple):
 
 def pieces_of(common: int, apart: Int64) -> list[Piece]:
     """Cut a script of all processors, of so many instructions, at steps that are apart."""
-    found, begin = [], 0
-    if len(apart):
-        starts = 1 + np.flatnonzero(np.diff(apart[:, APART_AT]) != 1)
-        for run in np.split(apart, starts):
-            found.append(Piece(begin, int(run[0, APART_AT]), run))
-            begin = int(run[-1, APART_AT]) + 1
+    found, begin, first = [], 0, 0
+    places = apart[:, APART_AT].tolist()
+    for k, at in enumerate(places, 1):
+        if k == len(places) or places[k] != at + 1:
+            found.append(Piece(begin, places[first], apart[first:k]))
+            begin, first = at + 1, k
     return [*found, Piece(begin, common, apart[:0])]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from vertexrt.engine.launches import ProgramFacts
 from vertexrt.engine.lay_out import VertexFacts, lay_out
 from vertexrt.engine.layouts import is_alike
-from vertexrt.kernels.cuda.device_scripts import Chosen, Known, LaidOut, write_all
+from vertexrt.kernels.cuda.device_scripts import UNKNOWN, Chosen, Known, LaidOut, write_all
 from vertexrt.kernels.cuda.pack import Arrays, Places, pack
 from vertexrt.kernels.cuda.script_rounds import Facts
 from vertexrt.native.compiled import compile_ahead
@@ -64,6 +64,7 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
         tuple(LaidOut(TABLE, PULLS, INTS, INTS, TABLE, INTS, INTS)),
         tuple(Known(FLAGS, LONGS, LONGS, FACTS, SHAPE)),
         tuple(Chosen(1, 1, 1, 1, False, False, 0)),
+        UNKNOWN,
     )
     compile_ahead(
         lay_out, INTS, INTS, INTS, INTS, PULLS, reals, 0, False, False, False, VERTICES, PROGRAMS

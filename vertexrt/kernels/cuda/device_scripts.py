@@ -13,6 +13,7 @@ from vertexrt.kernels.cuda.gpu_script import (
     RING_ALONE,
     RING_OF_SEVERAL,
     EdgesBetween,
+    write_paths,
     write_scripts,
 )
 from vertexrt.kernels.cuda.instruction import COLUMNS
@@ -91,28 +92,70 @@ class Chosen(NamedTuple):
     wide: int
 
 
+class GroupPaths(NamedTuple):
+    """The scripts of groups, which follow from a layout alone.
+
+    Attributes:
+        known: whether they are; else the rest is empty.
+        lengths, temporary: of `GroupScripts`.
+        script, child_slot: of `write_paths`.
+    """
+
+    known: bool
+    lengths: Array
+    temporary: int
+    script: Array
+    child_slot: Array
+
+
+NOTHING = np.empty((0, 0), np.int64), 0, np.empty((0, COLUMNS), np.int32), np.empty(0, np.int32)
+UNKNOWN = tuple(GroupPaths(False, *NOTHING))
+
+
+def _paths_of(scheduled: LaidOut, known: Known, chosen: Chosen) -> tuple[Any, ...]:
+    """Return the fields of `GroupPaths`."""
+    table, indices, extents = scheduled.table, scheduled.indices, scheduled.extents
+    edge_ptr, every_ptr = part_of(indices, extents, EDGE_PTR), part_of(indices, extents, EVERY_PTR)
+    child_row, facts = part_of(indices, extents, CHILD_ROW), known.facts
+    groups = Groups(part_of(indices, extents, ORDER), scheduled.graph_ptr, chosen.groups)
+    size = GroupSize(chosen.processors, chosen.tile)
+    batch = Batch(table, edge_ptr, every_ptr, child_row)
+    found = assemble_groups(
+        known.shape, batch, facts.sides, len(facts.rings), groups, size, COLUMNS
+    )
+    between = EdgesBetween(
+        edge_ptr, part_of(indices, extents, PARENT_PTR), part_of(indices, extents, PARENT_EDGE),
+        child_row,
+    )  # fmt: skip
+    script, child_slot = write_paths(
+        table, facts, found.script, found.lengths, between, chosen.ring
+    )
+    return True, found.lengths, found.temporary, script, child_slot
+
+
 @compiled
 def write_all(
-    of_batch: tuple[Any, ...], of_kernel: tuple[Any, ...], of_run: tuple[Any, ...]
+    of_batch: tuple[Any, ...],
+    of_kernel: tuple[Any, ...],
+    of_run: tuple[Any, ...],
+    of_groups: tuple[Any, ...],
 ) -> tuple[Any, ...]:
     """Write all scripts of a launch in one call: objects of Python between them would cost more.
 
     Records are made inside, where that costs nothing: plain tuples come in.
 
     Args:
-        of_batch: the fields of `LaidOut`; of_kernel: of `Known`; of_run: of `Chosen`.
-    Returns: of `GroupScripts` lengths and temporary; the fields of `WrittenScripts`.
+        of_batch: the fields of `LaidOut`; of_kernel: of `Known`; of_run: of `Chosen`; of_groups: of
+            `GroupPaths`.
+    Returns: the fields of `GroupPaths`; those of `WrittenScripts`.
     """
     scheduled, known, chosen = LaidOut(*of_batch), Known(*of_kernel), Chosen(*of_run)
     table, indices, extents = scheduled.table, scheduled.indices, scheduled.extents
-    order, edge_ptr = part_of(indices, extents, ORDER), part_of(indices, extents, EDGE_PTR)
-    every_ptr = part_of(indices, extents, EVERY_PTR)
-    child_row = part_of(indices, extents, CHILD_ROW)
-    shape, facts = known.shape, known.facts
-    groups = Groups(order, scheduled.graph_ptr, chosen.groups)
-    size = GroupSize(chosen.processors, chosen.tile)
-    batch = Batch(table, edge_ptr, every_ptr, child_row)
-    paths = assemble_groups(shape, batch, facts.sides, len(facts.rings), groups, size, COLUMNS)
+    found = of_groups
+    if not GroupPaths(*of_groups).known:
+        found = _paths_of(scheduled, known, chosen)
+    paths = GroupPaths(*found)
+    order = part_of(indices, extents, ORDER)
     lookup_ptr, lookup_at, word, ptr, row = sort_lookups(
         table, (known.lookups_ptr, known.lookups), scheduled.pulls,
         (order, part_of(indices, extents, EDGE_ORDER)), scheduled.rows, scheduled.seen, False,
@@ -120,13 +163,9 @@ def write_all(
     launched = Launched(
         table, lookup_ptr, lookup_at, known.gradients, chosen.clips, chosen.updates, chosen.wide
     )
-    between = EdgesBetween(
-        edge_ptr, part_of(indices, extents, PARENT_PTR), part_of(indices, extents, PARENT_EDGE),
-        child_row,
-    )  # fmt: skip
-    made = write_scripts(launched, facts, paths.script, paths.lengths, between, chosen.ring)
+    made = write_scripts(launched, known.facts, paths.script, paths.lengths, paths.child_slot)
     sorted_by = lookup_ptr, lookup_at, (word, ptr, row)
-    return paths.lengths, paths.temporary, made + sorted_by + (chosen.clips, chosen.updates)
+    return found, made + sorted_by + (chosen.clips, chosen.updates)
 
 
 def write_launch(
@@ -154,8 +193,10 @@ def write_launch(
     if executable.has_ring(graphs):
         ring = RING_ALONE if executable.processors == 1 else RING_OF_SEVERAL
     tile = executable.tile if ring == NO_RING else executable.tile_beside_ring
-    lengths, temporary, written = write_all(
-        (table, run.inputs.index, run.rows, run.indices, run.extents, run.layout.graph_ptr, seen),
+    chosen = min(groups, graphs), executable.processors, tile, ring
+    layout, key = run.layout, (executable, len(table), *table[:1, 0].tolist(), chosen)
+    found, written = write_all(
+        (table, run.inputs.index, run.rows, run.indices, run.extents, layout.graph_ptr, seen),
         (
             executable.gradients,
             executable.lookups_ptr,
@@ -163,15 +204,13 @@ def write_launch(
             executable.facts,
             ready.shape,
         ),
-        (
-            min(groups, graphs),
-            executable.processors,
-            tile,
-            ring,
-            clips,
-            updates,
-            0 if persistent_launch.watched else executable.wide,
-        ),
+        (*chosen, clips, updates, 0 if persistent_launch.watched else executable.wide),
+        layout.scripts.get(key, UNKNOWN),
     )
-    paths = Paths(lengths, temporary, executable.clustered(graphs), ring != NO_RING)
+    if layout.came_again:
+        layout.scripts.setdefault(key, found)
+    of_groups = GroupPaths(*found)
+    paths = Paths(
+        of_groups.lengths, of_groups.temporary, executable.clustered(graphs), ring != NO_RING
+    )
     return executable, paths, WrittenScripts(*written)

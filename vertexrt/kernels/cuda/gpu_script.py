@@ -160,37 +160,50 @@ def _first_rows(table: Array, facts: Facts) -> Array:
     return first
 
 
-def write_scripts(
-    launched: Launched,
+def write_paths(
+    table: Array,
     facts: Facts,
-    paths: Array,
+    script: Array,
     lengths: Array,
     between: EdgesBetween,
     ring: int,
-) -> tuple[Array, Array, Array, Array, int, int, int]:
-    """Write all scripts of a launch: the first fields of `WrittenScripts`.
+) -> tuple[Array, Array]:
+    """Complete the scripts of the groups; return them, and the `child_slot` of `WrittenScripts`.
+
+    They follow from the layout of a minibatch.
 
     Args:
-        paths, lengths: of `GroupScripts`, which are completed.
+        table: of launches.
+        script, lengths: of `GroupScripts`; both are changed.
         ring: NO_RING, RING_ALONE or RING_OF_SEVERAL.
     """
-    common, apart, temporary, counters = write_common(launched, facts)
     forward = 0
     for side in range(facts.forward):
         for g in range(lengths.shape[1]):
             forward += lengths[side, g]
-    complete_paths(paths, forward, between.parent_ptr)
+    complete_paths(script, forward, between.parent_ptr)
     child_slot, child_row = np.empty(0, np.int32), between.child_row
     segments, rings, near = facts.segments, facts.rings, ring != NO_RING
     if near:
-        first_rows = _first_rows(launched.table, facts)
+        first_rows = _first_rows(table, facts)
         alone = ring == RING_ALONE
-        child_slot = write_ring(paths, lengths, segments, rings, first_rows, child_row, alone)
+        child_slot = write_ring(script, lengths, segments, rings, first_rows, child_row, alone)
     edges = EdgesRead(
         between.edge_ptr, child_row, child_slot, between.parent_ptr, between.parent_edge
     )
     about = RepeatFacts(facts.repeated, segments, rings, facts.forward, near)
-    paths = paths[: join_repeats(paths, lengths, about, edges)]
+    return script[: join_repeats(script, lengths, about, edges)], child_slot
+
+
+def write_scripts(
+    launched: Launched, facts: Facts, paths: Array, lengths: Array, child_slot: Array
+) -> tuple[Array, Array, Array, Array, int, int, int]:
+    """Write all scripts of a launch: the first fields of `WrittenScripts`.
+
+    Args:
+        paths, lengths, child_slot: of `write_paths`.
+    """
+    common, apart, temporary, counters = write_common(launched, facts)
     script = np.empty((len(common) + len(paths), COLUMNS), np.int32)
     script[: len(common)], script[len(common) :] = common, paths
     sections = _sections(lengths, len(common))
