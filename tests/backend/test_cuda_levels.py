@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from benchmarks.papers.stacks import Form, Stack, stack_batch
 from tests.devices import SHIM_AND_GPU, require, shim
 from tests.functions import LSTMChain
 from tests.paper_device import on_paper
@@ -191,6 +192,15 @@ def test_an_operand_that_is_wanted_elsewhere_is_stored_behind_the_products() -> 
     assert "make_all_partial_sums<" in reading
     assert "store<W>(b_tensor" not in reading, "nothing is written before the products"
     assert behind.count("store<W>(b_tensor") > 2
+
+
+def test_gates_of_the_input_are_copied_while_the_state_is_multiplied() -> None:
+    net = on_paper(Stack(Form("GRU", 64)), 2)
+    batch = stack_batch(Form("GRU", 64), np.zeros((1, 3, 64), np.float32))
+    (run,) = net.executor.model.prepare(Use(frozenset({"h"})), batch)
+    source = run.ready.processors.writer.source()  # type: ignore[union-attr]
+    assert re.search(r"from = tensor_\d+ \+ \(long long\)row \* 192", source)
+    assert "copy_ahead<4>(t_0_0_0 + i * 96 + k, from + j);" in source, "a half of each gate"
 
 
 def test_products_of_few_rows_are_made_by_warps_beside_the_path() -> None:

@@ -242,6 +242,33 @@ def test_placed_programs_run_in_order(name: str) -> None:
 # Stack.
 
 
+class Parts(vrt.VertexFunction):
+    """Gates of a product of the input; `pushes` one of them as well."""
+
+    def __init__(self, pushes: bool) -> None:
+        super().__init__(arity=1, state={"h": 3})
+        self.w, self.pushes = vrt.Parameter((6, 2)), pushes
+
+    def forward(self) -> None:
+        a, b = vrt.split(self.w @ self.pull("x", (2,)), 2)
+        h = vrt.tanh(a * self.gather(0).h + b)
+        self.scatter(h=h)
+        self.push("h", h)
+        if self.pushes:
+            self.push("b", b)
+
+
+@pytest.mark.parametrize("pushes", [False, True])
+def test_the_path_takes_the_parts_of_what_comes_before_it_if_nothing_else_reads_them(
+    pushes: bool,
+) -> None:
+    program = place(Parts(pushes).trace())
+    stages = {n.stage for n in program.nodes if n.op == "slice"}
+    assert stages == {Stage.EAGER if pushes else Stage.PATH}
+    (product,) = (n for n in program.nodes if n.op == "matmul")
+    assert product.stage == Stage.EAGER
+
+
 def test_gates_declared_apart_are_one_product_and_one_matrix() -> None:
     traced = GRU().trace()
     stacked = verify(stack_parameters(place(traced)), "stack")

@@ -207,7 +207,8 @@ def swap(one: Callable[[], int], other: Callable[[], int]) -> Callable[[Array], 
 
 
 def first() -> int:
-    return 0
+    """Return the first instruction whose rows are in order, and not a list."""
+    return int(np.flatnonzero(clipped().written.script[:, FIRST] >= 0)[0])
 
 
 def special(op: int, skip: int = 0) -> Callable[[], int]:

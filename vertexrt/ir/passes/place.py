@@ -116,7 +116,7 @@ def _by_dependence(program: Program, above: list[frozenset[str]]) -> list[Stage]
     stages = [_stage(ops, readers) for ops, readers in pairs]
     if not any(node.op in ("gather", "gather_all") for node in program.nodes):
         return [Stage.LAZY if s in (Stage.EAGER, Stage.PATH) else s for s in stages]
-    return _sink(program, stages)
+    return _sink_parts(program, _sink(program, stages))
 
 
 def _stage(above: frozenset[str], below: frozenset[str]) -> Stage:
@@ -153,3 +153,23 @@ def _sink(program: Program, stages: list[Stage]) -> list[Stage]:
         if free or (stages[k] == Stage.LAZY and role in CHEAP and first > Stage.LAZY):
             stages[k] = first
     return stages
+
+
+def _sink_parts(program: Program, stages: list[Stage]) -> list[Stage]:
+    """Let the path take the parts of what comes before it, where it alone reads them: all of it.
+
+    The gates of a product of inputs, say: the product is stored as it is, and not part by part.
+    """
+    readers = program.consumers()
+
+    def is_part(k: int) -> bool:
+        eager = program.nodes[k].op == "slice" and stages[k] == Stage.EAGER
+        return eager and {stages[r] for r in readers[k]} == {Stage.PATH}
+
+    found = list(stages)
+    for k, node in enumerate(program.nodes):
+        if stages[k] == Stage.EAGER and OPS[node.op].role in ("scalar", "product"):
+            parts = readers[k]
+            for part in parts if all(map(is_part, parts)) else ():
+                found[part] = Stage.PATH
+    return found

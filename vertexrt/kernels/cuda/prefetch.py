@@ -87,6 +87,8 @@ def _operands_ahead(
     refused: set[int] = set()
     inside = set(group.nodes)
     for k in group.nodes:
+        if _is_view(task.nodes, k, task.place):
+            continue  # what it is a part of is read by its readers
         piece = _piece_of(task.nodes[k], cuts_of(k))
         for i in _sources(task.nodes, k, task.place, inside):
             if i in made or pieces.get(i, piece) != piece or not _may_be_copied(task, i, piece):
@@ -111,6 +113,11 @@ def _may_be_copied(task: PathTask, i: int, piece: int) -> bool:
     return whole and not near and (vector or _lies_in_rows(node, task.place.get(i)))
 
 
+def _is_view(nodes: Sequence[Node], k: int, place: dict[int, ValuePlace]) -> bool:
+    """Tell whether a value is a part of another one that lies nowhere by itself."""
+    return nodes[k].op == "slice" and k not in place
+
+
 def _sources(
     nodes: Sequence[Node], k: int, place: dict[int, ValuePlace], inside: set[int]
 ) -> Iterator[int]:
@@ -120,8 +127,7 @@ def _sources(
     stack = list(nodes[k].inputs)
     while stack:
         i = stack.pop()
-        view = nodes[i].op == "slice" and i not in place
-        if view:
+        if _is_view(nodes, i, place):
             stack.extend(nodes[i].inputs)
         elif i not in inside or nodes[i].op in LEAVES:
             yield i
