@@ -63,7 +63,7 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
         write_all,
         tuple(LaidOut(TABLE, PULLS, INTS, INTS, TABLE, INTS, INTS)),
         tuple(Known(FLAGS, LONGS, LONGS, FACTS, SHAPE)),
-        tuple(Chosen(1, 1, 1, 1, False, False, 0)),
+        tuple(Chosen(1, 1, 1, 1, False, False, 0, 0)),
         UNKNOWN,
     )
     compile_ahead(

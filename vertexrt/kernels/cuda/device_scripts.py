@@ -8,6 +8,7 @@ import numpy as np
 
 from vertexrt.engine.batched import Run
 from vertexrt.errors import NoKernelError
+from vertexrt.kernels.cuda.beside import free_processors
 from vertexrt.kernels.cuda.gpu_script import (
     NO_RING,
     RING_ALONE,
@@ -80,7 +81,7 @@ class Chosen(NamedTuple):
     Attributes:
         groups: that the graphs are shared out among; processors: of each.
         tile: most rows of a tile; ring: of `write_scripts`.
-        clips, updates, wide: of `Launched`.
+        clips, updates, wide, free: of `Launched`.
     """
 
     groups: int
@@ -90,6 +91,7 @@ class Chosen(NamedTuple):
     clips: bool
     updates: bool
     wide: int
+    free: int
 
 
 class GroupPaths(NamedTuple):
@@ -161,8 +163,9 @@ def write_all(
         (order, part_of(indices, extents, EDGE_ORDER)), scheduled.rows, scheduled.seen, False,
     )  # fmt: skip
     launched = Launched(
-        table, lookup_ptr, lookup_at, known.gradients, chosen.clips, chosen.updates, chosen.wide
-    )
+        table, lookup_ptr, lookup_at, known.gradients, chosen.clips, chosen.updates, chosen.wide,
+        chosen.free,
+    )  # fmt: skip
     made = write_scripts(launched, known.facts, paths.script, paths.lengths, paths.child_slot)
     sorted_by = lookup_ptr, lookup_at, (word, ptr, row)
     return found, made + sorted_by + (chosen.clips, chosen.updates)
@@ -194,6 +197,10 @@ def write_launch(
         ring = RING_ALONE if executable.processors == 1 else RING_OF_SEVERAL
     tile = executable.tile if ring == NO_RING else executable.tile_beside_ring
     chosen = min(groups, graphs), executable.processors, tile, ring
+    clustered, free = executable.clustered(graphs), 0
+    if executable.runs_beside:
+        blocks = persistent_launch.blocks(executable, clustered)
+        free = free_processors(blocks, chosen[0] * executable.processors)
     layout, key = run.layout, (executable, len(table), *table[:1, 0].tolist(), chosen)
     found, written = write_all(
         (table, run.inputs.index, run.rows, run.indices, run.extents, layout.graph_ptr, seen),
@@ -204,13 +211,11 @@ def write_launch(
             executable.facts,
             ready.shape,
         ),
-        (*chosen, clips, updates, 0 if persistent_launch.watched else executable.wide),
+        (*chosen, clips, updates, 0 if persistent_launch.watched else executable.wide, free),
         layout.scripts.get(key, UNKNOWN),
     )
     if layout.came_again:
         layout.scripts.setdefault(key, found)
     of_groups = GroupPaths(*found)
-    paths = Paths(
-        of_groups.lengths, of_groups.temporary, executable.clustered(graphs), ring != NO_RING
-    )
+    paths = Paths(of_groups.lengths, of_groups.temporary, clustered, ring != NO_RING)
     return executable, paths, WrittenScripts(*written)

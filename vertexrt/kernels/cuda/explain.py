@@ -18,6 +18,7 @@ from vertexrt.kernels.cuda.cuts import pieces_of
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,
     BACKWARD,
+    BESIDE,
     CHECK,
     COLLECT,
     DOWN,
@@ -244,11 +245,12 @@ def _common(executable: PersistentExecutable, written: WrittenScripts) -> list[s
             continue
         stage = Stage(int(label[lo]))
         where = ", outside the groups" if stage in PATH else ""
+        beside = ", beside the path" if script[lo:hi, BESIDE].any() else ""
         blocks = int((script[lo:hi, ACROSS].astype(np.int64) * script[lo:hi, DOWN]).sum())
         turns = len(np.unique(rounds[lo:hi]))
         lines.append(
             f"  {STAGE_WORD[stage]}{where}: {hi - lo} ops in {turns} "
-            f"round{'s' if turns > 1 else ''}, {blocks} blocks of work"
+            f"round{'s' if turns > 1 else ''}, {blocks} blocks of work{beside}"
         )
     return lines
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vertexrt.ir.program import Stage
+from vertexrt.kernels.cuda.beside import runs_beside, say_who_runs
 from vertexrt.kernels.cuda.cuts import APART_COLUMNS
 from vertexrt.kernels.cuda.instruction import (
     BACKWARD,
@@ -70,7 +71,7 @@ def write_common(launched: Launched, facts: Facts) -> tuple[Array, Array, int, i
         np.empty(len(gradients) + 1, np.int64),
     )
     sums = False  # which the groups have left and that were not collected
-    count, cut, temporary, counters, begin, early = 0, 0, 0, 0, 0, False
+    count, cut, temporary, counters, begin, early, beside = 0, 0, 0, 0, 0, False, False
     while begin < launches:
         now, end, side = facts.stages[table[begin, 0]], begin, -1
         phase = facts.phases[table[begin, 0]]
@@ -78,8 +79,7 @@ def write_common(launched: Launched, facts: Facts) -> tuple[Array, Array, int, i
             side = max(side, facts.sides[table[end, 0]])  # some launch is the groups'
             end += 1
         if side >= 0 and now == PATH_BACKWARD:
-            count = _add(script, count, BACKWARD, count > 0)
-            script[count - 1, PROGRAM] = side
+            count = _add(script, count, BACKWARD, count > 0, side)
             for each in gradients:
                 sums |= bool(each)
         if now > LAZY and launched.updates and not launched.clips and not early:  # loss is known
@@ -97,8 +97,8 @@ def write_common(launched: Launched, facts: Facts) -> tuple[Array, Array, int, i
         count, cut, most = add_rounds(script, apart, (count, cut), drafts, found, collects)
         counters = max(counters, most)
         if side >= 0 and now == PATH:
-            count = _add(script, count, FORWARD, count > 0)
-            script[count - 1, PROGRAM] = side
+            beside = beside or runs_beside(script, count, cut, launched.free)
+            count = _add(script, count, FORWARD, count > 0, side)
         begin = end
     if sums:
         count = _add(script, count, COLLECT, True)
@@ -107,12 +107,13 @@ def write_common(launched: Launched, facts: Facts) -> tuple[Array, Array, int, i
             if not ((op == SQUARES and not launched.clips) or (op == FINISH and early)):
                 count = _add(script, count, op, True)
     count = _add(script, count, END, False)
+    say_who_runs(script, count, beside)
     return script[:count], apart[:cut], temporary, counters
 
 
-def _add(script: Array, count: int, op: int, waits: bool) -> int:
+def _add(script: Array, count: int, op: int, waits: bool, side: int = 0) -> int:
     """Write an instruction that is no step of the function; return how many there are then."""
-    script[count, OP] = op
+    script[count, OP], script[count, PROGRAM] = op, side
     script[count, WAIT] = FOR_ALL if waits else NONE
     return count + 1
 

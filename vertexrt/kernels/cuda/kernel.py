@@ -18,6 +18,7 @@ from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.program import Stage
 from vertexrt.ir.updates import UpdateRule
+from vertexrt.kernels.cuda.beside import may_run_beside
 from vertexrt.kernels.cuda.compile import ONE_BLOCK
 from vertexrt.kernels.cuda.driver import encode, encode_products
 from vertexrt.kernels.cuda.executable import kernel_name, word_names
@@ -322,8 +323,13 @@ class KernelWriter:
         return "\n".join(lines) + "\n"
 
     def _switches(self) -> list[str]:
-        """Say what holds of the indices of tiles."""
-        switches = {"TILES_FIT": self.tiles_fit(), "SPLITS_EDGES": self.splits_edges}
+        """Say what holds of the indices of tiles, and what the kernel has code for."""
+        beside = may_run_beside(self.processors, self.phases)
+        switches = {
+            "TILES_FIT": self.tiles_fit(),
+            "SPLITS_EDGES": self.splits_edges,
+            "BESIDE": beside,
+        }
         return [f"#define VRT_{name}" for name, on in switches.items() if on]
 
     def _side(self, number: int) -> PathSide:

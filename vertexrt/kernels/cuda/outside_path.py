@@ -62,7 +62,7 @@ def outside_path(
         *update_cases(rules),
         "    default: {",
         f"      const int step = in.op - {FIRST_OP}, first = STEP_FIRST[step];",
-        "      run_blocks(in, [&]() {",
+        "      run_blocks<PROCESSORS>(a.o, in, [&]() {",
         f"        fill_arguments(in, a.w, STEP_WORDS + first, STEP_FIRST[step + 1] - first, "
         f"{own[0]}, {own[1]});",
         "      }, [&]() {",

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from vertexrt.engine.batched import Run
 from vertexrt.engine.part import Part
 from vertexrt.errors import DeviceError
+from vertexrt.kernels.cuda.beside import MOST_TILES
 from vertexrt.kernels.cuda.counter_ring import CounterRing
 from vertexrt.kernels.cuda.cuts import launch_apart, pieces_of
 from vertexrt.kernels.cuda.device import Allocation, LaunchStruct
@@ -162,9 +163,9 @@ class PersistentLaunch:
         """Set the counters of shared tiles to zero, as each launch that ends leaves them."""
         self.session.memory.clear(self._counters)
 
-    def blocks(self, executable: PersistentExecutable, path: Paths) -> int:
+    def blocks(self, executable: PersistentExecutable, clustered: bool) -> int:
         """Return how many processors a launch has; those of whole clusters, where there are any."""
-        if path.clustered:
+        if clustered:
             return executable.clusters * executable.processors
         return self.session.device.processors
 
@@ -233,9 +234,10 @@ class PersistentLaunch:
         self, executable: PersistentExecutable, path: Paths, arguments: LaunchStruct
     ) -> Callable[[int, int], None]:
         """Return what launches the kernel for instructions `begin` to `end` of all processors."""
-        blocks = self.blocks(executable, path)
+        blocks = self.blocks(executable, path.clustered)
         cluster = executable.processors if path.clustered else 1
-        counters = -(-(2 + blocks // executable.processors) // 4) * 4
+        tiles = MOST_TILES if executable.runs_beside else 0
+        counters = -(-(2 + blocks // executable.processors + tiles) // 4) * 4
         words = flagged_words(executable, path)
         job = arguments.words
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from vertexrt.kernels.cuda.beside import tile_rows
 from vertexrt.kernels.cuda.cuts import (
     APART_AT,
     APART_LAUNCH,
@@ -17,10 +18,21 @@ from vertexrt.kernels.cuda.cuts import (
     APART_TEMPORARY,
     is_worth_a_cut,
 )
-from vertexrt.kernels.cuda.driver import FUNCTION, IS_GEMM, WHEN, Grid, extent
+from vertexrt.kernels.cuda.driver import (
+    FUNCTION,
+    IS_GEMM,
+    OVER,
+    PER_EDGE,
+    PER_ROW,
+    TILE_ROWS,
+    WHEN,
+    Grid,
+    extent,
+)
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,
     BEFORE,
+    BESIDE,
     CHUNKS,
     COUNTER,
     DOWN,
@@ -28,7 +40,7 @@ from vertexrt.kernels.cuda.instruction import (
     FOR_ALL,
     START,
 )
-from vertexrt.kernels.cuda.steps import CHUNKED
+from vertexrt.kernels.cuda.steps import CHUNKED, TILES
 from vertexrt.kernels.layout import PAD
 from vertexrt.script.isa import (
     EDGES,
@@ -95,6 +107,7 @@ class Launched(NamedTuple):
         gradients: [gradients] whether the backward side of the path sums it up.
         clips, updates: whether the step ends with a norm, and with an update.
         wide: processors of a device that makes wide products apart, see `cuts`; 0 for no device.
+        free: of `beside.free_processors`.
     """
 
     table: Array
@@ -104,6 +117,7 @@ class Launched(NamedTuple):
     clips: bool
     updates: bool
     wide: int
+    free: int
 
 
 class Drafts(NamedTuple):
@@ -241,6 +255,8 @@ def _write_step(to: Array, step: Array, row: Array, grid: Grid, used: int) -> No
     to[EDGES], to[FIRST_EDGE] = m, elo
     to[START], to[CHUNKS] = grid.first, grid.chunks
     to[ACROSS], to[DOWN] = grid.across, grid.down
+    if step[OVER] == TILES:
+        to[BESIDE] = tile_rows(step[TILE_ROWS], lo, step[PER_ROW], step[PER_EDGE])
 
 
 def _take_turn(added: Array, begin: int, end: int, turn: int, last: Array) -> int:

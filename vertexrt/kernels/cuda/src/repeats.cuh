@@ -241,7 +241,10 @@ __device__ __forceinline__ bool repeat(const Orders& o, const Instruction& first
     int copied = 0;
     auto copy_next = [&]() {
         if (!copies) return;
-        if (copied < first.times) repeats.ahead(later.in, rows, later.indices, copied == 0);
+        if (copied < first.times) {
+            group_barrier.wait_for_rows(o, later.in.first + rows, at);
+            repeats.ahead(later.in, rows, later.indices, copied == 0);
+        }
         commit_copies();
         later.template move_on<Repeats::ROWS>(rows);
         ++copied;

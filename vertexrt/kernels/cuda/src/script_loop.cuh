@@ -75,15 +75,18 @@ __device__ __forceinline__ void fill_arguments(const Instruction& in, const long
 }
 
 // Run the blocks of a launch that fall to this processor; `fill` writes the arguments, with all
-// threads.
-template <class Fill, class Step>
-__device__ __forceinline__ void run_blocks(const Instruction& in, Fill fill, Step step) {
-    const int blocks = in.across * in.down, turn = (int)(in.before % gridDim.x);
-    const int first = (int)(blockIdx.x + gridDim.x - turn) % (int)gridDim.x;
+// threads. Beside the path the processors of groups have none, see beside.cuh.
+template <int PROCESSORS, class Fill, class Step>
+__device__ __forceinline__ void run_blocks(const Orders& o, const Instruction& in, Fill fill,
+                                           Step step) {
+    const bool beside = BESIDE && in.beside;
+    const int busy = beside ? (int)o.groups * PROCESSORS : 0, all = (int)gridDim.x - busy;
+    const int blocks = in.across * in.down, turn = (int)((unsigned)in.before % (unsigned)all);
+    const int first = ((int)blockIdx.x - busy + all - turn) % all;
     if (first >= blocks) return;
     __syncthreads();  // readers of the last step's arguments are done
     fill();
-    for (int block = first; block < blocks; block += gridDim.x) {
+    for (int block = first; block < blocks; block += all) {
         __syncthreads();
         if (threadIdx.x == 0) {
             shared_state().turn.block = {(unsigned)(block % in.across),
@@ -92,6 +95,7 @@ __device__ __forceinline__ void run_blocks(const Instruction& in, Fill fill, Ste
         }
         __syncthreads();
         step();
+        if (beside) count_block<PROCESSORS>(o, block / in.across);
     }
 }
 
@@ -112,6 +116,19 @@ __device__ __forceinline__ const long long* own_words(const long long* w, const 
     for (int k = this_thread(); k < COUNT; k += PROCESSOR) own[k] = w[numbers[k]];
     __syncthreads();
     return own;
+}
+
+// Begin a side of the path without waiting for the step before it, whose rows others make
+// meanwhile. Returns false where all processors have made them.
+template <int PROCESSORS>
+__device__ __forceinline__ bool begin_beside(const Orders& o, int at, unsigned& met,
+                                             GroupBarrier& group_barrier) {
+    if (!BESIDE) return false;
+    const Instruction in = instruction(o, at);
+    if (in.beside == 0) return false;
+    group_barrier.make_beside(in, tiles_beside<PROCESSORS>(o));
+    met += gridDim.x;  // this processor has come, and does not wait
+    return true;
 }
 
 // Run a side of the path as a function of its own, with its own registers.
@@ -190,8 +207,10 @@ __device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int gr
         if (waits) group_barrier.come<PROCESSORS>(o, for_all, next.expect);
         if (far) hand.fetch(next, indices.at_hand(next, shared_state().indices[k % INDICES_AHEAD]));
         commit_copies();
-        if (!Repeats::ANY || next.times == 1)
+        if (!Repeats::ANY || next.times == 1) {
+            group_barrier.wait_for_rows(o, next.first + next.rows, k);
             hand.ahead(next, indices.at_hand(next, shared_state().indices[k % INDICES_AHEAD]));
+        }
         commit_copies();
         look_back(k - 1);
         const Instruction in =

@@ -1,0 +1,86 @@
+"""Products that other processors make while groups follow the path, on the shim and on a GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from benchmarks.papers.stacks import Form, Stack, ragged_batch
+from tests.devices import SHIM_AND_GPU, require
+from tests.launches import Launch
+from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate, use_of
+from tests.shim_device import put_in_place
+from tests.watched_device import SCRIPT, mend, watch
+from vertexrt.errors import DeviceError
+from vertexrt.kernels.cuda.device_scripts import write_launch
+from vertexrt.kernels.cuda.instruction import ACROSS, BESIDE, COLUMNS
+
+HIDDEN, OF_SHIM = 16, 8
+CASES = [  # cell, processors of a group, lengths of the sequences
+    ("LSTM", 1, (70,)),
+    ("LSTM", 1, (40, 40, 40)),
+    ("LSTM", 2, (66, 3)),
+    ("GRU", 1, (33, 20, 9, 1)),
+    ("GRU", 4, (65,)),
+    ("RNN", 2, (64, 64)),
+]
+
+
+def network(
+    device: str, cell: str, processors: int, monkeypatch: pytest.MonkeyPatch
+) -> vrt.Network:
+    """Compile for a GPU, or for a shim with more processors than the tests have else."""
+    require(device)
+    if device == "shim":
+        put_in_place(monkeypatch, processors=OF_SHIM, seed=HIDDEN)
+    way = Way(device="cuda", dtype="float32", engine="persistent", processors=processors)
+    return way.compile(Stack(Form(cell, HIDDEN)))
+
+
+def batch_of(cell: str, lengths: tuple[int, ...]) -> vrt.GraphBatch:
+    x = np.random.default_rng(3).standard_normal((sum(lengths), HIDDEN)).astype(np.float32)
+    return ragged_batch(Form(cell, HIDDEN), np.array(lengths), x)
+
+
+def launch_of_request(net: vrt.Network, batch: vrt.GraphBatch) -> Launch:
+    model = net.executor.model
+    (run,) = model.prepare(use_of("inference", model.function), batch)
+    persistent = net.executor.persistent_launch  # type: ignore[attr-defined]
+    return Launch(run, run.table, *write_launch(run, run.table, persistent, False, False))
+
+
+@pytest.mark.parametrize(("cell", "processors", "lengths"), CASES)
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+def test_groups_wait_for_the_rows_that_they_read(
+    device: str,
+    cell: str,
+    processors: int,
+    lengths: tuple[int, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here, batch = network(device, cell, processors, monkeypatch), batch_of(cell, lengths)
+    there = PLAIN.compile(Stack(Form(cell, HIDDEN)))
+    for _ in range(3):  # counters are zero again
+        assert_same(evaluate(here, batch), evaluate(there, batch), TOLERANCE["float32"])
+    launch = launch_of_request(here, batch)
+    assert launch.written.script[:2, BESIDE].all()
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+def test_rows_that_never_come_end_the_launch(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, batch = network(device, "LSTM", 1, monkeypatch), batch_of("LSTM", (70,))
+    right = here.forward(batch, outputs=["h"])["h"]
+    if device == "shim":
+        here.executor.persistent_launch.patience = 5_000_000  # type: ignore[attr-defined]
+    across = int(launch_of_request(here, batch).written.script[1, ACROSS])
+    broken = watch(here)
+
+    def one_more(words: np.ndarray) -> None:  # than there are blocks of a tile
+        broken.put(int(words[SCRIPT]) + 4 * (COLUMNS + ACROSS), across + 1)
+
+    broken.before = one_more
+    with pytest.raises(DeviceError, match=r"processor 0 waited at instruction \d+ for"):
+        here.forward(batch, outputs=["h"])
+    mend(broken)
+    assert np.array_equal(here.forward(batch, outputs=["h"])["h"], right)
