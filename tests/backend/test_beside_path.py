@@ -7,7 +7,7 @@ import pytest
 
 import vertexrt as vrt
 from benchmarks.papers.stacks import Form, Stack, ragged_batch
-from tests.devices import SHIM_AND_GPU, require
+from tests.devices import SHIM_AND_GPU, require, shim
 from tests.launches import Launch
 from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate, use_of
 from tests.shim_device import put_in_place
@@ -65,6 +65,36 @@ def test_groups_wait_for_the_rows_that_they_read(
         assert_same(evaluate(here, batch), evaluate(there, batch), TOLERANCE["float32"])
     launch = launch_of_request(here, batch)
     assert launch.written.script[:2, BESIDE].all()
+
+
+class EagerState(vrt.VertexFunction):
+    """What a vertex makes of its input is read by its parent alone."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"h": HIDDEN, "x": HIDDEN})
+        self.w, self.u = (vrt.Parameter((HIDDEN, HIDDEN)) for _ in range(2))
+
+    def forward(self) -> None:
+        below = self.gather(0)
+        h = vrt.tanh(self.u @ below.h + below.x)
+        self.scatter(h=h, x=self.w @ self.pull("x", (HIDDEN,)))
+        self.push("h", h)
+
+
+@shim
+def test_states_from_before_the_path_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    put_in_place(monkeypatch, processors=OF_SHIM, seed=HIDDEN)
+    way = Way(device="cuda", dtype="float32", engine="persistent", processors=2)
+    here, there = way.compile(EagerState()), PLAIN.compile(EagerState())
+    last = 69  # of a chain whose vertices are numbered from its end
+    x = np.random.default_rng(5).standard_normal((last + 1, HIDDEN)).astype(np.float32)
+    children = [[k + 1] if k < last else [] for k in range(last + 1)]
+    batch = vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children(children, {"x": x})])
+    here.set_parameters({name: value / 4 for name, value in here.parameters.items()})
+    there.set_parameters(here.parameters)
+    wanted = there.forward(batch)["h"]
+    assert np.abs(here.forward(batch)["h"] - wanted).max() <= 1e-6 * np.abs(wanted).max()
+    assert launch_of_request(here, batch).written.script[:2, BESIDE].all()
 
 
 @pytest.mark.parametrize("device", SHIM_AND_GPU)

@@ -120,8 +120,6 @@ class DeviceExplanation:
         executable, path, written = write_launch(
             run, run.table, self.persistent_launch, False, trains
         )
-        blocks, params = (
-            self.persistent_launch.blocks(executable, path.clustered),
-            run.variant.binding.params,
-        )
+        blocks = self.persistent_launch.blocks(executable, path.clustered)
+        params = run.variant.binding.params
         return explain_launch(Launch(executable, path, written, blocks, params, trains))
