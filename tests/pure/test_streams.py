@@ -150,22 +150,26 @@ def test_a_state_that_no_parent_reads_is_not_waited_for(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("name", "policy", "passes"),
+    ("name", "policy", "passes", "spare"),
     [
-        ("tree-lstm", "frontier", Passes(streams=2)),
-        ("tree-lstm", "serial", Passes(streams=3)),
-        ("gru", "frontier", Passes(streams=4)),
-        ("attention", "frontier", Passes(streams=2)),
-        ("marks", "frontier", Passes(streams=3)),
+        ("tree-lstm", "frontier", Passes(streams=2), 0),
+        ("tree-lstm", "serial", Passes(streams=3), 1),
+        ("gru", "frontier", Passes(streams=4), 3),
+        ("attention", "frontier", Passes(streams=2), 0),
+        ("marks", "frontier", Passes(streams=3), 0),
     ],
 )
-def test_a_wait_less_is_found(name: str, policy: str, passes: Passes) -> None:
-    """At most one wait is for rows that are made but not read."""
+def test_a_wait_less_is_found(name: str, policy: str, passes: Passes, spare: int) -> None:
+    """Some waits are spare: for a launch that made something of a row which nobody reads.
+
+    Vertices without a word have constants where others have a product of it.
+    """
     make, arity = FUNCTIONS[name]
     ((*given, order),) = captured(make(), arity, policy, passes)
     waits = len(order.waits)
     found = sum(not_waited_for(given, without(order, wait)) for wait in range(waits))
-    assert 0 < waits <= found + 1
+    assert found > 0
+    assert waits == found + spare
 
 
 def with_column(order: Order, column: int, values: Any) -> Order:
