@@ -138,12 +138,12 @@ def test_products_of_few_rows(name: str, shapes: Shapes, limits: tuple[int, int]
 
 
 # Rows of the weight, elements of one, processors that take turns, and columns that a warp makes.
-BY_WARPS = [(72, 256, 9, 1), (72, 256, 8, 2), (72, 256, 2, 4), (72, 512, 2, 2), (36, 100, 1, 4)]
+BY_WARPS = [(72, 256, 9, 1), (72, 256, 8, 2), (72, 512, 2, 2), (36, 100, 1, 2)]
 
 
 @pytest.mark.parametrize(("wide", "deep", "processors", "columns"), BY_WARPS)
 @pytest.mark.parametrize("name", SHIM_AND_GPU)
-def test_warps_that_make_several_columns(
+def test_warps_that_make_one_column_or_two(
     name: str, wide: int, deep: int, processors: int, columns: int
 ) -> None:
     given = [product(0, False, wide, deep, 1)]

@@ -160,7 +160,7 @@ def test_a_state_that_no_parent_reads_is_not_waited_for(monkeypatch: pytest.Monk
     ],
 )
 def test_a_wait_less_is_found(name: str, policy: str, passes: Passes, spare: int) -> None:
-    """Some waits are spare: for a launch that made something of a row which nobody reads.
+    """Some waits are spare: for a launch that made something of a row that is not read.
 
     Vertices without a word have constants where others have a product of it.
     """

@@ -168,8 +168,8 @@ def _sink_parts(program: Program, stages: list[Stage]) -> list[Stage]:
 
     found = list(stages)
     for k, node in enumerate(program.nodes):
-        if stages[k] == Stage.EAGER and OPS[node.op].role in ("scalar", "product"):
-            parts = readers[k]
-            for part in parts if all(map(is_part, parts)) else ():
+        eager = stages[k] == Stage.EAGER and OPS[node.op].role in ("scalar", "product")
+        if eager and all(map(is_part, readers[k])):
+            for part in readers[k]:
                 found[part] = Stage.PATH
     return found

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 
-from vertexrt.kernels.cuda.persistent import GRAPHS_A_CLUSTER, GROUPS
+from vertexrt.kernels.cuda.persistent import GRAPHS_A_CLUSTER, GROUPS, MOST_REGISTERS
 from vertexrt.kernels.cuda.rows_at_once import MOST_OF_A_CLUSTER
-from vertexrt.kernels.cuda.weight_layout import TILE_ROWS
+from vertexrt.kernels.cuda.weight_layout import THREADS, TILE_ROWS
 from vertexrt.kernels.ways import FEWEST, Configuration, Work
 from vertexrt.scheduler.batch_shape import BatchShape
 
@@ -34,7 +34,7 @@ ROW, TILE = 1.29e-11, 3.17e-11  # an element that a processor holds, for a row, 
 MANY, ROWS_AT_ONCE = 5e-12, 32  # the same for a row in groups that are no clusters, and their tiles
 # Elements that a processor has in registers at most, and what one that it has elsewhere takes more:
 # fitted to a GRU of 1024 with 20 sequences, which two groups of 64 share, or one of 128.
-IN_REGISTERS, ELSEWHERE = 144 * 256, 1e-11
+IN_REGISTERS, ELSEWHERE = MOST_REGISTERS * THREADS, 1e-11
 AGAIN = 2.69e-6  # another tile
 SENT, FETCHED = 9.6e-11, 1.15e-10  # an element of a state that is sent in a cluster, or read in L2
 BACK = 0.95  # backward to forward

@@ -8,7 +8,6 @@ import numpy as np
 
 from vertexrt.engine.batched import Run
 from vertexrt.errors import NoKernelError
-from vertexrt.kernels.cuda.beside import free_processors
 from vertexrt.kernels.cuda.gpu_script import (
     NO_RING,
     RING_ALONE,
@@ -19,6 +18,7 @@ from vertexrt.kernels.cuda.gpu_script import (
 )
 from vertexrt.kernels.cuda.instruction import COLUMNS
 from vertexrt.kernels.cuda.lookups import sort_lookups
+from vertexrt.kernels.cuda.overlap import idle_processors
 from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, WrittenScripts
 from vertexrt.kernels.cuda.script_rounds import Facts, Launched
 from vertexrt.native.compiled import compiled
@@ -81,7 +81,7 @@ class Chosen(NamedTuple):
     Attributes:
         groups: that the graphs are shared out among; processors: of each.
         tile: most rows of a tile; ring: of `write_scripts`.
-        clips, updates, wide, free: of `Launched`.
+        clips, updates, wide, idle: of `Launched`.
     """
 
     groups: int
@@ -91,7 +91,7 @@ class Chosen(NamedTuple):
     clips: bool
     updates: bool
     wide: int
-    free: int
+    idle: int
 
 
 class GroupPaths(NamedTuple):
@@ -164,7 +164,7 @@ def write_all(
     )  # fmt: skip
     launched = Launched(
         table, lookup_ptr, lookup_at, known.gradients, chosen.clips, chosen.updates, chosen.wide,
-        chosen.free,
+        chosen.idle,
     )  # fmt: skip
     made = write_scripts(launched, known.facts, paths.script, paths.lengths, paths.child_slot)
     sorted_by = lookup_ptr, lookup_at, (word, ptr, row)
@@ -197,10 +197,10 @@ def write_launch(
         ring = RING_ALONE if executable.processors == 1 else RING_OF_SEVERAL
     tile = executable.tile if ring == NO_RING else executable.tile_beside_ring
     chosen = min(groups, graphs), executable.processors, tile, ring
-    clustered, free = executable.clustered(graphs), 0
-    if executable.runs_beside:
+    clustered, idle = executable.clustered(graphs), 0
+    if executable.may_overlap:
         blocks = persistent_launch.blocks(executable, clustered)
-        free = free_processors(blocks, chosen[0] * executable.processors)
+        idle = idle_processors(blocks, chosen[0] * executable.processors)
     layout, key = run.layout, (executable, len(table), *table[:1, 0].tolist(), chosen)
     found, written = write_all(
         (table, run.inputs.index, run.rows, run.indices, run.extents, layout.graph_ptr, seen),
@@ -211,7 +211,7 @@ def write_launch(
             executable.facts,
             ready.shape,
         ),
-        (*chosen, clips, updates, 0 if persistent_launch.watched else executable.wide, free),
+        (*chosen, clips, updates, 0 if persistent_launch.watched else executable.wide, idle),
         layout.scripts.get(key, UNKNOWN),
     )
     if layout.came_again:

@@ -18,13 +18,13 @@ from vertexrt.kernels.cuda.cuts import pieces_of
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,
     BACKWARD,
-    BESIDE,
     CHECK,
     COLLECT,
     DOWN,
     END,
     FINISH,
     FORWARD,
+    OVERLAP,
     SQUARES,
     STEP,
     TIMES,
@@ -245,12 +245,12 @@ def _common(executable: PersistentExecutable, written: WrittenScripts) -> list[s
             continue
         stage = Stage(int(label[lo]))
         where = ", outside the groups" if stage in PATH else ""
-        beside = ", beside the path" if script[lo:hi, BESIDE].any() else ""
+        overlapped = ", overlapped with the path" if script[lo:hi, OVERLAP].any() else ""
         blocks = int((script[lo:hi, ACROSS].astype(np.int64) * script[lo:hi, DOWN]).sum())
         turns = len(np.unique(rounds[lo:hi]))
         lines.append(
             f"  {STAGE_WORD[stage]}{where}: {hi - lo} ops in {turns} "
-            f"round{'s' if turns > 1 else ''}, {blocks} blocks of work{beside}"
+            f"round{'s' if turns > 1 else ''}, {blocks} blocks of work{overlapped}"
         )
     return lines
 

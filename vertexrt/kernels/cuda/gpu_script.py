@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vertexrt.ir.program import Stage
-from vertexrt.kernels.cuda.beside import runs_beside, say_who_runs
 from vertexrt.kernels.cuda.cuts import APART_COLUMNS
 from vertexrt.kernels.cuda.instruction import (
     BACKWARD,
@@ -28,6 +27,7 @@ from vertexrt.kernels.cuda.instruction import (
     TIMES,
     UPDATE,
 )
+from vertexrt.kernels.cuda.overlap import is_overlapped, mark_overlapped
 from vertexrt.kernels.cuda.repeats import EdgesRead, RepeatFacts, join_repeats
 from vertexrt.kernels.cuda.ring_script import write_ring
 from vertexrt.kernels.cuda.script_rounds import Drafts, Facts, Launched, add_rounds, draft_stage
@@ -71,7 +71,7 @@ def write_common(launched: Launched, facts: Facts) -> tuple[Array, Array, int, i
         np.empty(len(gradients) + 1, np.int64),
     )
     sums = False  # which the groups have left and that were not collected
-    count, cut, temporary, counters, begin, early, beside = 0, 0, 0, 0, 0, False, False
+    count, cut, temporary, counters, begin, early, overlapped = 0, 0, 0, 0, 0, False, False
     while begin < launches:
         now, end, side = facts.stages[table[begin, 0]], begin, -1
         phase = facts.phases[table[begin, 0]]
@@ -97,7 +97,7 @@ def write_common(launched: Launched, facts: Facts) -> tuple[Array, Array, int, i
         count, cut, most = add_rounds(script, apart, (count, cut), drafts, found, collects)
         counters = max(counters, most)
         if side >= 0 and now == PATH:
-            beside = beside or runs_beside(script, count, cut, launched.free)
+            overlapped = overlapped or is_overlapped(script, count, cut, launched.idle)
             count = _add(script, count, FORWARD, count > 0, side)
         begin = end
     if sums:
@@ -107,7 +107,7 @@ def write_common(launched: Launched, facts: Facts) -> tuple[Array, Array, int, i
             if not ((op == SQUARES and not launched.clips) or (op == FINISH and early)):
                 count = _add(script, count, op, True)
     count = _add(script, count, END, False)
-    say_who_runs(script, count, beside)
+    mark_overlapped(script, count, overlapped)
     return script[:count], apart[:cut], temporary, counters
 
 

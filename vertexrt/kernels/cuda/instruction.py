@@ -45,8 +45,8 @@ class LaunchColumns:
         start, chunks: `first` and `chunks` of the arguments of a launch.
         across, down: blocks of a launch; before: blocks of its round in front of it; counter: the
             first of its counters among those of its round.
-        beside: rows of a tile of blocks, where processors without a group run it while the others
-            follow the path, see `beside`; else 0.
+        overlap: rows of a tile of blocks, where idle processors run it while the groups follow the
+            path, see `overlap`; else 0.
     """
 
     start: int
@@ -55,7 +55,7 @@ class LaunchColumns:
     down: int
     before: int
     counter: int
-    beside: int
+    overlap: int
 
 
 OF_TILES = tuple(field.name for field in fields(TileColumns))
@@ -65,7 +65,7 @@ COLUMNS = -(-(WORDS + len(OF_TILES)) // ALIGN) * ALIGN
 PARENTS, FIRST_PARENT, SLOT, USES, FAR, EXPECT, TIMES, STEP, MOVE, MOVE_2 = range(
     WORDS, WORDS + len(OF_TILES)
 )
-START, CHUNKS, ACROSS, DOWN, BEFORE, COUNTER, BESIDE = range(WORDS, WORDS + len(OF_LAUNCHES))
+START, CHUNKS, ACROSS, DOWN, BEFORE, COUNTER, OVERLAP = range(WORDS, WORDS + len(OF_LAUNCHES))
 
 # OP in the script of all processors: one of these, or from FIRST_OP on a step of the function.
 OPS = (

@@ -18,7 +18,6 @@ from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.program import Stage
 from vertexrt.ir.updates import UpdateRule
-from vertexrt.kernels.cuda.beside import may_run_beside
 from vertexrt.kernels.cuda.compile import ONE_BLOCK
 from vertexrt.kernels.cuda.driver import encode, encode_products
 from vertexrt.kernels.cuda.executable import kernel_name, word_names
@@ -28,6 +27,7 @@ from vertexrt.kernels.cuda.kernel_loop import kernel_loop
 from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.launch_text import write_launches
 from vertexrt.kernels.cuda.outside_path import OutsideStep, outside_path
+from vertexrt.kernels.cuda.overlap import may_overlap
 from vertexrt.kernels.cuda.path_function import OF_RING, write_side
 from vertexrt.kernels.cuda.path_sides import INDEX_WORDS, PathSide, RepeatedText
 from vertexrt.kernels.cuda.placed_path import PlacedPath, room_of, tasks_of
@@ -324,11 +324,11 @@ class KernelWriter:
 
     def _switches(self) -> list[str]:
         """Say what holds of the indices of tiles, and what the kernel has code for."""
-        beside = may_run_beside(self.processors, self.phases)
+        overlaps = may_overlap(self.processors, self.phases)
         switches = {
             "TILES_FIT": self.tiles_fit(),
             "SPLITS_EDGES": self.splits_edges,
-            "BESIDE": beside,
+            "OVERLAP": overlaps,
         }
         return [f"#define VRT_{name}" for name, on in switches.items() if on]
 

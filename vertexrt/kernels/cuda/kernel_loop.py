@@ -40,7 +40,7 @@ def kernel_loop(shared: Sequence[SharedSide]) -> list[str]:
         "  if (a.o.members && !open_cluster(a.o, group_barrier.counter)) return;",
         "  for (int at = (int)a.o.begin; at < (int)a.o.end; ++at) {",
         "    const Instruction in = instruction(a.o, at);",
-        "    if (BESIDE && in.beside && in.op >= FIRST_OP && group < a.o.groups) continue;",
+        "    if (OVERLAP && in.overlap && in.op >= FIRST_OP && group < a.o.groups) continue;",
         "    const bool waits = in.wait != NO_WAIT && at > (int)a.o.begin;",
         "    stamps.begin(at);",
         *sides,

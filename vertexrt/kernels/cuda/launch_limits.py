@@ -19,11 +19,12 @@ class LaunchLimits:
         light, light_rows: of a weight up to that wide and deep a persistent kernel has the kernel
             for few rows up to so many rows, which needs no copy before it and no sum after it.
         warp_rows: up to so many a warp makes columns, where the rest of a persistent kernel waits.
-        deepest_row, deepest_rows: elements of a row of the weight that a warp can hold, and of
-            several rows.
-        warp_columns: how long a warp takes for so many columns at once, in times of one.
+        deepest_row, deepest_pair: elements of a row of the weight of which a warp can hold one, and
+            two.
+        two_columns: how long a warp takes for two columns at once, in times of one: 6.4 and 4.4 us
+            (`overlap_h200.txt`).
         blocks: to aim at, about one for each multiprocessor; in_clusters: processors of a launch
-            whose groups are clusters of 8 or 16, of 132.
+            whose groups are clusters, of 132: 7 clusters of 16 run at once, or 15 of 8 (H200).
         deep_split, most_blocks: a block of such a kernel takes no more of the depth, unless there
             are so many blocks: those of a multiprocessor wait for weights side by side.
         chunk, tile: of the depth, and columns of a block, as in few_rows_matmul.cuh; a block takes
@@ -54,8 +55,8 @@ class LaunchLimits:
     light_rows: int = 2048
     warp_rows: int = 32
     deepest_row: int = 1024
-    deepest_rows: int = 1024
-    warp_columns: tuple[tuple[int, float], ...] = ((1, 1.0), (2, 1.25), (4, 1.75))
+    deepest_pair: int = 512
+    two_columns: float = 1.45
     blocks: int = 128
     in_clusters: int = 112
     deep_split: int = 512

@@ -17,13 +17,13 @@ from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.program import Stage
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.cuda import weights
-from vertexrt.kernels.cuda.beside import may_run_beside
 from vertexrt.kernels.cuda.compile import Spilled
 from vertexrt.kernels.cuda.cuts import ApartSteps, load_apart, stand_alone
 from vertexrt.kernels.cuda.device import Ahead, Device
 from vertexrt.kernels.cuda.driver import HEAD
 from vertexrt.kernels.cuda.executable import Uploads, kernel_name, word_names
 from vertexrt.kernels.cuda.kernel import KernelWriter
+from vertexrt.kernels.cuda.overlap import may_overlap
 from vertexrt.kernels.cuda.path import is_outside_path, lower_path
 from vertexrt.kernels.cuda.placed_path import (
     LoweredPath,
@@ -331,7 +331,7 @@ class PersistentExecutable(Uploads):
         self.clusters = device.clusters(self.function, self.processors, device.shared_bytes)
         self.groups = device.processors // self.processors
         self.wide = _cut(device, dtype, asked)
-        self.runs_beside = may_run_beside(self.processors, writer.phases)
+        self.may_overlap = may_overlap(self.processors, writer.phases)
         self.tile = writer.tile_rows(False)
         self.tile_beside_ring = writer.tile_rows(True)
         self.want([self.numbers[word] for word in writer.words()])

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from vertexrt.engine.batched import Run
 from vertexrt.engine.part import Part
 from vertexrt.errors import DeviceError
-from vertexrt.kernels.cuda.beside import MOST_TILES
 from vertexrt.kernels.cuda.counter_ring import CounterRing
 from vertexrt.kernels.cuda.cuts import launch_apart, pieces_of
 from vertexrt.kernels.cuda.device import Allocation, LaunchStruct
@@ -22,6 +21,7 @@ from vertexrt.kernels.cuda.finish_step import (
     finish_step,
     let_tell,
 )
+from vertexrt.kernels.cuda.overlap import MOST_TILES
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import ORDER_NAMES, ORDERS, PersistentExecutable
 from vertexrt.kernels.cuda.session import ARRIVED_AT, TEMPORARY, Session
@@ -236,7 +236,7 @@ class PersistentLaunch:
         """Return what launches the kernel for instructions `begin` to `end` of all processors."""
         blocks = self.blocks(executable, path.clustered)
         cluster = executable.processors if path.clustered else 1
-        tiles = MOST_TILES if executable.runs_beside else 0
+        tiles = MOST_TILES if executable.may_overlap else 0
         counters = -(-(2 + blocks // executable.processors + tiles) // 4) * 4
         words = flagged_words(executable, path)
         job = arguments.words

@@ -72,9 +72,10 @@ def few_rows_products(
         processors: of a persistent kernel, on which blocks take turns; of the fewest rows a warp
             makes columns, if it can. 0: blocks run side by side.
     """
-    forms = _of_launches(products, limits)
     if processors:
         forms = _of_processors(products, processors, limits)
+    else:
+        forms = _of_launches(products, limits)
     return [_few_rows(products, form, partial, limits) for form in forms]
 
 
@@ -139,17 +140,15 @@ def _is_by_warps(p: MatrixProduct, limits: LaunchLimits) -> bool:
 
 
 def _warp_columns(products: Sequence[CopiedProduct], processors: int, limits: LaunchLimits) -> int:
-    """Return how many columns a warp makes at once, so that the last one is done first."""
-    warps = limits.product_threads // WARP
-    deepest = max(p.product.deep for p in products)
+    """Return how many columns a warp makes at once, one or two: the last block ends sooner so."""
+    if max(p.product.deep for p in products) > limits.deepest_pair:
+        return 1
 
-    def took(way: tuple[int, float]) -> float:
-        columns, seconds = way
-        blocks = sum(-(-p.product.wide // (columns * warps)) for p in products)
-        return seconds * -(-blocks // processors)
+    def turns(columns: int) -> int:
+        width = columns * (limits.product_threads // WARP)
+        return -(-sum(-(-p.product.wide // width) for p in products) // processors)
 
-    fit = [x for x in limits.warp_columns if x[0] == 1 or x[0] * deepest <= limits.deepest_rows]
-    return min(fit, key=took)[0]
+    return 2 if limits.two_columns * turns(2) < turns(1) else 1
 
 
 def _few_rows(

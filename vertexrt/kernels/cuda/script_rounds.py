@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.kernels.cuda.beside import tile_rows
 from vertexrt.kernels.cuda.cuts import (
     APART_AT,
     APART_LAUNCH,
@@ -32,14 +31,15 @@ from vertexrt.kernels.cuda.driver import (
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,
     BEFORE,
-    BESIDE,
     CHUNKS,
     COUNTER,
     DOWN,
     FINISH,
     FOR_ALL,
+    OVERLAP,
     START,
 )
+from vertexrt.kernels.cuda.overlap import overlapped_tile
 from vertexrt.kernels.cuda.steps import CHUNKED, TILES
 from vertexrt.kernels.layout import PAD
 from vertexrt.script.isa import (
@@ -107,7 +107,7 @@ class Launched(NamedTuple):
         gradients: [gradients] whether the backward side of the path sums it up.
         clips, updates: whether the step ends with a norm, and with an update.
         wide: processors of a device that makes wide products apart, see `cuts`; 0 for no device.
-        free: of `beside.free_processors`.
+        idle: of `overlap.idle_processors`.
     """
 
     table: Array
@@ -117,7 +117,7 @@ class Launched(NamedTuple):
     clips: bool
     updates: bool
     wide: int
-    free: int
+    idle: int
 
 
 class Drafts(NamedTuple):
@@ -256,7 +256,7 @@ def _write_step(to: Array, step: Array, row: Array, grid: Grid, used: int) -> No
     to[START], to[CHUNKS] = grid.first, grid.chunks
     to[ACROSS], to[DOWN] = grid.across, grid.down
     if step[OVER] == TILES:
-        to[BESIDE] = tile_rows(step[TILE_ROWS], lo, step[PER_ROW], step[PER_EDGE])
+        to[OVERLAP] = overlapped_tile(step[TILE_ROWS], lo, step[PER_ROW], step[PER_EDGE])
 
 
 def _take_turn(added: Array, begin: int, end: int, turn: int, last: Array) -> int:

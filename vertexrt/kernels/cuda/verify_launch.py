@@ -16,7 +16,7 @@ from vertexrt.kernels.cuda.instruction import FIRST_PARENT, PARENTS
 from vertexrt.kernels.cuda.kernel import MOST_ROWS, TILE_EDGES
 from vertexrt.kernels.cuda.persistent_launch import Paths, WrittenScripts
 from vertexrt.kernels.cuda.thread_text import ROW_PAD
-from vertexrt.kernels.cuda.verify_beside import verify_beside
+from vertexrt.kernels.cuda.verify_overlap import verify_overlap
 from vertexrt.kernels.cuda.verify_repeats import expanded, verify_repeats
 from vertexrt.kernels.cuda.verify_ring import verify_ring
 from vertexrt.kernels.cuda.verify_rounds import refuse, verify_rounds
@@ -69,7 +69,7 @@ def verify_launch(
     _temporaries(executable, path, written)
     verify_ring(executable, written, s.child_row)
     verify_rounds(run, table, executable, written)
-    verify_beside(written)
+    verify_overlap(written)
 
 
 def _lengths(written: WrittenScripts, lengths: Array) -> None:

@@ -1,7 +1,7 @@
 // Barriers of a group, and stores between the members of a group that is a thread-block cluster.
 #pragma once
 #include "path_copies.cuh"
-#include "beside.cuh"
+#include "overlap.cuh"
 
 // A group that is a cluster has barriers in its members' shared memory, which are four times faster
 // than a counter in the second-level cache. `all` is a barrier of all members. `ring` counts the
@@ -185,16 +185,16 @@ struct GroupBarrier {
 #ifndef __CUDACC_RTC__
     unsigned long long bytes[2];  // expected at each barrier of the ring so far
 #endif
-#ifdef VRT_BESIDE
-    RowsBeside beside;
-    __device__ __forceinline__ void make_beside(const Instruction& in, const unsigned* tiles) {
-        beside = rows_beside(in, tiles);
+#ifdef VRT_OVERLAP
+    PendingRows pending;
+    __device__ __forceinline__ void set_pending(const Instruction& in, const unsigned* tiles) {
+        pending = pending_rows(in, tiles);
     }
     __device__ __forceinline__ void wait_for_rows(const Orders& o, int end, int at) {
-        beside.wait(o, end, at);
+        pending.wait(o, end, at);
     }
 #else
-    __device__ __forceinline__ void make_beside(const Instruction&, const unsigned*) {}
+    __device__ __forceinline__ void set_pending(const Instruction&, const unsigned*) {}
     __device__ __forceinline__ void wait_for_rows(const Orders&, int, int) {}
 #endif
 

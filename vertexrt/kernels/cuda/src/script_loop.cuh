@@ -75,12 +75,12 @@ __device__ __forceinline__ void fill_arguments(const Instruction& in, const long
 }
 
 // Run the blocks of a launch that fall to this processor; `fill` writes the arguments, with all
-// threads. Beside the path the processors of groups have none, see beside.cuh.
+// threads. Processors of groups have no blocks of an overlapped step, see overlap.cuh.
 template <int PROCESSORS, class Fill, class Step>
 __device__ __forceinline__ void run_blocks(const Orders& o, const Instruction& in, Fill fill,
                                            Step step) {
-    const bool beside = BESIDE && in.beside;
-    const int busy = beside ? (int)o.groups * PROCESSORS : 0, all = (int)gridDim.x - busy;
+    const bool overlapped = OVERLAP && in.overlap;
+    const int busy = overlapped ? (int)o.groups * PROCESSORS : 0, all = (int)gridDim.x - busy;
     const int blocks = in.across * in.down, turn = (int)((unsigned)in.before % (unsigned)all);
     const int first = ((int)blockIdx.x - busy + all - turn) % all;
     if (first >= blocks) return;
@@ -95,7 +95,7 @@ __device__ __forceinline__ void run_blocks(const Orders& o, const Instruction& i
         }
         __syncthreads();
         step();
-        if (beside) count_block<PROCESSORS>(o, block / in.across);
+        if (overlapped) count_block<PROCESSORS>(o, block / in.across);
     }
 }
 
@@ -118,15 +118,15 @@ __device__ __forceinline__ const long long* own_words(const long long* w, const 
     return own;
 }
 
-// Begin a side of the path without waiting for the step before it, whose rows others make
-// meanwhile. Returns false where all processors have made them.
+// Begin a side of the path without waiting for an overlapped step before it. Returns false where
+// the step before it is not overlapped.
 template <int PROCESSORS>
-__device__ __forceinline__ bool begin_beside(const Orders& o, int at, unsigned& met,
-                                             GroupBarrier& group_barrier) {
-    if (!BESIDE) return false;
+__device__ __forceinline__ bool begin_overlapped(const Orders& o, int at, unsigned& met,
+                                                 GroupBarrier& group_barrier) {
+    if (!OVERLAP) return false;
     const Instruction in = instruction(o, at);
-    if (in.beside == 0) return false;
-    group_barrier.make_beside(in, tiles_beside<PROCESSORS>(o));
+    if (in.overlap == 0) return false;
+    group_barrier.set_pending(in, tile_counters<PROCESSORS>(o));
     met += gridDim.x;  // this processor has come, and does not wait
     return true;
 }

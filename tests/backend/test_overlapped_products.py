@@ -1,4 +1,4 @@
-"""Products that other processors make while groups follow the path, on the shim and on a GPU."""
+"""Products that idle processors run while groups follow the path, on the shim and on a GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.shim_device import put_in_place
 from tests.watched_device import SCRIPT, mend, watch
 from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.device_scripts import write_launch
-from vertexrt.kernels.cuda.instruction import ACROSS, BESIDE, COLUMNS
+from vertexrt.kernels.cuda.instruction import ACROSS, COLUMNS, OVERLAP
 
 HIDDEN, OF_SHIM = 16, 8
 CASES = [  # cell, processors of a group, lengths of the sequences
@@ -64,7 +64,7 @@ def test_groups_wait_for_the_rows_that_they_read(
     for _ in range(3):  # counters are zero again
         assert_same(evaluate(here, batch), evaluate(there, batch), TOLERANCE["float32"])
     launch = launch_of_request(here, batch)
-    assert launch.written.script[:2, BESIDE].all()
+    assert launch.written.script[:2, OVERLAP].all()
 
 
 class EagerState(vrt.VertexFunction):
@@ -94,7 +94,7 @@ def test_states_from_before_the_path_are_waited_for(monkeypatch: pytest.MonkeyPa
     there.set_parameters(here.parameters)
     wanted = there.forward(batch)["h"]
     assert np.abs(here.forward(batch)["h"] - wanted).max() <= 1e-6 * np.abs(wanted).max()
-    assert launch_of_request(here, batch).written.script[:2, BESIDE].all()
+    assert launch_of_request(here, batch).written.script[:2, OVERLAP].all()
 
 
 @pytest.mark.parametrize("device", SHIM_AND_GPU)

@@ -1,20 +1,20 @@
-// Rows that some processors make while the groups of others follow the path.
+// Products that idle processors run while groups follow the path.
 //
-// A step whose blocks are tiles of rows, in the order of the rows, is run by the processors that
-// have no group. They count the blocks of each tile of rows that they have made. A group waits for
-// the tiles of the rows that it is about to read. `beside.py` says when.
+// The blocks of the step are tiles of rows, in the order of the rows. The processors without a
+// group run them and count the finished blocks of each tile of rows. A group waits for the tiles of
+// the rows that it reads next. `overlap.py` decides when.
 #pragma once
 #include "barrier.cuh"
 
-#ifdef VRT_BESIDE
-constexpr bool BESIDE = true;
+#ifdef VRT_OVERLAP
+constexpr bool OVERLAP = true;
 #else
-constexpr bool BESIDE = false;
+constexpr bool OVERLAP = false;
 #endif
 
 // The counters of tiles of rows, behind those of groups.
 template <int PROCESSORS>
-__device__ __forceinline__ unsigned* tiles_beside(const Orders& o) {
+__device__ __forceinline__ unsigned* tile_counters(const Orders& o) {
     return o.counters + 2 + gridDim.x / PROCESSORS;
 }
 
@@ -22,17 +22,17 @@ __device__ __forceinline__ unsigned* tiles_beside(const Orders& o) {
 template <int PROCESSORS>
 __device__ __forceinline__ void count_block(const Orders& o, int tile) {
     __syncthreads();
-    if (threadIdx.x == 0) add_release(tiles_beside<PROCESSORS>(o) + tile, 1);
+    if (threadIdx.x == 0) add_release(tile_counters<PROCESSORS>(o) + tile, 1);
 }
 
-// What a warp knows of such rows: from `first` to `end`, in tiles of 2^by, each of so many blocks
-// `across`. All that are before `ready` are there. Without a step beside the path all are.
-struct RowsBeside {
+// The rows of such a step: from `first` to `end`, in tiles of 2^by, each of so many blocks
+// `across`. All rows before `ready` are finished; without an overlapped step, every row is.
+struct PendingRows {
     const unsigned* tiles;
     int first, end, ready, across, by;
 
-    // Wait for the rows before another one: called by all threads of a warp. One that gives up goes
-    // on: what it computes is not used.
+    // Wait for the rows before another one. Called by all threads of a warp. After a wait that ran
+    // out the warp continues, and the results of the launch are not used.
     __device__ __forceinline__ void wait(const Orders& o, int row, int instruction) {
         const int until = row < end ? row : end;
         while (ready < until) {
@@ -40,7 +40,7 @@ struct RowsBeside {
             const bool came = wait_until(
                 o, [&]() { return load_acquire(tiles + tile); }, (unsigned)across, GROUP_WAIT,
                 instruction);
-            // How many tiles are there from this one on, as far as 32 threads can see.
+            // The number of finished tiles from this one on: each thread looks at one of 32.
             const bool there =
                 first + (ahead << by) >= end || (int)load_acquire(tiles + ahead) >= across;
             int count = !came ? 0 : there ? 32 : ahead - tile;
@@ -52,6 +52,6 @@ struct RowsBeside {
         }
     }
 };
-__device__ __forceinline__ RowsBeside rows_beside(const Instruction& in, const unsigned* tiles) {
-    return {tiles, in.first, in.first + in.rows, in.first, in.across, in.beside == 8 ? 3 : 5};
+__device__ __forceinline__ PendingRows pending_rows(const Instruction& in, const unsigned* tiles) {
+    return {tiles, in.first, in.first + in.rows, in.first, in.across, in.overlap == 8 ? 3 : 5};
 }
