@@ -57,25 +57,15 @@ def imports(
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """What of a function is limited.
+    """A function of the package.
 
     Attributes:
         name: such as `graph/batch.py GraphBatch.take`.
-        lines: from `def` to its end.
-        parameters: without `self`.
-        complexity: 1, and 1 for each branch, loop, handler, `and`, `or`, `assert` and comprehension
-            in it and in the functions inside.
-        imports: what it imports.
+        imports: what it imports, with the functions inside.
     """
 
     name: str
-    lines: int
-    parameters: int
-    complexity: int
     imports: tuple[str, ...]
-
-
-BRANCHES = (ast.If, ast.IfExp, ast.For, ast.While, ast.ExceptHandler, ast.Assert, ast.match_case)
 
 
 def file_name(path: Path) -> str:
@@ -93,35 +83,11 @@ def definitions(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.AST]
         yield from definitions(node, name)
 
 
-def complexity(function: ast.AST) -> int:
-    """Return the cyclomatic complexity of a function, by McCabe."""
-    count = 1
-    for node in ast.walk(function):
-        if isinstance(node, BRANCHES):
-            count += 1
-        elif isinstance(node, ast.BoolOp):
-            count += len(node.values) - 1
-        elif isinstance(node, ast.comprehension):
-            count += 1 + len(node.ifs)
-    return count
-
-
 def functions(source: str, file: str) -> Iterator[Function]:
     """Yield every function of a source text."""
     for name, node in definitions(ast.parse(source)):
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            continue
-        given = node.args
-        named = [*given.posonlyargs, *given.args, *given.kwonlyargs]
-        names = [arg.arg for arg in (*named, given.vararg, given.kwarg) if arg is not None]
-        assert node.end_lineno is not None
-        yield Function(
-            f"{file} {name}",
-            node.end_lineno - node.lineno + 1,
-            len(names) - (names[:1] in (["self"], ["cls"])),
-            complexity(node),
-            tuple(_imported(node)),
-        )
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield Function(f"{file} {name}", tuple(_imported(node)))
 
 
 def _imported(function: ast.AST) -> Iterator[str]:
