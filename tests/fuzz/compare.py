@@ -121,7 +121,7 @@ class Outcome:
 def check(build: Build, expected: Sequence[Expected], way: NamedWay, shuffle: int = 1) -> Outcome:
     """Run batches after each other in one network; stop at the first that differs."""
     try:
-        net = way.compile(_network(build, expected[0]), expected[0].parameters, shuffle)
+        net = way.compile(network_of(build, expected[0].batch), expected[0].parameters, shuffle)
         for want in expected:
             texts = _differences(net, want, way.way.dtype)
             if want.tape.drops:
@@ -138,10 +138,10 @@ def check(build: Build, expected: Sequence[Expected], way: NamedWay, shuffle: in
     return Outcome("right")
 
 
-def _network(build: Build, want: Expected) -> Any:
+def network_of(build: Build, batch: vrt.GraphBatch) -> Any:
     """Return what is compiled: the function, or where relations have names, a model of it alone."""
     function = build(vrt)
-    if want.batch.types is None:
+    if batch.types is None:
         return function
     model = vrt.Model()
     vars(model).update(function.parameters())  # so that they have the same names
@@ -224,7 +224,7 @@ def _dropped(net: vrt.Network, build: Build, want: Expected, dtype: str) -> Iter
     and in training from the plainest way, whose masks are the same.
     """
     yield from _inference(net, want, dtype)
-    plain = PLAIN.compile(_network(build, want))
+    plain = PLAIN.compile(network_of(build, want.batch))
     plain.set_parameters(want.parameters)
     for run in (evaluate, train):
         got, other = run(net, want.batch), run(plain, want.batch)
