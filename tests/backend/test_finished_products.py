@@ -49,6 +49,21 @@ class OfEdges(vrt.VertexFunction):
         self.push("loss", vrt.sum(h * h))
 
 
+class BesideStoredRows(vrt.VertexFunction):
+    """On the way back a group finishes a product and stores gathered rows of another width."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=2, state={"h": 2})
+        self.w, self.u = vrt.Parameter((1, 2)), vrt.Parameter((2, 1))
+
+    def forward(self) -> None:
+        below = self.gather(0).h
+        y = vrt.tanh(self.w @ below)
+        self.scatter(h=vrt.tanh(below + 0.5))
+        self.push("below", below)
+        self.push("loss", vrt.sum(self.u @ y) + vrt.sum(below))
+
+
 def batch_of(graphs: int) -> GraphBatch:
     """Return trees of several shapes, so that rows of stages are listed."""
     rng = np.random.default_rng(2)
@@ -72,5 +87,15 @@ def test_elements_of_products(
     way = Way(device, dtype="float32", engine=engine, processors=processors)
     here, judge = way.compile(make()), PLAIN.compile(make())
     batch = batch_of(graphs)
+    for run in (evaluate, train):
+        assert_same(run(here, batch), run(judge, batch), TOLERANCE["float32"])
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+def test_rows_that_a_group_stores_besides(device: str) -> None:
+    require(device)
+    way = Way(device, dtype="float32", engine="persistent", processors=2)
+    here, judge = way.compile(BesideStoredRows()), PLAIN.compile(BesideStoredRows())
+    batch = batch_of(8)
     for run in (evaluate, train):
         assert_same(run(here, batch), run(judge, batch), TOLERANCE["float32"])

@@ -83,7 +83,7 @@ class ProductCopies:
         if len(products) != 1 or products[0] not in self.task.local:
             return False
         (k,) = products
-        made = {i for i in group.nodes if not is_free(self._node(i))}
+        made = {i for i in group.nodes if not self._is_read_again(i)}
         read, copied = self.readers.get(k, []), self.task.local.intersection(group.nodes) - made
         alone = bool(read) and made.issuperset(read) and not copied
         return alone and all(map(partial(self._finishes, k), made))
