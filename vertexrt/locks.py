@@ -16,9 +16,10 @@ from typing import Any, Protocol
 
 
 class ProcessLock:
-    """A lock that lives as long as the process; a thread may take it again.
+    """A lock that lives as long as the process: `with lock.held:`; a thread may take it again.
 
-    It guards what is whole at any time, so a forked child gets a new one.
+    It guards what is whole at any time, so a forked child gets a new one. A `with` of a method that
+    is written in Python could take it and be left by a signal before it is inside.
     """
 
     def __init__(self) -> None:
@@ -27,13 +28,7 @@ class ProcessLock:
             os.register_at_fork(after_in_child=self._renew)
 
     def _renew(self) -> None:
-        self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
+        self.held = threading.RLock()
 
 
 class Shared(Protocol):

@@ -186,7 +186,7 @@ def _check_function(function: object) -> None:
 
 def _traced(function: VertexFunction | Model) -> Program:
     """Trace F; a thread at a time, since F notes what it has pulled and pushed."""
-    with _tracing:
+    with _tracing.held:
         return function.trace()
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from functools import cache
+
+import numpy as np
 
 from vertexrt.api.arguments import (
     check_batch,
@@ -22,7 +24,7 @@ from vertexrt.api.arguments import (
 from vertexrt.api.forward_passes import ForwardPasses
 from vertexrt.api.optimizer import Optimizer
 from vertexrt.api.plan import Plan
-from vertexrt.engine.executor import Asked, Evaluation, Executor, TrainStep
+from vertexrt.engine.executor import Asked, Evaluation, Executor, TrainStep, step_seed
 from vertexrt.engine.planned import PlannedPulls, PlanRequest
 from vertexrt.engine.variant import Use
 from vertexrt.errors import PullError
@@ -32,11 +34,33 @@ from vertexrt.graph.by_index import pulls_by_index
 from vertexrt.parallel.group import ProcessGroup
 
 
+class Draws:
+    """The random draws of a network, each of which has a seed of its own.
+
+    Attributes:
+        state: the seed of all, and how many there were, int64 [1].
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.state = seed, np.zeros(1, np.int64)
+
+    def seed(self) -> int:
+        """Return the seed of the next draw."""
+        seed, count = self.state
+        return step_seed(seed, int(count[0]))
+
+    def take(self) -> int:
+        """Return the seed of the next draw, which this is then."""
+        found = self.seed()
+        self.state[1][0] += 1
+        return found
+
+
 class Evaluations:
     """Reads what is asked of a network: steps, evaluations, plans. Whoever calls has its lock.
 
     Args:
-        passes: that may be gone back through; next_seed: of the network's draws.
+        passes: that may be gone back through; draws: of the network.
         reduction: of the loss of steps.
     """
 
@@ -44,14 +68,14 @@ class Evaluations:
         self,
         executor: Executor,
         passes: ForwardPasses,
-        next_seed: Callable[[], int],
+        draws: Draws,
         reduction: str,
     ) -> None:
-        self._executor, self._passes, self._next_seed = executor, passes, next_seed
+        self._executor, self._passes, self._draws = executor, passes, draws
         self.reduction = reduction
         program = executor.model.function
         self.pushes = tuple(dict.fromkeys(n["name"] for n in program.nodes if n.op == "push"))
-        self._draws = bool(program.find("uniform"))  # in inference as well
+        self._draws_always = bool(program.find("uniform"))  # in inference as well
         self._reals = program.real_pulls
         self._uses: dict[tuple[tuple[str, ...], bool], Use] = {}  # by outputs, with dropout
         self._steps: dict[tuple[str, ...], Use] = {}  # by what is kept
@@ -86,9 +110,8 @@ class Evaluations:
         use = self._steps.get(names) or self.use_of_steps(names)
         if self._passes.here is not None:
             self._passes.make_room()
-        seed = self._next_seed()
-        self._executor.model.store.version += 1
-        how = asks, self.reduction, seed, names, several, chosen, stays
+        _, count = self._draws.state
+        how = asks, self.reduction, self._draws.seed(), count, names, several, chosen, stays
         return TrainStep(use, batch, optimizer, *how)
 
     def use_of_steps(self, names: tuple[str, ...]) -> Use:
@@ -112,7 +135,7 @@ class Evaluations:
         """Return the seed of an evaluation: where it draws, the next of the network's."""
         if given is not None:
             return given
-        return self._next_seed() if self._draws or drops else 0
+        return self._draws.take() if self._draws_always or drops else 0
 
     def asked(
         self,

@@ -162,15 +162,17 @@ class ForwardPasses:
 
     def make_room(self) -> None:
         """Let another run have the arenas: those of a pass that may still be wanted are kept."""
-        made, self.here = self.here, None
+        made = self.here
         if made is None:
             return
         if self._outputs is not None and self._outputs() is not None:
-            made.arenas = self._executor.exchange_arenas()
-            return
-        self._alive.discard(made)
-        if made.thread != threading.current_thread():
-            self._overtaken.add(made.thread)
+            made.arenas = self._executor.arenas  # before they are exchanged: a signal may come
+            self._executor.use_arenas()
+        else:
+            self._alive.discard(made)
+            if made.thread != threading.current_thread():
+                self._overtaken.add(made.thread)
+        self.here = None
 
     def keeps(self, outputs: object) -> bool:
         """Tell whether outputs are of a pass that was not gone back through."""
@@ -233,7 +235,7 @@ class ForwardPasses:
         self._alive.discard(made)
         if made is not self.here:
             self.make_room()
-            self._executor.exchange_arenas(made.arenas)
+            self._executor.use_arenas(made.arenas)
         self.here = made.arenas = None
 
     def _named_pass(self, of: object) -> ForwardPass:

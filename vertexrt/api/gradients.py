@@ -13,6 +13,7 @@ from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.results import shapes_of
 from vertexrt.errors import PullError, UnknownParameterError, UsageError, nearest
 from vertexrt.memory.aligned import aligned_zeros
+from vertexrt.native.at_once import Write, write_at_once
 
 Array = np.ndarray[Any, Any]
 
@@ -30,8 +31,19 @@ class AccumulatedGradients(Mapping[str, Array]):
         self._store = store
         self._flat = aligned_zeros(store.trained_size, store.dtype)
         self._views = store.views(self._flat)
-        self._touched: dict[str, Array] = {}
-        self.passes = 0  # which have been added up
+        self._passes = np.zeros(1, np.int64)
+        # By the count of passes: that of the next one is written before the count is.
+        self._touched_by: dict[int, dict[str, Array]] = {0: {}}
+
+    @property
+    def passes(self) -> int:
+        """Those which have been added up."""
+        return int(self._passes[0])
+
+    @property
+    def _touched(self) -> dict[str, Array]:
+        """Rows of tables that have a gradient."""
+        return self._touched_by[self.passes]
 
     def __getitem__(self, name: str) -> Array:
         if name not in self._views:
@@ -55,25 +67,28 @@ class AccumulatedGradients(Mapping[str, Array]):
 
     def add(self) -> None:
         """Add the gradients that a pass has left in the store."""
-        store = self._store
+        store, passes, touched = self._store, self.passes, dict(self._touched)
         dense = slice(0, store.dense_size)
-        if self.passes:
-            self._flat[dense] += store.gradients[dense]
-        else:
-            self._flat[dense] = store.gradients[dense]
+        known = self._flat[dense]
+        found = known + store.gradients[dense] if passes else store.gradients[dense]
+        writes: list[Write] = [(known, found)]
         for name, rows in store.touched.items():
-            self._views[name][rows] += store.gradient(name)[rows]
-            known = self._touched.get(name)
-            self._touched[name] = rows.copy() if known is None else np.union1d(known, rows)
-        self.passes += 1
+            view = self._views[name]
+            writes.append((view, view[rows] + store.gradient(name)[rows], rows))
+            before = touched.get(name)
+            touched[name] = rows.copy() if before is None else np.union1d(before, rows)
+        self._touched_by = {passes: self._touched, passes + 1: touched}
+        write_at_once([*writes, (self._passes, self._passes + 1)])
 
     def zero(self) -> None:
         """Set them to zero."""
-        self._flat[: self._store.dense_size] = 0.0
+        dense = self._flat[: self._store.dense_size]
+        writes: list[Write] = [(dense, np.zeros_like(dense))]
         for name, rows in self._touched.items():
-            self._views[name][rows] = 0.0
-        self._touched.clear()
-        self.passes = 0
+            view = self._views[name]
+            writes.append((view, np.zeros_like(view[rows]), rows))
+        self._touched_by = {self.passes: self._touched, 0: {}}
+        write_at_once([*writes, (self._passes, np.zeros(1, np.int64))])
 
     def hand_over(self) -> None:
         """Copy them into the store, for an update.
@@ -89,8 +104,8 @@ class AccumulatedGradients(Mapping[str, Array]):
         dense = slice(0, store.dense_size)
         store.gradients[dense] = self._flat[dense]
         for name, rows in self._touched.items():
-            store.gradient(name)[rows] = self._views[name][rows]
             store.touched[name] = rows
+            store.gradient(name)[rows] = self._views[name][rows]
 
 
 class Trained(Protocol):

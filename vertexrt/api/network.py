@@ -22,7 +22,7 @@ from vertexrt.api.arguments import (
     names_of,
     refuse_pulls,
 )
-from vertexrt.api.evaluations import Evaluations
+from vertexrt.api.evaluations import Draws, Evaluations
 from vertexrt.api.forward_passes import ForwardPasses
 from vertexrt.api.gradients import AccumulatedGradients, given_gradients
 from vertexrt.api.init import LARGEST_SEED
@@ -32,7 +32,7 @@ from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
 from vertexrt.api.parameters import NameDifferences, Parameters
 from vertexrt.api.plan import Plan
 from vertexrt.api.turns import in_turn
-from vertexrt.engine.executor import Evaluation, Executor, loss_scale, step_seed
+from vertexrt.engine.executor import Evaluation, Executor, loss_scale
 from vertexrt.engine.explain import explain_batch, explain_function
 from vertexrt.engine.results import Gradients
 from vertexrt.engine.trace import Timeline, recording
@@ -63,11 +63,10 @@ class Network:
     def __init__(self, executor: Executor, seed: int, reduction: str) -> None:
         self._executor = executor
         self._model = executor.model
-        self._seed = seed
-        self._step = 0
+        self._draws = Draws(seed)
         self._gradients: AccumulatedGradients | None = None
         self._passes = ForwardPasses(executor)
-        self._evaluations = Evaluations(executor, self._passes, self._next_seed, reduction)
+        self._evaluations = Evaluations(executor, self._passes, self._draws, reduction)
         self.on_device = OnDevice(executor, self._passes, self._evaluations)
         self._outputs = threading.local()
         self._pushes = self._evaluations.pushes
@@ -355,7 +354,8 @@ class Network:
     @in_turn
     def random_state(self) -> dict[str, int]:
         """Return what continues the random draws: the seed and the number of draws so far."""
-        return {"seed": self._seed, "step": self._step}
+        seed, count = self._draws.state
+        return {"seed": seed, "step": int(count[0])}
 
     @in_turn
     def set_random_state(self, state: Mapping[str, int]) -> None:
@@ -364,9 +364,9 @@ class Network:
         Raises: CheckpointError, when it is not one: whole numbers `seed` and `step`.
         """
         fields = JsonRecord(dict(state), "random state")
-        found = fields.whole("seed", 0, LARGEST_SEED), fields.whole("step", 0, LARGEST_COUNT)
+        seed, count = fields.whole("seed", 0, LARGEST_SEED), fields.whole("step", 0, LARGEST_COUNT)
         fields.end()
-        self._seed, self._step = found
+        self._draws.state = seed, np.array([count], np.int64)
 
     @in_turn
     def explain(self, *, kernels: str = "") -> str:
@@ -382,7 +382,3 @@ class Network:
     def trace(self, timeline: Timeline | None = None) -> AbstractContextManager[Timeline]:
         """Record processors inside a `with`; UsageError, if the engine is not `persistent`."""
         return recording(self._model, timeline)
-
-    def _next_seed(self) -> int:
-        self._step += 1
-        return step_seed(self._seed, self._step - 1)

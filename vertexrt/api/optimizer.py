@@ -15,7 +15,7 @@ import numpy.typing as npt
 from vertexrt.api.gradients import AccumulatedGradients, Trained
 from vertexrt.api.optimizer_options import checked, checked_bound, checked_option
 from vertexrt.api.parameter_groups import GroupOptions, ParameterGroups
-from vertexrt.engine.executor import update_by_gradients
+from vertexrt.engine.executor import UNCOUNTED, update_by_gradients
 from vertexrt.engine.parameters import FloatArray, ParameterStore
 from vertexrt.engine.refused import refused_update
 from vertexrt.engine.update import Outcome, Update, apply_update
@@ -27,9 +27,11 @@ from vertexrt.ir.updates import (
     OptimizerRow,
     rule_of,
 )
+from vertexrt.native.at_once import write_at_once
 
 STEPS = "steps"  # name of the step count in an optimizer's state
 LARGEST_COUNT = 2**53  # of steps or draws: as a float64, which kernels take, it is still exact
+Array = npt.NDArray[Any]
 NO_MOMENTS: FloatArray = np.zeros((0, 0))
 
 
@@ -38,14 +40,14 @@ class Optimizer:
 
     Numbers that are not finite never reach a parameter or the state: a step that would write one is
     refused, and changes nothing. A class may have an `update` of its own, which runs on the host: a
-    step calls it with finite gradients only. What it writes stays; if that is not finite, in the
-    dense part or in rows that the step touched, the step raises NumericError at once.
+    step calls it with finite gradients only. It writes to a copy of the parameters, which takes
+    their place when `update` returns, unless what it wrote is not finite, in the dense part or in
+    rows that the step touched: the step raises NumericError then.
 
     Attributes:
         row: of the table of optimizers; None for a class with an `update` of its own.
         weight_decay: at least 0; added to the gradient as weight_decay * value, or decoupled.
         clip_norm: largest global norm of the gradients, or None; clip_value: largest size of one.
-        steps: updates done so far.
         initial_lr: the rate before any schedule, if there is one.
     """
 
@@ -74,7 +76,7 @@ class Optimizer:
         if self.row is None:
             self._check_own(groups, clip_value)
         self._groups = ParameterGroups(title, groups, self._lr)
-        self.steps = 0
+        self._count = np.zeros(1, np.int64)
         self._rule = rule_of(self.row, self._numbers()) if self.row else None
         self._slots = self._rule.state if self._rule else ()
         self._store: ParameterStore | None = None
@@ -86,6 +88,15 @@ class Optimizer:
     def moment_names(self) -> tuple[str, ...]:
         """Names of what is kept for each element of a parameter."""
         return tuple(slot.name for slot in self._slots)
+
+    @property
+    def steps(self) -> int:
+        """Updates done so far."""
+        return int(self._count[0])
+
+    @steps.setter
+    def steps(self, count: int) -> None:
+        self._count[0] = count
 
     @property
     def lr(self) -> float:
@@ -131,7 +142,6 @@ class Optimizer:
             )
         with net.executor.lock:
             gradients.hand_over()
-            net.executor.model.store.version += 1
             asks = type(self).update is Optimizer.update
             update_by_gradients(net.executor, self, asks)
 
@@ -160,32 +170,38 @@ class Optimizer:
             raise NumericError(refused_update(store, request, outcome.norm))
         self._settle(outcome)
 
-    def _request(self, store: ParameterStore) -> Update:
+    def _request(self, store: ParameterStore, draws: Array = UNCOUNTED) -> Update:
         """Return what the next update is to do with a store; the engine may do it in a step.
 
+        Until it is settled, nothing is known of the moments, since a signal may come before that.
+
+        Args:
+            draws: of `TrainStep`.
         Raises: as `update`.
         """
-        if store is not self._store:
-            self._bind(store)
+        if store.home is not self._store:
+            self._bind(store.home)
         row, rule = self.row, self._rule
+        count, moments = store.to_write(self._count), store.to_write(self._moments)
+        reach, self._reach = self._reach, (math.inf,) * len(moments)
         assert row, "`_bind` refuses it"
         assert rule
         return Update(
             rule=rule,
-            moments=self._moments,
+            moments=moments,
             clip_norm=self.clip_norm,
-            options=self._numbers(),
+            options=self._numbers(int(count[0])),
             decay=0.0 if row.decoupled else self.weight_decay,
             shrink=1.0 - self.lr * self.weight_decay if row.decoupled else 1.0,
-            reach=self._reach,
+            reach=reach,
+            counts=(count, store.versions if store.home is store else UNCOUNTED, draws),
             optimizer=type(self).__name__,
             clip_value=self.clip_value,
             groups=self._groups.at(self._lr, self.weight_decay, row.decoupled),
         )
 
     def _settle(self, outcome: Outcome) -> None:
-        """Count an update that has been done."""
-        self.steps += 1
+        """Note how an update has ended that was done."""
         self._reach = outcome.reach or (math.inf,) * len(self._moments)
 
     @property
@@ -223,9 +239,11 @@ class Optimizer:
             self._check_numbers(key, array, array.dtype)
         if self._store is not None:
             self._store.refresh()
-            self._fill(self._store, self._moments, loaded)
-        else:
-            self._loaded = loaded
+            moments = self._moments.copy()
+            self._fill(self._store, moments, loaded)
+            write_at_once([(self._moments, moments), (self._count, np.array([steps]))])
+            return
+        self._loaded = loaded
         self.steps = steps
 
     def _steps(self, state: Mapping[str, npt.NDArray[Any]]) -> int:
@@ -260,10 +278,10 @@ class Optimizer:
             found[option.name] = list(value) if option.parts else value
         return found
 
-    def _numbers(self) -> dict[str, float]:
+    def _numbers(self, steps: int = 0) -> dict[str, float]:
         """Return rate, number of the step and options, by their names in expressions."""
         assert self.row is not None
-        found = {"lr": self._lr, "t": self.steps + 1}
+        found = {"lr": self._lr, "t": steps + 1}
         for option in self.row.options:
             value = getattr(self, option.name)
             names, numbers = (option.parts, value) if option.parts else ((option.name,), (value,))
@@ -271,7 +289,7 @@ class Optimizer:
         return found
 
     def _bind(self, store: ParameterStore) -> None:
-        if len(self._moments):
+        if self._store is not None and len(self._moments):
             raise UsageError(
                 self._text(
                     "the parameters of a second network",
@@ -296,7 +314,9 @@ class Optimizer:
         self._reach = tuple(abs(slot.start) for slot in self._slots)
         if self._loaded:
             self._fill(store, moments, self._loaded)
-        self._store, self._moments, self._loaded = store, moments, {}
+        self._moments = moments
+        self._store = store  # from now on it has these moments
+        self._loaded = {}
 
     def _check_positive(self, row: OptimizerRow, dtype: np.dtype[Any]) -> None:
         """Refuse what must be above 0 and is not in a dtype."""

@@ -71,11 +71,7 @@ class Parameters(MutableMapping[str, Array]):
         Raises: CheckpointError, when it is not; nothing is changed then.
         """
         self._check_name(name)
-        array = self.checked(name, value)
-        with self._lock:
-            self._store.refresh()
-            self._store.value(name)[...] = array
-            self._store.written()
+        self._write({name: self.checked(name, value)})
 
     def replace(self, values: Mapping[str, Array], strict: bool, function: str) -> NameDifferences:
         """Set parameters by name, all or none; see `Network.set_parameters`.
@@ -84,10 +80,14 @@ class Parameters(MutableMapping[str, Array]):
             function: what users call the network's F.
         """
         names = NameDifferences.between(values, self, strict, function)
-        self.update(
+        self._write(
             {n: self.checked(n, value) for n, value in values.items() if n in self._store.shapes}
         )
         return names
+
+    def _write(self, values: Mapping[str, Array]) -> None:
+        with self._lock:
+            self._store.write(values)
 
     def checked(self, name: str, value: Any) -> Array:
         """Return what a parameter would be set to, in the network's dtype.

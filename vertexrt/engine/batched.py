@@ -54,13 +54,6 @@ class Worker:
         self.arena: Array = np.zeros(0, gradients.dtype)
         self._zeros = 0
 
-    def exchange(self, arena: Array | None) -> Array:
-        """Take another arena, or none yet; return the one until now."""
-        before = self.arena
-        self.arena = np.zeros(0, before.dtype) if arena is None else arena
-        self._zeros = 0
-        return before
-
     def take(self, elements: int, zero_elements: int) -> Array:
         """Return an arena of at least that many elements.
 
@@ -219,13 +212,14 @@ class Jobs:
     Attributes:
         arena: whose tensors stay valid until the next run in it.
         calls: one for each processor.
-        check: called when all have returned.
-        calls_blas: some call may, see `Backend.alone`.
+        check: called when all have returned; stop: where they have to return before their end.
+        calls_blas: some call may, see `HostExecutable`.
     """
 
     arena: Array
     calls: tuple[Callable[[], None], ...]
     check: Callable[[], None]
+    stop: Callable[[], None]
     calls_blas: bool
 
 
@@ -289,7 +283,7 @@ def make_jobs(bound: BoundRun, timeline: Timeline | None = None) -> Jobs:
         return _follow(run, bound.scripts, buffers, timeline)
     executable = cast("HostExecutable", run.ready.executable)
     run_all = (partial(executable.run, bound.table, buffers),)
-    return Jobs(buffers.arena, run_all, lambda: None, executable.calls_blas)
+    return Jobs(buffers.arena, run_all, *(lambda: None,) * 2, executable.calls_blas)
 
 
 def _padded(elements: int) -> int:
@@ -322,7 +316,8 @@ def _follow(run: Run, scripts: Scripts, buffers: Buffers, timeline: Timeline | N
         for r, words in enumerate(scripts.words)
     ]
     calls = tuple(partial(executor.run, each) for each in given)
-    return Jobs(buffers.arena, calls, partial(executor.check, counters), executor.calls_blas)
+    ends = partial(executor.check, counters), partial(executor.stop, counters)
+    return Jobs(buffers.arena, calls, *ends, executor.calls_blas)
 
 
 def start_of(run: Run, key: tuple[object, ...]) -> int:

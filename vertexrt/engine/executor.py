@@ -20,7 +20,7 @@ from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.explain_host import Explanation
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.outputs import chosen_rows, outputs_of
-from vertexrt.engine.parameters import ParameterStore
+from vertexrt.engine.parameters import Draft, ParameterStore
 from vertexrt.engine.part import Part
 from vertexrt.engine.planned import PlannedLaunches, PlanRequest
 from vertexrt.engine.refused import refused_gradient, refused_update, written_by
@@ -35,6 +35,7 @@ from vertexrt.parallel.group import ProcessGroup
 Array = np.ndarray[Any, Any]
 Outputs = dict[str, Array]
 Arenas = Sequence[Any]  # of an executor, to which alone they mean something
+UNCOUNTED: Array = np.zeros(1, np.int64)  # where something is counted that nobody reads
 
 
 class Trainer(Protocol):
@@ -42,11 +43,11 @@ class Trainer(Protocol):
 
     steps: int
 
-    def _request(self, store: ParameterStore) -> Update:
-        """Say what the next update is to do."""
+    def _request(self, store: ParameterStore, draws: Array = UNCOUNTED) -> Update:
+        """Say what the next update is to do, and what it is to count."""
 
     def _settle(self, outcome: Outcome) -> None:
-        """Count an update that was done."""
+        """Note how an update has ended that was done."""
 
     def update(self, store: ParameterStore) -> None:
         """Move the parameters by their gradients."""
@@ -59,6 +60,7 @@ class TrainStep(NamedTuple):
         asks: the optimizer has no update of its own; the device may do it.
         reduction: of the loss, see `vrt.compile`.
         seed: 32 random bits.
+        draws: int64 [1], counts the network's draws: one more when the step is done.
         outputs: names of pushes.
         group: of the processes that do it together; None for this one alone.
         vertices: int64, those whose pushes are wanted; None for all.
@@ -71,6 +73,7 @@ class TrainStep(NamedTuple):
     asks: bool
     reduction: str
     seed: int
+    draws: Array
     outputs: Sequence[str]
     group: ProcessGroup | None = None
     vertices: npt.NDArray[np.int64] | None = None
@@ -136,8 +139,15 @@ class Executor(Protocol):
     def wait(self) -> float:
         """Wait for all steps; return the loss of the last."""
 
-    def exchange_arenas(self, arenas: Arenas | None = None) -> Arenas:
-        """Let runs compute in arenas that were set aside, or in new ones; set aside the others."""
+    @property
+    def arenas(self) -> Arenas:
+        """Those in which runs compute."""
+
+    def use_arenas(self, arenas: Arenas | None = None) -> None:
+        """Let runs compute in other arenas, by default new ones; whoever wants the others has them.
+
+        A signal comes before it or after it.
+        """
 
     def begin_gradients(self, runs: Sequence[Run]) -> list[Touched]:
         """Clear the gradients of the last step; note the rows that a step touches.
@@ -197,7 +207,7 @@ def step_on_host(executor: Executor, step: TrainStep) -> tuple[float, Outputs]:
     runs = model.prepare(step.use, step.batch)
     scale = loss_scale(step.reduction, step.batch, runs)
     touched = executor.begin_gradients(runs)
-    update = step.optimizer._request(store) if step.asks else None
+    update = step.optimizer._request(store, step.draws) if step.asks else None
     whole = Part(loss_scale=scale, random_seed=step.seed)
     arenas = executor.launch(runs, [whole] * len(runs))
     executor.collect_gradients(touched)
@@ -205,13 +215,16 @@ def step_on_host(executor: Executor, step: TrainStep) -> tuple[float, Outputs]:
     attempt = Attempt(step.use, step.batch, scale, step.seed, len(runs), update)
     chosen = chosen_rows(runs, step.vertices) if step.outputs else None
     found = {name: outputs_of(runs, arenas, name, chosen) for name in step.outputs}
-    end_step(executor, step.optimizer, attempt, loss)
+    end_step(executor, step, attempt, loss)
     model.observe(step.use, step.batch, runs, time.perf_counter() - start)
     return loss, found
 
 
-def end_step(executor: Executor, optimizer: Trainer, attempt: Attempt, loss: float) -> None:
+def end_step(executor: Executor, step: TrainStep, attempt: Attempt, loss: float) -> None:
     """Update the parameters by the gradients of a step, which the store has.
+
+    All that a step changes for good, it changes here, in one call of machine code: parameters,
+    moments and counts. So whatever exception ends it, a step was done, or it was not.
 
     Raises: NumericError, when the loss or a number that would be written is not finite; nothing
         was updated then.
@@ -223,12 +236,12 @@ def end_step(executor: Executor, optimizer: Trainer, attempt: Attempt, loss: flo
     if update is None:
         if not all_finite(store, store.gradients):
             raise NumericError(refused_step(model, attempt, 0.0, True))
-        _update_by_itself(store, optimizer)
+        _update_by_itself(store, step.optimizer, step.draws)
         return
     outcome = executor.update(update)
     if not outcome.done:
         raise NumericError(refused_step(model, attempt, outcome.norm, True))
-    optimizer._settle(outcome)
+    step.optimizer._settle(outcome)
 
 
 def update_by_gradients(executor: Executor, optimizer: Trainer, asks: bool) -> None:
@@ -247,14 +260,16 @@ def update_by_gradients(executor: Executor, optimizer: Trainer, asks: bool) -> N
     store.refresh()
     if not all_finite(store, store.gradients):
         raise NumericError(refused_gradient(optimizer, store))
-    _update_by_itself(store, optimizer)
+    _update_by_itself(store, optimizer, UNCOUNTED)
 
 
-def _update_by_itself(store: ParameterStore, optimizer: Trainer) -> None:
-    """Let an optimizer do an update of its own, by finite gradients."""
-    optimizer.update(store)
-    if not all_finite(store, store.values):
-        raise NumericError(written_by(optimizer, store))
+def _update_by_itself(store: ParameterStore, optimizer: Trainer, draws: Array) -> None:
+    """Let an optimizer do an update of its own, by finite gradients, to a copy; then commit it."""
+    draft = Draft(store)
+    optimizer.update(draft)
+    if not all_finite(draft, draft.values):
+        raise NumericError(written_by(optimizer, draft))
+    draft.commit((store.versions, draws))
 
 
 def total_loss(runs: Sequence[Run], arenas: Sequence[Array]) -> float:

@@ -6,14 +6,13 @@ import math
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from typing import Any, cast
 
 import numpy as np
 
 from vertexrt.config import config
 from vertexrt.engine.batched import Jobs, Run, Worker, bind, make_jobs
+from vertexrt.engine.call_threads import CallThreads
 from vertexrt.engine.executor import (
     Arenas,
     Asked,
@@ -31,12 +30,13 @@ from vertexrt.engine.part import Part
 from vertexrt.engine.planned import PlannedLaunches, PlanRequest
 from vertexrt.engine.results import PassResults
 from vertexrt.engine.shared_step import step_in_group
-from vertexrt.engine.sparse_rows import take_marked
+from vertexrt.engine.sparse_rows import union_of
 from vertexrt.engine.update import Outcome, Touched, Update, apply_update, collect
 from vertexrt.engine.variant import CompileOptions
 from vertexrt.errors import UsageError
 from vertexrt.ir.program import Program
 from vertexrt.kernels.cpu.backend import CpuBackend
+from vertexrt.kernels.cpu.blas import one_thread
 from vertexrt.kernels.layout import PRODUCTS, HostBackend
 from vertexrt.kernels.reference.backend import ReferenceBackend
 from vertexrt.locks import share
@@ -53,15 +53,15 @@ OF_GPU = {
 class HostExecutor:
     """Runs batches in the host's memory, each share of one in a worker.
 
-    Args:
-        helpers: threads in addition to the caller's.
+    A run that an exception ends leaves parameters as they are; what it was adding up is noted, and
+    cleared before anything is added again.
     """
 
-    def __init__(self, model: CompiledModel, helpers: int) -> None:
+    def __init__(self, model: CompiledModel) -> None:
         self.model = model
         self.workers = [Worker(model.store.gradients)]
-        self._helpers = helpers
         self._last_loss = math.nan
+        self._adding: Sequence[Touched] = ()  # rows of gradients that are not in the store yet
         self.after_fork()
         share(self)
 
@@ -75,11 +75,12 @@ class HostExecutor:
         A forked child works on; the threads of its parent are not there.
         """
         self.lock: Any = threading.RLock()
-        self._pool = ThreadPoolExecutor(self._helpers) if self._helpers else None
+        self._threads = CallThreads()
 
     def launch(self, runs: Sequence[Run], parts: Sequence[Part]) -> list[Array]:
         """Run one part of each run's launches, each in its worker or group."""
         model = self.model
+        self._threads.settle()
         while len(self.workers) < len(runs):
             self.workers.append(Worker(model.store.copies[len(self.workers)]))
         if model.timeline is not None:
@@ -88,25 +89,26 @@ class HostExecutor:
             make_jobs(bind(run, model.store, worker, model.param_at, part), model.timeline)
             for run, worker, part in zip(runs, self.workers, parts, strict=False)
         ]
-        done = False
-        try:
-            self.call(jobs)
-            done = True
-        finally:
-            if not done:  # which rows have a gradient is not known
-                for worker in self.workers:
-                    worker.gradients[:] = 0.0
+        self.call(jobs)
         return [job.arena for job in jobs]
 
     def call(self, jobs: Sequence[Jobs]) -> None:
-        """Do jobs at once, the first in this thread."""
-        first, *rest = [call for job in jobs for call in job.calls]
+        """Do jobs at once, the first in this thread; BLAS has one thread for each meanwhile."""
+
+        def stop() -> None:
+            for job in jobs:
+                job.stop()
+
         calls_blas = any(job.calls_blas for job in jobs)
-        with self.model.backend.alone() if calls_blas else nullcontext():
-            waiting = [self._pool.submit(call) for call in rest] if self._pool else []
-            first()
-            for other in waiting:
-                other.result()
+        try:
+            if calls_blas:
+                one_thread.begin(self)
+            self._threads.run([call for job in jobs for call in job.calls], stop)
+            if calls_blas:
+                one_thread.end(self)
+        except BaseException:
+            one_thread.end(self)
+            raise
         for job in jobs:
             job.check()
 
@@ -145,32 +147,35 @@ class HostExecutor:
         """Return the loss of the last step: here it is never waited for."""
         return self._last_loss
 
-    def exchange_arenas(self, arenas: Arenas | None = None) -> Arenas:
-        """Let workers have other arenas; return those until now."""
-        given = arenas or ()
-        return [
-            worker.exchange(given[k] if k < len(given) else None)
-            for k, worker in enumerate(self.workers)
-        ]
+    @property
+    def arenas(self) -> Arenas:
+        """The workers, which have them."""
+        return self.workers
+
+    def use_arenas(self, arenas: Arenas | None = None) -> None:
+        """Take other workers, by default a new one; a launch makes more where it needs them."""
+        given = cast("list[Worker] | None", arenas)
+        self.workers = [Worker(self.model.store.gradients)] if given is None else given
 
     def begin_gradients(self, runs: Sequence[Run]) -> list[Touched]:
         """Clear the gradients of the last step; note the rows that a step touches."""
         store = self.model.store
+        self._threads.settle()
+        self.collect_gradients(self._adding)
         store.zero_gradients()
         touched: list[Touched] = [self.model.touched(run) for run in runs]
         for name, marks in self.model.marks.items():
-            if len(touched) == 1:
-                store.touched[name] = touched[0][name]
-                continue
-            for rows_of in touched:
-                marks[rows_of[name]] = True
-            store.touched[name] = take_marked(marks)
+            rows = [rows_of[name] for rows_of in touched]
+            one = len(rows) == 1
+            store.touched[name] = rows[0] if one else union_of(marks, np.concatenate(rows))
+        self._adding = touched
         return touched
 
     def collect_gradients(self, touched: Sequence[Touched]) -> None:
         """Add up the workers' gradients in order."""
         if len(touched) > 1:
             collect(self.model.store, touched)
+        self._adding = ()
 
     def update(self, update: Update) -> Outcome:
         """Update the store by its gradients."""
@@ -219,5 +224,4 @@ def compile_for(device: str, traced: Program, options: CompileOptions) -> HostEx
 def compile_on(backend: HostBackend, traced: Program, options: CompileOptions) -> HostExecutor:
     """Compile a program of F for a backend."""
     threads = options.threads or options.processors or config().threads
-    model = CompiledModel(traced, backend, options, threads)
-    return HostExecutor(model, max(threads, options.processors or 1) - 1)
+    return HostExecutor(CompiledModel(traced, backend, options, threads))

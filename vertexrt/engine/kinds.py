@@ -131,8 +131,8 @@ def _add(variant: Variant, stored: Stored, stage: Stage) -> int:
             variant.table.use(key, spec.size, spec.edges, last)
     text = fingerprint(task)
     if text not in variant.numbers:
-        variant.numbers[text] = len(variant.tasks)
-        variant.tasks.append(task)
+        variant.tasks.append(task)  # first: a signal may come before it has a number
+        variant.numbers[text] = len(variant.tasks) - 1
     return variant.numbers[text]
 
 

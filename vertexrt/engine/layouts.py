@@ -83,8 +83,7 @@ class KeptLayouts:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[int, int, bool], KeptLayout] = OrderedDict()
-        self._named: dict[Key, KeptLayout] = {}
-        self._vertices = 0
+        self._named: dict[Key, KeptLayout] = {}  # a signal may leave names of what is gone
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -92,8 +91,9 @@ class KeptLayouts:
     def known(self, key: Key) -> KeptLayout | None:
         """Return what is kept of batches with a key."""
         found = self._named.get(key)
-        if found is not None:
-            self._kept.move_to_end(_size_of(found.inputs))
+        if found is None or self._kept.get(size := _size_of(found.inputs)) is not found:
+            return None
+        self._kept.move_to_end(size)
         return found
 
     def find(
@@ -126,13 +126,11 @@ class KeptLayouts:
             exact: as of `find`.
         """
         size = _size_of(inputs, exact)
-        if size in self._kept:
-            self._let_go(size)
+        self._let_go(size)
         # Plans write new numbers into the index of a run, so it is not the index that is kept.
         bare = replace(inputs, floats=(), index=inputs.index.copy())
         self._kept[size] = KeptLayout(layout, bare, graph_ptr, [])
-        self._vertices += size[0]
-        while len(self._kept) > MOST_LAYOUTS or self._vertices > MOST_VERTICES:
+        while len(self._kept) > MOST_LAYOUTS or sum(n for n, *_ in self._kept) > MOST_VERTICES:
             self._let_go(next(iter(self._kept)))
 
     def name(self, kept: KeptLayout, key: Key) -> None:
@@ -140,21 +138,19 @@ class KeptLayouts:
         if key in self._named:
             return
         if len(kept.keys) == MOST_KEYS:
-            del self._named[kept.keys.pop(0)]
+            self._named.pop(kept.keys.pop(0), None)
         kept.keys.append(key)
         self._named[key] = kept
 
     def _let_go(self, size: tuple[int, int, bool]) -> None:
-        gone = self._kept.pop(size)
-        self._vertices -= size[0]
-        for key in gone.keys:
-            del self._named[key]
+        gone = self._kept.pop(size, None)
+        for key in () if gone is None else gone.keys:
+            self._named.pop(key, None)
 
     def clear(self) -> None:
         """Forget all: there are new kinds of vertices."""
         self._kept.clear()
         self._named.clear()
-        self._vertices = 0
 
 
 def _size_of(inputs: Inputs, exact: bool = False) -> tuple[int, int, bool]:

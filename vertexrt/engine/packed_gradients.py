@@ -59,8 +59,8 @@ class PackedGradients(HostArrays):
         for name, own in self._rows.items():
             shape = (len(own), *store.shapes[name][1:])
             end = at + math.prod(shape)
-            store.gradient(name)[own] = total[at:end].reshape(shape)
             store.touched[name] = own
+            store.gradient(name)[own] = total[at:end].reshape(shape)
             at = end
 
 

@@ -9,6 +9,8 @@ exception: their rows lie directly one after another, so that a stacked product 
 matrix.
 """
 
+from __future__ import annotations
+
 import itertools
 import math
 import os
@@ -20,7 +22,9 @@ import numpy.typing as npt
 
 from vertexrt.errors import UsageError, nearest
 from vertexrt.memory.aligned import aligned_zeros
+from vertexrt.native.at_once import write_at_once
 
+Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.floating[Any]]
 RowArray = npt.NDArray[np.int64]
 
@@ -65,7 +69,7 @@ class ParameterStore:
         touched: for each sparse parameter that has a gradient in this step, the rows that have
             one: int64, sorted, unique. The engine sets it.
         cleared: an update has left all gradients at zero.
-        version: counts the times that values were updated or set.
+        versions: int64 [1], counts the times that values were updated or set.
     """
 
     def __init__(
@@ -107,7 +111,7 @@ class ParameterStore:
         self.gradients = self.copies[0]
         self.touched: dict[str, RowArray] = {}
         self.cleared = False
-        self.version = 0
+        self.versions = np.zeros(1, np.int64)
         self.on_refresh: Callable[[], None] | None = None
         self.on_write: Callable[[], None] | None = None
         self._values = self.views(self.values)
@@ -149,11 +153,27 @@ class ParameterStore:
         if self.on_refresh is not None:
             self.on_refresh()
 
-    def written(self) -> None:
-        """Note that values were set from outside."""
-        self.version += 1
+    def write(self, values: Mapping[str, FloatArray]) -> None:
+        """Set values by name, all or none."""
+        self.refresh()
         if self.on_write is not None:
             self.on_write()
+        pairs = [(self.value(name), array) for name, array in values.items()]
+        write_at_once([*pairs, (self.versions, self.versions + 1)])
+
+    @property
+    def version(self) -> int:
+        """That of the values."""
+        return int(self.versions[0])
+
+    @property
+    def home(self) -> ParameterStore:
+        """The store that its values are for."""
+        return self
+
+    def to_write(self, array: Array) -> Array:
+        """Return where new numbers of an array belong, such as moments that go with the values."""
+        return array
 
     def stacked(self, names: Sequence[str]) -> int:
         """Return the offset of the first of `names`, whose rows lie one after another.
@@ -252,6 +272,36 @@ class ParameterStore:
                 end += math.prod(self.shapes[member])
             end = _align(end)
         return end
+
+
+class Draft(ParameterStore):
+    """A store for an `update` of one's own: what it writes is the network's once it is committed.
+
+    Values are copies, and so are the moments and counts of optimizers that `update` calls.
+    Gradients are those of the store.
+    """
+
+    def __init__(self, store: ParameterStore) -> None:
+        self.__dict__ |= store.__dict__
+        self._home = store
+        self._copies: dict[int, tuple[Array, Array]] = {}
+        self.values = self.to_write(store.values)
+        self._values = self.views(self.values)
+
+    @property
+    def home(self) -> ParameterStore:
+        """The store that its values are for."""
+        return self._home
+
+    def to_write(self, array: Array) -> Array:
+        """Return the copy of an array, which takes its place when the draft is committed."""
+        if id(array) not in self._copies:
+            self._copies[id(array)] = array, array.copy()
+        return self._copies[id(array)][1]
+
+    def commit(self, counts: Sequence[Array]) -> None:
+        """Let all copies take their places at once, and count one more in each of some arrays."""
+        write_at_once([*self._copies.values(), *((count, count + 1) for count in counts)])
 
 
 def _align(size: int) -> int:

@@ -84,6 +84,6 @@ def written_by(optimizer: object, store: ParameterStore) -> str:
     return message(
         f"{type(optimizer).__name__}.update",
         f"it made {name!r} at {at} {store.value(name)[tuple(at)]}, from finite gradients",
-        "finite parameters; what an `update` of one's own has written stays",
-        "go back to the last good checkpoint and correct it",
+        "finite parameters; nothing was changed",
+        "correct the `update`",
     )

@@ -218,7 +218,7 @@ def step_in_group(executor: Executor, step: TrainStep) -> tuple[float, Outputs]:
             yield packed.zeros()
 
     total = add_in_pairs(gradients(), packed.add)
-    update = step.optimizer._request(model.store) if step.asks else None
+    update = step.optimizer._request(model.store, step.draws) if step.asks else None
     sample = _sample_of(model.store.values)
     mine = np.array([group.signal, *work.same, sample, *losses], np.float64)
     loss = total_of(group, group.gather(mine).tolist()) * work.part.loss_scale
@@ -226,5 +226,5 @@ def step_in_group(executor: Executor, step: TrainStep) -> tuple[float, Outputs]:
     found = pushes.gathered(group)
     group.began()
     packed.unpack(total)
-    end_step(executor, step.optimizer, work.attempt(step, update), loss)
+    end_step(executor, step, work.attempt(step, update), loss)
     return loss, found

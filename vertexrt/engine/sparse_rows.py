@@ -76,6 +76,14 @@ def list_rows(marks: Array, index: Array, pulls: Array) -> Array:
 
 
 @compiled
+def union_of(marks: Array, rows: Array) -> Array:
+    """Return the rows that are listed, each once, rising; marks as of `rows_looked_up`."""
+    for row in rows:
+        marks[row] = True
+    return take_marked(marks)
+
+
+@compiled
 def ranges_of(rows: Array, offset: int, width: int) -> tuple[Array, Array]:
     """Return flat ranges of rows of a table: first elements, int64, and widths, int32."""
     starts = np.empty(len(rows), np.int64)

@@ -11,7 +11,7 @@ from vertexrt.engine.parameters import FloatArray, ParameterStore, RowArray
 from vertexrt.errors import PlanError
 from vertexrt.ir.updates import UpdateRule, scalars_of
 from vertexrt.kernels.cpu.update import add_up, all_within, clamp, cut_pieces, finish
-from vertexrt.kernels.layout import FOUND_DONE, FOUND_NORM, FOUND_TRIED, StoreUpdate
+from vertexrt.kernels.layout import FOUND_DONE, FOUND_NORM, FOUND_TRIED, Counts, StoreUpdate
 from vertexrt.kernels.reference.update import elements, factor, moved_at
 
 Touched = Mapping[str, RowArray]  # sorted, unique rows of sparse parameters
@@ -43,6 +43,7 @@ class Update(NamedTuple):
         optimizer: what a user calls the rule.
         groups: of parameters that are not updated alike; those that are in none are left alone.
             Where there are no groups, all parameters are one.
+        counts: of `StoreUpdate`.
     """
 
     rule: UpdateRule
@@ -52,6 +53,7 @@ class Update(NamedTuple):
     decay: float
     shrink: float
     reach: tuple[float, ...]
+    counts: Counts
     optimizer: str = ""
     clip_value: float | None = None
     groups: tuple[UpdateGroup, ...] = ()
@@ -229,6 +231,7 @@ def _bind(store: ParameterStore, update: Update) -> StoreUpdate:
         pieces=p.pieces,
         spans=p.spans,
         listed=p.listed,
+        counts=update.counts,
         found=np.zeros(3),
     )
 

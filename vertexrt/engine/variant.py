@@ -277,9 +277,10 @@ class Variant:
         return self.origins.setdefault(key, len(self.program.nodes) + len(self.origins))
 
     def begin_anew(self) -> None:
-        """Forget what a new kind changes."""
-        self.loaded = self._vertex_facts = None
+        """Forget what a new kind changes; where a signal comes, the kind is still a new one."""
         self.layouts.clear()
+        self.loaded = None
+        self._vertex_facts = None
 
 
 def verified(program: Program, where: str, placed: bool = True) -> Program:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -37,6 +36,8 @@ OWN, CHILDREN, PARENTS = 1, 2, 4
 # What makes products on a CPU: register tiles or BLAS by a table that is timed on this machine, the
 # same by fixed limits, or BLAS alone.
 PRODUCTS = TIMED, FIXED, BLAS = "timed", "fixed", "blas"
+
+Counts = tuple[Array, Array, Array]  # of updates, of versions of the values, of random draws
 
 PAD = 16  # rows and edges of a temporary are rounded up, so that each starts on 64 bytes
 
@@ -117,6 +118,12 @@ class Buffers:
 FOUND_NORM, FOUND_TRIED, FOUND_DONE = range(3)  # of `StoreUpdate.found`
 
 
+def count(counts: Counts) -> None:
+    """Count an update that a device has done."""
+    for each in counts:
+        each += 1
+
+
 class StoreUpdate(NamedTuple):
     """The update that ends a step.
 
@@ -129,6 +136,7 @@ class StoreUpdate(NamedTuple):
         values: [total]; gradients: [trained]; moments: [*, trained], the state in the order of the
             rule. Frozen parameters come last in `values`.
         pieces, spans, listed: how the store is cut, see `kernels.cpu.update`.
+        counts: int64 [1] each, which are one more when the parameters have changed, in one call.
         found: [3] float64, the norm where it is bounded, whether a piece had to be tried, and
             whether the parameters have changed: they have, unless the norm or what the update would
             write is not finite.
@@ -146,6 +154,7 @@ class StoreUpdate(NamedTuple):
     pieces: Array
     spans: Array
     listed: Array
+    counts: Counts
     found: Array
 
 
@@ -163,7 +172,7 @@ class Executable(Protocol):
 class HostExecutable(Executable, Protocol):
     """Task programs whose arrays are the host's."""
 
-    calls_blas: bool  # so that it has to run inside of `Backend.alone`
+    calls_blas: bool  # which is kept to one thread meanwhile
 
     def run(self, table: npt.NDArray[np.int64], buffers: Buffers) -> None:
         """Run the launches of a table in order."""
@@ -219,6 +228,9 @@ class Processors(Executable, Protocol):
     def check(self, counters: Array) -> None:
         """Raise DeviceError, when a processor gave up waiting."""
 
+    def stop(self, counters: Array) -> None:
+        """Let no processor wait any longer, since not all of them will come."""
+
 
 class Backend(Protocol):
     """A device that runs task programs.
@@ -248,9 +260,6 @@ class Backend(Protocol):
 
     def seconds(self, way: Configuration, work: Work, batch: BatchShape) -> float:
         """Predict what a way takes, to compare it with another one of the device."""
-
-    def alone(self) -> AbstractContextManager[object]:
-        """Return what holds while workers run side by side: one thread of BLAS each, for one."""
 
     def load(self, programs: list[TaskProgram], binding: Binding) -> Executable:
         """Make task programs ready; may compile, and may reuse what is in the disk cache."""

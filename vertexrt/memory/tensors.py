@@ -57,8 +57,8 @@ class TensorTable:
     def use(self, key: Key, size: int, edges: bool, phase: Phase) -> int:
         """Return the number of a tensor that a phase reads or writes; its life is widened."""
         if key not in self.numbers:
-            self.numbers[key] = len(self.specs)
             self.specs.append(TensorSpec(key, size, edges, phase, phase))
+            self.numbers[key] = len(self.specs) - 1
         spec = self.specs[self.numbers[key]]
         assert (spec.size, spec.edges) == (size, edges), f"{key} has two shapes: {spec}, {size}"
         spec.first = min(spec.first, phase)

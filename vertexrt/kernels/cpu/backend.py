@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import numpy.typing as npt
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.updates import UpdateRule
-from vertexrt.kernels.cpu.blas import one_thread
 from vertexrt.kernels.cpu.costs import seconds_of, ways_of
 from vertexrt.kernels.cpu.drivers import run_table
 from vertexrt.kernels.cpu.kernels import LoadedKernels
@@ -62,10 +60,6 @@ class CpuBackend:
     def seconds(self, way: Configuration, work: Work, batch: BatchShape) -> float:
         """Predict what a way takes."""
         return seconds_of(way, work, batch)
-
-    def alone(self) -> AbstractContextManager[object]:
-        """Keep BLAS to the calling threads while workers run; takes 10 us."""
-        return one_thread
 
     def load(self, programs: list[TaskProgram], binding: Binding) -> CpuExecutable:
         """Lower, compile or find in the cache."""

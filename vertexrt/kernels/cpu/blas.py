@@ -31,24 +31,33 @@ def blas_threads() -> Any:
 
 
 class _OneThread:
-    """BLAS on one thread while a call is inside; the limit is the process's, networks are many."""
+    """BLAS on one thread while anyone computes; the limit is the process's, networks are many.
+
+    A signal may end `begin` and `end` anywhere: both can be called again, and then are right.
+    """
 
     def __init__(self) -> None:
         self._lock = ProcessLock()
-        self._inside = 0
-        self._limit: Any = None
+        self._users: set[object] = set()
+        self._before: list[tuple[Any, int]] = []  # libraries, and the threads that they had
 
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._inside == 0:
-                self._limit = blas_threads().limit(limits=1)
-            self._inside += 1
+    def begin(self, user: object) -> None:
+        """Keep BLAS to one thread from now on, until `end`."""
+        with self._lock.held:
+            self._users.add(user)
+            if not self._before:
+                self._before = [(x, x.num_threads) for x in blas_threads().lib_controllers]
+            for library, _ in self._before:
+                library.set_num_threads(1)
 
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
-                self._limit.restore_original_limits()
+    def end(self, user: object) -> None:
+        """Let BLAS have its threads again, when the last one has ended."""
+        with self._lock.held:
+            self._users.discard(user)
+            if not self._users:
+                for library, threads in self._before:
+                    library.set_num_threads(threads)
+                self._before = []
 
 
 one_thread = _OneThread()

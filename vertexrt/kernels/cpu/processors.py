@@ -67,6 +67,10 @@ class CpuProcessors:
         """Return counters at zero, and the error record before them."""
         return np.zeros((count + 1) * APART, np.int32)
 
+    def stop(self, counters: Array) -> None:
+        """Let no processor wait any longer."""
+        counters[FAILED] = 1
+
     def check(self, counters: Array) -> None:
         """Raise DeviceError, when a processor gave up waiting."""
         if not counters[FAILED]:

@@ -53,7 +53,7 @@ def ratios_of(shape: ProductShape) -> Ratios:
     """
     if shape.m * shape.n < SMALL:
         return {}
-    with _lock:
+    with _lock.held:
         return _ratios_of(shape, str(folders(KIND).write))
 
 
@@ -88,9 +88,12 @@ def time_product(shape: ProductShape) -> Ratios:
     rows = [r for r in ROWS if r * shape.m * shape.n <= MOST_WORK]
     if len(rows) < FEWEST:
         return {}
-    with one_thread:
+    one_thread.begin(shape)
+    try:
         run = _run_of(shape, rows[-1])
         return {r: _ratio(partial(run, r)) for r in rows}
+    finally:
+        one_thread.end(shape)
 
 
 def _run_of(shape: ProductShape, most: int) -> Callable[[int, int], None]:

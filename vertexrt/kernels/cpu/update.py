@@ -201,12 +201,15 @@ def check(rule: int, store: Any, cut: Any, scale: float, s: Any, limit: float, f
 
 
 @compiled
-def _finish(rule: int, bounds: Any, groups: Any, store: Any, cut: Any, found: Any) -> None:
-    """Do an update; see `finish` and `check`.
+def _finish(
+    rule: int, bounds: Any, groups: Any, store: Any, cut: Any, counts: Any, found: Any
+) -> None:
+    """Do an update and count it, in one call; see `finish` and `check`.
 
     Args:
         bounds: clip_norm and limit of `StoreUpdate`; groups: its scalars and parts.
     """
+    updates, versions, draws = counts
     clip_norm, limit = bounds
     pieces, spans, listed = cut
     scalars, parts = groups
@@ -229,6 +232,9 @@ def _finish(rule: int, bounds: Any, groups: Any, store: Any, cut: Any, found: An
     for k in range(len(scalars)):
         own = (pieces[parts[k] : parts[k + 1]], spans[parts[k] : parts[k + 1]], listed)
         run_rule(rule, store, own, scale, scalars[k])
+    updates[0] += 1
+    versions[0] += 1
+    draws[0] += 1
 
 
 def finish(update: StoreUpdate) -> None:
@@ -236,7 +242,7 @@ def finish(update: StoreUpdate) -> None:
     e = update
     rule, store = address_of(e.rule, e.values.dtype), (e.values, e.gradients, e.moments)
     cut = (e.pieces, e.spans, e.listed)
-    _finish(rule, (e.clip_norm, e.limit), (e.scalars, e.parts), store, cut, e.found)
+    _finish(rule, (e.clip_norm, e.limit), (e.scalars, e.parts), store, cut, e.counts, e.found)
 
 
 def within(numbers: FloatArray, limit: float) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-
 import numpy as np
 import numpy.typing as npt
 
@@ -59,10 +57,6 @@ class CudaBackend:
         """Predict what a way takes."""
         element = 2 if holds_pairs(self.device.precision, np.dtype(self.dtype)) else FLOAT
         return seconds_of(way, work, batch, self.device.processors, element)
-
-    def alone(self) -> AbstractContextManager[object]:
-        """Change nothing: the device has its own order."""
-        return nullcontext()
 
     def load(self, programs: list[TaskProgram], binding: Binding) -> CudaExecutable:
         """Generate, compile or find in the cache."""

@@ -60,6 +60,7 @@ from vertexrt.kernels.cuda.step_end import (
 from vertexrt.kernels.cuda.streams import Streams
 from vertexrt.kernels.cuda.update_apart import update_apart
 from vertexrt.kernels.cuda.upload import ReadyRun, UploadSlot
+from vertexrt.kernels.layout import count
 from vertexrt.locks import share
 
 Array = np.ndarray[Any, Any]
@@ -233,10 +234,15 @@ class CudaExecutor:
         seconds = max(launched - start, time.perf_counter() - prepared)
         self.model.observe(use, batch, runs, seconds)
 
-    def exchange_arenas(self, arenas: Arenas | None = None) -> Arenas:
-        """Let runs have another arena; return the one until now."""
+    @property
+    def arenas(self) -> Arenas:
+        """The arena of runs."""
+        return [self.session.arena]
+
+    def use_arenas(self, arenas: Arenas | None = None) -> None:
+        """Let runs have another arena."""
         self.land_all()
-        return [self.session.exchange_arena(arenas[0] if arenas else Allocation(0, 0, None))]
+        self.session.use_arena(arenas[0] if arenas else Allocation(0, 0, None))
 
     def begin_gradients(self, runs: Sequence[Run]) -> list[Touched]:
         """Note the rows that a step touches; the gradients are zero by then."""
@@ -258,6 +264,8 @@ class CudaExecutor:
         if found[REFUSED]:
             self.session.forgive()
             self.to_host()  # to say what was refused
+        else:
+            count(update.counts)
         return Outcome(not found[REFUSED], float(found[NORM]))
 
     def _launch(
@@ -331,7 +339,7 @@ class CudaExecutor:
         if step.group is not None or not step.asks:
             return self._step_by_host(step)
         start = time.perf_counter()
-        update: Update = optimizer._request(self.model.store)
+        update: Update = optimizer._request(self.model.store, step.draws)
         use = ending_with(use, update.rule_in_step)
         runs = self.model.prepare(use, batch)
         (run,) = runs
@@ -353,7 +361,8 @@ class CudaExecutor:
 
     def _launched(self, flight: Flight, update: Update, wait: bool) -> float:
         """Note a step that was launched; return the newest loss that is known."""
-        flight.optimizer._settle(DONE)  # it counts; what was found is looked at when it lands
+        count(update.counts)  # what was found is looked at when it lands
+        flight.optimizer._settle(DONE)
         self.copies.device_newer = True
         self._gradients_left = bool(update.groups)  # of parameters that are in none
         self._flights.add(flight, wait)
@@ -361,7 +370,7 @@ class CudaExecutor:
 
     def _step_in_devices(self, step: TrainStep, devices: DeviceGroup) -> tuple[float, Outputs]:
         """Launch a step of a group whose devices are linked."""
-        update: Update = step.optimizer._request(self.model.store)
+        update: Update = step.optimizer._request(self.model.store, step.draws)
         flight, pushes = self._group_steps.launch(step, update, devices)
         loss = self._launched(flight, update, bool(step.outputs))
         return loss, pushes.gathered(devices.group)

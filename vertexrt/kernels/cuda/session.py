@@ -124,11 +124,10 @@ class Session:
             f"take batches of about {fits} graphs" if fits > 0 else "take device='cpu'",
         )
 
-    def exchange_arena(self, arena: Allocation) -> Allocation:
-        """Take another arena, when nothing computes in this one any more, and return this one."""
+    def use_arena(self, arena: Allocation) -> None:
+        """Take another arena, when nothing computes in this one any more."""
         self.memory.synchronize()
-        before, self.arena = self.arena, arena
-        return before
+        self.arena = arena
 
     def arena_here(self) -> Any:
         """Return the arena as an array of the device; it does not keep its memory alive."""

@@ -7,7 +7,6 @@ value; that is how the origin of a NaN is found.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import numpy as np
@@ -46,7 +45,7 @@ class ReferenceExecutable:
         watch: sees what each step makes: steps of one node, where nothing is fused.
     """
 
-    calls_blas = True
+    calls_blas = False  # that would have to be kept to one thread
 
     def __init__(self, programs: list[TaskProgram], binding: Binding) -> None:
         self.kernels = [verify(lower(program, binding)) for program in programs]
@@ -125,10 +124,6 @@ class ReferenceBackend:
     def seconds(self, way: Configuration, work: Work, batch: BatchShape) -> float:
         """Predict what a way takes."""
         return seconds_of(way, work, batch) + (INTERPRETED if way.persistent else 0)
-
-    def alone(self) -> AbstractContextManager[object]:
-        """Change nothing: the reference may use all threads of BLAS."""
-        return nullcontext()
 
     def load(self, programs: list[TaskProgram], binding: Binding) -> ReferenceExecutable:
         """Lower."""

@@ -93,7 +93,7 @@ class ReferenceProcessors:
         seed: of the order of the turns; None takes processors in turn.
     """
 
-    calls_blas = True
+    calls_blas = False
 
     def __init__(
         self, tasks: list[SegmentedTask], binding: Binding, seed: int | None = None
@@ -112,7 +112,8 @@ class ReferenceProcessors:
             for s in range(len(t.segments))
         ]
         self._lock = threading.Lock()
-        self._arrived: dict[int, dict[int, tuple[Processor, Array]]] = {}
+        # By the address of counters, which are kept: another array could come to lie there.
+        self._arrived: dict[int, tuple[Array, dict[int, tuple[Processor, Array]]]] = {}
 
     def new_counters(self, count: int) -> Array:
         """Return counters at zero."""
@@ -125,6 +126,10 @@ class ReferenceProcessors:
     def check(self, counters: Array) -> None:
         """Do nothing: `run` has raised what there was to raise."""
 
+    def stop(self, counters: Array) -> None:
+        """Forget who has arrived: nobody waits."""
+        self._arrived.pop(id(counters), None)
+
     def run(self, run: ScriptRun) -> None:
         """Run the scripts of all processors, once all of them are known.
 
@@ -136,7 +141,7 @@ class ReferenceProcessors:
         clock = np.zeros(parts, np.int64)
         processor = Processor(run.part, decode(run.script), self.names, clock, run.temporary)
         with self._lock:
-            arrived = self._arrived.setdefault(id(counters), {})
+            _, arrived = self._arrived.setdefault(id(counters), (counters, {}))
             arrived[run.part] = processor, run.times
             if len(arrived) < parts:
                 return

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from vertexrt.ir.numpy_arithmetic import evaluate_arrays
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.layout import FOUND_DONE, FOUND_NORM, FOUND_TRIED, StoreUpdate
+from vertexrt.native.at_once import write_at_once
 
 Array = npt.NDArray[Any]
 
@@ -78,6 +79,9 @@ def finish(update: StoreUpdate) -> None:
     scale = factor(norm, e.clip_norm)
     made = [moved_at(e, at, scale, own) for at, own in zip(groups, e.scalars, strict=True)]
     if all(np.isfinite(numbers).all() for each in made for numbers in each):
+        whole = [array.copy() for array in (e.values, e.moments, e.gradients)]
         for at, (values, state) in zip(groups, made, strict=True):
-            e.values[at], e.moments[:, at], e.gradients[at] = values, state, 0.0
+            whole[0][at], whole[1][:, at], whole[2][at] = values, state, 0.0
+        pairs = zip((e.values, e.moments, e.gradients), whole, strict=True)
         e.found[FOUND_DONE] = 1.0
+        write_at_once([*pairs, *((count, count + 1) for count in e.counts)])
