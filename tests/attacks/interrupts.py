@@ -1,4 +1,4 @@
-"""Interrupt calls of a network at any instant: it is as before the call or as after it, and goes on.
+"""Interrupt calls of a network at any instant: it is as before the call or as after it.
 
     python -m tests.attacks.interrupts --count 5000 --seed 1 --jobs 2
 
@@ -365,13 +365,13 @@ class Interrupts:
         if returned:
             self._compare(found, wanted, where)
             return "returned"
-        now = side.state()
+        now, changes = side.state(), call in CHANGING or isinstance(call, Backward)
         if not differences(now, after):
-            if call in CHANGING:
+            if changes:
                 return "after"
         elif wrong := differences({**now, "draws": before["draws"]}, before):
             raise Wrong(f"{where}: {wrong} are not as before, {differences(now, after)} not after")
-        elif call in CHANGING and differences(now, before):
+        elif changes and differences(now, before):
             raise Wrong(f"{where}: the random state is not as before")
         self._again(side, call, before, wanted, where)
         return "before"

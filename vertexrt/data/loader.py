@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from queue import SimpleQueue
 
 import numpy as np
 
@@ -16,6 +18,45 @@ from vertexrt.graph.batch import fill
 Prepare = Callable[[GraphBatch, np.random.Generator], GraphBatch]
 
 AHEAD = 2  # minibatches that each worker is ahead
+
+
+class _Ahead:
+    """A minibatch that a thread makes.
+
+    The caller waits by a `with` of a lock, which a signal cannot leave taken: a pool of
+    `concurrent.futures` has locks that are written in Python, and could hang after one.
+    """
+
+    def __init__(self, make: Callable[[], GraphBatch]) -> None:
+        self.make: Callable[[], GraphBatch] | None = make
+        self._found: GraphBatch | None = None
+        self._error: BaseException | None = None
+        self._made = threading.Lock()
+        self._made.acquire()
+
+    def run(self) -> None:
+        """Make it, or keep what is raised, in a thread of its own."""
+        make = self.make
+        try:
+            self._found = None if make is None else make()
+        except BaseException as error:  # noqa: BLE001, `result` raises it
+            self._error = error
+        self._made.release()
+
+    def result(self) -> GraphBatch:
+        """Wait for it, and return it. Raises: what making it has raised."""
+        with self._made:
+            if self._error is not None:
+                raise self._error
+        assert self._found is not None
+        return self._found
+
+
+def _make_ahead(left: SimpleQueue[_Ahead | None]) -> None:
+    """Make minibatches until there is None."""
+    while (each := left.get()) is not None:
+        each.run()
+        del each  # it has a minibatch
 
 
 class Loader:
@@ -105,18 +146,30 @@ class Loader:
 
     def _ahead(self, jobs: Iterable[tuple[int, int, IntArray]]) -> Iterator[GraphBatch]:
         """Return minibatches in their order, some of which are made before they are asked for."""
-        left = iter(jobs)
-        with ThreadPoolExecutor(self.workers, "vertexrt-loader") as pool:
-            waiting: deque[Future[GraphBatch]] = deque()
-            try:
-                for job in left:
-                    waiting.append(pool.submit(self._make, job))
-                    if len(waiting) > AHEAD * self.workers:
-                        yield waiting.popleft().result()
-                while waiting:
+        left: SimpleQueue[_Ahead | None] = SimpleQueue()
+        name, waiting = "vertexrt-loader", deque[_Ahead]()
+        threads = [
+            threading.Thread(target=_make_ahead, args=(left,), name=name, daemon=True)
+            for _ in range(self.workers)
+        ]
+        try:
+            for thread in threads:
+                thread.start()
+            for job in jobs:
+                waiting.append(_Ahead(partial(self._make, job)))
+                left.put(waiting[-1])
+                if len(waiting) > AHEAD * self.workers:
                     yield waiting.popleft().result()
-            finally:
-                pool.shutdown(cancel_futures=True)
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for each in waiting:
+                each.make = None  # unless a thread has begun it
+            for _ in threads:
+                left.put(None)
+            for thread in threads:
+                if thread.ident is not None:
+                    thread.join()
 
     def state(self) -> dict[str, int]:
         """Return where the loader stands, with what its order depends on; JSON can hold it."""
