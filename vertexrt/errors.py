@@ -72,6 +72,10 @@ class ParallelError(VertexrtError):
     """Report that another process of a group has ended, or does not answer."""
 
 
+class RoomError(VertexrtError, MemoryError):
+    """Report what there is not enough memory for."""
+
+
 class NoKernelError(DeviceError):
     """A function has no kernel of the kind that was asked for; another engine runs it."""
 

@@ -31,6 +31,7 @@ from vertexrt.native.load import load
 Array = np.ndarray[Any, Any]
 NEVER = -1
 ENDED = KeyboardInterrupt, MemoryError
+LOADER = "loader, 2 threads"
 COLD = 0.03  # of the cases begin with networks that have compiled nothing
 LAST = 250  # events of a call
 BY_TIMER, OUT_OF_MEMORY = 0.15, 0.15  # of the cases; the others are interrupted at an event
@@ -320,6 +321,8 @@ class Interrupts:
         """Run a case; return its way and how it ended."""
         draw = random.Random(f"{self.seed} {number}")
         way = draw.choice(self.ways)
+        if way == LOADER:
+            return way, self._load(draw)
         if way not in self._sides or draw.random() < COLD:
             self._sides[way] = Side(way), Side(way)
         try:
@@ -327,6 +330,23 @@ class Interrupts:
         except Wrong as error:
             del self._sides[way]
             return way, f"{FAILED}: {error}"
+
+    def _load(self, draw: random.Random) -> str:
+        """Interrupt an epoch whose minibatches threads make; then go through a whole one."""
+        graphs, before = batch_of(draw), threading.active_count()
+
+        def epoch() -> list[int]:
+            made = vrt.data.Loader(graphs, 1, workers=2, prepare=lambda batch, _: batch)
+            return [batch.num_vertices for batch in made]
+
+        wanted, count = self.events.counted(epoch)
+        self.events.interrupted(epoch, draw.randrange(count), None)
+        found = epoch()
+        deadline = time.monotonic() + 5.0
+        while threading.active_count() > before and time.monotonic() < deadline:
+            time.sleep(0.001)
+        left = threading.active_count() - before
+        return "goes on" if found == wanted and not left else f"{FAILED}: {found}, {left} threads"
 
     def _run(self, side: Side, twin: Side, draw: random.Random) -> str:
         script = draw.choice(SCRIPTS)
@@ -398,7 +418,7 @@ def make_cases(seed: int, ways: tuple[str, ...]) -> Cases:
 
 
 def attack(
-    count: int, seed: int, ways: tuple[str, ...] = tuple(WAYS), jobs: int = 1, first: int = 0
+    count: int, seed: int, ways: tuple[str, ...] = (*WAYS, LOADER), jobs: int = 1, first: int = 0
 ) -> Tally:
     """Run cases first..first+count-1 in child processes."""
     return run_in_children(

@@ -12,6 +12,7 @@ from vertexrt.api.declaration import is_real
 from vertexrt.api.network import Network
 from vertexrt.api.parameters import NameDifferences
 from vertexrt.errors import UsageError
+from vertexrt.native.at_once import write_at_once
 
 Array = np.ndarray[Any, Any]
 
@@ -53,11 +54,12 @@ class ExponentialMovingAverage:
         if self._inside:
             got, action = "update inside of in_place()", "call it outside"
             raise UsageError.at("average", got, "the network's own parameters", action)
-        values = self._net.parameters
+        values, writes = self._net.parameters, []
         for name in self._net.executor.model.store.trained:  # the others stay as they are
             average = self.parameters[name]
-            average *= self.decay
-            average += (1.0 - self.decay) * values[name]
+            now = (1.0 - self.decay) * values[name]
+            writes.append((average, average * self.decay + now))
+        write_at_once(writes)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -68,13 +70,13 @@ class ExponentialMovingAverage:
         if self._inside:
             raise UsageError.at("average", "in_place() inside of itself", "one `with`", "leave it")
         own = {name: value.copy() for name, value in self._net.parameters.items()}
-        self._net.set_parameters(self.parameters)
         self._inside = True
         try:
+            self._net.set_parameters(self.parameters)
             yield
         finally:
-            self._inside = False
             self._net.set_parameters(own)
+            self._inside = False
 
     def set_parameters(
         self, values: Mapping[str, Array], *, strict: bool = True

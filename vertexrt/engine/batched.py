@@ -23,6 +23,7 @@ from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.part import NO_ROWS, Part
 from vertexrt.engine.trace import Timeline
 from vertexrt.engine.variant import Ready, Variant
+from vertexrt.errors import RoomError
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import with_values
 from vertexrt.graph.batch_form import BatchForm
@@ -30,7 +31,7 @@ from vertexrt.graph.device_rows import refuse_device_rows
 from vertexrt.kernels.layout import PAD, Buffers, HostExecutable, Processors, ScriptRun
 from vertexrt.kernels.ways import Configuration
 from vertexrt.memory import MemoryPlan
-from vertexrt.memory.aligned import aligned_zeros
+from vertexrt.memory.aligned import GIB, aligned_zeros, machine_bytes
 from vertexrt.scheduler import Schedule
 from vertexrt.scheduler.balance import Share
 from vertexrt.scheduler.rows import EDGE_ORDER, ORDER, ROW_OF, part_of
@@ -41,6 +42,19 @@ from vertexrt.script.verify import verify_scripts
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 T = TypeVar("T")
+
+
+def _room_for(elements: int, dtype: np.dtype[Any]) -> Array:
+    """Return memory for a batch, and more, which later ones may need. Raises: RoomError."""
+    size, most = elements * dtype.itemsize, machine_bytes()
+    try:
+        if size <= most:
+            return aligned_zeros(int(elements * 1.25), dtype)
+    except MemoryError:  # of a process that may have less
+        pass
+    got = f"the values of a batch take {size / GIB:.4g} GiB"
+    expected = f"less than this process may have, of {most / GIB:.4g} GiB of memory"
+    raise RoomError.at("batch", got, expected, "take fewer graphs a batch")
 
 
 class Worker:
@@ -61,7 +75,7 @@ class Worker:
         """
         if len(self.arena) < elements:
             held = self.arena
-            self.arena = aligned_zeros(int(elements * 1.25), held.dtype)
+            self.arena = _room_for(elements, held.dtype)
             self.arena[: len(held)] = held
             self._zeros = 0
         if self._zeros < zero_elements:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import UsageError, nearest
-from vertexrt.memory.aligned import aligned_zeros
+from vertexrt.memory.aligned import GIB, aligned_zeros, machine_bytes
 from vertexrt.native.at_once import write_at_once
 
 Array = npt.NDArray[Any]
@@ -29,12 +28,11 @@ FloatArray = npt.NDArray[np.floating[Any]]
 RowArray = npt.NDArray[np.int64]
 
 ALIGNMENT = 16  # elements: 64 bytes in float32
-GIB = 2**30
 
 
 def _require_room(size: int) -> None:
     """Raise UsageError for what this machine's memory cannot hold: the system may promise it."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    memory = machine_bytes()
     if size > memory:
         raise _refusal(
             f"the parameters and their gradients take {size / GIB:.4g} GiB",

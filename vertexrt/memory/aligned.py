@@ -8,14 +8,21 @@ them level by level (`docs/performance.md`).
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
 
 CACHE_LINE = 64  # bytes
 HUGE_PAGE = 2 << 20
+GIB = 1 << 30
 NUMPY_ASKS = 2 * HUGE_PAGE  # bytes of an array from which NumPy asks for huge pages
 LARGE = HUGE_PAGE // 2  # bytes that may take a whole huge page
+
+
+def machine_bytes() -> int:
+    """Return how much memory this machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def aligned_zeros(size: int, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
