@@ -1,4 +1,4 @@
-"""Locks of the process, and what a fork does with them.
+"""Locks of the process, what a fork does with them, and threads that no signal leaves waiting.
 
 A forked child has one thread, and every lock as it was. One that another thread held would never
 be free again. What such a thread was changing would stay half changed: so a fork waits until no
@@ -7,11 +7,13 @@ thread is inside of what is shared, and the child finds it whole.
 
 from __future__ import annotations
 
+import _thread
 import functools
 import os
 import threading
 import weakref
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any, Protocol
 
 
@@ -29,6 +31,48 @@ class ProcessLock:
 
     def _renew(self) -> None:
         self.held = threading.RLock()
+
+
+class CallThreads:
+    """Threads that do calls besides the caller's, and end with this object.
+
+    A signal may end the caller between any two instructions of Python, but not inside of what C
+    does: a queue, a list, starting a thread, a `with` of a lock. Pools of `concurrent.futures`, and
+    `threading.Thread.start`, wait by locks that are written in Python: after a signal there, they
+    may hang.
+    """
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._working: list[threading.Lock] = []  # one a thread, held while it works
+
+    def __del__(self) -> None:
+        for _ in getattr(self, "_working", ()):  # a signal may have come before there is one
+            self._queue.put(None)
+
+    def start(self, most: int) -> None:
+        """Start threads until there are so many."""
+        for _ in range(most - len(self._working)):
+            _thread.start_new_thread(_serve, (self._queue, self._working))
+
+    def put(self, call: Callable[[], None]) -> None:
+        """Let a thread do a call, which raises nothing."""
+        self._queue.put(call)
+
+    def wait(self) -> None:
+        """Wait until no thread works; what it has taken to do, it holds its lock since before."""
+        for working in self._working:
+            with working:
+                pass
+
+
+def _serve(queue: SimpleQueue[Callable[[], None] | None], working: list[threading.Lock]) -> None:
+    mine = threading.Lock()
+    working.append(mine)  # before anything is taken
+    while (call := queue.get()) is not None:
+        with mine:
+            call()
+        del call  # what it has made is not kept
 
 
 class Shared(Protocol):

@@ -6,7 +6,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from queue import SimpleQueue
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from vertexrt.data.batches import IntArray, minibatches
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.graph.batch import fill
+from vertexrt.locks import CallThreads
 
 Prepare = Callable[[GraphBatch, np.random.Generator], GraphBatch]
 
@@ -23,8 +23,7 @@ AHEAD = 2  # minibatches that each worker is ahead
 class _Ahead:
     """A minibatch that a thread makes.
 
-    The caller waits by a `with` of a lock, which a signal cannot leave taken: a pool of
-    `concurrent.futures` has locks that are written in Python, and could hang after one.
+    The caller waits by a `with` of a lock, which a signal cannot leave taken.
     """
 
     def __init__(self, make: Callable[[], GraphBatch]) -> None:
@@ -50,13 +49,6 @@ class _Ahead:
                 raise self._error
         assert self._found is not None
         return self._found
-
-
-def _make_ahead(left: SimpleQueue[_Ahead | None]) -> None:
-    """Make minibatches until there is None."""
-    while (each := left.get()) is not None:
-        each.run()
-        del each  # it has a minibatch
 
 
 class Loader:
@@ -146,18 +138,12 @@ class Loader:
 
     def _ahead(self, jobs: Iterable[tuple[int, int, IntArray]]) -> Iterator[GraphBatch]:
         """Return minibatches in their order, some of which are made before they are asked for."""
-        left: SimpleQueue[_Ahead | None] = SimpleQueue()
-        name, waiting = "vertexrt-loader", deque[_Ahead]()
-        threads = [
-            threading.Thread(target=_make_ahead, args=(left,), name=name, daemon=True)
-            for _ in range(self.workers)
-        ]
+        threads, waiting = CallThreads(), deque[_Ahead]()
+        threads.start(self.workers)
         try:
-            for thread in threads:
-                thread.start()
             for job in jobs:
                 waiting.append(_Ahead(partial(self._make, job)))
-                left.put(waiting[-1])
+                threads.put(waiting[-1].run)
                 if len(waiting) > AHEAD * self.workers:
                     yield waiting.popleft().result()
             while waiting:
@@ -165,11 +151,7 @@ class Loader:
         finally:
             for each in waiting:
                 each.make = None  # unless a thread has begun it
-            for _ in threads:
-                left.put(None)
-            for thread in threads:
-                if thread.ident is not None:
-                    thread.join()
+            threads.wait()
 
     def state(self) -> dict[str, int]:
         """Return where the loader stands, with what its order depends on; JSON can hold it."""

@@ -1,16 +1,14 @@
-"""Threads besides the caller's that do calls at once, whatever ends the caller's own call.
+"""Calls that are done at once, the first by the caller, whatever ends that one.
 
-A signal may end the caller between any two instructions of Python, but not what C does: taking from
-a list, a queue or a lock, and a `with` of a lock. So nothing here depends on two of them. What was
-begun is noted before it begins; `settle` may be called at any time, and again.
+What was begun is noted before it begins; `settle` may be called at any time, and again.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
 from typing import NamedTuple
+
+from vertexrt.locks import CallThreads
 
 Call = Callable[[], None]
 
@@ -44,34 +42,12 @@ class _Calls(NamedTuple):
 _NOTHING = _Calls([], lambda: None, [])
 
 
-def _serve(queue: SimpleQueue[_Calls | None], working: list[threading.Lock]) -> None:
-    """Do calls until there is None; a lock of `working` is held meanwhile."""
-    mine = threading.Lock()
-    working.append(mine)  # before anything is taken
-    while _did(queue, mine):
-        pass
-
-
-def _did(queue: SimpleQueue[_Calls | None], mine: threading.Lock) -> bool:
-    calls = queue.get()
-    if calls is None:
-        return False
-    with mine:
-        calls.work()
-    return True
-
-
-class CallThreads:
-    """Threads that are started when they are needed, and end with this object."""
+class CallsAtOnce:
+    """Does calls at once, in threads that are started when they are needed."""
 
     def __init__(self) -> None:
-        self._queue: SimpleQueue[_Calls | None] = SimpleQueue()
-        self._working: list[threading.Lock] = []  # one a thread, held while it works
+        self._threads = CallThreads()
         self._calls = _NOTHING
-
-    def __del__(self) -> None:
-        for _ in self._working:
-            self._queue.put(None)
 
     def run(self, calls: Sequence[Call], stop: Call) -> None:
         """Do calls at once, the first in this thread; when this returns or raises, all have ended.
@@ -84,14 +60,12 @@ class CallThreads:
         first, *rest = calls
         given = self._calls = _Calls(rest[::-1], stop, [])
         try:
-            for _ in range(len(rest) - len(self._working)):
-                given_to = self._queue, self._working
-                threading.Thread(target=_serve, args=given_to, daemon=True).start()
+            self._threads.start(len(rest))
             for _ in rest:
-                self._queue.put(given)
+                self._threads.put(given.work)
             first()
             given.work()
-            self._wait()
+            self._threads.wait()
         except BaseException:
             self.settle()
             raise
@@ -105,11 +79,5 @@ class CallThreads:
         if calls is not _NOTHING:
             calls.left.clear()
             calls.stop()
-            self._wait()
+            self._threads.wait()
             self._calls = _NOTHING
-
-    def _wait(self) -> None:
-        """Wait until no thread works; whatever it has begun, it holds its lock since before."""
-        for working in self._working:
-            with working:
-                pass

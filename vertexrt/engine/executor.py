@@ -20,7 +20,7 @@ from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.explain_host import Explanation
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.outputs import chosen_rows, outputs_of
-from vertexrt.engine.parameters import Draft, ParameterStore
+from vertexrt.engine.parameters import ParameterStore, StoreDraft
 from vertexrt.engine.part import Part
 from vertexrt.engine.planned import PlannedLaunches, PlanRequest
 from vertexrt.engine.refused import refused_gradient, refused_update, written_by
@@ -265,7 +265,7 @@ def update_by_gradients(executor: Executor, optimizer: Trainer, asks: bool) -> N
 
 def _update_by_itself(store: ParameterStore, optimizer: Trainer, draws: Array) -> None:
     """Let an optimizer do an update of its own, by finite gradients, to a copy; then commit it."""
-    draft = Draft(store)
+    draft = StoreDraft(store)
     optimizer.update(draft)
     if not all_finite(draft, draft.values):
         raise NumericError(written_by(optimizer, draft))

@@ -12,7 +12,7 @@ import numpy as np
 
 from vertexrt.config import config
 from vertexrt.engine.batched import Jobs, Run, Worker, bind, make_jobs
-from vertexrt.engine.call_threads import CallThreads
+from vertexrt.engine.call_threads import CallsAtOnce
 from vertexrt.engine.executor import (
     Arenas,
     Asked,
@@ -75,12 +75,12 @@ class HostExecutor:
         A forked child works on; the threads of its parent are not there.
         """
         self.lock: Any = threading.RLock()
-        self._threads = CallThreads()
+        self._calls = CallsAtOnce()
 
     def launch(self, runs: Sequence[Run], parts: Sequence[Part]) -> list[Array]:
         """Run one part of each run's launches, each in its worker or group."""
         model = self.model
-        self._threads.settle()
+        self._calls.settle()
         while len(self.workers) < len(runs):
             self.workers.append(Worker(model.store.copies[len(self.workers)]))
         if model.timeline is not None:
@@ -103,7 +103,7 @@ class HostExecutor:
         try:
             if calls_blas:
                 one_thread.begin(self)
-            self._threads.run([call for job in jobs for call in job.calls], stop)
+            self._calls.run([call for job in jobs for call in job.calls], stop)
             if calls_blas:
                 one_thread.end(self)
         except BaseException:
@@ -160,7 +160,7 @@ class HostExecutor:
     def begin_gradients(self, runs: Sequence[Run]) -> list[Touched]:
         """Clear the gradients of the last step; note the rows that a step touches."""
         store = self.model.store
-        self._threads.settle()
+        self._calls.settle()
         self.collect_gradients(self._adding)
         store.zero_gradients()
         touched: list[Touched] = [self.model.touched(run) for run in runs]

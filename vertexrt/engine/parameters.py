@@ -272,7 +272,7 @@ class ParameterStore:
         return end
 
 
-class Draft(ParameterStore):
+class StoreDraft(ParameterStore):
     """A store for an `update` of one's own: what it writes is the network's once it is committed.
 
     Values are copies, and so are the moments and counts of optimizers that `update` calls.
