@@ -34,7 +34,7 @@ from vertexrt.engine import tune
 from vertexrt.engine.prepare import BATCHED
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError
-from vertexrt.graph import GraphBatch
+from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
 from vertexrt.kernels.cuda.cupy_device import CupyDevice
 from vertexrt.kernels.cuda.device_scripts import write_all
@@ -172,6 +172,42 @@ def test_a_step_updates_as_the_batched_engine_does(
     assert losses[0] == pytest.approx(losses[1], rel=1e-12)
     for name, value in nets[0].parameters.items():
         assert_close(value, nets[1].parameters[name], 1e-12, name)
+
+
+class WideTable(vrt.VertexFunction):
+    """Rows of a table of any width, which a chain reads."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(arity=1, state={"h": 8})
+        self.table = vrt.Parameter((5, width))
+        self.w, self.u = vrt.Parameter((8, width)), vrt.Parameter((8, 8))
+
+    def forward(self) -> None:
+        x = self.w @ vrt.embed(self.table, self.pull("word"))
+        h = vrt.tanh(x + self.u @ self.gather(0).h)
+        self.scatter(h=h)
+        self.push("loss", vrt.sum(h * h))
+
+
+@pytest.mark.parametrize("width", [1023, 1200, 2050, 3072])
+@pytest.mark.parametrize("engine", ["batched", "persistent"])
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+def test_all_columns_of_a_wide_table_are_updated(device: str, engine: str, width: int) -> None:
+    """Issue 52: those from 1,024 on never were."""
+    require(device)
+    here = Way(device=device, dtype="float32", engine=engine).compile(WideTable(width))
+    there = PLAIN.compile(WideTable(width))
+    before = there.parameters["table"].copy()
+    chain = InputGraph.chain(3, {"word": np.array([3, 0, 3], np.int32)})
+    for net in (here, there):
+        optimizer = vrt.SGD(0.5, momentum=0.9, clip_norm=1.0)
+        for _ in range(2):
+            net.step(GraphBatch.from_graphs([chain]), optimizer)
+    wanted = there.parameters["table"]
+    assert_close(here.parameters["table"], wanted, 1e-4, f"table of {width}")
+    moved = here.parameters["table"] != before.astype(np.float32)
+    assert moved[[0, 3]].all()
+    assert not moved[[1, 2, 4]].any()
 
 
 @pytest.mark.parametrize(

@@ -5,32 +5,35 @@
 #include "path_copies.cuh"
 
 constexpr int STAGED = 2048 / sizeof(real);  // elements of an array that a warp copies at a time
-static_assert(PIECE % STAGED == 0, "a piece is some stages");
+static_assert(STAGED % WIDTH == 0, "parts of an aligned piece are aligned");
 
-// A part of a piece: `width` elements from `start` on, 0 for none.
+// A part of piece `number`: `width` elements from `start` on, after which `left` more follow.
 struct StageRange {
-    long long start;
-    int width;
+    long long number, start;
+    int width, left;
 
+    __device__ __forceinline__ StageRange(long long number, long long start, int count)
+        : number(number),
+          start(start),
+          width(count < STAGED ? count : STAGED),
+          left(count - width) {}
     __device__ __forceinline__ bool aligned() const {
         return start % WIDTH == 0 && width % WIDTH == 0;
     }
 };
 
-// The parts of the pieces that fall to a warp, one after another.
-__device__ __forceinline__ StageRange stage_range(const Store& a, long long k) {
-    constexpr int PARTS = PIECE / STAGED;
-    const long long warp = (long long)blockIdx.x * WARPS + threadIdx.x / 32;
-    const long long number = warp + k / PARTS * gridDim.x * WARPS;
-    if (number >= a.pieces) return {0, 0};
-    const int before = (int)(k % PARTS) * STAGED;
-    long long start = number * PIECE, width = a.dense - start < PIECE ? a.dense - start : PIECE;
-    if (number >= a.dense_pieces) {
-        start = a.row_start[number - a.dense_pieces];
-        width = a.row_width[number - a.dense_pieces];
-    }
-    width -= before;
-    return {start + before, (int)(width < 0 ? 0 : width < STAGED ? width : STAGED)};
+// The first part of a piece; an empty one where there is no such piece.
+__device__ __forceinline__ StageRange first_stage(const Store& a, long long number) {
+    if (number >= a.pieces) return {number, 0, 0};
+    const Piece piece = piece_of(a, number);
+    return {number, piece.start, piece.width};
+}
+
+// The part that a warp has after another: the rest of the piece, whose width has no bound (it may
+// be a row of a table), then its next piece.
+__device__ __forceinline__ StageRange next_stage(const Store& a, const StageRange& r) {
+    if (r.left > 0) return {r.number, r.start + r.width, r.left};
+    return first_stage(a, r.number + (long long)gridDim.x * WARPS);
 }
 
 // Apply a rule to all pieces, and clear their gradients: `update` with all processors.
@@ -43,11 +46,9 @@ __device__ __forceinline__ void update_staged(const Store& a) {
     const bool refused = a.found->refused != 0.0;
     const real scale = real(a.found->scale);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const long long each = (long long)gridDim.x * WARPS;
-    const long long parts = (a.pieces + each - 1) / each * (PIECE / STAGED);
-    const auto fetch = [&](long long k) {
-        const StageRange r = stage_range(a, k);
-        real(&to)[ARRAYS][STAGED] = stages[k % 2 * WARPS + warp];
+    int buffer = 0;
+    const auto fetch = [&](const StageRange& r, int buffer) {
+        real(&to)[ARRAYS][STAGED] = stages[buffer * WARPS + warp];
         if (r.aligned()) {
 #pragma unroll 1
             for (int i = lane * WIDTH; i < r.width; i += 32 * WIDTH) {
@@ -60,13 +61,14 @@ __device__ __forceinline__ void update_staged(const Store& a) {
         }
         commit_copies();
     };
-    fetch(0);
+    StageRange r = first_stage(a, (long long)blockIdx.x * WARPS + warp);
+    fetch(r, buffer);
 #pragma unroll 1
-    for (long long k = 0; k < parts; ++k) {
-        fetch(k + 1);
+    while (r.number < a.pieces) {
+        const StageRange next = next_stage(a, r);
+        fetch(next, buffer ^ 1);
         wait_for_copies<1>();  // a lane reads what it has copied itself
-        const StageRange r = stage_range(a, k);
-        const real(&from)[ARRAYS][STAGED] = stages[k % 2 * WARPS + warp];
+        const real(&from)[ARRAYS][STAGED] = stages[buffer * WARPS + warp];
         if (r.aligned()) {
 #pragma unroll 1
             for (int i = lane * WIDTH; i < r.width; i += 32 * WIDTH) {
@@ -83,6 +85,8 @@ __device__ __forceinline__ void update_staged(const Store& a) {
                 write_update<Rule>(a, at, load<1>(a.gradients + at), scale, refused, x);
             }
         }
+        r = next;
+        buffer ^= 1;
     }
     wait_for_all_copies();
 }
