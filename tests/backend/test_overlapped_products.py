@@ -9,12 +9,14 @@ import vertexrt as vrt
 from benchmarks.papers.stacks import Form, Stack, ragged_batch
 from tests.devices import SHIM_AND_GPU, require, shim
 from tests.launches import Launch
-from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate, use_of
+from tests.runs import PLAIN, TOLERANCE, Way, assert_close, assert_same, evaluate, use_of
 from tests.shim_device import put_in_place
 from tests.watched_device import SCRIPT, mend, watch
 from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.device_scripts import write_launch
-from vertexrt.kernels.cuda.instruction import ACROSS, COLUMNS, OVERLAP
+from vertexrt.kernels.cuda.instruction import ACROSS, COLUMNS, OVERLAP, TIMES
+from vertexrt.kernels.cuda.overlap import TILE_ROWS
+from vertexrt.script.isa import FIRST
 
 HIDDEN, OF_SHIM = 16, 8
 CASES = [  # cell, processors of a group, lengths of the sequences
@@ -95,6 +97,45 @@ def test_states_from_before_the_path_are_waited_for(monkeypatch: pytest.MonkeyPa
     wanted = there.forward(batch)["h"]
     assert np.abs(here.forward(batch)["h"] - wanted).max() <= 1e-6 * np.abs(wanted).max()
     assert launch_of_request(here, batch).written.script[:2, OVERLAP].all()
+
+
+class ReadsBeforeItMultiplies(vrt.VertexFunction):
+    """The path begins with what it reads of the overlapped product: no other product is before."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"h": HIDDEN})
+        self.w, self.u = (vrt.Parameter((HIDDEN, HIDDEN)) for _ in range(2))
+
+    def forward(self) -> None:
+        x = self.w @ self.pull("x", (HIDDEN,))
+        h = vrt.tanh(self.u @ (x * self.gather(0).h) + x)
+        self.scatter(h=h)
+        self.push("h", h)
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+def test_all_threads_wait_for_what_the_path_begins_with(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Issue 52: only those that copy did, and in some orders the others were too early."""
+    require(device)
+    there = PLAIN.compile(ReadsBeforeItMultiplies())
+    there.set_parameters({name: value / 4 for name, value in there.parameters.items()})
+    x = np.random.default_rng(7).standard_normal((TILE_ROWS[1], 3, HIDDEN)).astype(np.float32)
+    batch = vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(3, {"x": each}) for each in x])
+    wanted = there.forward(batch)["h"]
+    for seed in range(1, 11):
+        if device == "shim":
+            put_in_place(monkeypatch, processors=2 * len(x), seed=seed)
+        way = Way(device="cuda", dtype="float32", engine="persistent", processors=1)
+        here = way.compile(ReadsBeforeItMultiplies())
+        here.set_parameters(there.parameters)
+        assert_close(here.forward(batch)["h"], wanted, TOLERANCE["float32"], f"order {seed}")
+    written = launch_of_request(here, batch).written
+    common, of_groups = np.split(written.script, [written.common])
+    assert common[:2, OVERLAP].tolist() == 2 * [len(x)]
+    # Repetitions begin with the second tile: what came before has waited for the first one alone.
+    assert (of_groups[of_groups[:, FIRST] >= len(x), TIMES] == 2).all()
 
 
 @pytest.mark.parametrize("device", SHIM_AND_GPU)

@@ -252,10 +252,10 @@ __device__ __forceinline__ bool repeat(const Orders& o, const Instruction& first
     auto wait_for_operands = []() { wait_for_copies<REPEAT_BUFFERS - 2>(); };
     for (int k = 0; k < REPEAT_BUFFERS - 1; ++k) copy_next();
     repeats.begin();
-    if constexpr (FLAGS) {
-        repeats.copy(now.in, rows, 0, now.first_child());
-        __syncthreads();
-    }
+    if constexpr (FLAGS) repeats.copy(now.in, rows, 0, now.first_child());
+    // All threads may read rows that only those which copy have waited for. Rows of later
+    // repetitions are waited for before a barrier of the repetitions before these.
+    if constexpr (FLAGS || OVERLAP) __syncthreads();
     bool gone = false;  // some thread did not wait until the rows had come
 #pragma unroll 1
     for (int left = first.times; left > 0; --left) {
