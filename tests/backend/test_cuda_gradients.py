@@ -90,6 +90,36 @@ def test_they_are_those_of_the_reference(
     assert bool(both) == (name in MIXED), f"{both} are made after the path as well"
 
 
+class TwoSizes(vrt.VertexFunction):
+    """The path multiplies by a large weight and by a small one."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"a": 40, "b": 4})
+        self.u, self.v = vrt.Parameter((40, 40)), vrt.Parameter((4, 4))
+
+    def forward(self) -> None:
+        below, x = self.gather(0), self.pull("x", (40,))
+        b, a = vrt.tanh(self.v @ below.b + x[:4]), vrt.tanh(self.u @ below.a + x)
+        self.scatter(a=a, b=b)
+        self.push("loss", vrt.sum(a) * vrt.sum(b))
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+def test_each_has_a_place_of_its_own(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 52: in shared memory all had the size of the last."""
+    require(device)
+    monkeypatch.setattr(persistent, "PLACES", ((SHARED,),))
+    way = Way(device, "float64", engine="persistent", processors=2, passes=ON_CHIP)
+    here, there = (each.compile(TwoSizes()) for each in (way, PLAIN))
+    x = np.random.default_rng(1).standard_normal((3, 7, 40))
+    batch = GraphBatch.from_graphs([vrt.InputGraph.chain(7, {"x": each}) for each in x])
+    assert_same(train(here, batch), train(there, batch), TOLERANCE["float64"])
+    writer = executable_of(here).writer
+    sizes = [writer.budget.bytes([h]) for h in writer.sides[1].sums]
+    assert len(sizes) == 2
+    assert sizes[0] > sizes[1]
+
+
 @pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_matrix_units_round_as_asked(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     require(device)

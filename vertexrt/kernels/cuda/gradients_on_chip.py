@@ -178,15 +178,15 @@ class GradientSums:
     def _opening(self) -> list[str]:
         """Return the statements before the path, where `free` is shared memory."""
         lines = ["  struct {"]
+        kinds = [h.layout(self.processors).text for h in self.side.sums]
         for k, h in enumerate(self.side.sums):
             where = "Registers" if k < self.side.sums_in_registers else "SharedMemory"
-            kind = h.layout(self.processors).text
-            lines.append(f"    WeightsIn{where}<{kind}> {h.name};")
+            lines.append(f"    WeightsIn{where}<{kinds[k]}> {h.name};")
         lines.append("  } sums;")
         for k, h in enumerate(self.side.sums):
             if k >= self.side.sums_in_registers:
                 lines.append(f"  sums.{h.name}.take(free);")
-                lines.append(f"  free += WeightsInSharedMemory<{kind}>::BYTES;")
+                lines.append(f"  free += WeightsInSharedMemory<{kinds[k]}>::BYTES;")
             lines.append(f"  clear<{self._kind(h)}>(sums.{h.name});")
         return lines
 
