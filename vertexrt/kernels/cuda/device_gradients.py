@@ -249,6 +249,5 @@ class DeviceGradients:
 
     def _add(self, to: DeviceFlat, left: DeviceFlat, right: int) -> None:
         """Add arrays; right: its address, or 0."""
-        if to.size:
-            words = SUM.pack(to.address, left.address, right, to.size)
-            self._session.launch_one("add_kernel", -(-to.size // THREADS), THREADS, words)
+        words = SUM.pack(to.address, left.address, right, to.size)
+        self._session.launch_one("add_kernel", -(-to.size // THREADS), THREADS, words)

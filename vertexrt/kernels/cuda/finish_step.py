@@ -86,8 +86,7 @@ def launch_end(
     parts = _parts(session, addresses, e) if e.groups else [(store, _blocks(pieces))]
     for name in what:
         for words_of, blocks in parts:
-            if blocks:
-                session.launch_one(f"{name}_{e.rule.name}", blocks, THREADS, words_of)
+            session.launch_one(f"{name}_{e.rule.name}", blocks, THREADS, words_of)
 
 
 def _decide(
@@ -99,7 +98,7 @@ def _decide(
         words: of `ending_words`; squared: the squares of gradients are there.
     """
     store, finish, pieces = words
-    if e.clip_value and pieces:
+    if e.clip_value:
         given = session, addresses, (0, len(e.starts)), (e.clip_value,), _dense(session, e)
         session.launch_one("clamp_kernel", _blocks(pieces), THREADS, _store_words(*given))
     if e.clip_norm and not squared:

@@ -326,7 +326,9 @@ class Session:
         self.launch_words(name, blocks, threads, np.frombuffer(arguments, np.int64))
 
     def launch_words(self, name: str, blocks: int, threads: int, words: Int64) -> None:
-        """Launch it, given the words of its struct."""
+        """Launch it, given the words of its struct; of no blocks there is nothing to do."""
+        if blocks == 0:
+            return
         calls = self.device.calls
         code = launch_one(
             calls.launch,

@@ -44,5 +44,4 @@ class TakenRows:
             end = WORDS * len(to[own])
             words[TO:end:WORDS] = to[own]
             words[ORDER:end:WORDS] = orders[own]
-            if blocks:  # else no row is asked for
-                session.launch_words("take_rows_kernel", blocks, THREADS, words)
+            session.launch_words("take_rows_kernel", blocks, THREADS, words)
