@@ -34,6 +34,19 @@ class CUDADriverError(RuntimeError):
     """As CuPy's."""
 
 
+class CUBLASError(RuntimeError):
+    """As CuPy's."""
+
+
+class OutOfMemoryError(MemoryError):
+    """As CuPy's."""
+
+
+def with_status(error: Any, status: int) -> Any:
+    error.status = status
+    return error
+
+
 ORDER: list[tuple[str, int]] = []  # the streams that were asked for an event, and to wait for one
 EVENTS = [
     RECORD(lambda event, stream: ORDER.append(("record", stream or 0)) or 0),
@@ -81,13 +94,16 @@ def fake_cupy(
             driverGetVersion=lambda: driver,
         ),
         driver=SimpleNamespace(CUDADriverError=CUDADriverError),
+        memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
         Device=lambda: SimpleNamespace(id=0, compute_capability=f"{major}{minor}"),
         Stream=lambda non_blocking: SimpleNamespace(ptr=next(address)),
         Event=lambda disable_timing: SimpleNamespace(ptr=next(address)),
     )
     address = itertools.count(64)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
-    cublas = SimpleNamespace(setStream=lambda handle, stream: ORDER.append(("cublas", stream)))
+    cublas = SimpleNamespace(
+        setStream=lambda handle, stream: ORDER.append(("cublas", stream)), CUBLASError=CUBLASError
+    )
     for name in ("cupy_backends", "cupy_backends.cuda"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     monkeypatch.setitem(sys.modules, "cupy_backends.cuda.libs", SimpleNamespace(cublas=cublas))
@@ -289,6 +305,58 @@ def test_errors_of_launches_are_named(code: int, launch: int, text: str) -> None
     got = str(launch_error(code, launch, 1))
     assert re.match(r"\[cuda\] " + text, got), got
     assert got.endswith(".")
+
+
+NO_MEMORY = [
+    with_status(CUDARuntimeError("cudaErrorMemoryAllocation: out of memory"), 2),
+    with_status(CUDADriverError("CUDA_ERROR_OUT_OF_MEMORY: out of memory"), 2),
+    with_status(CUBLASError("CUBLAS_STATUS_NOT_INITIALIZED"), 1),
+    with_status(CUBLASError("CUBLAS_STATUS_ALLOC_FAILED"), 3),
+    OutOfMemoryError("Out of memory allocating 8 bytes"),
+]
+OTHER = [
+    with_status(CUDARuntimeError("cudaErrorIllegalAddress: an illegal access"), 700),
+    with_status(CUBLASError("CUBLAS_STATUS_EXECUTION_FAILED"), 13),
+]
+CALLS: dict[str, Callable[[CupyDevice], object]] = {
+    "memcpyAsync": lambda device: device.upload(0, np.zeros(8, np.uint8)),
+    "memsetAsync": lambda device: device.clear(0, 8),
+    "eventRecord": lambda device: device.record(SimpleNamespace(ptr=0)),
+    "memGetInfo": lambda device: device.free_bytes(),
+}
+
+
+@pytest.mark.parametrize("error", [*NO_MEMORY, *OTHER], ids=str)
+@pytest.mark.parametrize("name", ["compile", *CALLS])
+def test_errors_of_libraries_are_named(
+    monkeypatch: pytest.MonkeyPatch, name: str, error: Exception
+) -> None:
+    """Issue 52: out of memory at compile ended in a bare CUBLASError."""
+    cupy: Any = fake_cupy(monkeypatch)
+
+    def fails(*given: object) -> None:
+        raise error
+
+    if name == "compile":
+        monkeypatch.setattr(CupyDevice, "_calls", fails)
+        got = refused(device="cuda")
+    else:
+        device = CupyDevice()
+        setattr(cupy.cuda.runtime, name, fails)
+        with pytest.raises(DeviceError) as raised:
+            CALLS[name](device)
+        got = str(raised.value)
+    if error in NO_MEMORY:
+        assert got == (
+            f"[cuda] no memory is left for what CUDA sets up ({error}); a little room in addition "
+            "to what this process holds; take smaller batches, or end other processes on the "
+            "device."
+        )
+    else:
+        assert got == (
+            f"[cuda] {error}; calls that CUDA takes, and kernels that end; report this as a bug; "
+            "restart Python."
+        )
 
 
 @pytest.mark.parametrize(

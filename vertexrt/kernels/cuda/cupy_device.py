@@ -8,13 +8,14 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
-from typing import Any
+from functools import cache, partial, wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
 from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.calls import order_streams
+from vertexrt.kernels.cuda.compile import Spilled
 from vertexrt.kernels.cuda.cooperative import (
     LARGE_CLUSTERS,
     LARGEST_CLUSTER,
@@ -28,6 +29,9 @@ from vertexrt.kernels.cuda.cupy_import import import_cupy
 from vertexrt.kernels.cuda.cupy_modules import CupyModules
 from vertexrt.kernels.cuda.device import (
     CUBLAS_CODES,
+    CUBLAS_NO_MEMORY,
+    CUDA_NO_MEMORY,
+    Ahead,
     Allocation,
     Array,
     Calls,
@@ -35,6 +39,8 @@ from vertexrt.kernels.cuda.device import (
     address_of,
     in_a_child,
     launch_error,
+    no_memory,
+    none_ahead,
 )
 from vertexrt.kernels.cuda.nccl import FIRST, NcclLink, new_number, own_gpu
 
@@ -42,7 +48,31 @@ CUBLAS_HOST_POINTERS = 0
 WORKSPACES = {9: 32 << 20, 8: 4 << 20}  # bytes that cuBLAS takes, from a compute capability on
 FAST_TF32 = 77  # CUBLAS_COMPUTE_32F_FAST_TF32
 
+P, T = ParamSpec("P"), TypeVar("T")
 _processes: set[int] = set()  # that have used a GPU: this one, or those it was forked from
+
+
+def named(method: Callable[P, T]) -> Callable[P, T]:
+    """Let a method of a device raise DeviceError where CuPy, CUDA or cuBLAS raise their own."""
+
+    @wraps(method)
+    def call(*given: P.args, **options: P.kwargs) -> T:
+        device: Any = given[0]
+        try:
+            return method(*given, **options)
+        except device.errors as error:
+            status = getattr(error, "status", CUDA_NO_MEMORY)  # CuPy's own is about memory alone
+            blas = type(error).__name__ == "CUBLASError"
+            if status in (CUBLAS_NO_MEMORY if blas else (CUDA_NO_MEMORY,)):
+                raise no_memory(f"what CUDA sets up ({error})") from None
+            raise DeviceError.at(
+                "cuda",
+                str(error),
+                "calls that CUDA takes, and kernels that end",
+                "report this as a bug; restart Python",
+            ) from None
+
+    return call
 
 
 class CupyDevice:
@@ -53,11 +83,14 @@ class CupyDevice:
     Raises: DeviceError, when CuPy or a usable device is missing.
     """
 
+    @named
     def __init__(self, precision: str = "float32") -> None:
+        self.errors: tuple[type[Exception], ...] = ()  # of CuPy, once there is one
         if _processes and os.getpid() not in _processes:
             raise in_a_child()
         self.precision = precision
         self.cupy = import_cupy()
+        self.errors = _errors_of(self.cupy)
         runtime = self.cupy.cuda.runtime
         self._runtime = runtime
         _processes.add(os.getpid())
@@ -78,9 +111,7 @@ class CupyDevice:
         self.compute_capability = (major, minor)
         self.arch = "sm_90a" if (major, minor) == (9, 0) else f"sm_{major}{minor}"
         self.warp_groups = (major, minor) == (9, 0)
-        modules = CupyModules(self.cupy, self.arch)
-        self.load, self.spills = modules.load, modules.spills
-        self.argument_bytes = modules.argument_bytes
+        self._modules = CupyModules(self.cupy, self.arch)
         self.stream = self.cupy.cuda.Stream(non_blocking=True)
         self._copies = self.cupy.cuda.Stream(non_blocking=True)  # of `upload_ahead`
         self._now = self.stream.ptr  # the stream that is in use
@@ -132,6 +163,21 @@ class CupyDevice:
             code = _blas().cublasSetWorkspace_v2(*given)
             self.check(code and code + CUBLAS_CODES, -1, -1)
 
+    @named
+    def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
+        """Compile modules side by side, each once."""
+        return self._modules.load(sources, real)
+
+    def spills(self, source: str, real: np.dtype[Any], ahead: Ahead = none_ahead) -> Spilled:
+        """Compile a module, and others beside it."""
+        return self._modules.spills(source, real, ahead)
+
+    @named
+    def argument_bytes(self) -> int:
+        """Ask the compiler and the driver."""
+        return self._modules.argument_bytes()
+
+    @named
     def lanes(self, streams: int) -> Sequence[Calls]:
         """Make streams that wait for no other by themselves."""
         while len(self._more) < streams - 1:
@@ -140,6 +186,7 @@ class CupyDevice:
             self._more.append(self._calls(self.precision, stream))
         return [self.calls, *self._more[: streams - 1]]
 
+    @named
     def events(self, count: int) -> Array:
         """Make events that do not time."""
         made = [self.cupy.cuda.Event(disable_timing=True) for _ in range(count)]
@@ -208,35 +255,42 @@ class CupyDevice:
                 raise MemoryError(size) from None
         return Allocation(memory.ptr, size, memory)
 
+    @named
     def free_bytes(self) -> int:
         """Ask the device, and add what the pool holds."""
         free, _ = self._runtime.memGetInfo()
         return int(free) + int(self.cupy.get_default_memory_pool().free_bytes())
 
+    @named
     def pinned(self, size: int) -> Array:
         """Allocate page-locked memory."""
         memory = self.cupy.cuda.alloc_pinned_memory(size)
         return np.frombuffer(memory, np.uint8, size)
 
+    @named
     def upload(self, to: int, source: Array) -> None:
         """Copy without waiting."""
         self._runtime.memcpyAsync(to, address_of(source), source.nbytes, 1, self._now)
 
+    @named
     def upload_ahead(self, to: int, source: Array) -> None:
         """Copy on a stream of its own, which the one in use waits for."""
         copies = self._copies.ptr
         self._runtime.memcpyAsync(to, address_of(source), source.nbytes, 1, copies)
         self._order(copies, self._now)
 
+    @named
     def download(self, to: Array, source: int) -> None:
         """Copy without waiting."""
         self._runtime.memcpyAsync(address_of(to), source, to.nbytes, 2, self._now)
 
+    @named
     def clear(self, to: int, size: int, byte: int = 0) -> None:
         """Set without waiting."""
         if size:
             self._runtime.memsetAsync(to, byte, size, self._now)
 
+    @named
     def capture(self, ask: Callable[[], None]) -> Callable[[], None] | None:
         """Capture a CUDA graph, on the device's own stream: those of callers may refuse it."""
         if self._now != self.stream.ptr or not self._captures:
@@ -263,11 +317,13 @@ class CupyDevice:
             self._captures = False
             return None
 
-        def launch() -> None:
-            runtime.graphLaunch(graph.graphExec, self._now)
+        @named
+        def launch(device: CupyDevice) -> None:
+            runtime.graphLaunch(graph.graphExec, device._now)
 
-        return launch
+        return partial(launch, self)
 
+    @named
     def record(self, event: Any = None) -> Any:
         """Record an event that does not time."""
         if event is None:
@@ -275,19 +331,17 @@ class CupyDevice:
         self._runtime.eventRecord(event.ptr, self._now)
         return event
 
+    @named
     def wait(self, event: Any) -> None:
         """Wait for an event, or raise DeviceError for what went wrong before it."""
-        try:
-            event.synchronize()
-        except self.cupy.cuda.runtime.CUDARuntimeError as error:
-            raise DeviceError.at(
-                "cuda", str(error), "kernels that end", "report this as a bug; restart Python"
-            ) from None
+        event.synchronize()
 
+    @named
     def has_come(self, event: Any) -> bool:
         """Ask the driver."""
         return bool(event.done)
 
+    @named
     def place(self) -> str:
         """Name the machine as it was booted, and the GPU's place on its bus."""
         if not self._nccl().available:
@@ -299,6 +353,7 @@ class CupyDevice:
         """Ask NCCL for an id."""
         return new_number(self._nccl())
 
+    @named
     def link(self, number: Array, rank: int, size: int) -> NcclLink:
         """Make a communicator of NCCL on the main stream; any thread may."""
         with self.cupy.cuda.Device(self.number):
@@ -312,6 +367,7 @@ class CupyDevice:
         """Return CuPy."""
         return self.cupy
 
+    @named
     def array(self, memory: Allocation, dtype: np.dtype[Any]) -> Any:
         """Return an array of CuPy."""
         cuda = self.cupy.cuda
@@ -319,6 +375,7 @@ class CupyDevice:
         count = memory.size // dtype.itemsize
         return self.cupy.ndarray((count,), dtype, cuda.MemoryPointer(held, 0))
 
+    @named
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Any, int]:
         """Allocate for CuPy's current stream."""
         found = self.cupy.empty(shape, dtype)
@@ -357,6 +414,19 @@ class CupyDevice:
         """Name an error of the driver or of cuBLAS."""
         if code:
             raise launch_error(code, launch, step)
+
+
+def _errors_of(cupy: Any) -> tuple[type[Exception], ...]:
+    """Return what CuPy and what it calls raise."""
+    from cupy_backends.cuda.libs import cublas
+
+    cuda = cupy.cuda
+    return (
+        cuda.runtime.CUDARuntimeError,
+        cuda.driver.CUDADriverError,
+        cuda.memory.OutOfMemoryError,
+        cublas.CUBLASError,
+    )
 
 
 @cache

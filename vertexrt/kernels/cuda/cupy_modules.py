@@ -19,7 +19,7 @@ from vertexrt.kernels.cuda.compile import (
     load_nvrtc,
     spilled_of,
 )
-from vertexrt.kernels.cuda.device import Ahead, none_ahead
+from vertexrt.kernels.cuda.device import CUDA_NO_MEMORY, Ahead, no_memory, none_ahead
 
 IN_CACHE = 0.5  # seconds in which kernels that were compiled before are there
 # Bytes of a kernel's arguments: before and from CUDA 12.1 on, of the compiler and of the driver.
@@ -94,6 +94,8 @@ class CupyModules:
         try:
             module.load(cubin.content)
         except self._cupy.cuda.driver.CUDADriverError as error:
+            if getattr(error, "status", 0) == CUDA_NO_MEMORY:
+                raise no_memory("a kernel's code") from None
             raise DeviceError.at(
                 "cuda",
                 f"the driver does not take code for {self._arch}: {error}",

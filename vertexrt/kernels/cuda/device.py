@@ -18,7 +18,10 @@ from vertexrt.kernels.cuda.compile import Spilled
 
 Array = np.ndarray[Any, Any]
 CUBLAS_CODES = 10_000  # what the driver's loop adds to a status of cuBLAS
-OUT_OF_MEMORY = (2, CUBLAS_CODES + 3)  # cudaErrorMemoryAllocation, CUBLAS_STATUS_ALLOC_FAILED
+CUDA_NO_MEMORY = 2  # cudaErrorMemoryAllocation, and the driver's
+# Of cuBLAS: that it is not initialised, as where its handle finds no memory, and ALLOC_FAILED.
+CUBLAS_NO_MEMORY = (1, 3)
+OUT_OF_MEMORY = (CUDA_NO_MEMORY, *(CUBLAS_CODES + status for status in CUBLAS_NO_MEMORY))
 LINK = 129  # of NCCL: what its number is made of, and its 128 bytes
 Span = tuple[int, int]  # an address, and how many bytes there
 Ahead = Callable[[], Sequence[str]]  # gives sources that may be asked for next
@@ -291,6 +294,16 @@ class InAChild:
     release = acquire
 
 
+def no_memory(what: str) -> DeviceError:
+    """Return what is raised where something small finds no memory on the device."""
+    return DeviceError.at(
+        "cuda",
+        f"no memory is left for {what}",
+        "a little room in addition to what this process holds",
+        "take smaller batches, or end other processes on the device",
+    )
+
+
 def launch_error(code: int, launch: int, step: int) -> DeviceError:
     """Describe what the driver returned, or cuBLAS plus CUBLAS_CODES, for a launch.
 
@@ -299,12 +312,7 @@ def launch_error(code: int, launch: int, step: int) -> DeviceError:
     """
     where = f"launch {launch}, step {step}" if launch >= 0 else "the end of the step"
     if code in OUT_OF_MEMORY:
-        return DeviceError.at(
-            "cuda",
-            f"no memory is left for {where}",
-            "a little room in addition to what this process holds",
-            "take smaller batches, or end other processes on the device",
-        )
+        return no_memory(where)
     what = f"cuBLAS status {code - CUBLAS_CODES}" if code >= CUBLAS_CODES else f"CUDA error {code}"
     name = f" ({CUDA_ERRORS[code]})" if code in CUDA_ERRORS else ""
     again = "; restart Python, since the device does not go on after it" if code >= 700 else ""

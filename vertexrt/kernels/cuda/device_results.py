@@ -22,6 +22,7 @@ from vertexrt.engine.results import (
 )
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.ir.program import Pull
+from vertexrt.kernels.cuda.device import no_memory
 from vertexrt.kernels.cuda.session import Session
 
 Array = np.ndarray[Any, Any]
@@ -59,9 +60,12 @@ class DeviceResults:
     def array(self, given: Any, shape: tuple[int, ...]) -> Any:
         """Return an array of the device."""
         like, dtype = self._executor.session.device.arrays(), self._executor.session.dtype
-        if given is None:
-            return like.zeros(shape, dtype)
-        return like.ascontiguousarray(like.asarray(given, dtype))
+        try:
+            if given is None:
+                return like.zeros(shape, dtype)
+            return like.ascontiguousarray(like.asarray(given, dtype))
+        except MemoryError as error:  # CuPy's is one
+            raise no_memory(f"an array {list(shape)} ({error})") from None
 
     def forward(
         self, runs: Sequence[Run], parts: Sequence[Part], wanted: Sequence[PushRows]
@@ -74,6 +78,12 @@ class DeviceResults:
 
     def backward(self, way: WayBack) -> Gradients:
         """Go back; the gradients of the store on the host stay as they are."""
+        try:
+            return self._backward(way)
+        except MemoryError as error:
+            raise no_memory(f"arrays of gradients ({error})") from None
+
+    def _backward(self, way: WayBack) -> Gradients:
         (run,) = way.runs
         seeds = [
             given if way.scale == 1.0 else given * way.scale for given in way.d_outputs.values()
