@@ -63,9 +63,9 @@ def write_at_once(writes: Iterable[Write]) -> None:
         made = np.ascontiguousarray(given, to.dtype)
         kept.append(made)
         rows = listed[0] if listed else _WHOLE
-        width = made.nbytes // max(1, len(rows))
+        width = to[0].nbytes if listed else to.nbytes
         assert to.flags.c_contiguous
-        assert width == (to[0].nbytes if listed else to.nbytes)
+        assert made.nbytes == width * len(rows)
         first = to.ctypes.data, made.ctypes.data
         numbers = rows, np.arange(len(rows))
         begins = [at + width * each for at, each in zip(first, numbers, strict=True)]
