@@ -118,12 +118,6 @@ class Buffers:
 FOUND_NORM, FOUND_TRIED, FOUND_DONE = range(3)  # of `StoreUpdate.found`
 
 
-def count(counts: Counts) -> None:
-    """Count an update that a device has done."""
-    for each in counts:
-        each += 1
-
-
 class StoreUpdate(NamedTuple):
     """The update that ends a step.
 

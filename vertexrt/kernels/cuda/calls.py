@@ -102,15 +102,25 @@ def new_arguments(most: int) -> Array:
 
 
 @compiled
-def launch_one(
-    launch_address: int, function: int, blocks: int, threads: int, stream: int, arguments: Array
+def launch_each(
+    launch_address: int, function: int, blocks: Array, threads: int, stream: int, arguments: Array
 ) -> int:
-    """Launch a kernel that takes one struct, given as int64 [*]; return the driver's error."""
-    given = new_arguments(len(arguments))
-    given[FIRST_ARGUMENT:] = arguments
-    given[SIZE] = 8 * len(arguments)
-    grid = Blocks(blocks, 1, threads)
-    code = launch_kernel(launch_address, function, grid, stream, given.ctypes.data, 0)
+    """Launch a kernel that takes one struct, several times: no signal comes between.
+
+    Args:
+        blocks: int64 [launches], of each; of none there is nothing to do.
+        arguments: int64 [launches, *], the structs.
+    Returns: the driver's error.
+    """
+    size, code = arguments.shape[1], 0
+    given = new_arguments(size)
+    given[SIZE] = 8 * size
+    for k in range(len(blocks)):
+        for word in range(size):
+            given[FIRST_ARGUMENT + word] = arguments[k, word]
+        if blocks[k] > 0 and code == 0:
+            grid = Blocks(blocks[k], 1, threads)
+            code = launch_kernel(launch_address, function, grid, stream, given.ctypes.data, 0)
     given[SIZE] = 0  # it lives until here
     return int(code)
 

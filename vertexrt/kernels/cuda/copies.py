@@ -33,8 +33,8 @@ class Copies:
             session.memory.download(self._store.values, session.values.address)
             if self._moments is not None and session.moments is not None:
                 session.memory.download(self._moments, session.moments.address)
-            self.device_newer = False
         self.host_newer = not self.shared
+        self.device_newer = False  # last: a signal may come before it, and all is done again
 
     def written(self) -> None:
         """Note that parameters on the host were set."""
@@ -49,6 +49,7 @@ class Copies:
         if self.host_newer:
             session.memory.upload(session.values, self._store.values)
         if moments is not None and (other or self.host_newer):
+            self._moments = None  # until all of these are there
             session.take_moments(moments)
             self._moments = moments
         self.host_newer = False

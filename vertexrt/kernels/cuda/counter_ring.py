@@ -24,8 +24,8 @@ class CounterRing:
         """Return the address of counters for a launch, int32, which are zero."""
         size = -(-4 * counters // ALIGN) * ALIGN
         if self.held.size < size * ZEROED:
+            self._next = 0  # before it has other memory, which is not zero: a signal may come
             self.held = self._memory.grown(self.held, size * ZEROED)
-            self._next = 0
         if self._next + size > self.held.size:
             self._next = 0
         if self._next == 0:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from vertexrt.engine.executor import (
     Asked,
     Evaluation,
     Outputs,
+    Trainer,
     TrainStep,
     loss_scale,
     step_on_host,
@@ -44,7 +47,7 @@ from vertexrt.kernels.cuda.device_group import DeviceGroup, DeviceGroups
 from vertexrt.kernels.cuda.device_outputs import fetch_of
 from vertexrt.kernels.cuda.device_plan import DevicePlan
 from vertexrt.kernels.cuda.device_results import DeviceResults, new_arrays
-from vertexrt.kernels.cuda.flights import Flight, Flights
+from vertexrt.kernels.cuda.flights import Commit, Flight, Flights
 from vertexrt.kernels.cuda.group_steps import GroupSteps
 from vertexrt.kernels.cuda.kept_uploads import KeptUploads
 from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch
@@ -60,7 +63,6 @@ from vertexrt.kernels.cuda.step_end import (
 from vertexrt.kernels.cuda.streams import Streams
 from vertexrt.kernels.cuda.update_apart import update_apart
 from vertexrt.kernels.cuda.upload import ReadyRun, UploadSlot
-from vertexrt.kernels.layout import count
 from vertexrt.locks import share
 
 Array = np.ndarray[Any, Any]
@@ -86,6 +88,8 @@ class CudaExecutor:
         self._flights = Flights(self)
         store.on_refresh, store.on_write = self.to_host, self.copies.written
         self._gradients_left = False  # on the device, of a run without an update
+        self._launching = False  # a run; where an exception has ended that, it stays
+        self._own_update = False  # a step with an update of the user's own is under way
         self.failures: list[DeviceError] = []  # of launches that gave up
         self.lock: Any = threading.RLock()
         share(self)
@@ -122,7 +126,8 @@ class CudaExecutor:
         if run.configuration.persistent:
             self.session.device.wait(slot.event)
             self.look()
-        self._gradients_left = run.variant.use.backward
+        if self._own_update:
+            self.copies.host_newer = True  # from now on
         return [DeviceArena(self.session)]  # type: ignore[list-item]
 
     def results_here(self) -> PassResults:
@@ -147,8 +152,6 @@ class CudaExecutor:
         slot = self._launch_now(run, part)
         if slot is not None:
             self.session.uploaded(slot)
-        if part.launches.stop is None and not part.to.gradients:
-            self._gradients_left |= run.variant.use.backward
         device.lead_caller(caller)
         return self.session.arena_here()
 
@@ -205,8 +208,7 @@ class CudaExecutor:
             stream: of a caller, on which the launch is to be; by default the device's own.
         """
         self.session.device.use(stream)
-        if self._flights.under_way:
-            self.land_all()
+        self.land_all()
         if self.copies.host_newer:
             self.copies.to_device()
 
@@ -259,14 +261,18 @@ class CudaExecutor:
         self.session.device.use()
         self.land_all()
         self.prepare_update(update.moments)
-        self._gradients_left = self.copies.device_newer = True
-        found = update_apart(self.session, self.model.store, update)
+        self._gradients_left = True
+        found = update_apart(self.session, self.model.store, update, partial(self.begin, update))
+        self._flights.settle()
         if found[REFUSED]:
-            self.session.forgive()
             self.to_host()  # to say what was refused
-        else:
-            count(update.counts)
         return Outcome(not found[REFUSED], float(found[NORM]))
+
+    def begin(self, update: Update, end: StepEnd) -> Commit:
+        """Note an update that is launched next: it counts when the device has done it."""
+        self._own_update, self.copies.device_newer = False, True
+        self._flights.begun = commit = Commit(update.counts, end)
+        return commit
 
     def _launch(
         self, run: Run, part: Part, ending: StepEnd | None, fetch: Sequence[slice] = ()
@@ -282,27 +288,35 @@ class CudaExecutor:
 
     def _launch_now(self, run: Run, part: Part, ending: StepEnd | None = None) -> UploadSlot | None:
         """Upload and launch; return what was uploaded from, if anything was."""
-        session = self.session
+        session, left = self.session, self._gradients_left
+        if self._launching:  # an exception has ended the last one, nobody knows where
+            session.memory.synchronize()
+            self.uploads.clear()
+            if self.replays is not None:
+                self.replays.clear()
+        self._launching = self._gradients_left = True
         if part.to.gradients:
             session.device.clear(part.to.gradients, session.gradients.size)
-        elif self._gradients_left:
+        elif left:
             session.clear_gradients()
-            self._gradients_left = False
+            left = False
         session.take_arena(run)
         if session.memory.poisons:
             # Backward reads what forward left.
             kept = run.plan.temporary if part.launches.start else 0
             session.memory.poison(session.arena, kept * session.dtype.itemsize)
-        try:
-            if self.model.timeline is not None and run.ready.executable is None:
-                given = self.model.timeline, run, part, ending
-                return launch_watched(self.persistent_launch, *given)
+        if self.model.timeline is not None and run.ready.executable is None:
+            slot = launch_watched(self.persistent_launch, self.model.timeline, run, part, ending)
+        else:
             ready = self.ready(run, part, ending, self.replays)
             ready.launch(part)
-        except DeviceError:
-            self._gradients_left = True  # of a step that ended half-way
-            raise
-        return ready.slot
+            slot = ready.slot
+        if ending is not None:
+            left |= bool(ending.groups)  # of parameters that are in none
+        elif part.launches.stop is None and not part.to.gradients:
+            left |= run.variant.use.backward
+        self._gradients_left, self._launching = left, False
+        return slot
 
     def ready(
         self,
@@ -331,6 +345,15 @@ class CudaExecutor:
 
         At the first step it waits, and for outputs that are of the host.
         """
+        self._flights.settle()
+        try:
+            return self._step(step)
+        except BaseException:
+            with suppress(DeviceError):
+                self._flights.settle()  # what the caller can see is whole at once
+            raise
+
+    def _step(self, step: TrainStep) -> tuple[float, Outputs]:
         use, batch, optimizer, seed = step.use, step.batch, step.optimizer, step.seed
         self.session.device.use()
         devices = self._groups.of(step.group) if step.group is not None and step.asks else None
@@ -350,36 +373,31 @@ class CudaExecutor:
         fetch = fetch_of(run, fetched, step.vertices)
         to, arrays = new_arrays(self.session, run, [PushRows(n, step.vertices) for n in left])
         part = Part(loss_scale=scale, random_seed=seed, to=to)
-        prepared = time.perf_counter()
+        attempt = Attempt(use, batch, scale, seed, 1, update)
+        commit, prepared = self.begin(update, ending), time.perf_counter()
         slot = self._launch(run, part, ending, fetch.pieces)
         self.time_runs(use, batch, runs, slot, start, prepared)
-        attempt = Attempt(use, batch, scale, seed, 1, update)
-        flight = Flight(slot.event, slot.found, attempt, optimizer)
-        loss = self._launched(flight, update, bool(fetched))
+        flight = Flight(slot.event, slot.found, attempt, commit)
+        loss = self._launched(flight, optimizer, bool(fetched))
         found = fetch.outputs(slot.results.view(self.session.dtype))
         return loss, found | dict(zip(left, arrays, strict=True))
 
-    def _launched(self, flight: Flight, update: Update, wait: bool) -> float:
+    def _launched(self, flight: Flight, optimizer: Trainer, wait: bool) -> float:
         """Note a step that was launched; return the newest loss that is known."""
-        count(update.counts)  # what was found is looked at when it lands
-        flight.optimizer._settle(DONE)
-        self.copies.device_newer = True
-        self._gradients_left = bool(update.groups)  # of parameters that are in none
-        self._flights.add(flight, wait)
+        optimizer._settle(DONE)
+        self._flights.add(flight, wait)  # it counts; what was found is looked at when it lands
         return self._flights.last_loss
 
     def _step_in_devices(self, step: TrainStep, devices: DeviceGroup) -> tuple[float, Outputs]:
         """Launch a step of a group whose devices are linked."""
         update: Update = step.optimizer._request(self.model.store, step.draws)
         flight, pushes = self._group_steps.launch(step, update, devices)
-        loss = self._launched(flight, update, bool(step.outputs))
+        loss = self._launched(flight, step.optimizer, bool(step.outputs))
         return loss, pushes.gathered(devices.group)
 
     def launch_share(self, run: Run, part: Part) -> UploadSlot:
         """Launch a share of a step of a group, whose gradients are alone in the session's."""
-        slot = self._launch(run, part, None)
-        self._gradients_left = True
-        return slot
+        return self._launch(run, part, None)
 
     def prepare_update(self, moments: Array) -> None:
         """Bring parameters and moments to the device, where an update reads them."""
@@ -389,8 +407,10 @@ class CudaExecutor:
         """Do a step whose update, or whose sum over processes, the host asks for."""
         self.to_host()
         train = step_on_host if step.group is None else step_in_group
+        self._own_update = not step.asks
         self._flights.last_loss, found = train(self, step)
-        self.copies.host_newer = not step.asks
+        self.copies.host_newer |= self._own_update
+        self._own_update = False
         return self._flights.last_loss, found
 
     def wait(self) -> float:
@@ -400,4 +420,5 @@ class CudaExecutor:
 
     def land_all(self) -> None:
         """Wait for all steps, and look at what they found."""
+        self._flights.settle()
         self._flights.land_all()

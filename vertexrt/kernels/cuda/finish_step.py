@@ -23,12 +23,13 @@ from vertexrt.kernels.cuda.step_end import (
     SUMMERS,
     THREADS,
     UNTOLD,
+    Found,
+    GroupEnd,
     StepEnd,
     pack_finish,
     pack_store,
 )
 from vertexrt.kernels.cuda.taken_rows import TakenRows
-from vertexrt.kernels.cuda.upload import UploadSlot
 
 Int64 = npt.NDArray[np.int64]
 
@@ -83,10 +84,11 @@ def launch_end(
     if e.clip_norm or not seen:
         _decide(session, addresses, e, words, seen)
         what = ["check", "update"]
-    parts = _parts(session, addresses, e) if e.groups else [(store, _blocks(pieces))]
-    for name in what:
-        for words_of, blocks in parts:
-            session.launch_one(f"{name}_{e.rule.name}", blocks, THREADS, words_of)
+    parts = [_group_words(session, addresses, g, e.told) for g in e.groups] or [store]
+    blocks = [_blocks(g.ranges) for g in e.groups] or [_blocks(pieces)]
+    stores = np.frombuffer(b"".join(parts), np.int64)
+    for name in what:  # of all groups at once: a step is done, or it is not
+        session.launch_words(f"{name}_{e.rule.name}", blocks, THREADS, stores)
 
 
 def _decide(
@@ -110,15 +112,9 @@ def _blocks(pieces: int) -> int:
     return -(-pieces // PIECES_A_BLOCK)
 
 
-def _parts(session: Session, addresses: Int64, e: StepEnd) -> list[tuple[bytes, int]]:
-    """Return `Store` of update.cuh, and how many blocks it needs, of each group."""
-    return [
-        (
-            _store_words(session, addresses, (g.first, g.ranges), g.scalars, 0),
-            _blocks(g.ranges),
-        )
-        for g in e.groups
-    ]
+def _group_words(session: Session, addresses: Int64, g: GroupEnd, told: int) -> bytes:
+    """Return `Store` of update.cuh of a group."""
+    return _store_words(session, addresses, (g.first, g.ranges), g.scalars, 0, told)
 
 
 def _join(session: Session, joined: Joined, e: StepEnd, store: bytes) -> bool:
@@ -250,15 +246,17 @@ def _store_words(
     )
 
 
-def let_tell(session: Session, slot: UploadSlot, e: StepEnd | None) -> None:
-    """Let the update of a step write what was found to where its slot has it, if one kernel can.
+def let_tell(session: Session, found: Found, e: StepEnd | None) -> None:
+    """Let the update of a step write what was found to pinned memory, if it updates anything.
 
-    Until then the slot has a loss that is no number, and no refusal.
+    Until then that has a loss that is no number, and no refusal.
     """
-    if e is None or e.apart or not (session.dense or len(e.starts)):
+    if e is None:
         return
-    slot.found[:] = UNTOLD
-    e.told = address_of(slot.found)
+    found[:] = UNTOLD
+    e.found = found
+    if any(g.ranges for g in e.groups) if e.groups else session.dense or len(e.starts):
+        e.told = address_of(found)
 
 
 def make_room(session: Session, e: StepEnd) -> int:

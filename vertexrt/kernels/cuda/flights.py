@@ -10,23 +10,18 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
-
-import numpy as np
-import numpy.typing as npt
 
 from vertexrt.engine.batched import Run
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
-from vertexrt.engine.executor import Trainer
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.update import Touched
 from vertexrt.errors import NumericError, ParallelError, UsageError
 from vertexrt.graph.host_pulls import with_host_pulls
 from vertexrt.kernels.cuda.session import Session
-from vertexrt.kernels.cuda.step_end import LOSS, NORM, REFUSED
-
-Found = npt.NDArray[np.float64]
+from vertexrt.kernels.cuda.step_end import LOSS, NORM, REFUSED, Found, StepEnd
+from vertexrt.kernels.layout import Counts
 
 
 class SharedLanding(Protocol):
@@ -37,6 +32,28 @@ class SharedLanding(Protocol):
 
     def loss(self) -> float:
         """Return the loss of the whole batch. Raises: see `group_steps.SharedFlight`."""
+
+
+@dataclass(slots=True)
+class Commit:
+    """What is counted when the device has done an update.
+
+    Attributes:
+        counts: of `Update`; before: what these are until then.
+        end: of the step.
+    """
+
+    counts: Counts
+    end: StepEnd
+    before: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.before = tuple([int(each[0]) for each in self.counts])
+
+    def count(self, done: bool) -> None:
+        """Count the update if it has been done. It may be said again, where a signal came."""
+        for each, before in zip(self.counts, self.before, strict=True):
+            each[0] = before + done
 
 
 @dataclass(slots=True)
@@ -51,7 +68,7 @@ class Flight:
     event: Any
     found: Found
     attempt: Attempt
-    optimizer: Trainer
+    commit: Commit
     shared: SharedLanding | None = None
 
 
@@ -77,19 +94,40 @@ class Flights:
     Attributes:
         last_loss: of the newest step that has landed; nan, where there is none.
         under_way: the steps, oldest first.
+        begun: an update that is being launched. Where an exception ends that, it stays until it is
+            known whether the device has done it: see `settle`.
     """
 
     def __init__(self, executor: LaunchingExecutor) -> None:
         self._executor, self.last_loss = executor, math.nan
         self.under_way: deque[Flight] = deque()
+        self.begun: Commit | None = None
         executor.session.memory.before_waiting = self._wait_for_others
+
+    def settle(self) -> None:
+        """Find out whether an update was done whose launch an exception has ended; count it then.
+
+        The device decides: an update is one launch, which leaves what was found.
+        """
+        begun = self.begun
+        if begun is None:
+            return
+        session = self._executor.session
+        session.memory.synchronize()
+        begun.count(begun.end.done)
+        refused = any(flight.found[REFUSED] for flight in self.under_way)
+        if not refused and not session.gave_up[0]:  # else that is said first
+            session.clear_found()
+        self.begun = None
 
     def add(self, flight: Flight, wait: bool) -> None:
         """Note a step that was launched; land those before it, and it, where it is waited for.
 
         The first step is waited for in any case.
         """
+        flight.commit.count(True)
         self.under_way.append(flight)
+        self.begun = None
         left = 0 if wait or math.isnan(self.last_loss) else 1
         while len(self.under_way) > left:
             self._land()
@@ -129,9 +167,8 @@ class Flights:
         self.under_way.clear()
         self.last_loss = math.nan
         self._executor.session.memory.synchronize()
-        for flight in launched:
-            untold = math.isnan(flight.found[LOSS])  # it did not get as far as its update
-            flight.optimizer.steps -= bool(flight.found[REFUSED]) or untold
+        for flight in reversed(launched):
+            flight.commit.count(flight.commit.end.done)  # else it did not get as far as its update
 
     def _land(self) -> None:
         """Wait for the oldest step and look at what it found.

@@ -42,8 +42,8 @@ from vertexrt.kernels.cuda.device_gradients import (
     told_bytes,
 )
 from vertexrt.kernels.cuda.device_group import DeviceGroup
-from vertexrt.kernels.cuda.finish_step import finish_step, make_room
-from vertexrt.kernels.cuda.flights import Flight
+from vertexrt.kernels.cuda.finish_step import finish_step, let_tell, make_room
+from vertexrt.kernels.cuda.flights import Commit, Flight
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import StepEnd, end_of
 from vertexrt.kernels.cuda.upload import SLOTS, UploadSlot
@@ -78,6 +78,9 @@ class ShareExecutor(Protocol):
 
     def land_all(self) -> None:
         """Wait for all steps, and look at what they found."""
+
+    def begin(self, update: Update, end: StepEnd) -> Commit:
+        """Note an update that is launched next."""
 
 
 class SharedFlight(NamedTuple):
@@ -159,12 +162,14 @@ class GroupSteps:
         ready = session.device.record()  # a new one: a step may raise before the last has landed
         parts = parts_over(group.rank, group.size, total, gradients, group.limit)
         joined = gradients.joined(parts, address_of(slot.results))
+        let_tell(session, slot.found, end)
+        commit = launches.begin(update, end)
         finish_step(session, 0, updated, end, joined)
-        session.bring(slot, True, ())
+        session.bring(slot, not end.told, ())
         told = slot.results[: told_bytes(group, work)].view(np.float64)
         shared = SharedFlight(devices, ready, told.reshape(group.size, -1), work.same)
         attempt = work.attempt(step, update)
-        return Flight(slot.event, slot.found, attempt, step.optimizer, shared), pushes
+        return Flight(slot.event, slot.found, attempt, commit, shared), pushes
 
     def _uploaded(
         self, group: ProcessGroup, work: SharedWork, update: Update

@@ -184,7 +184,7 @@ class PersistentLaunch:
         more = (written.script.reshape(-1), written.sections.reshape(-1), written.child_slot)
         lists = written.lookups, more
         slot, words, addresses = session.stage(executable, run, part, lists, ending)
-        let_tell(session, slot, ending)
+        let_tell(session, slot.found, ending)
         self._temporaries = session.memory.scratch(self._temporaries, written.elements * size)
         spill = -(-path.temporary * size // 16) * 16 + executable.weights_in_memory
         spill += executable.sums_left

@@ -53,7 +53,7 @@ def ready_table(
         ending.pad(len(lookups[2]))
     lists = lookups[2:], (NO_WIDTHS,)
     slot, words, addresses = session.stage(executable, run, part, lists, ending, replay)
-    let_tell(session, slot, ending)
+    let_tell(session, slot.found, ending)
 
     lasting = run if run.kept is None else run.bare()
     left = ResultsLeft(session, lasting, words, addresses)

@@ -202,6 +202,11 @@ class Replays:
             self._leaving.popleft()
         return True
 
+    def clear(self) -> None:
+        """Forget all, when nothing runs."""
+        self._replays.clear()
+        self._leaving.clear()
+
     def _let_go(self) -> None:
         """Let the oldest go; it is freed when nothing reads it any more."""
         _, gone = self._replays.popitem(last=False)

@@ -20,7 +20,7 @@ from vertexrt.engine.parameters import StoreSizes
 from vertexrt.engine.part import Part
 from vertexrt.errors import DeviceError
 from vertexrt.graph.device_rows import DeviceRows
-from vertexrt.kernels.cuda.calls import addresses_of, launch_one
+from vertexrt.kernels.cuda.calls import addresses_of, launch_each
 from vertexrt.kernels.cuda.compile import FOLDER
 from vertexrt.kernels.cuda.device import Allocation, Calls, Device
 from vertexrt.kernels.cuda.device_memory import SMALLER_MODEL, DeviceMemory, amount
@@ -150,9 +150,13 @@ class Session:
         """Set all gradients to zero."""
         self.memory.clear(self.gradients)
 
-    def forgive(self) -> None:
-        """Let updates go on after a step that was refused."""
+    def clear_found(self) -> None:
+        """Let updates go on after one that was refused."""
         self.device.clear(self.found.address, self.found.size)
+
+    def forgive(self) -> None:
+        """Let updates go on after a step that was refused, or gave up."""
+        self.clear_found()
         self.gave_up[0] = 0
 
     # Steps.
@@ -323,22 +327,17 @@ class Session:
 
     def launch_one(self, name: str, blocks: int, threads: int, arguments: bytes) -> None:
         """Launch a kernel of the end of a step, which takes one struct."""
-        self.launch_words(name, blocks, threads, np.frombuffer(arguments, np.int64))
+        self.launch_words(name, [blocks], threads, np.frombuffer(arguments, np.int64))
 
-    def launch_words(self, name: str, blocks: int, threads: int, words: Int64) -> None:
-        """Launch it, given the words of its struct; of no blocks there is nothing to do."""
-        if blocks == 0:
-            return
-        calls = self.device.calls
-        code = launch_one(
-            calls.launch,
-            self._functions[name],
-            blocks,
-            threads,
-            calls.stream,
-            words,
-        )
-        self.device.check(code, -1, -1)
+    def launch_words(self, name: str, blocks: Sequence[int], threads: int, words: Int64) -> None:
+        """Launch it, given the words of its struct, or of several that are launched at once.
+
+        Args:
+            blocks: of each; of none there is nothing to do.
+        """
+        calls, function = self.device.calls, self._functions[name]
+        given = np.array(blocks, np.int64), threads, calls.stream, words.reshape(len(blocks), -1)
+        self.device.check(launch_each(calls.launch, function, *given), -1, -1)
 
 
 def _put_seed_rows(executable: Uploads, words: Int64, part: Part, rows: int) -> None:

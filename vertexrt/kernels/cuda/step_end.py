@@ -21,6 +21,7 @@ from vertexrt.native.compiled import compiled
 
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
+Found = npt.NDArray[np.float64]  # [FOUND]
 
 PIECE, SUMMERS, THREADS, PIECES_A_BLOCK = 1024, 1024, 256, 8  # of update.cu
 MOST_SCALARS = 16  # of update.cuh
@@ -45,7 +46,9 @@ class StepEnd:
             that is updated, group by group.
         clip_value: largest size of a gradient; 0, where none is clipped so.
         groups: ranges and scalars of each; none, where all parameters are updated alike.
-        told: address of the host's memory to which the update copies what was found; 0 for none.
+        found: of the host: UNTOLD until it is known what the step has found, then that; None until
+            the step is made ready. told: its address, where the update copies it; 0, where nothing
+            is updated, and it is downloaded.
     """
 
     loss_at: int
@@ -59,7 +62,14 @@ class StepEnd:
     widths: Int32
     clip_value: float = 0.0
     groups: tuple[GroupEnd, ...] = ()
+    found: Found | None = None
     told: int = 0
+
+    @property
+    def done(self) -> bool:
+        """Tell whether it has been done, once the device does nothing more."""
+        found = self.found
+        return found is not None and not (found[REFUSED] or math.isnan(found[LOSS]))
 
     @property
     def apart(self) -> bool:

@@ -44,4 +44,4 @@ class TakenRows:
             end = WORDS * len(to[own])
             words[TO:end:WORDS] = to[own]
             words[ORDER:end:WORDS] = orders[own]
-            session.launch_words("take_rows_kernel", blocks, THREADS, words)
+            session.launch_words("take_rows_kernel", [blocks], THREADS, words)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -12,17 +11,20 @@ import numpy.typing as npt
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.sparse_rows import ranges_of
 from vertexrt.engine.update import Touched, Update
-from vertexrt.kernels.cuda.finish_step import finish_step
+from vertexrt.kernels.cuda.finish_step import finish_step, let_tell
 from vertexrt.kernels.cuda.session import Session
-from vertexrt.kernels.cuda.step_end import FOUND, NO_STARTS, NO_WIDTHS, end_of
+from vertexrt.kernels.cuda.step_end import FOUND, NO_STARTS, NO_WIDTHS, Found, StepEnd, end_of
 
-Array = npt.NDArray[Any]
 Ranges = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]
 
 
-def update_apart(session: Session, store: ParameterStore, update: Update) -> Array:
+def update_apart(
+    session: Session, store: ParameterStore, update: Update, begin: Callable[[StepEnd], object]
+) -> Found:
     """Update by the gradients of the store as a step does, and wait.
 
+    Args:
+        begin: is told how it ends, before that is launched.
     Returns: what a step finds, see `step_end`: the norm, and whether the update was refused.
     """
     memory = session.memory
@@ -33,11 +35,14 @@ def update_apart(session: Session, store: ParameterStore, update: Update) -> Arr
     held = memory.take(max(ranges.nbytes, 16), "rows of tables")
     if ranges.nbytes:
         memory.upload(held, ranges)
-    starts = held.address
+    starts, found = held.address, session.device.pinned(8 * FOUND)
+    let_tell(session, found.view(np.float64), end)
+    begin(end)
     finish_step(session, 0, np.array((starts, starts + end.starts.nbytes), np.int64), end)
-    found = np.zeros(FOUND)
-    memory.download(found, session.found.address)
-    return found
+    if not end.told:
+        session.device.download(found, session.found.address)
+    memory.synchronize()
+    return found.view(np.float64)
 
 
 def ranges_of_rows(store: ParameterStore, rows: Touched) -> Mapping[str, Ranges]:

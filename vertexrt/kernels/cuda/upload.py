@@ -49,7 +49,8 @@ class UploadRoom:
     def grow(self, size: int) -> None:
         """Take memory of at least a size, when nothing reads the one until now."""
         self.of.device.follow_caller()  # its work may still read the memory that is taken now
-        self.memory, self.there = self.of.grown(self.memory, size), 0
+        self.there = 0
+        self.memory = self.of.grown(self.memory, size)
 
 
 @dataclass(slots=True)
@@ -101,9 +102,9 @@ class UploadBuffers:
                 )
         slot = self._slots[self._next]
         self._next = (self._next + 1) % SLOTS
-        reader, slot.reader = slot.reader, None
-        if reader is not None:
-            reader()
+        if slot.reader is not None:
+            slot.reader()
+            slot.reader = None  # only now: a signal may end it, and it is called again
         if slot.open:  # a launch failed after the upload
             self.memory.synchronize()
             slot.open = False
