@@ -26,5 +26,5 @@ BOUNDS: dict[str, Callable[..., float]] = {
     "softplus": lambda a: a + 1.0,
     "elu": lambda a: a + 1.0,
     "clip": lambda a, low, high: 0.7,
-    "straight_through": lambda a, b: 2.0 * a + b,
+    "straight_through": lambda a, b: b,
 }

@@ -115,7 +115,7 @@ def clip(x: Operand, low: Operand, high: Operand) -> Value:
 
 def stop_gradient(x: Operand) -> Value:
     """Return the value, through which no gradient goes."""
-    return emit("stop_gradient", x)
+    return straight_through(0.0, x)
 
 
 def straight_through(x: Operand, value: Operand) -> Value:
@@ -123,8 +123,7 @@ def straight_through(x: Operand, value: Operand) -> Value:
 
     `vrt.straight_through(p, p > 0.5)` decides, and trains p.
     """
-    lifted = current_builder().lift(x)
-    return lifted + stop_gradient(value - lifted)
+    return emit("straight_through", x, value)
 
 
 def _number(where_: str, name: str, value: object) -> float:

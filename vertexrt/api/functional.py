@@ -6,7 +6,7 @@ import builtins
 from typing import Any
 
 from vertexrt.api.declaration import is_whole, read_shape
-from vertexrt.api.elementwise import emit, exp, log, maximum, where
+from vertexrt.api.elementwise import emit, exp, log, maximum, stop_gradient, where
 from vertexrt.api.parameter import Matrix
 from vertexrt.api.trace import current_builder
 from vertexrt.errors import TraceError
@@ -283,7 +283,7 @@ def _children_exp(value: Value) -> tuple[Value, Value, Value]:
     at least 1 where there are children, since the largest term is; without children it is 1. An
     empty slot is in no sum, but what it reads may be larger than all children's.
     """
-    top = emit("stop_gradient", emit("segment_max", value))
+    top = stop_gradient(emit("segment_max", value))
     below = where(value.builder.emit("has_child", **_relation_of(value)), value - top, 0.0)
     each = exp(below)
     return each, top, maximum(emit("segment_sum", each), 1.0)

@@ -205,8 +205,8 @@ ROWS = [
         "1.0 if x0 != x1 else 0.0",
         vjp=piecewise_constant,
     ),
-    # The value, as if it did not depend on anything: the shift of a softmax.
-    Op("stop_gradient", 1, "scalar", shapes.elementwise, "x0", vjp=piecewise_constant),
+    # The value of one, the gradient of the other: of 0.0, where there is none (a softmax's shift).
+    Op("straight_through", 2, "scalar", shapes.elementwise, "x1", vjp=lambda s, d: [d, None]),
     Op(
         "where",
         3,
