@@ -33,7 +33,7 @@ def outputs(x: np.ndarray) -> dict[str, np.ndarray]:
     return {name: value.reshape(-1) for name, value in net.forward(batch).items()}
 
 
-@pytest.mark.parametrize(("low", "high"), [(-86.6, -80.0), (-10.0, 10.0), (80.0, 88.72)])
+@pytest.mark.parametrize(("low", "high"), [(-87.3, -80.0), (-10.0, 10.0), (80.0, 88.72)])
 def test_it_is_within_a_few_units_of_the_last_place(low: float, high: float) -> None:
     x = np.linspace(low, high, 100 * WIDTH).astype(np.float32)
     exact = np.exp(x.astype(np.float64))
@@ -50,13 +50,12 @@ def test_it_overflows_where_float32_does() -> None:
     assert np.isinf(found[1:]).all()
 
 
-def test_what_is_small_is_nearly_nothing() -> None:
+def test_what_is_small_is_nothing() -> None:
     x = np.full(WIDTH, -1000.0)
     x[0] = -np.inf
     found = outputs(x)
-    assert (found["exp"] >= 0.0).all()
-    assert (found["exp"] < 3e-38).all()
-    assert (found["sigmoid"] < 3e-38).all()
+    assert (found["exp"] == 0.0).all()
+    assert (found["sigmoid"] == 0.0).all()
     assert (found["tanh"] == -1.0).all()
     other = outputs(-x)
     assert (other["sigmoid"] == 1.0).all()

@@ -16,7 +16,7 @@ EXACT: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "tanh": np.tanh,
     "sigmoid": lambda x: 1.0 / (1.0 + np.exp(-x)),
 }
-# Beyond these exp has no more digits (-86.6), or is infinite.
+# Beyond these exp is 0 or infinite; below -86.5 it loses digits.
 RANGES = {"exp": (-86.5, 88.7), "tanh": (-12.0, 12.0), "sigmoid": (-86.5, 60.0)}
 UNITS = {"exp": 1.0, "sigmoid": 3.0, "tanh": 3.0}
 
@@ -56,6 +56,11 @@ def test_results_are_within_units_in_the_last_place(name: str) -> None:
         assert units_off(name, x.astype(np.float32)) <= UNITS[name]
 
 
+def test_exp_loses_its_digits_one_by_one() -> None:
+    """Rounded twice, to 24 bits and to those that are left."""
+    assert units_off("exp", np.linspace(-104.0, -86.5, 100_000).astype(np.float32)) < 1.01
+
+
 @pytest.mark.parametrize("name", EXACT)
 def test_numbers_at_the_edges(name: str) -> None:
     inf = float("inf")
@@ -63,5 +68,5 @@ def test_numbers_at_the_edges(name: str) -> None:
     with np.errstate(over="ignore"):
         exact = EXACT[name](x.astype(np.float64)).astype(np.float32)
     found = computed(name, x)
-    np.testing.assert_allclose(found, exact, rtol=3e-7, atol=3e-38)
+    np.testing.assert_allclose(found, exact, rtol=3e-7, atol=1.2e-38)
     assert np.isnan(computed(name, np.array([np.nan], np.float32))).all()

@@ -47,8 +47,8 @@ def argmax(x: Operand) -> Value:
     value = _value(x)
     top = emit("reduce_max", value)
     order = emit("arange", shape=value.shape)
-    last = where(value == top, -order, -float(value.type.size))
-    return emit("stop_gradient", -emit("reduce_max", last))
+    last = where(top > value, -float(value.type.size), -order)  # nan is not above nan
+    return stop_gradient(-emit("reduce_max", last))
 
 
 def split(x: Operand, parts: int) -> list[Value]:

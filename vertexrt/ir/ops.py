@@ -174,7 +174,7 @@ ROWS = [
         2,
         "scalar",
         shapes.elementwise,
-        "x0 if x0 >= x1 else x1",
+        "x0 if x0 >= x1 else x1 if x0 == x0 else x0",  # nan, if one is
         vjp=lambda s, d: [_step(s, d, *s.x), d - _step(s, d, *s.x)],
     ),
     Op(
@@ -182,7 +182,7 @@ ROWS = [
         2,
         "scalar",
         shapes.elementwise,
-        "x1 if x0 >= x1 else x0",
+        "x0 if x1 > x0 else x1 if x0 == x0 else x0",
         vjp=lambda s, d: [d - _step(s, d, *s.x), _step(s, d, *s.x)],
     ),
     Op(
@@ -241,7 +241,7 @@ ROWS = [
         1,
         "scalar",
         shapes.elementwise,
-        "x0 if x0 > 0.0 else 0.0",
+        "0.0 if 0.0 > x0 else x0",  # nan of nan
         vjp=lambda s, d: [s.b.emit("where", s.out, d, 0.0)],
     ),
     Op("abs", 1, "scalar", shapes.elementwise, "x0 if x0 >= 0.0 else -x0", vjp=_abs_vjp),

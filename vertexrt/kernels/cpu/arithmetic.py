@@ -88,29 +88,24 @@ class Arithmetic:
         return self.binary("+", a, b, SUM)
 
     def larger(self, a: Register, b: Register) -> Register:
-        """Return the larger of two numbers of which none is nan, in vector lanes as well."""
-        return self.code.call(self.real, f"llvm.maxnum.{self.kind}", [a, b], "nnan nsz ")
-
-    def largest(self, a: Register, b: Register) -> Register:
-        """Return the larger of two numbers; nan, if one is."""
-        more = self.code.op("i1", f"fcmp uge {a}, {b.name}")
-        sound = self.code.op("i1", f"fcmp ord {b}, {b.name}")
-        both = self.code.op("i1", f"and {more}, {sound.name}")
-        return self.code.select(both, a, b)
+        """Return the larger of two numbers, in vector lanes as well; nan, if one is."""
+        return self.code.call(self.real, f"llvm.maximum.{self.kind}", [a, b], "nsz ")
 
     def exp(self, x: Register) -> Register:
-        """Return e**x; in float32 no less than e**-86.6, where it would lose digits.
+        """Return e**x.
 
-        It is 2y times 2**(n - 1): 2**n itself is infinite where e**x still is not.
+        It is (y + 1) 2**n, and 2**n is two factors: it has no float32 of its own where e**x is
+        almost infinite, or loses digits near 0. From -176 on both are 0: nothing is rounded there.
         """
         if self.kind == "f64":
             return self.code.call(self.real, "llvm.exp.f64", [x])
-        y, half = self._powers(x, -86.6, 89.0, -1)
-        y = self.binary("+", y, self.constant(1.0))
-        return self.binary("*", self.binary("+", y, y), half)
+        y, n = self._powers(x, -176.0, 89.0)
+        half = self.code.integer("ashr", n, 1)
+        y = self.binary("*", self.binary("+", y, self.constant(1.0)), self._power(half))
+        return self.binary("*", y, self._power(self.code.integer("sub", n, half)))
 
-    def _powers(self, x: Register, low: float, high: float, more: int) -> tuple[Register, Register]:
-        """Return y and 2**(n + more) of e**x = (y + 1) 2**n, where y is near 0.
+    def _powers(self, x: Register, low: float, high: float) -> tuple[Register, Register]:
+        """Return y, near 0, and n, in the lowest bits, of e**x = (y + 1) 2**n.
 
         Args:
             low, high: of x, to which it is cut.
@@ -124,9 +119,12 @@ class Arithmetic:
         names = {"x": x, "n": n, "h": self.constant(LN2_HIGH), "l": self.constant(LN2_LOW)}
         r = translate("(x - n * h) - n * l", names, self)
         y = translate("p * (r * r) + r", {"p": self._polynomial(EXP, r), "r": r}, self)
-        bits = self.code.op("i32", f"bitcast {near} to i32")
-        bits = self.code.integer("add", self.code.integer("shl", bits, 23), 127 + more << 23)
-        return y, self.code.op("float", f"bitcast {bits} to float")
+        return y, self.code.op("i32", f"bitcast {near} to i32")
+
+    def _power(self, n: Register) -> Register:
+        """Return 2**n of a whole number in the lowest bits; 0 for -127."""
+        bits = self.code.integer("add", self.code.integer("shl", n, 23), 127 << 23)
+        return self.code.op("float", f"bitcast {bits} to float")
 
     def sigmoid(self, x: Register) -> Register:
         """Return 1 / (1 + e**-x)."""
@@ -144,9 +142,9 @@ class Arithmetic:
         """
         if self.kind == "f64":
             return self.code.call(self.real, "tanh", [x])
-        y, power = self._powers(self.binary("+", x, x), -SATURATED, SATURATED, 0)
+        y, n = self._powers(self.binary("+", x, x), -SATURATED, SATURATED)
         formula = "(y * p + (p - 1.0)) / (y * p + (p + 1.0))"
-        return translate(formula, {"y": y, "p": power}, self)
+        return translate(formula, {"y": y, "p": self._power(n)}, self)
 
     def _polynomial(self, coefficients: Sequence[float], x: Register) -> Register:
         found = self.constant(coefficients[0])

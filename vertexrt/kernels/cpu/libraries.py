@@ -29,8 +29,8 @@ DECLARATIONS = {
     "llvm.log.f64": "double @llvm.log.f64(double)",
     "llvm.sqrt.f32": "float @llvm.sqrt.f32(float)",
     "llvm.sqrt.f64": "double @llvm.sqrt.f64(double)",
-    "llvm.maxnum.f32": "float @llvm.maxnum.f32(float, float)",
-    "llvm.maxnum.f64": "double @llvm.maxnum.f64(double, double)",
+    "llvm.maximum.f32": "float @llvm.maximum.f32(float, float)",
+    "llvm.maximum.f64": "double @llvm.maximum.f64(double, double)",
     "tanh": "double @tanh(double)",
 }
 ATTRIBUTES = "attributes #0 = { nounwind }"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from vertexrt.ir.expressions import translate
 from vertexrt.ir.program import ABOVE
 from vertexrt.kernels.cpu.code import Code, Register, int64
 from vertexrt.kernels.cpu.context import Field
@@ -161,12 +162,13 @@ class _Rendered:
         else:
             found = top = over(code.load(code.real, start), self.math.larger)
         if statement.how == "logsumexp":
+            shift = translate("top if top - top == 0.0 else 0.0", {"top": top}, self.math)
 
             def exponential(x: Register) -> Register:
-                return self.math.call("exp", [self.math.binary("-", x, top)])
+                return self.math.call("exp", [self.math.binary("-", x, shift)])
 
             total = over(code.const(0.0), lambda sum, x: self.math.add(sum, exponential(x)))
-            found = self.math.binary("+", top, self.math.call("log", [total]))
+            found = self.math.binary("+", shift, self.math.call("log", [total]))
         self.values.numbers[statement.number] = found
 
     # Sums over edges.
@@ -246,7 +248,7 @@ class _Rendered:
 
         def both(j: Register) -> Register:
             old = code.load(real, start, j, independent=True)
-            combine = self.math.largest if sums.total is None else self._plain_sum
+            combine = self.math.larger if sums.total is None else self._plain_sum
             return combine(old, new(j))
 
         with code.when(is_first):

@@ -150,7 +150,8 @@ class Interpreter:
         elif statement.how == "reduce_sum":
             found = x.sum(axis=1, keepdims=True)
         else:
-            found = top + np.log(np.exp(x - top).sum(axis=1, keepdims=True))
+            shift = np.where(np.isfinite(top), top, 0.0)
+            found = shift + np.log(np.exp(x - shift).sum(axis=1, keepdims=True))
         self._make_number(statement.number, at, found)
 
     def _choose(self, choose: Choose, at: Points) -> None:

@@ -26,7 +26,7 @@ __device__ __forceinline__ float vrt_sqrt(float x) { return sqrtf(x); }
 __device__ __forceinline__ double vrt_sqrt(double x) { return sqrt(x); }
 __device__ __forceinline__ float vrt_tanh(float x) { return tanhf(x); }
 __device__ __forceinline__ double vrt_tanh(double x) { return tanh(x); }
-__device__ __forceinline__ real vrt_max(real x, real y) { return x > y ? x : y; }
+__device__ __forceinline__ real vrt_max(real x, real y) { return x > y || x != x ? x : y; }
 
 // 1 / (1 + e^-x); for very negative x, e^-x is infinite and the quotient 0. Floats use the fast
 // exponential and the fast reciprocal, each within 2 units in the last place. Rounding the argument
@@ -140,7 +140,7 @@ struct RowLogSumExp {
     __device__ __forceinline__ real of() const {
         const auto larger = [](real x, real y) { return vrt_max(x, y); };
         const real all = over_warps<T>(over_lanes<T>(top, larger), larger);
-        const real mine = total > real(0) ? total * vrt_exp(top - all) : real(0);
+        const real mine = top == all ? total : total * vrt_exp(top - all);
         const auto sum = [](real x, real y) { return x + y; };
         return all + vrt_log(over_warps<T>(over_lanes<T>(mine, sum), sum));
     }
