@@ -9,10 +9,12 @@ VERTEXRT_CACHE    folder for compiled kernels and downloaded data (default: `ver
                   `vertexrt-<user>` in the temporary folder). It is made when first written to.
 VERTEXRT_PLAIN    0 or 1 (default 0): run the loops of the host as the Python that they are written
                   in, for debugging; hundreds of times slower.
-VERTEXRT_THREADS  processors that the CPU backend may use, at least 1 (default: all there are).
+VERTEXRT_THREADS  threads of a network on a CPU, at least 1 (default: as many as the process may
+                  use, see `usable_threads`).
 """
 
 import os
+import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,13 +37,13 @@ class Config:
         check: verify the IR after every pass, and scripts before each run; fill memory with NaN.
         plain: run the loops of the host as Python.
         cache_dir: folder for compiled kernels and downloaded data; may not exist yet.
-        threads: processors that the CPU backend may use, at least 1.
+        threads: of a network on a CPU, at least 1; None, where the process decides.
     """
 
     check: bool
     plain: bool
     cache_dir: Path
-    threads: int
+    threads: int | None
 
 
 @cache
@@ -125,18 +127,34 @@ def _expand(text: str, name: str) -> Path:
         ) from error
 
 
-def _threads(environ: Mapping[str, str]) -> int:
+def _threads(environ: Mapping[str, str]) -> int | None:
     value = environ.get("VERTEXRT_THREADS", "")
     if not value:
-        return os.cpu_count() or 1
+        return None
     if not (value.isascii() and value.isdecimal() and int(value) >= 1):
         raise UsageError.at(
             "config",
             f"VERTEXRT_THREADS={value}",
             "a whole number of at least 1",
-            "set one, or unset it to use every processor",
+            "set one, or unset it to use what the process may",
         )
     return int(value)
+
+
+def usable_threads() -> int:
+    """Return the threads of a network for which no number is given.
+
+    VERTEXRT_THREADS; else the processors that the process may run on, and no more than PyTorch has
+    threads, where it is loaded, or than OMP_NUM_THREADS. All are read at each call.
+    """
+    flag, torch = config().threads, sys.modules.get("torch")
+    if flag is not None:
+        return flag
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
+    allowed = len(affinity(0)) if affinity else os.cpu_count() or 1
+    named = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # of nested levels
+    limit = torch.get_num_threads() if torch else int(named) if named.isdecimal() else 0
+    return min(allowed, limit or allowed)
 
 
 def limit_threads(count: int) -> None:

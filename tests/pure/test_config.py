@@ -18,7 +18,7 @@ def test_defaults() -> None:
         check=False,
         plain=False,
         cache_dir=Path("~/.cache/vertexrt").expanduser(),
-        threads=os.cpu_count() or 1,
+        threads=None,
     )
 
 
@@ -59,7 +59,7 @@ def test_threads_refuses(value: str) -> None:
         read({"VERTEXRT_THREADS": value})
     assert str(caught.value) == (
         f"[config] VERTEXRT_THREADS={value}; a whole number of at least 1; "
-        "set one, or unset it to use every processor."
+        "set one, or unset it to use what the process may."
     )
 
 
@@ -112,6 +112,52 @@ def test_environment_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         monkeypatch.undo()
         config.cache_clear()
+
+
+NETWORK = """
+import os
+{first}
+import vertexrt as vrt
+
+class F(vrt.VertexFunction):
+    def __init__(self):
+        super().__init__(state={{}})
+
+    def forward(self):
+        self.push("y", self.pull("x", shape=()))
+
+{then}
+print(vrt.compile(F(), device="reference", threads={threads}))
+"""
+PINNED = "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])"
+ALL = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@pytest.mark.parametrize(
+    ("environ", "first", "then", "threads", "expected"),
+    [
+        ({}, "", "", None, ALL),
+        ({"OMP_NUM_THREADS": "1,4"}, "", "", None, 1),
+        ({"OMP_NUM_THREADS": "1000"}, "", "", None, ALL),
+        ({}, "", PINNED, None, 1),
+        ({}, "import torch; torch.set_num_threads(1)", "", None, 1),
+        ({}, "", "import torch; torch.set_num_threads(1)", None, 1),
+        ({"OMP_NUM_THREADS": "1", "VERTEXRT_THREADS": "3"}, PINNED, "", None, 3),
+        ({"OMP_NUM_THREADS": "1", "VERTEXRT_THREADS": "3"}, PINNED, "", 2, 2),
+    ],
+)
+def test_threads_are_those_that_the_process_may_use(
+    environ: dict[str, str], first: str, then: str, threads: int | None, expected: int
+) -> None:
+    """Issue 52."""
+    if "torch" in first + then:
+        pytest.importorskip("torch")
+    if PINNED in (first, then) and not hasattr(os, "sched_setaffinity"):
+        pytest.skip("no affinity on this system")
+    others = {k: v for k, v in os.environ.items() if k not in ("OMP_NUM_THREADS", *FLAGS)}
+    command = [sys.executable, "-c", NETWORK.format(first=first, then=then, threads=threads)]
+    ran = subprocess.run(command, env={**others, **environ}, capture_output=True, text=True)
+    assert f"threads={expected}, " in ran.stdout, ran.stderr
 
 
 def test_every_flag_is_documented_and_there_are_at_most_eight() -> None:

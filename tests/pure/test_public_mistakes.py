@@ -11,6 +11,7 @@ import pytest
 import vertexrt as vrt
 from tests.bodies import WithBody, left_over, network_of
 from tests.messages import text_of
+from vertexrt.config import usable_threads
 from vertexrt.errors import VertexrtError
 
 # What is written by mistake, and what the error says to write.
@@ -131,7 +132,8 @@ def shown() -> Iterator[tuple[object, str]]:
     net = network_of()
     yield (
         net,
-        "Network(WithBody on reference, engine='auto', float32, 15 parameters, pushes out, loss)",
+        f"Network(WithBody on reference, engine='auto', threads={usable_threads()}, float32, "
+        "15 parameters, pushes out, loss)",
     )
     yield net.parameters, "Parameters(w: [4, 3], b: [3]; float32)"
     yield WithBody(), "WithBody(arity=2, state={'c': 3, 'h': 3}, 15 parameters)"

@@ -23,7 +23,7 @@ from tests.train.cli_runs import (
 from vertexrt.api.parameters import Parameters
 from vertexrt.cli.interrupt import Interrupt
 from vertexrt.cli.main import main
-from vertexrt.config import config
+from vertexrt.config import usable_threads
 from vertexrt.engine import devices
 from vertexrt.engine.executor import Executor
 from vertexrt.engine.variant import CompileOptions
@@ -100,7 +100,7 @@ def test_the_last_lines(data: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert lines[0] == (
         f"tree-lstm (classification, embed 5, hidden 6, dropout 0.3) on {data} "
         "(24 / 8 / 8 graphs): adagrad, lr 0.05, batch size 8, seed 0, 1 epochs; "
-        f"auto, {config().threads} threads"
+        f"auto, {usable_threads()} threads"
     )
     assert lines[1].startswith("epoch 1/1  train loss ")
     assert " graphs/s, " in lines[1]

@@ -58,7 +58,8 @@ def compile(
         dtype: float32 or float64.
         policy: how vertices are batched: frontier, depth, agenda or serial. Results are equal.
         seed: of the initial parameters and of dropout; from 0 to 2**64 - 1.
-        threads: how many share a batch; by default VERTEXRT_THREADS or the number of cores.
+        threads: how many share a batch; by default VERTEXRT_THREADS, or as many as the
+            process may use (guide: speed); the network's `repr` says how many.
             A run repeats bit for bit with the same number.
         processors: of a group of the persistent engine; threads / processors groups share a batch.
             By default a cost model picks the number for each batch. On a GPU processors are

@@ -74,7 +74,8 @@ class Network:
     def __repr__(self) -> str:
         engine, store = self._model.engine, self._model.store
         count = sum(math.prod(shape) for shape in store.shapes.values())
-        what = f"{self.program.name} on {self.device}, engine={engine!r}, {store.dtype}"
+        how = f"engine={engine!r}, threads={self._model.threads}, {store.dtype}"
+        what = f"{self.program.name} on {self.device}, {how}"
         return f"Network({what}, {count:,} parameters, pushes {', '.join(self.pushes)})"
 
     @property

@@ -25,7 +25,7 @@ from vertexrt.api.vertex_function import VertexFunction
 from vertexrt.bench.record import Entry, Key, Results
 from vertexrt.bench.switches import ALL, Setting
 from vertexrt.bench.text import table
-from vertexrt.config import config, limit_threads
+from vertexrt.config import limit_threads, usable_threads
 from vertexrt.engine.devices import device_named
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import UsageError
@@ -227,11 +227,11 @@ def pinned(threads: int | None) -> Iterator[int]:
     """Bound the threads of BLAS and OpenMP, also of libraries that are loaded already.
 
     Args:
-        threads: by default VERTEXRT_THREADS, or the number of cores.
+        threads: by default those of `usable_threads`.
     """
     from threadpoolctl import threadpool_limits
 
-    count = threads or config().threads
+    count = threads or usable_threads()
     limit_threads(count)
     with threadpool_limits(limits=count):
         yield count

@@ -7,13 +7,13 @@ import os
 
 import vertexrt
 from vertexrt.bench.run import describe
-from vertexrt.config import FLAGS, config
+from vertexrt.config import FLAGS, config, usable_threads
 from vertexrt.engine.devices import MODULES, module_of
 
 
 def info(given: argparse.Namespace) -> int:
     """Run `vertexrt info`: versions, machine, devices, cache folder and flags; return 0."""
-    found = describe(config().threads, "cuda")
+    found = describe(usable_threads(), "cuda")
     flags = [f"{name}={os.environ[name]}" for name in FLAGS if name in os.environ]
     usable = [name for name in MODULES if module_of(name).usable()]
     versions = found["versions"].items()

@@ -11,7 +11,7 @@ from typing import Any
 
 from vertexrt.cli.limits import NEUTRAL, OPTIMIZERS, WITH_MOMENTUM
 from vertexrt.cli.options import READING, SHAPE, RunOptions, title_of
-from vertexrt.config import config
+from vertexrt.config import usable_threads
 from vertexrt.data import FORMATS, catalogue, format_of
 from vertexrt.data.files import expanded
 from vertexrt.errors import CheckpointError, UsageError
@@ -84,7 +84,7 @@ def resolve(given: argparse.Namespace) -> RunOptions:
         chosen[field.name] = defaults.get(field.name) if value is None else value
     # Kept, since a run repeats with the same number: as many whole groups as there is room for.
     processors = given.processors or 1
-    room = config().threads // processes_here(os.environ)
+    room = usable_threads() // processes_here(os.environ)
     chosen["threads"] = given.threads or max(room // processors, 1) * processors
     chosen |= {
         "model": full_name(given.model),

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from vertexrt.config import config
+from vertexrt.config import usable_threads
 from vertexrt.engine.batched import Jobs, Run, Worker, bind, make_jobs
 from vertexrt.engine.call_threads import CallsAtOnce
 from vertexrt.engine.executor import (
@@ -223,5 +223,5 @@ def compile_for(device: str, traced: Program, options: CompileOptions) -> HostEx
 
 def compile_on(backend: HostBackend, traced: Program, options: CompileOptions) -> HostExecutor:
     """Compile a program of F for a backend."""
-    threads = options.threads or options.processors or config().threads
+    threads = options.threads or options.processors or usable_threads()
     return HostExecutor(CompiledModel(traced, backend, options, threads))
