@@ -84,3 +84,64 @@ def test_more_chains_than_before_are_refused(text: Path) -> None:
         carried.put(second)
     carried.restart()
     assert not np.asarray(carried.put(second).pulls["h"].values).any()
+
+
+class Low(vrt.VertexFunction):
+    """Count the vertices of a chain."""
+
+    def __init__(self) -> None:
+        super().__init__(state={"n": 1})
+
+    def forward(self) -> None:
+        n = self.pull("n", shape=(1,)) + self.gather("before").n + 1.0
+        self.scatter(n=n)
+        self.push("n", n)
+
+
+class Up(vrt.VertexFunction):
+    """Count the same of another type, by tens."""
+
+    def __init__(self) -> None:
+        super().__init__(state={"m": 1})
+
+    def forward(self) -> None:
+        m = self.pull("m", shape=(1,)) + self.gather("before").m + 10.0
+        self.scatter(m=m)
+        self.push("m", m)
+
+
+class Both(vrt.Model):
+    """Two types of chains in each graph."""
+
+    def __init__(self) -> None:
+        self.low, self.up = Low(), Up()
+
+
+def piece_of(*sizes: tuple[int, int]) -> vrt.GraphBatch:
+    """Return a graph with a chain of each type for each pair of lengths."""
+    return vrt.GraphBatch.from_graphs(
+        [
+            vrt.InputGraph.from_types(
+                {"low": low, "up": up},
+                {(t, "before", t): [(i - 1, i) for i in range(1, n)] for t, n in both},
+            )
+            for low, up in sizes
+            for both in [(("low", low), ("up", up))]
+        ]
+    )
+
+
+def test_chains_are_those_of_their_graph_where_some_have_no_vertices() -> None:
+    """They were counted over all that have some; what has none waits (issue 52)."""
+    net = vrt.compile(Both(), device="reference")
+    carried, counted = vrt.CarriedState(net), np.zeros((3, 2))
+    for sizes in ([(2, 2), (1, 3), (0, 1)], [(2, 0), (2, 2), (0, 1)], [(1, 0), (3, 0), (1, 1)]):
+        batch = carried.put(piece_of(*sizes))
+        pushed = net.forward(batch)
+        counted += sizes
+        ends = carried.ends(batch)
+        for column, (name, kind, each) in enumerate((("n", "low", 1), ("m", "up", 10))):
+            mine = np.intersect1d(ends, batch.of_type(kind))
+            there = np.array(sizes)[:, column] > 0
+            assert pushed[name][mine].ravel().tolist() == list(counted[there, column] * each)
+        carried.keep(batch, pushed)

@@ -13,16 +13,19 @@ from vertexrt.api.network import Network
 from vertexrt.errors import GraphError
 from vertexrt.graph import GraphBatch, Pulled
 
-Ends = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
-NO_ENDS = np.zeros(0, np.intp), np.zeros(0, np.intp)
+Numbers = npt.NDArray[np.intp]
+Chains = tuple[Numbers, Numbers, Numbers]  # their numbers, first and last vertices
+NONE = np.zeros(0, np.intp)
 
 
 class CarriedState:
     """Let each chain of a minibatch begin with the state in which one before it ended.
 
     What a model pulls under the name of one of its pushes is carried: the first vertex of chain i
-    pulls what the last vertex of chain i pushed in the minibatch before. So minibatch n holds piece
-    n of each stream, as `vrt.data.load(..., format="text", pieces=35, streams=20)` cuts a text.
+    pulls what the last vertex of chain i pushed in the minibatch before. A chain is the vertices of
+    a graph, or those of one type in it. So minibatch n holds piece n of each stream, as
+    `vrt.data.load(..., format="text", pieces=35, streams=20)` cuts a text; where a graph has no
+    vertex of a chain, its state waits for the next one that has.
     Gradients end with a piece (truncated backpropagation through time; Zaremba et al. 2014).
 
     Arrays of a GPU stay there: `net.on_device.step(batch, optimizer, carried.shapes,
@@ -44,9 +47,10 @@ class CarriedState:
             if pull.name in net.pushes and pull.dtype == "float"
         }
         nodes = [n for n in program.nodes if n.op == "pull" and n["name"] in self.shapes]
-        self._types = {program.sites[n.function].name for n in nodes if program.sites}
+        self._types = sorted({program.sites[n.function].name for n in nodes if program.sites})
         self._kept: dict[str, Any] = {}
-        self._found: tuple[GraphBatch | None, Ends] = None, NO_ENDS  # of the last batch
+        self._rows, self._graphs = NONE, 0  # what chain each row is of; graphs of the last batch
+        self._found: tuple[GraphBatch | None, Chains] = None, (NONE, NONE, NONE)  # of that batch
 
     def restart(self) -> None:
         """Forget what was kept: the next minibatch is the first of its streams."""
@@ -59,26 +63,30 @@ class CarriedState:
             draw: a generator that `Loader` hands over; nothing is drawn.
         Raises: GraphError, when the minibatch before had fewer chains.
         """
-        starts, ends = self._ends(batch)
-        if any(len(kept) < len(starts) for kept in self._kept.values()):
+        chains, starts, _ = found = self._chains(batch)
+        if self._kept and batch.num_graphs > self._graphs:
             got = f"a minibatch of {batch.num_graphs} graphs after one of fewer"
             action = "take as many graphs as there are streams, or call restart()"
             raise GraphError.at("carried state", got, "each chain goes on with one", action)
+        rows = self._rows if self._kept else chains
+        graphs = max(batch.num_graphs, self._graphs)
+        row_of = np.full(graphs * max(len(self._types), 1), -1, np.int32)
+        row_of[rows] = np.arange(len(rows))
         index = np.full(batch.num_vertices, -1, np.int32)
-        index[starts] = np.arange(len(starts))
+        index[starts] = row_of[chains]
         pulls = {}
         for name, shape in self.shapes.items():
             kept = self._kept.get(name)
             if kept is None:
-                kept = np.zeros((len(starts), *shape), np.float32)
-            pulls[name] = Pulled(kept[: len(starts)], index)
-        found = batch.with_pulls(pulls)
-        self._found = found, (starts, ends)
-        return found
+                kept = np.zeros((len(rows), *shape), np.float32)
+            pulls[name] = Pulled(kept, index)
+        put = batch.with_pulls(pulls)
+        self._found = put, found
+        return put
 
     def ends(self, batch: GraphBatch) -> npt.NDArray[np.intp]:
         """Return the last vertex of each chain: what to give as `vertices` to `net.step`."""
-        return self._ends(batch)[1]
+        return self._chains(batch)[2]
 
     def keep(self, batch: GraphBatch, pushed: Mapping[str, Any]) -> None:
         """Keep what the last vertex of each chain pushed.
@@ -87,25 +95,30 @@ class CarriedState:
             pushed: of all vertices or of those of `ends`: `net.outputs`, or what `net.forward`
                 returned, of the host or of `net.on_device`.
         """
-        ends = self.ends(batch)
+        chains, _, ends = self._chains(batch)
         whole = any(len(pushed[name]) != len(ends) for name in self.shapes)
         chosen = ends if whole else slice(None)
-        self._kept = {name: pushed[name][chosen] for name in self.shapes}
+        found = {name: pushed[name][chosen] for name in self.shapes}
+        if self._kept:
+            goes_on = self._rows < batch.num_graphs * max(len(self._types), 1)
+            waits = np.flatnonzero(goes_on & ~np.isin(self._rows, chains))
+            if len(waits):
+                chains = np.concatenate([chains, self._rows[waits]])
+                found = {k: np.concatenate([x, self._kept[k][waits]]) for k, x in found.items()}
+        self._kept, self._rows, self._graphs = found, chains, batch.num_graphs
 
-    def _ends(self, batch: GraphBatch) -> Ends:
-        """Return the first and the last vertex of each chain: a graph, or one type in it."""
+    def _chains(self, batch: GraphBatch) -> Chains:
+        """Return the chains that have vertices: graph by graph, and in it type by type."""
         last, found = self._found
         if last is batch:
             return found
-        change = np.zeros(batch.num_vertices + 1, np.bool_)
-        change[batch.graph_ptr] = True
-        if batch.types is not None:
-            change[1:-1] |= np.diff(batch.types.of_vertex) != 0
-        bounds = np.flatnonzero(change)
-        starts, ends = bounds[:-1], bounds[1:] - 1
-        if batch.types is None:
-            return starts, ends
-        kinds, chosen = batch.types.of_vertex[starts], np.zeros(len(starts), np.bool_)
-        for name in self._types:
-            chosen |= kinds == batch.types.number(name)
-        return starts[chosen], ends[chosen]
+        chain = np.repeat(np.arange(batch.num_graphs), np.diff(batch.graph_ptr))
+        if self._types and batch.types is not None:
+            place = np.full(len(batch.types.names), -1)
+            place[[batch.types.number(name) for name in self._types]] = range(len(self._types))
+            kind = place[batch.types.of_vertex]
+            chain = np.where(kind < 0, -1, chain * len(self._types) + kind)
+        change = np.flatnonzero(np.diff(chain, prepend=-1, append=-1))
+        starts, ends = change[:-1], change[1:] - 1
+        carried = chain[starts] >= 0
+        return chain[starts[carried]], starts[carried], ends[carried]
