@@ -6,6 +6,7 @@ compiled processors run fewer functions on graphs of few kinds, since each kind 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -346,3 +347,17 @@ def test_a_wait_that_is_never_met_ends_and_leaves_nothing_behind() -> None:
         assert np.array_equal(value, start[name])
     backend.mend()
     assert_same(two_steps(net, batch), want, 0.0)
+
+
+@pytest.mark.parametrize("segment", [True, False])
+def test_groups_are_explained_whose_graphs_have_other_kinds(segment: bool) -> None:
+    """A group is explained by the programs that it was made of, as they were cut (issue 52)."""
+    lists = [[[], [0], [1], [2]], [[], [], [0, 1], [-1, 2]]]
+    rows = {"word": [1, 2, 3, 4], "label": [0, 1, 2, 0]}
+    batch = GraphBatch.from_graphs([InputGraph.from_children(each, rows) for each in lists])
+    passes = Passes(segment=segment)
+    way = Way(engine="persistent", processors=2, threads=4, passes=passes)
+    for text in (way.compile(Untied()).explain_batch(batch) for _ in range(2)):
+        names = re.findall(r"^ +\d+ (\S+\[\d+\]\.\d+) rows", text, re.MULTILINE)
+        assert names
+        assert all(re.search(rf"^ +{re.escape(name)} own", text, re.MULTILINE) for name in names)

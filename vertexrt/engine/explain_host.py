@@ -109,7 +109,8 @@ def explain_scripts(run: Run) -> str:
     """
     variant, shape, scripts = run.variant, run.ready.shape, scripts_of(run)
     assert shape is not None
-    tasks = segment_tasks(variant.tasks, alone=variant.processors == 1)
+    known = variant.tasks[: len(shape.stage)]  # a batch after it may have had other kinds
+    tasks = segment_tasks(known, variant.processors == 1, variant.passes.segment)
     words = scripts.words
     names = [f"{STAGE_WORD[t.task.stage]}[{k}]" for k, t in enumerate(tasks)]
     lines = [f"Segments of the task programs, {run.configuration}"]
