@@ -172,3 +172,59 @@ def test_json_lines_carry_them(tmp_path: Path) -> None:
     again = vrt.data.read_jsonl(file, dtype="float64").batch
     got, want = (net.forward(each)["h"] for each in (again, batch))
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-12)  # the order of children may differ
+
+
+class Looking(vrt.VertexFunction):
+    """Look up what the edges of two relations have under one name, in tables of two sizes."""
+
+    def __init__(self) -> None:
+        super().__init__(state={"h": 1})
+        self.of_calls, self.of_owns = vrt.Parameter((3, 1)), vrt.Parameter((10, 1))
+
+    def forward(self) -> None:
+        h = self.pull("x", shape=(1,))
+        for relation, table in (("calls", self.of_calls), ("owns", self.of_owns)):
+            kind = self.edge("kind", dtype="int", relation=relation)
+            h = h + vrt.sum(self.gather_all(relation).h + vrt.embed(table, kind))
+        self.scatter(h=h)
+        self.push("h", h)
+
+
+class LookingDag(vrt.Model):
+    """One function."""
+
+    def __init__(self) -> None:
+        self.v = Looking()
+
+
+@pytest.mark.parametrize("planned", [False, True])
+def test_a_number_is_bounded_by_the_table_of_its_own_relation(planned: bool) -> None:
+    """Issue 52."""
+
+    def batch(*kinds: int) -> vrt.GraphBatch:
+        calls, owns = ("v", "calls", "v"), ("v", "owns", "v")
+        edges = {calls: [(0, 1)], owns: [(0, 2), (1, 2)]}
+        values = {calls: {"kind": kinds[:1]}, owns: {"kind": kinds[1:]}}
+        pulls = {"v": {"x": np.zeros((3, 1))}}
+        return vrt.GraphBatch.from_graphs(
+            [vrt.InputGraph.from_types({"v": 3}, edges, pulls, values)]
+        )
+
+    net = vrt.compile(LookingDag(), device="reference", dtype="float64")
+    net.set_parameters(
+        {"v.of_calls": np.arange(3.0)[:, None], "v.of_owns": np.arange(10.0)[:, None]}
+    )
+    first = batch(0, 3, 4)
+    plan = net.plan(first)
+
+    def states(*kinds: int) -> list[float]:
+        given = batch(*kinds)
+        pulls = {"kind": given.edge_pulls["kind"]}
+        found = plan.forward(pulls) if planned else net.forward(given)
+        return list(found["h"].ravel())
+
+    for _ in range(2):
+        assert states(2, 7, 9) == [0.0, 2.0, 18.0]
+    for kinds, most in (((3, 0, 0), 2), ((0, 0, 10), 9)):
+        with pytest.raises(vrt.VertexrtError, match=rf"is {max(kinds)}; 0 to {most}, rows"):
+            states(*kinds)
