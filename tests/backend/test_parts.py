@@ -33,6 +33,7 @@ class Whole(vrt.VertexFunction):
         self.w, self.table = vrt.Parameter((3 * H, H)), vrt.Parameter((ROWS, H))
         self.c, self.v = vrt.Parameter((2, H, H)), vrt.Parameter((H * H,))
         self.b, self.d = vrt.Parameter((2, H)), vrt.Parameter((2, 3, H // 2))
+        self.r = vrt.Parameter((H,))
 
     def forward(self) -> None:
         self.compute(
@@ -43,13 +44,16 @@ class Whole(vrt.VertexFunction):
             (self.b[0], self.b[-1]),
             vrt.embed(self.table, self.pull("i")) + self.table[1:3][self.pull("i") % 2],
             lambda h: vrt.block_diagonal(self.d, h),
+            (self.r, self.r.reshape(1, H)),  # all elements, as they are and as a matrix
         )
 
-    def compute(self, w: Any, c: Any, both: Any, v: Any, b: Any, looked: Any, blocks: Any) -> None:
+    def compute(
+        self, w: Any, c: Any, both: Any, v: Any, b: Any, looked: Any, blocks: Any, r: Any
+    ) -> None:
         x, first, second = self.pull("x", shape=(H,)), self.gather(0).h, self.gather(1).h
         y = w[0] @ first + w[1] @ first + w[2].T @ second + w[0] @ x + b[0]
         z = c[0] @ y + c[1].T @ x + v @ second + b[1] + both[:H] * both[H:]
-        h = vrt.tanh(z + looked)
+        h = vrt.tanh(z + looked + vrt.tanh(r[0]) * (r[1] @ y)[0])
         self.scatter(h=h)
         self.push("loss", vrt.sum(h * h) + vrt.sum(blocks(h) ** 2))
 
@@ -63,6 +67,7 @@ class Apart(Whole):
         self.cs = [vrt.Parameter((H, H)) for _ in range(2)]
         self.vs, self.bs = vrt.Parameter((H, H)), [vrt.Parameter((H,)) for _ in range(2)]
         self.pair = vrt.Parameter((2, H))
+        self.r, self.row = vrt.Parameter((H,)), vrt.Parameter((1, H))
         self.ds = [vrt.Parameter((3, H // 2)) for _ in range(2)]
 
     def forward(self) -> None:
@@ -73,7 +78,8 @@ class Apart(Whole):
         def blocks(h: Any) -> Any:
             return vrt.concat(self.ds[0] @ h[: H // 2], self.ds[1] @ h[H // 2 :])
 
-        self.compute(self.ws, self.cs, both, self.vs, self.bs, looked, blocks)
+        r = self.r, self.row
+        self.compute(self.ws, self.cs, both, self.vs, self.bs, looked, blocks, r)
 
 
 def batch() -> vrt.GraphBatch:
@@ -89,6 +95,8 @@ PLACES: dict[str, tuple[str, Any]] = {
     **{f"bs.{k}": ("b", k) for k in range(2)},
     **{f"ds.{k}": ("d", k) for k in range(2)},
     "vs": ("v", np.s_[:]),
+    "r": ("r", np.s_[:]),
+    "row": ("r", np.s_[:]),
     "pair": ("table", np.s_[1:3]),
     "table": ("table", np.s_[:]),
 }
@@ -101,7 +109,7 @@ def test_parts_are_parameters_in_place(way: Way) -> None:
         apart.parameters[name] = given.reshape(apart.parameters[name].shape)
     got, want = train(net, batch()), train(apart, batch())
     np.testing.assert_allclose(got.loss, want.loss, rtol=1e-12)
-    assert set(got.parameters) == {"w", "table", "c", "v", "b", "d"}
+    assert set(got.parameters) == {"w", "table", "c", "v", "b", "d", "r"}
     expected = {name: np.zeros(value.shape) for name, value in got.parameters.items()}
     for name, (whole, at) in PLACES.items():
         gradient = want.parameters[name]

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from vertexrt.errors import TraceError
-from vertexrt.ir.program import Node, Program, attributes
+from vertexrt.ir.passes.rewrite import Rewriter, rewrite
+from vertexrt.ir.program import Domain, Node, Program, attributes
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ def divide_parameters(program: Program) -> Divided:
         several lengths are read.
     """
     read: dict[str, list[Node]] = defaultdict(list)
+    program = _vectors_as_rows(program)
     for node in program.nodes:
         if node.op == "param":
             read[node["name"]].append(node)
@@ -56,6 +58,27 @@ def divide_parameters(program: Program) -> Divided:
             places |= {part: (name, rows.begin * rows.columns) for part, rows in parts.items()}
             program = _with_parts(program, name, parts)
     return Divided(program, places)
+
+
+def _vectors_as_rows(program: Program) -> Program:
+    """Let what reads a vector read the rows as which it is read elsewhere, laid flat."""
+    matrices = {
+        node["name"]: node.type
+        for node in program.nodes
+        if node.op == "param" and node.has("start") and len(node.type.shape) == 2
+    }
+
+    def read(out: Rewriter, node: Node) -> int | None:
+        if node.op != "param" or len(node.type.shape) != 1 or node["name"] not in matrices:
+            return None
+        matrix = matrices[node["name"]]
+        columns = matrix.shape[1]
+        rows = replace(matrix, shape=(node.type.size // columns, columns))
+        whole = out.derived(node, "param", (), rows, name=node["name"], shape=rows.shape, start=0)
+        type_ = replace(node.type, domain=Domain.VERTEX)
+        return out.derived(node, "slice", (whole,), type_, start=0, shape=type_.shape)
+
+    return rewrite(program, read) if matrices else program
 
 
 def _with_parts(program: Program, name: str, parts: Mapping[str, _Rows]) -> Program:
