@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import vertexrt as vrt
 from tests import typed_models as typed
 from vertexrt.errors import GraphError, PullError
 from vertexrt.graph import GraphBatch, InputGraph, Pulled
@@ -303,3 +304,42 @@ def test_graphs_of_a_pool_do_not_bring_it_along() -> None:
     assert len(origin.of_vertex) == 1500
     assert origin_of(pickle.loads(pickle.dumps(taken)).types) is None
     assert len(pickle.dumps(taken)) < 3000
+
+
+class Pulling(vrt.VertexFunction):
+    """Pull a number, whole or real, under a name."""
+
+    def __init__(self, name: str, dtype: str) -> None:
+        super().__init__(state={})
+        self.name, self.dtype = name, dtype
+
+    def forward(self) -> None:
+        x = self.pull(self.name, shape=(), dtype=self.dtype)
+        self.push(f"own_{self.dtype}_{self.name}", x * 1.0)
+
+
+class PullingBoth(vrt.Model):
+    """Two types that pull under one name or two."""
+
+    def __init__(self, name: str, dtype: str) -> None:
+        self.a, self.b = Pulling("w", "int"), Pulling(name, dtype)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("w", "int"), ("v", "int"), ("v", "float")])
+@pytest.mark.parametrize(
+    "nothing", [[], np.zeros(0, int), np.zeros((0, 3)), vrt.Pulled(np.ones(4), np.zeros(0, int))]
+)
+def test_what_no_vertex_pulls_has_no_dtype(name: str, dtype: str, nothing: Any) -> None:
+    """Of a type that a graph has no vertices of; before and after others, and alone (issue 52)."""
+
+    def graph(count: int, given: Any) -> vrt.InputGraph:
+        return vrt.InputGraph.from_types(
+            {"a": 2, "b": count}, {}, {"a": {"w": [1, 2]}, "b": {name: given}}
+        )
+
+    net = vrt.compile(PullingBoth(name, dtype), device="reference")
+    full, none = graph(1, np.array([3], dtype)), graph(0, nothing)
+    for graphs in ([full, none], [none, full], [none], [none, none]):
+        batch = vrt.GraphBatch.from_graphs(graphs)
+        found = sum(value.sum() for value in net.forward(batch).values())
+        assert found == sum(3.0 + 3.0 * (each is full) for each in graphs)

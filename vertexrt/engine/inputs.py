@@ -17,7 +17,7 @@ from vertexrt.graph import GraphBatch, Pulled
 from vertexrt.graph.batch import edge_pulls_of, pulls_of
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.graph.owned import INT32
-from vertexrt.graph.pulls import held_index
+from vertexrt.graph.pulls import held_index, is_of_none
 from vertexrt.ir.ops import FIRST_OF_GRAPH
 from vertexrt.ir.passes.specialise import MOST_SLOTS
 from vertexrt.ir.program import Node, Program, Pull
@@ -348,6 +348,8 @@ def _declared(table: Node) -> str:
 
 
 def _integers(program: Program, pull: Pull, value: Any, rows: int) -> Array:
+    if is_of_none(value):
+        return np.full(rows, -1, np.int32)
     given = value.values if isinstance(value, Pulled) else value
     if given.dtype.kind != "i" or given.ndim != 1:
         raise PullError.at(
@@ -358,6 +360,4 @@ def _integers(program: Program, pull: Pull, value: Any, rows: int) -> Array:
         )
     if not isinstance(value, Pulled) or value.index is None:
         return np.asarray(given)
-    if not given.size:
-        return np.full(rows, -1, np.int32)
     return np.where(value.index >= 0, given[value.index], -1)

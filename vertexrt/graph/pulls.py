@@ -7,7 +7,7 @@ has none), floats for each vertex, or rows of a table that vertices share throug
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -224,19 +224,43 @@ def join_pulls(
     Raises: PullError, when a graph lacks a pull that another has, or has it in another form.
     """
     first = pulls[0]
-    forms = {name: _form(value) for name, value in first.items()}
+    some = {
+        name: next((x[name] for x in pulls if not is_of_none(x.get(name, value))), value)
+        for name, value in first.items()
+    }
+    forms = {name: _form(value) for name, value in some.items()}
     for number, other in enumerate(pulls):
         if other.keys() != forms.keys():
             raise _missing(what, number, first, other)
         for name, value in other.items():
-            if _form(value) != forms[name]:
+            # A form that ends in True has no index: each vertex has a row.
+            if _form(value) != forms[name] and (forms[name][-1] is True or not is_of_none(value)):
+                number_of = next(n for n, x in enumerate(pulls) if x[name] is some[name])
                 raise PullError.at(
                     f"{what} {number}",
                     f"pull '{name}' is {_form_text(value)}",
-                    f"in {what} 0 it is {_form_text(first[name])}",
+                    f"in {what} {number_of} it is {_form_text(some[name])}",
                     f"give every {what} the same form, shape and dtype",
                 )
-    return {name: _join(name, [other[name] for other in pulls], sizes) for name in first}
+    return {
+        name: _join(name, [_like(value, other[name]) for other in pulls], sizes)
+        for name, value in some.items()
+    }
+
+
+def is_of_none(value: PullValue) -> bool:
+    """Tell whether nobody pulls anything, of no dtype and shape: a table without rows."""
+    return isinstance(value, Pulled) and not len(held_values(value))
+
+
+def _like(form: PullValue, value: PullValue) -> PullValue:
+    """Return a pull, one of nothing in the form of another."""
+    if not isinstance(value, Pulled) or not is_of_none(value):
+        return value
+    if not isinstance(form, Pulled):
+        return cast("Array", held_index(value))
+    rows = held_values(form)
+    return pulled_unchecked(own(np.empty((0, *rows.shape[1:])), rows.dtype), held_index(value))
 
 
 def _join(name: str, parts: list[PullValue], sizes: Sequence[int]) -> PullValue:

@@ -278,11 +278,14 @@ def _join_pull(name: str, total: int, parts: Sequence[_Given]) -> Any:
         table, at = _read_pull(name, part)
         if table is not None:
             at = np.where(at >= 0, at + sum(map(len, tables)), -1)
-            tables.append(table)
+            tables += [table] if part.size else []
         index[part.first : part.first + part.size] = at
+    there = [part for part in parts if part.size]
+    if not there:  # of no vertices: any dtype and shape
+        return Pulled(np.zeros(0), index)
     if not tables:
         return index
-    if len(tables) < len(parts) or len({table.shape[1:] for table in tables}) > 1:
+    if len(tables) < len(there) or len({table.shape[1:] for table in tables}) > 1:
         got = f"{name!r} of {', '.join(str(p.owner) for p in parts)} differs in dtype or shape"
         raise PullError.at(_WHERE, got, "one dtype and shape for each name", "rename one")
     return Pulled(tables[0] if len(tables) == 1 else np.concatenate(tables), index)
