@@ -169,8 +169,31 @@ def test_losses_are_those_of_pytorch() -> None:
         np.testing.assert_allclose(found[name][has], value.numpy(), rtol=1e-12, err_msg=name)
 
 
-def test_an_index_beyond_the_elements_is_refused() -> None:
+def test_a_label_beyond_the_elements_is_refused() -> None:
     pulls = {"label": np.array([4]), "x": X[:1]}
     wrong = vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children([[]], pulls)])
     with pytest.raises(PullError, match=r"'label' of vertex 0 of graph 0 is 4; 0 to 3, the"):
         Way().compile(Indexed()).forward(wrong)
+
+
+class Element(vrt.VertexFunction):
+    """Read an element by a pull, and by the same number that is computed."""
+
+    def __init__(self) -> None:
+        super().__init__(state={})
+
+    def forward(self) -> None:
+        x, k = self.pull("x", shape=(H,)), self.pull("k", dtype="int")
+        self.push("pulled", x[k])
+        self.push("computed", x[k + 0])
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_an_index_that_names_no_element_reads_zero(device: str) -> None:
+    """Pulled or computed (issue 52)."""
+    k = np.array([0, H - 1, H, 1000, -1])
+    pulls = {"x": np.arange(1.0, 5 * H + 1).reshape(5, H), "k": k}
+    graph = vrt.InputGraph.from_children([[] for _ in k], pulls)
+    found = vrt.compile(Element(), device=device).forward(vrt.GraphBatch.from_graphs([graph]))
+    for values in found.values():
+        assert values.tolist() == [1.0, 8.0, 0.0, 0.0, 0.0]

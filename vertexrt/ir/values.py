@@ -56,8 +56,11 @@ class Construction(Protocol):
     def relation_of(self, x: Value) -> int:
         """Return the relation whose children a value has a row for."""
 
+    def as_index(self, x: Value) -> Value:
+        """Read a pull as an integer."""
+
     def one_hot(self, index: Value, size: int) -> Value:
-        """Append a vector that is 1.0 where an integer says."""
+        """Append a vector that is 1.0 where an integer says; a pull is bounded."""
 
 
 @runtime_checkable
@@ -299,7 +302,10 @@ class Value(Operators):
 
     def __getitem__(self, key: slice | int | Value) -> Value:
         if len(self.shape) == 1 and isinstance(key, Value):
-            named = self.builder.one_hot(key, self.shape[0])
+            index = self.builder.as_index(key)
+            if index.type.dtype == "int":  # a number like one that is computed, without bounds
+                index = self.builder.emit("real", index)
+            named = self.builder.one_hot(index, self.shape[0])
             return self.builder.emit("reduce_sum", self.builder.emit("where", named, self, 0.0))
         if len(self.shape) != 1 or not is_plain(key):
             raise TraceError.at(
