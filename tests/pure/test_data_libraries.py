@@ -170,8 +170,64 @@ def test_what_does_not_fit() -> None:
     both = Store(2, edge_index=np.array([[0, 1], [1, 0]]), y=[1, 2])
     assert "form a cycle" in text_of(VertexrtError, lambda: vrt.data.from_pyg(both))
     one = Store(2, edge_index=np.array([[0], [1]]), y=[1, 2, 3])
-    assert "no 'z'; a pull is" in text_of(VertexrtError, lambda: vrt.data.from_pyg(one, ["z"]))
     assert "pull 'y' has [3]" in text_of(VertexrtError, lambda: vrt.data.from_pyg(one, ["y"]))
+
+
+DAG = nx.DiGraph()
+DAG.add_nodes_from([(0, {"word": "a", "kind": "leaf"}), (1, {"word": "b", "kind": "root"})])
+DAG.add_edge(0, 1, weight=0.5, relation="below")
+ONE_EDGE = {"edge_index": [[0], [1]], "edge_attr": [1.0]}
+PYG = Store(2, y=[1, 2], **ONE_EDGE)
+HETERO = Hetero({"a": Store(2, yy=[1, 2]), ("a", "below", "a"): Store(**ONE_EDGE)})
+DGL = Dgl({"_N": 2}, {("_N", "_E", "_N"): ([0], [1])}, {"_N": {"yy": [1, 2]}})
+NETWORKX = vrt.data.from_networkx
+
+
+@pytest.mark.parametrize(
+    ("read", "name", "have"),
+    [
+        (lambda: NETWORKX([DAG], ["wrod"]), "wrod", "kind, word"),
+        (lambda: NETWORKX([DAG], ["wrod"], types="kind"), "wrod", "kind, word"),
+        (lambda: NETWORKX([DAG], types="knd"), "knd", "kind, word"),
+        (lambda: NETWORKX([DAG], edge_pulls=["wight"]), "wight", "relation, weight"),
+        (lambda: NETWORKX([DAG], types="kind", relations="re"), "re", "relation, weight"),
+        (lambda: vrt.data.from_pyg(PYG, ["yy"]), "yy", "edge_attr, edge_index, y"),
+        (lambda: vrt.data.from_pyg(PYG, edge_pulls=["attr"]), "attr", "edge_attr, edge_index, y"),
+        (lambda: vrt.data.from_pyg(HETERO, ["y"]), "y", "yy"),
+        (lambda: vrt.data.from_pyg(HETERO, [], ["attr"]), "attr", "edge_attr, edge_index"),
+        (lambda: vrt.data.from_dgl(DGL, ["y"]), "y", "yy"),
+        (lambda: vrt.data.from_dgl(DGL, [], ["ww"]), "ww", "w"),
+    ],
+)
+def test_a_misspelt_name_is_refused_with_those_that_there_are(
+    read: Any, name: str, have: str
+) -> None:
+    """Graphs of networkx pulled -1 everywhere (issue 52)."""
+    text = text_of(VertexrtError, read)
+    assert f"no '{name}'; the data have {have}; correct the name or leave it out." in text
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda x: x.bfloat16(),
+        lambda x: x.to_sparse(),
+        lambda x: x.to("meta"),
+    ],
+)
+def test_tensors_that_are_no_arrays_are_refused_by_name(convert: Any) -> None:
+    torch = pytest.importorskip("torch")
+    x = convert(torch.ones(2, 3))
+    data = {"_N": {"x": x}}
+    plain = Dgl({"_N": 2}, {("_N", "_E", "_N"): ([0], [1])}, data)
+    for read in (
+        lambda: vrt.data.from_pyg(Store(2, x=x, **ONE_EDGE), ["x"]),
+        lambda: vrt.data.from_pyg(Store(2, x=[1, 2], **{**ONE_EDGE, "edge_index": x}), ["x"]),
+        lambda: vrt.data.from_dgl(plain, ["x"]),
+    ):
+        text = text_of(VertexrtError, read)
+        assert "that is no array" in text
+        assert "; expected a dense array of numbers; convert it, by x.float()" in text
 
 
 def test_types_go_to_networkx() -> None:

@@ -5,7 +5,7 @@ An edge goes from a child to its parent, as messages do in these libraries.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
@@ -14,15 +14,15 @@ import numpy.typing as npt
 from vertexrt.data.collector import Collector
 from vertexrt.data.columns import Examples, ReadOptions
 from vertexrt.data.jsonl import add_record
-from vertexrt.errors import DataError, PullError
+from vertexrt.errors import DataError, PullError, nearest, one_line
 from vertexrt.graph import InputGraph
 from vertexrt.graph.networks import read_slots
+from vertexrt.graph.owned import read_array
 
 if TYPE_CHECKING:
     import networkx
 
 Edges = dict[tuple[str, str, str], npt.NDArray[Any]]
-Pulls = Mapping[Any, dict[str, Any]]
 
 
 def from_pyg(data: Any, pulls: Sequence[str] = (), edge_pulls: Sequence[str] = ()) -> InputGraph:
@@ -39,18 +39,14 @@ def from_pyg(data: Any, pulls: Sequence[str] = (), edge_pulls: Sequence[str] = (
     """
     if hasattr(data, "node_types") and hasattr(data, "edge_types"):
         sizes = {name: data[name].num_nodes for name in data.node_types}
-        edges = {key: _array(data[key].edge_index).T for key in data.edge_types}
-        read = {name: _stored(data[name], pulls) for name in data.node_types}
-        of_edges = {key: _stored(data[key], edge_pulls) for key in data.edge_types}
-        _check_pulls("from_pyg", pulls, read)
-        _check_pulls("from_pyg", edge_pulls, of_edges)
+        edges = {key: _ends(data[key]) for key in data.edge_types}
+        read = _stored("from_pyg", {name: data[name] for name in data.node_types}, pulls)
+        of_edges = _stored("from_pyg", {key: data[key] for key in edges}, edge_pulls)
         return InputGraph.from_types(sizes, edges, read, of_edges)
     if not hasattr(data, "edge_index") or not hasattr(data, "num_nodes"):
         raise _no_graph("from_pyg", data, "a Data or HeteroData")
-    found, held = _stored(data, pulls), _stored(data, edge_pulls)
-    _check_pulls("from_pyg", pulls, {"": found})
-    _check_pulls("from_pyg", edge_pulls, {"": held})
-    return InputGraph.from_edges(data.num_nodes, _array(data.edge_index).T, found, held)
+    found, held = (_stored("from_pyg", {"": data}, names)[""] for names in (pulls, edge_pulls))
+    return InputGraph.from_edges(data.num_nodes, _ends(data), found, held)
 
 
 def from_dgl(graph: Any, pulls: Sequence[str] = (), edge_pulls: Sequence[str] = ()) -> InputGraph:
@@ -68,11 +64,10 @@ def from_dgl(graph: Any, pulls: Sequence[str] = (), edge_pulls: Sequence[str] = 
     edges: Edges = {}
     for key in graph.canonical_etypes:
         child, parent = graph.edges(etype=key)
-        edges[key] = np.stack([_array(child), _array(parent)], axis=1)
-    read = {name: _stored(graph.nodes[name].data, pulls) for name in graph.ntypes}
-    of_edges = {key: _stored(graph.edges[key].data, edge_pulls) for key in edges}
-    _check_pulls("from_dgl", pulls, read)
-    _check_pulls("from_dgl", edge_pulls, of_edges)
+        ends = (_array("from_dgl", "edges", each) for each in (child, parent))
+        edges[key] = np.stack(list(ends), axis=1)
+    read = _stored("from_dgl", {name: graph.nodes[name].data for name in graph.ntypes}, pulls)
+    of_edges = _stored("from_dgl", {key: graph.edges[key].data for key in edges}, edge_pulls)
     if len(sizes) > 1 or len(edges) != 1:
         return InputGraph.from_types(sizes, edges, read, of_edges)
     ((name, size),) = sizes.items()
@@ -109,14 +104,18 @@ def from_networkx(
     for number, dag in enumerate(several):
         if not hasattr(dag, "in_edges"):
             raise _no_graph(collector.place(number), dag, "a DiGraph")
+    nodes = [given for dag in several for _, given in dag.nodes(data=True)]
+    edges = [given for dag in several for *_, given in dag.edges(data=True)]
+    _check_names("from_networkx", [*pulls, *([] if types is None else [types])], nodes)
+    _check_names("from_networkx", [*edge_pulls, *([] if types is None else [relations])], edges)
     owners = _owners(several, types, pulls)
     for number, dag in enumerate(several):
         if types is None:
             _add_plain(collector, number, dag, (pulls, edge_pulls))
         else:
             names = _EdgeNames(types, relations, edge_pulls)
-            edges = _typed_edges(dag, names, collector.place(number))
-            add_record(collector, number, {**edges, "pulls": _typed_pulls(dag, types, owners)})
+            record = _typed_edges(dag, names, collector.place(number))
+            add_record(collector, number, {**record, "pulls": _typed_pulls(dag, types, owners)})
     return collector.examples()
 
 
@@ -210,24 +209,54 @@ def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
-def _stored(store: Any, pulls: Sequence[str]) -> dict[str, Any]:
-    """Return the attributes that a store has."""
-    return {name: _array(store[name]) for name in pulls if name in store}
+def _stored(
+    where: str, stores: Mapping[Any, Any], names: Sequence[str]
+) -> dict[Any, dict[str, Any]]:
+    """Return of some attributes those that each store has. Raises: PullError, if none has one."""
+    held = {
+        owner: store.keys() if callable(store.keys) else store.keys
+        for owner, store in stores.items()
+    }
+    _check_names(where, names, held.values())
+    return {
+        owner: {name: _array(where, name, stores[owner][name]) for name in names if name in known}
+        for owner, known in held.items()
+    }
 
 
-def _array(tensor: Any) -> npt.NDArray[Any]:
-    """Return a tensor as an array; of a tensor that is on a GPU, or has a gradient, a copy."""
-    for step in ("detach", "cpu"):
-        convert: Callable[[], Any] | None = getattr(tensor, step, None)
-        tensor = tensor if convert is None else convert()
-    return np.asarray(tensor)
+def _ends(data: Any) -> npt.NDArray[Any]:
+    """Return the ends of edges of PyTorch Geometric, [E, 2]."""
+    return _array("from_pyg", "edge_index", data.edge_index).T
 
 
-def _check_pulls(where: str, pulls: Sequence[str], read: Pulls) -> None:
-    for name in pulls:
-        if not any(name in found for found in read.values()):
-            expected = "a pull is an attribute of the nodes or edges"
-            raise PullError.at(where, f"no '{name}'", expected, "correct the name or leave it out")
+def _array(where: str, name: str, tensor: Any) -> npt.NDArray[Any]:
+    """Return a tensor as an array; of a tensor that is on a GPU, or has a gradient, a copy.
+
+    Raises: PullError, when it is sparse, quantised, on `meta`, or of a dtype that NumPy has not.
+    """
+    try:
+        for step in ("detach", "cpu"):
+            convert: Callable[[], Any] | None = getattr(tensor, step, None)
+            tensor = tensor if convert is None else convert()
+        found = read_array(tensor)
+    except RuntimeError as error:  # of a tensor on `meta`
+        found = f"a {type(tensor).__name__} that is no array ({error})"
+    if isinstance(found, str):
+        action = "convert it, by x.float(), x.to_dense() or x.dequantize()"
+        raise PullError.at(
+            where, f"'{name}' is {one_line(found)}", "expected a dense array of numbers", action
+        )
+    return found
+
+
+def _check_names(where: str, names: Sequence[str], several: Collection[Iterable[str]]) -> None:
+    """Refuse a name that none of the data has, if there are any."""
+    known = sorted({name for each in several for name in each})
+    for name in names if several else ():
+        if name not in known:
+            expected = f"the data have {', '.join(known) or 'no attributes'}"
+            action = f"correct the name or leave it out.{nearest(name, known)}"
+            raise PullError.at(where, f"no '{name}'", expected, action)
 
 
 def _no_graph(where: str, given: object, expected: str) -> DataError:
