@@ -41,7 +41,21 @@ EXPECTED: dict[str, Callable[[int], float]] = {
         else 0.01 + 0.145 * (1 + math.cos(math.pi * (n - 4) / 12))
     ),
 }
-METRICS = [3.0, 2.0, 2.0, 1.9999, 2.5, 1.0, math.nan, 1.1, 1.2, 1.3, 0.5, *[0.6] * 9]
+METRICS = [
+    3.0,
+    2.0,
+    2.0,
+    1.9999,
+    2.5,
+    1.0,
+    math.nan,
+    np.float32("nan"),
+    1.1,
+    1.2,
+    1.3,
+    0.5,
+    *[0.6] * 9,
+]
 
 
 def rates_of(schedule: Any, optimizer: Optimizer, steps: int = STEPS) -> list[float]:
@@ -90,7 +104,7 @@ def test_a_plateau_reduces_the_rate() -> None:
     optimizer = vrt.SGD(0.8)
     schedule = vrt.schedules.ReduceLROnPlateau(optimizer, factor=0.5, patience=1, min_lr=0.15)
     found = []
-    for metric in (2.0, 1.0, 1.0, 1.0, 0.9, math.nan, 0.9, 0.9, 0.9, 0.9, 0.9):
+    for metric in (2.0, 1.0, 1.0, 1.0, 0.9, math.nan, np.float32("inf"), 0.9, 0.9, 0.9, 0.9):
         schedule.step(metric)
         found.append(optimizer.lr)
     assert found == [0.8, 0.8, 0.8, 0.4, 0.4, 0.4, 0.2, 0.2, 0.15, 0.15, 0.15]

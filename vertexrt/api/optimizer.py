@@ -7,6 +7,7 @@ parameters and touched rows.
 
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from vertexrt.engine.executor import UNCOUNTED, update_by_gradients
 from vertexrt.engine.parameters import FloatArray, ParameterStore
 from vertexrt.engine.refused import refused_update
 from vertexrt.engine.update import Outcome, Update, apply_update
-from vertexrt.errors import CheckpointError, NumericError, UsageError, message
+from vertexrt.errors import CheckpointError, NumericError, UsageError, message, nearest
 from vertexrt.ir.updates import (
     ABOVE_ZERO,
     NOT_NEGATIVE,
@@ -66,23 +67,56 @@ class Optimizer:
             titles = [f"vrt.{row.title}" for row in OPTIMIZERS]
             known = f"{', '.join(titles[:-1])} or {titles[-1]}"
             raise UsageError(self._text("the base class", known, "take one"))
-        title, self.lr = type(self).__name__, lr
+        self.lr = lr
         self.initial_lr: float | None = None
         for option in self.row.options if self.row else ():
-            setattr(self, option.name, checked_option(title, option, options[option.name]))
-        self.weight_decay = checked(title, "weight_decay", weight_decay, NOT_NEGATIVE)
-        self.clip_norm = checked_bound(title, "clip_norm", clip_norm)
-        self.clip_value = checked_bound(title, "clip_value", clip_value)
-        if self.row is None:
-            self._check_own(groups, clip_value)
-        self._groups = ParameterGroups(title, groups, self._lr)
+            setattr(self, option.name, options[option.name])
+        self.weight_decay = weight_decay
+        self.clip_norm, self.clip_value = clip_norm, clip_value
+        self._store: ParameterStore | None = None
+        self.groups = groups
         self._count = np.zeros(1, np.int64)
         self._rule = rule_of(self.row, self._numbers()) if self.row else None
         self._slots = self._rule.state if self._rule else ()
-        self._store: ParameterStore | None = None
         self._moments: FloatArray = NO_MOMENTS  # [*, trained_size] of the store's layout
         self._reach: tuple[float, ...] = ()  # of the moments: see `Update`
         self._loaded: dict[str, npt.NDArray[Any]] = {}  # a state that no store has taken yet
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an option, now or between steps, or what a class of a user's has of its own.
+
+        Raises: UsageError, for an option out of its range, one that no update reads, and one that
+            says what is kept for each parameter, which is decided when the optimizer is made.
+        """
+        if not name.startswith("_"):
+            value = self._checked(name, value)
+        super().__setattr__(name, value)
+
+    def _checked(self, name: str, value: Any) -> Any:
+        title, row = type(self).__name__, self.row
+        options = {option.name: option for option in row.options} if row else {}
+        if name in options:
+            value, before = checked_option(title, options[name], value), vars(self).get(name, value)
+            if row and name in {slot.option for slot in row.state} and (not before) != (not value):
+                got, expected = (
+                    f"{name}={value} after {before}",
+                    "a moment from the first step or none",
+                )
+                raise UsageError.at(title, got, expected, "make another optimizer")
+        elif name in ("lr", "weight_decay"):
+            value = checked(title, name, value, NOT_NEGATIVE)
+        elif name in ("clip_norm", "clip_value"):
+            value = checked_bound(title, name, value)
+        elif "row" in vars(type(self)) and name not in ("groups", "initial_lr", "steps"):
+            known = ("lr", *options, "weight_decay", "clip_norm", "clip_value", "groups")
+            expected = f"one of {', '.join(known)}"
+            raise UsageError.at(
+                title, f"no option {name!r}", expected, f"correct it{nearest(name, known)}"
+            )
+        if row is None and name in ("clip_value", "groups") and value:
+            got = f"{name}, for an update of its own"
+            raise UsageError(self._text(got, "options that its update reads", "leave it out"))
+        return value
 
     @property
     def moment_names(self) -> tuple[str, ...]:
@@ -105,15 +139,15 @@ class Optimizer:
 
     @lr.setter
     def lr(self, value: float) -> None:
-        self._lr = checked(type(self).__name__, "lr", value, NOT_NEGATIVE)
+        self._lr = value
 
     @property
-    def groups(self) -> dict[str, GroupOptions]:
-        """Options of parameters by pattern of names; may be set between steps, to unfreeze say."""
-        return dict(self._groups.given)
+    def groups(self) -> Mapping[str, Mapping[str, float]]:
+        """Options of parameters by pattern of names; may be set as a whole between steps."""
+        return MappingProxyType({k: MappingProxyType(own) for k, own in self._groups.given.items()})
 
     @groups.setter
-    def groups(self, given: Mapping[str, GroupOptions]) -> None:
+    def groups(self, given: Mapping[str, GroupOptions] | None) -> None:
         groups = ParameterGroups(type(self).__name__, given, self._lr)
         if self._store is not None:
             groups.divide(self._store.trained)
@@ -267,7 +301,11 @@ class Optimizer:
             "weight_decay": self.weight_decay,
             "clip_norm": self.clip_norm,
             **({} if self.clip_value is None else {"clip_value": self.clip_value}),
-            **({"groups": self.groups} if self._groups.given else {}),
+            **(
+                {"groups": {k: dict(own) for k, own in self.groups.items()}}
+                if self._groups.given
+                else {}
+            ),
         }
 
     def _options(self) -> dict[str, Any]:
@@ -386,12 +424,6 @@ class Optimizer:
                 f"{array[tuple(at)]} in '{key}' at {at}",
                 "finite floats, and no negative sums of squares",
             )
-
-    def _check_own(self, groups: object, clip_value: object) -> None:
-        """Refuse what a class with an `update` of its own has to do itself."""
-        if groups is not None or clip_value is not None:
-            got = "groups or clip_value, for an update of its own"
-            raise UsageError(self._text(got, "options that its update reads", "leave them out"))
 
     def _misfit(self, got: str, expected: str) -> CheckpointError:
         return CheckpointError.at(

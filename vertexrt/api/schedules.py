@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 from vertexrt.api.declaration import is_real, is_whole
@@ -217,10 +218,10 @@ class ReduceLROnPlateau:
         self.bad_steps = 0
 
     def step(self, metric: float) -> None:
-        """Look at a measure, and reduce the rate when it is time; nan is no improvement."""
-        nan = isinstance(metric, float) and math.isnan(metric)
-        _check("ReduceLROnPlateau", "metric", metric, nan or is_real(metric), "a number")
-        if self._better(metric):
+        """Look at a measure, and reduce the rate when it is time; nan and inf improve nothing."""
+        lost = isinstance(metric, Real) and not math.isfinite(metric)
+        _check("ReduceLROnPlateau", "metric", metric, lost or is_real(metric), "a number")
+        if not lost and self._better(metric):
             self.best, self.bad_steps = float(metric), 0
         else:
             self.bad_steps += 1
@@ -232,7 +233,7 @@ class ReduceLROnPlateau:
 
     def _better(self, metric: float) -> bool:
         if self.best is None:
-            return not math.isnan(metric)
+            return True
         bound = self.best * (1.0 + self._sign * self._threshold)
         return self._sign * metric > self._sign * bound
 
