@@ -81,7 +81,8 @@ def find_facts(
     if inputs.index.shape[1] > len(graph_of):  # edges come after the vertices
         graph_of = np.concatenate([graph_of, graph_of[parents(inputs.structure)]])
     losses = np.append(0, np.cumsum(has_loss))[graph_ptr]
-    read, lookups = (inputs.child_ptr, inputs.child), variant.lookups
+    read, lookups, readers = (inputs.child_ptr, inputs.child), variant.lookups, inputs.readers
+    graphs = batch.num_graphs
     pulls = enumerate(variant.reader.pulls)  # where a graph begins depends on where it lies
     whole = [k for k, pull in pulls if pull.dtype == "int" and pull.name != FIRST_OF_GRAPH]
     return GraphFacts(
@@ -89,11 +90,11 @@ def find_facts(
         graph_costs(graph_ptr, find_levels(child_ptr, child) + 1, level),
         np.diff(losses),
         {
-            name: LookedUp(*rows_by_graph(inputs.index, lookups[name], graph_of, batch.num_graphs))
+            name: LookedUp(*rows_by_graph(inputs.index, lookups[name], readers, graph_of, graphs))
             for name in sparse
         },
         sum_structure(graph_ptr, *read),
-        sum_pulls(inputs.index[whole], graph_of, batch.num_graphs),
+        sum_pulls(inputs.index[whole], graph_of, graphs),
     )
 
 
@@ -108,29 +109,37 @@ def rows_of_graphs(marks: Array, looked_up: LookedUp, graphs: Int64) -> Int64:
 
 
 @compiled
-def rows_by_graph(index: Array, pulls: Array, graph_of: Array, graphs: int) -> tuple[Array, Array]:
+def rows_by_graph(
+    index: Array, lookups: Array, functions: Array, graph_of: Array, graphs: int
+) -> tuple[Array, Array]:
     """Return `LookedUp`.
 
     Args:
-        index: int32 [*, columns], -1 for none; pulls: which rows of it look up.
+        index, lookups, functions: of `rows_looked_up`.
         graph_of: [columns], whose graph each is.
     """
     first = np.zeros(graphs + 1, np.int64)
-    for k in pulls:
+    for k in range(len(lookups)):
         for c in range(len(graph_of)):
-            if index[k, c] >= 0:
+            if _looks_up(index, lookups, functions, k, c):
                 first[graph_of[c] + 1] += 1
     for g in range(graphs):
         first[g + 1] += first[g]
     at = first.copy()
     rows = np.empty(first[graphs], np.int32)
-    for k in pulls:
+    for k in range(len(lookups)):
         for c in range(len(graph_of)):
-            if index[k, c] >= 0:
+            if _looks_up(index, lookups, functions, k, c):
                 g = graph_of[c]
-                rows[at[g]] = index[k, c]
+                rows[at[g]] = index[lookups[k, 0], c]
                 at[g] += 1
     return first, rows
+
+
+def _looks_up(index: Array, lookups: Array, functions: Array, k: int, column: int) -> bool:
+    """Tell whether a vertex or an edge looks a row up by lookup k."""
+    own = len(functions) == 0 or functions[column] == lookups[k, 1]
+    return own and index[lookups[k, 0], column] >= 0
 
 
 @compiled

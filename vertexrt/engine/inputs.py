@@ -129,6 +129,13 @@ class Inputs:
         return Structure(self.child_ptr, self.child, self.functions, self.edge_of, self.first_of)
 
     @property
+    def readers(self) -> Array:
+        """The function that each column of `index` is of; empty, where there is one."""
+        if not len(self.functions) or self.index.shape[1] == len(self.functions):
+            return self.functions
+        return np.append(self.functions, self.functions[parents(self.structure)])
+
+    @property
     def ints(self) -> Array:
         """A row of it for each integer pull."""
         return self.index[: len(self.index) - len(self.floats)]

@@ -255,8 +255,8 @@ class CompiledModel:
 
     def touched(self, run: Run) -> dict[str, Array]:
         """List for each sparse parameter the rows that a run looked up."""
-        index, lookups = run.inputs.index, run.variant.lookups
-        return {n: rows_looked_up(self.marks[n], index, lookups[n]) for n in self.sparse}
+        index, lookups, readers = run.inputs.index, run.variant.lookups, run.inputs.readers
+        return {n: rows_looked_up(self.marks[n], index, lookups[n], readers) for n in self.sparse}
 
     def looked_up(self, facts: GraphFacts, graphs: Int64) -> dict[str, Array]:
         """List for each sparse parameter the rows that some graphs look up."""

@@ -20,11 +20,18 @@ def new_marks(rows: int) -> Array:
 
 
 @compiled
-def mark_rows(marks: Array, index: Array) -> None:
-    """Mark the rows that an index has; -1 marks the last place, so that nothing branches on it."""
+def mark_rows(marks: Array, index: Array, functions: Array, function: int) -> None:
+    """Mark the rows that an index has; -1 marks the last place, so that nothing branches on it.
+
+    Args:
+        functions: of each place of the index, of which one counts; empty, where all do.
+    """
     last = len(marks) - 1
-    for v in range(len(index)):
-        marks[index[v] if index[v] >= 0 else last] = True
+    if len(functions) == 0:
+        for v in range(len(index)):
+            marks[index[v] if index[v] >= 0 else last] = True
+    for v in range(len(functions)):
+        marks[index[v] if (index[v] >= 0) & (functions[v] == function) else last] = True
 
 
 @compiled
@@ -55,13 +62,14 @@ def take_marked(marks: Array) -> Array:
     return rows[:count]
 
 
-def list_rows(marks: Array, index: Array, pulls: Array) -> Array:
+def list_rows(marks: Array, index: Array, lookups: Array, functions: Array) -> Array:
     """Return what `rows_looked_up` does, for few vertices: the marks are not gone through."""
-    rows = np.empty(len(pulls) * index.shape[1], np.int64)
+    rows = np.empty(len(lookups) * index.shape[1], np.int64)
     count = 0
-    for k in pulls:
-        for row in index[k]:
-            if row < 0 or marks[row]:
+    for k in range(len(lookups)):
+        for v in range(index.shape[1]):
+            row = index[lookups[k, 0], v]
+            if row < 0 or (len(functions) > 0 and functions[v] != lookups[k, 1]) or marks[row]:
                 continue
             marks[row] = True
             at = count
@@ -95,23 +103,23 @@ def ranges_of(rows: Array, offset: int, width: int) -> tuple[Array, Array]:
 
 
 @compiled
-def rows_looked_up(marks: Array, index: Array, pulls: Array) -> Array:
+def rows_looked_up(marks: Array, index: Array, lookups: Array, functions: Array) -> Array:
     """Return the rows of a table that a minibatch looks up, rising, as int64.
 
     Args:
         marks: of the table, all False; left so.
-        index: int32 [*, V]; pulls: which rows of it look up in the table.
+        index, functions: of `Inputs`; lookups: of the table, of `Variant.lookups`.
     """
-    if len(pulls) * index.shape[1] <= FEW:
-        return list_rows(marks, index, pulls)
-    for k in pulls:
-        mark_rows(marks, index[k])
+    if len(lookups) * index.shape[1] <= FEW:
+        return list_rows(marks, index, lookups, functions)
+    for k in range(len(lookups)):
+        mark_rows(marks, index[lookups[k, 0]], functions, lookups[k, 1])
     return take_marked(marks)
 
 
 @compiled
 def ranges_looked_up(
-    marks: Array, index: Array, pulls: Array, offset: int, width: int
+    marks: Array, index: Array, lookups: Array, functions: Array, offset: int, width: int
 ) -> tuple[Array, Array]:
     """Return the same as flat ranges; see `ranges_of`."""
-    return ranges_of(rows_looked_up(marks, index, pulls), offset, width)
+    return ranges_of(rows_looked_up(marks, index, lookups, functions), offset, width)

@@ -214,7 +214,7 @@ class Variant:
     processors: int  # 0: batched engine; else those of a group, or FEWEST: `Backend.written_for`
     merges: bool  # identical vertices are computed once
     draws: bool  # it has random ops
-    lookups: dict[str, Int64]  # by parameter: which integer pulls look up rows of it
+    lookups: dict[str, Int64]  # by parameter: [*, 2] pulls and functions whose rows get gradients
     pushes: Pushes
     table: TensorTable = field(default_factory=TensorTable)
     tasks: list[TaskProgram] = field(default_factory=list)
@@ -352,6 +352,7 @@ def make_variant(
     if use.backward:
         program = differentiate(program, use.starts, use.pulls, use.loss, weighted=merges)
     program = simplify(verified(program, "autodiff", placed=False))
+    lookups = _lookups(program, params)
     # Processors that share graphs own units of the path, not rows.
     sums_in_tasks = not shares
     program = drop_zero_gradients(layered(program, passes, policy))
@@ -360,7 +361,6 @@ def make_variant(
     table = TensorTable()
     binding = _binding(program, table, params, use.seeds)
     atoms = _atoms(program, passes, on_path)
-    lookups = _lookups(program, list(binding.ints), params)
     more = processors, merges, draws, lookups, pushes, table
     return Variant(program, use, atoms, backend, binding, passes, *more)
 
@@ -392,10 +392,17 @@ def _binding(
     )
 
 
-def _lookups(program: Program, ints: list[str], params: Collection[str]) -> dict[str, Int64]:
-    found: dict[str, list[int]] = {name: [] for name in params}
-    for node in program.nodes:
-        if node.op == "embed":
-            table, index = (program.nodes[i]["name"] for i in node.inputs)
-            found[table].append(ints.index(index))
-    return {name: np.array(pulls, np.int64) for name, pulls in found.items()}
+def _lookups(program: Program, params: Collection[str]) -> dict[str, Int64]:
+    """Return `Variant.lookups` of F and dF, from which no gradient has been left out.
+
+    So it depends on the use alone which rows an update moves. A lookup without a gradient is none:
+    pushes that are asked for change nothing.
+    """
+    found: dict[str, list[tuple[int, int]]] = {name: [] for name in params}
+    ints = [pull.name for pull in program.pulls if pull.dtype == "int"]
+    for node in [program.nodes[k] for k in program.find("param_grad")]:
+        summed = program.nodes[node.inputs[0]]
+        if summed.op == "embed_grad":
+            pull = ints.index(program.nodes[summed.inputs[0]]["name"])
+            found[node["name"]].append((pull, node.function))
+    return {name: np.array(by, np.int64).reshape(-1, 2) for name, by in found.items()}

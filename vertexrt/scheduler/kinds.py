@@ -47,7 +47,7 @@ def read_vertices(
     Args:
         child_ptr, child: CSR of the children.
         functions: int32 [V], which function each vertex evaluates; empty, where there is one.
-        pulls: int32 [pulls, V], -1 where a vertex has none.
+        pulls: int32 [pulls, V], or more columns, -1 where a vertex has none.
         numbers: [pulls] which bit each has; used: the places of those that are read.
         bounds: [pulls, functions] how many values each may take, -1 for any.
         slots: the most that a function declares.
@@ -66,7 +66,7 @@ def read_vertices(
     path, lazy = np.empty(count, np.int32), np.empty(count, np.int32)
     level, has = np.zeros(count, np.int32), np.zeros(count, np.int64)
     for k in used:
-        v = _read_pull(pulls[k], functions, bounds[k], slots + 1 + numbers[k], has)
+        v = _read_pull(pulls[k, :count], functions, bounds[k], slots + 1 + numbers[k], has)
         if v >= 0:
             return NOT_BOUNDED, v, has[v], path, lazy, level, True, 0
     limit = -1 if len(functions) else limits[0]  # of several: `arrange` has looked

@@ -144,12 +144,11 @@ def end_of(
 def ending_of(model: CompiledModel, run: Run, update: Update, scale: float) -> StepEnd:
     """Return how a step ends with an update, and with the loss of a run times a scale."""
     store, index, lookups = model.store, run.inputs.index, run.variant.lookups
-    touched = {
-        name: ranges_looked_up(
-            marks, index, lookups[name], store.offsets[name], math.prod(store.shapes[name][1:])
-        )
-        for name, marks in model.marks.items()
-    }
+    touched, readers = {}, run.inputs.readers
+    for name, marks in model.marks.items():
+        width = math.prod(store.shapes[name][1:])
+        looked_up = marks, index, lookups[name], readers
+        touched[name] = ranges_looked_up(*looked_up, store.offsets[name], width)
     loss = start_of(run, ("push", "loss")), run.num_rows, bool(len(run.weight)), scale
     return end_of(store, update, touched, LossRows(*loss))
 

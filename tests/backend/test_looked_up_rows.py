@@ -1,0 +1,144 @@
+"""Which rows of tables a step moves: those that are looked up in that table, for a gradient.
+
+Issue 52: rows were those of every vertex that pulled a name, whatever table its type looks up in.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.devices import shim
+from tests.processes import ThreadCommunicator, together
+from tests.runs import Way
+from vertexrt.parallel import ProcessGroup
+
+LETTERS, WORDS, KINDS, ROLES = 5, 20_000, 4, 300
+WAYS = [
+    Way(),
+    Way("cpu"),
+    Way("cpu", threads=2),
+    Way("cpu", engine="persistent"),
+    Way("cpu", engine="persistent", threads=2, processors=2),
+    pytest.param(Way("shim"), marks=shim),
+    pytest.param(Way("shim", engine="persistent", processors=2), marks=shim),
+]
+
+
+class Letter(vrt.VertexFunction):
+    def __init__(self) -> None:
+        super().__init__(state={"h": 2})
+        self.table = vrt.Parameter((LETTERS, 2))
+
+    def forward(self) -> None:
+        self.scatter(h=vrt.embed(self.table, self.pull("id")))
+
+
+class Reader(vrt.VertexFunction):
+    """Reads all vertices of a relation, whose edges look up in a table, and a word of its own."""
+
+    def __init__(self, below: vrt.VertexFunction, rows: int, edges: int) -> None:
+        super().__init__(state={"h": 2}, inputs={"below": below})
+        self.table, self.edges = vrt.Parameter((rows, 2)), vrt.Parameter((edges, 2))
+
+    def forward(self) -> None:
+        each = self.gather_all("below").h * vrt.embed(self.edges, self.edge("of", relation="below"))
+        h = vrt.sum(each) + vrt.embed(self.table, self.pull("id"))
+        self.scatter(h=h)
+        self.push("loss", vrt.sum(h * h))
+
+
+class Net(vrt.Model):
+    """Three types pull `id`, and edges to two of them carry `of`: tables of different sizes."""
+
+    def __init__(self) -> None:
+        self.letter = Letter()
+        self.word = Reader(self.letter, WORDS, KINDS)
+        self.line = Reader(self.word, LETTERS, ROLES)
+
+
+TABLES = ("letter.table", "word.table", "word.edges", "line.table", "line.edges")
+
+
+def pages(count: int) -> tuple[vrt.GraphBatch, dict[str, list[int]]]:
+    """Return graphs, and the rows that they look up in each table."""
+    rng, graphs = np.random.default_rng(count), []
+    found: dict[str, set[int]] = {name: set() for name in TABLES}
+    for _ in range(count):
+        many = {"letter": 5, "word": 3, "line": 2}
+        sizes = {"letter": LETTERS, "word": WORDS, "line": LETTERS}
+        below, above = ("letter", "below", "word"), ("word", "below", "line")
+        ids = {t: rng.integers(-1, sizes[t], n) for t, n in many.items()}
+        edges = {below: rng.integers(-1, KINDS, 4), above: rng.integers(-1, ROLES, 3)}
+        pairs = {below: [(0, 0), (1, 0), (2, 1), (4, 2)], above: [(0, 0), (1, 1), (2, 1)]}
+        pulls = {t: {"id": own} for t, own in ids.items()}
+        carried = {key: {"of": own} for key, own in edges.items()}
+        graphs.append(vrt.InputGraph.from_types(many, pairs, pulls, edge_pulls=carried))
+        own = [*(ids[t] for t in many), edges[below], edges[above]]
+        names = ("letter.table", "word.table", "line.table", "word.edges", "line.edges")
+        for name, rows in zip(names, own, strict=True):
+            found[name] |= {*rows.tolist()} - {-1}
+    return vrt.GraphBatch.from_graphs(graphs), {n: sorted(found[n]) for n in TABLES}
+
+
+def moved(net: vrt.Network, batch: vrt.GraphBatch, **how: object) -> dict[str, list[int]]:
+    """Return the rows that a step moves, by table; decay moves each that is updated."""
+    before = {name: net.parameters[name].copy() for name in TABLES}
+    net.step(batch, vrt.SGD(0.01, weight_decay=0.5), **how)  # type: ignore[arg-type]
+    net.sync()
+    changed = {n: (net.parameters[n] != before[n]).any(axis=1) for n in TABLES}
+    return {name: np.flatnonzero(rows).tolist() for name, rows in changed.items()}
+
+
+@pytest.mark.parametrize("count", [1, 40])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_step_moves_the_rows_of_each_types_own_table(way: Way, count: int) -> None:
+    batch, rows = pages(count)
+    assert moved(way.compile(Net()), batch) == rows
+
+
+@pytest.mark.parametrize("count", [1, 40])
+@pytest.mark.parametrize("way", WAYS)
+def test_gradients_of_rows_are_of_each_types_own_table(way: Way, count: int) -> None:
+    batch, rows = pages(count)
+    net = way.compile(Net())
+    net.forward(batch, train=True)
+    found = net.backward(sparse=True).rows
+    assert {name: own.tolist() for name, (own, _) in found.items()} == rows
+
+
+def test_processes_move_the_rows_of_each_types_own_table() -> None:
+    batch, rows = pages(6)
+
+    def work(communicator: ThreadCommunicator) -> dict[str, list[int]]:
+        return moved(Way("cpu").compile(Net()), batch, group=ProcessGroup(communicator, 4))
+
+    assert together(2, work) == [rows, rows]
+
+
+class Aside(vrt.VertexFunction):
+    """A push that is no part of the loss looks up in a table of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(state={"h": 2})
+        self.table, self.side = vrt.Parameter((6, 2)), vrt.Parameter((6, 2))
+
+    def forward(self) -> None:
+        h = vrt.embed(self.table, self.pull("id"))
+        self.scatter(h=h)
+        self.push("side", vrt.embed(self.side, self.pull("id")))
+        self.push("loss", vrt.sum(h * h))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_pushes_that_a_step_returns_change_no_parameter(way: Way) -> None:
+    graph = vrt.InputGraph.from_children([[], []], {"id": [1, 4]})
+    batch, ends = vrt.GraphBatch.from_graphs([graph] * 2), []
+    for outputs in ((), ("side",)):
+        net = way.compile(Aside())
+        net.step(batch, vrt.SGD(0.1, weight_decay=0.5), outputs)
+        net.sync()
+        ends.append({name: value.copy() for name, value in net.parameters.items()})
+    for name, value in ends[0].items():
+        np.testing.assert_array_equal(value, ends[1][name], err_msg=name)
