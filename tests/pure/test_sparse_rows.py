@@ -7,7 +7,6 @@ import pytest
 
 from vertexrt.engine.sparse_rows import FEW, mark_rows, new_marks, rows_looked_up, take_marked
 
-
 ALL = np.zeros(0, np.int32)  # vertices are of one function
 
 

@@ -165,10 +165,8 @@ def _run(executor: Executor, run: Run) -> list[str]:
     s, model, explanation = run.schedule, executor.model, executor.explanation()
     rows = np.diff(s.task_lo)
     quartiles = np.percentile(rows, [0, 25, 50, 75, 100]).astype(int).tolist()
-    names = [
-        run.variant.atoms.describe(k.bits, run.variant.atoms.path)
-        for k in run.variant.path_kinds.values()
-    ]
+    atoms = run.variant.atoms
+    names = [atoms.describe(bits, atoms.path) for bits in run.ready.kinds]
     lines = [
         f"levels: {count_levels(run)}",
         f"rows: {len(s.order)} of {run.share.batch.num_vertices} vertices, identical ones once"

@@ -6,7 +6,7 @@ to the backend, which has most of them in its cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -70,21 +70,11 @@ def find_kinds(variant: Variant, batch: GraphBatch, inputs: Inputs) -> Array:
             refuse(variant.reader, batch, inputs, found, vertex)
 
 
-def take_kinds(variant: Variant, others: Iterable[Variant]) -> None:
-    """Note the kinds that variants of the same use have seen, in their order."""
-    for other in others:
-        if other.atoms == variant.atoms:
-            for bits in [bits for bits in other.path_kinds if bits not in variant.path_kinds]:
-                add_path_kind(variant, bits)
-            for bits in [bits for bits in other.lazy_kinds if bits not in variant.lazy_kinds]:
-                add_lazy_kind(variant, bits)
-
-
 def add_path_kind(variant: Variant, bits: int) -> Kind:
     """Compile what vertices of a path kind do before, on and after the path."""
     path = _on_path(variant, bits)
     kind = Kind(bits, {s: _add(variant, path, s) for s in PATH_STAGES}, path)
-    variant.path_kinds[bits] = kind
+    variant.path_kinds = _ordered(variant.path_kinds, kind)
     variant.begin_anew()
     return kind
 
@@ -100,9 +90,14 @@ def add_lazy_kind(variant: Variant, bits: int) -> Kind:
     verified(lazy.program, "lazy kind")
     has_loss = _has_loss(lazy.program if variant.passes.lazy else path.program)
     kind = Kind(bits, {s: _add(variant, lazy, s) for s in LAZY_STAGES}, lazy, has_loss)
-    variant.lazy_kinds[bits] = kind
+    variant.lazy_kinds = _ordered(variant.lazy_kinds, kind)
     variant.begin_anew()
     return kind
+
+
+def _ordered(known: Mapping[int, Kind], kind: Kind) -> dict[int, Kind]:
+    """Add a kind where its bits say, not when it was met: tasks and sums follow this order."""
+    return dict(sorted({**known, kind.bits: kind}.items()))
 
 
 def _on_path(variant: Variant, bits: int) -> Stored:

@@ -105,11 +105,11 @@ def build_table(
         _launch_tasks(path_programs[1], False, between, schedule, draft)
     runs = _runs(lazy_programs[0], lazy_kinds, order, draft.program_of, draft.run_lo)
     draft.run_lo[runs] = vertices
-    _launch_runs(lazy_programs[0], runs, cut, draft)
+    _launch_runs(runs, cut, draft)
     forward = draft.counts[LAUNCHES]
     runs = _runs(lazy_programs[1], lazy_kinds, order, draft.program_of, draft.run_lo)
     draft.run_lo[runs] = vertices
-    _launch_runs(lazy_programs[1], runs, cut, draft)
+    _launch_runs(runs, cut, draft)
     for layer in range(len(bounds) - 2, -1, -1):
         between = bounds[layer], bounds[layer + 1]
         _launch_tasks(path_programs[2], True, between, schedule, draft)
@@ -173,27 +173,29 @@ def _launch_all(
             draft.run_lo[runs] = task_lo[t]
             runs += 1
     draft.run_lo[runs] = task_lo[between[1]]
-    _launch_runs(programs, runs, cut, draft)
+    _launch_runs(runs, cut, draft)
 
 
-def _launch_runs(programs: Array, runs: int, cut: Any, draft: _TableDraft) -> None:
-    """Launch each program of a stage over all its rows.
+def _launch_runs(runs: int, cut: Any, draft: _TableDraft) -> None:
+    """Launch each program of a stage over all its rows, in the order of their first rows.
+
+    Their numbers are no order: they say which kinds other batches had, and sums go by launches.
 
     Args:
         cut: which programs take no list, the most rows of a launch of each, and edge_ptr.
     """
     by_ranges, chunk, edge_ptr = cut
     starts, ends = draft.starts, draft.ends
-    first, last = _extent(programs)
-    for p in range(first, last + 1):
-        found = 0
-        for k in range(runs):
+    for first in range(runs):
+        p, found = draft.program_of[first], 0
+        if p < 0:
+            continue
+        for k in range(first, runs):
             if draft.program_of[k] == p:
                 starts[found] = draft.run_lo[k]
                 ends[found] = draft.run_lo[k + 1]
+                draft.program_of[k] = -1
                 found += 1
-        if found == 0:
-            continue
         if by_ranges[p]:
             for k in range(found):
                 _launch(draft, p, starts[k], ends[k], edge_ptr)
@@ -287,13 +289,3 @@ def _runs(
             runs += 1
             last = p
     return runs
-
-
-def _extent(programs: Array) -> tuple[int, int]:
-    """Return the smallest and the largest program of a stage, -1 aside."""
-    first, last = 1 << 31, -1
-    for p in programs:
-        if p >= 0:
-            first = min(first, p)
-            last = max(last, p)
-    return first, last

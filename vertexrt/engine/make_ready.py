@@ -49,7 +49,7 @@ def make_ready(variant: Variant) -> Ready:
         if not variant.passes.loop:
             executable = LaunchByLaunch(cast("HostExecutable", executable))
     programs = _program_facts(variant, tasks, scratch, path_programs)
-    return Ready(executable, processors, shape, programs)
+    return Ready(executable, processors, shape, programs, tuple(variant.path_kinds))
 
 
 def _programs(kinds: Mapping[int, Kind], stages: Sequence[Stage]) -> Int64:

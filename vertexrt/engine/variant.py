@@ -179,12 +179,17 @@ def ending_with(use: Use, rule: UpdateRule | None) -> Use:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A variant as the per-batch code wants it: an executable, and arrays over its programs."""
+    """A variant as the per-batch code wants it: an executable, and arrays over its programs.
+
+    Attributes:
+        kinds: the bits of its path kinds, in the order of their numbers in schedules.
+    """
 
     executable: Executable | None
     processors: Executable | None
     shape: Shape | None
     programs: ProgramFacts
+    kinds: tuple[int, ...]
 
 
 @dataclass(slots=True)
