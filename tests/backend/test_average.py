@@ -69,11 +69,19 @@ def test_an_average_is_stored_as_a_network_is(tmp_path: Path) -> None:
     assert again.set_parameters(values, strict=False).missing == ("w",)
 
 
-def test_constants_stay_as_they_are() -> None:
-    net = Way().compile(Cell("w"))
-    average, w = vrt.ExponentialMovingAverage(net, 0.9), net.parameters["w"].copy()
+@pytest.mark.parametrize("device", DEVICES)
+def test_constants_are_those_of_the_network(device: str) -> None:
+    """Issue 52: those that were set after an average was made came back as they had been."""
+    net = Way(device).compile(Cell("w"))
+    average, old = vrt.ExponentialMovingAverage(net, 0.9), net.parameters["w"].copy()
+    net.parameters["w"] = old + 1.0
     average.update()
-    np.testing.assert_array_equal(average.parameters["w"], w)
+    with average.in_place():
+        np.testing.assert_array_equal(net.parameters["w"], old + 1.0)
+    np.testing.assert_array_equal(average.parameters["w"], old + 1.0)
+    stored = {name: value.copy() for name, value in average.parameters.items()}
+    average.set_parameters(stored | {"w": old})
+    np.testing.assert_array_equal(net.parameters["w"], old)
 
 
 def test_an_average_of_large_numbers_is_finite() -> None:

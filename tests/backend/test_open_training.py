@@ -370,3 +370,19 @@ def test_a_pull_that_no_wanted_push_reads_may_be_missing(device: str) -> None:
     assert not found[1].pulled["weight"].any()
     with pytest.raises(PullError, match=r"\[forward\] the batch has no pull weight; "):
         net.forward(without, True, ["h"], pulls=["x", "weight"])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_zero_grad_clears_what_was_written_and_passes_add_to_it(device: str) -> None:
+    """Issue 52: rows of tables that no pass had looked up kept what was written by hand."""
+    net = network(Way(device))
+    found = back(net, batch(1)).parameters
+    for name in net.gradients:
+        net.gradients[name] += 100.0  # of all rows
+    net.zero_grad()
+    assert not any(value.any() for value in net.gradients.values())
+    for name in net.gradients:
+        net.gradients[name] += 100.0  # noise, before the first pass
+    back(net, batch(1))
+    for name, value in net.gradients.items():
+        np.testing.assert_allclose(value, found[name] + 100.0, rtol=1e-12)

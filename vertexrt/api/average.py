@@ -37,7 +37,7 @@ class ExponentialMovingAverage:
     stores it, and `average.set_parameters(vrt.load_checkpoint(path).average)` goes on from there.
 
     Attributes:
-        parameters: the averages by name.
+        parameters: the averages by name; of what is not trained, the network's own arrays.
     """
 
     def __init__(self, net: Network, decay: float = 0.999) -> None:
@@ -46,7 +46,11 @@ class ExponentialMovingAverage:
             got = f"decay={decay!r:.60}"
             raise UsageError.at("ExponentialMovingAverage", got, "decay in [0, 1)", "set it")
         self._net, self.decay = net, float(decay)
-        self.parameters: dict[str, Array] = {n: v.copy() for n, v in net.parameters.items()}
+        self._trained = net.executor.model.store.trained
+        own = net.parameters.items()
+        self.parameters: dict[str, Array] = {
+            n: v.copy() if n in self._trained else v for n, v in own
+        }
         self._inside = False
 
     def update(self) -> None:
@@ -55,7 +59,7 @@ class ExponentialMovingAverage:
             got, action = "update inside of in_place()", "call it outside"
             raise UsageError.at("average", got, "the network's own parameters", action)
         values, writes = self._net.parameters, []
-        for name in self._net.executor.model.store.trained:  # the others stay as they are
+        for name in self._trained:
             average = self.parameters[name]
             now = (1.0 - self.decay) * values[name]
             writes.append((average, average * self.decay + now))
@@ -81,9 +85,16 @@ class ExponentialMovingAverage:
     def set_parameters(
         self, values: Mapping[str, Array], *, strict: bool = True
     ) -> NameDifferences:
-        """Set averages by name, as `Network.set_parameters` does the network's parameters."""
+        """Set averages by name, as `Network.set_parameters` does the network's parameters.
+
+        What is not trained is set in the network.
+        """
         names = NameDifferences.between(values, self.parameters, strict, "the average")
         known = self._net.parameters
         new = {n: known.checked(n, v) for n, v in values.items() if n in self.parameters}
-        self.parameters.update({name: value.copy() for name, value in new.items()})
+        for name, value in new.items():
+            if name in self._trained:
+                self.parameters[name] = value.copy()
+            else:
+                known[name] = value
         return names

@@ -31,6 +31,7 @@ class AccumulatedGradients(Mapping[str, Array]):
         self._store = store
         self._flat = aligned_zeros(store.trained_size, store.dtype)
         self._views = store.views(self._flat)
+        self._shown: set[str] = set()  # whose arrays were handed out, so that all of it may be set
         self._passes = np.zeros(1, np.int64)
         # By the count of passes: that of the next one is written before the count is.
         self._touched_by: dict[int, dict[str, Array]] = {0: {}}
@@ -50,6 +51,7 @@ class AccumulatedGradients(Mapping[str, Array]):
             got, known = f"no gradient of a parameter {name!r}", ", ".join(self._views) or "none"
             action = f"correct the name.{nearest(str(name), list(self._views))}"
             raise UnknownParameterError.at("gradients", got, f"the parameters are {known}", action)
+        self._shown.add(name)
         return self._views[name]
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -63,15 +65,14 @@ class AccumulatedGradients(Mapping[str, Array]):
         return len(self._views)
 
     def __repr__(self) -> str:
-        return f"AccumulatedGradients({shapes_of(self)}; {self.passes} backward passes)"
+        return f"AccumulatedGradients({shapes_of(self._views)}; {self.passes} backward passes)"
 
     def add(self) -> None:
         """Add the gradients that a pass has left in the store."""
         store, passes, touched = self._store, self.passes, dict(self._touched)
         dense = slice(0, store.dense_size)
         known = self._flat[dense]
-        found = known + store.gradients[dense] if passes else store.gradients[dense]
-        writes: list[Write] = [(known, found)]
+        writes: list[Write] = [(known, known + store.gradients[dense])]
         for name, rows in store.touched.items():
             view = self._views[name]
             writes.append((view, view[rows] + store.gradient(name)[rows], rows))
@@ -87,6 +88,8 @@ class AccumulatedGradients(Mapping[str, Array]):
         for name, rows in self._touched.items():
             view = self._views[name]
             writes.append((view, np.zeros_like(view[rows]), rows))
+        for name in self._shown:
+            writes.append((self._views[name], np.zeros_like(self._views[name])))
         self._touched_by = {self.passes: self._touched, 0: {}}
         write_at_once([*writes, (self._passes, np.zeros(1, np.int64))])
 
