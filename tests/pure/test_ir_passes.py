@@ -15,7 +15,7 @@ from vertexrt.ir.autodiff import differentiate
 from vertexrt.ir.builder import Builder
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.simplify import ZERO_IF_ZERO, simplify, without_dropout
-from vertexrt.ir.passes.specialise import find_atoms, specialise
+from vertexrt.ir.passes.specialise import Presence, find_atoms, specialise
 from vertexrt.ir.passes.stack import stack_parameters, stack_rows
 from vertexrt.ir.program import Domain, Node, Program, Stage
 from vertexrt.ir.verify import verify
@@ -173,14 +173,16 @@ def test_a_vertex_without_a_label_has_no_classifier_gradient() -> None:
 
 
 def test_labels_do_not_split_tasks() -> None:
-    """What only lazy ops read is no part of a path kind; without the pass there is one kind."""
+    """What only lazy ops read is no part of a path kind; without the pass nothing is known."""
     program = with_gradient(tree_lstm())
     atoms = find_atoms(program)
     word, label = (1 << atoms.slots + atoms.pulls.index(n) for n in ("word", "label"))
     assert atoms.path[0] & word
     assert not atoms.path[0] & label
     assert atoms.lazy[0] & label
-    assert find_atoms(program, specialised=False).lazy == (0,)
+    plain = find_atoms(program, specialised=False)
+    assert plain.path == (0,)
+    assert plain.facts(word | label, plain.lazy) == Presence({}, {})
     assert atoms.describe(0b1011 & ~word | word, atoms.path).startswith("{0,1}")
 
 

@@ -21,7 +21,7 @@ from vertexrt.ir.passes.operands import copy_operands
 from vertexrt.ir.passes.specialise import specialise
 from vertexrt.ir.passes.stack import stack_rows
 from vertexrt.ir.passes.store import LAZY_STAGES, Stored, lazy_part, store_values
-from vertexrt.ir.program import Program, Stage
+from vertexrt.ir.program import Stage
 from vertexrt.kernels.layout import fingerprint
 from vertexrt.scheduler.kinds import FINE, NEW_LAZY_KIND, NEW_PATH_KIND, read_vertices
 
@@ -88,8 +88,9 @@ def add_lazy_kind(variant: Variant, bits: int) -> Kind:
     program = copy_operands(program, variant.backend.apart, variant.origin)
     lazy = store_values(program, path.of_origins())
     verified(lazy.program, "lazy kind")
-    has_loss = _has_loss(lazy.program if variant.passes.lazy else path.program)
-    kind = Kind(bits, {s: _add(variant, lazy, s) for s in LAZY_STAGES}, lazy, has_loss)
+    kind = Kind(
+        bits, {s: _add(variant, lazy, s) for s in LAZY_STAGES}, lazy, _has_loss(variant, bits)
+    )
     variant.lazy_kinds = _ordered(variant.lazy_kinds, kind)
     variant.begin_anew()
     return kind
@@ -131,8 +132,11 @@ def _add(variant: Variant, stored: Stored, stage: Stage) -> int:
     return variant.numbers[text]
 
 
-def _has_loss(program: Program) -> bool:
-    """Tell whether a kind pushes a loss that is not known to be a constant."""
-    nodes = program.nodes
+def _has_loss(variant: Variant, bits: int) -> bool:
+    """Tell whether a kind pushes a loss that is not known to be a constant.
+
+    It is looked for in F, since what the programs of a kind know depends on passes and devices.
+    """
+    nodes = specialise(variant.program, variant.atoms.presence(bits, variant.atoms.lazy)).nodes
     losses = [n for n in nodes if n.op == "push" and n["name"] == "loss"]
     return any(nodes[n.inputs[0]].op != "const" for n in losses)

@@ -105,6 +105,19 @@ def _where(out: Rewriter, node: Node, known: Known) -> int | None:
     return _as(out, node, node.inputs[1 if known[0] != 0.0 else 2])
 
 
+def _equal(out: Rewriter, node: Node, known: Known) -> int | None:
+    """Return zeros where a number is compared with those of elements, and is none of them."""
+    for number, other in zip(known, reversed(node.inputs), strict=True):
+        elements = out.nodes[other]
+        if (
+            number is not None
+            and elements.op == "arange"
+            and number not in range(elements.type.size)
+        ):
+            return out.const(node, 0.0)
+    return None
+
+
 # What an operand that is a constant makes of an op.
 WITH_CONSTANTS: dict[str, Callable[[Rewriter, Node, Known], int | None]] = {
     "add": _add,
@@ -112,6 +125,7 @@ WITH_CONSTANTS: dict[str, Callable[[Rewriter, Node, Known], int | None]] = {
     "mul": _mul,
     "div": _div,
     "where": _where,
+    "equal": _equal,
 }
 
 

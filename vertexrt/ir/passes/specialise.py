@@ -35,7 +35,7 @@ class Atoms:
     vertex's own begins at bit FUNCTION_AT.
 
     `path` masks the bits that path and eager nodes of each function depend on; `lazy` all bits that
-    matter to it.
+    matter to it. Where F is not `specialised`, programs know none of them.
     """
 
     slots: int
@@ -43,6 +43,7 @@ class Atoms:
     path: tuple[int, ...]
     lazy: tuple[int, ...]
     names: tuple[str, ...] = ()  # of the vertex types, where there are several functions
+    specialised: bool = True
 
     def function_of(self, kind: int) -> int:
         """Return the number of the vertex function of a kind."""
@@ -54,7 +55,11 @@ class Atoms:
         return (kind & self.path[function]) | (function << FUNCTION_AT)
 
     def facts(self, kind: int, masks: tuple[int, ...]) -> Presence:
-        """Return what is known of a vertex whose kind is known only under the masks."""
+        """Return what programs know of a vertex whose kind is known only under the masks."""
+        return self.presence(kind, masks if self.specialised else (0,) * len(masks))
+
+    def presence(self, kind: int, masks: tuple[int, ...]) -> Presence:
+        """Return what is so of a vertex whose kind is known only under the masks."""
         function = self.function_of(kind)
         mask = masks[function]
         slots = {s: bool(kind >> s & 1) for s in range(self.slots) if mask >> s & 1}
@@ -67,7 +72,7 @@ class Atoms:
 
     def describe(self, kind: int, masks: tuple[int, ...]) -> str:
         """Name a kind for people: its vertex type, `{0,1}` for slots, then the pulls."""
-        facts = self.facts(kind, masks)
+        facts = self.presence(kind, masks)
         slots = ",".join(str(s) for s, has in facts.slots.items() if has)
         pulls = [name for name, has in facts.pulls.items() if has]
         return " ".join([*self.names[facts.function :][:1], f"{{{slots}}}", *pulls])
@@ -96,8 +101,8 @@ def find_atoms(program: Program, specialised: bool = True) -> Atoms:
 
     Args:
         program: F, or F and dF, after `place`.
-        specialised: False gives masks of zero: one kind for all vertices of a function (the
-            ablation's baseline).
+        specialised: False gives one program for all vertices of a function (the ablation's
+            baseline).
     """
     slots = (program.arity or 0) + 1
     names = tuple(p.name for p in program.pulls)
@@ -108,8 +113,8 @@ def find_atoms(program: Program, specialised: bool = True) -> Atoms:
         lazy[node.function] |= bit
         path[node.function] |= bit if early or node.op in GRADIENTS_TO_CHILDREN else 0
     if not specialised:
-        path = lazy = [0] * len(path)
-    return Atoms(slots, names, tuple(path), tuple(lazy), types)
+        path = [0] * len(path)
+    return Atoms(slots, names, tuple(path), tuple(lazy), types, specialised)
 
 
 def with_whole_chains(atoms: Atoms, program: Program) -> Atoms:
