@@ -6,7 +6,7 @@ to the backend, which has most of them in its cache.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,19 @@ def find_kinds(variant: Variant, batch: GraphBatch, inputs: Inputs) -> Array:
             add_lazy_kind(variant, bits)
         else:
             refuse(variant.reader, batch, inputs, found, vertex)
+
+
+def take_kinds(variant: Variant, others: Iterable[Variant]) -> None:
+    """Note the kinds that variants of the same use have seen.
+
+    What a GPU's kernel holds on chip, and with it the order of sums, depends on all its kinds.
+    """
+    for other in others:
+        if other.atoms == variant.atoms:
+            for bits in [bits for bits in other.path_kinds if bits not in variant.path_kinds]:
+                add_path_kind(variant, bits)
+            for bits in [bits for bits in other.lazy_kinds if bits not in variant.lazy_kinds]:
+                add_lazy_kind(variant, bits)
 
 
 def add_path_kind(variant: Variant, bits: int) -> Kind:

@@ -14,7 +14,7 @@ from vertexrt.engine.choose import Chooser, ways_for, work_of
 from vertexrt.engine.graph_facts import GraphFacts, find_facts, rows_of_graphs
 from vertexrt.engine.inputs import read_inputs
 from vertexrt.engine.kept import KeptRuns
-from vertexrt.engine.kinds import find_kinds, meet_kinds
+from vertexrt.engine.kinds import find_kinds, meet_kinds, take_kinds
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.prepare import prepare
 from vertexrt.engine.sparse_rows import new_marks, rows_looked_up
@@ -144,6 +144,7 @@ class CompiledModel:
         if found is None:
             about = self.backend, self.param_names, self.passes
             found = make_variant(self.function, use, *about, processors, self.policy)
+            take_kinds(found, self._same(use))
             self.variants[use, processors] = found
         return found
 
@@ -216,7 +217,8 @@ class CompiledModel:
     def facts_of(self, use: Use, batch: GraphBatch) -> tuple[GraphFacts, Int64]:
         """Return facts of the batch that graphs were taken from, and their numbers there.
 
-        Where another graph of that batch is refused, the facts are of these graphs alone.
+        Kinds of vertices are noted for all engines. Where another graph of that batch is refused,
+        the facts are of these graphs alone.
 
         Raises: PullError and GraphError, when a graph is refused.
         """
@@ -233,11 +235,18 @@ class CompiledModel:
         return self._read(use, batch), np.arange(batch.num_graphs)
 
     def _read(self, use: Use, batch: GraphBatch) -> GraphFacts:
-        variant = self.variant(use, self.choose(use, batch))
-        inputs = read_inputs(variant.reader, batch, self.store.dtype, tables=False)
-        has_loss = find_kinds(variant, batch, inputs)
+        same = self._same(use) or [self.variant(use, self.choose(use, batch))]
+        inputs = read_inputs(same[0].reader, batch, self.store.dtype, tables=False)
+        has_loss = find_kinds(same[0], batch, inputs)
+        for other in same[1:]:
+            take_kinds(other, same[:1])
         level = level_in_vertices(self.chooser.work.all)
-        return find_facts(variant, batch, inputs, has_loss, self.sparse, level)
+        return find_facts(same[0], batch, inputs, has_loss, self.sparse, level)
+
+    def _same(self, use: Use) -> list[Variant]:
+        """Return what was compiled for a use, whatever the engine and the update."""
+        plain = ending_with(use, None)
+        return [v for (u, _), v in self.variants.items() if ending_with(u, None) == plain]
 
     def observe(self, use: Use, batch: GraphBatch, runs: Sequence[Run], seconds: float) -> None:
         """Tell the automatic choice what a step took."""
