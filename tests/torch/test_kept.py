@@ -50,7 +50,8 @@ def layers(place: str, engine: str, patch: pytest.MonkeyPatch, name: str = "LSTM
         step = CellStep(cell, INPUT, dict(mine.sizes))
         more: Any = {"processors": 4} if engine == "persistent" else {}
         net = vrt.compile(step, device="cuda", engine=engine, **more)
-        mine.bind([BoundNetwork(net, mine.sources[0])])
+        mine.bindings[0] = BoundNetwork(net, mine.sources[0])
+        mine.bind()
     mine.load_state_dict({n: p.float() for n, p in judge.state_dict().items()})
     return mine, judge
 

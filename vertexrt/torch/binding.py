@@ -107,8 +107,8 @@ class BoundNetwork:
         source: of the network; number: by which ops find it.
         store: its parameters; forward_passes, results: its passes, and how they run.
         stays: what passes give back stays on a GPU.
-        names: of the parameters; own: tensors with their memory; trained: those that get
-            gradients; tables: those that are only looked up in.
+        names: of the parameters; own: tensors with their memory, which nobody else has; trained:
+            those that get gradients; tables: those that are only looked up in.
         draws: F draws random numbers.
         push_shapes: of a vertex, by name; pulls: their names; model: what was compiled.
         dtype, device: PyTorch's; real: the dtype as NumPy's.
@@ -123,12 +123,12 @@ class BoundNetwork:
         self.results: HostResults | TensorResults = self.forward_passes.on_host
         if self.stays:
             self.results = TensorResults(cast("LaunchesHere", network.executor))
-        values = self.results.parameters()
-        self.names, self.own = list(values), [torch.as_tensor(x) for x in values.values()]
-        self.device = self.own[0].device if self.own else torch.device("cpu")
+        self.names, self.own = list(store.names), self.lent()
+        self.device = torch.as_tensor(self.results.array([], (0,))).device
         self._uses: dict[tuple[tuple[str, ...], tuple[str, ...] | None, bool], Use] = {}
-        self._at = [mine.data_ptr() for mine in self.own]
+        self._at = _places_of(self.own)
         self.trained = [name for name in self.names if name in store.trained]
+        self._frozen = [k for k, name in enumerate(self.names) if name not in store.trained]
         self.tables = frozenset(self.model.sparse)
         self._places = _places(store)
         self.draws = any(OPS[node.op].draws for node in program.nodes)
@@ -198,18 +198,50 @@ class BoundNetwork:
             for name, place in zip(self.names, self._places, strict=True)
         ]
 
-    def shares(self, parameters: Sequence[Tensor]) -> bool:
-        """Tell whether tensors have the network's memory."""
-        return all(
-            mine.data_ptr() == given.data_ptr() and mine.dtype == given.dtype
-            for mine, given in zip(self.own, parameters, strict=True)
-        )
+    def lent(self) -> list[Tensor]:
+        """Return tensors with the memory of the parameters.
 
-    def adopt(self, parameters: Sequence[Tensor]) -> None:
-        """Copy the numbers of parameters, and give these the network's memory."""
-        for mine, given in zip(self.own, parameters, strict=True):
-            mine.copy_(given.data)
-            given.data = mine
+        Each has a storage of its own, since what is in a storage can be exchanged in place.
+        """
+        return [torch.as_tensor(x) for x in self.results.parameters().values()]
+
+    def is_at(self, place: Tensor) -> bool:
+        """Tell whether it computes in the dtype of a tensor, and where that is."""
+        return bool(place.dtype == self.dtype and place.device == self.device)
+
+    def adopt(self, parameters: Sequence[Tensor | None]) -> None:
+        """Copy the numbers of parameters, and give these the network's memory, but for None.
+
+        Those that other processes see keep theirs, as do those of which a network has no equal.
+        """
+        moved = [
+            (given, mine, lent, given.detach().clone())
+            for given, mine, lent, at in zip(
+                parameters, self.own, self.lent(), self._at, strict=True
+            )
+            if type(given) is nn.Parameter
+            and self.is_at(given)
+            and given.shape == mine.shape
+            and (given.data_ptr(), given.stride()) != at
+            and (given.is_cuda or not given.is_shared())
+        ]
+        for given, mine, lent, values in moved:
+            mine.copy_(values)
+            given.data = lent
+
+    def wants(self, parameters: Sequence[Tensor]) -> bool:
+        """Tell whether parameters get gradients.
+
+        Raises: UsageError, for one that F does not train.
+        """
+        if not torch.is_grad_enabled():
+            return False
+        for k in self._frozen:
+            if parameters[k].requires_grad:
+                got, action = f"{self.names[k]} wants a gradient", "leave its requires_grad False"
+                expected = "a parameter that is not declared with trainable=False"
+                raise UsageError.at("torch", got, expected, action)
+        return any(p.requires_grad for p in parameters)
 
     def holding(self, parameters: Sequence[Tensor]) -> AbstractContextManager[Any]:
         """Hold the network, and let it compute with the numbers of tensors, perhaps not its own.
@@ -222,24 +254,42 @@ class BoundNetwork:
         if self._on_gpu and torch._C._cuda_isCurrentStreamCapturing():
             raise UsageError.at("torch", *NOT_CAPTURED)
         current = not self._on_gpu or is_current(self.device)
-        if current and [given.data_ptr() for given in parameters] == self._at:
+        if current and _places_of(parameters) == self._at:
             lock: AbstractContextManager[Any] = self.network.executor.lock
             return lock
         return self._with_others(parameters)
 
     @contextmanager
     def _with_others(self, parameters: Sequence[Tensor]) -> Iterator[None]:
+        """Let parameters have other numbers for a while; those given may be in their memory."""
         with at(self.device), self.network.executor.lock:
-            pairs = zip(self.own, parameters, strict=True)
-            moved = [(a, b) for a, b in pairs if a.data_ptr() != b.data_ptr()]
-            before = [mine.clone() for mine, _ in moved]
+            places = _places_of(parameters)
+            each = zip(self.names, self.own, parameters, places, self._at, strict=True)
+            moved = [
+                (mine, mine.clone(), self._checked(name, mine, given).clone())
+                for name, mine, given, place, own in each
+                if place != own
+            ]
             try:
-                for mine, given in moved:
-                    mine.copy_(given)
+                for mine, _, values in moved:
+                    mine.copy_(values)
                 yield
             finally:
-                for (mine, _), kept in zip(moved, before, strict=True):
-                    mine.copy_(kept)
+                for mine, before, _ in moved:
+                    mine.copy_(before)
+
+    def _checked(self, name: str, mine: Tensor, given: Tensor) -> Tensor:
+        """Return a tensor that takes the place of a parameter. Raises: UsageError."""
+        if not self.is_at(given) or given.shape != mine.shape:
+            got, expected = (f"{x.dtype} {list(x.shape)} on {x.device}" for x in (given, mine))
+            action = "convert the module as a whole: module.to(device, dtype)"
+            raise UsageError.at("torch", f"{name} is {got}", f"{expected}, as the others", action)
+        return given
+
+
+def _places_of(tensors: Sequence[Tensor]) -> list[tuple[int, tuple[int, ...]]]:
+    """Return where the elements of tensors are."""
+    return [(each.data_ptr(), each.stride()) for each in tensors]
 
 
 def _use(outputs: tuple[str, ...], pulls: tuple[str, ...] | None, drops: bool) -> Use:
@@ -272,31 +322,70 @@ def binding(number: int) -> BoundNetwork:
     return _alive[number]
 
 
+class Bindings(list[BoundNetwork]):
+    """Networks of a module; copies of it make their own."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Bindings, ()
+
+
+class NamedPart(nn.Module):
+    """A part of a parameter's name: holds what comes after the dot."""
+
+
 class BoundModule(nn.Module):
     """A module whose parameters are those of networks.
 
     Attributes:
         sources: of its networks; owned: the names of each one's parameters in this module; paths:
             the same, split.
+        bindings: the networks; none, until there is memory to compute with.
     """
 
     sources: list[NetworkSource]
     owned: list[list[str]]
-    bindings: list[BoundNetwork]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.paths: dict[int, list[tuple[tuple[str, ...], str]]] = {}
+        self.bindings = Bindings()
         self.register_load_state_dict_post_hook(_bind_again)  # which may have assigned others
 
-    def parameters_of(self, k: int) -> list[Tensor]:
-        """Return the parameters of a network, in its order; tensors, inside `functional_call`."""
-        own, found = self._parameters, []
-        for path in self._paths(k):
-            inside, last = path
-            mine = None if inside else own.get(last)
-            found.append(_parameter(self, path) if mine is None else mine)
-        return found
+    def hold(self, network: Network, prefix: str = "") -> None:
+        """Have the parameters of one network, in the same memory, by its names without a prefix.
+
+        Raises: UsageError, where a name is one of a method of modules.
+        """
+        source = NetworkSource.of(network)
+        bound = BoundNetwork(network, source)
+        names = [name.removeprefix(prefix) for name in bound.names]
+        for name, own, tensor in zip(names, bound.names, bound.lent(), strict=True):
+            *path, last = name.split(".")
+            inside: nn.Module = self
+            for part in path:
+                if part not in inside._modules:
+                    inside.add_module(_free(inside, part), NamedPart())
+                inside = inside.get_submodule(part)
+            parameter = nn.Parameter(tensor, requires_grad=own in bound.trained)
+            inside.register_parameter(_free(inside, last), parameter)
+        if not names:  # `to` and the like convert the network with it
+            nothing = torch.empty(0, dtype=bound.dtype, device=bound.device)
+            self.register_buffer("place", nothing, persistent=False)
+        self.sources, self.owned = [source], [names]
+        self.bindings.append(bound)
+
+    def bound(self, k: int) -> tuple[BoundNetwork, list[Tensor]]:
+        """Return a network, and its parameters, in its order; tensors, inside `functional_call`.
+
+        Raises: UsageError, where a parameter is missing, or has no memory.
+        """
+        parameters = [_parameter(self, path) for path in self._paths(k)]
+        if not self.bindings or not all(map(self.bindings[k].is_at, parameters[:1])):
+            self.bind()  # they were set one by one
+            if not self.bindings:
+                got, expected = "parameters on meta", "on a CPU or a GPU"
+                raise UsageError.at("torch", got, expected, "load them, or call module.to_empty")
+        return self.bindings[k], parameters
 
     def _paths(self, k: int) -> list[tuple[tuple[str, ...], str]]:
         """Return where the parameters of a network are: modules, one in the other, and a name."""
@@ -307,42 +396,55 @@ class BoundModule(nn.Module):
             self.paths[k] = found
         return found
 
-    def bind(self, bindings: Sequence[BoundNetwork] = ()) -> None:
-        """Let networks have the memory of the parameters, or new networks, where these changed."""
-        found: list[BoundNetwork] = []
-        self.bindings = found
+    def bind(self) -> None:
+        """Let networks have the memory of the parameters, or new networks, where these changed.
+
+        What is computed from parameters, as `torch.nn.utils.parametrize` does, is left alone.
+        """
+        before, self.bindings = self.bindings, Bindings()
+        networks = range(len(self.sources))
+        own = [[_registered(self, path) for path in self._paths(k)] for k in networks]
+        tensors = [p for each in own for p in each if p is not None]
+        if any(p.is_meta for p in tensors):
+            return  # nothing is there to compute with
+        place = next(iter(tensors), None)
+        if place is None:
+            place = self._place()
+        check_place(place)
         for k, source in enumerate(self.sources):
-            parameters = self.parameters_of(k)
-            if any(p.is_meta for p in parameters):
-                return found.clear()  # nothing is there to compute with
-            dtype, device = parameters[0].dtype, parameters[0].device
-            check_place(parameters[0])
-            mine = bindings[k] if k < len(bindings) else None
-            if mine is None or mine.dtype != dtype or mine.device != device:
-                mine = BoundNetwork(source.network(dtype, device), source)
-            if not mine.shares(parameters):
-                mine.adopt(parameters)
-            found.append(mine)
+            mine = before[k] if k < len(before) else None
+            if mine is None or not mine.is_at(place):
+                mine = BoundNetwork(source.network(place.dtype, place.device), source)
+            mine.adopt(own[k])
+            self.bindings.append(mine)
+
+    def _place(self) -> Tensor:
+        """Return a tensor that is converted as the module is."""
+        return next(itertools.chain(self.parameters(), self.buffers()))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         """Convert the parameters, and the networks with them."""
-        first = next(self.parameters(), None)
-        if first is not None:
-            check_place(fn(torch.empty(0, dtype=first.dtype, device=first.device)))
+        first = self._place()
+        check_place(fn(torch.empty(0, dtype=first.dtype, device=first.device)))
         super()._apply(fn, recurse)
-        self.bind(list(self.bindings))
+        self.bind()
         return self
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "bindings": []}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self.bind()
 
 
-def _parameter(inside: nn.Module, path: tuple[tuple[str, ...], str]) -> Tensor:
-    """Return a parameter, or what has its place.
+def _free(inside: nn.Module, name: str) -> str:
+    """Return a name that a module does not have for something else. Raises: UsageError."""
+    if hasattr(inside, name):
+        got, action = f"a part of F called {name!r}", "rename it in the vertex function"
+        raise UsageError.at("torch", got, "a name that nn.Module does not have", action)
+    return name
+
+
+def _registered(inside: nn.Module, path: tuple[tuple[str, ...], str]) -> Tensor | None:
+    """Return a parameter; None, where something else has its place.
 
     Attributes of modules are looked for in several places, which takes ten times as long as a dict.
     """
@@ -351,16 +453,27 @@ def _parameter(inside: nn.Module, path: tuple[tuple[str, ...], str]) -> Tensor:
         part = inside._modules[name]
         assert part is not None, name
         inside = part
-    found = inside._parameters.get(last)
+    return inside._parameters.get(last)
+
+
+def _parameter(inside: nn.Module, path: tuple[tuple[str, ...], str]) -> Tensor:
+    """Return a parameter, or what has its place. Raises: UsageError, where nothing has."""
+    found = _registered(inside, path)
     if found is None:  # `torch.nn.utils.parametrize` makes a property of it
-        other: Tensor = getattr(inside, last)
-        return other
+        names, last = path
+        found = getattr(inside.get_submodule(".".join(names)), last, None)
+        if found is None:
+            got, action = (
+                f"no parameter {'.'.join((*names, last))}",
+                "set it, or make the module anew",
+            )
+            raise UsageError.at("torch", got, "all that the module was made with", action)
     return found
 
 
 def _bind_again(module: BoundModule, _: object) -> None:
     """Let parameters that were loaded have the memory of the networks."""
-    module.bind(list(module.bindings))
+    module.bind()
 
 
 def check_place(tensor: Tensor) -> None:

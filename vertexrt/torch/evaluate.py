@@ -71,6 +71,6 @@ def _call(
 ) -> tuple[Call, list[Tensor]]:
     """Return what is asked of a network, and the pulls that are tensors."""
     names, pulled, wanted = PlacedPulls.of(bound, asked.pulls)
-    keep = bool(wanted) or (torch.is_grad_enabled() and any(p.requires_grad for p in parameters))
+    keep = bound.wants(parameters) or bool(wanted)
     drops = asked.training and bound.draws
     return Call(bound.number, names, asked.outputs, wanted, keep, drops, asked.sparse), pulled

@@ -157,10 +157,10 @@ class Layers(BoundModule, nn.RNNBase):
             for back in range(self.directions):
                 k = layer * self.directions + back
                 layout = ChainLayout(counts, b"", self.sizes, bool(states), bool(back))
-                parameters = self.parameters_of(k)
+                bound, parameters = self.bound(k)
                 own = [state[k] for state in states]
                 steps = rows, layout
-                out, last = run_chains(self.bindings[k], parameters, steps, own, False, wanted)
+                out, last = run_chains(bound, parameters, steps, own, False, wanted)
                 made.append(out)
                 final.append(last)
             rows = torch.cat(made, 1) if self.directions > 1 else made[0]

@@ -61,7 +61,7 @@ def loss_of(
     """
     _check(bound, given.reduction)
     pulls, tensors, wanted = PlacedPulls.of(bound, given.pulls)
-    back = bool(wanted) or (torch.is_grad_enabled() and any(p.requires_grad for p in parameters))
+    back = bound.wants(parameters) or bool(wanted)
     drops = given.training and bound.draws
     seed = int(torch.randint(2**32, (1,))) if drops else 0
     asked = Asked(_use(wanted, back, drops, bound.draws), graphs_in(batch), ("loss",), seed)

@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vertexrt.api.network import Network
 from vertexrt.errors import UsageError, nearest
 from vertexrt.graph import GraphBatch
-from vertexrt.torch.binding import BoundModule, BoundNetwork, NetworkSource
+from vertexrt.torch.binding import BoundModule
 from vertexrt.torch.evaluate import Evaluate, evaluate
 from vertexrt.torch.loss import NOT_IN_GRAPHS, LossCall, loss_of
 from vertexrt.torch.tokens import BatchTensors
-
-
-class NamedPart(nn.Module):
-    """A part of a parameter's name: holds what comes after the dot."""
 
 
 class Module(BoundModule):
@@ -41,24 +37,13 @@ class Module(BoundModule):
             got = f"a {type(network).__name__}"
             action = "write Module(vrt.compile(function, device='cpu'))"
             raise UsageError.at("torch", got, "a network", action)
-        source = NetworkSource.of(network)
-        bound, self.sparse = BoundNetwork(network, source), sparse
-        self.sources, self.owned = [source], [bound.names]
-        for name, tensor in zip(bound.names, bound.own, strict=True):
-            *path, last = name.split(".")
-            inside: nn.Module = self
-            for part in path:
-                if part not in inside._modules:
-                    inside.add_module(_free(inside, part), NamedPart())
-                inside = inside.get_submodule(part)
-            parameter = nn.Parameter(tensor, requires_grad=name in bound.trained)
-            inside.register_parameter(_free(inside, last), parameter)
-        self.bind([bound])
+        self.sparse = sparse
+        self.hold(network)
 
     @property
     def network(self) -> Network:
         """The network that computes."""
-        return self.bindings[0].network
+        return self.bound(0)[0].network
 
     def extra_repr(self) -> str:
         """Say what is inside."""
@@ -81,12 +66,12 @@ class Module(BoundModule):
         Raises: UsageError, for names that the network does not have; PullError, when pulls do not
             fit.
         """
-        bound = self.bindings[0]
+        bound, parameters = self.bound(0)
         names = tuple(bound.push_shapes) if outputs is None else tuple(outputs)
         _check_names("pushes", names, bound.push_shapes)
         _check_names("pulls", tuple(pulls), bound.pulls)
         asked = Evaluate(batch, pulls, names, self.training, self.sparse)
-        found = evaluate(bound, self.parameters_of(0), asked)
+        found = evaluate(bound, parameters, asked)
         return dict(zip(names, found, strict=False))
 
     def loss(
@@ -112,18 +97,10 @@ class Module(BoundModule):
         """
         if torch.compiler.is_compiling():
             torch._dynamo.graph_break(msg=NOT_IN_GRAPHS)
-        bound = self.bindings[0]
+        bound, parameters = self.bound(0)
         _check_names("pulls", tuple(pulls), bound.pulls)
         given = LossCall(pulls, reduction, self.training, self.sparse)
-        return loss_of(bound, self.parameters_of(0), batch, given)
-
-
-def _free(inside: nn.Module, name: str) -> str:
-    """Return a name that a module does not have for something else. Raises: UsageError."""
-    if hasattr(inside, name):
-        got, action = f"a part of F called {name!r}", "rename it in the vertex function"
-        raise UsageError.at("torch", got, "a name that nn.Module does not have", action)
-    return name
+        return loss_of(bound, parameters, batch, given)
 
 
 def _check_names(what: str, names: tuple[str, ...], known: Collection[str]) -> None:

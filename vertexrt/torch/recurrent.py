@@ -18,7 +18,6 @@ from vertexrt.errors import UsageError
 from vertexrt.torch.binding import BoundModule, BoundNetwork
 from vertexrt.torch.chains import ChainLayout, chains_of, first
 from vertexrt.torch.evaluate import Evaluate, evaluate_here
-from vertexrt.torch.module import Module
 
 Forward = TypeVar("Forward", bound=Callable[..., Any])
 
@@ -129,16 +128,8 @@ class Recurrent(BoundModule):
     ) -> None:
         super().__init__()
         sizes = _sizes(cell) if state is None else state
-        network = vrt.compile(CellStep(cell, input_size, sizes), device="cpu")
-        inside = Module(network)
         self.sizes, self.batch_first = tuple(sizes.items()), batch_first
-        for name, part in inside.get_submodule("cell").named_children():
-            self.add_module(name, part)
-        for name, value in inside.get_submodule("cell").named_parameters(recurse=False):
-            self.register_parameter(name, value)
-        self.sources = inside.sources
-        self.owned = [[name.removeprefix("cell.") for name in inside.owned[0]]]
-        self.bind(inside.bindings)
+        self.hold(vrt.compile(CellStep(cell, input_size, sizes), device="cpu"), "cell.")
 
     @outside_graphs
     def forward(
@@ -166,7 +157,8 @@ class Recurrent(BoundModule):
         self._check_states(given, int(np.frombuffer(rows.counts, np.int64)[0]))
         marks = b"" if resets is None else _marks(resets, x, self.batch_first)
         layout = ChainLayout(rows.counts, marks, self.sizes, bool(given), False)
-        bound, parameters, steps = self.bindings[0], self.parameters_of(0), (rows.x, layout)
+        bound, parameters = self.bound(0)
+        steps = rows.x, layout
         own = [_in_order(each, rows.sort) for each in given]
         final = FinalStates(rows.unsort)
         out, last = run_chains(bound, parameters, steps, own, self.training, final)

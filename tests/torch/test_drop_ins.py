@@ -1,0 +1,385 @@
+"""The recurrent layers beside PyTorch's own: one table of what is done to a layer, run on both.
+
+Each row takes a layer of either kind and returns what is used then. Both have the same results,
+gradients, parameters after steps, and state dicts.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from torch import nn  # noqa: E402
+from torch.nn.utils import parametrizations, parametrize, prune  # noqa: E402
+
+import vertexrt.torch as vt  # noqa: E402
+from vertexrt.errors import UsageError  # noqa: E402
+
+INPUT, H, STEPS, COUNT = 3, 4, 5, 2
+KINDS = ("LSTM", "GRU", "RNN")
+LAYERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "lstm": ("LSTM", {}),
+    "lstm-projected": ("LSTM", {"proj_size": 2, "bidirectional": True, "num_layers": 2}),
+    "lstm-batch-first": ("LSTM", {"batch_first": True, "num_layers": 2, "bias": False}),
+    "gru": ("GRU", {}),
+    "gru-both-ways": ("GRU", {"bidirectional": True, "num_layers": 2, "dropout": 1.0}),
+    "rnn": ("RNN", {"batch_first": True}),
+    "rnn-relu": ("RNN", {"nonlinearity": "relu", "bias": False, "bidirectional": True}),
+}
+
+
+class Twice(nn.Module):
+    """A parametrisation."""
+
+    def forward(self, x: Any) -> Any:
+        return 2.0 * x
+
+
+class Turned(nn.Module):
+    """A parametrisation that is a view of what it takes."""
+
+    def forward(self, x: Any) -> Any:
+        return x.T
+
+
+class Same(nn.Module):
+    """A parametrisation that changes nothing."""
+
+    def forward(self, x: Any) -> Any:
+        return x
+
+
+def made(kind: str, ours: bool, given: dict[str, Any]) -> Any:
+    torch.manual_seed(0)
+    return getattr(vt if ours else nn, kind)(INPUT, H, dtype=torch.float64, **given)
+
+
+def pair(row: str) -> tuple[Any, Any]:
+    """Return a layer of each kind, with the same numbers."""
+    kind, given = LAYERS[row]
+    return made(kind, True, given), made(kind, False, given)
+
+
+def inputs(packed: bool = False, grad: bool = False) -> Any:
+    torch.manual_seed(1)
+    if packed:
+        steps = [torch.randn(n, INPUT, dtype=torch.float64) for n in (2, STEPS, 3)]
+        return nn.utils.rnn.pack_sequence(steps, enforce_sorted=False)
+    return torch.randn(
+        STEPS, COUNT, INPUT, dtype=torch.float64, requires_grad=grad.get("grad", False)
+    )
+
+
+def states(row: str, count: int) -> Any:
+    """Return states to begin with."""
+    kind, given = LAYERS[row]
+    number = given.get("num_layers", 1) * (2 if given.get("bidirectional") else 1)
+    torch.manual_seed(2)
+    sizes = [given.get("proj_size", H), H] if kind == "LSTM" else [H]
+    found = [
+        torch.randn(number, count, size, dtype=torch.float64, requires_grad=True) for size in sizes
+    ]
+    return tuple(found) if kind == "LSTM" else found[0]
+
+
+def flat(found: Any) -> list[Any]:
+    """Return the real tensors of a result."""
+    if isinstance(found, nn.utils.rnn.PackedSequence):
+        return [found.data]
+    return [x for each in found for x in flat(each)] if isinstance(found, tuple) else [found]
+
+
+def total(found: Any) -> Any:
+    """Return a number that depends on all of a result, and on where each number is."""
+    return sum((x * torch.linspace(1.0, 2.0, x.numel()).view_as(x)).sum() for x in flat(found))
+
+
+def same(mine: Any, theirs: Any) -> None:
+    """Compare what is given and returned, in order."""
+    assert len(mine) == len(theirs)
+    for a, b in zip(mine, theirs, strict=True):
+        assert (a is None) == (b is None)
+        if b is not None:
+            assert a.dtype == b.dtype
+            bound = 1e-12 if b.dtype == torch.float64 else 1e-5
+            torch.testing.assert_close(a.to_dense(), b.to_dense(), rtol=0.0, atol=bound)
+
+
+@pytest.mark.parametrize("with_states", [False, True])
+@pytest.mark.parametrize("form", ["whole", "one", "packed"])
+@pytest.mark.parametrize("row", LAYERS)
+def test_values_and_gradients(row: str, form: str, with_states: bool) -> None:
+    found = []
+    for layer in pair(row):
+        x: Any = inputs(form == "packed")
+        if form == "packed":
+            x = x._replace(data=x.data.requires_grad_())
+        else:
+            x = (x[:, 0] if form == "one" else x).detach().requires_grad_()
+        count = 3 if form == "packed" else STEPS if layer.batch_first else COUNT
+        hx = states(row, count) if with_states else None
+        wanted = [*flat(x), *layer.parameters(), *(flat(hx) if with_states else [])]
+        if form == "one" and with_states:
+            hx = tuple(h[:, 0] for h in hx) if isinstance(hx, tuple) else hx[:, 0]
+        out = layer(x, hx)
+        found.append([*flat(out), *torch.autograd.grad(total(out), wanted)])
+    same(*found)
+
+
+# What is done to a layer: it takes one of either kind, and returns the one that is used then.
+
+
+def parametrized(how: Any, name: str = "weight_hh_l0") -> Callable[[Any], Any]:
+    def change(layer: Any) -> Any:
+        parametrize.register_parametrization(layer, name, how())
+        return layer
+
+    return change
+
+
+def spectral(layer: Any) -> Any:
+    torch.manual_seed(3)
+    return parametrizations.spectral_norm(layer, "weight_hh_l0").eval()
+
+
+def weight_norm(layer: Any) -> Any:
+    return parametrizations.weight_norm(layer, "weight_ih_l0")
+
+
+def old_weight_norm(layer: Any) -> Any:
+    return nn.utils.weight_norm(layer, "weight_hh_l0")
+
+
+def pruned(layer: Any) -> Any:
+    return prune.l1_unstructured(layer, "weight_hh_l0", 0.4)
+
+
+def pruned_for_good(layer: Any) -> Any:
+    return prune.remove(pruned(layer), "weight_hh_l0")
+
+
+def parametrized_and_back(layer: Any) -> Any:
+    weight_norm(layer)
+    return parametrize.remove_parametrizations(layer, "weight_ih_l0")
+
+
+def pickled(layer: Any) -> Any:
+    return pickle.loads(pickle.dumps(layer))
+
+
+def saved(layer: Any) -> Any:
+    file = io.BytesIO()
+    torch.save(layer, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+def empty(layer: Any) -> Any:
+    """Return a layer like one that has no memory yet."""
+    return type(layer)(INPUT, H, layer.num_layers, device="meta", dtype=torch.float64)
+
+
+def one_by_one(layer: Any) -> Any:
+    other = empty(layer)
+    for name, p in layer.state_dict().items():
+        setattr(other, name, nn.Parameter(p.clone()))
+    return other
+
+
+def one_by_one_inside(layer: Any) -> Any:
+    other = empty(layer)
+    for name, p in layer.state_dict().items():
+        other._parameters[name] = nn.Parameter(p.clone())
+    return other
+
+
+def assigned_one_by_one(layer: Any) -> Any:
+    other = empty(layer)
+    for name, p in layer.state_dict().items():
+        other.load_state_dict({name: p.clone()}, strict=False, assign=True)
+    return other
+
+
+def made_real(layer: Any) -> Any:
+    other = empty(layer).to_empty(device="cpu")
+    other.load_state_dict(layer.state_dict())
+    return other
+
+
+def other_dtype_one_by_one(layer: Any) -> Any:
+    layer(inputs())
+    for name, p in list(layer.named_parameters()):
+        setattr(layer, name, nn.Parameter(p.detach().float()))
+    return layer
+
+
+def shared(layer: Any) -> Any:
+    layer.share_memory()
+    assert all(p.is_shared() for p in layer.parameters())
+    return layer
+
+
+def shared_and_moved(layer: Any) -> Any:
+    shared(layer).to("cpu").load_state_dict(layer.state_dict())
+    assert all(p.is_shared() for p in layer.parameters())
+    return layer
+
+
+def shared_and_pickled(layer: Any) -> Any:
+    """As a process that is spawned gets it."""
+    from multiprocessing.reduction import ForkingPickler
+
+    other = pickle.loads(bytes(ForkingPickler.dumps(layer)))
+    with torch.no_grad():
+        for p in layer.parameters():
+            p.mul_(0.5)
+    same(list(other.parameters()), list(layer.parameters()))
+    return other
+
+
+def through_a_queue(layer: Any) -> Any:
+    queue = torch.multiprocessing.SimpleQueue()
+    queue.put(layer.state_dict())
+    layer.held = queue.get()
+    return layer
+
+
+def turned_in_place(layer: Any) -> Any:
+    layer.weight_hh_l0.data = layer.weight_hh_l0.data[:H].T.repeat(len(layer.weight_hh_l0) // H, 1)
+    square = layer.weight_hh_l0.data[:H]
+    square.copy_(square.T.clone())
+    return layer
+
+
+def exchanged(layer: Any) -> Any:
+    a, b = layer.bias_ih_l0, layer.bias_hh_l0
+    a.data, b.data = b.data, a.data
+    a.data.mul_(2.0)
+    return layer
+
+
+def exchanged_and_moved(layer: Any) -> Any:
+    return exchanged(layer).to("cpu")
+
+
+def tied(layer: Any) -> Any:
+    layer.bias_hh_l0 = layer.bias_ih_l0
+    return layer.to("cpu")
+
+
+def from_a_vector(layer: Any) -> Any:
+    vector = nn.utils.parameters_to_vector(layer.parameters()).detach().flip(0)
+    nn.utils.vector_to_parameters(vector, layer.parameters())
+    return layer
+
+
+def swapped(layer: Any) -> Any:
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        return layer.float().double()
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+
+
+def frozen(layer: Any) -> Any:
+    layer.weight_ih_l0.requires_grad_(False)
+    return layer
+
+
+def averaged(layer: Any) -> Any:
+    mean = torch.optim.swa_utils.AveragedModel(layer)
+    mean.update_parameters(layer)
+    return mean.module
+
+
+def resized(layer: Any) -> Any:
+    """As fully sharded training takes the memory of a parameter away, and brings it back."""
+    weight = layer.weight_hh_l0
+    values, storage = weight.detach().clone(), nn.Parameter(weight.detach().clone())
+    layer.weight_hh_l0 = storage
+    size = storage.untyped_storage().nbytes()
+    storage.untyped_storage().resize_(0)
+    storage.untyped_storage().resize_(size)
+    storage.data.copy_(values)
+    return layer
+
+
+DONE: dict[str, Callable[[Any], Any]] = {
+    "nothing": lambda layer: layer,
+    "float": lambda layer: layer.float(),
+    "double": lambda layer: layer.float().double(),
+    "conversion by swapping": swapped,
+    "frozen": frozen,
+    "zero_grad": lambda layer: layer.requires_grad_(True),
+    "parametrised": parametrized(Twice),
+    "parametrised by a bias": parametrized(Twice, "bias_ih_l0"),
+    "parametrised by nothing": parametrized(Same),
+    "parametrised, double": lambda layer: parametrized(Twice)(layer).float().double(),
+    "parametrised, a copy": lambda layer: copy.deepcopy(parametrized(Twice)(layer)),
+    "parametrised and back": parametrized_and_back,
+    "spectral_norm": spectral,
+    "weight_norm": weight_norm,
+    "weight_norm of old": old_weight_norm,
+    "pruned": pruned,
+    "pruned for good": pruned_for_good,
+    "deepcopy": copy.deepcopy,
+    "copy": copy.copy,
+    "pickle": pickled,
+    "torch.save": saved,
+    "set one by one": one_by_one,
+    "set one by one inside": one_by_one_inside,
+    "set one by one, other dtype": other_dtype_one_by_one,
+    "assigned one by one": assigned_one_by_one,
+    "to_empty": made_real,
+    "share_memory": shared,
+    "share_memory, to": shared_and_moved,
+    "spawn": shared_and_pickled,
+    "a queue": through_a_queue,
+    "turned": turned_in_place,
+    "exchanged": exchanged,
+    "exchanged, to": exchanged_and_moved,
+    "tied": tied,
+    "a vector": from_a_vector,
+    "averaged": averaged,
+    "resized": resized,
+}
+
+
+def used(layer: Any) -> list[Any]:
+    """Use a layer in several ways; return all numbers that come of it."""
+    dtype = next(layer.parameters()).dtype
+    x, found = inputs().to(dtype).requires_grad_(), []
+    steps = torch.optim.SGD([p for p in layer.parameters() if p.requires_grad], lr=0.1)
+    for k in range(3):
+        steps.zero_grad()
+        out = layer(x)
+        total(out).backward()
+        found += [*flat(out), x.grad.clone(), *[p.grad for p in layer.parameters()]]
+        steps.step()
+        if k == 1:  # which changes nothing
+            layer.to("cpu")
+            layer.load_state_dict(layer.state_dict())
+    with torch.no_grad():
+        found += flat(layer(x))
+    return [*found, *layer.state_dict().values()]
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
+@pytest.mark.parametrize(("kind", "used_before"), [("LSTM", True), ("GRU", False), ("RNN", True)])
+@pytest.mark.parametrize("done", DONE)
+def test_what_is_done_to_a_layer(done: str, kind: str, used_before: bool) -> None:
+    found = []
+    for ours in (True, False):
+        layer = made(kind, ours, {})
+        if used_before:
+            total(layer(inputs())).backward()
+            layer.zero_grad()
+        found.append(used(DONE[done](layer)))
+    same(*found)
