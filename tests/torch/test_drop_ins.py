@@ -383,3 +383,93 @@ def test_what_is_done_to_a_layer(done: str, kind: str, used_before: bool) -> Non
             layer.zero_grad()
         found.append(used(DONE[done](layer)))
     same(*found)
+
+
+def penalty(layer: Any, x: Any, of: Any) -> Any:
+    """Return a number that depends on a gradient."""
+    (found,) = torch.autograd.grad(total(layer(x)), of, create_graph=True)
+    return found.square().sum() + of.sum()
+
+
+TWICE: dict[str, Callable[[Any, Any], Any]] = {
+    "of a weight": lambda m, x: torch.autograd.grad(penalty(m, x, m.weight_hh_l0), m.weight_hh_l0),
+    "of a weight, by the input": lambda m, x: torch.autograd.grad(
+        penalty(m, x, m.weight_hh_l0) + x.sum(), x
+    ),
+    "of the input, by a weight": lambda m, x: torch.autograd.grad(
+        penalty(m, x, x) + m.bias_hh_l0.sum(), m.bias_hh_l0
+    ),
+    "backward": lambda m, x: penalty(m, x, x).backward(),
+    "backward to some": lambda m, x: penalty(m, x, m.weight_hh_l0).backward(
+        inputs=[m.weight_hh_l0]
+    ),
+    "backward of gradients": lambda m, x: (
+        total(m(x)).backward(create_graph=True),
+        (m.weight_hh_l0.grad.sum() + x.sum()).backward(inputs=[x]),
+    ),
+    "hessian": lambda m, x: torch.autograd.functional.hessian(lambda y: total(m(y)), x),
+    "hessian at once": lambda m, x: torch.autograd.functional.hessian(
+        lambda y: total(m(y)), x, vectorize=True
+    ),
+    "hvp": lambda m, x: torch.autograd.functional.hvp(lambda y: total(m(y)), x, torch.ones_like(x)),
+    "gradgradcheck": lambda m, x: torch.autograd.gradgradcheck(lambda y: m(y)[0], x),
+    "of a hook": lambda m, x: penalty(parametrized(Twice)(m), x, x).backward(),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Using backward.. with create_graph")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", TWICE)
+def test_second_derivatives_are_refused(way: str, kind: str) -> None:
+    with pytest.raises(UsageError, match="differentiate twice; networks have no second deriv"):
+        TWICE[way](made(kind, True, {}), inputs(grad=True))
+
+
+def of_gradients(out: Any, x: Any) -> Any:
+    batch = torch.ones(2, *out.shape, dtype=out.dtype)
+    return torch.func.vmap(lambda d: torch.autograd.grad(out, x, d))(batch)
+
+
+TRANSFORMS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
+    "grad": ("transform", lambda m, x: torch.func.grad(lambda y: total(m(y)))(x)),
+    "vjp": ("transform", lambda m, x: torch.func.vjp(lambda y: m(y)[0], x)),
+    "jacrev": ("transform", lambda m, x: torch.func.jacrev(lambda y: m(y)[0])(x)),
+    "vmap": ("transform", lambda m, x: torch.func.vmap(lambda y: m(y)[0])(x[None])),
+    "vmap of a gradient": ("transform", lambda m, x: of_gradients(m(x)[0], x)),
+    "jvp": ("transform", lambda m, x: torch.func.jvp(lambda y: m(y)[0], (x,), (x,))),
+    "forward mode": (
+        "forward mode",
+        lambda m, x: torch.autograd.functional.jacobian(
+            lambda y: m(y)[0], x, strategy="forward-mode", vectorize=True
+        ),
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("way", TRANSFORMS)
+def test_transforms_are_refused(way: str) -> None:
+    words, ask = TRANSFORMS[way]
+    with pytest.raises(UsageError, match=rf"^\[torch\] .*{words}.*; gradients by backward"):
+        ask(made("GRU", True, {}), inputs(grad=True))
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("row", LAYERS)
+def test_batches_of_gradients(row: str, create_graph: bool) -> None:
+    found = []
+    for layer in pair(row):
+        x = inputs(grad=True)
+        out = layer(x)[0]
+        torch.manual_seed(4)
+        d = torch.randn(3, *out.shape, dtype=out.dtype)
+        wanted = [x, *layer.parameters()]
+        more: Any = {"is_grads_batched": True, "create_graph": create_graph}
+        at_once = torch.autograd.grad(out, wanted, d, **more)
+        jacobian = torch.autograd.functional.jacobian
+        whole = jacobian(lambda y, layer=layer: layer(y)[0].sum(0), x, vectorize=True)
+        found.append([*at_once, whole])
+    same(*found)
+    if row == "lstm-projected":
+        mine = pair(row)[0]
+        assert torch.autograd.gradcheck(lambda y: mine(y)[0], x, check_batched_grad=True)

@@ -21,7 +21,7 @@ from vertexrt.engine.variant import Use
 from vertexrt.errors import UsageError, nearest
 from vertexrt.graph import GraphBatch
 from vertexrt.torch.binding import BoundNetwork
-from vertexrt.torch.once import once
+from vertexrt.torch.once import Once, each_of_batch, is_batch, refuse_twice
 from vertexrt.torch.pulls import PlacedPulls, with_pulls
 from vertexrt.torch.results import tensor_of
 from vertexrt.torch.tokens import BatchTensors, graphs_in
@@ -67,7 +67,7 @@ def loss_of(
     asked = Asked(_use(wanted, back, drops, bound.draws), graphs_in(batch), ("loss",), seed)
     reduction = given.reduction or bound.network.reduction
     what = AskedLoss(bound, asked, reduction, pulls, wanted, given.sparse)
-    loss: Tensor = LossPass.apply(what, *parameters, *tensors)
+    loss: Tensor = LossPass.apply(what, *parameters, *tensors)[0]
     return loss
 
 
@@ -107,15 +107,16 @@ class AskedLoss(NamedTuple):
     sparse: bool
 
 
-class LossPass(torch.autograd.Function):
+class LossPass(Once):
     """A pass that ends with the loss, and what its parameters and pulls get."""
 
     @staticmethod
-    def forward(ctx: Any, what: AskedLoss, *given: Tensor) -> Tensor:
+    def forward(ctx: Any, what: AskedLoss, *given: Tensor) -> tuple[Tensor, ...]:
         """Evaluate the loss, and its gradients where they will be asked for.
 
         Args:
             given: parameters, then pulls.
+        Returns: also the gradients, so that derivatives of them come back here.
         """
         bound, asked = what.bound, what.asked
         count = len(bound.names)
@@ -123,31 +124,32 @@ class LossPass(torch.autograd.Function):
             graphs = with_pulls(bound, asked.batch, what.pulls, given[count:])
             asked = asked._replace(batch=graphs)
             found = bound.forward_passes.loss(asked, what.reduction, what.sparse, bound.results)
-        if asked.use.backward:
-            values = [rows for _, rows in found.rows.values()]
-            pulled = [found.pulled[name] for name in what.wanted]
-            ctx.what, ctx.at = what, {n: tensor_of(at) for n, (at, _) in found.rows.items()}
-            ctx.save_for_backward(*[tensor_of(x) for x in (found.flat, *values, *pulled)])
         loss: Tensor = tensor_of(found.loss)
-        return loss
+        if not asked.use.backward:
+            return (loss,)
+        values = [rows for _, rows in found.rows.values()]
+        pulled = [found.pulled[name] for name in what.wanted]
+        gradients = [tensor_of(x) for x in (found.flat, *values, *pulled)]
+        ctx.what, ctx.at = what, {n: tensor_of(at) for n, (at, _) in found.rows.items()}
+        ctx.save_for_backward(*gradients)
+        ctx.set_materialize_grads(False)
+        return loss, *gradients
 
     @staticmethod
-    def backward(ctx: Any, d_loss: Tensor) -> tuple[Any, ...]:
-        """Return the gradient of each argument of `forward`."""
-        return (_twice if torch.is_grad_enabled() else _gradients)(ctx, d_loss)
+    def backward(ctx: Any, d_loss: Tensor | None, *d_gradients: Tensor | None) -> tuple[Any, ...]:
+        """Return the gradient of each argument of `forward`: what it has left times the loss's.
 
-
-def _gradients(ctx: Any, d_loss: Tensor) -> tuple[Any, ...]:
-    """Return what the pass has left times the gradient of the loss, by argument.
-
-    A product is new memory, so the pass may be gone back through again while autograd keeps it.
-    """
-    what, tables = ctx.what, ctx.at
-    flat, *others = [each * d_loss for each in ctx.saved_tensors]
-    rows = {name: (at, others.pop(0)) for name, at in tables.items()}
-    of_pulls = dict(zip(what.wanted, others, strict=True))
-    bound: BoundNetwork = what.bound
-    return None, *bound.parts_of(flat, rows), *[of_pulls.get(name) for name in what.pulls]
-
-
-_twice = once(_gradients)
+        A product is new memory, so the pass may be gone back through again while autograd keeps it.
+        """
+        if any(d is not None for d in d_gradients):
+            raise refuse_twice()
+        what, tables = ctx.what, ctx.at
+        if d_loss is not None and is_batch(d_loss):
+            return each_of_batch(LossPass.backward, ctx, (d_loss,))
+        if d_loss is None:
+            return (None,) * (1 + len(what.bound.names) + len(what.pulls))
+        flat, *others = [each * d_loss for each in ctx.saved_tensors]
+        rows = {name: (at, others.pop(0)) for name, at in tables.items()}
+        of_pulls = dict(zip(what.wanted, others, strict=True))
+        bound: BoundNetwork = what.bound
+        return None, *bound.parts_of(flat, rows), *[of_pulls.get(name) for name in what.pulls]

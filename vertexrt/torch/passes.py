@@ -18,7 +18,7 @@ from vertexrt.graph import GraphBatch
 from vertexrt.torch.binding import BoundNetwork, sparse_gradient
 from vertexrt.torch.call import Call
 from vertexrt.torch.chains import wanted_of
-from vertexrt.torch.once import once
+from vertexrt.torch.once import Once, each_of_batch, is_batch, refuse_transforms, refuse_twice
 from vertexrt.torch.prepared import find_prepared, prepare_again, prepared_for
 from vertexrt.torch.pulls import with_pulls
 from vertexrt.torch.results import tensor_of
@@ -134,7 +134,7 @@ def _of_rows(found: tuple[Any, Any], shape: Sequence[int]) -> Tensor:
     return sparse_gradient(tensor_of(rows), tensor_of(values), shape)
 
 
-class Pass(torch.autograd.Function):
+class Pass(Once):
     """A pass and its way back."""
 
     @staticmethod
@@ -156,11 +156,28 @@ class Pass(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *d_outputs: Tensor | None) -> tuple[Any, ...]:
         """Return the gradient of each argument of `forward`."""
-        return (_once if torch.is_grad_enabled() else _gradients)(ctx, *d_outputs)
+        refuse_transforms()
+        if any(d is not None and is_batch(d) for d in d_outputs):
+            return each_of_batch(Pass.backward, ctx, d_outputs)
+        if torch.is_grad_enabled():
+            return None, *WayBackOf.apply(ctx, *d_outputs, *ctx.saved_tensors)
+        return None, *ctx.asked.gradients(d_outputs, ctx.saved_tensors, ctx.kept)
 
 
-def _gradients(ctx: Any, *d_outputs: Tensor | None) -> tuple[Any, ...]:
-    return None, *ctx.asked.gradients(d_outputs, ctx.saved_tensors, ctx.kept)
+class WayBackOf(Once):
+    """The way back of a pass as a function of all that it depends on, which has no derivative."""
 
+    @staticmethod
+    def forward(ctx: Any, of: Any, *given: Any) -> tuple[Tensor | None, ...]:
+        """Go back.
 
-_once = once(_gradients)
+        Args:
+            of: the pass; given: gradients of its outputs, then what it has saved.
+        """
+        count = len(of.asked.call.outputs)
+        return tuple(of.asked.gradients(given[:count], given[count:], of.kept))
+
+    @staticmethod
+    def backward(ctx: Any, *d_gradients: Any) -> Any:
+        """Refuse. Raises: UsageError."""
+        raise refuse_twice()
