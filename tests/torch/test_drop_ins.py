@@ -9,7 +9,8 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,9 +73,7 @@ def inputs(packed: bool = False, grad: bool = False) -> Any:
     if packed:
         steps = [torch.randn(n, INPUT, dtype=torch.float64) for n in (2, STEPS, 3)]
         return nn.utils.rnn.pack_sequence(steps, enforce_sorted=False)
-    return torch.randn(
-        STEPS, COUNT, INPUT, dtype=torch.float64, requires_grad=grad.get("grad", False)
-    )
+    return torch.randn(STEPS, COUNT, INPUT, dtype=torch.float64, requires_grad=grad)
 
 
 def states(row: str, count: int) -> Any:
@@ -280,6 +279,12 @@ def from_a_vector(layer: Any) -> Any:
     return layer
 
 
+def other_dtype_inside(layer: Any) -> Any:
+    for name, p in list(layer.named_parameters()):
+        layer._parameters[name] = nn.Parameter(p.detach().float())
+    return layer
+
+
 def swapped(layer: Any) -> Any:
     torch.__future__.set_swap_module_params_on_conversion(True)
     try:
@@ -336,6 +341,7 @@ DONE: dict[str, Callable[[Any], Any]] = {
     "set one by one": one_by_one,
     "set one by one inside": one_by_one_inside,
     "set one by one, other dtype": other_dtype_one_by_one,
+    "set one by one inside, other dtype": other_dtype_inside,
     "assigned one by one": assigned_one_by_one,
     "to_empty": made_real,
     "share_memory": shared,
@@ -385,6 +391,87 @@ def test_what_is_done_to_a_layer(done: str, kind: str, used_before: bool) -> Non
     same(*found)
 
 
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[None]:
+    """Make a group of this process alone."""
+    distributed = torch.distributed
+    if not distributed.is_available():
+        pytest.skip("PyTorch has no torch.distributed")
+    distributed.init_process_group("gloo", f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+class Around(nn.Module):
+    """A model with a layer inside."""
+
+    def __init__(self, ours: bool) -> None:
+        super().__init__()
+        self.inside = made("LSTM", ours, {"num_layers": 2})
+        self.after = nn.Linear(H, 2, dtype=torch.float64)
+
+    def forward(self, x: Any) -> Any:
+        return self.after(self.inside(x)[0])
+
+
+def loaded_again(model: Any) -> Any:
+    model.load_state_dict(model.state_dict())
+    return model
+
+
+def flat_shards(model: Any, original: bool, inside: bool) -> Any:
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    given: Any = {"use_orig_params": original, "device_id": torch.device("cpu")}
+    if inside:
+        model.inside = FullyShardedDataParallel(model.inside, **given)
+    return FullyShardedDataParallel(model, **given)
+
+
+def shards(model: Any) -> Any:
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
+    fully_shard(model.inside, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+AROUND: dict[str, Callable[[Any], Any]] = {
+    "ddp": lambda model: nn.parallel.DistributedDataParallel(model),
+    "fsdp": lambda model: flat_shards(model, False, False),
+    "fsdp inside": lambda model: flat_shards(model, False, True),
+    "fsdp of parameters": lambda model: loaded_again(flat_shards(model, True, True)),
+    "fully_shard": shards,
+    "fully_shard, to": lambda model: loaded_again(shards(model).to("cpu")),
+    "checkpoint": lambda model: (
+        lambda x: torch.utils.checkpoint.checkpoint(model, x, use_reentrant=False)
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("group")
+@pytest.mark.parametrize("around", AROUND)
+def test_what_is_around_a_layer(around: str) -> None:
+    found = []
+    for ours in (True, False):
+        model = Around(ours)
+        torch.manual_seed(5)
+        nn.init.normal_(model.after.weight)
+        nn.init.zeros_(model.after.bias)
+        whole: Any = AROUND[around](model) if ours else model
+        steps = torch.optim.SGD((whole if ours and around != "checkpoint" else model).parameters())
+        losses = []
+        for _ in range(3):
+            steps.zero_grad()
+            loss = whole(inputs()).square().sum()
+            loss.backward()
+            steps.step()
+            losses.append(loss.detach())
+        found.append(losses)
+    same(*found)
+
+
 def penalty(layer: Any, x: Any, of: Any) -> Any:
     """Return a number that depends on a gradient."""
     (found,) = torch.autograd.grad(total(layer(x)), of, create_graph=True)
@@ -423,6 +510,74 @@ TWICE: dict[str, Callable[[Any, Any], Any]] = {
 def test_second_derivatives_are_refused(way: str, kind: str) -> None:
     with pytest.raises(UsageError, match="differentiate twice; networks have no second deriv"):
         TWICE[way](made(kind, True, {}), inputs(grad=True))
+
+
+BAD_STATES: dict[str, Any] = {
+    "one": lambda h: (h,),
+    "none": lambda h: (),
+    "three": lambda h: (h, h, h),
+    "no pair": lambda h: h,
+}
+
+
+@pytest.mark.parametrize("given", BAD_STATES)
+def test_other_numbers_of_states(given: str) -> None:
+    layer, h = made("LSTM", True, {}), torch.zeros(1, COUNT, H, dtype=torch.float64)
+    with pytest.raises(RuntimeError, match="lstm expects two hidden states"):
+        layer(inputs(), BAD_STATES[given](h))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_mistakes_are_named(kind: str) -> None:
+    layer, packed = made(kind, True, {}), inputs(packed=True)
+    few = packed._replace(data=packed.data[:-1])
+    with pytest.raises(UsageError, match="9 steps; 10, as batch_sizes say; pack them"):
+        layer(few)
+    other = torch.zeros(len(layer.weight_hh_l0), H)
+    with pytest.raises(UsageError, match=r"weight_hh is torch.float32 .* on cpu; torch.float64"):
+        torch.func.functional_call(layer, {"weight_hh_l0": other}, (inputs(),))
+    with pytest.raises(UsageError, match=r"weight_hh is torch.float64 \[1, 4\] on cpu; .*, 4\]"):
+        torch.func.functional_call(layer, {"weight_hh_l0": other[:1].double()}, (inputs(),))
+    for name in ("weight_ih_l0", "weight_hh_l0"):
+        delattr(layer, name)
+        layer.to("cpu").load_state_dict(layer.state_dict())
+        with pytest.raises(UsageError, match=rf"no parameter {name}; all that .*; set it"):
+            layer(inputs())
+        setattr(layer, name, nn.Parameter(getattr(made(kind, False, {}), name).detach()))
+    same(flat(layer(inputs())), flat(made(kind, False, {})(inputs())))
+    with pytest.raises(UsageError, match="parameters on meta; on a CPU or a GPU; load them"):
+        layer.to("meta")(inputs())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_changed_before_backward_are_an_error(kind: str) -> None:
+    layer, before = made(kind, True, {}), made(kind, True, {})
+    for each in (shared(layer), parametrized(Twice)(before)):
+        loss = total(each(inputs()))
+        with torch.no_grad():
+            each.weight_ih_l0.mul_(2.0)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_given_weights_may_lie_in_the_layers_own_memory(kind: str) -> None:
+    found = []
+    for ours in (True, False):
+        layer = made(kind, ours, {})
+        a, b, w = layer.bias_ih_l0, layer.bias_hh_l0, layer.weight_hh_l0
+        given = {"bias_ih_l0": b, "bias_hh_l0": 2.0 * a, "weight_hh_l0": w.flip(0)}
+        out = [*flat(torch.func.functional_call(layer, given, (inputs(),)))]
+        turned = {"weight_hh_l0": w.view(-1, H, H).transpose(1, 2).reshape(-1, H)}
+        if kind == "RNN":
+            turned = {"weight_hh_l0": w.T}
+        out += [*flat(torch.func.functional_call(layer, turned, (inputs(),)))]
+        spread = {"weight_hh_l0": w[:1].expand(len(w), H)}
+        out += [*flat(torch.func.functional_call(layer, spread, (inputs(),)))]
+        exchanged = {"bias_ih_l0": b, "bias_hh_l0": a}
+        out += [*flat(torch.func.functional_call(layer, exchanged, (inputs(),)))]
+        found.append([*out, *torch.autograd.grad(total(tuple(out)), [a, b, w])])
+    same(*found)
 
 
 def of_gradients(out: Any, x: Any) -> Any:

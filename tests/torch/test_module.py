@@ -365,3 +365,98 @@ def test_mistakes_are_named() -> None:
         mine(batch, y=torch.zeros(3))
     with pytest.raises(UsageError, match="of another process"):
         vt.BatchTensors(torch.tensor([10**9]), torch.zeros(3), torch.zeros(1)).graphs  # noqa: B018
+
+
+class Pool(vrt.VertexFunction):
+    """A mean over children: it has no parameters."""
+
+    def __init__(self) -> None:
+        super().__init__(state={"h": SIZE})
+
+    def forward(self) -> None:
+        h = self.pull("x", shape=(SIZE,)) + vrt.mean(self.gather_all().h)
+        self.scatter(h=h)
+        self.push("h", h)
+        self.push("loss", vrt.sum(h * h))
+
+
+class Decay(nn.Cell):
+    """A cell without parameters."""
+
+    def __call__(self, x: Any, h: Any) -> Any:
+        return 0.5 * h + x
+
+
+def test_no_parameters() -> None:
+    mine, batch = vt.Module(vrt.compile(Pool(), device="cpu")), trees()
+    wanted = mine(batch, x=drawn(batch).float())["h"]
+    for change in (
+        lambda m: m,
+        lambda m: m.double(),
+        copy.deepcopy,
+        lambda m: pickle.loads(pickle.dumps(m)),
+        lambda m: m.float(),
+        lambda m: m.to("meta").to_empty(device="cpu"),
+    ):
+        mine = change(mine)
+        x = drawn(batch).detach().to(mine.place.dtype).requires_grad_()
+        h = mine(batch, x=x)["h"]
+        assert h.dtype == x.dtype
+        torch.testing.assert_close(h.float(), wanted, rtol=0.0, atol=1e-5)
+        (by_h,) = torch.autograd.grad(h.square().sum(), x)
+        (by_loss,) = torch.autograd.grad(mine.loss(batch, reduction="sum", x=x), x)
+        torch.testing.assert_close(by_h, by_loss)
+    assert not mine.state_dict()
+    assert not list(mine.parameters())
+    cell = vt.Recurrent(Decay(), SIZE, {"h": SIZE}).double()
+    assert torch.equal(cell(torch.ones(2, 1, SIZE).double())[0][1], torch.full((1, SIZE), 1.5))
+
+
+def test_a_pass_of_other_parameters_is_not_repeated() -> None:
+    mine, batch = module(), trees()
+    loss = mine(batch)["loss"].sum()
+    loss.backward(retain_graph=True)
+    mine.network.step(batch, vrt.SGD(0.1))
+    with pytest.raises(UsageError, match="parameters have changed since that forward pass"):
+        loss.backward()
+
+
+def test_a_frozen_parameter_that_wants_a_gradient_is_named() -> None:
+    mine, batch = module(), trees()
+    mine.requires_grad_(True)
+    for call in (mine, mine.loss):
+        with pytest.raises(UsageError, match=r"fixed wants a gradient; .*; leave its"):
+            call(batch)
+    with torch.no_grad():
+        mine(batch)
+
+
+def test_part_of_a_module_is_converted() -> None:
+    mine, batch = module(), trees()
+    mine.get_submodule("cell").float()
+    with pytest.raises(UsageError, match=r"torch.float32 .*; torch.float64 .*; convert the module"):
+        mine(batch)
+    mine.double()
+    assert mine(batch)["h"].isfinite().all()
+
+
+class OfNoArray:
+    """A tensor on a GPU that has no interface, as sparse ones."""
+
+    is_cuda = True
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        raise RuntimeError("it is sparse")
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_tensors_that_are_no_arrays() -> None:
+    for given in (torch.eye(3).to_sparse_csr(), torch.eye(3).to_mkldnn(), OfNoArray()):
+        for take in (
+            lambda x: vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(3)]).with_pulls({"x": x}),
+            lambda x: vrt.InputGraph.chain(3, {"x": x}),
+            lambda x: vrt.Pulled(x, np.arange(3)),
+        ):
+            with pytest.raises(vrt.errors.PullError, match="that is no array"):
+                take(given)

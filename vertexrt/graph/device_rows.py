@@ -26,7 +26,11 @@ class DeviceRows:
     __slots__ = ("address", "dtype", "given", "shape")
 
     def __init__(self, given: Any) -> None:
-        facts = given.__cuda_array_interface__
+        try:
+            facts = given.__cuda_array_interface__
+        except (AttributeError, KeyError, RuntimeError) as error:  # PyTorch's, of what has none
+            got = f"a {type(given).__name__} on a GPU that is no array ({error})"
+            _refuse(got, "float32 or float64 rows", "give one that is dense and detached")
         self.given = given
         self.address, _ = facts["data"]
         self.shape: tuple[int, ...] = tuple(facts["shape"])
@@ -102,7 +106,8 @@ def on_device(given: object) -> bool:
     """Tell whether an array lies in the memory of a GPU."""
     if isinstance(given, DeviceRows | np.ndarray):
         return isinstance(given, DeviceRows)
-    return hasattr(given, "__cuda_array_interface__")
+    tensor = getattr(given, "is_cuda", None)  # of PyTorch, whose interface raises if it is sparse
+    return hasattr(given, "__cuda_array_interface__") if tensor is None else bool(tensor)
 
 
 def refuse_device_rows(tables: Iterable[object]) -> None:

@@ -404,12 +404,10 @@ class BoundModule(nn.Module):
         before, self.bindings = self.bindings, Bindings()
         networks = range(len(self.sources))
         own = [[_registered(self, path) for path in self._paths(k)] for k in networks]
-        tensors = [p for each in own for p in each if p is not None]
+        tensors = [p for each in own for p in each if p is not None] or [self._place()]
         if any(p.is_meta for p in tensors):
             return  # nothing is there to compute with
-        place = next(iter(tensors), None)
-        if place is None:
-            place = self._place()
+        place = tensors[0]
         check_place(place)
         for k, source in enumerate(self.sources):
             mine = before[k] if k < len(before) else None

@@ -114,7 +114,10 @@ class Layers(BoundModule, nn.RNNBase):
         """Return the states that are given, [layers * directions, B, H] each; none for zeros."""
         if hx is None:
             return []
-        return list(hx) if len(self.sizes) > 1 else [hx]
+        states = list(hx) if len(self.sizes) > 1 else [hx]
+        if len(states) != len(self.sizes):
+            raise RuntimeError("lstm expects two hidden states")
+        return states
 
     def _batched(self, states: list[Tensor], batched: bool) -> list[Tensor]:
         """Return states [layers * directions, B, H], which are given as the input is."""
@@ -124,7 +127,9 @@ class Layers(BoundModule, nn.RNNBase):
         return states if batched else [each.unsqueeze(1) for each in states]
 
     def _check(self, data: Tensor, states: list[Tensor], batch_sizes: Tensor | None) -> None:
-        """Let PyTorch's layer check its arguments."""
+        """Let PyTorch's layer check its arguments, by the dtype of its first parameter."""
+        first = self._parameters.get("weight_ih_l0")
+        self._flat_weights[0] = self._place() if first is None else first
         if states:
             self.check_forward_args(data, self._hidden(states), batch_sizes)
         else:

@@ -94,13 +94,14 @@ class AskedPass(NamedTuple):
     def _made(self, given: Sequence[Tensor], kept: ForwardOutputs | None) -> ForwardPass:
         """Return the pass, if it is kept, or make it again."""
         passes = self.bound.forward_passes
-        made = passes.pass_of(kept)
-        if made is None:
-            kept, _ = self.evaluate(given[len(self.bound.names) :])
-            made = passes.pass_of(kept)
-            assert made is not None, "it was just made"
-        passes.check(made, self.bound.results)
-        return made
+        if kept is not None:
+            passes.check(kept._pass, self.bound.results)
+        found = passes.pass_of(kept)
+        if found is None:
+            again, _ = self.evaluate(given[len(self.bound.names) :])
+            found = passes.pass_of(again)
+            assert found is not None, "it was just made"
+        return found
 
     def _go_back(self, d_outputs: Sequence[Tensor | None], made: ForwardPass) -> Gradients:
         bound, call = self.bound, self.call

@@ -74,10 +74,13 @@ def run_chains(
         steps: x [rows, I], and where its rows belong; states: [B, H] each, or none.
         final: how the states after the last steps are wanted.
     Returns: the first state, in the order of the rows; of each state the final values.
-    Raises: UsageError, where `final` has an order of other sequences.
+    Raises: UsageError, where there are too few rows, or `final` has an order of other sequences.
     """
     x, layout = steps
     chains, by = chains_of(layout), final.order
+    if len(x) < chains.graphs.num_vertices:
+        got, expected = f"{len(x)} steps", f"{chains.graphs.num_vertices}, as batch_sizes say"
+        raise UsageError.at("torch", got, expected, "pack them by torch.nn.utils.rnn")
     pulls = {"x": x}
     if states:
         names = [name for name, _ in layout.sizes]
