@@ -279,6 +279,15 @@ def test_the_ops_by_opcheck() -> None:
     torch.library.opcheck(ops.backward, (grads, *made, call))
 
 
+def test_the_ops_have_no_second_derivative() -> None:
+    mine, batch = module(), vt.BatchTensors.of(trees())
+    x = drawn(batch.graphs)
+    loss = ops.forward(*arguments(mine, batch, x, keep=True))[1].sum()
+    (found,) = torch.autograd.grad(loss, x, create_graph=True)
+    with pytest.raises(UsageError, match="differentiate twice"):
+        torch.autograd.grad(found.square().sum() + x.sum(), x)
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_a_model_around_it_compiles_whole() -> None:
     class Outer(torch.nn.Module):

@@ -82,3 +82,21 @@ def test_two_processes_are_one(tmp_path: Path, at_once: bool) -> None:
         for name, value in torch.load(tmp_path / f"{rank}.pt").items():
             torch.testing.assert_close(value, whole.state_dict()[name], rtol=0.0, atol=1e-12)
     assert not torch.equal(whole.get_parameter("w"), before["w"])
+
+
+def step_elsewhere(rank: int, layer: torch.nn.Module, x: torch.Tensor) -> None:
+    """Take a step in the process that was given a layer."""
+    layer(x)[0].sum().backward()
+    torch.optim.SGD(layer.parameters(), lr=0.5).step()
+
+
+def test_another_process_trains_the_same_layer() -> None:
+    torch.manual_seed(0)
+    mine, judge, x = vt.GRU(3, 4), torch.nn.GRU(3, 4), torch.randn(5, 2, 3)
+    judge.load_state_dict(mine.state_dict())
+    mine.share_memory()
+    before = mine(x)[0]
+    torch.multiprocessing.spawn(step_elsewhere, (mine, x), nprocs=1)
+    step_elsewhere(0, judge, x)
+    torch.testing.assert_close(mine(x)[0], judge(x)[0], rtol=0.0, atol=1e-5)
+    assert (mine(x)[0] - before).abs().max() > 0.01

@@ -33,6 +33,7 @@ from vertexrt.ir.program import Program
 from vertexrt.torch.results import DTYPES, ParameterPlace, RowsOf, TensorResults, readable
 
 Array = np.ndarray[Any, Any]
+Path = tuple[tuple[str, ...], str]  # to a parameter: modules, one in the other, and its name
 OF_NUMPY = {real: dtype for dtype, real in DTYPES.items()}
 DEVICES = ("cpu", "cuda")
 NOT_CAPTURED = (
@@ -132,7 +133,8 @@ class BoundNetwork:
         self.tables = frozenset(self.model.sparse)
         self._places = _places(store)
         self.draws = any(OPS[node.op].draws for node in program.nodes)
-        self.push_shapes = _push_shapes(program)
+        pushes = [program.nodes[k] for k in program.find("push")]
+        self.push_shapes = {push["name"]: tuple(push["shape"]) for push in pushes}
         self._on_gpu = self.device.type == "cuda"
         self.pulls = {pull.source for pull in program.pulls}
         self.real, self.dtype = store.dtype, OF_NUMPY[store.dtype]
@@ -263,13 +265,18 @@ class BoundNetwork:
     def _with_others(self, parameters: Sequence[Tensor]) -> Iterator[None]:
         """Let parameters have other numbers for a while; those given may be in their memory."""
         with at(self.device), self.network.executor.lock:
+            moved = []
             places = _places_of(parameters)
             each = zip(self.names, self.own, parameters, places, self._at, strict=True)
-            moved = [
-                (mine, mine.clone(), self._checked(name, mine, given).clone())
-                for name, mine, given, place, own in each
-                if place != own
-            ]
+            for name, mine, given, place, own in each:
+                if not self.is_at(given) or given.shape != mine.shape:
+                    got, expected = (
+                        f"{x.dtype} {list(x.shape)} on {x.device}" for x in (given, mine)
+                    )
+                    action = "convert the module as a whole: module.to(device, dtype)"
+                    raise UsageError.at("torch", f"{name} is {got}", expected, action)
+                if place != own:
+                    moved.append((mine, mine.clone(), given.clone()))
             try:
                 for mine, _, values in moved:
                     mine.copy_(values)
@@ -277,14 +284,6 @@ class BoundNetwork:
             finally:
                 for mine, before, _ in moved:
                     mine.copy_(before)
-
-    def _checked(self, name: str, mine: Tensor, given: Tensor) -> Tensor:
-        """Return a tensor that takes the place of a parameter. Raises: UsageError."""
-        if not self.is_at(given) or given.shape != mine.shape:
-            got, expected = (f"{x.dtype} {list(x.shape)} on {x.device}" for x in (given, mine))
-            action = "convert the module as a whole: module.to(device, dtype)"
-            raise UsageError.at("torch", f"{name} is {got}", f"{expected}, as the others", action)
-        return given
 
 
 def _places_of(tensors: Sequence[Tensor]) -> list[tuple[int, tuple[int, ...]]]:
@@ -302,12 +301,6 @@ def _use(outputs: tuple[str, ...], pulls: tuple[str, ...] | None, drops: bool) -
 def _places(store: ParameterStore) -> list[ParameterPlace | None]:
     """Return where the gradient of each parameter is; None, where it has none."""
     return [ParameterPlace.of(store, n) if n in store.trained else None for n in store.names]
-
-
-def _push_shapes(program: Program) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of a vertex's pushes, by name."""
-    pushes = [program.nodes[k] for k in program.find("push")]
-    return {push["name"]: tuple(push["shape"]) for push in pushes}
 
 
 def sparse_gradient(rows: Tensor, values: Tensor, shape: Sequence[int]) -> Tensor:
@@ -337,17 +330,15 @@ class BoundModule(nn.Module):
     """A module whose parameters are those of networks.
 
     Attributes:
-        sources: of its networks; owned: the names of each one's parameters in this module; paths:
-            the same, split.
+        sources: of its networks; owned: where each one's parameters are in this module.
         bindings: the networks; none, until there is memory to compute with.
     """
 
     sources: list[NetworkSource]
-    owned: list[list[str]]
+    owned: list[list[Path]]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.paths: dict[int, list[tuple[tuple[str, ...], str]]] = {}
         self.bindings = Bindings()
         self.register_load_state_dict_post_hook(_bind_again)  # which may have assigned others
 
@@ -358,20 +349,20 @@ class BoundModule(nn.Module):
         """
         source = NetworkSource.of(network)
         bound = BoundNetwork(network, source)
-        names = [name.removeprefix(prefix) for name in bound.names]
-        for name, own, tensor in zip(names, bound.names, bound.lent(), strict=True):
-            *path, last = name.split(".")
+        self.sources, self.owned = [source], [[]]
+        for name, tensor in zip(bound.names, bound.lent(), strict=True):
+            *path, last = name.removeprefix(prefix).split(".")
+            self.owned[0].append((tuple(path), last))
             inside: nn.Module = self
             for part in path:
                 if part not in inside._modules:
                     inside.add_module(_free(inside, part), NamedPart())
                 inside = inside.get_submodule(part)
-            parameter = nn.Parameter(tensor, requires_grad=own in bound.trained)
+            parameter = nn.Parameter(tensor, requires_grad=name in bound.trained)
             inside.register_parameter(_free(inside, last), parameter)
-        if not names:  # `to` and the like convert the network with it
+        if not bound.names:  # `to` and the like convert the network with it
             nothing = torch.empty(0, dtype=bound.dtype, device=bound.device)
             self.register_buffer("place", nothing, persistent=False)
-        self.sources, self.owned = [source], [names]
         self.bindings.append(bound)
 
     def bound(self, k: int) -> tuple[BoundNetwork, list[Tensor]]:
@@ -379,7 +370,16 @@ class BoundModule(nn.Module):
 
         Raises: UsageError, where a parameter is missing, or has no memory.
         """
-        parameters = [_parameter(self, path) for path in self._paths(k)]
+        parameters = []
+        for path in self.owned[k]:
+            found = _registered(self, path)
+            if found is None:  # `torch.nn.utils.parametrize` makes a property of it
+                names, last = path
+                found = getattr(self.get_submodule(".".join(names)), last, None)
+                if found is None:
+                    got, expected = f"no parameter {'.'.join((*names, last))}", "all of the network"
+                    raise UsageError.at("torch", got, expected, "set it, or make the module anew")
+            parameters.append(found)
         if not self.bindings or not all(map(self.bindings[k].is_at, parameters[:1])):
             self.bind()  # they were set one by one
             if not self.bindings:
@@ -387,24 +387,14 @@ class BoundModule(nn.Module):
                 raise UsageError.at("torch", got, expected, "load them, or call module.to_empty")
         return self.bindings[k], parameters
 
-    def _paths(self, k: int) -> list[tuple[tuple[str, ...], str]]:
-        """Return where the parameters of a network are: modules, one in the other, and a name."""
-        found = self.paths.get(k)
-        if found is None:
-            split = [name.rpartition(".") for name in self.owned[k]]
-            found = [(tuple(path.split(".")) if path else (), last) for path, _, last in split]
-            self.paths[k] = found
-        return found
-
     def bind(self) -> None:
         """Let networks have the memory of the parameters, or new networks, where these changed.
 
         What is computed from parameters, as `torch.nn.utils.parametrize` does, is left alone.
         """
-        before, self.bindings = self.bindings, Bindings()
-        networks = range(len(self.sources))
-        own = [[_registered(self, path) for path in self._paths(k)] for k in networks]
+        own = [[_registered(self, path) for path in paths] for paths in self.owned]
         tensors = [p for each in own for p in each if p is not None] or [self._place()]
+        before, self.bindings = self.bindings, Bindings()
         if any(p.is_meta for p in tensors):
             return  # nothing is there to compute with
         place = tensors[0]
@@ -418,7 +408,8 @@ class BoundModule(nn.Module):
 
     def _place(self) -> Tensor:
         """Return a tensor that is converted as the module is."""
-        return next(itertools.chain(self.parameters(), self.buffers()))
+        own = [mine.own for mine in self.bindings]  # where others hold the parameters
+        return next(itertools.chain(self.parameters(), self.buffers(), *own))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         """Convert the parameters, and the networks with them."""
@@ -441,7 +432,7 @@ def _free(inside: nn.Module, name: str) -> str:
     return name
 
 
-def _registered(inside: nn.Module, path: tuple[tuple[str, ...], str]) -> Tensor | None:
+def _registered(inside: nn.Module, path: Path) -> Tensor | None:
     """Return a parameter; None, where something else has its place.
 
     Attributes of modules are looked for in several places, which takes ten times as long as a dict.
@@ -452,21 +443,6 @@ def _registered(inside: nn.Module, path: tuple[tuple[str, ...], str]) -> Tensor 
         assert part is not None, name
         inside = part
     return inside._parameters.get(last)
-
-
-def _parameter(inside: nn.Module, path: tuple[tuple[str, ...], str]) -> Tensor:
-    """Return a parameter, or what has its place. Raises: UsageError, where nothing has."""
-    found = _registered(inside, path)
-    if found is None:  # `torch.nn.utils.parametrize` makes a property of it
-        names, last = path
-        found = getattr(inside.get_submodule(".".join(names)), last, None)
-        if found is None:
-            got, action = (
-                f"no parameter {'.'.join((*names, last))}",
-                "set it, or make the module anew",
-            )
-            raise UsageError.at("torch", got, "all that the module was made with", action)
-    return found
 
 
 def _bind_again(module: BoundModule, _: object) -> None:

@@ -56,7 +56,7 @@ class Layers(BoundModule, nn.RNNBase):
             names = [name.removeprefix("cell.") for name in made[size].traced.params]
             for suffix in ("", "_reverse")[: self.directions]:
                 self.sources.append(made[size])
-                self.owned.append([f"{name}_l{layer}{suffix}" for name in names])
+                self.owned.append([((), f"{name}_l{layer}{suffix}") for name in names])
         self.bind()
 
     def _sizes(self) -> tuple[tuple[str, int], ...]:
@@ -171,12 +171,9 @@ class Layers(BoundModule, nn.RNNBase):
             rows = torch.cat(made, 1) if self.directions > 1 else made[0]
             if self.dropout and layer < self.num_layers - 1:
                 rows = nn.functional.dropout(rows, self.dropout, self.training)
-        return rows, final[0] if len(final) == 1 else _side_by_side(final)
-
-
-def _side_by_side(final: list[list[Tensor]]) -> list[Tensor]:
-    """Return each state of all layers and directions, given all states of each."""
-    return [torch.cat(each) for each in zip(*final, strict=True)]
+        if len(final) == 1:
+            return rows, final[0]
+        return rows, [torch.cat(each) for each in zip(*final, strict=True)]
 
 
 def _other_dims(got: list[str], dims: int) -> RuntimeError:

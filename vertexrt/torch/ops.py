@@ -21,6 +21,7 @@ from torch import Tensor
 
 from vertexrt.torch.binding import binding, sparse_gradient
 from vertexrt.torch.call import Call
+from vertexrt.torch.once import refuse_twice
 from vertexrt.torch.passes import AskedPass
 from vertexrt.torch.results import tensor_of
 from vertexrt.torch.tokens import graphs_of, taken, token_of
@@ -137,4 +138,9 @@ def _by_input(
     )
 
 
+def _refuse(ctx: Any, d_gradients: list[Tensor]) -> Any:
+    raise refuse_twice()
+
+
 forward.register_autograd(_go_back, setup_context=_keep_inputs)
+backward.register_autograd(_refuse)

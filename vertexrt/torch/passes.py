@@ -119,7 +119,7 @@ def _by_input(asked: AskedPass, found: Gradients) -> list[Tensor | None]:
     """Return the gradients of all parameters and of all pulls, None where there is none."""
     bound, call = asked.bound, asked.call
     of_parameters = [
-        _of_rows(found.rows[name], bound.store.shapes[name])
+        sparse_gradient(*map(tensor_of, found.rows[name]), bound.store.shapes[name])
         if name in found.rows
         else tensor_of(found.parameters[name])
         if name in found.parameters
@@ -128,11 +128,6 @@ def _by_input(asked: AskedPass, found: Gradients) -> list[Tensor | None]:
     ]
     of_pulls = [tensor_of(found.pulled[n]) if n in call.wanted else None for n in call.pulls]
     return of_parameters + of_pulls
-
-
-def _of_rows(found: tuple[Any, Any], shape: Sequence[int]) -> Tensor:
-    rows, values = found
-    return sparse_gradient(tensor_of(rows), tensor_of(values), shape)
 
 
 class Pass(Once):

@@ -214,7 +214,7 @@ class Seeds(NamedTuple):
             starts.append(sum(map(len, lists)) if isinstance(d, RowsOf) else -1)
             rows.append(seed_of(d))
             if isinstance(d, RowsOf):
-                key, find = ("rows of a seed", name), partial(_rows_read, run, d.row_of)
+                key, find = ("rows of a seed", name), partial(d.row_of.take, run.order)
                 lists.append(run.once(key, [d.row_of], find))
         return Seeds(tuple(rows), tuple(lists), tuple(starts) if lists else ())
 
@@ -229,12 +229,6 @@ def seed_of(d: Any) -> Any:
     if isinstance(d, DeviceRows):
         return d
     return rows_of(d.whole if isinstance(d, RowsOf) else d)
-
-
-def _rows_read(run: Run, row_of: Array) -> Array:
-    """Return which row of a caller each row of a run is, given that of each vertex."""
-    found: Array = row_of.take(run.order)
-    return found
 
 
 def tensor_of(array: Any) -> Tensor:
