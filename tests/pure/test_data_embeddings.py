@@ -20,7 +20,7 @@ GLOVE = "film 1 2.5\ngood 3 -4e-1\nat home 9 9\nnever 7 8\nfilm 0 0\n"
 @pytest.mark.parametrize("text", [GLOVE, f"5 2\n{GLOVE}", GLOVE.replace("\n", " \r\n")])
 def test_text_of_glove_and_word2vec(text: str, tmp_path: Path) -> None:
     path = tmp_path / "glove.txt.gz"
-    path.write_bytes(gzip.compress(text.encode() + b"\xff\xfe 1 2\n"))
+    path.write_bytes(gzip.compress(b"\xef\xbb\xbf" + text.encode() + b"\xff\xfe 1 2\n"))
     exact = vrt.data.read_embeddings(path, WORDS, vrt.init.constant(0.5))
     assert exact.matrix.tolist() == [[0.5, 0.5], [1, 2.5], [0.5, 0.5], [0.5, 0.5]]
     assert exact.share == pytest.approx(1 / 3)
@@ -37,7 +37,7 @@ def test_text_of_glove_and_word2vec(text: str, tmp_path: Path) -> None:
 def test_an_array_with_a_list_of_words(tmp_path: Path) -> None:
     table = np.arange(6, dtype=np.float64).reshape(3, 2)
     np.save(tmp_path / "x.npy", table)
-    (tmp_path / "words.txt").write_text("new\nnever\nfilm\n")
+    (tmp_path / "words.txt").write_text("new\nat no\u00a0home\r\nfilm\n", "utf-8")
     for words in (["new", "never", "film"], tmp_path / "words.txt"):
         found = vrt.data.read_embeddings(tmp_path / "x.npy", WORDS, vrt.init.zeros, words=words)
         assert found.matrix.tolist() == [[0, 0], [4, 5], [0, 0], [0, 1]]

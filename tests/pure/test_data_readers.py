@@ -76,6 +76,16 @@ def test_sentences(text: Path) -> None:
     assert data.classes == len(data.vocabulary)
 
 
+def test_sentences_that_say_where_they_end(text: Path) -> None:
+    plain = load(text, format="text").splits["train"]
+    for lines in (" a b a <eos>\n <eos>\n c <eos>\n", "a\tb a <eos> c\r\n"):
+        (text / "ptb.train.txt").write_bytes(lines.encode())
+        train = load(text, format="text").splits["train"]
+        assert train.graph_ptr.tolist() == plain.graph_ptr.tolist()
+        for pull in ("word", "label"):
+            assert np.array_equal(train.pulls[pull], plain.pulls[pull])  # type: ignore[arg-type]
+
+
 def test_pieces(text: Path) -> None:
     train = load(text, format="text", pieces=4).splits["train"]
     assert train.graph_ptr.tolist() == [0, 4, 6]

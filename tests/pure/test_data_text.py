@@ -167,6 +167,18 @@ def test_conll(tmp_path: Path) -> None:
     assert text.startswith(f"[{path}, line 3] 3 columns; 'tag' is in column 3; ")
 
 
+def test_conll_with_comments_and_a_separator(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"# id 7\n#tag\tO\nNew York\tLOC\r\n# id 8\n\tO\nno\xc2\xa0break\t\n\n\t\n")
+    found = vrt.data.read_conll(path, {"word": 0, "tag": 1}, separator="\t", comment="# ")
+    assert words(found, "word") == ["#tag", "New York", None, "no\u00a0break"]
+    assert words(found, "tag") == ["O", "LOC", "O", None]
+    assert found.batch.num_graphs == 1
+    for wrong in ({"separator": ""}, {"comment": "a\n"}, {"comment": 3}):
+        text = text_of(VertexrtError, lambda w=wrong: vrt.data.read_conll(path, {"word": 0}, **w))  # type: ignore[misc]
+        assert "; expected text of a line, or None; " in text
+
+
 def both_ways(sentence: dict[str, list[str | None]]) -> dict[str, Any]:
     """Return the record of a sentence that is read in both directions."""
     n = len(sentence["word"])
@@ -196,6 +208,10 @@ def test_tagged_sentences_as_graphs_of_types(tmp_path: Path) -> None:
     path.write_text("Rome|I-LOC\nis\n")
     text = text_of(VertexrtError, lambda: vrt.data.read_tagged(path))
     assert text.startswith(f"[{path}, line 2] 'is' with 1 parts; expected word|label; ")
+    path.write_text("|O\n")  # no word: its letters would be those of another
+    assert "line 1] '|O' with 1 parts; " in text_of(
+        VertexrtError, lambda: vrt.data.read_tagged(path)
+    )
     assert "record 0] pulls is 3" in text_of(
         VertexrtError, lambda: vrt.data.from_records([{"chain": 1, "pulls": 3}])
     )
@@ -226,17 +242,31 @@ def test_conllu(tmp_path: Path) -> None:
 WRONG_CONLLU = {
     conllu("1 a X 2"): "word 1 has the head '2'; expected 0 or a word of the sentence, 1..1",
     conllu("1 a X 2", "2 b X 1"): "form a cycle",
-    "1\ta\tb": "3 columns; 'upos' is in column 3",
+    "1\ta\tb": "3 columns, the first is '1'; expected 10, and the word's number 1 first; correct",
+    f"{conllu('1 a X 0')[:-2]}\tx": "11 columns, the first is '1'; expected 10, ",
+    conllu("2 a X 0"): "the first is '2'; expected 10, and the word's number 1 first",
+    conllu("-1 a X 0"): "the first is '-1'; expected 10, and the word's number 1 first",
 }
 
 
-@pytest.mark.parametrize("text", WRONG_CONLLU, ids=["head", "cycle", "columns"])
+@pytest.mark.parametrize("text", WRONG_CONLLU)
 def test_mistakes_in_conllu(text: str, tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_text("\n" + text)
     found = text_of(VertexrtError, lambda: vrt.data.read_conllu(path))
     assert found.startswith(f"[{path}, line 2] ")
     assert WRONG_CONLLU[text] in found
+
+
+def test_sentences_of_conllu_that_run_together(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    for rows in (["1 a X 0", "1 b X 0"], ["1 a X 0", "3 b X 1"]):
+        path.write_text(conllu(*rows))
+        text = text_of(VertexrtError, lambda: vrt.data.read_conllu(path))
+        assert text == (
+            f"[{path}, line 2] 10 columns, the first is '{rows[1][0]}'; expected 10, and the "
+            "word's number 2 first; correct the line, or put a blank line before each sentence."
+        )
 
 
 def test_pulls_that_conllu_does_not_have(tmp_path: Path) -> None:
@@ -248,3 +278,6 @@ def test_compressed_sentiment_trees(tmp_path: Path) -> None:
     for split in ("train", "dev", "test"):
         (tmp_path / f"{split}.txt.gz").write_bytes(gzip.compress(b"(3 (2 a) (3 b))\n"))
     assert load(tmp_path, format="trees").splits["dev"].num_vertices == 3
+    assert vrt.data.format_of(str(tmp_path)) == "trees"
+    (tmp_path / "train.txt").write_bytes(b"\xef\xbb\xbf(3 (2 a) (3 b))\n")  # a byte order mark
+    assert vrt.data.format_of(str(tmp_path)) == "trees"

@@ -95,7 +95,11 @@ def test_malformed_data_name_file_and_line(tmp_path: Path) -> None:
         (tmp_path / f"{split}.txt").write_text("Ann|PER saw|O\n")
     assert load(tmp_path, format="pairs").splits["dev"].num_graphs == 1
     assert load(tmp_path, format="tagged").vocabularies["label"].words == ("O", "PER")
-    (tmp_path / "dev.tsv").write_text("a b\tX\nno translation\n")
+    (tmp_path / "train.tsv").write_text("a\u00a0b\u2028c d\tX <eos>\r\n\t\n", "utf-8")
+    found = load(tmp_path, format="pairs")
+    assert found.vocabularies["word"].words == ("<unk>", "a\u00a0b\u2028c", "d")
+    assert found.splits["train"].num_vertices == 4
+    (tmp_path / "dev.tsv").write_text("a b\tX\u2028\nno translation\n", "utf-8")
     (tmp_path / "dev.txt").write_text("Ann|PER\nsaw\n")
     with pytest.raises(DataError, match=r"dev\.tsv, line 2\] 1 sentences"):
         load(tmp_path, format="pairs")

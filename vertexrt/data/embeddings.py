@@ -112,7 +112,7 @@ def _lines(file: Path) -> Iterator[str]:
     open_file = gzip.open if file.suffix == ".gz" else open
     try:
         with open_file(
-            file, "rt", encoding="utf-8", errors="surrogateescape", newline="\n"
+            file, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="\n"
         ) as text:
             yield from text
     except (OSError, EOFError, zlib.error) as error:
@@ -160,7 +160,8 @@ def _listed(words: str | os.PathLike[str] | Sequence[str] | None) -> list[str]:
         got = "no words for a .npy file"
         raise UsageError.at("read_embeddings", got, "a word for each row", "pass words=...")
     if isinstance(words, str | os.PathLike):
-        return read_text(expanded(words)).split()
+        lines = read_text(expanded(words)).removesuffix("\n").split("\n")
+        return [line.removesuffix("\r") for line in lines]
     return list(words)
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from vertexrt.errors import DataError, UsageError
 
 WHOLE = "all"  # the split of a file that is not divided
 LARGEST_TEXT = 1 << 30  # bytes; what is packed may be a thousand times as large as its file
+WORD = re.compile(r"[^ \t\r]+")  # of a line, which ends with "\n"; other space is part of a word
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.data.dataset import UNKNOWN, Dataset, Vocabulary
-from vertexrt.data.files import Texts, has_split, read_splits
+from vertexrt.data.files import WORD, Texts, has_split, read_splits
 from vertexrt.data.typed import chain_pairs, stacked, typed_batch
 from vertexrt.errors import DataError, UsageError
 from vertexrt.graph import GraphBatch
@@ -76,7 +77,8 @@ def language_model_dataset(
     A sentence w1 ... wn has the inputs `<eos> w1 ... wn` and the labels `w1 ... wn <eos>`.
 
     Args:
-        source: one sentence a line, words between spaces; blank lines are skipped.
+        source: one sentence a line, words between spaces; `<eos>` ends one, too, and blank lines
+            are skipped.
         name: of the data set.
         form: of the graphs.
         min_count: words of train that are rarer count as `<unk>`; so do words not in train.
@@ -115,9 +117,9 @@ def _check_form(form: ChainForm) -> None:
 
 
 def _tokens(text: str) -> list[str]:
-    """Return the words of all lines in one row, `<eos>` after each line."""
-    lines = [line for line in text.replace("\r\n", "\n").split("\n") if line.strip(" ")]
-    return [word for word in f" {END} ".join([*lines, ""]).split(" ") if word]
+    """Return the words of all sentences in one row, one `<eos>` after each."""
+    words = WORD.findall(f"{text}\n".replace("\n", f" {END} "))
+    return [word for last, word in pairwise([END, *words]) if (last, word) != (END, END)]
 
 
 def _chains(vocabulary: Vocabulary, tokens: list[str], form: ChainForm) -> GraphBatch:

@@ -10,19 +10,19 @@ from typing import Any, NamedTuple, Unpack
 
 from vertexrt.data.collector import Collector
 from vertexrt.data.columns import Examples, ReadOptions
-from vertexrt.data.files import expanded, read_text
+from vertexrt.data.files import WORD, expanded, read_text
 from vertexrt.data.jsonl import add_record
 from vertexrt.errors import DataError, UsageError, VertexrtError
-
-_WORD = re.compile(r"[^ \t\r]+")  # other white space may be part of a word
 
 # Columns of CoNLL-U (universaldependencies.org/format.html); HEAD becomes the edges.
 _CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 
 _PULLED = tuple(name for name in _CONLLU if name not in ("id", "head"))
+_NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")  # the id of a range of words, or of an empty node
 
 Words = dict[str, list[str | None]]  # of a sentence: by column, the value of each word
 Record = Callable[[Words], dict[str, Any]]
+_Row = tuple[int, list[str]]  # number of a line, and its columns
 
 
 def _chain(words: Words) -> dict[str, Any]:
@@ -33,9 +33,12 @@ def read_conll(
     path: str | os.PathLike[str],
     columns: Mapping[str, int],
     record: Record = _chain,
+    *,
+    separator: str | None = None,
+    comment: str | None = None,
     **options: Unpack[ReadOptions],
 ) -> Examples:
-    """Read sentences of one word a line with columns between white space, and blank lines between.
+    """Read sentences of one word a line, with columns, and blank lines between sentences.
 
     Args:
         path: of a text file in UTF-8; a name in .gz is decompressed. Lines of `-DOCSTART-` are
@@ -44,15 +47,22 @@ def read_conll(
             `{"word": 0, "tag": -1}`.
         record: makes a record of the JSON-lines schema of a sentence, name -> list with the value
             of each word; a chain with these pulls, unless given.
+        separator: between columns, such as a tab: a word may have spaces then, and an empty column
+            is no value. By default any spaces and tabs.
+        comment: lines that begin so are skipped, such as "# "; by default none are.
         options: how words become numbers, see `ReadOptions`.
     Raises: DataError, with file and line, when a line lacks a column.
     """
     if not isinstance(columns, dict) or not _are_all(int, list(columns.values())):
         expected = "expected names of pulls and numbers of columns"
         raise UsageError.at("read_conll", f"columns={columns!r:.60}", expected, 'write {"word": 0}')
+    for name, text in (("separator", separator), ("comment", comment)):
+        if text is not None and (not isinstance(text, str) or not text or "\n" in text):
+            expected = "expected text of a line, or None"
+            raise UsageError.at("read_conll", f"{name}={text!r:.60}", expected, "correct it")
     found = expanded(path)
-    sentences = _conll(str(found), read_text(found), columns, _split)
-    return _examples(str(found), sentences, record, options)
+    rows = _rows(read_text(found), separator, comment)
+    return _examples(str(found), _conll(str(found), rows, columns), record, options)
 
 
 def read_tagged(
@@ -94,15 +104,16 @@ def read_conllu(
             but in `form`.
         options: how words become numbers, see `ReadOptions`.
     Returns: a graph for each sentence, words in their order.
-    Raises: DataError or GraphError, with file and line, when a line has not ten columns, a head is
-        no word of the sentence, or heads form a cycle.
+    Raises: DataError or GraphError, with file and line, when a line has not ten columns, the words
+        of a sentence are not numbered 1, 2, ..., a head is none of them, or heads form a cycle.
     """
     if not isinstance(pulls, list | tuple) or not set(map(str, pulls)) <= set(_PULLED):
         expected = f"expected a list of {', '.join(_PULLED)}"
         raise UsageError.at("read_conllu", f"pulls={pulls!r:.60}", expected, "correct it")
     found = expanded(path)
     numbers = {name: number for number, name in enumerate(_CONLLU)}
-    sentences = _conll(str(found), read_text(found), numbers, _split_conllu)
+    rows = _numbered(str(found), _rows(read_text(found), "\t", "#"))
+    sentences = _conll(str(found), rows, numbers)
     return _examples(str(found), sentences, partial(_dependencies, pulls), options)
 
 
@@ -140,34 +151,41 @@ def _are_all(kind: type, given: object) -> bool:
     return listed and all(isinstance(each, kind) for each in given)  # type: ignore[attr-defined]
 
 
-def _split(line: str) -> list[str] | None:
-    """Return the columns of a line, none if it is blank; None, if it is skipped."""
-    row = _WORD.findall(line)
-    return [] if row[:1] == ["-DOCSTART-"] else row
-
-
-def _split_conllu(line: str) -> list[str] | None:
-    """Return what `_split` does; comments, ranges of words and empty nodes are skipped."""
-    row = line.rstrip("\r").split("\t")
-    if line.startswith("#") or "-" in row[0] or "." in row[0]:
-        return None
-    return row if line.strip(" \t\r") else []
-
-
-def _conll(
-    file: str, text: str, columns: Mapping[str, int], split: Callable[[str], list[str] | None]
-) -> Iterator[_Sentence]:
-    """Return the sentences of a file with a word on each line."""
-    sentence = _Sentence(0, {})
+def _rows(text: str, separator: str | None, comment: str | None) -> Iterator[_Row]:
+    """Return the number and the columns of each line that is no comment."""
     for number, line in enumerate([*text.split("\n"), ""], 1):
-        row = split(line)
+        if comment is None or not line.startswith(comment):
+            row: list[str] = WORD.findall(line)
+            if row[:1] == ["-DOCSTART-"]:
+                row = []
+            yield number, line.rstrip("\r").split(separator) if row and separator else row
+
+
+def _numbered(file: str, rows: Iterator[_Row]) -> Iterator[_Row]:
+    """Leave out ranges of words and empty nodes of CoNLL-U, and check the numbers of words."""
+    words = 0
+    for line, row in rows:
+        if row and _NO_WORD.fullmatch(row[0]):
+            continue
+        words = words + 1 if row else 0
+        if row and (len(row) != len(_CONLLU) or row[0] != str(words)):
+            got = f"{len(row)} columns, the first is '{row[0][:20]}'"
+            expected = f"expected {len(_CONLLU)}, and the word's number {words} first"
+            action = "correct the line, or put a blank line before each sentence"
+            raise DataError.at(f"{file}, line {line}", got, expected, action)
+        yield line, row
+
+
+def _conll(file: str, rows: Iterator[_Row], columns: Mapping[str, int]) -> Iterator[_Sentence]:
+    """Return the sentences of a file with a word on each line, and a row of no columns between."""
+    sentence = _Sentence(0, {})
+    for number, row in rows:
         if row:
             if not sentence.words:
                 sentence = _Sentence(number, {name: [] for name in columns})
             _add_word(sentence.words, row, columns, f"{file}, line {number}")
-        elif row is not None:
-            if sentence.words:
-                yield sentence
+        elif sentence.words:
+            yield sentence
             sentence = _Sentence(0, {})
 
 
@@ -176,12 +194,7 @@ def _add_word(words: Words, parts: Sequence[str], columns: Mapping[str, int], wh
         if not -len(parts) <= column < len(parts):
             got, expected = f"{len(parts)} columns", f"'{name}' is in column {column}"
             raise DataError.at(where, got, expected, "correct the line")
-        words[name].append(parts[column])
-
-
-def _is_no_word(line: str, parts: Sequence[str]) -> bool:
-    """Tell whether a line of CoNLL-U is a comment, a range of words or an empty node."""
-    return line.startswith("#") or "-" in parts[0] or "." in parts[0]
+        words[name].append(parts[column] or None)
 
 
 def _heads(words: Words) -> list[tuple[int, int]]:
@@ -200,10 +213,10 @@ def tagged_sentences(
 ) -> Iterator[_Sentence]:
     """Return the sentences of a file with one on each line."""
     for number, line in enumerate(text.split("\n"), 1):
-        words = [word.rsplit(separator, len(fields) - 1) for word in _WORD.findall(line)]
-        short = next((word for word in words if len(word) < len(fields)), None)
+        words = [word.rsplit(separator, len(fields) - 1) for word in WORD.findall(line)]
+        short = next((word for word in words if len(word) < len(fields) or not all(word)), None)
         if short:
-            got = f"'{short[0][:40]}' with {len(short)} parts"
+            got = f"'{separator.join(short)[:40]}' with {sum(map(bool, short))} parts"
             expected = f"expected {separator.join(fields)}"
             raise DataError.at(f"{file}, line {number}", got, expected, "correct the word")
         if words:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.data.dataset import Dataset, Vocabulary
-from vertexrt.data.files import Texts, read_splits
+from vertexrt.data.files import Texts, files_of, has_split, read_splits, read_text
 from vertexrt.errors import DataError
 from vertexrt.graph import BracketForest, GraphBatch, parse_brackets
 
@@ -23,11 +23,15 @@ _BINARY = np.array([0, 0, -1, 1, 1], np.int32)
 
 def is_treebank(path: Path) -> bool:
     """Tell whether a folder has trees to learn from: its train.txt begins with a bracket."""
-    file = (path / "trees" if (path / "trees").is_dir() else path) / "train.txt"
-    if not file.is_file():
+    folder = _folder_of(path)
+    if not has_split(folder, SPLITS["train"]):
         return False
-    with file.open("rb") as content:
-        return content.read(64).lstrip().startswith(b"(")
+    file = files_of(folder, SPLITS, ["train"])["train"]
+    return read_text(file).lstrip().startswith("(")
+
+
+def _folder_of(path: Path) -> Path:
+    return path / "trees" if (path / "trees").is_dir() else path
 
 
 def read_treebank(path: Path, splits: Sequence[str] = tuple(SPLITS)) -> Texts:
@@ -37,8 +41,7 @@ def read_treebank(path: Path, splits: Sequence[str] = tuple(SPLITS)) -> Texts:
 
     Raises: DataError, when a file is missing or cannot be read.
     """
-    folder = path / "trees" if (path / "trees").is_dir() else path
-    return read_splits(folder, SPLITS, splits, "sentiment trees")
+    return read_splits(_folder_of(path), SPLITS, splits, "sentiment trees")
 
 
 def treebank_dataset(

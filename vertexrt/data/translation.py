@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vertexrt.data.dataset import UNKNOWN, Dataset, Vocabulary
-from vertexrt.data.files import Texts, read_splits
+from vertexrt.data.files import WORD, Texts, read_splits
 from vertexrt.data.typed import TypedArrays, chain_pairs, pairs, typed_batch
 from vertexrt.errors import DataError
 from vertexrt.graph import GraphBatch
@@ -59,7 +59,8 @@ def translation_dataset(
 ) -> Dataset:
     """Make a data set of pairs for a `Seq2Seq`.
 
-    A target w1 ... wn has the inputs `<eos> w1 ... wn` and the labels `w1 ... wn <eos>`.
+    A target w1 ... wn has the inputs `<eos> w1 ... wn` and the labels `w1 ... wn <eos>`; the line
+    may end with `<eos>`, too.
 
     Args:
         source: pairs of each split.
@@ -77,11 +78,13 @@ def translation_dataset(
 
 def _pairs(text: str, file: str) -> list[SentencePair]:
     found = []
-    for number, line in enumerate(text.splitlines(), 1):
-        sides = [side.split() for side in line.split("\t")]
+    for number, line in enumerate(text.split("\n"), 1):
+        sides = [WORD.findall(side) for side in line.split("\t")]
+        if sides[-1][-1:] == [END]:
+            sides[-1].pop()
         if len(sides) == 2 and all(sides):
             found.append(SentencePair(*sides))
-        elif line.strip():
+        elif any(sides):
             got = f"{len(sides)} sentences, or one without words"
             raise DataError.at(f"{file}, line {number}", got, "source<TAB>target", "correct it")
     if not found:
