@@ -10,9 +10,11 @@ from pathlib import Path
 from vertexrt.api.network import Network
 from vertexrt.cli.options import RunOptions
 from vertexrt.cli.pretrained import read
+from vertexrt.cli.resolve import full_name
 from vertexrt.cli.session import compile_model
 from vertexrt.data import WHOLE, Dataset, Vocabulary, load
 from vertexrt.graph import GraphBatch
+from vertexrt.models.catalogue import require_known
 from vertexrt.models.own import find
 
 __all__ = ["PretrainedModel", "load_pretrained"]
@@ -54,21 +56,26 @@ class PretrainedModel:
 
 
 def load_pretrained(
-    folder: str | os.PathLike[str], *, device: str | None = None
+    folder: str | os.PathLike[str], *, device: str | None = None, model: str | None = None
 ) -> PretrainedModel:
     """Load an exported folder.
 
-    **A model of a user's own is a file of Python in the folder, which is run.** Read it first.
+    **A model of a user's own is a file of Python, which is run.** So it is named: read it first.
 
     Args:
         folder: with the `model.safetensors`, `config.json` and `vocabularies.json` of an export.
         device: as `vrt.compile` takes it; by default the one it was trained with, in the
             precision of that.
+        model: of a model of a user's own its file and class, "FOLDER/my_model.py:MyNet".
     Raises: CheckpointError, that names the file that is missing, damaged or of another library;
-        whatever the model's own file raises.
+        UsageError, when a file would be run that was not named; whatever that file raises.
     """
     stored = read(Path(folder))
     options = stored.options
+    if model is None:
+        require_known(options.model, str(folder), f"pass model={options.model!r}")
+    else:
+        options = replace(options, model=full_name(model))
     if device is not None:
         options = replace(options, device=device, precision="float32")
     spec = find(options.model, options.task, options.format)

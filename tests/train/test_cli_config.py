@@ -1,6 +1,7 @@
 """Options of a file: TOML, or the config.json that a run leaves."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +56,17 @@ def test_toml(run: Path, tmp_path: Path) -> None:
         ("epochs = 0", "[--epochs] got '0'; expected a whole number, 1 or more;"),
         ("epochs = [1]", "epochs is a list; expected options by their long names: epochs = 3;"),
         ("set = 3", "[--set] got '3'; expected NAME=VALUE"),
+        ("a = " + "[" * 100_000, "maximum recursion depth exceeded"),
+        ("epochs = 1" + "0" * 20_000, "Exceeds the limit (4300 digits)"),
+        ("epochs = 0x1" + "0" * 20_000, "epochs is a number of too many digits; expected options"),
+        # A file that others wrote chooses no place to write to, and no other file.
+        ('trace = "victim"', "my.toml] it says --trace; expected what decides over the result;"),
+        ('"trace=victim" = true', "it says --trace; "),
+        ('model = "--trace=victim"', "it says --trace; "),
+        ('out = "victim"', "it says --out; "),
+        ('resume = "victim"', "it says --resume; "),
+        ("continue = true", "it says --continue; "),
+        ('config = "my.toml"', "it says --config; "),
     ],
 )
 def test_what_is_no_configuration(
@@ -67,7 +79,14 @@ def test_what_is_no_configuration(
     assert shown.count("\n") == 1
     assert error in shown
     (tmp_path / "my.json").write_text("[1]")
-    for name, got in (("my.json", "a list; expected options"), ("none", "No such file")):
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    os.mkfifo(tmp_path / "pipe.toml")
+    for name, got in (
+        ("my.json", "a list; expected options"),
+        ("deep.json", "more than 32 levels"),
+        ("pipe.toml", "it is not a plain file"),
+        ("none", "No such file"),
+    ):
         assert main(["train", "tree-lstm", "--config", str(tmp_path / name)]) == 2
         assert got in capsys.readouterr().err
 

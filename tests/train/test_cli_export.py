@@ -113,25 +113,28 @@ def test_a_model_of_a_user_goes_with_its_file(
     words = ["my_model.py:MyNet", "--data", "my_model.jsonl", "--task", "classification"]
     small = ["--epochs", "2", "--hidden", "5", "--device", "reference", "--out", "run"]
     assert main(["train", *words, *small]) == 0
-    assert main(["export", "run", "out"]) == 0
+    named = ["--model", "my_model.py:MyNet"]
+    assert main(["export", "run", "out", *named]) == 0
     assert (
         json.loads(Path("out/config.json").read_text())["options"]["model"] == "my_model.py:MyNet"
     )
     assert "`my_model.py` is a program" in Path("out/README.md").read_text()
     shutil.move("out", "elsewhere")
-    run = load_pretrained("elsewhere", device="reference")
+    there = "elsewhere/my_model.py:MyNet"
+    assert "--model out/my_model.py:MyNet" in Path("elsewhere/README.md").read_text()
+    with pytest.raises(vrt.VertexrtError, match=r"Read it, then pass model='.*elsewhere/my_model"):
+        load_pretrained("elsewhere")
+    run = load_pretrained("elsewhere", device="reference", model=there)
     assert run.vocabularies["label"].words == ("no", "yes")
     for source in ("run", "elsewhere"):
-        words = ["--data", "my_model.jsonl", "--out", f"{source}.jsonl"]
+        words = ["--data", "my_model.jsonl", "--out", f"{source}.jsonl", "--model", there]
         assert main(["predict", source, *words]) == 0
     assert Path("run.jsonl").read_text() == Path("elsewhere.jsonl").read_text()
     Path("elsewhere/my_model.py").unlink()
-    assert (
-        main(["eval", "elsewhere", "--data", "my_model.jsonl", "--model", "my_model.py:MyNet"]) == 0
-    )
+    assert main(["eval", "elsewhere", "--data", "my_model.jsonl", *named]) == 0
     Path("my_model.py").unlink()
     capsys.readouterr()
-    assert main(["export", "run", "again"]) == 1
+    assert main(["export", "run", "again", *named]) == 1
     assert "my_model.py] the file of the model cannot be read" in capsys.readouterr().err
     assert not Path("again").exists()
 

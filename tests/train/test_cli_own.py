@@ -1,15 +1,19 @@
 """A model in a file of the user: trained, evaluated, explained and measured as the shipped ones."""
 
+import importlib
+import importlib.util
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.train.cli_runs import records, write_trees
+from tests.train.cli_runs import Parts, records, write_trees
 from vertexrt import data
 from vertexrt.cli.main import main
+from vertexrt.models.own import find
 
 MODEL = '''
 import vertexrt as vrt
@@ -47,6 +51,7 @@ class Sum(vrt.VertexFunction):
         target = self.pull("target", shape=(1,), dtype="float")
         self.push("loss", self.present("target") * vrt.squared_error(output, target))
 '''
+WHOLE = MODEL.replace("from helper import WIDTH", "WIDTH = 5")
 RUN = ("--device", "reference", "--batch-size", "4", "--epochs", "2")
 
 
@@ -80,7 +85,6 @@ def test_it_trains_on_trees(
     words = [f"{model}:Tree", "--data", str(trees), *RUN]
     set_all = ["--set", "depth=2", "--set", "gated=true"]
     assert main(["train", *words, "--task", "classification", *set_all, "--out", str(out)]) == 0
-    assert "best dev root accuracy" in capsys.readouterr().out
     stored = vrt.load_checkpoint(out / "best.safetensors")
     options = stored.meta["options"]
     assert options["shape"] == {"hidden": 5, "gated": True, "depth": 2}
@@ -88,9 +92,14 @@ def test_it_trains_on_trees(
     vocab = len(stored.meta["vocabularies"]["word"])
     assert stored.parameters["table"].shape == (vocab, 5)
     assert stored.parameters["v"].shape == (5, 5)
-    assert main(["eval", str(out), "--split", "test"]) == 0
+    # What training prints evaluates it, and goes on with it.
+    shown = capsys.readouterr().out
+    assert "best dev root accuracy" in shown
+    command = shown.partition("evaluate it: vertexrt ")[2].partition("\n")[0]
+    assert main(command.split()) == 0
     assert "test: loss" in capsys.readouterr().out
-    assert main(["train", "--resume", str(out), "--epochs", "3"]) == 0
+    assert f"train it further: vertexrt train {model}:Tree --resume {out} --epochs" in shown
+    assert main(["train", f"{model}:Tree", "--resume", str(out), "--epochs", "3"]) == 0
     assert [line["epoch"] for line in records(out) if line["split"] == "dev"] == [1, 2, 3]
     # The file may have moved; a model of another name is another model.
     for name in ("helper.py", "my_model.py"):
@@ -101,7 +110,7 @@ def test_it_trains_on_trees(
     assert vrt.load_checkpoint(out / "last.safetensors").meta["options"]["model"] == moved
     assert main(["train", f"{model}:Sum", "--resume", str(out)]) == 1
     # What was given again is compared.
-    again = ["train", "--resume", str(out), "--set", "depth=3"]
+    again = ["train", moved, "--resume", str(out), "--set", "depth=3"]
     assert "got --set [('depth', 3)], the run" in complaint(again, capsys)
 
 
@@ -119,7 +128,8 @@ def test_it_trains_on_one_file_of_json_lines(
     learned = vrt.load_checkpoint(out / "best.safetensors").parameters["w"]
     assert np.allclose(learned, 0.5, atol=0.05)
     (tmp_path / "other.jsonl").write_text(sums(3))
-    assert main(["eval", str(out), "--data", str(tmp_path / "other.jsonl")]) == 0
+    named = ["--data", str(tmp_path / "other.jsonl"), "--model", f"{model}:Sum"]
+    assert main(["eval", str(out), *named]) == 0
     assert "; 3 graphs of " in capsys.readouterr().out
 
 
@@ -139,7 +149,7 @@ def test_eval_names_the_file_of_its_split(
         (["--split", "test"], f"; 1 graphs of {train}, "),
         (["--split", "dev", "--data", other], f"; 5 graphs of {other}, "),
     ):
-        assert main(["eval", out, *given]) == 0
+        assert main(["eval", out, "--model", f"{model}:Sum", *given]) == 0
         assert shown in capsys.readouterr().out
 
 
@@ -219,6 +229,60 @@ def test_what_does_not_fit_is_refused(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_file_that_a_run_or_a_configuration_names_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my_model.py").write_text(WHOLE)
+    Path("my.jsonl").write_text(sums(20))
+    named = ["my_model.py:Sum", "--data", "my.jsonl"]
+    assert main(["train", *named, *RUN, "--task", "regression", "--out", "run"]) == 0
+    full = f"{tmp_path / 'my_model.py'}:Sum"
+    Path("other.py").write_text("raise SystemExit('was run')\n")
+    add, name = f"then add --model {full}.\n", "then name it: vertexrt"
+    for words, action in (
+        (["eval", "run"], add),
+        (["predict", "run/best.safetensors", "--data", "my.jsonl"], add),
+        (["export", "run", "out"], add),
+        (["train", "--resume", "run"], f"{name} train {full} --resume run.\n"),
+        (["train", "--out", "run", "--continue", *named[1:]], "no model was named; "),
+        (["explain", "run"], f"{name} explain {full} --config run/config.json.\n"),
+        (["train", "--config", "run/config.json"], f"{name} train {full} --config run/config.json"),
+    ):
+        assert action in complaint(words, capsys), words
+    # A name that another has chosen is none of ours, in full or not.
+    for text in ("other.py:Sum", "/proc/self/cwd/other.py:Sum"):
+        parts = Parts(Path("run/best.safetensors"))
+        parts.meta["options"]["model"] = text
+        parts.write(Path("other.safetensors"))
+        found = complaint(["predict", "other.safetensors", "--data", "my.jsonl"], capsys)
+        assert found.startswith(f"vertexrt: [other.safetensors] its model is {text}, a file that ")
+    with pytest.raises(SystemExit, match="was run"):
+        main(["eval", "run", "--model", "other.py:Sum"])
+
+
+def test_what_lies_beside_the_file_is_for_it_alone(tmp_path: Path) -> None:
+    for name, text in (
+        ("net.py", f"import one_beside, four_beside\nfrom two_beside import part\n{WHOLE}"),
+        ("one_beside.py", "import three_beside\ndef late():\n    import late_beside\n"),
+        ("three_beside.py", ""),
+        ("late_beside.py", ""),
+        ("json.py", "1 / 0\n"),
+        ("optional_beside.py", "1 / 0\n"),
+        ("two_beside/__init__.py", ""),
+        ("two_beside/part.py", "import three_beside\n"),
+        ("four_beside.py", "import importlib\nimportlib.import_module('three_beside')\n"),
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    find(f"{tmp_path / 'net.py'}:Sum", "loss", "json-lines")
+    sys.modules["one_beside"].late()
+    assert importlib.util.find_spec("optional_beside") is None
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("optional_beside")
+    assert str(tmp_path) not in sys.path
+
+
 def test_an_error_in_the_file_is_its_own(model: Path, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("import vertexrt\n1 / 0\n")
     trees = write_trees(tmp_path / "data")
@@ -240,7 +304,7 @@ def test_its_predictions_are_written(
     words = [f"{model}:Tree", "--data", str(tmp_path / "my.jsonl"), *RUN, "--set", "depth=1"]
     assert main(["train", *words, "--task", "classification", "--out", run]) == 0
     capsys.readouterr()
-    given = ["predict", run, "--data", str(tmp_path / "new.jsonl")]
+    given = ["predict", run, "--data", str(tmp_path / "new.jsonl"), "--model", f"{model}:Tree"]
     assert main([*given, "--out", str(out), "--batch-size", "2"]) == 0
     shown = capsys.readouterr()
     assert shown.out.startswith("predictions of 3 graphs of ")

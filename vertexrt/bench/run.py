@@ -31,7 +31,8 @@ from vertexrt.engine.variant import Passes
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
 from vertexrt.models import ModelSpec, get
-from vertexrt.models.own import find, is_own
+from vertexrt.models.catalogue import is_own
+from vertexrt.models.own import find
 
 NOT_KEPT = ("out", "name")  # of the options, what says nothing of the results
 PACKAGES = ("vertexrt", "numpy", "llvmlite", "scipy", "torch", "dynet38", "cupy", "nvidia-cu")

@@ -8,7 +8,9 @@ from typing import Any
 
 from vertexrt.api.json_record import parse_json
 from vertexrt.errors import UsageError
+from vertexrt.plain_files import read_plain
 
+MOST_BITS = 64  # of a whole number: Python writes no more than some thousand digits
 EXPECTED = "expected options by their long names: epochs = 3; those of --set in a table [set]"
 
 
@@ -33,9 +35,9 @@ def words_of(path: Path) -> list[str]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_plain(path).decode()
         found = parse_json(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (OSError, ValueError) as error:  # what both parsers raise is a ValueError
+    except (OSError, ValueError, RecursionError) as error:  # of both parsers the last two
         got = getattr(error, "strerror", None) or str(error)
         raise UsageError.at(str(path), got, EXPECTED, "Correct the file") from error
     if not isinstance(found, dict):
@@ -50,7 +52,8 @@ def _flag(name: str) -> str:
 def _text(path: Path, name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if not isinstance(value, int | float | str):
-        got = f"{name} is a {type(value).__name__}"
+    long = isinstance(value, int) and value.bit_length() > MOST_BITS
+    if long or not isinstance(value, int | float | str):
+        got = f"{name} is a {'number of too many digits' if long else type(value).__name__}"
         raise UsageError.at(str(path), got, EXPECTED, "Correct the file")
     return str(value)

@@ -12,7 +12,7 @@ import numpy as np
 from vertexrt.cli.loop import evaluate as evaluate_split
 from vertexrt.cli.options import RunOptions
 from vertexrt.cli.pretrained import open_run
-from vertexrt.cli.resolve import data_name, full_name
+from vertexrt.cli.resolve import data_name, with_model
 from vertexrt.cli.run_state import StoredRun
 from vertexrt.cli.session import RunSession, compile_model, device_line, require_graphs
 from vertexrt.data import UNKNOWN, WHOLE, Dataset, load
@@ -89,8 +89,7 @@ def _changed(options: RunOptions, given: argparse.Namespace) -> RunOptions:
         changes["precision"] = "float32"  # the run's may be one that only a GPU has
     if given.threads is not None:
         changes["processors"] = None  # which may not divide them
-    if given.model is not None:
-        changes["model"] = full_name(given.model)
+    options = with_model(options, given)
     return replace(options if given.data is None else _of_data(options, given.data), **changes)
 
 

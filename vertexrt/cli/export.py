@@ -16,12 +16,12 @@ from vertexrt.cli import run_state
 from vertexrt.cli.metrics import shown
 from vertexrt.cli.options import RunOptions
 from vertexrt.cli.pretrained import CARD, LIBRARY, files_of, public
-from vertexrt.cli.resolve import full_name
+from vertexrt.cli.resolve import with_model
 from vertexrt.cli.run_folder import RunFolder, find_checkpoint
 from vertexrt.cli.run_state import StoredRun
 from vertexrt.cli.tasks import TASKS
 from vertexrt.errors import UsageError
-from vertexrt.models.own import is_own
+from vertexrt.models.catalogue import is_own
 from vertexrt.plain_files import write_atomically
 
 REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
@@ -36,8 +36,7 @@ def export(given: argparse.Namespace) -> int:
     """
     _require_pushable(given.push)
     stored = run_state.load(find_checkpoint(given.run))
-    if given.model is not None:
-        stored = replace(stored, options=replace(stored.options, model=full_name(given.model)))
+    stored = replace(stored, options=with_model(stored.options, given))
     files = {CARD: _card(stored, given.out).encode(), **files_of(stored)}
     out = Path(given.out)
     try:
@@ -123,15 +122,18 @@ def _measured(stored: StoredRun) -> list[str]:
 
 
 def _use(options: RunOptions, folder: str) -> list[str]:
-    quoted = shlex.quote(folder)
+    quoted, model, argument = shlex.quote(folder), "", ""
+    if is_own(options.model):
+        named = f"{folder}/{options.model}"
+        model, argument = f" --model {shlex.quote(named)}", f", model={named!r}"
     lines = [
-        f"    vertexrt predict {quoted} --data FILE",
-        f"    vertexrt eval {quoted} --data FILE",
+        f"    vertexrt predict {quoted} --data FILE{model}",
+        f"    vertexrt eval {quoted} --data FILE{model}",
         "",
         "```python",
         "from vertexrt.hub import load_pretrained",
         "",
-        f"model = load_pretrained({folder!r})",
+        f"model = load_pretrained({folder!r}{argument})",
         'outputs = model.net.forward(model.read("FILE"), train=False)',
         "```",
     ]

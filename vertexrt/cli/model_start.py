@@ -1,7 +1,7 @@
 """A network of yours, which `vertexrt new` has begun. It trains as it stands:
 
     vertexrt train FILE:MyNet --data DATA --task classification --lr 0.01
-    vertexrt predict RUN --data DATA --out predictions.jsonl
+    vertexrt predict RUN --model FILE:MyNet --data DATA --out predictions.jsonl
 
 RUN is the folder that training names. The data are expressions such as (true and (not false)): a
 line of DATA is a tree, in which a vertex has its children, a word, and a label to learn.

@@ -21,7 +21,7 @@ from vertexrt.cli.tasks import TASKS
 from vertexrt.data import FORMATS
 from vertexrt.engine.devices import DEVICES, DTYPES, ENGINES, PRECISIONS
 from vertexrt.models import ModelSpec
-from vertexrt.models.own import is_own
+from vertexrt.models.catalogue import is_own
 
 SHAPE = ("hidden", "embed", "dropout", "layers")  # options of models that have flags of their own
 READING = ("pieces", "binary", "min_count", "dev", "test")  # those of formats

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from vertexrt.cli.tasks import TASKS
 from vertexrt.cli.values import Parser, one_of, path
 from vertexrt.engine.devices import DEVICES, DTYPES, ENGINES, KERNEL_FORMS, PRECISIONS
 from vertexrt.errors import UsageError, nearest
-from vertexrt.models.catalogue import OWN_TRAIN, SPECS, names
+from vertexrt.models.catalogue import OWN_TRAIN, SPECS, names, require_known
 
 *_FIRST, _LAST = names()
 MODELS = f"{', '.join(_FIRST)} or {_LAST}, or FILE.py:CLASS, a model of yours: the file is run"
@@ -39,8 +40,10 @@ SCHEDULE = (
     "of the learning rate over epochs: constant, cosine and linear (towards 0), or halving, each "
     "epoch after half of them"
 )
-MOVED = "where the file of the model is, if it has moved"
+MODEL_FILE = "of a model of yours: its file, which is run"
 AVERAGE = "judge and keep a moving average of the parameters, such as 0.999; 0: none"
+# By these, a file that others wrote would choose where something is written, or be another run.
+NOT_OF_A_FILE = ("config", "go_on", "out", "resume", "trace")
 CONFIG = "options that are not given here: TOML, or the config.json of a run"
 
 
@@ -163,7 +166,7 @@ def _add_run(parser: Parser, split: str) -> None:
     parser.add_argument("run", metavar="RUN", type=path("RUN"), help=text)
     parser.add_word("split", SPLITS, f"dev, test or train (default {split})", "SPLIT", split)
     parser.add_path("data", "other data of the same format; one file is taken whole", "NAME|PATH")
-    parser.add_path("model", MOVED, "FILE.py:CLASS")
+    parser.add_path("model", MODEL_FILE, "FILE.py:CLASS")
     parser.add_whole("batch_size", BATCH_SIZE)
     _add_device(parser)
     parser.add_whole("threads", THREADS)
@@ -174,7 +177,7 @@ def _add_export(parser: Parser) -> None:
     parser.add_argument("run", metavar="RUN", type=path("RUN"), help=text)
     text = "new folder: parameters, config, vocabularies, a model card"
     parser.add_argument("out", metavar="OUT", type=path("OUT"), help=text)
-    parser.add_path("model", MOVED, "FILE.py:CLASS")
+    parser.add_path("model", MODEL_FILE, "FILE.py:CLASS")
     parser.add_path("push", "upload it to the Hugging Face Hub, too", "OWNER/NAME")
 
 
@@ -259,6 +262,16 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     Raises: UsageError, for an unknown command or option (the nearest ones are offered) or a value
         that the option does not take; SystemExit, after the help was printed.
     """
+    options = _parse(argv)
+    run = getattr(options, "model", None)
+    if options.command in ("explain", "warm") and run is not None and os.path.isdir(run):
+        options.model, options.config = None, options.config or os.path.join(run, CONFIG_NAME)
+    if getattr(options, "config", None) is not None:
+        _fill(options, _parse(["train", *words_of(Path(options.config))]))
+    return options
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser, parsers = build()
     _check_command(argv)
     if "--version" in argv and len(argv) > 1:
@@ -268,16 +281,23 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     options, unknown = parser.parse_known_args(list(argv))
     if unknown:
         raise _unknown(unknown[0], parsers.get(options.command, parser), options)
-    run = getattr(options, "model", None)
-    if options.command in ("explain", "warm") and run is not None and os.path.isdir(run):
-        options.model, options.config = None, options.config or os.path.join(run, CONFIG_NAME)
-    if getattr(options, "config", None) is not None:
-        _fill(options, parse(["train", *words_of(Path(options.config))]))
     return options
 
 
 def _fill(options: argparse.Namespace, stored: argparse.Namespace) -> None:
-    """Put in what a file says and the command line does not."""
+    """Put in what a file says and the command line does not.
+
+    Raises: UsageError, when it names a program to run, or what is to be written or read instead.
+    """
+    for name in NOT_OF_A_FILE:
+        if getattr(stored, name):
+            got = f"it says --{name.replace('go_on', 'continue')}"
+            text = ("expected what decides over the result", "Give it on the command line")
+            raise UsageError.at(options.config, got, *text)
+    if options.model is None and stored.model is not None:
+        words = f"{shlex.quote(stored.model)} --config {shlex.quote(options.config)}"
+        how = f"name it: vertexrt {options.command} {words}"
+        require_known(stored.model, options.config, how)
     settings = {**dict(stored.set or ()), **dict(options.set or ())}
     options.set = list(settings.items()) or None
     for name, value in vars(options).items():

@@ -27,7 +27,7 @@ from vertexrt.cli.run_folder import find_checkpoint
 from vertexrt.cli.run_state import StoredRun
 from vertexrt.data import catalogue
 from vertexrt.errors import CheckpointError
-from vertexrt.models.own import is_own
+from vertexrt.models.catalogue import is_own
 from vertexrt.plain_files import read_plain
 
 MODEL = "model.safetensors"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -16,7 +17,8 @@ from vertexrt.data import FORMATS, catalogue, format_of
 from vertexrt.data.files import expanded
 from vertexrt.errors import CheckpointError, UsageError
 from vertexrt.models import ModelSpec, get, names
-from vertexrt.models.own import find, is_own
+from vertexrt.models.catalogue import is_own, require_known
+from vertexrt.models.own import find
 from vertexrt.parallel.start import processes_here
 
 # Options that --resume may change. With other threads or groups the result is equal to rounding;
@@ -135,6 +137,9 @@ def resume(given: argparse.Namespace, stored: RunOptions, run: str) -> RunOption
         over the result is given another value.
     """
     _require_same_run(given, stored, run)
+    if given.model is None:
+        named = f"{shlex.quote(stored.model)} --resume {shlex.quote(run)}"
+        require_known(stored.model, run, f"name it: vertexrt train {named}")
     changed: dict[str, Any] = {} if given.model is None else {"model": full_name(given.model)}
     for name, value in vars(given).items():
         if value is None or name in COMMAND_WORDS:
@@ -206,6 +211,17 @@ def _with_whole_groups(options: RunOptions) -> RunOptions:
             f"Give --threads {whole}, or a divisor of {threads}",
         )
     return options
+
+
+def with_model(stored: RunOptions, given: argparse.Namespace) -> RunOptions:
+    """Return options with the model that `--model` names.
+
+    Raises: UsageError, when it names none, and that of the run is a file.
+    """
+    if given.model is None:
+        require_known(stored.model, given.run, f"add --model {shlex.quote(stored.model)}")
+        return stored
+    return replace(stored, model=full_name(given.model))
 
 
 def full_name(model: str) -> str:

@@ -31,6 +31,7 @@ from vertexrt.cli.session import (
 )
 from vertexrt.cli.trace import trace_file
 from vertexrt.errors import NumericError, ParallelError
+from vertexrt.models.catalogue import is_own
 from vertexrt.parallel import ProcessGroup
 
 
@@ -146,7 +147,7 @@ def _train(training: Training) -> int:
     interrupt.number = interrupt.number or training.group.signal
     where = f"epoch {training.state.epoch + 1}, minibatch {training.state.batch}"
     reporter.warn(f"{interrupt.name} came; stopped at {where}; checkpoint {folder.last} written")
-    reporter.warn(f"continue it: vertexrt train --resume {_quoted(folder)}")
+    reporter.warn(f"continue it: vertexrt train {_model(training)}--resume {_quoted(folder)}")
     return interrupt.exit_code
 
 
@@ -181,10 +182,17 @@ def _report(training: Training) -> bool:
         folder.append([test.record(task, state.best_epoch or state.epoch, "test")])
         result(f"test of that checkpoint: {test.text(task)}")
     result(f"run: {folder.path}")
-    result(f"evaluate it: vertexrt eval {_quoted(folder)} --split test")
-    more = session.options.epochs * 2
-    result(f"train it further: vertexrt train --resume {_quoted(folder)} --epochs {more}")
+    model, more = _model(training), session.options.epochs * 2
+    named = f"--model {model}" if model else ""
+    result(f"evaluate it: vertexrt eval {_quoted(folder)} {named}--split test")
+    result(f"train it further: vertexrt train {model}--resume {_quoted(folder)} --epochs {more}")
     return True
+
+
+def _model(training: Training) -> str:
+    """Return the word that names a model of the user; "" for others, which a run may name."""
+    model = training.session.options.model
+    return f"{shlex.quote(model)} " if is_own(model) else ""
 
 
 def _quoted(folder: RunFolder) -> str:

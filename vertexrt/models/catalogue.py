@@ -10,18 +10,40 @@ name: `vocab` (words), `classes` (labels), `num_NAME` (texts that the pull NAME 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from vertexrt.errors import UsageError, nearest
+from vertexrt.errors import UsageError, nearest, one_line
 
 if TYPE_CHECKING:
     from vertexrt.api.model import Model
     from vertexrt.api.vertex_function import VertexFunction
 
 SHARED = ("layers",)  # options of models that decide over the graphs
+OWN = re.compile(r"(.+\.py)(?::([^:]*))?", re.DOTALL)  # a model that a file names: FILE.py:CLASS
+
+
+def is_own(name: str) -> bool:
+    """Tell whether a model is named by a file, not by a name of the catalogue."""
+    return OWN.fullmatch(name) is not None
+
+
+def require_known(name: str, where: str, how: str) -> None:
+    """Refuse a file of Python that a user has not named: to load a model is to run its file.
+
+    A path in full is no better than another one: `/proc/self/cwd` begins some that are not.
+
+    Args:
+        name: of the model, as `where` has it: a checkpoint, or a configuration.
+        how: it is named by a user.
+    Raises: UsageError, when it is one of a file.
+    """
+    if is_own(name):
+        got = f"its model is {one_line(name)}, a file that would be run"
+        raise UsageError.at(where, got, "expected one that you have named", f"Read it, then {how}")
 
 
 @dataclass(frozen=True, slots=True)

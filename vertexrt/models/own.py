@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import inspect
-import re
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeGuard
@@ -14,14 +16,7 @@ from typing import Any, TypeGuard
 from vertexrt.api.model import Model
 from vertexrt.api.vertex_function import VertexFunction
 from vertexrt.errors import UsageError, nearest
-from vertexrt.models.catalogue import OWN_TRAIN, ModelSpec, get
-
-_NAME = re.compile(r"(.+\.py):(.*)", re.DOTALL)
-
-
-def is_own(name: str) -> bool:
-    """Tell whether a model is named by a file, not by a name of the catalogue."""
-    return name.endswith(".py") or _NAME.fullmatch(name) is not None
+from vertexrt.models.catalogue import OWN, OWN_TRAIN, ModelSpec, get
 
 
 def find(name: str, task: str, format: str) -> ModelSpec:
@@ -32,13 +27,10 @@ def find(name: str, task: str, format: str) -> ModelSpec:
         task, format: of a model in a file.
     Raises: UsageError, when there is no such model, file or class; whatever the file raises.
     """
-    if not is_own(name):
+    found = OWN.fullmatch(name)
+    if found is None:
         return get(name)
-    found = _NAME.fullmatch(name)
-    path, title = (
-        Path(found[1] if found else name).expanduser().resolve(),
-        found[2] if found else "",
-    )
+    path, title = Path(found[1]).expanduser().resolve(), found[2] or ""
     if not path.is_file():
         text = ("expected a file of Python with a vertex function", "Check the path")
         raise UsageError.at("model", f"there is no file {path}", *text)
@@ -70,20 +62,52 @@ def _no_model(path: Path, title: str, module: ModuleType) -> UsageError:
 
 
 def _run(path: Path) -> ModuleType:
-    """Run a file as a module, once; what lies beside it can be imported."""
+    """Run a file as a module, once; it can import what lies beside it."""
     name = "vertexrt_own_" + hashlib.sha256(bytes(path)).hexdigest()[:16]
     if name in sys.modules:
         return sys.modules[name]
-    if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module: Any = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    finder = _Beside(path.parent, {name})
+    sys.meta_path.append(finder)
     try:
         spec.loader.exec_module(module)
     except BaseException:
+        sys.meta_path.remove(finder)
         del sys.modules[name]
         raise
     return module  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """Find what lies beside a model's file, for that file and for what it has imported from there.
+
+    Were the folder on `sys.path`, a library that looks for another one which is not installed
+    would run a file of that name.
+
+    Attributes:
+        names: of these modules; those of packages are told by the first part.
+    """
+
+    folder: Path
+    names: set[str]
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return where a module is, as `importlib` asks for it."""
+        frame: Any = sys._getframe(1)
+        asking = "importlib"
+        while frame is not None and asking == "importlib":
+            frame = frame.f_back
+            asking = frame.f_globals.get("__name__", "").partition(".")[0] if frame else ""
+        if path is not None or asking not in self.names:
+            return None
+        found = PathFinder.find_spec(name, [str(self.folder)])
+        if found is not None:
+            self.names.add(name)
+        return found
