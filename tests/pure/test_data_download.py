@@ -225,6 +225,15 @@ def test_cache_that_cannot_be_written(publish: Publish, cache: Path) -> None:
     assert str(caught.value).endswith("set VERTEXRT_CACHE to another folder.")
 
 
+def test_nothing_is_put_where_others_may_write(publish: Publish, cache: Path) -> None:
+    publish(zipped(FILES))
+    cache.mkdir()
+    cache.chmod(0o777)
+    with pytest.raises(DataError, match=r"can be written by others \(mode 777\); expected a cache"):
+        fetch("tiny")
+    assert not list(cache.iterdir())
+
+
 def test_unknown_name() -> None:
     with pytest.raises(UsageError) as caught:
         fetch("sstt")

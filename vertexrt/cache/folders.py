@@ -71,7 +71,7 @@ def _folders(root: Path, kind: str) -> Folders:
     candidates: tuple[Callable[[], Path], ...] = (lambda: root, temporary_cache, _own_temporary)
     for find in candidates:
         folder = find() / kind
-        fault = _make(folder) or _fault(folder.parent) or _fault(folder)
+        fault = make_private(folder)
         if not fault:
             read.append(folder)
             if os.access(folder, os.W_OK | os.X_OK):
@@ -92,6 +92,15 @@ def _warn(reason: str, instead: str) -> None:
         f"set VERTEXRT_CACHE to such a folder; {instead}",
     )
     warnings.warn(text, CacheWarning, stacklevel=2)
+
+
+def make_private(folder: Path) -> str:
+    """Make a folder, and the one that it is in, for this user alone; return why that cannot be.
+
+    Nothing is made in a folder before it is known whose it is.
+    """
+    above = folder.parent
+    return _make(above) or _fault(above) or _make(folder) or _fault(folder)
 
 
 def _make(folder: Path) -> str:

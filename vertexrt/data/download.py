@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, cast
 
+from vertexrt.cache.folders import make_private
 from vertexrt.data.catalogue import CatalogueEntry, Source, catalogue
 from vertexrt.errors import DataError, UsageError, nearest
 
@@ -82,7 +83,8 @@ def _download(entry: CatalogueEntry) -> Path:
     assert source is not None
     folder = entry.folder
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        if fault := make_private(folder.parent):
+            raise OSError(0, fault)
         scratch = tempfile.TemporaryDirectory(prefix=f".{entry.name}-", dir=folder.parent)
     except OSError as error:
         raise DataError.at(
