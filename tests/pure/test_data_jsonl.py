@@ -247,6 +247,20 @@ def test_what_is_written_of_types_and_words_is_read(tmp_path: Path) -> None:
     assert "cannot be written: No such file or directory" in text
 
 
+def test_words_of_any_text_come_back_and_other_numbers_are_not_written(tmp_path: Path) -> None:
+    words = ["\ud800", "a\udcff\0", "\x9b\u202e", "\U000e0001", "caf\u00e9\u00a0\u2028", "\x7f\n"]
+    words += ["x" * 5000, None]
+    found = vrt.data.from_records([{"chain": len(words), "pulls": {"w": words}}])
+    path = tmp_path / "x"
+    vrt.data.write_jsonl(path, found.batch, found.vocabularies)
+    assert path.read_text("utf-8").replace("\n", "").isprintable()
+    assert vrt.data.read_jsonl(path).vocabularies == found.vocabularies
+    for value in (np.array([np.nan, 1]), np.array([2**31 - 1, 0])):
+        graph = vrt.InputGraph.chain(2, {"x": value})
+        text = text_of(VertexrtError, lambda g=graph: vrt.data.write_jsonl(path, [g]))  # type: ignore[misc]
+        assert text.startswith("[write_jsonl] the pull 'x' is not finite, or above 2147483646; ")
+
+
 # A line -> what the error says of it.
 WRONG: dict[str, tuple[Any, str]] = {
     "no JSON": ("{children", "Expecting property name enclosed in double quotes at column 2"),

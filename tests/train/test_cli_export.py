@@ -210,6 +210,22 @@ def test_a_folder_that_holds_files_is_left_alone(
     }
 
 
+def test_names_of_files_that_are_not_utf_8(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = os.fsdecode(b"out\xff")
+    assert main(["export", str(folder / "run"), out]) == 0
+    assert "load_pretrained('out\\udcff')" in (tmp_path / out / "README.md").read_text("utf-8")
+    assert main(["new", f"{out}.py"]) == 0
+    assert "'out\\udcff.py':MyNet" in (tmp_path / f"{out}.py").read_text("utf-8")
+    data, run = write_trees(tmp_path / f"{out}-data"), tmp_path / f"{out}-run"
+    assert train(data, run, "--epochs", "1") == 0
+    assert main(["train", "--resume", str(run), "--epochs", "2"]) == 0
+    assert main(["predict", str(run), "--out", f"{out}.jsonl"]) == 0
+    assert main(["train", "--config", str(run / "config.json"), "--out", f"{out}-again"]) == 0
+
+
 def test_a_push_takes_the_library_and_is_only_made_when_asked(
     folder: Path,
     tmp_path: Path,

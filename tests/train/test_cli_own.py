@@ -13,6 +13,8 @@ import vertexrt as vrt
 from tests.train.cli_runs import Parts, records, write_trees
 from vertexrt import data
 from vertexrt.cli.main import main
+from vertexrt.cli.session import hash_of
+from vertexrt.data import Vocabulary
 from vertexrt.models.own import find
 
 MODEL = '''
@@ -326,6 +328,49 @@ def test_its_predictions_are_written(
     assert capsys.readouterr().out == out.read_text()
     there = tmp_path / "none" / "out"
     assert "--out] " in complaint([*given, "--out", str(there)], capsys)
+
+
+def test_labels_are_written_as_they_are_and_move_no_cursor(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = ["end\0", "\x9b31m", "\u202eabc", "\ud800", "\U000e0001", "caf\u00e9"]
+    name = "a\x9b\u202e"  # of a pull, which a line of what is said names
+    graph = {"children": [[], [], [0, 1]]}
+    lines = [
+        json.dumps({**graph, "pulls": {"word": ["a", "b", None], "label": [label] * 3}})
+        for label in labels
+    ]
+    (tmp_path / "my.jsonl").write_text("\n".join(lines * 4))
+    run, out = str(tmp_path / "run"), tmp_path / "out.jsonl"
+    words = [f"{model}:Tree", "--data", str(tmp_path / "my.jsonl"), *RUN, "--set", "depth=1"]
+    assert main(["train", *words, "--task", "classification", "--out", run]) == 0
+    found: set[str] = set()
+    for best in range(len(labels)):  # each class in turn
+        parts = Parts(tmp_path / "run" / "best.safetensors")
+        for tensor, array in parts.tensors.items():
+            parts.tensors[tensor] = np.abs(array)
+        parts.tensors["parameter/v"] *= -1
+        parts.tensors["parameter/v"][best] = 0
+        words_of = parts.meta["vocabularies"]
+        words_of[name] = ["<unk>", "a"]
+        known = {pull: Vocabulary(tuple(words), None) for pull, words in words_of.items()}
+        parts.meta["data"]["words"] = hash_of(known)
+        parts.write(tmp_path / "best.safetensors")
+        unknown = {**graph, "pulls": {"word": ["a", "b", None], name: ["zz", "a", "a"]}}
+        (tmp_path / "new.jsonl").write_text(json.dumps(unknown))
+        given = ["predict", str(tmp_path / "best.safetensors"), "--model", f"{model}:Tree"]
+        given += ["--data", str(tmp_path / "new.jsonl")]
+        capsys.readouterr()
+        assert main([*given, "--out", str(out)]) == 0
+        assert main(given) == 0
+        shown = capsys.readouterr()
+        assert shown.out.endswith(out.read_text())
+        assert out.read_bytes().isascii() == (words_of["label"][best] != labels[-1])
+        assert "of the values of 'a\\x9b\\u202e' are unknown words" in shown.err
+        assert (shown.out + shown.err).replace("\n", "").isprintable()
+        assert json.loads(out.read_text())["prediction"] == [words_of["label"][best]] * 3
+        found.add(words_of["label"][best])
+    assert found == set(labels)
 
 
 def test_predictions_of_vertex_types_are_of_those_that_answer(

@@ -18,7 +18,7 @@ import numpy as np
 
 from vertexrt.bench.record import FASTER, HIDDEN, SLOWER, Entry, Results, read
 from vertexrt.bench.text import aligned, in_common, number
-from vertexrt.errors import UsageError
+from vertexrt.errors import UsageError, one_line
 
 SAME = "equal"
 OTHER = "differs"
@@ -120,9 +120,9 @@ def run(first: str, second: str) -> None:
     """
     before, after = read(Path(first)), read(Path(second))
     for text in warnings(before, after):
-        print(f"warning: {text}")
+        print(f"warning: {one_line(text)}")
     found = changes(before, after)
-    print(table(found))
+    print("\n".join(map(one_line, table(found).split("\n"))))
     timed = [c.change for c in found if c.verdict not in (SAME, OTHER)]
     if timed:
         low, middle, high = np.percentile(timed, [25, 50, 75])

@@ -11,6 +11,7 @@ import numpy as np
 
 from vertexrt.cli.loop import evaluate as evaluate_split
 from vertexrt.cli.options import RunOptions
+from vertexrt.cli.output import say
 from vertexrt.cli.pretrained import open_run
 from vertexrt.cli.resolve import data_name, with_model
 from vertexrt.cli.run_state import StoredRun
@@ -32,15 +33,15 @@ def evaluate(given: argparse.Namespace) -> int:
     session, split = open_trained(stored, given)
     device = device_line(session.options, session.net)
     if device is not None:
-        print(device)
+        say(device)
     dataset = session.dataset
     if given.data is not None:
         for line in unknown_words(dataset.splits[split], dataset):
-            print(line)
+            say(line)
     totals = evaluate_split(session, split, batch_size=given.batch_size)
     assert totals is not None
     totals.require_finite(split)
-    print(
+    say(
         f"{split}: {totals.text(session.task)}; {totals.graphs} graphs of {dataset.name}, "
         f"{totals.graphs_per_s():.0f} graphs/s; {stored.path}"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from vertexrt.cli.loop import carried_state, training_loader
+from vertexrt.cli.output import say
 from vertexrt.cli.resolve import resolve
 from vertexrt.cli.session import device_line, open_session
 
@@ -22,9 +23,9 @@ def explain(given: argparse.Namespace) -> int:
     cost = session.net.explain_batch(first)  # before: the kinds of vertices are known
     device = device_line(options, session.net)
     if device is not None:
-        print(device)
-    print(session.net.explain(kernels=given.kernels or ""))
-    print()
-    print(f"{len(first)} graphs of {session.dataset.name} ({session.dataset.description})")
-    print(cost)
+        say(device)
+    say(session.net.explain(kernels=given.kernels or ""))
+    say("")
+    say(f"{len(first)} graphs of {session.dataset.name} ({session.dataset.description})")
+    say(cost)
     return 0

@@ -15,6 +15,7 @@ import vertexrt as vrt
 from vertexrt.cli import run_state
 from vertexrt.cli.metrics import shown
 from vertexrt.cli.options import RunOptions
+from vertexrt.cli.output import say
 from vertexrt.cli.pretrained import CARD, LIBRARY, files_of, public
 from vertexrt.cli.resolve import with_model
 from vertexrt.cli.run_folder import RunFolder, find_checkpoint
@@ -37,7 +38,8 @@ def export(given: argparse.Namespace) -> int:
     _require_pushable(given.push)
     stored = run_state.load(find_checkpoint(given.run))
     stored = replace(stored, options=with_model(stored.options, given))
-    files = {CARD: _card(stored, given.out).encode(), **files_of(stored)}
+    card = _card(stored, given.out).encode(errors="backslashreplace")  # of names of files
+    files = {CARD: card, **files_of(stored)}
     out = Path(given.out)
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -49,11 +51,11 @@ def export(given: argparse.Namespace) -> int:
     except OSError as error:
         got = f"{out} cannot be written ({error.strerror or error})"
         raise UsageError.at("OUT", got, "expected a folder", "Give another one") from error
-    print(f"{stored.options.title} of {stored.path}: {out}")
-    print(f"its card is {out / CARD}: say there which license it has")
+    say(f"{stored.options.title} of {stored.path}: {out}")
+    say(f"its card is {out / CARD}: say there which license it has")
     if given.push is not None:
         _push(out, given.push)
-        print(f"pushed to {given.push}; where it is new it is private")
+        say(f"pushed to {given.push}; where it is new it is private")
     return 0
 
 

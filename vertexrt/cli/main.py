@@ -18,9 +18,18 @@ from typing import TYPE_CHECKING, cast
 
 from vertexrt.cache import notes
 from vertexrt.cli.interrupt import Interrupt, Interrupted
-from vertexrt.cli.output import discard
+from vertexrt.cli.output import discard, say
 from vertexrt.config import limit_threads
-from vertexrt.errors import CheckpointError, DataError, UsageError, VertexrtError, message, one_line
+from vertexrt.errors import (
+    CheckpointError,
+    DataError,
+    GraphError,
+    PullError,
+    UsageError,
+    VertexrtError,
+    message,
+    one_line,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -54,7 +63,7 @@ def _checked(words: list[str], interrupt: Interrupt) -> int:
     except UsageError as error:
         _complain(one_line(str(error)))
         return USAGE
-    except (CheckpointError, DataError) as error:  # they may repeat what a file holds
+    except (CheckpointError, DataError, GraphError, PullError) as error:  # they may repeat files
         _complain(one_line(str(error)))
         return FAILED
     except VertexrtError as error:
@@ -153,6 +162,6 @@ def _complain_of(error: OSError) -> None:
 
 def _complain(text: str) -> None:
     try:
-        print(f"vertexrt: {text}", file=sys.stderr, flush=True)
+        say(f"vertexrt: {text}", sys.stderr)
     except OSError:  # there is nowhere to print it; the exit code still says it
         discard(sys.stderr.fileno())

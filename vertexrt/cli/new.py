@@ -43,7 +43,7 @@ def new(given: argparse.Namespace) -> int:
 
 def _write(path: Path, content: str) -> None:
     try:
-        with path.open("x", encoding="utf-8") as file:
+        with path.open("x", encoding="utf-8", errors="backslashreplace") as file:
             file.write(content)
     except OSError as error:
         got = f"{path} cannot be written ({error.strerror or error})"

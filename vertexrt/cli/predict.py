@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,8 +12,10 @@ import numpy as np
 
 from vertexrt.cli.evaluate import open_trained, unknown_words
 from vertexrt.cli.loop import EVALUATION_BATCH
+from vertexrt.cli.output import say
 from vertexrt.cli.pretrained import open_run
 from vertexrt.cli.session import RunSession, device_line
+from vertexrt.data.jsonl_writer import line_of
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
 from vertexrt.plain_files import write_atomically
@@ -32,7 +33,7 @@ def predict(given: argparse.Namespace) -> int:
     graphs = session.dataset.splits[split]
     notes = [device_line(session.options, session.net), *unknown_words(graphs, session.dataset)]
     for line in filter(None, notes):
-        print(line, file=sys.stderr)
+        say(line, sys.stderr)
     lines = _lines(session, graphs, given.batch_size or EVALUATION_BATCH)
     if given.out is None:
         for line in lines:
@@ -44,7 +45,7 @@ def predict(given: argparse.Namespace) -> int:
         text = ("expected a plain file in a folder that exists", "Name another file")
         got = f"{given.out} cannot be written ({error.strerror or error})"
         raise UsageError.at("--out", got, *text) from error
-    print(f"predictions of {graphs.num_graphs} graphs of {session.dataset.name}: {given.out}")
+    say(f"predictions of {graphs.num_graphs} graphs of {session.dataset.name}: {given.out}")
     return 0
 
 
@@ -56,7 +57,7 @@ def _lines(session: RunSession, graphs: GraphBatch, size: int) -> Iterator[str]:
         answer = session.net.forward(batch, train=False, outputs=(push,))[push]
         values = _values(session, answer)
         for vertices in np.split(np.arange(batch.num_vertices), batch.graph_ptr[1:-1]):
-            yield json.dumps(_record(session, batch, vertices, values), ensure_ascii=False)
+            yield line_of(_record(session, batch, vertices, values))
 
 
 def _values(session: RunSession, answer: np.ndarray) -> dict[str, Any]:
@@ -69,7 +70,7 @@ def _values(session: RunSession, answer: np.ndarray) -> dict[str, Any]:
     best = answer.argmax(axis=1)
     names = session.dataset.labels
     return {
-        "prediction": np.array(names)[best] if names else best,
+        "prediction": np.array(names, object)[best] if names else best,  # as they are, in Python
         "probabilities": np.round(share, DIGITS),
     }
 

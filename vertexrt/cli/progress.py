@@ -6,7 +6,7 @@ import sys
 from typing import Any, Self
 
 from vertexrt.cli.metrics import Totals
-from vertexrt.cli.output import discard
+from vertexrt.cli.output import discard, say
 
 BAR = "{desc} {percentage:3.0f}%|{bar:24}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
 
@@ -34,7 +34,7 @@ class Reporter:
         if self.silent:
             return
         try:
-            print(text, flush=True)
+            say(text)
         except BrokenPipeError:  # `| head -1` has what it wanted; the run has its folder
             discard(sys.stdout.fileno())
             self.warn("nobody reads the output any more; training goes on without it")
@@ -43,7 +43,7 @@ class Reporter:
         """Print a line on stderr, shown even when quiet."""
         if self.silent:
             return
-        print(f"vertexrt: {text}", file=sys.stderr, flush=True)
+        say(f"vertexrt: {text}", sys.stderr)
 
     def bar(self, title: str, graphs: int, done: int) -> Bar:
         """Return a progress bar over the graphs of an epoch, of which `done` are done already."""

@@ -6,6 +6,7 @@ import argparse
 from time import perf_counter
 
 from vertexrt.cli.loop import carried_state, evaluate, pushes_of_steps, training_loader, warm_up
+from vertexrt.cli.output import say
 from vertexrt.cli.resolve import resolve
 from vertexrt.cli.session import device_line, make_optimizer, open_session, require_task
 from vertexrt.config import config
@@ -32,6 +33,6 @@ def warm(given: argparse.Namespace) -> int:
     evaluate(session, "dev")
     device = device_line(options, session.net)
     if device is not None:
-        print(device)
-    print(f"{options.title} is compiled, {perf_counter() - start:.1f} s: {config().cache_dir}")
+        say(device)
+    say(f"{options.title} is compiled, {perf_counter() - start:.1f} s: {config().cache_dir}")
     return 0

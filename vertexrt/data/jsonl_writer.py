@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.data.columns import LARGEST
 from vertexrt.data.dataset import Vocabulary
 from vertexrt.data.files import expanded
 from vertexrt.errors import DataError
@@ -34,16 +35,15 @@ def write_jsonl(
         path: of the file, which is replaced in one step.
         graphs: a batch, or graphs.
         vocabularies: by pull; the numbers of these pulls are written as words.
-    Raises: DataError, when the file cannot be written, or a number stands for no word; GraphError
-        and PullError, as `GraphBatch.from_graphs` does.
+    Raises: DataError, when the file cannot be written, a number stands for no word, or is none that
+        `read_jsonl` reads; GraphError and PullError, as `GraphBatch.from_graphs` does.
     """
     batch = graphs if isinstance(graphs, GraphBatch) else GraphBatch.from_graphs(graphs)
     values, of_edges = (
         _all_values(pulls, vocabularies or {}) for pulls in (batch.pulls, batch.edge_pulls)
     )
     write = _plain if batch.types is None else _typed
-    lines = [json.dumps(record, ensure_ascii=False) for record in write(batch, values, of_edges)]
-    content = "".join(f"{line}\n" for line in lines).encode("utf-8")
+    content = "".join(f"{line_of(record)}\n" for record in write(batch, values, of_edges)).encode()
     file = expanded(path)
     try:
         write_atomically(file, gzip.compress(content) if file.suffix == ".gz" else content)
@@ -52,7 +52,20 @@ def write_jsonl(
         raise DataError.at(str(file), got, "a file that may be written", "give another") from error
 
 
+def line_of(record: object) -> str:
+    """Return a line of JSON; what does not print, such as half of a surrogate pair, is escaped."""
+    text = json.dumps(record, ensure_ascii=False)
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
+
+
 def _all_values(pulls: Mapping[str, PullValue], vocabularies: Mapping[str, Vocabulary]) -> Values:
+    for name, pull in pulls.items():
+        table = pull.values if isinstance(pull, Pulled) else pull
+        if not (table <= LARGEST if table.dtype.kind == "i" else np.isfinite(table)).all():
+            got = f"the pull '{name}' is not finite, or above {LARGEST}"
+            raise DataError.at("write_jsonl", got, "expected what read_jsonl reads", "replace it")
     return {name: _values(pull, vocabularies.get(name)) for name, pull in pulls.items()}
 
 
