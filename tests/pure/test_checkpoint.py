@@ -118,6 +118,32 @@ def test_meta_that_is_not_json(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+def test_what_is_saved_can_be_read(tmp_path: Path) -> None:
+    net = Net({"none": np.zeros((0, 3)), "axes": np.ones((1,) * 12)})
+    meta = {"words": ["x" * 5000, "\ud800", "\0"]}
+    save_checkpoint(tmp_path / "last", net, meta=meta)
+    found = load_checkpoint(tmp_path / "last")
+    assert {array.shape for array in found.parameters.values()} == {(1,) * 12, (0, 3)}
+    assert found.meta == meta
+    optimizer = SGD(0.5)
+    for what, net, meta in (
+        ("the parameter 'k' is of dtype int64; ", Net({"k": np.arange(2)}), {}),
+        (
+            "meta of 104,857,610 characters, 1 names (",
+            Net({"k": np.ones(2)}),
+            {"": "x" * (100 << 20)},
+        ),
+        ("meta of 2 characters, 1 names ('utf-8' codec can't", Net({"\ud800": np.ones(2)}), {}),
+        ("the optimizer cannot be written as JSON (Out of range float", Net(), {}),
+    ):
+        if what.startswith("the optimizer"):
+            optimizer.describe = lambda: {"lr": np.inf}  # type: ignore[method-assign]
+        with pytest.raises(UsageError) as caught:
+            save_checkpoint(tmp_path / "other", net, optimizer, meta)
+        assert str(caught.value).startswith(f"[save_checkpoint] {what}")
+    assert os.listdir(tmp_path) == ["last"]
+
+
 def test_missing(tmp_path: Path) -> None:
     assert failure(tmp_path / "none") == (
         "[load_checkpoint] cannot read PATH (No such file or directory); a checkpoint file; check "

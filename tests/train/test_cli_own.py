@@ -197,7 +197,8 @@ def test_what_does_not_fit_is_refused(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trees = str(write_trees(tmp_path / "data"))
-    out = ["--out", str(tmp_path / "run")]
+    out, wide = ["--out", str(tmp_path / "run")], tmp_path / "wide.py"
+    wide.write_text(f"{WHOLE}\nclass Wide(Sum):\n    def __init__(self, hidden=70_000): ...\n")
     for words, text in (
         (["nowhere.py:Tree", "--data", trees], "there is no file "),
         ([str(model), "--data", trees], "no class of "),
@@ -223,6 +224,14 @@ def test_what_does_not_fit_is_refused(
         (
             [f"{model}:Tree", "--data", trees, "--set", "hidden=3", "--hidden", "3"],
             "[--set] two values of hidden;",
+        ),
+        (
+            [f"{model}:Tree", "--data", trees, "--format", "conllu"],
+            "[data] no format 'conllu'; the formats are trees, text, tagged, pairs, ",
+        ),
+        (
+            [f"{wide}:Wide", "--data", trees],
+            "[Wide] shape.hidden is 70000; expected a whole number from 1 to 65536; Change it.",
         ),
         (["tree-lstm", "--task", "tagging"], "got --task tagging; its task is classification;"),
         (["tree-lstm", "--format", "text"], "got --format text; its format is trees; Leave it"),
@@ -333,7 +342,7 @@ def test_its_predictions_are_written(
 def test_labels_are_written_as_they_are_and_move_no_cursor(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    labels = ["end\0", "\x9b31m", "\u202eabc", "\ud800", "\U000e0001", "caf\u00e9"]
+    labels = ["end\0", "\x9b31m", "\u202eabc", "\ud800", "\U000e0001", "x" * 5000, "caf\u00e9"]
     name = "a\x9b\u202e"  # of a pull, which a line of what is said names
     graph = {"children": [[], [], [0, 1]]}
     lines = [

@@ -96,11 +96,20 @@ def save_checkpoint(
     texts = {
         "format": FORMAT,
         "version": str(VERSION),
-        "meta": _note(meta or {}),
-        "optimizer": json.dumps({} if optimizer is None else optimizer.describe()),
+        "meta": _note("meta", meta or {}),
+        "optimizer": _note("the optimizer", {} if optimizer is None else optimizer.describe()),
     }
     try:
-        write_atomically(Path(path), write_tensors(tensors, texts))
+        content = write_tensors(tensors, texts)
+    except ValueError as error:
+        raise UsageError.at(
+            "save_checkpoint",
+            f"meta of {len(texts['meta']):,} characters, {len(tensors)} names ({error})",
+            "what the header of a safetensors file takes, 100 MB, and names that are text",
+            "keep less in meta: of words those that are frequent (min_count)",
+        ) from error
+    try:
+        write_atomically(Path(path), content)
     except OSError as error:
         raise CheckpointError.at(
             "save_checkpoint",
@@ -114,15 +123,15 @@ def _prefixed(prefix: str, arrays: Arrays) -> dict[str, npt.NDArray[Any]]:
     return {prefix + name: array for name, array in arrays.items()}
 
 
-def _note(meta: Mapping[str, Any]) -> str:
-    """Return the caller's note as JSON that `parse_json` reads back."""
+def _note(what: str, noted: Mapping[str, Any]) -> str:
+    """Return a note as JSON that `parse_json` reads back."""
     try:
-        note = json.dumps(dict(meta), allow_nan=False)
+        note = json.dumps(dict(noted), allow_nan=False)
         parse_json(note)  # not too deep
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError.at(
             "save_checkpoint",
-            f"meta cannot be written as JSON ({error})",
+            f"{what} cannot be written as JSON ({error})",
             "text, finite numbers, lists and dicts with text keys",
             "convert the values, NumPy numbers with `.item()`",
         ) from error
@@ -131,10 +140,11 @@ def _note(meta: Mapping[str, Any]) -> str:
 
 def _require_storable(tensors: Arrays) -> None:
     for name, array in tensors.items():
-        if np.asarray(array).dtype not in DTYPES.values():
+        dtype = np.asarray(array).dtype
+        if dtype not in DTYPES.values() or (dtype.kind != "f" and not name.startswith(_OPTIMIZER)):
             raise UsageError.at(
                 "save_checkpoint",
-                f"{_spoken(name)} is of dtype {np.asarray(array).dtype}",
+                f"{_spoken(name)} is of dtype {dtype}",
                 "float32 or float64, and int64 in an optimizer's state",
                 "convert it",
             )

@@ -24,7 +24,6 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "I64": np.dtype("<i8"),
 }
 CHECKSUM = "sha256"
-MOST_AXES = 8
 _LENGTH_BYTES = 8  # of the header, little endian, before it
 
 
@@ -34,9 +33,13 @@ def write_tensors(tensors: Arrays, texts: Mapping[str, str]) -> bytes:
     Args:
         tensors: of a dtype in `DTYPES`.
         texts: by name.
+    Raises: ValueError, when names and texts are too long for a file, or a name is no text.
     """
     stored = {name: np.asarray(array, order="C") for name, array in tensors.items()}
-    return safetensors.numpy.save(stored, {**texts, CHECKSUM: checksum(stored, texts)})
+    try:
+        return safetensors.numpy.save(stored, {**texts, CHECKSUM: checksum(stored, texts)})
+    except safetensors.SafetensorError as error:
+        raise ValueError(str(error)) from error
 
 
 def read_texts(content: bytes) -> dict[str, Any] | None:
@@ -53,7 +56,7 @@ def read_texts(content: bytes) -> dict[str, Any] | None:
 def read_tensors(content: bytes) -> dict[str, npt.NDArray[Any]]:
     """Return the tensors of a file, as arrays of their own.
 
-    Raises: ValueError, when the file is damaged or cut off, or holds other dtypes or no elements.
+    Raises: ValueError, when the file is damaged or cut off, or holds other dtypes.
     """
     try:
         found: list[tuple[str, dict[str, Any]]] = safetensors.deserialize(content)  # type: ignore[no-untyped-call]
@@ -64,8 +67,6 @@ def read_tensors(content: bytes) -> dict[str, npt.NDArray[Any]]:
         dtype, shape = entry["dtype"], tuple(entry["shape"])
         if dtype not in DTYPES:
             raise ValueError(f"{name!r} is of dtype {dtype}, not {', '.join(DTYPES)}")
-        if 0 in shape or len(shape) > MOST_AXES:
-            raise ValueError(f"{name!r} has no elements, or more than {MOST_AXES} axes")
         tensors[name] = np.frombuffer(entry["data"], DTYPES[dtype]).reshape(shape).copy()
     return tensors
 

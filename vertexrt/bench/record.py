@@ -215,7 +215,7 @@ def read(path: Path) -> Results:
     benchmark = fields.text("benchmark")
     return Results(
         benchmark,
-        list(fields.texts("command", LARGEST)),
+        list(fields.texts("command")),
         fields.record("options").plain(),
         fields.text("date"),
         fields.flag("complete"),

@@ -32,7 +32,6 @@ from vertexrt.errors import message
 
 MAGIC = b"vertexrt cache entry 1\n"  # the last bytes of a file
 DIGEST = hashlib.sha256().digest_size
-MOST_BYTES = 1 << 30
 TEMPORARY = ".tmp"  # how the name of a file ends that is being written
 SECONDS_TO_WRITE = 3600.0  # at most
 # Nothing but a plain file is opened: a link is not followed, a pipe not waited for.
@@ -156,8 +155,7 @@ def _plain_file(path: Path) -> bytes:
     try:
         with open(path, "rb", opener=lambda name, _: os.open(name, FLAGS)) as file:
             found = os.fstat(file.fileno())
-            usable = stat.S_ISREG(found.st_mode) and found.st_size <= MOST_BYTES
-            return file.read() if usable and is_private(found) else b""
+            return file.read() if stat.S_ISREG(found.st_mode) and is_private(found) else b""
     except OSError:
         return b""
 

@@ -48,8 +48,6 @@ REAL: Final = {
 CONFIG_NAME: Final = "config.json"  # of the options in a run folder
 LONGEST_PATH = 4095  # bytes; what systems take
 LONGEST_NAME = 255  # bytes of one part of a path
-MOST_WORDS = 10**8  # of a vocabulary
-MOST_PULLED = 10**4  # names of pulls
 # What holds where neither the command line nor the model says anything.
 NEUTRAL: Final[Mapping[str, Any]] = {
     "window": 1,

@@ -8,8 +8,6 @@ from typing import Any, Self
 from vertexrt import models
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.cli.limits import (
-    LONGEST_NAME,
-    LONGEST_PATH,
     OPTIMIZERS,
     POLICIES,
     REAL,
@@ -98,7 +96,7 @@ class RunOptions:
         """
         found: dict[str, Any] = {
             **_of_model(fields),
-            "data": fields.text("data", longest=LONGEST_PATH),
+            "data": fields.text("data"),
             "optimizer": fields.text("optimizer", tuple(OPTIMIZERS)),
             "schedule": fields.text("schedule", SCHEDULES),
             "policy": fields.text("policy", POLICIES),
@@ -127,7 +125,7 @@ def title_of(model: str) -> str:
 
 def _of_model(fields: JsonRecord) -> dict[str, Any]:
     """Read the model and what depends on it; a file of the user is not run to do so."""
-    model = fields.text("model", longest=LONGEST_PATH + LONGEST_NAME)
+    model = fields.text("model")
     if is_own(model):
         spec = None
         task, format = fields.text("task", TASKS), fields.text("format", FORMATS)

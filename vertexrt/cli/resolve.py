@@ -10,11 +10,13 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from vertexrt.api.json_record import JsonRecord
 from vertexrt.cli.limits import NEUTRAL, OPTIMIZERS, WITH_MOMENTUM
 from vertexrt.cli.options import READING, SHAPE, RunOptions, title_of
 from vertexrt.config import usable_threads
 from vertexrt.data import FORMATS, catalogue, format_of
 from vertexrt.data.files import expanded
+from vertexrt.data.load import format_named
 from vertexrt.errors import CheckpointError, UsageError
 from vertexrt.models import ModelSpec, get, names
 from vertexrt.models.catalogue import is_own, require_known
@@ -56,7 +58,8 @@ def model_of(given: argparse.Namespace) -> ModelSpec:
         if given.data is None:
             action = "Give it with --data, a folder or a file"
             raise UsageError.at(given.model, "no data", "expected what to train it on", action)
-        return find(given.model, given.task or "loss", given.format or format_of(given.data))
+        format = format_named(given.format or format_of(given.data)).name
+        return find(given.model, given.task or "loss", format)
     spec = get(given.model)
     for name, own in (("task", spec.task), ("format", spec.format)):
         value = getattr(given, name)
@@ -71,8 +74,8 @@ def resolve(given: argparse.Namespace) -> RunOptions:
 
     Args:
         given: options of the command line, None where not given.
-    Raises: UsageError, when a name is not known, or an option does not belong to the model, the
-        optimizer or the engine.
+    Raises: UsageError, when a name is not known, an option does not belong to the model, the
+        optimizer or the engine, or a checkpoint of the run could not be read.
     """
     spec = model_of(given)
     _require_fitting(given, spec)
@@ -97,7 +100,11 @@ def resolve(given: argparse.Namespace) -> RunOptions:
     shape = dict(spec.options) | _settings(given)
     streams = {"streams": chosen["batch_size"]} if shape.get("carried") else {}
     chosen |= {"shape": shape, "reading": spec.reading(shape) | _reading(given) | streams}
-    return _with_whole_groups(RunOptions(**chosen))
+    options = RunOptions(**chosen)
+    # A model's own defaults may be others than the command line takes.
+    stored = JsonRecord(options.to_json(), spec.title, "", "Change it", UsageError)
+    RunOptions.from_json(stored)
+    return _with_whole_groups(options)
 
 
 def _reading(given: argparse.Namespace) -> dict[str, Any]:

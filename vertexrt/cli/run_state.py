@@ -11,7 +11,6 @@ import numpy.typing as npt
 import vertexrt as vrt
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
-from vertexrt.cli.limits import MOST_PULLED, MOST_WORDS
 from vertexrt.cli.metrics import Totals
 from vertexrt.cli.options import RunOptions
 from vertexrt.cli.session import Fingerprint, RunSession, fingerprint, hash_of
@@ -165,7 +164,7 @@ def checked(
     state = RunState.from_json(fields.record("state"), TASKS[options.task])
     random = _random(fields.record("random"), options)
     data = Fingerprint.from_json(fields.record("data"))
-    reals = fields.texts("reals", MOST_PULLED)
+    reals = fields.texts("reals")
     fields.end()
     vocabularies = _vocabularies(words, data)
     return StoredRun(path, checkpoint, options, state, random, data, vocabularies, reals)
@@ -179,7 +178,7 @@ def _random(fields: JsonRecord, options: RunOptions) -> dict[str, int]:
 
 
 def _vocabularies(fields: JsonRecord, data: Fingerprint) -> dict[str, Vocabulary]:
-    known = {name: fields.texts(name, MOST_WORDS) for name in fields.unread()}
+    known = {name: fields.texts(name) for name in fields.unread()}
     path = Path(fields.where)
     try:
         found = {

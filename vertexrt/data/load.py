@@ -72,17 +72,22 @@ def load(
     Raises: UsageError, on an unknown name, format or option, or an option that the format does not
         have; DataError, when the data cannot be had or read, or are empty.
     """
-    if format not in FORMATS:
-        known = f"the formats are {', '.join(FORMATS)}"
-        action = "give one of them." + nearest(format, FORMATS)
-        raise UsageError.at("data", f"no format '{format}'", known, action)
-    row = FORMATS[format]
+    row = format_named(format)
     given = _checked(options, row)
     # A path object always means a folder; joined with "." it cannot be taken for a name.
     name = data if isinstance(data, str) else os.path.join(os.curdir, data)
     takes_file = row.file or WHOLE in splits
     path = None if name == GENERATED and row.generated else _path(name, row, takes_file)
     return row.make(Reading(name, path, seed, given, splits, vocabularies, reals))
+
+
+def format_named(name: str) -> DataFormat:
+    """Return a format; UsageError, when there is none of that name."""
+    if name not in FORMATS:
+        known = f"the formats are {', '.join(FORMATS)}"
+        action = "give one of them." + nearest(name, FORMATS)
+        raise UsageError.at("data", f"no format '{name}'", known, action)
+    return FORMATS[name]
 
 
 def format_of(data: str) -> str:
