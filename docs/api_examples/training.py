@@ -30,9 +30,10 @@ optimizer.groups = {}
 net.forward(batch, train=True)
 net.backward()
 optimizer.step(net)
-#: vrt.Optimizer.state, vrt.Optimizer.load_state
+#: vrt.Optimizer.state, vrt.Optimizer.load_state, vrt.Optimizer.steps
 again = vrt.SGD(lr=0.05)
 again.load_state(optimizer.state)
+assert again.steps == optimizer.steps
 #: vrt.Optimizer.describe
 assert optimizer.describe()["lr"] == 0.05
 #: vrt.SGD

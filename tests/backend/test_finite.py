@@ -244,6 +244,38 @@ def test_an_update_of_ones_own_gets_finite_gradients_only(way: Way) -> None:
     assert optimizer.calls == 1
 
 
+class Failing(vrt.Optimizer):
+    """An update of one's own that asks another optimizer, and then fails half-way."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(0.1)
+        self.inner, self.error = vrt.Adam(0.1), error
+
+    def update(self, store: Any) -> None:
+        self.inner.update(store)
+        store.value("w")[0] = 7.0
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt(), MemoryError()])
+@pytest.mark.parametrize("way", [WAYS["cpu, 2 threads"], WAYS["reference"]])
+def test_an_update_of_ones_own_that_fails_changes_nothing(way: Way, error: BaseException) -> None:
+    """Issue 52: what it had written until then stayed."""
+    net, optimizer = network(way, Linear()), Failing(error)
+    net.step(batch_of(0.25), optimizer.inner)
+    before = net.parameters["w"].copy(), optimizer.inner.state["m/w"].copy(), net.random_state()
+    with pytest.raises(type(error)):
+        net.step(batch_of(0.25), optimizer)
+    np.testing.assert_array_equal(net.parameters["w"], before[0])
+    np.testing.assert_array_equal(optimizer.inner.state["m/w"], before[1])
+    assert (optimizer.inner.steps, net.random_state()) == (1, before[2])
+    again = network(way, Linear())
+    wanted = vrt.Adam(0.1)
+    for each, rule in ((net, optimizer.inner), (again, wanted), (again, wanted)):
+        each.step(batch_of(0.25), rule)
+    np.testing.assert_array_equal(net.parameters["w"], again.parameters["w"])
+
+
 def test_what_an_update_of_ones_own_writes_is_looked_at() -> None:
     net = network(WAYS["cpu"], Linear())
     with pytest.raises(NumericError) as caught:

@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import vertexrt as vrt
 from tests.functions import FUNCTIONS
 from tests.runs import ALL, OFF, Way, train, use_of
 from tests.strategies import full_batches
 from vertexrt.api.network import Network
 from vertexrt.engine.batched import Worker
+from vertexrt.errors import RoomError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.layers import Phase
 from vertexrt.ir.program import Stage
@@ -132,6 +134,28 @@ def _plan(net: Network, kind: str, batch: GraphBatch) -> MemoryPlan:
     """Return the plan of a run, see `use_of`."""
     (run,) = net.executor.model.prepare(use_of(kind, net.program), batch)
     return run.plan
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_a_batch_that_no_machine_has_room_for_is_refused_by_name(device: str) -> None:
+    class Wide(vrt.VertexFunction):
+        def __init__(self) -> None:
+            super().__init__(arity=1, state={"h": 1_000_000})
+            self.w = vrt.Parameter((1,))
+
+        def forward(self) -> None:
+            h = self.gather(0).h * self.pull("x", shape=()) + vrt.sum(self.w)
+            self.scatter(h=h)
+            self.push("loss", vrt.sum(h))
+
+    net, optimizer = vrt.compile(Wide(), device=device), vrt.Adam()
+    graph = vrt.InputGraph.chain(10, {"x": np.ones(10)})
+    text = r"^\[batch\] the values of a batch take [\d.]+ GiB; less than this process may have, of "
+    for call in (lambda b: net.step(b, optimizer), net.forward):
+        with pytest.raises(MemoryError, match=text) as caught:
+            call(vrt.GraphBatch.from_graphs([graph] * 20_000))
+        assert isinstance(caught.value, RoomError)
+    assert (optimizer.steps, net.random_state()["step"]) == (0, 0)
 
 
 def test_arenas_grow_and_keep_their_zeros() -> None:

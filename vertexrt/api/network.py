@@ -52,6 +52,8 @@ class Network:
     `backward` are two calls: where another thread comes between, keep what `forward` returned and
     pass it to `backward`, or it raises UsageError.
     A forked child has a network of its own, as it was; on a GPU it has none (`spawn` works).
+    On the host, whatever exception ends a step, KeyboardInterrupt at any time too, parameters, the
+    state of the optimizer and the random state are those before the step or after it.
 
     Attributes:
         on_device: the same network, whose arrays stay on its device.
