@@ -82,6 +82,31 @@ def chains(form: Form) -> Callable[[], Subject]:
     return make
 
 
+class Gated(vrt.VertexFunction):
+    """A chain whose levels begin with what they read of a product of inputs."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__(arity=1, state={"h": hidden})
+        self.w, self.u = (vrt.Parameter((hidden, hidden)) for _ in range(2))
+
+    def forward(self) -> None:
+        x = self.w @ self.pull("x", self.w.shape[1:])
+        h = vrt.tanh(self.u @ (x * self.gather(0).h) + x)
+        self.scatter(h=h)
+        self.push("h", h)
+        self.push("loss", vrt.sum(h * h))
+
+
+def gated() -> Subject:
+    """Return chains whose input gates what is multiplied."""
+    rng = np.random.default_rng(64)
+    x = [
+        rng.standard_normal((n, 64)).astype(np.float32) for n in rng.integers(1, LONGEST + 1, POOL)
+    ]
+    graphs = [vrt.InputGraph.chain(len(each), {"x": each}) for each in x]
+    return Subject(Gated(64), vrt.GraphBatch.from_graphs(graphs), "h")
+
+
 def words() -> Subject:
     """Return a language model of two layers."""
     text = data.load("generated", format="text", pieces=LONGEST, streams=POOL, layers=2)
@@ -92,6 +117,7 @@ def words() -> Subject:
 JOBS = {
     "trees": Job("barrier of the grid, clusters with rings, counters", trees, processors=8),
     "alone": Job("levels repeated by a processor alone", chains(Form("LSTM", 64)), processors=1),
+    "overlap": Job("rows of an overlapped product that levels begin with", gated, processors=1),
     "levels": Job("levels repeated in clusters", chains(Form("LSTM", 256)), processors=8),
     "elements": Job("the same, sent one by one", chains(Form("LSTM", 200)), processors=8),
     "exchanges": Job("the same, of a GRU", chains(Form("GRU", 256)), processors=16),

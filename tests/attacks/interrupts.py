@@ -26,11 +26,13 @@ import numpy as np
 import vertexrt as vrt
 from tests.attacks.outcomes import FAILED, Cases, Tally, finish, run_in_children
 from tests.attacks.small_function import CLASSES, HIDDEN, MARK, SLOTS, WORDS
+from tests.runs import Way
+from vertexrt.errors import DeviceError
 from vertexrt.native.load import load
 
 Array = np.ndarray[Any, Any]
 NEVER = -1
-ENDED = KeyboardInterrupt, MemoryError
+ENDED = KeyboardInterrupt, MemoryError, DeviceError  # as which a GPU names that memory is missing
 LOADER = "loader, 2 threads"
 COLD = 0.03  # of the cases begin with networks that have compiled nothing
 LAST = 250  # events of a call
@@ -46,6 +48,16 @@ WAYS: dict[str, dict[str, Any]] = {
     for device in ("reference", "cpu")
     for engine in ("batched", "persistent")
     for threads in (1, 2)
+}
+# Of a GPU, and of the stand-in for one: asked for by name.
+OF_A_GPU: dict[str, dict[str, Any]] = {
+    f"{device}, {engine}": {
+        "device": device,
+        "engine": engine,
+        "processors": 2 if engine == "persistent" else None,
+    }
+    for device in ("shim", "cuda")
+    for engine in ("batched", "persistent")
 }
 
 # A tracer that counts, and at a number interrupts the thread. It is no Python, where the exception
@@ -192,7 +204,8 @@ class Side:
     kept: dict[object, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.net = vrt.compile(Dropping(), seed=3, dtype="float32", **WAYS[self.way])
+        way = Way(dtype="float32", **{**WAYS, **OF_A_GPU}[self.way])
+        self.net = way.compile(Dropping(), seed=3)
         self.adam, self.own = vrt.Adam(0.01, clip_norm=5.0), Shrinking()
 
     def state(self) -> dict[str, Any]:

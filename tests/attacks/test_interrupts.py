@@ -1,6 +1,22 @@
 """Some interrupted calls; `python -m tests.attacks.interrupts` runs any number."""
 
-from tests.attacks.interrupts import LOADER, attack
+import random
+from typing import Any
+
+import pytest
+
+from tests.attacks.interrupts import (
+    LOADER,
+    Side,
+    attack,
+    batch_of,
+    differences,
+    leaves,
+    optimizer_step,
+    step,
+    step_by_own,
+)
+from tests.devices import SHIM_AND_GPU, require
 
 WAYS = ("reference, batched, 2", "cpu, batched, 1", "cpu, persistent, 2", LOADER)
 
@@ -10,3 +26,89 @@ def test_an_interrupted_call_was_done_or_was_not() -> None:
     tally = attack(150, 52, WAYS)
     assert not tally.failures, tally.table()
     assert sum(tally.counts.values()) == 150
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+def test_on_a_gpu_too(device: str) -> None:
+    """Issue 52: a step was done and not counted, and graphs of other launches were replayed."""
+    require(device)
+    count = 30 if device == "shim" else 300
+    tally = attack(count, 52, (f"{device}, batched", f"{device}, persistent"))
+    assert not tally.failures, tally.table()
+    assert sum(tally.counts.values()) == count
+
+
+class Interrupted:
+    """A device, of whose calls a later one each time is interrupted when it is over."""
+
+    def __init__(self, device: Any) -> None:
+        self._device, self.at, self._left = device, 0, -1
+
+    def begin(self) -> None:
+        """Interrupt the call after the one of the last time."""
+        self.at += 1
+        self._left = self.at
+
+    def rest(self) -> None:
+        """Interrupt none."""
+        self._left = -1
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._device, name)
+        if not callable(found):
+            return found
+
+        def call(*given: Any, **options: Any) -> Any:
+            result = found(*given, **options)
+            self._left -= 1
+            if self._left == 0:
+                raise KeyboardInterrupt
+            return result
+
+        return call
+
+
+def step_with_groups(side: Side) -> Any:
+    side.adam.groups = {"a": {"lr": 0.1}, "u": {"lr": 0.2}}
+    side.net.step(side.batches[0], side.adam)
+    return side.net.sync()
+
+
+def backward(side: Side) -> None:
+    side.net.zero_grad()
+    side.net.forward(side.batches[0], train=True)
+    side.net.backward()
+
+
+@pytest.mark.parametrize("call", [step, step_with_groups, step_by_own, optimizer_step])
+@pytest.mark.parametrize("engine", ["batched", "persistent"])
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+def test_each_call_of_a_device_may_be_the_last(device: str, engine: str, call: Any) -> None:
+    """After any of them a step was done, or it was not; what follows has the bits of a twin."""
+    require(device)
+    side, twin = (Side(f"{device}, {engine}") for _ in range(2))
+    side.batches = twin.batches = [batch_of(random.Random(52))]
+    for each in (side, twin):
+        backward(each)
+        call(each)
+    session = side.net.executor.session  # type: ignore[attr-defined]
+    watched = Interrupted(session.device)
+    session.device = session.memory.device = session.buffers.device = watched
+    ended = True
+    while ended:
+        for each in (side, twin):
+            backward(each)
+        before, wanted, after = twin.state(), call(twin), twin.state()
+        watched.begin()
+        try:
+            call(side)
+            ended = False
+        except KeyboardInterrupt:
+            pass
+        watched.rest()
+        now = side.state()
+        if ended and differences(now, after):
+            assert not differences(now, before), f"call {watched.at} left a part"
+            assert list(leaves(call(side))) == list(leaves(wanted)), f"call {watched.at}"
+        assert not differences(side.state(), after), f"after call {watched.at}"
+    assert watched.at > 5

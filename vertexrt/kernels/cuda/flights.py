@@ -17,7 +17,7 @@ from vertexrt.engine.batched import Run
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.update import Touched
-from vertexrt.errors import NumericError, ParallelError, UsageError
+from vertexrt.errors import DeviceError, NumericError, ParallelError, UsageError
 from vertexrt.graph.host_pulls import with_host_pulls
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import LOSS, NORM, REFUSED, Found, StepEnd
@@ -177,9 +177,13 @@ class Flights:
             Of a step of a group also ParallelError, UsageError and DeviceError.
         """
         flight = self.under_way[0]
-        self._wait_for(flight)
-        if flight.found[REFUSED] or self._executor.session.gave_up[0]:
-            raise self._refused(flight)
+        try:
+            self._wait_for(flight)
+            if flight.found[REFUSED] or self._executor.session.gave_up[0]:
+                raise self._refused(flight)
+        except (NumericError, DeviceError) as error:  # it may be a later call that raises it
+            step = flight.commit.before[0] + 1
+            raise type(error)(f"{error} It was found in step {step}.") from None
         shared = flight.shared
         self.last_loss = float(flight.found[LOSS]) if shared is None else shared.loss()
         self.under_way.popleft()
