@@ -48,7 +48,8 @@ CUBLAS_HOST_POINTERS = 0
 WORKSPACES = {9: 32 << 20, 8: 4 << 20}  # bytes that cuBLAS takes, from a compute capability on
 FAST_TF32 = 77  # CUBLAS_COMPUTE_32F_FAST_TF32
 
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 _processes: set[int] = set()  # that have used a GPU: this one, or those it was forked from
 
 
