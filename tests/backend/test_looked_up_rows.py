@@ -142,3 +142,44 @@ def test_pushes_that_a_step_returns_change_no_parameter(way: Way) -> None:
         ends.append({name: value.copy() for name, value in net.parameters.items()})
     for name, value in ends[0].items():
         np.testing.assert_array_equal(value, ends[1][name], err_msg=name)
+
+
+class Related(vrt.VertexFunction):
+    """Edges of two relations carry a number under one name, a row of a table for each."""
+
+    def __init__(self) -> None:
+        super().__init__(state={"h": 2})
+        self.calls, self.owns = vrt.Parameter((3, 2)), vrt.Parameter((20_000, 2))
+
+    def forward(self) -> None:
+        h = self.pull("x", shape=(2,))
+        for name, table in (("calls", self.calls), ("owns", self.owns)):
+            kind = vrt.embed(table, self.edge("kind", relation=name))
+            h = h + vrt.sum(self.gather_all(name).h * kind)
+        self.scatter(h=h)
+        self.push("loss", vrt.sum(h * h))
+
+
+class RelatedNet(vrt.Model):
+    def __init__(self) -> None:
+        self.v = Related()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_edges_look_up_in_the_table_of_their_relation(way: Way) -> None:
+    calls, owns = ("v", "calls", "v"), ("v", "owns", "v")
+    edges = {calls: [(0, 1)], owns: [(0, 2), (1, 2)]}
+    carried = {calls: {"kind": [2]}, owns: {"kind": [19_999, 700]}}
+    pulls = {"v": {"x": np.ones((3, 2))}}
+    graph = vrt.InputGraph.from_types({"v": 3}, edges, pulls, edge_pulls=carried)
+    net = way.compile(RelatedNet())
+    batch = vrt.GraphBatch.from_graphs([graph])
+    a, b = net.parameters["v.calls"], net.parameters["v.owns"]
+    second = 1.0 + a[2]
+    expected = 1.0 + b[19_999] + second * b[700]
+    loss = net.forward(batch)["loss"]
+    np.testing.assert_allclose(loss, [2.0, (second**2).sum(), (expected**2).sum()], rtol=1e-10)
+    net.forward(batch, train=True)
+    rows = net.backward(sparse=True).rows
+    found = {name: own.tolist() for name, (own, _) in rows.items()}
+    assert found == {"v.calls": [2], "v.owns": [700, 19_999]}

@@ -165,7 +165,12 @@ class Trace:
         for node in self.builder.nodes:
             if node.op in PULLS:
                 attrs = {k: v for k, v in node.attrs if k != "auto"}
-                node = replace(node, attrs=attributes({**attrs, "dtype": node.type.dtype}))
+                attrs["dtype"] = node.type.dtype
+                if node.op == "edge_pull" and node.relation and node.type.dtype == "int":
+                    # Numbers of rows, maybe of another table than in other relations.
+                    name = node["name"]
+                    attrs |= {"name": f"({name} of edges {node.relation})", "edge": name}
+                node = replace(node, attrs=attributes(attrs))
                 self._note(node, pulls)
             nodes.append(node)
         found = tuple(pulls.values())
@@ -181,11 +186,13 @@ class Trace:
         name, kind = node["name"], node.type
         of = {key: node[key] for key in ("edge", "of") if node.has(key)}
         form = Pull(name, kind.shape, kind.dtype, node.op == "edge_pull", **of)
-        given = pulls.setdefault(name, form)
-        if given.dtype != kind.dtype:
+        pulls.setdefault(name, form)
+        others = [pull for pull in pulls.values() if pull.edges and pull.source == form.source]
+        if form.edges and any(pull.dtype != kind.dtype for pull in others):
+            uses = "a number in one relation and an index in another"
             raise TraceError.at(
                 "edge",
-                f"{name!r} is a number in one relation and an index in another, at {node.where}",
+                f"{form.source!r} is {uses}, at {node.where}",
                 "one of the two",
                 "use two names, or declare edge(name, dtype='int') in both",
             )

@@ -69,6 +69,6 @@ def _rows_of(reader: Reader, pull: Pull, column: PullColumn, dtype: npt.DTypeLik
 
 def _column_of(pull: Pull, taken: Taken) -> PullColumn | None:
     found = parts_of(taken.source).alike.columns.get(pull.source)
-    if found is None or pull.edge or pull.name == FIRST_OF_GRAPH:
+    if found is None or pull.of or pull.name == FIRST_OF_GRAPH:
         return None
     return found if (found.table is None) == (pull.dtype == "int") else None

@@ -175,7 +175,7 @@ def read_inputs(
         if pull.dtype != "int":
             none = none_of(np.dtype(dtype))
             floats.append(read_table(reader, k, batch, dtype) if tables else none)
-        if pull.edge and reader.is_used[k]:
+        if pull.of and reader.is_used[k]:
             own = in_slot(own, edges_in_slot(program, pull, structure))
         if not reader.reads_edges:
             index[k] = own
@@ -288,7 +288,7 @@ def refuse(reader: Reader, batch: GraphBatch, inputs: Inputs, found: int, vertex
     given = {reader.pulls[k].name: (reader.pulls[k], int(values[k])) for k in reader.used}
     name = next(name for name, (bound, _) in bounds.items() if not -1 <= given[name][1] < bound)
     (bound, what), (pull, value) = bounds[name], given[name]
-    edge = f" of the edge in {pull.of!r}" if pull.edge else ""
+    edge = f" of the edge in {pull.of!r}" if pull.of else ""
     raise PullError.at(
         "pull",
         f"{pull.source!r}{edge} of {vertex_name(batch, vertex)} is {value}",

@@ -295,7 +295,7 @@ def _source(reader: Reader, k: int, inputs: Inputs, batch: GraphBatch) -> Array:
     pull, count = reader.pulls[k], batch.num_vertices
     own = held_index(_given(batch, pull))
     whole = np.full(inputs.index.shape[1], -1, np.int32)
-    if pull.edge:
+    if pull.of:
         whole[:count] = in_slot(own, edges_in_slot(reader.program, pull, inputs.structure))
     elif pull.edges:
         edges = edges_read(batch, inputs.structure)

@@ -226,7 +226,7 @@ class PulledRows(NamedTuple):
 
 def pulled_rows(batch: GraphBatch, run: Run, pull: Pull) -> PulledRows:
     """Find the rows of a pull that a run has a gradient of; several may be one."""
-    if pull.edge:
+    if pull.of:
         mine, at = _slots_pulled(run, pull)
     else:
         mine, at = (_edges_pulled if pull.edges else _vertices_pulled)(run, pull.name)

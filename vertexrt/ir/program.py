@@ -113,8 +113,8 @@ class Pull:
     Attributes:
         shape: of one; dtype: element kind.
         edges: it is one of each edge to the children that are read whole.
-        edge, of: it is what the edge to one child carries under a name, and the slot or the
-            relation of that child; both empty, where it is none of these.
+        edge: what edges carry it under, where that is not its name: it is of one slot or relation.
+        of: the slot or the relation of the one child whose edge it is of; else empty.
     """
 
     name: str
