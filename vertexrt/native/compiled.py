@@ -80,7 +80,7 @@ def compiled(function: Function) -> Function:
 def compile_ahead(function: Any, *given: Any) -> None:
     """Compile a function for arguments of the types that these have; it is not called."""
     if not config().plain:
-        _address(function.__wrapped__, types_of(function.__wrapped__, given))
+        _code(function.__wrapped__, types_of(function.__wrapped__, given))
 
 
 def compiled_for(function: Any) -> list[tuple[Type, ...]]:
@@ -151,12 +151,12 @@ def _compiled(
     """Return a function for arguments like these; it calls `other` with those of other types."""
     types = types_of(function, given)
     if (function, types) not in _made:
-        _made[function, types] = _builtin(function, _address(function, types), other)
+        _made[function, types] = _builtin(function, _code(function, types), other)
     return _made[function, types]
 
 
-def _address(function: FunctionType, types: tuple[Type, ...]) -> int:
-    """Return the address of machine code for arguments of some types."""
+def _code(function: FunctionType, types: tuple[Type, ...]) -> dict[str, int]:
+    """Return machine code for arguments of some types: the address of its function."""
     from vertexrt.native.wrapper import build  # which loads LLVM
 
     _asked.add((function, types))
@@ -164,8 +164,9 @@ def _address(function: FunctionType, types: tuple[Type, ...]) -> int:
         return build(function, types)
 
 
-def _builtin(function: FunctionType, address: int, other: Callable[..., Any]) -> Any:
+def _builtin(function: FunctionType, code: dict[str, int], other: Callable[..., Any]) -> Any:
     """Return machine code as a function of Python, for the rest of the process."""
+    (address,) = code.values()
     method = _Method(function.__name__.encode(), address, FASTCALL, None)
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype = ctypes.py_object
@@ -173,6 +174,6 @@ def _builtin(function: FunctionType, address: int, other: Callable[..., Any]) ->
     found = make(ctypes.addressof(method), other, function.__module__)
     keep = ctypes.pythonapi.Py_IncRef
     keep.argtypes = [ctypes.py_object]
-    for each in (method, found):  # Python reads the record until the function is gone
+    for each in (method, found, code):  # Python reads the record until the function is gone
         keep(each)
     return found

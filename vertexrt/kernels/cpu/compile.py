@@ -6,7 +6,7 @@ import functools
 
 from vertexrt.kernels.cpu.blas import blas_address
 from vertexrt.kernels.cpu.libraries import EXPORTS, library
-from vertexrt.native.load import load, machine
+from vertexrt.native.load import LoadedCode, load, machine
 
 
 def register_size() -> int:
@@ -16,7 +16,7 @@ def register_size() -> int:
 
 
 @functools.cache
-def library_of(real: str, size: int = 0) -> dict[str, int]:
+def library_of(real: str, size: int = 0) -> LoadedCode:
     """Return the addresses of what kernels of `float` or `double` call.
 
     Args:

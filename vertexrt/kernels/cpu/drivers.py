@@ -15,7 +15,7 @@ from typing import NamedTuple
 from vertexrt.kernels.layout import Array
 from vertexrt.native.compiled import compiled
 from vertexrt.native.foreign import Foreign
-from vertexrt.native.load import load
+from vertexrt.native.load import LoadedCode, load
 from vertexrt.script import isa
 
 APART = 16  # int32 words from one counter to the next
@@ -61,10 +61,14 @@ class System(NamedTuple):
 
 
 @functools.cache
+def _code() -> LoadedCode:
+    return load(SYSTEM, ("vrt_clock", "vrt_yield", "vrt_read", "vrt_add"), {})
+
+
+@functools.cache
 def system() -> System:
     """Return where they are."""
-    names = ("vrt_clock", "vrt_yield", "vrt_read", "vrt_add")
-    return System(*load(SYSTEM, names, {}).values())
+    return System(*_code().values())
 
 
 class Member(NamedTuple):

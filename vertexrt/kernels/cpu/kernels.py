@@ -16,7 +16,7 @@ from vertexrt.kernels.cpu.render import render
 from vertexrt.kernels.layout import Array
 from vertexrt.lower.kernel import KernelIR
 from vertexrt.lower.verify import verify
-from vertexrt.native.load import load
+from vertexrt.native.load import LoadedCode, load
 
 NAME = "task"  # of the function: each module is a library of its own
 REALS = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
@@ -29,7 +29,7 @@ class LoadedKernels:
         products: what makes them, see `choose_products`.
     Attributes:
         scratch: what `Executable.scratch` says.
-        addresses: of all, int64.
+        code: of all; addresses: int64.
         calls_blas: some product may be BLAS's.
         contexts: makes what they read of a minibatch.
     """
@@ -41,15 +41,15 @@ class LoadedKernels:
         self.contexts = Contexts()
         with notes.compiling("kernels"):
             decided = [decide(kernel, REALS[dtype], products) for kernel in kernels]
-            found = [_address(kernel, REALS[dtype]) for kernel in decided]
-        self.addresses: Array = np.array(found, np.int64)
+            self.code = [_code(kernel, REALS[dtype]) for kernel in decided]
+        self.addresses: Array = np.array([code[NAME] for code in self.code], np.int64)
         self.calls_blas = any(map(may_call_blas, decided))
 
 
-def _address(kernel: KernelIR, real: str) -> int:
+def _code(kernel: KernelIR, real: str) -> LoadedCode:
     """Compile and load a kernel; equal ones are one.
 
     Loops are not unrolled: LLVM would do that to those whose ends are known before it makes vectors
     of them, takes three times as long, and short loops run slower (`docs/performance.md`).
     """
-    return load(render(kernel, real, NAME), [NAME], library_of(real), unroll=False)[NAME]
+    return load(render(kernel, real, NAME), [NAME], library_of(real), unroll=False)

@@ -30,7 +30,7 @@ from vertexrt.kernels.cpu.code import Code, Register
 from vertexrt.kernels.cpu.kernels import REALS
 from vertexrt.kernels.cpu.libraries import arguments_of, module_of
 from vertexrt.native.foreign import Foreign
-from vertexrt.native.load import load
+from vertexrt.native.load import LoadedCode, load
 
 ARGUMENTS = "*values *gradients *state total *pieces count *spans groups *listed"
 
@@ -79,9 +79,9 @@ def text_of(rule: UpdateRule, real: str) -> str:
 
 
 @functools.cache
-def address_of(rule: UpdateRule, dtype: np.dtype[Any]) -> int:
-    """Compile the loop of a rule, or find it in the cache, and return its address."""
-    return load(text_of(rule, REALS[dtype]), ["vrt_rule"], {})["vrt_rule"]
+def code_of(rule: UpdateRule, dtype: np.dtype[Any]) -> LoadedCode:
+    """Compile the loop of a rule, `vrt_rule`, or find it in the cache."""
+    return load(text_of(rule, REALS[dtype]), ["vrt_rule"], {})
 
 
 _RULE = Foreign("void", "ptr ptr ptr i64 ptr i64 ptr i64 ptr double ptr")

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.kernels.cpu.rules import address_of, run_rule
+from vertexrt.kernels.cpu.rules import code_of, run_rule
 from vertexrt.kernels.layout import FOUND_DONE, FOUND_NORM, FOUND_TRIED, StoreUpdate
 from vertexrt.native.compiled import compiled
 
@@ -240,7 +240,7 @@ def _finish(
 def finish(update: StoreUpdate) -> None:
     """Do an update: nothing changes unless the norm and all that would be written are finite."""
     e = update
-    rule, store = address_of(e.rule, e.values.dtype), (e.values, e.gradients, e.moments)
+    rule, store = code_of(e.rule, e.values.dtype)["vrt_rule"], (e.values, e.gradients, e.moments)
     cut = (e.pieces, e.spans, e.listed)
     _finish(rule, (e.clip_norm, e.limit), (e.scalars, e.parts), store, cut, e.counts, e.found)
 
