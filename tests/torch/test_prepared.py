@@ -23,7 +23,7 @@ from tests.torch.test_kept import (  # noqa: E402
     packs,
     total,
 )
-from vertexrt.errors import PullError, UsageError  # noqa: E402
+from vertexrt.errors import UsageError  # noqa: E402
 
 LENGTHS = (3, 1, 2)
 PACKAGE = str(Path(vrt.__file__).parent)
@@ -90,7 +90,7 @@ def test_what_is_given_is_looked_at_each_time(place: str, monkeypatch: pytest.Mo
         assert longer.grad is not None
         assert longer.grad[:-1].all()
         assert not longer.grad[-1].any()
-        with pytest.raises(PullError):
+        with pytest.raises(UsageError, match="5 steps; 6, as batch_sizes say"):
             mine(given._replace(data=given.data[1:]))
         with pytest.raises(RuntimeError, match=f"got {INPUT - 1}"):
             mine(given._replace(data=given.data[:, 1:]))
