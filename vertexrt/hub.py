@@ -10,12 +10,11 @@ from pathlib import Path
 from vertexrt.api.network import Network
 from vertexrt.cli.options import RunOptions
 from vertexrt.cli.pretrained import read
-from vertexrt.cli.resolve import full_name
 from vertexrt.cli.session import compile_model
 from vertexrt.data import WHOLE, Dataset, Vocabulary, load
 from vertexrt.graph import GraphBatch
 from vertexrt.models.catalogue import require_known
-from vertexrt.models.own import find
+from vertexrt.models.own import find, full_name
 
 __all__ = ["PretrainedModel", "load_pretrained"]
 

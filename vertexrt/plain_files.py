@@ -22,8 +22,12 @@ _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
 def write_atomically(path: Path, content: bytes) -> None:
     """Give a file its content in one step; what was there, a link included, is replaced.
 
-    Raises: OSError; the file there stays as it was, and nothing else is left behind.
+    Raises: OSError, also for a pipe or a device such as /dev/null; the file there stays as it was,
+        and nothing else is left behind.
     """
+    found = stat.S_IFMT(os.lstat(path).st_mode) if os.path.lexists(path) else stat.S_IFREG
+    if found not in (stat.S_IFREG, stat.S_IFLNK, stat.S_IFDIR):
+        raise OSError(0, "it is not a plain file", str(path))
     temporary = path.with_name(f".{path.name[:LONGEST_STEM]}.{secrets.token_hex(4)}.tmp")
     handle = os.open(temporary, _NEW, 0o666)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,12 @@ def test_an_array_with_a_list_of_words(tmp_path: Path) -> None:
         assert found.share == pytest.approx(2 / 3)
 
 
+def several() -> bytes:
+    file = io.BytesIO()
+    np.savez(file, a=np.ones((1, 2)))
+    return file.getvalue()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "options", "expected"),
     [
@@ -55,6 +62,9 @@ def test_an_array_with_a_list_of_words(tmp_path: Path) -> None:
         ("x.txt", b"film 1", {"words": ["film"]}, "words for a text file"),
         ("x.npy", b"film 1", {"words": ["film"]}, "cannot be read"),
         ("x.npy", b"film 1", {}, "no words for a .npy file"),
+        ("x.npy", b"\x93NUMPY\x01\x00\x02\x00((", {"words": ["film"]}, "cannot be read: "),
+        ("x.npy", b"PK\x03\x04", {"words": ["film"]}, "cannot be read: "),
+        ("x.npy", several(), {"words": ["film"]}, "several arrays; expected an array of .npy"),
     ],
 )
 def test_files_that_do_not_fit(

@@ -84,6 +84,8 @@ def test_labels_that_look_like_numbers_are_words_where_training_had_words(tmp_pa
     dev = vrt.data.read_trees(tmp_path / "dev", vocabularies=train.vocabularies)
     assert words(dev, "label") == ["7"]
     assert vrt.data.read_trees(tmp_path / "dev").batch.pulls["label"].tolist() == [7]  # type: ignore[union-attr]
+    (tmp_path / "dev").write_text(f"({'7' * 5000} a)\n")  # more digits than Python reads
+    assert words(vrt.data.read_trees(tmp_path / "dev"), "label") == ["7" * 5000]
 
 
 WRONG_TREES = {

@@ -19,6 +19,14 @@ def test_a_write_replaces_a_link_and_leaves_its_target(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["file", "other"]
 
 
+def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")  # as /dev/null is not, where its user may
+    with pytest.raises(OSError, match="it is not a plain file"):
+        write_atomically(tmp_path / "pipe", b"content")
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
 def test_nothing_is_appended_through_a_link_or_to_a_pipe(tmp_path: Path) -> None:
     (tmp_path / "other").write_text("mine")
     (tmp_path / "link").symlink_to("other")

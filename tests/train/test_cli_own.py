@@ -197,10 +197,14 @@ def test_what_does_not_fit_is_refused(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trees = str(write_trees(tmp_path / "data"))
+    circle = tmp_path / "circle.py"
+    circle.symlink_to(circle)
     out, wide = ["--out", str(tmp_path / "run")], tmp_path / "wide.py"
     wide.write_text(f"{WHOLE}\nclass Wide(Sum):\n    def __init__(self, hidden=70_000): ...\n")
     for words, text in (
         (["nowhere.py:Tree", "--data", trees], "there is no file "),
+        (["~nobody-here/x.py:Tree", "--data", trees], "[model] '~nobody-here/x.py' (Could not de"),
+        ([f"{circle}:Tree", "--data", trees], f"[model] '{circle}' (Symlink loop from "),
         ([str(model), "--data", trees], "no class of "),
         ([f"{model}:Three", "--data", trees], "it defines Tree, Sum; Name one: my_model.py:Sum. N"),
         ([f"{model}:Tree"], "no data; expected what to train it on"),

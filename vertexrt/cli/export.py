@@ -21,7 +21,7 @@ from vertexrt.cli.resolve import with_model
 from vertexrt.cli.run_folder import RunFolder, find_checkpoint
 from vertexrt.cli.run_state import StoredRun
 from vertexrt.cli.tasks import TASKS
-from vertexrt.errors import UsageError
+from vertexrt.errors import UsageError, one_line
 from vertexrt.models.catalogue import is_own
 from vertexrt.plain_files import write_atomically
 
@@ -38,8 +38,7 @@ def export(given: argparse.Namespace) -> int:
     _require_pushable(given.push)
     stored = run_state.load(find_checkpoint(given.run))
     stored = replace(stored, options=with_model(stored.options, given))
-    card = _card(stored, given.out).encode(errors="backslashreplace")  # of names of files
-    files = {CARD: card, **files_of(stored)}
+    files = {CARD: _card(stored, given.out).encode(), **files_of(stored)}
     out = Path(given.out)
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -106,9 +105,9 @@ def _card(stored: StoredRun, out: str) -> str:
         f"{TASKS[options.task].text} (`{options.task}`).",
         *("", "## Measured", "", *_measured(stored)),
         *("", "## Data", "", f"`{options.data}` (format `{options.format}`)", "", *sizes),
-        *("", "## Use", "", *_use(options, Path(out).resolve().name)),
+        *("", "## Use", "", *_use(options, os.path.basename(os.path.realpath(out)))),
     ]
-    return "\n".join(lines) + "\n"
+    return "".join(f"{one_line(line)}\n" for line in lines)
 
 
 def _measured(stored: StoredRun) -> list[str]:

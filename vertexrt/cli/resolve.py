@@ -20,7 +20,7 @@ from vertexrt.data.load import format_named
 from vertexrt.errors import CheckpointError, UsageError
 from vertexrt.models import ModelSpec, get, names
 from vertexrt.models.catalogue import is_own, require_known
-from vertexrt.models.own import find
+from vertexrt.models.own import find, full_name
 from vertexrt.parallel.start import processes_here
 
 # Options that --resume may change. With other threads or groups the result is equal to rounding;
@@ -167,7 +167,7 @@ def _require_same_run(given: argparse.Namespace, stored: RunOptions, run: str) -
             f"expected one of {given.model}, the model that was named",
             f"Name {stored.model}, or start a new run with --out",
         )
-    if given.out is not None and Path(given.out).resolve() != Path(run).resolve():
+    if given.out is not None and os.path.realpath(given.out) != os.path.realpath(run):
         raise UsageError.at(
             "--out",
             f"got {given.out} with --resume {run}",
@@ -229,12 +229,6 @@ def with_model(stored: RunOptions, given: argparse.Namespace) -> RunOptions:
         require_known(stored.model, given.run, f"add --model {shlex.quote(stored.model)}")
         return stored
     return replace(stored, model=full_name(given.model))
-
-
-def full_name(model: str) -> str:
-    """Return the name of a model, the path of its file in full."""
-    path, colon, title = model.rpartition(":")
-    return f"{Path(path).expanduser().resolve()}:{title}" if colon else model
 
 
 def data_name(given: str) -> str:

@@ -125,7 +125,7 @@ def _receive(name: str, source: Source, to: Path) -> str:
                 file.write(chunk)
                 if file.tell() > _LARGEST_ARCHIVE:
                     raise OSError(0, f"more than {_LARGEST_ARCHIVE >> 20} MiB")
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, http.client.HTTPException, ValueError) as error:  # the last: a redirection
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise DataError.at(
             f"data {name}",

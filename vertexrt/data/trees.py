@@ -26,7 +26,7 @@ from vertexrt.graph import InputGraph
 _WORD = r"[^ \t\r()]"
 _PART = re.compile(rf"\(({_WORD}+)[ \t]+({_WORD}+)[ \t]*\)|\(({_WORD}*)|\)|{_WORD}+")
 _LEAF, _OPEN = 2, 3
-_WHOLE = re.compile("[0-9]+")
+_WHOLE = re.compile("[0-9]{1,20}")  # longer ones are words
 
 
 @dataclass(slots=True)

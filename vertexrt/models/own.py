@@ -27,10 +27,10 @@ def find(name: str, task: str, format: str) -> ModelSpec:
         task, format: of a model in a file.
     Raises: UsageError, when there is no such model, file or class; whatever the file raises.
     """
-    found = OWN.fullmatch(name)
+    found = OWN.fullmatch(full_name(name))
     if found is None:
         return get(name)
-    path, title = Path(found[1]).expanduser().resolve(), found[2] or ""
+    path, title = Path(found[1]), found[2]
     if not path.is_file():
         text = ("expected a file of Python with a vertex function", "Check the path")
         raise UsageError.at("model", f"there is no file {path}", *text)
@@ -43,6 +43,21 @@ def find(name: str, task: str, format: str) -> ModelSpec:
         a.name: a.default for a in arguments if isinstance(a.default, bool | int | float | str)
     }
     return ModelSpec(title, task, format, module.__name__, title, plain, OWN_TRAIN)
+
+
+def full_name(name: str) -> str:
+    """Return the name of a model, the path of its file in full.
+
+    Raises: UsageError, when it is the home of no user, or links lead in a circle.
+    """
+    found = OWN.fullmatch(name)
+    if found is None:
+        return name
+    try:
+        return f"{Path(found[1]).expanduser().resolve()}:{found[2] or ''}"
+    except (RuntimeError, ValueError) as error:  # pathlib's answers; ValueError: a NUL
+        text = ("expected a file of Python with a vertex function", "Check the path")
+        raise UsageError.at("model", f"{found[1]!r} ({error})", *text) from error
 
 
 def _is_model(made: object) -> TypeGuard[type]:
