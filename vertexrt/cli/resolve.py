@@ -7,7 +7,6 @@ import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
 from vertexrt.api.json_record import JsonRecord

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any, NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +20,8 @@ from vertexrt.errors import DataError, UsageError
 
 FloatArray = npt.NDArray[np.float32]
 Rows = dict[str, FloatArray]
-# What NumPy lets through of a file whose header is no header, or that is a damaged archive.
-_DAMAGED = (OSError, EOFError, ValueError, TypeError, SyntaxError, TokenError, BadZipFile)
+# What NumPy lets through of a file whose header is no header.
+_DAMAGED = (OSError, EOFError, ValueError, TypeError, SyntaxError, TokenError)
 
 
 _COUNTS = re.compile(r"[0-9]+[ \t]+[0-9]+\s*")  # the first line of word2vec: words, dimensions
@@ -143,12 +142,9 @@ def _read_array(
     """Return what `_read_text` does, of an array and a list of words."""
     listed = _listed(words)
     try:
-        table = np.load(file, mmap_mode="r", allow_pickle=False)
+        table = np.lib.format.open_memmap(file, mode="r")
     except _DAMAGED as error:
         raise _wrong(str(file), f"cannot be read: {error}", "an array of .npy") from error
-    if not isinstance(table, np.ndarray):
-        table.close()
-        raise _wrong(str(file), "several arrays", "an array of .npy")
     if table.ndim != 2 or table.dtype.kind != "f" or len(table) != len(listed):
         got = f"an array {table.dtype} {list(table.shape)} for {len(listed)} words"
         raise _wrong(str(file), got, "real numbers [words, dimensions]")
