@@ -86,7 +86,7 @@ def _run(path: Path) -> ModuleType:
     assert spec.loader is not None
     module: Any = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    finder = _Beside(path.parent, {name})
+    finder = _Neighbours(path.parent, {name})
     sys.meta_path.append(finder)
     try:
         spec.loader.exec_module(module)
@@ -98,7 +98,7 @@ def _run(path: Path) -> ModuleType:
 
 
 @dataclass(frozen=True, slots=True)
-class _Beside:
+class _Neighbours:
     """Find what lies beside a model's file, for that file and for what it has imported from there.
 
     Were the folder on `sys.path`, a library that looks for another one which is not installed
