@@ -13,7 +13,7 @@ from tests import relation_models as related
 from tests.devices import require
 from tests.judged_ways import PERSISTENT, WAYS, assert_slope
 from tests.runs import Way, evaluate, train
-from vertexrt.graph import GraphBatch
+from vertexrt.graph import GraphBatch, InputGraph
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -148,6 +148,50 @@ def _dropping() -> vrt.Model:
     model = vrt.Model()
     model.node = Dropping()
     return model
+
+
+class Spelt(vrt.VertexFunction):
+    """A word among others than those of its type's name, above edges of some kinds."""
+
+    def __init__(self, rows: int, below: vrt.VertexFunction | None = None) -> None:
+        super().__init__(state={"h": 2}, inputs={} if below is None else {"of": below})
+        self.table, self.kinds = vrt.Parameter((rows, 2)), vrt.Parameter((3, 2))
+
+    def forward(self) -> None:
+        h = vrt.embed(self.table, self.pull("word"))
+        if self.inputs:
+            kind = self.edge("kind", dtype="int", relation="of")
+            h = h + vrt.sum(self.gather_all("of").h + vrt.embed(self.kinds, kind))
+        self.scatter(h=h)
+        self.push("h", h)
+
+
+class TwoVocabularies(vrt.Model):
+    """Two types that pull one name with bounds of their own."""
+
+    def __init__(self) -> None:
+        self.low = Spelt(8)
+        self.high = Spelt(5, self.low)
+
+
+@pytest.mark.parametrize("word", [4, 5])
+def test_bounds_of_types_are_those_of_vertices_where_edges_have_integers(word: int) -> None:
+    key = "low", "of", "high"
+    graph = InputGraph.from_types(
+        {"low": 2, "high": 1},
+        {key: [(0, 0), (1, 0)]},
+        {"low": {"word": np.array([7, 1])}, "high": {"word": np.array([word])}},
+        {key: {"kind": np.array([0, 2])}},
+    )
+    net = vrt.compile(TwoVocabularies(), device="reference", dtype="float64")
+    batch = GraphBatch.from_graphs([graph])
+    if word > 4:
+        with pytest.raises(vrt.VertexrtError, match="word"):
+            net.forward(batch)
+        return
+    values = net.parameters
+    below = values["low.table"][[7, 1]].sum(0) + values["high.kinds"][[0, 2]].sum(0)
+    assert np.allclose(net.forward(batch)["h"][2], values["high.table"][4] + below)
 
 
 def test_explain_names_the_relations() -> None:

@@ -244,7 +244,7 @@ def _read_pull(values: Array, functions: Array, bounds: Array, bit: Any, has: Ar
     beyond = least < -1
     for bound in bounds:
         beyond |= bound >= 0 and largest >= bound
-    return _first_beyond(values, functions, bounds) if beyond else -1
+    return _first_beyond(values[: len(has)], functions, bounds) if beyond else -1
 
 
 def _first_beyond(values: Array, functions: Array, bounds: Array) -> int:
