@@ -217,3 +217,41 @@ def test_a_layer_sums_up_a_gradient_that_others_add_to(device: str, processors: 
     here, there = way.compile(OneWeight()), PLAIN.compile(OneWeight())
     assert_same(train(here, batch), train(there, batch), TOLERANCE["float64"])
     assert launch_of(here, batch).executable.gradients.any()
+
+
+class Reader(vrt.VertexFunction):
+    """A vertex whose state is a constant where it has neither a child nor a word."""
+
+    def __init__(self, words: bool) -> None:
+        super().__init__(state={"h": 3})
+        self.w, self.words = vrt.Parameter((3, 3)), words
+
+    def forward(self) -> None:
+        below = self.gather("of").h
+        x = vrt.embed(self.w, self.pull("word")) if self.words else below
+        h = vrt.tanh(self.w @ (x * below) + x)
+        self.scatter(h=h)
+        if self.words:
+            self.push("loss", vrt.sum(h))
+
+
+class TwoReaders(vrt.Model):
+    """A layer over another, of vertices that may be each other's children."""
+
+    def __init__(self) -> None:
+        self.high, self.low = Reader(True), Reader(False)
+        self.high.inputs["of"] = (self.high, self.low)
+        self.low.inputs["of"] = self.low
+
+
+@pytest.mark.parametrize("processors", [1, 2])
+def test_equal_programs_of_two_layers_run_in_the_turn_of_each(processors: int) -> None:
+    """Constants of both layers were one program, which ran before what the other waits for."""
+    keys = ("high", "of", "high"), ("low", "of", "high"), ("low", "of", "low")
+    pulls = {"high": {"word": np.array([-1, 1])}}
+    edges = dict(zip(keys, ([], [(0, 1)], [(0, 1)]), strict=True))
+    graph = vrt.InputGraph.from_types({"high": 2, "low": 2}, edges, pulls)
+    batch = vrt.GraphBatch.from_graphs([graph])
+    way = Way("cpu", engine="persistent", processors=processors, threads=processors)
+    here, there = way.compile(TwoReaders()), PLAIN.compile(TwoReaders())
+    assert_same(train(here, batch), train(there, batch), TOLERANCE["float64"])

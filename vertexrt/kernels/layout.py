@@ -382,7 +382,7 @@ def by_rows(stage: Stage) -> bool:
 
 
 def fingerprint(program: TaskProgram) -> str:
-    """Return a text that is equal for task programs that do the same work on the same tensors."""
+    """Return a text that is equal for task programs of one phase that do the same work."""
     nodes = program.program.nodes
     order = program.members
     number = {k: i for i, k in enumerate(order)}
@@ -390,7 +390,7 @@ def fingerprint(program: TaskProgram) -> str:
     def name(i: int) -> str:
         return f"%{number[i]}" if i in number else f"@{program.reads.get(i, nodes[i].attrs)}"
 
-    lines = [program.stage.name]
+    lines = [program.phase.name]
     for step in program.steps:
         lines.append(f"group {step.domain.name}" if isinstance(step, Group) else "product")
         for k in step.nodes:
