@@ -97,8 +97,8 @@ class Events:
     def __init__(self) -> None:
         self._state = (ctypes.c_int64 * 3)(0, NEVER, 0)
         text = TRACER.replace("THREAD", str(threading.get_ident()))
-        made = load(text, ["vrt_trace"], {"state": ctypes.addressof(self._state)})
-        self._tracer = ctypes.c_void_p(made["vrt_trace"])
+        self._code = load(text, ["vrt_trace"], {"state": ctypes.addressof(self._state)})
+        self._tracer = ctypes.c_void_p(self._code["vrt_trace"])
         self._watch = [ctypes.pythonapi.PyEval_SetTrace, ctypes.pythonapi.PyEval_SetProfile]
         for function in self._watch:
             function.argtypes = [ctypes.c_void_p, ctypes.c_void_p]

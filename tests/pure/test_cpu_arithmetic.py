@@ -32,7 +32,8 @@ def computed(name: str, x: Floats) -> Floats:
         code.store(result, to, k, independent=True)
     text = "\n".join([code.text(), METADATA, "attributes #0 = { nounwind }"])
     kinds = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
-    found = ctypes.CFUNCTYPE(None, *kinds)(load(text, ["apply"], {})["apply"])
+    loaded = load(text, ["apply"], {})  # freed when nothing holds it
+    found = ctypes.CFUNCTYPE(None, *kinds)(loaded["apply"])
     y = np.empty_like(x)
     found(x.ctypes.data, y.ctypes.data, len(x))
     return y

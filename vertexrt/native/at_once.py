@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from vertexrt.native.foreign import Foreign
-from vertexrt.native.load import load
+from vertexrt.native.load import LoadedCode, load
 
 Array = np.ndarray[Any, Any]
 
@@ -47,8 +47,8 @@ _WHOLE = np.zeros(1, np.int64)
 
 
 @functools.cache
-def _address() -> int:
-    return load(TEXT, ["vrt_copy_all"], {})["vrt_copy_all"]
+def _code() -> LoadedCode:
+    return load(TEXT, ["vrt_copy_all"], {})
 
 
 def write_at_once(writes: Iterable[Write]) -> None:
@@ -71,4 +71,4 @@ def write_at_once(writes: Iterable[Write]) -> None:
         begins = [at + width * each for at, each in zip(first, numbers, strict=True)]
         spans.append(np.stack([*begins, np.full(len(rows), width)], axis=1))
     whole = np.concatenate(spans)
-    COPY_ALL(_address(), whole, len(whole))
+    COPY_ALL(_code()["vrt_copy_all"], whole, len(whole))
