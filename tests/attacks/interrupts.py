@@ -15,7 +15,6 @@ import argparse
 import ctypes
 import random
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ import vertexrt as vrt
 from tests.attacks.outcomes import FAILED, Cases, Tally, finish, run_in_children
 from tests.attacks.small_function import CLASSES, HIDDEN, MARK, SLOTS, WORDS
 from tests.runs import Way
-from vertexrt.errors import DeviceError
+from vertexrt.errors import DeviceError, VertexrtError
 from vertexrt.native.load import load
 
 Array = np.ndarray[Any, Any]
@@ -64,8 +63,7 @@ OF_A_GPU: dict[str, dict[str, Any]] = {
 # would be raised in the tracer itself.
 TRACER = """
 @state = external global [3 x i64]
-declare void @PyErr_SetInterrupt()
-declare i32 @PyThreadState_SetAsyncExc(i64, ptr)
+declare i32 @PyErr_SetInterruptEx(i32)
 define i32 @vrt_trace(ptr %self, ptr %frame, i32 %what, ptr %about) {
   %before = load i64, ptr @state
   %now = add i64 %before, 1
@@ -76,14 +74,9 @@ define i32 @vrt_trace(ptr %self, ptr %frame, i32 %what, ptr %about) {
   br i1 %hit, label %raise, label %end
 raise:
   %third = getelementptr i64, ptr @state, i64 2
-  %error = load ptr, ptr %third
-  %signal = icmp eq ptr %error, null
-  br i1 %signal, label %interrupt, label %other
-interrupt:
-  call void @PyErr_SetInterrupt()
-  br label %end
-other:
-  call i32 @PyThreadState_SetAsyncExc(i64 THREAD, ptr %error)
+  %signal = load i64, ptr %third
+  %number = trunc i64 %signal to i32
+  call i32 @PyErr_SetInterruptEx(i32 %number)
   br label %end
 end:
   ret i32 0
@@ -91,19 +84,24 @@ end:
 """
 
 
+def out_of_memory(*_: object) -> None:
+    """Handle a signal."""
+    raise MemoryError
+
+
 class Events:
     """Counts the events of calls of this thread, and interrupts one."""
 
     def __init__(self) -> None:
         self._state = (ctypes.c_int64 * 3)(0, NEVER, 0)
-        text = TRACER.replace("THREAD", str(threading.get_ident()))
-        self._code = load(text, ["vrt_trace"], {"state": ctypes.addressof(self._state)})
+        self._code = load(TRACER, ["vrt_trace"], {"state": ctypes.addressof(self._state)})
         self._tracer = ctypes.c_void_p(self._code["vrt_trace"])
         self._watch = [ctypes.pythonapi.PyEval_SetTrace, ctypes.pythonapi.PyEval_SetProfile]
         for function in self._watch:
             function.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.signal(signal.SIGUSR1, out_of_memory)
 
     def counted(self, call: Callable[[], Any]) -> tuple[Any, int]:
         """Do a call; return what it returns, and how many events it has."""
@@ -112,11 +110,11 @@ class Events:
         self._end()
         return found, self._state[0]
 
-    def interrupted(self, call: Callable[[], Any], at: int, error: type | None) -> tuple[Any, bool]:
+    def interrupted(self, call: Callable[[], Any], at: int, number: int) -> tuple[Any, bool]:
         """Do a call that is interrupted at an event; return what it returns, and whether it did."""
         found, returned = None, False
         try:
-            self._begin(at, 0 if error is None else id(error))
+            self._begin(at, number)
             found = call()
             returned = True
             self._end()
@@ -138,8 +136,8 @@ class Events:
             return None, False
         return found, returned
 
-    def _begin(self, at: int, error: int) -> None:
-        self._state[:] = [0, at, error]
+    def _begin(self, at: int, number: int) -> None:
+        self._state[:] = [0, at, number]
         for watch in self._watch:
             watch(self._tracer, None)
 
@@ -340,9 +338,9 @@ class Interrupts:
             self._sides[way] = Side(way), Side(way)
         try:
             return way, self._run(*self._sides[way], draw)
-        except Wrong as error:
+        except (Wrong, VertexrtError, LookupError, RuntimeError) as error:
             del self._sides[way]
-            return way, f"{FAILED}: {error}"
+            return way, f"{FAILED}: {type(error).__name__}: {error}"
 
     def _load(self, draw: random.Random) -> str:
         """Interrupt an epoch whose minibatches threads make; then go through a whole one."""
@@ -353,7 +351,7 @@ class Interrupts:
             return [batch.num_vertices for batch in made]
 
         wanted, count = self.events.counted(epoch)
-        self.events.interrupted(epoch, draw.randrange(count), None)
+        self.events.interrupted(epoch, draw.randrange(count), signal.SIGINT)
         return "goes on" if epoch() == wanted else f"{FAILED}: another epoch"
 
     def _run(self, side: Side, twin: Side, draw: random.Random) -> str:
@@ -387,8 +385,8 @@ class Interrupts:
             found, returned = self.events.timed(lambda: call(side), draw.uniform(1e-6, seconds))
             where = f"a timer, {where}"
         else:
-            error = MemoryError if kind < BY_TIMER + OUT_OF_MEMORY else None
-            found, returned = self.events.interrupted(lambda: call(side), at, error)
+            number = signal.SIGUSR1 if kind < BY_TIMER + OUT_OF_MEMORY else signal.SIGINT
+            found, returned = self.events.interrupted(lambda: call(side), at, number)
             where = f"event {at} of {count}, {where}"
         if returned:
             self._compare(found, wanted, where)

@@ -87,7 +87,7 @@ class ForwardPasses:
         self._last: weakref.WeakKeyDictionary[threading.Thread, weakref.ref[ForwardPass]] = (
             weakref.WeakKeyDictionary()
         )
-        self._overtaken: set[threading.Thread] = set()  # whose pass another overwrote
+        self._overtaken: set[threading.Thread] = set()  # whose pass another followed
 
     def run(self, asked: Asked, results: PassResults | None = None) -> ForwardOutputs:
         """Evaluate F on a batch, and keep what the way back needs; return the pushes.
@@ -170,8 +170,8 @@ class ForwardPasses:
             self._executor.use_arenas()
         else:
             self._alive.discard(made)
-            if made.thread != threading.current_thread():
-                self._overtaken.add(made.thread)
+        if made.thread != threading.current_thread():
+            self._overtaken.add(made.thread)
         self.here = None
 
     def keeps(self, outputs: object) -> bool:
@@ -233,6 +233,7 @@ class ForwardPasses:
     def restore(self, made: ForwardPass) -> None:
         """Let the executor have the arenas of a pass, which its backward pass then overwrites."""
         self._alive.discard(made)
+        self._overtaken.discard(made.thread)
         if made is not self.here:
             self.make_room()
             self._executor.use_arenas(made.arenas)
@@ -262,7 +263,7 @@ class ForwardPasses:
         """
         caller = threading.current_thread()
         lost, own = caller in self._overtaken, self._own_pass(caller)
-        if own is not None and not lost:
+        if own is not None:
             return own
         alive = [made for made in self._alive if made.thread is not caller]
         if lost or (self._overtaken and alive):
