@@ -14,10 +14,10 @@ import pytest
 
 import vertexrt as vrt
 from tests.backend.test_models import CASES
-from tests.devices import SHIM_AND_GPU, require
+from tests.devices import SHIM_AND_GPU, require, shim
 from tests.runs import Way
 from tests.shim_device import ShimDevice, put_in_place
-from vertexrt.errors import NumericError, PullError, UsageError
+from vertexrt.errors import DeviceError, NumericError, PullError, UsageError
 from vertexrt.memory.aligned import aligned_zeros
 
 SIZE = 4
@@ -204,6 +204,23 @@ def test_what_is_refused(device: str) -> None:
         graphs.with_pulls({"x": lend(device, np.zeros((6, SIZE), np.float32))})
     with pytest.raises(PullError, match="in several arrays"):
         vrt.GraphBatch.concat([there, graphs.with_pulls({"x": lend(device, graphs.pulls["x"])})])
+
+
+class Full:
+    """A module of arrays for which no memory is left."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise MemoryError(f"no room for {name}")
+
+
+@shim
+def test_memory_that_is_missing_for_arrays_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 52: CuPy's own error came through."""
+    net = nets("shim", "batched")[0]
+    out = net.on_device.forward(batch(), train=True)
+    monkeypatch.setattr(net.executor.session.device, "arrays", Full)  # type: ignore[attr-defined]
+    with pytest.raises(DeviceError, match="no memory is left for an array"):
+        net.on_device.backward({"h": np.ones_like(out["h"])}, of=out)
 
 
 @pytest.mark.parametrize("device", ["reference", "cpu"])

@@ -15,7 +15,6 @@ import numpy as np
 
 from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.calls import order_streams
-from vertexrt.kernels.cuda.compile import Spilled
 from vertexrt.kernels.cuda.cooperative import (
     LARGE_CLUSTERS,
     LARGEST_CLUSTER,
@@ -31,7 +30,6 @@ from vertexrt.kernels.cuda.device import (
     CUBLAS_CODES,
     CUBLAS_NO_MEMORY,
     CUDA_NO_MEMORY,
-    Ahead,
     Allocation,
     Array,
     Calls,
@@ -40,7 +38,6 @@ from vertexrt.kernels.cuda.device import (
     in_a_child,
     launch_error,
     no_memory,
-    none_ahead,
 )
 from vertexrt.kernels.cuda.nccl import FIRST, NcclLink, new_number, own_gpu
 
@@ -112,7 +109,9 @@ class CupyDevice:
         self.compute_capability = (major, minor)
         self.arch = "sm_90a" if (major, minor) == (9, 0) else f"sm_{major}{minor}"
         self.warp_groups = (major, minor) == (9, 0)
-        self._modules = CupyModules(self.cupy, self.arch)
+        modules = CupyModules(self.cupy, self.arch)
+        self.load, self.spills = modules.load, modules.spills
+        self.argument_bytes = modules.argument_bytes
         self.stream = self.cupy.cuda.Stream(non_blocking=True)
         self._copies = self.cupy.cuda.Stream(non_blocking=True)  # of `upload_ahead`
         self._now = self.stream.ptr  # the stream that is in use
@@ -163,20 +162,6 @@ class CupyDevice:
             given = pointer(handle), pointer(self._workspace.address), size
             code = _blas().cublasSetWorkspace_v2(*given)
             self.check(code and code + CUBLAS_CODES, -1, -1)
-
-    @named
-    def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
-        """Compile modules side by side, each once."""
-        return self._modules.load(sources, real)
-
-    def spills(self, source: str, real: np.dtype[Any], ahead: Ahead = none_ahead) -> Spilled:
-        """Compile a module, and others beside it."""
-        return self._modules.spills(source, real, ahead)
-
-    @named
-    def argument_bytes(self) -> int:
-        """Ask the compiler and the driver."""
-        return self._modules.argument_bytes()
 
     @named
     def lanes(self, streams: int) -> Sequence[Calls]:
