@@ -213,12 +213,23 @@ class Full:
         raise MemoryError(f"no room for {name}")
 
 
+class FullDevice(ShimDevice):
+    """A device that may be full."""
+
+    full = False
+
+    def arrays(self) -> Any:
+        return Full() if self.full else super().arrays()
+
+
 @shim
 def test_memory_that_is_missing_for_arrays_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Issue 52: CuPy's own error came through."""
-    net = nets("shim", "batched")[0]
+    device = FullDevice()
+    put_in_place(monkeypatch, lambda: device)
+    net = Way("cuda", "float32").compile(Node())
     out = net.on_device.forward(batch(), train=True)
-    monkeypatch.setattr(net.executor.session.device, "arrays", Full)  # type: ignore[attr-defined]
+    device.full = True
     with pytest.raises(DeviceError, match="no memory is left for an array"):
         net.on_device.backward({"h": np.ones_like(out["h"])}, of=out)
 
