@@ -119,27 +119,21 @@ def rows_by_graph(
         graph_of: [columns], whose graph each is.
     """
     first = np.zeros(graphs + 1, np.int64)
-    for k in range(len(lookups)):
+    for pull, function in lookups:
         for c in range(len(graph_of)):
-            if _looks_up(index, lookups, functions, k, c):
+            if index[pull, c] >= 0 and functions[c] == function:
                 first[graph_of[c] + 1] += 1
     for g in range(graphs):
         first[g + 1] += first[g]
     at = first.copy()
     rows = np.empty(first[graphs], np.int32)
-    for k in range(len(lookups)):
+    for pull, function in lookups:
         for c in range(len(graph_of)):
-            if _looks_up(index, lookups, functions, k, c):
+            if index[pull, c] >= 0 and functions[c] == function:
                 g = graph_of[c]
-                rows[at[g]] = index[lookups[k, 0], c]
+                rows[at[g]] = index[pull, c]
                 at[g] += 1
     return first, rows
-
-
-def _looks_up(index: Array, lookups: Array, functions: Array, k: int, column: int) -> bool:
-    """Tell whether a vertex or an edge looks a row up by lookup k."""
-    own = len(functions) == 0 or functions[column] == lookups[k, 1]
-    return own and index[lookups[k, 0], column] >= 0
 
 
 @compiled

@@ -130,8 +130,11 @@ class Inputs:
 
     @property
     def readers(self) -> Array:
-        """The function that each column of `index` is of; empty, where there is one."""
-        if not len(self.functions) or self.index.shape[1] == len(self.functions):
+        """The function that each column of `index` is of."""
+        columns = self.index.shape[1]
+        if not len(self.functions):
+            return np.zeros(columns, np.int32)
+        if columns == len(self.functions):
             return self.functions
         return np.append(self.functions, self.functions[parents(self.structure)])
 

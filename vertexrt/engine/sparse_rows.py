@@ -24,13 +24,10 @@ def mark_rows(marks: Array, index: Array, functions: Array, function: int) -> No
     """Mark the rows that an index has; -1 marks the last place, so that nothing branches on it.
 
     Args:
-        functions: of each place of the index, of which one counts; empty, where all do.
+        functions: of each place of the index, of which one counts.
     """
     last = len(marks) - 1
-    if len(functions) == 0:
-        for v in range(len(index)):
-            marks[index[v] if index[v] >= 0 else last] = True
-    for v in range(len(functions)):
+    for v in range(len(index)):
         marks[index[v] if (index[v] >= 0) & (functions[v] == function) else last] = True
 
 
@@ -66,10 +63,10 @@ def list_rows(marks: Array, index: Array, lookups: Array, functions: Array) -> A
     """Return what `rows_looked_up` does, for few vertices: the marks are not gone through."""
     rows = np.empty(len(lookups) * index.shape[1], np.int64)
     count = 0
-    for k in range(len(lookups)):
+    for pull, function in lookups:
         for v in range(index.shape[1]):
-            row = index[lookups[k, 0], v]
-            if row < 0 or (len(functions) > 0 and functions[v] != lookups[k, 1]) or marks[row]:
+            row = index[pull, v]
+            if row < 0 or functions[v] != function or marks[row]:
                 continue
             marks[row] = True
             at = count
@@ -108,12 +105,12 @@ def rows_looked_up(marks: Array, index: Array, lookups: Array, functions: Array)
 
     Args:
         marks: of the table, all False; left so.
-        index, functions: of `Inputs`; lookups: of the table, of `Variant.lookups`.
+        index: of `Inputs`, functions: its `readers`; lookups: of the table, of `Variant.lookups`.
     """
     if len(lookups) * index.shape[1] <= FEW:
         return list_rows(marks, index, lookups, functions)
-    for k in range(len(lookups)):
-        mark_rows(marks, index[lookups[k, 0]], functions, lookups[k, 1])
+    for pull, function in lookups:
+        mark_rows(marks, index[pull], functions, function)
     return take_marked(marks)
 
 
