@@ -142,9 +142,11 @@ class Optimizer:
         self._lr = value
 
     @property
-    def groups(self) -> Mapping[str, Mapping[str, float]]:
+    def groups(self) -> Mapping[str, Mapping[str, object]]:
         """Options of parameters by pattern of names; may be set as a whole between steps."""
-        return MappingProxyType({k: MappingProxyType(own) for k, own in self._groups.given.items()})
+        return MappingProxyType(
+            {name: MappingProxyType(dict(own)) for name, own in self._groups.given.items()}
+        )
 
     @groups.setter
     def groups(self, given: Mapping[str, GroupOptions] | None) -> None:

@@ -17,8 +17,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Real
 from typing import Any
+
+import numpy as np
 
 from vertexrt.api.declaration import is_real, is_whole
 from vertexrt.api.json_record import JsonRecord
@@ -219,7 +220,7 @@ class ReduceLROnPlateau:
 
     def step(self, metric: float) -> None:
         """Look at a measure, and reduce the rate when it is time; nan and inf improve nothing."""
-        lost = isinstance(metric, Real) and not math.isfinite(metric)
+        lost = isinstance(metric, float | np.floating) and not math.isfinite(metric)
         _check("ReduceLROnPlateau", "metric", metric, lost or is_real(metric), "a number")
         if not lost and self._better(metric):
             self.best, self.bad_steps = float(metric), 0
