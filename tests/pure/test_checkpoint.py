@@ -126,7 +126,7 @@ def test_what_is_saved_can_be_read(tmp_path: Path) -> None:
     assert {array.shape for array in found.parameters.values()} == {(1,) * 12, (0, 3)}
     assert found.meta == meta
     optimizer = SGD(0.5)
-    for what, net, meta in (
+    for what, other, note in (
         ("the parameter 'k' is of dtype int64; ", Net({"k": np.arange(2)}), {}),
         (
             "meta of 104,857,608 characters, 2 names (",
@@ -139,7 +139,7 @@ def test_what_is_saved_can_be_read(tmp_path: Path) -> None:
         if what.startswith("the optimizer"):
             optimizer.describe = lambda: {"lr": np.inf}  # type: ignore[method-assign]
         with pytest.raises(UsageError) as caught:
-            save_checkpoint(tmp_path / "other", net, optimizer, meta)
+            save_checkpoint(tmp_path / "other", other, optimizer, note)
         assert str(caught.value).startswith(f"[save_checkpoint] {what}")
     assert os.listdir(tmp_path) == ["last"]
 

@@ -248,7 +248,14 @@ def test_what_is_written_of_types_and_words_is_read(tmp_path: Path) -> None:
 
 
 def test_words_of_any_text_come_back_and_other_numbers_are_not_written(tmp_path: Path) -> None:
-    words = ["\ud800", "a\udcff\0", "\x9b\u202e", "\U000e0001", "caf\u00e9\u00a0\u2028", "\x7f\n"]
+    words: list[str | None] = [
+        "\ud800",
+        "a\udcff\0",
+        "\x9b\u202e",
+        "\U000e0001",
+        "caf\u00e9\u00a0\u2028",
+        "\x7f\n",
+    ]
     words += ["x" * 5000, None]
     found = vrt.data.from_records([{"chain": len(words), "pulls": {"w": words}}])
     path = tmp_path / "x"
