@@ -370,17 +370,17 @@ class BoundModule(nn.Module):
 
         Raises: UsageError, where a parameter is missing, or has no memory.
         """
-        parameters = []
+        parameters, direct = [], self._parameters
         for path in self.owned[k]:
-            found = _registered(self, path)
+            names, last = path
+            found = _registered(self, path) if names else direct.get(last)
             if found is None:  # `torch.nn.utils.parametrize` makes a property of it
-                names, last = path
                 found = getattr(self.get_submodule(".".join(names)), last, None)
                 if found is None:
                     got, expected = f"no parameter {'.'.join((*names, last))}", "all of the network"
                     raise UsageError.at("torch", got, expected, "set it, or make the module anew")
             parameters.append(found)
-        if not self.bindings or not all(map(self.bindings[k].is_at, parameters[:1])):
+        if not self.bindings or (parameters and not self.bindings[k].is_at(parameters[0])):
             self.bind()  # they were set one by one
             if not self.bindings:
                 got, expected = "parameters on meta", "on a CPU or a GPU"
