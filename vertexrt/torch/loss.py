@@ -21,7 +21,7 @@ from vertexrt.engine.variant import Use
 from vertexrt.errors import UsageError, nearest
 from vertexrt.graph import GraphBatch
 from vertexrt.torch.binding import BoundNetwork
-from vertexrt.torch.once import Once, each_of_batch, is_batch, refuse_twice
+from vertexrt.torch.once import FirstOrder, each_of_batch, is_batch, refuse_twice
 from vertexrt.torch.pulls import PlacedPulls, with_pulls
 from vertexrt.torch.results import tensor_of
 from vertexrt.torch.tokens import BatchTensors, graphs_in
@@ -107,7 +107,7 @@ class AskedLoss(NamedTuple):
     sparse: bool
 
 
-class LossPass(Once):
+class LossPass(FirstOrder):
     """A pass that ends with the loss, and what its parameters and pulls get."""
 
     @staticmethod

@@ -14,7 +14,7 @@ FIRST = "gradients by backward() and torch.autograd.grad"
 is_batch = torch._C._functorch.is_legacy_batchedtensor  # of `is_grads_batched`, as a tensor
 
 
-class Once(torch.autograd.Function):
+class FirstOrder(torch.autograd.Function):
     """A function that no transform takes, whose backward is the last."""
 
     @classmethod

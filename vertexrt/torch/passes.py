@@ -18,7 +18,7 @@ from vertexrt.graph import GraphBatch
 from vertexrt.torch.binding import BoundNetwork, sparse_gradient
 from vertexrt.torch.call import Call
 from vertexrt.torch.chains import wanted_of
-from vertexrt.torch.once import Once, each_of_batch, is_batch, refuse_transforms, refuse_twice
+from vertexrt.torch.once import FirstOrder, each_of_batch, is_batch, refuse_transforms, refuse_twice
 from vertexrt.torch.prepared import find_prepared, prepare_again, prepared_for
 from vertexrt.torch.pulls import with_pulls
 from vertexrt.torch.results import tensor_of
@@ -130,7 +130,7 @@ def _by_input(asked: AskedPass, found: Gradients) -> list[Tensor | None]:
     return of_parameters + of_pulls
 
 
-class Pass(Once):
+class Pass(FirstOrder):
     """A pass and its way back."""
 
     @staticmethod
@@ -160,7 +160,7 @@ class Pass(Once):
         return None, *ctx.asked.gradients(d_outputs, ctx.saved_tensors, ctx.kept)
 
 
-class WayBackOf(Once):
+class WayBackOf(FirstOrder):
     """The way back of a pass as a function of all that it depends on, which has no derivative."""
 
     @staticmethod
