@@ -117,10 +117,11 @@ class AskedPass(NamedTuple):
 
 def _by_input(asked: AskedPass, found: Gradients) -> list[Tensor | None]:
     """Return the gradients of all parameters and of all pulls, None where there is none."""
-    bound, call = asked.bound, asked.call
+    bound, call, rows = asked.bound, asked.call, found.rows
+    shapes = bound.store.shapes
     of_parameters = [
-        sparse_gradient(*map(tensor_of, found.rows[name]), bound.store.shapes[name])
-        if name in found.rows
+        sparse_gradient(tensor_of(rows[name][0]), tensor_of(rows[name][1]), shapes[name])
+        if name in rows
         else tensor_of(found.parameters[name])
         if name in found.parameters
         else None
