@@ -1,4 +1,7 @@
-"""Run random vertex functions: `python -m tests.fuzz --count 1000 --device cpu`.
+"""Run random networks: `python -m tests.fuzz --count 1000 --device cpu`.
+
+`python -m tests.fuzz relations` compares networks with themselves after a change that may not
+matter, `wide` runs those with long vectors, and `optimizers` updates against PyTorch's.
 
 Exit code 1 where one fails: its script, made small, is printed, and written to `--out`.
 """
@@ -18,14 +21,23 @@ os.environ.setdefault("VERTEXRT_CHECK", "1")  # before the package reads its fla
 
 from tqdm import tqdm
 
-from tests.fuzz.campaign import Finding, Settings, Tally, run_all
+from tests.fuzz import campaign, optimizers, relations, wide
+from tests.fuzz.campaign import Finding, RunOne, Settings, Tally, run_all
 from tests.fuzz.generate import MOST_NODES
 from tests.fuzz.ways import DEVICES, DTYPES
+
+RUNS: dict[str, RunOne] = {
+    "functions": campaign.run_one,
+    "relations": relations.run_one,
+    "wide": wide.run_one,
+    "optimizers": optimizers.run_one,
+}
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     p = argparse.ArgumentParser("python -m tests.fuzz", description=__doc__)
+    p.add_argument("what", nargs="?", choices=RUNS, default="functions")
     p.add_argument("--count", type=int, default=100, help="functions (default: 100)")
     p.add_argument("--seed", type=int, default=0, help="of the first function (default: 0)")
     p.add_argument("--device", choices=DEVICES, default="reference")
@@ -40,6 +52,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--shrink", type=float, default=20.0, help="seconds a failure (default: 20)")
     p.add_argument("--seconds", type=float, help="begin no function after this time")
     p.add_argument("--out", type=Path, help="file to which scripts of failures are appended")
+    p.add_argument("--relation", default="", help="names of relations begin so (default: all)")
     p.add_argument("--list", action="store_true", help="list the ways and stop")
     return p
 
@@ -56,7 +69,7 @@ def show(finding: Finding, out: Path | None) -> None:
 def main() -> int:
     """Run what the command line asks for."""
     a = parser().parse_args()
-    settings = Settings(a.device, a.dtype, a.ways, a.per, a.most, a.nodes, a.shrink)
+    settings = Settings(a.device, a.dtype, a.ways, a.per, a.most, a.nodes, a.shrink, a.relation)
     if not settings.listed():
         sys.exit(f"no way begins with {a.ways!r}; --list names them")
     if a.list:
@@ -68,7 +81,7 @@ def main() -> int:
     begun = itertools.takewhile(lambda _: time.monotonic() < end, seeds)
     ended = contextlib.suppress(KeyboardInterrupt)  # what came of those so far is told
     with ended, tqdm(total=a.count, unit="functions", disable=None) as progress:
-        for tally in run_all(begun, settings, a.jobs):
+        for tally in run_all(begun, settings, a.jobs, RUNS[a.what]):
             total.add(tally)
             progress.update()
             progress.set_postfix(failed=len(total.findings))

@@ -70,9 +70,8 @@ def relations_of(batch: BatchSpec, children: Sequence[Sequence[int]]) -> list[li
         return None
 
     def name(v: int, k: int, child: int) -> str:
-        whole = relation_name(
-            (k + v - child) % batch.relations
-        )  # any rule that numbers do not move
+        below = len(children[child]) if child >= 0 else 0
+        whole = relation_name((k + below) % batch.relations)  # a rule that numbers do not move
         return str(k) if k < batch.slots else whole
 
     return [[name(v, k, c) for k, c in enumerate(slots)] for v, slots in enumerate(children)]
@@ -200,10 +199,10 @@ def pulled_rows(batch: BatchSpec) -> dict[str, PulledRows]:
     return found
 
 
-def graph_batch(batch: BatchSpec) -> vrt.GraphBatch:
-    """Build the batch for vertexrt."""
+def graph_batch(batch: BatchSpec, backwards: bool = False) -> vrt.GraphBatch:
+    """Build the batch for vertexrt; its relations may be given backwards."""
     if batch.relations:
-        return _typed_batch(batch)
+        return _typed_batch(batch, backwards)
     rows = pulled_rows(batch)
     of_edges, pulls = (
         {n: _pull(pull, rows[n]) for n, pull in batch.pulls.items() if pull.form.edges == edges}
@@ -228,9 +227,10 @@ def graph_batch(batch: BatchSpec) -> vrt.GraphBatch:
     return vrt.GraphBatch.from_graphs(graphs)
 
 
-def _typed_batch(batch: BatchSpec) -> vrt.GraphBatch:
+def _typed_batch(batch: BatchSpec, backwards: bool) -> vrt.GraphBatch:
     """Build a batch of vertices of one type, whose edges have relations."""
     names = [*map(str, range(batch.slots)), *map(relation_name, range(batch.relations))]
+    names = names[::-1] if backwards else names
     graphs, slot = [], 0
     for lists in batch.graphs:
         edges: dict[tuple[str, str, str], list[tuple[int, int]]] = {
@@ -248,7 +248,8 @@ def _typed_batch(batch: BatchSpec) -> vrt.GraphBatch:
         numbers = {key: {"at": np.array(slots, np.int32)} for key, slots in at.items()}
         graphs.append(vrt.InputGraph.from_types({"f": len(lists)}, edges, None, numbers))
     found, rows = vrt.GraphBatch.from_graphs(graphs), pulled_rows(batch)
-    order = np.asarray(found.edge_pulls["at"])
+    some = any(c >= 0 for slots in batch.children for c in slots)
+    order = np.asarray(found.edge_pulls["at"] if some else [], np.int64)
     pulls, of_edges = {}, {}
     for name, pull in batch.pulls.items():
         if pull.form.edges:

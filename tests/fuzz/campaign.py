@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
@@ -32,6 +32,7 @@ class Settings:
         per: ways of each function; all take turns.
         most: vertices of a graph; nodes: of a function, about.
         shrink: seconds for the first failure of each function.
+        relation: how the relations that are tried begin.
     """
 
     device: str = "reference"
@@ -41,11 +42,16 @@ class Settings:
     most: int = 6
     nodes: int = MOST_NODES
     shrink: float = 20.0
+    relation: str = ""
 
     def listed(self) -> list[NamedWay]:
         """List the ways."""
         found = ways_of(self.device, self.dtype)
         return chosen(found, self.ways) if self.ways else found
+
+    def of_ways(self) -> str:
+        """Return what the command line says of them: a seed's way depends on which there are."""
+        return f" --ways {self.ways}" if self.ways else ""
 
     def taken(self, seed: int) -> list[NamedWay]:
         """Return the ways of one function: all take turns."""
@@ -116,6 +122,9 @@ def drawn(
     return spec, tuple(draw_batch(rng, spec, most) for _ in range(count))
 
 
+RunOne = Callable[[int, Settings], Tally]
+
+
 def run_one(seed: int, settings: Settings) -> Tally:
     """Draw the function of a seed and run it."""
     tally = Tally()
@@ -141,18 +150,22 @@ def run_one(seed: int, settings: Settings) -> Tally:
     return tally
 
 
-def run_all(seeds: Iterable[int], settings: Settings, jobs: int) -> Iterator[Tally]:
-    """Run the functions of many seeds, in this process or in several; yield as they end."""
+def run_all(
+    seeds: Iterable[int], settings: Settings, jobs: int, one: RunOne = run_one
+) -> Iterator[Tally]:
+    """Run what many seeds draw, in this process or in several; yield as they end."""
     if jobs == 1:
         for seed in seeds:
-            yield run_one(seed, settings)
+            yield one(seed, settings)
         return
     left = iter(seeds)
     while (first := next(left, None)) is not None:
-        yield from _run_in_pool(itertools.chain([first], left), settings, jobs)
+        yield from _run_in_pool(itertools.chain([first], left), settings, jobs, one)
 
 
-def _run_in_pool(seeds: Iterator[int], settings: Settings, jobs: int) -> Iterator[Tally]:
+def _run_in_pool(
+    seeds: Iterator[int], settings: Settings, jobs: int, one: RunOne
+) -> Iterator[Tally]:
     """Run seeds until none is left or a process has died; then what was under way, one by one."""
     context = multiprocessing.get_context("spawn")  # neither threads nor a GPU survive a fork
     running: dict[Future[Tally], int] = {}
@@ -160,7 +173,7 @@ def _run_in_pool(seeds: Iterator[int], settings: Settings, jobs: int) -> Iterato
 
         def begin(count: int) -> None:
             for seed in itertools.islice(seeds, count):
-                running[pool.submit(run_one, seed, settings)] = seed
+                running[pool.submit(one, seed, settings)] = seed
 
         begin(2 * jobs)
         while running:
@@ -172,16 +185,16 @@ def _run_in_pool(seeds: Iterator[int], settings: Settings, jobs: int) -> Iterato
                 yield future.result()
             begin(len(done))
     for seed in running.values():
-        yield _run_alone(seed, settings)
+        yield _run_alone(seed, settings, one)
 
 
-def _run_alone(seed: int, settings: Settings) -> Tally:
+def _run_alone(seed: int, settings: Settings, one: RunOne) -> Tally:
     """Run one seed in a process of its own; its death is a finding."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, context) as pool:
-        future = pool.submit(run_one, seed, settings)
+        future = pool.submit(one, seed, settings)
         if not isinstance(future.exception(), BrokenProcessPool):
             return future.result()
-    spec, _ = drawn(seed, settings.most, settings.nodes)
+    script = source(drawn(seed, settings.most, settings.nodes)[0]) if one is run_one else ""
     ways = ", ".join(way.name for way in settings.taken(seed))
-    return Tally(1, findings=[Finding(seed, ways, DIED, DIED, source(spec))])
+    return Tally(1, findings=[Finding(seed, ways, DIED, DIED, script)])

@@ -134,7 +134,7 @@ def check(build: Build, expected: Sequence[Expected], way: NamedWay, shuffle: in
     except NoKernelError as error:
         return Outcome("refused", str(error))
     except Exception as error:  # noqa: BLE001 - any error at all is what a fuzzer looks for
-        return _error(error)
+        return error_outcome(error)
     return Outcome("right")
 
 
@@ -149,7 +149,7 @@ def network_of(build: Build, batch: vrt.GraphBatch) -> Any:
     return model
 
 
-def _error(error: Exception) -> Outcome:
+def error_outcome(error: Exception) -> Outcome:
     """Name the deepest line of the package that an error came from."""
     frames = traceback.extract_tb(error.__traceback__)
     inside = [f for f in frames if "vertexrt" in Path(f.filename).parts[:-1]] or list(frames)

@@ -14,7 +14,8 @@ import vertexrt as vrt
 from tests.devices import shim
 from tests.fuzz.batches import BatchSpec, graph_batch, pulled_rows
 from tests.fuzz.campaign import drawn
-from tests.fuzz.function import FunctionSpec, FuzzNode, builder, prune, source
+from tests.fuzz.function import FunctionSpec, builder, prune, source
+from tests.fuzz.relations import undropped
 from tests.runs import Way
 
 SEEDS = range(700, 716)
@@ -41,14 +42,6 @@ def alone(seed: int) -> tuple[FunctionSpec, tuple[BatchSpec, ...]]:
     """Draw a function without relations."""
     found = drawn(seed, 5)
     return found if not found[0].relations else alone(seed + 20_000)
-
-
-def undropped(spec: FunctionSpec) -> tuple[FuzzNode, ...]:
-    """Return the nodes without random draws: these count by vertices and graphs of the batch."""
-    return tuple(
-        replace(node, extra=(0.0, *node.extra[1:])) if node.op == "dropout" else node
-        for node in spec.nodes
-    )
 
 
 def typed(given: list[tuple[str, str, FunctionSpec, BatchSpec]]) -> vrt.GraphBatch:

@@ -35,20 +35,27 @@ class NamedWay:
     tile: int | None = None
 
     def compile(
-        self, function: vrt.VertexFunction, parameters: dict[str, Array], shuffle: int
+        self,
+        function: vrt.VertexFunction,
+        parameters: dict[str, Array] | None,
+        shuffle: int,
+        reduction: str = "graph",
     ) -> vrt.Network:
         """Compile a function and give it its parameters.
 
         Args:
+            parameters: by name; None for those that every way draws.
             shuffle: of the order of threads of the shim, not 0.
         """
-        net = replace(self.way, shuffle=shuffle).compile(function)
+        way = replace(self.way, shuffle=shuffle)
+        net = way.with_values(vrt.Network(way.executor(function), 3, reduction))
         if self.tile is not None:
             assert self.way.processors is not None
             groups = self.way.threads // self.way.processors
             way = Configuration(True, groups, self.way.processors, self.tile)
             net.executor.model.chooser.only(way)
-        net.set_parameters(parameters)
+        if parameters is not None:
+            net.set_parameters(parameters)
         return net
 
 
