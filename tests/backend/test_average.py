@@ -94,25 +94,6 @@ def test_an_average_of_large_numbers_is_finite() -> None:
     assert np.isfinite(average.parameters["w"]).all()
 
 
-def test_an_average_is_that_of_pytorch() -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch is an optional extra")
-    net, optimizer = network(), vrt.SGD(0.5)
-    module = torch.nn.ParameterDict({n: torch.tensor(v) for n, v in net.parameters.items()})
-    multi = torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)
-    theirs = torch.optim.swa_utils.AveragedModel(module, multi_avg_fn=multi)
-    theirs.update_parameters(module)  # the first one copies
-    average = vrt.ExponentialMovingAverage(net, 0.9)
-    for seed in range(3):
-        net.step(batch(seed), optimizer)
-        average.update()
-        with torch.no_grad():
-            for name, value in net.parameters.items():
-                module[name].copy_(torch.tensor(value))
-        theirs.update_parameters(module)
-    for name, value in average.parameters.items():
-        np.testing.assert_allclose(value, theirs.module[name].detach(), rtol=1e-12)
-
-
 @pytest.mark.parametrize("decay", [1.0, -0.1, "x", None, float("nan")])
 def test_mistakes(decay: object) -> None:
     with pytest.raises(UsageError, match=r"^\[ExponentialMovingAverage\] decay="):

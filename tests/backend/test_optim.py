@@ -230,16 +230,6 @@ def test_touched_rows_outside_are_refused() -> None:
     np.testing.assert_array_equal(store.values, before)
 
 
-def test_learning_rate_may_change_between_steps() -> None:
-    store, optimizer = make_store("float64"), OPTIMIZERS["sgd"]()
-    before = store.value("w").copy()
-    set_gradients(store, 0)
-    optimizer.lr = 0.25
-    expected = before - 0.25 * store.gradient("w")
-    optimizer.update(store)
-    np.testing.assert_allclose(store.value("w"), expected, rtol=0, atol=1e-15)
-
-
 @every_optimizer
 @pytest.mark.parametrize("shapes", [{"w": (3, 2)}, {"table": (4, 2)}, {}])
 def test_stores_without_dense_or_sparse_part(name: str, shapes: dict[str, tuple[int, ...]]) -> None:

@@ -16,49 +16,6 @@ from tests.runs import Way
 from vertexrt.api.optimizer import Optimizer
 from vertexrt.errors import NumericError, UsageError
 
-SHAPES = {"w": (9, 7), "b": (9,), "enc.w": (4, 3), "enc.b": (4,)}
-GROUPS: dict[str, Any] = {
-    "enc.*": {"lr": 0.02, "weight_decay": 0.3},
-    "*b": {"weight_decay": 0.0},
-    "w": {"lr": 0.3},
-}
-OWN = {"w": (0.3, 0.1), "b": (0.1, 0.0), "enc.w": (0.02, 0.3), "enc.b": (0.02, 0.0)}
-
-
-def by_torch(torch: Any, title: str, tensors: dict[str, Any], **options: Any) -> Any:
-    """Make PyTorch's optimizer with the same groups."""
-    rates = [
-        {"params": [tensors[name]], "lr": lr, "weight_decay": decay}
-        for name, (lr, decay) in OWN.items()
-    ]
-    return getattr(torch.optim, title)(rates, **options)
-
-
-@pytest.mark.parametrize("name", ["sgd_momentum", "adam", "adamw"])
-def test_groups_are_those_of_pytorch(name: str) -> None:
-    """With clipping by value and by norm, and a rate that changes."""
-    torch = pytest.importorskip("torch", reason="PyTorch is an optional extra")
-    store = make_store("float64", SHAPES)
-    made = {"sgd_momentum": vrt.SGD, "adam": vrt.Adam, "adamw": vrt.AdamW}[name]
-    more = {"momentum": 0.9} if name == "sgd_momentum" else {}
-    optimizer = made(0.1, weight_decay=0.1, clip_value=1.2, clip_norm=4.0, groups=GROUPS, **more)
-    tensors = {key: torch.tensor(store.value(key), requires_grad=True) for key in store.names}
-    theirs = by_torch(torch, type(optimizer).__name__, tensors, **more)
-    rates = torch.optim.lr_scheduler.StepLR(theirs, 2, 0.5)
-    for step in range(STEPS):
-        set_gradients(store, step)
-        for key, tensor in tensors.items():
-            tensor.grad = torch.tensor(store.gradient(key))
-        torch.nn.utils.clip_grad_value_(tensors.values(), 1.2)
-        torch.nn.utils.clip_grad_norm_(tensors.values(), 4.0)
-        theirs.step()
-        optimizer.lr = 0.1 * 0.5 ** (step // 2)
-        rates.step()
-        optimizer.update(store)
-        for key, tensor in tensors.items():
-            # PyTorch adds 1e-6 to the norm.
-            np.testing.assert_allclose(store.value(key), tensor.detach(), rtol=2e-6, atol=1e-7)
-
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_group_is_as_if_its_optimizer_were_alone(name: str) -> None:
@@ -178,14 +135,6 @@ def test_groups_may_change_between_steps(device: str) -> None:
     net.step(batch(1), optimizer)
     assert (net.parameters["w"] != before["w"]).any()
     assert "groups" not in optimizer.describe()
-
-
-def test_clipping_by_value_is_plain() -> None:
-    store = make_store("float64")
-    set_gradients(store, 0)
-    before, gradients = store.values.copy(), store.gradients.copy()
-    vrt.SGD(0.5, clip_value=0.3).update(store)
-    np.testing.assert_allclose(store.values, before - 0.5 * np.clip(gradients, -0.3, 0.3))
 
 
 @pytest.mark.parametrize(
