@@ -98,6 +98,9 @@ class SeenKernels:
     def check(self, counters: Array) -> None:
         """Find nothing wrong."""
 
+    def stop(self, counters: Array) -> None:
+        """Stop nothing."""
+
 
 class WritingBackend(CpuBackend):
     """The CPU's backend, whose kernels are noted and do not run."""
