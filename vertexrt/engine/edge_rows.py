@@ -38,28 +38,23 @@ def _relations(program: Program, structure: Structure, parent: Array) -> Array:
     return np.where(edge - structure.child_ptr[parent] >= slots, 0, -1)
 
 
-def limits_of_edges(program: Program, limits: Array, structure: Structure) -> Array:
-    """Return how many numbers each edge may have of a pull, 0 where its parent does not pull it.
-
-    Args:
-        limits: int64 [functions, relations + 1]: see `Reader.edge_limits`.
-    """
-    if not program.sites:
-        return limits[0, 0]  # type: ignore[no-any-return]
-    parent = parents(structure)
-    return limits[structure.functions[parent], _relations(program, structure, parent)]
-
-
-def rows_of_edges(limits: Array, structure: Structure, values: Array, edges: Array) -> Array:
+def rows_of_edges(
+    program: Program, pulled: Array, structure: Structure, values: Array, edges: Array
+) -> Array:
     """Return what edges have of a pull, -1 in empty slots and where their parent does not pull it.
 
     Args:
-        limits: of `limits_of_edges`.
+        pulled: bool [functions, relations + 1], which of them pull it: see `Reader.of_relations`.
         values: of the batch's edges, none for -1; edges: which of them are read.
     """
     if not len(values):
         return np.full(len(edges), -1, np.int32)
-    return np.where((structure.child >= 0) & (limits > 0), values[edges], -1)
+    own = np.where(structure.child >= 0, values[edges], -1)
+    if program.sites:
+        parent = parents(structure)
+        relation = _relations(program, structure, parent)
+        own[~pulled[structure.functions[parent], relation]] = -1
+    return own
 
 
 def parents(structure: Structure) -> Array:

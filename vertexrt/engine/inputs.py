@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.edge_rows import edges_read, in_slot, limits_of_edges, parents, rows_of_edges
+from vertexrt.engine.edge_rows import edges_read, in_slot, parents, rows_of_edges
 from vertexrt.engine.real_rows import check_reals, no_rows, none_of, whose
 from vertexrt.engine.structure import Structure, edges_in_slot, read_structure
 from vertexrt.errors import GraphError, PullError, nearest
@@ -25,7 +25,6 @@ from vertexrt.scheduler.kinds import NOT_BOUNDED, TOO_MANY_CHILDREN
 
 Array = np.ndarray[Any, Any]
 NO_EDGES = np.zeros(0, np.int32)
-ANY = 2**31  # a limit that no number reaches
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +40,8 @@ class Reader:
             these.
         reals: the places of real pulls.
         reads_edges: some are of edges.
-        edge_limits: int64 [pulls, functions, relations + 1] how many values each may take of the
-            relations' edges that a function reads whole; 0 for those of which it is not read. The
-            last is 0, for other edges.
+        of_relations: bool [pulls, functions, relations + 1] of which relations' edges each function
+            reads them, of those that it reads whole; the last is False, for other edges.
     """
 
     program: Program
@@ -55,7 +53,7 @@ class Reader:
     largest: int
     reals: tuple[int, ...]
     reads_edges: bool
-    edge_limits: Array
+    of_relations: Array
 
     @property
     def reads_integers(self) -> bool:
@@ -79,19 +77,17 @@ def make_reader(program: Program) -> Reader:
         int(limits.max(initial=0)),
         tuple(k for k, pull in enumerate(pulls) if pull.dtype != "int"),
         program.reads_edges,
-        _edge_limits(program, pulls),
+        _of_relations(program, pulls),
     )
 
 
-def _edge_limits(program: Program, pulls: Sequence[Pull]) -> Array:
-    """Return int64 [pulls, functions, relations + 1], as `Reader` has it."""
+def _of_relations(program: Program, pulls: Sequence[Pull]) -> Array:
+    """Return bool [pulls, functions, relations + 1], as `Reader` has it."""
     at = {pull.name: k for k, pull in enumerate(pulls)}
-    found = np.zeros((len(pulls), max(len(program.sites), 1), program.relations + 1), np.int64)
-    indices = [b for node in program.nodes if (b := _bound(program, node)) is not None]
-    for node, (most, _) in [*((node, (ANY, "")) for node in program.nodes), *indices]:
+    found = np.zeros((len(pulls), max(len(program.sites), 1), program.relations + 1), np.bool_)
+    for node in program.nodes:
         if node.op == "edge_pull":
-            place = at[node["name"]], node.function, node.relation
-            found[place] = min(found[place] or most, most)
+            found[at[node["name"]], node.function, node.relation] = True
     return found
 
 
@@ -249,13 +245,14 @@ def _of_edges(
         values: of the batch's edges, none for -1; edges: which of them are read.
     Raises: PullError for a number that is out of bounds.
     """
-    limits = limits_of_edges(reader.program, reader.edge_limits[k], structure)
-    own = rows_of_edges(limits, structure, values, edges)
-    wrong = np.flatnonzero((own >= 0) & (own >= limits))
+    own = rows_of_edges(reader.program, reader.of_relations[k], structure, values, edges)
+    parent = parents(structure)
+    functions = structure.functions[parent] if len(structure.functions) else 0
+    bounds = reader.bounds[k][functions]
+    wrong = np.flatnonzero((bounds >= 0) & (own >= bounds))
     if len(wrong):
-        (edge, *_), parent = wrong, parents(structure)
-        most = int(np.broadcast_to(limits, own.shape)[edge]) - 1
-        refuse_edge(reader, k, batch, (int(parent[edge]), int(own[edge]), most))
+        most = int(np.broadcast_to(bounds, own.shape)[wrong[0]]) - 1
+        refuse_edge(reader, k, batch, (int(parent[wrong[0]]), int(own[wrong[0]]), most))
     return own
 
 
@@ -329,12 +326,12 @@ def index_bounds(program: Program, function: int = 0) -> Mapping[str, tuple[int,
     for node in program.nodes:
         found = None if node.function != function else _bound(program, node)
         if found is not None:
-            name, bound = found[0]["name"], found[1]
+            name, bound = found
             bounds[name] = min(bounds.get(name, bound), bound)
     return bounds
 
 
-def _bound(program: Program, node: Node) -> tuple[Node, tuple[int, str]] | None:
+def _bound(program: Program, node: Node) -> tuple[str, tuple[int, str]] | None:
     """Return the integer pull that a node takes as an index, how many values it may take, of what.
 
     Returns: None for other nodes, and for an index that is computed.
@@ -348,7 +345,7 @@ def _bound(program: Program, node: Node) -> tuple[Node, tuple[int, str]] | None:
         index, bound = sources[1], (sources[0].type.shape[0], "classes")
     else:
         return None
-    return (index, bound) if index.op in ("pull", "edge_pull") else None
+    return (index["name"], bound) if index.op in ("pull", "edge_pull") else None
 
 
 def _declared(table: Node) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.batched import Run
-from vertexrt.engine.edge_rows import edges_read, in_slot, limits_of_edges, rows_of_edges
+from vertexrt.engine.edge_rows import edges_read, in_slot, rows_of_edges
 from vertexrt.engine.inputs import (
     Inputs,
     Reader,
@@ -299,8 +299,8 @@ def _source(reader: Reader, k: int, inputs: Inputs, batch: GraphBatch) -> Array:
         whole[:count] = in_slot(own, edges_in_slot(reader.program, pull, inputs.structure))
     elif pull.edges:
         edges = edges_read(batch, inputs.structure)
-        limits = limits_of_edges(reader.program, reader.edge_limits[k], inputs.structure)
-        whole[count:] = rows_of_edges(limits, inputs.structure, own, edges)
+        pulled = reader.of_relations[k]
+        whole[count:] = rows_of_edges(reader.program, pulled, inputs.structure, own, edges)
     else:
         whole[:count] = own
     return whole
@@ -315,10 +315,10 @@ def _bounds(reader: Reader, inputs: Inputs, k: int, source: Array) -> tuple[Arra
     functions = inputs.functions if len(inputs.functions) else np.zeros(count, np.int32)
     low = np.where(inputs.index[k] >= 0, 0, -1)
     has = low == 0
-    most = np.zeros(len(low), np.int64)
-    most[:count] = reader.bounds[k][functions]
     if len(low) > count:
+        parents = np.repeat(np.arange(count), np.diff(inputs.child_ptr))
+        functions = np.concatenate([functions, functions[parents]])
         low[count:], has[count:] = -1, source[count:] >= 0
-        most[count:] = limits_of_edges(reader.program, reader.edge_limits[k], inputs.structure)
+    most = reader.bounds[k][functions]
     high = np.where(has, np.where(most < 0, MOST, most - 1), -1)
     return low.astype(INT32), high.astype(INT32)
