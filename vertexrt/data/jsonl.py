@@ -134,7 +134,7 @@ def _in_slot_order(read: _Read) -> dict[str, list[Any]]:
             found.setdefault(name, [None] * total)[first : first + part.size] = values
         first += part.size
     at: Any = read.graph.edge_pulls.get(_AT)
-    if at is None:
+    if at is None or total == 0:  # no numbers of no edges
         return found
     return {name: [values[edge] for edge in at.tolist()] for name, values in found.items()}
 
