@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.config import config
+from vertexrt.config import usable_threads
 from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.compile import (
     ALL_FIT,
@@ -84,7 +84,7 @@ class CupyModules:
         pool = ThreadPoolExecutor(8)
         begun, self._ahead = self._ahead, {}
         asked = [begun.get(real.name + s) or pool.submit(one, s) for s in sources]
-        if config().threads > 1 and wait(asked, timeout=IN_CACHE).not_done:
+        if usable_threads() > 1 and wait(asked, timeout=IN_CACHE).not_done:
             self._ahead = {real.name + s: pool.submit(one, s) for s in ahead()}
         pool.shutdown(wait=False)
         return [each.result() for each in asked]
