@@ -112,8 +112,10 @@ def test_functions_of_special_numbers(
     for name, (_, formula) in table.items():
         with np.errstate(all="ignore"):
             wanted = np.asarray(formula(*(x.astype(np.float64) for x in rows)), float).astype(dtype)
+        # A GPU's sigmoid is made of ex2.approx, whose argument is rounded: 4.7 eps at -15 (H200).
+        units = 8 if name == "sigmoid" and device == "cuda" else 4
         np.testing.assert_allclose(
-            found[name], wanted, rtol=4 * limits.eps, atol=limits.tiny, err_msg=name
+            found[name], wanted, rtol=units * limits.eps, atol=limits.tiny, err_msg=name
         )
 
 
