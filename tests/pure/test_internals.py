@@ -17,7 +17,8 @@ from tests.pure.test_structure import assert_listed
 
 REPLACE = ("setattr", "delattr")  # of pytest's monkeypatch
 # Of a NamedTuple and of the module `os`: underscores that are public.
-PUBLIC = ("_replace", "_asdict", "_fields", "_make", "_exit")
+# Of tuples, of `os`, and of PyTorch's modules, which other libraries set.
+PUBLIC = ("_replace", "_asdict", "_fields", "_make", "_exit", "_parameters")
 
 
 def origins(tree: ast.AST) -> dict[str, str]:
