@@ -118,6 +118,7 @@ class Side:
             up; passes: how many were added up.
         average: with what is expected of it.
         version: counts what makes passes stale.
+        kept: what each chain has ended with, by graph and type; streams: graphs of the last piece.
     """
 
     net: vrt.Network
@@ -136,6 +137,7 @@ class Side:
     plans: dict[int, tuple[Any, int]] = field(default_factory=dict)
     carried: Any = None
     kept: dict[tuple[int, str], Array] = field(default_factory=dict)
+    streams: int = 0
     module: Any = None
 
 
@@ -650,9 +652,10 @@ class Player:
             for kind in self.spec.types
             if kind.carried and graph.sizes[kind.name]
         }
-        if side.kept and ends.keys() != side.kept.keys():
+        if len(batch) > side.streams:
             side.carried.restart()
             side.kept = {}
+        side.streams = len(batch)
         of = self.evaluated(side, b, side.kept)
         given = side.carried.put(self.built[b])
         if trains:
@@ -663,7 +666,7 @@ class Player:
             found = side.net.forward(given)
             side.carried.keep(given, found)
         states = of.push(CARRIED)
-        side.kept = {}
+        side.kept = {key: row for key, row in side.kept.items() if key[0] < len(batch)}
         for row, (g, kind, _, _) in zip(states, of.vertices, strict=True):
             if (g, kind.name) in ends:
                 side.kept[g, kind.name] = row  # the last one stays
