@@ -86,6 +86,7 @@ class CudaExecutor:
         self.copies = Copies(self.session, store)
         self._groups, self._group_steps = DeviceGroups(device), GroupSteps(self)
         self._flights = Flights(self)
+        self.land_all = self._flights.land_all  # before anything else is asked for
         store.on_refresh, store.on_write = self.to_host, self.copies.written
         self._gradients_left = False  # on the device, of a run without an update
         self._launching = False  # a run; where an exception has ended that, it stays
@@ -417,8 +418,3 @@ class CudaExecutor:
         """Wait for all steps; return the loss of the last."""
         self.land_all()
         return self._flights.last_loss
-
-    def land_all(self) -> None:
-        """Wait for all steps, and look at what they found."""
-        self._flights.settle()
-        self._flights.land_all()

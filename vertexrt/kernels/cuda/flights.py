@@ -134,6 +134,8 @@ class Flights:
 
     def land_all(self) -> None:
         """Wait for all steps, and look at what they found."""
+        if self.begun is not None:
+            self.settle()
         while self.under_way:
             self._land()
 
