@@ -123,12 +123,8 @@ class ForwardPasses:
             Part(slice(0, run.forward_launches), random_seed=seed, seeds=zeros) for run in runs
         ]
         found = way.forward(runs, parts, wanted)
-        return self.note(ForwardPass(batch, runs, use, seed, self.version, way)), found
-
-    @property
-    def version(self) -> int:
-        """That of the parameters."""
-        return self._executor.model.store.version
+        version = model.store.versions.item()
+        return self.note(ForwardPass(batch, runs, use, seed, version, way)), found
 
     def no_seeds(self, use: Use) -> tuple[Array, ...]:
         """Return what stands for the gradients of pushes on the way forward, which reads none."""
@@ -205,7 +201,7 @@ class ForwardPasses:
                 "net.on_device.backward for net.on_device.forward, net.backward for net.forward"
             )
             _refuse(got, "forward and backward of one of the two", action)
-        if made.version != self._executor.model.store.version:
+        if made.version != self._executor.model.store.versions.item():
             _refuse(
                 "the parameters have changed since that forward pass",
                 "gradients of what was computed",

@@ -160,11 +160,6 @@ class ParameterStore:
         write_at_once([*pairs, (self.versions, self.versions + 1)])
 
     @property
-    def version(self) -> int:
-        """That of the values."""
-        return int(self.versions[0])
-
-    @property
     def home(self) -> ParameterStore:
         """The store that its values are for."""
         return self

@@ -135,9 +135,8 @@ class PreparedPass:
         results.launch(self._run, part)
         if not self._call.keep:
             return None, found
-        made = ForwardPass(
-            self._batch, [self._run], self._use, seed, passes.version, results, part.reals
-        )
+        version = self._bound.store.versions.item()
+        made = ForwardPass(self._batch, [self._run], self._use, seed, version, results, part.reals)
         return passes.note(made), found
 
     def back(
