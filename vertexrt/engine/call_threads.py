@@ -58,6 +58,8 @@ class CallsAtOnce:
         """
         self.settle()
         first, *rest = calls
+        if not rest:
+            return first()
         given = self._calls = _Calls(rest[::-1], stop, [])
         try:
             self._threads.start(len(rest))
