@@ -215,8 +215,9 @@ class Optimizer:
             draws: of `TrainStep`.
         Raises: as `update`.
         """
-        if store.home is not self._store:
-            self._bind(store.home)
+        home = store.home
+        if home is not self._store:
+            self._bind(home)
         row, rule = self.row, self._rule
         count, moments = store.to_write(self._count), store.to_write(self._moments)
         reach, self._reach = self._reach, (math.inf,) * len(moments)
@@ -230,7 +231,7 @@ class Optimizer:
             decay=0.0 if row.decoupled else self.weight_decay,
             shrink=1.0 - self.lr * self.weight_decay if row.decoupled else 1.0,
             reach=reach,
-            counts=(count, store.versions if store.home is store else UNCOUNTED, draws),
+            counts=(count, store.versions if home is store else UNCOUNTED, draws),
             optimizer=type(self).__name__,
             clip_value=self.clip_value,
             groups=self._groups.at(self._lr, self.weight_decay, row.decoupled),
