@@ -8,6 +8,7 @@ these move, change their dtype or are copied.
 from __future__ import annotations
 
 import itertools
+import operator
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -36,6 +37,7 @@ Array = np.ndarray[Any, Any]
 Path = tuple[tuple[str, ...], str]  # to a parameter: modules, one in the other, and its name
 OF_NUMPY = {real: dtype for dtype, real in DTYPES.items()}
 DEVICES = ("cpu", "cuda")
+_requires_grad = operator.attrgetter("requires_grad")
 NOT_CAPTURED = (
     "a network inside of a CUDA graph that is captured",
     "a call outside of it: what a pass launches is for that call alone",
@@ -117,13 +119,14 @@ class BoundNetwork:
 
     def __init__(self, network: Network, source: NetworkSource) -> None:
         self.network, self.source, self.number = network, source, next(_numbers)
-        self.model, self.forward_passes = network.executor.model, network._passes
+        self._executor = network.executor
+        self.model, self.forward_passes = self._executor.model, network._passes
         program, store = network.program, self.model.store
         self.store = store
         self.stays = network.device == "cuda"
         self.results: HostResults | TensorResults = self.forward_passes.on_host
         if self.stays:
-            self.results = TensorResults(cast("LaunchesHere", network.executor))
+            self.results = TensorResults(cast("LaunchesHere", self._executor))
         self.names, self.own = list(store.names), self.lent()
         self.device = torch.as_tensor(self.results.array([], (0,))).device
         self._uses: dict[tuple[tuple[str, ...], tuple[str, ...] | None, bool], Use] = {}
@@ -243,7 +246,7 @@ class BoundNetwork:
                 got, action = f"{self.names[k]} wants a gradient", "leave its requires_grad False"
                 expected = "a parameter that is not declared with trainable=False"
                 raise UsageError.at("torch", got, expected, action)
-        return any(p.requires_grad for p in parameters)
+        return any(map(_requires_grad, parameters))
 
     def holding(self, parameters: Sequence[Tensor]) -> AbstractContextManager[Any]:
         """Hold the network, and let it compute with the numbers of tensors, perhaps not its own.
@@ -257,14 +260,14 @@ class BoundNetwork:
             raise UsageError.at("torch", *NOT_CAPTURED)
         current = not self._on_gpu or is_current(self.device)
         if current and _places_of(parameters) == self._at:
-            lock: AbstractContextManager[Any] = self.network.executor.lock
+            lock: AbstractContextManager[Any] = self._executor.lock
             return lock
         return self._with_others(parameters)
 
     @contextmanager
     def _with_others(self, parameters: Sequence[Tensor]) -> Iterator[None]:
         """Let parameters have other numbers for a while; those given may be in their memory."""
-        with at(self.device), self.network.executor.lock:
+        with at(self.device), self._executor.lock:
             moved = []
             places = _places_of(parameters)
             each = zip(self.names, self.own, parameters, places, self._at, strict=True)
@@ -288,7 +291,8 @@ class BoundNetwork:
 
 def _places_of(tensors: Sequence[Tensor]) -> list[tuple[int, tuple[int, ...]]]:
     """Return where the elements of tensors are."""
-    return [(each.data_ptr(), each.stride()) for each in tensors]
+    each = map(Tensor.data_ptr, tensors), map(Tensor.stride, tensors)
+    return list(zip(*each, strict=True))
 
 
 def _use(outputs: tuple[str, ...], pulls: tuple[str, ...] | None, drops: bool) -> Use:

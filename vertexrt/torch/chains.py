@@ -89,7 +89,7 @@ class Chains:
         names: of the states of a cell, that of the output first.
     Attributes:
         graphs: of the chains; a reset begins another one. They pull `x` from rows as these are
-            given.
+            given; count: of their vertices.
         steps: the vertices of the rows; None, where these are in the order of the vertices.
         last: the vertices with the final state of each sequence.
         outputs: pushes that are wanted: the first at all steps, all after the last.
@@ -103,7 +103,7 @@ class Chains:
         names: tuple[str, ...],
     ) -> None:
         self.graphs, self.steps, self.last = graphs, steps, last
-        self.outputs = names[:1] + names
+        self.outputs, self.count = names[:1] + names, graphs.num_vertices
         self._orders: dict[tuple[bool, int], tuple[WantedRows | None, ...]] = {}
 
     def orders(self, ordered: bool, axes: int) -> tuple[WantedRows | None, ...]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from vertexrt.errors import UsageError
 
 FIRST = "gradients by backward() and torch.autograd.grad"
+in_transform = torch._C._are_functorch_transforms_active
 is_batch = torch._C._functorch.is_legacy_batchedtensor  # of `is_grads_batched`, as a tensor
 
 
@@ -20,7 +21,8 @@ class FirstOrder(torch.autograd.Function):
     @classmethod
     def apply(cls, *args: Any) -> Any:
         """Apply it. Raises: UsageError, inside of a transform."""
-        refuse_transforms()
+        if in_transform():
+            raise refuse_transform()
         return super().apply(*args)
 
     @staticmethod
@@ -30,12 +32,10 @@ class FirstOrder(torch.autograd.Function):
         raise UsageError.at("torch", "forward mode of autograd", FIRST, action)
 
 
-def refuse_transforms() -> None:
-    """Refuse transforms of functions. Raises: UsageError, inside of one."""
-    if torch._C._are_functorch_transforms_active():
-        got = "a network inside of a transform of torch.func, such as vmap, grad and jacrev"
-        action = "loop over examples, or use is_grads_batched=True"
-        raise UsageError.at("torch", got, FIRST, action)
+def refuse_transform() -> UsageError:
+    """Return the error for a transform of functions."""
+    got = "a network inside of a transform of torch.func, such as vmap, grad and jacrev"
+    return UsageError.at("torch", got, FIRST, "loop over examples, or use is_grads_batched=True")
 
 
 def refuse_twice() -> UsageError:

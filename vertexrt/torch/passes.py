@@ -18,7 +18,14 @@ from vertexrt.graph import GraphBatch
 from vertexrt.torch.binding import BoundNetwork, sparse_gradient
 from vertexrt.torch.call import Call
 from vertexrt.torch.chains import wanted_of
-from vertexrt.torch.once import FirstOrder, each_of_batch, is_batch, refuse_transforms, refuse_twice
+from vertexrt.torch.once import (
+    FirstOrder,
+    each_of_batch,
+    in_transform,
+    is_batch,
+    refuse_transform,
+    refuse_twice,
+)
 from vertexrt.torch.prepared import find_prepared, prepare_again, prepared_for
 from vertexrt.torch.pulls import with_pulls
 from vertexrt.torch.results import tensor_of
@@ -153,9 +160,11 @@ class Pass(FirstOrder):
     @staticmethod
     def backward(ctx: Any, *d_outputs: Tensor | None) -> tuple[Any, ...]:
         """Return the gradient of each argument of `forward`."""
-        refuse_transforms()
-        if any(d is not None and is_batch(d) for d in d_outputs):
-            return each_of_batch(Pass.backward, ctx, d_outputs)
+        if in_transform():
+            raise refuse_transform()
+        for d in d_outputs:
+            if d is not None and is_batch(d):
+                return each_of_batch(Pass.backward, ctx, d_outputs)
         if torch.is_grad_enabled():
             return None, *WayBackOf.apply(ctx, *d_outputs, *ctx.saved_tensors)
         return None, *ctx.asked.gradients(d_outputs, ctx.saved_tensors, ctx.kept)

@@ -78,8 +78,8 @@ def run_chains(
     """
     x, layout = steps
     chains, by = chains_of(layout), final.order
-    if len(x) < chains.graphs.num_vertices:
-        got, expected = f"{len(x)} steps", f"{chains.graphs.num_vertices}, as batch_sizes say"
+    if len(x) < chains.count:
+        got, expected = f"{len(x)} steps", f"{chains.count}, as batch_sizes say"
         raise UsageError.at("torch", got, expected, "pack them by torch.nn.utils.rnn")
     pulls = {"x": x}
     if states:
