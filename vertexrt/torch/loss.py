@@ -141,8 +141,9 @@ class LossPass(FirstOrder):
 
         A product is new memory, so the pass may be gone back through again while autograd keeps it.
         """
-        if any(d is not None for d in d_gradients):
-            raise refuse_twice()
+        for d in d_gradients:
+            if d is not None:
+                raise refuse_twice()
         what, tables = ctx.what, ctx.at
         if d_loss is not None and is_batch(d_loss):
             return each_of_batch(LossPass.backward, ctx, (d_loss,))
