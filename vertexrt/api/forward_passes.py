@@ -41,10 +41,10 @@ class ForwardPass:
 
     Attributes:
         seed: of its random draws.
-        version: of the parameters.
         results: how it runs.
         reals: of `Part`.
         arenas: what it computed, where that is set aside.
+        version: of the parameters.
         thread: which called it; numbers of threads are given away again.
     """
 
@@ -52,10 +52,10 @@ class ForwardPass:
     runs: list[Run]
     use: Use
     seed: int
-    version: int
     results: PassResults
     reals: tuple[Any, ...] | None = None
     arenas: Arenas | None = None
+    version: int = field(init=False)
     thread: threading.Thread = field(default_factory=threading.current_thread)
 
 
@@ -123,8 +123,7 @@ class ForwardPasses:
             Part(slice(0, run.forward_launches), random_seed=seed, seeds=zeros) for run in runs
         ]
         found = way.forward(runs, parts, wanted)
-        version = model.store.versions.item()
-        return self.note(ForwardPass(batch, runs, use, seed, version, way)), found
+        return self.note(ForwardPass(batch, runs, use, seed, way)), found
 
     def no_seeds(self, use: Use) -> tuple[Array, ...]:
         """Return what stands for the gradients of pushes on the way forward, which reads none."""
@@ -149,6 +148,7 @@ class ForwardPasses:
 
     def note(self, made: ForwardPass) -> ForwardOutputs:
         """Note a pass that the executor's arenas have now; return what keeps it."""
+        made.version = self._executor.model.store.versions.item()
         outputs = ForwardOutputs({}, made)
         self.here, self._outputs = made, weakref.ref(outputs)
         self._alive.add(made)

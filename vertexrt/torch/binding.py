@@ -8,7 +8,6 @@ these move, change their dtype or are copied.
 from __future__ import annotations
 
 import itertools
-import operator
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -37,7 +36,6 @@ Array = np.ndarray[Any, Any]
 Path = tuple[tuple[str, ...], str]  # to a parameter: modules, one in the other, and its name
 OF_NUMPY = {real: dtype for dtype, real in DTYPES.items()}
 DEVICES = ("cpu", "cuda")
-_requires_grad = operator.attrgetter("requires_grad")
 NOT_CAPTURED = (
     "a network inside of a CUDA graph that is captured",
     "a call outside of it: what a pass launches is for that call alone",
@@ -155,10 +153,6 @@ class BoundNetwork:
             return whole if row_of is None else RowsOf(whole, row_of)
         return given.numpy() if row_of is None else given.numpy().take(row_of, axis=0)
 
-    def zeros(self, shape: tuple[int, ...]) -> Any:
-        """Return no gradient of a push as passes take it."""
-        return self.results.array(None, shape)
-
     def use(self, outputs: tuple[str, ...], pulls: tuple[str, ...] | None, drops: bool) -> Use:
         """Return what a pass is for; each is made once.
 
@@ -246,7 +240,7 @@ class BoundNetwork:
                 got, action = f"{self.names[k]} wants a gradient", "leave its requires_grad False"
                 expected = "a parameter that is not declared with trainable=False"
                 raise UsageError.at("torch", got, expected, action)
-        return any(map(_requires_grad, parameters))
+        return True in [p.requires_grad for p in parameters]
 
     def holding(self, parameters: Sequence[Tensor]) -> AbstractContextManager[Any]:
         """Hold the network, and let it compute with the numbers of tensors, perhaps not its own.

@@ -145,10 +145,10 @@ class LossPass(FirstOrder):
             if d is not None:
                 raise refuse_twice()
         what, tables = ctx.what, ctx.at
-        if d_loss is not None and is_batch(d_loss):
-            return each_of_batch(LossPass.backward, ctx, (d_loss,))
         if d_loss is None:
             return (None,) * (1 + len(what.bound.names) + len(what.pulls))
+        if is_batch(d_loss):
+            return each_of_batch(LossPass.backward, ctx, (d_loss,))
         flat, *others = [each * d_loss for each in ctx.saved_tensors]
         rows = {name: (at, others.pop(0)) for name, at in tables.items()}
         of_pulls = dict(zip(what.wanted, others, strict=True))

@@ -135,8 +135,7 @@ class PreparedPass:
         results.launch(self._run, part)
         if not self._call.keep:
             return None, found
-        version = self._bound.store.versions.item()
-        made = ForwardPass(self._batch, [self._run], self._use, seed, version, results, part.reals)
+        made = ForwardPass(self._batch, [self._run], self._use, seed, results, part.reals)
         return passes.note(made), found
 
     def back(
