@@ -47,7 +47,7 @@ class JobOptions:
     Attributes:
         data: data set or folder; None for the model's own.
         leaves: of a tree of tree-fc.
-        threads: None for all cores.
+        threads: None for those that the process may use.
         out: folder for the results.
         set: arguments of the model, (name, value) each.
     """
