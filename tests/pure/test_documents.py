@@ -59,6 +59,8 @@ def resolves(name: str) -> bool:
             return False
         folder = ROOT.joinpath(*parts[:end])
         if folder.is_dir() or folder.with_suffix(".py").is_file():
+            if end == len(parts):
+                return True  # a module; some want PyTorch to be imported
             if "torch" in parts[:end] and importlib.util.find_spec("torch") is None:
                 return True  # it cannot be imported; where PyTorch is, it is looked at
             found: object = importlib.import_module(".".join(parts[:end]))
