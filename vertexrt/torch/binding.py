@@ -218,7 +218,8 @@ class BoundNetwork:
             for given, mine, lent, at in zip(
                 parameters, self.own, self.lent(), self._at, strict=True
             )
-            if type(given) is nn.Parameter
+            if given is not None
+            and type(given) is nn.Parameter
             and self.is_at(given)
             and given.shape == mine.shape
             and (given.data_ptr(), given.stride()) != at
