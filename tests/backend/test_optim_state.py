@@ -112,9 +112,7 @@ def test_states_that_do_not_fit_are_refused() -> None:
         "[Adagrad.load_state] the state holds moments m, v; expected: sum; load the state of the "
         "same optimizer and network."
     )
-    assert "the state holds moments of no name; expected: sum" in misfit(
-        Adagrad(0.1), {"steps": np.array(3)}
-    )
+    assert "the state holds no 'm/b'; expected: one array" in misfit(adam, {"steps": np.array(3)})
     assert "the state holds no count of steps" in misfit(Adam(), {"m/w": np.zeros(3)})
     assert "holds no 'm/w'" in misfit(adam, {k: a for k, a in state.items() if k != "m/w"})
     assert "holds 'm/x'" in misfit(adam, {**state, "m/x": np.zeros(2)})
@@ -122,6 +120,24 @@ def test_states_that_do_not_fit_are_refused() -> None:
         adam, {**state, "v/b": np.zeros(2)}
     )
     assert adam.steps == 2
+
+
+@every_optimizer
+def test_a_network_without_trained_parameters_has_a_state_too(name: str) -> None:
+    optimizer, store = OPTIMIZERS[name](), make_store("float32", {})
+    run(optimizer, store, 0, 2)
+    fresh = OPTIMIZERS[name]()
+    fresh.load_state(optimizer.state)
+    run(fresh, make_store("float32", {}), 2, 3)
+    assert fresh.steps == 3
+    assert fresh.state.keys() == {"steps"}
+
+
+def test_a_count_without_moments_is_refused_at_the_first_update() -> None:
+    adam, store = Adam(), make_store("float32")
+    adam.load_state({"steps": np.array(3)})
+    with pytest.raises(CheckpointError, match="the state holds no 'm/b'"):
+        run(adam, store, 0, 1)
 
 
 def test_a_state_of_another_network_is_refused_at_the_first_update() -> None:

@@ -22,7 +22,7 @@ os.environ.setdefault("VERTEXRT_CHECK", "1")  # before the package reads its fla
 from tqdm import tqdm
 
 from tests.fuzz import campaign, optimizers, relations, wide
-from tests.fuzz.campaign import Finding, RunOne, Settings, Tally, run_all
+from tests.fuzz.campaign import Finding, RunOne, Settings, Tally, run_campaign
 from tests.fuzz.generate import MOST_NODES
 from tests.fuzz.ways import DEVICES, DTYPES
 
@@ -81,7 +81,7 @@ def main() -> int:
     begun = itertools.takewhile(lambda _: time.monotonic() < end, seeds)
     ended = contextlib.suppress(KeyboardInterrupt)  # what came of those so far is told
     with ended, tqdm(total=a.count, unit="functions", disable=None) as progress:
-        for tally in run_all(begun, settings, a.jobs, RUNS[a.what]):
+        for tally in run_campaign(begun, settings, a.jobs, RUNS[a.what]):
             total.add(tally)
             progress.update()
             progress.set_postfix(failed=len(total.findings))

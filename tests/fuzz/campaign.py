@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,6 +23,8 @@ from tests.fuzz.ways import NamedWay, chosen, ways_of
 
 TWO_BATCHES = 0.25  # how many functions run two batches in one network
 DIED = "the process died"
+CONTEXT = multiprocessing.get_context("spawn")  # neither threads nor a GPU survive a fork
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +126,6 @@ def drawn(
     return spec, tuple(draw_batch(rng, spec, most) for _ in range(count))
 
 
-RunOne = Callable[[int, Settings], Tally]
-
-
 def run_one(seed: int, settings: Settings) -> Tally:
     """Draw the function of a seed and run it."""
     tally = Tally()
@@ -150,30 +151,54 @@ def run_one(seed: int, settings: Settings) -> Tally:
     return tally
 
 
-def run_all(
+RunOne = Callable[[int, Settings], Tally]
+
+
+def run_campaign(
     seeds: Iterable[int], settings: Settings, jobs: int, one: RunOne = run_one
 ) -> Iterator[Tally]:
-    """Run what many seeds draw, in this process or in several; yield as they end."""
+    """Run what many seeds draw; the death of a process is a finding of the seed it had."""
+
+    def died(seed: int) -> Tally:
+        script = source(drawn(seed, settings.most, settings.nodes)[0]) if one is run_one else ""
+        ways = ", ".join(way.name for way in settings.taken(seed))
+        return Tally(1, findings=[Finding(seed, ways, DIED, DIED, script)])
+
+    return run_all(seeds, partial(one, settings=settings), died, jobs)
+
+
+def run_all(
+    seeds: Iterable[int], one: Callable[[int], T], died: Callable[[int], T], jobs: int
+) -> Iterator[T]:
+    """Run many seeds, in this process or in several; yield what came of each as it ends.
+
+    Args:
+        died: what stands for a seed that ends its process.
+    """
     if jobs == 1:
-        for seed in seeds:
-            yield one(seed, settings)
+        yield from map(one, seeds)
         return
     left = iter(seeds)
     while (first := next(left, None)) is not None:
-        yield from _run_in_pool(itertools.chain([first], left), settings, jobs, one)
+        under_way: set[int] = set()
+        yield from _run_in_pool(itertools.chain([first], left), one, jobs, under_way)
+        for seed in under_way:  # one of them has ended the process
+            with ProcessPoolExecutor(1, CONTEXT) as pool:
+                future = pool.submit(one, seed)
+                dead = isinstance(future.exception(), BrokenProcessPool)
+                yield died(seed) if dead else future.result()
 
 
 def _run_in_pool(
-    seeds: Iterator[int], settings: Settings, jobs: int, one: RunOne
-) -> Iterator[Tally]:
-    """Run seeds until none is left or a process has died; then what was under way, one by one."""
-    context = multiprocessing.get_context("spawn")  # neither threads nor a GPU survive a fork
-    running: dict[Future[Tally], int] = {}
-    with ProcessPoolExecutor(jobs, context) as pool:
+    seeds: Iterator[int], one: Callable[[int], T], jobs: int, under_way: set[int]
+) -> Iterator[T]:
+    """Run seeds until none is left or a process has died; then some are still under way."""
+    running: dict[Future[T], int] = {}
+    with ProcessPoolExecutor(jobs, CONTEXT) as pool:
 
         def begin(count: int) -> None:
             for seed in itertools.islice(seeds, count):
-                running[pool.submit(one, seed, settings)] = seed
+                running[pool.submit(one, seed)] = seed
 
         begin(2 * jobs)
         while running:
@@ -184,17 +209,4 @@ def _run_in_pool(
                 del running[future]
                 yield future.result()
             begin(len(done))
-    for seed in running.values():
-        yield _run_alone(seed, settings, one)
-
-
-def _run_alone(seed: int, settings: Settings, one: RunOne) -> Tally:
-    """Run one seed in a process of its own; its death is a finding."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, context) as pool:
-        future = pool.submit(one, seed, settings)
-        if not isinstance(future.exception(), BrokenProcessPool):
-            return future.result()
-    script = source(drawn(seed, settings.most, settings.nodes)[0]) if one is run_one else ""
-    ways = ", ".join(way.name for way in settings.taken(seed))
-    return Tally(1, findings=[Finding(seed, ways, DIED, DIED, script)])
+    under_way.update(running.values())

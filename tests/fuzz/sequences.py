@@ -10,16 +10,14 @@ import argparse
 import contextlib
 import itertools
 import math
-import multiprocessing
 import os
 import sys
 import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 os.environ.setdefault("VERTEXRT_CHECK", "1")  # before the package reads its flags
@@ -37,7 +35,7 @@ from tests.fuzz.calls import (
     draw_calls,
     draw_rule,
 )
-from tests.fuzz.campaign import DIED
+from tests.fuzz.campaign import DIED, run_all
 from tests.fuzz.typed import NetSpec, draw_network, smaller_networks, source, whole
 from tests.fuzz.typed_batches import TypedBatch, draw_graph, fitted, smaller_batches
 from tests.fuzz.ways import DEVICES, DTYPES, HOST
@@ -165,7 +163,7 @@ def play(sequence: Played) -> Failed | None:
         return failed(error, ())
 
 
-def run_one(seed: int, way: Way, per: int, wide: float, shrinks: float) -> Counts:
+def play_network(seed: int, way: Way, per: int, wide: float, shrinks: float) -> Counts:
     """Draw the network of a seed, and play sequences on it."""
     torch.set_num_threads(1)
     rng, counts = np.random.default_rng([seed]), Counts()
@@ -321,39 +319,14 @@ def _asking(call: Call, spec: NetSpec) -> Call:
 # Many.
 
 
-def run_all(
-    seeds: Iterator[int], ways: Sequence[Way], per: int, wide: float, shrinks: float, jobs: int
-) -> Iterator[Counts]:
-    """Play the sequences of many seeds, in this process or in several; yield as they end."""
-    if jobs == 1:
-        for seed in seeds:
-            yield run_one(seed, ways[seed % len(ways)], per, wide, shrinks)
-        return
-    context = multiprocessing.get_context("spawn")
-    while (first := next(seeds, None)) is not None:
-        left = itertools.chain([first], seeds)
-        running: dict[Future[Counts], int] = {}
-        with ProcessPoolExecutor(jobs, context) as pool:
-            for seed in itertools.islice(left, 2 * jobs):
-                way = ways[seed % len(ways)]
-                running[pool.submit(run_one, seed, way, per, wide, shrinks)] = seed
-            while running:
-                done, _ = wait(running, return_when=FIRST_COMPLETED)
-                if any(isinstance(f.exception(), BrokenProcessPool) for f in done):
-                    break
-                for future in done:
-                    del running[future]
-                    yield future.result()
-                for seed in itertools.islice(left, len(done)):
-                    way = ways[seed % len(ways)]
-                    running[pool.submit(run_one, seed, way, per, wide, shrinks)] = seed
-        for seed in running.values():  # one of them has ended the process
-            with ProcessPoolExecutor(1, context) as pool:
-                future = pool.submit(run_one, seed, ways[seed % len(ways)], per, wide, shrinks)
-                if isinstance(future.exception(), BrokenProcessPool):
-                    yield Counts(1, findings=[(seed, DIED, DIED, "")])
-                else:
-                    yield future.result()
+def run_one(seed: int, ways: Sequence[Way], per: int, wide: float, shrinks: float) -> Counts:
+    """Play what a seed draws; all ways take turns."""
+    return play_network(seed, ways[seed % len(ways)], per, wide, shrinks)
+
+
+def died(seed: int) -> Counts:
+    """Return what stands for a seed that ended its process."""
+    return Counts(1, findings=[(seed, DIED, DIED, "")])
 
 
 def parser() -> argparse.ArgumentParser:
@@ -379,11 +352,12 @@ def main() -> int:
     seeds = range(a.seed, a.seed + math.ceil(a.count / a.per))
     begun = itertools.takewhile(lambda _: time.monotonic() < start + a.seconds, seeds)
     kinds: Counter[str] = Counter()
+    one = partial(run_one, ways=ways, per=a.per, wide=a.wide, shrinks=a.shrink)
     with (
         contextlib.suppress(KeyboardInterrupt),
         tqdm(total=a.count, unit="sequences", disable=None) as progress,
     ):
-        for counts in run_all(begun, ways, a.per, a.wide, a.shrink, a.jobs):
+        for counts in run_all(begun, one, died, a.jobs):
             total.add(counts)
             progress.update(counts.sequences)
             for seed, kind, text, shown in counts.findings:

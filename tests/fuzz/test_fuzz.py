@@ -15,7 +15,7 @@ import pytest
 import vertexrt as vrt
 from tests.devices import require
 from tests.fuzz.bounded import Array, Bounded
-from tests.fuzz.campaign import RunOne, Settings, Tally, drawn, run_all, run_one
+from tests.fuzz.campaign import RunOne, Settings, Tally, drawn, run_campaign, run_one
 from tests.fuzz.compare import Expected, check, difference
 from tests.fuzz.function import builder, source
 from tests.fuzz.shrink import Failure, shrink
@@ -30,7 +30,7 @@ DAILY = 10_000_000  # seeds of the day begin at this many times its number
 def run(seeds: Sequence[int], settings: Settings, note: str = "", one: RunOne = run_one) -> None:
     """Run functions and fail with the scripts of those that do not agree."""
     total = Tally()
-    for tally in run_all(seeds, settings, 1, one):
+    for tally in run_campaign(seeds, settings, 1, one):
         total.add(tally)
     found = [f"seed {f.seed}, {f.way}: {f.text}\n{f.script}" for f in total.findings]
     assert not found, f"{note}\n{total.table()}\n\n" + "\n".join(found)

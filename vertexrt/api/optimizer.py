@@ -80,7 +80,7 @@ class Optimizer:
         self._slots = self._rule.state if self._rule else ()
         self._moments: FloatArray = NO_MOMENTS  # [*, trained_size] of the store's layout
         self._reach: tuple[float, ...] = ()  # of the moments: see `Update`
-        self._loaded: dict[str, npt.NDArray[Any]] = {}  # a state that no store has taken yet
+        self._loaded: dict[str, npt.NDArray[Any]] | None = None  # a state no store has taken yet
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an option, now or between steps, or what a class of a user's has of its own.
@@ -250,7 +250,7 @@ class Optimizer:
         loaded.
         """
         found: dict[str, npt.NDArray[Any]] = {STEPS: np.array(self.steps, np.int64)}
-        found.update(self._loaded)
+        found.update(self._loaded or {})
         if self._store is not None:
             self._store.refresh()
             for moment, flat in zip(self.moment_names, self._moments, strict=True):
@@ -270,14 +270,14 @@ class Optimizer:
         """
         steps = self._steps(state)
         loaded = {name: np.array(array) for name, array in state.items() if name != STEPS}
-        if loaded or steps:
+        if loaded:
             self._check_moments({name.partition("/")[0] for name in loaded})
         for key, array in loaded.items():
             self._check_numbers(key, array, array.dtype)
         if self._store is not None:
             self._store.refresh()
             moments = self._moments.copy()
-            self._fill(self._store, moments, loaded)
+            self._fill(self._store, moments, loaded, steps)
             write_at_once([(self._moments, moments), (self._count, np.array([steps]))])
             return
         self._loaded = loaded
@@ -353,11 +353,11 @@ class Optimizer:
             if slot.start != 0.0:
                 row[:] = slot.start
         self._reach = tuple(abs(slot.start) for slot in self._slots)
-        if self._loaded:
-            self._fill(store, moments, self._loaded)
+        if self._loaded is not None:
+            self._fill(store, moments, self._loaded, self.steps)
         self._moments = moments
         self._store = store  # from now on it has these moments
-        self._loaded = {}
+        self._loaded = None
 
     def _check_positive(self, row: OptimizerRow, dtype: np.dtype[Any]) -> None:
         """Refuse what must be above 0 and is not in a dtype."""
@@ -373,6 +373,7 @@ class Optimizer:
         store: ParameterStore,
         moments: FloatArray,
         loaded: Mapping[str, npt.NDArray[Any]],
+        steps: int,
     ) -> None:
         """Copy a loaded state into arrays of the store's layout; check everything first."""
         views = {
@@ -380,7 +381,8 @@ class Optimizer:
             for moment, flat in zip(self.moment_names, moments, strict=True)
             for name, view in store.views(flat).items()
         }
-        self._check_fit(loaded, views, store.dtype)
+        if loaded or steps:  # of no step the moments are those of a start
+            self._check_fit(loaded, views, store.dtype)
         starts = {slot.name: slot.start for slot in self._slots}
         self._reach = (math.inf,) * len(moments)
         for key, view in views.items():
@@ -399,7 +401,7 @@ class Optimizer:
         dtype: np.dtype[Any],
     ) -> None:
         """Refuse a loaded state whose names, shapes or numbers do not fit the store's."""
-        if loaded and loaded.keys() != views.keys():
+        if loaded.keys() != views.keys():
             odd = min(loaded.keys() ^ views.keys())
             raise self._misfit(
                 f"'{odd}'" if odd in loaded else f"no '{odd}'",

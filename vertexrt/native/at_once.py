@@ -58,7 +58,7 @@ def write_at_once(writes: Iterable[Write]) -> None:
         writes: an array in C order, what it is to be, and the numbers of its rows that this is;
             without these, of the whole array.
     """
-    kept, spans = [], []
+    kept, spans = [], [np.zeros((0, 3), np.int64)]
     for to, given, *listed in writes:
         made = np.ascontiguousarray(given, to.dtype)
         kept.append(made)
