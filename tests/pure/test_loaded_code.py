@@ -1,5 +1,6 @@
 """Machine code: it is loaded wherever there is memory, and small."""
 
+import ctypes
 import gc
 import platform
 import subprocess
@@ -123,6 +124,24 @@ def test_code_is_freed_with_the_last_network_that_uses_it() -> None:
     del second
     assert loaded() < alone
     assert trained().parameters
+
+
+def test_equal_code_of_other_addresses_is_loaded_again() -> None:
+    """Issue 52: while the first was alive, the second counted in the memory of the first."""
+    text = """
+    @count = external global i64
+    define i64 @next() {
+      %before = load i64, ptr @count
+      %now = add i64 %before, 1
+      store i64 %now, ptr @count
+      ret i64 %now
+    }
+    """
+    counts = [ctypes.c_int64(start) for start in (10, 20)]
+    codes = [load(text, ["next"], {"count": ctypes.addressof(each)}) for each in counts]
+    for code in codes:
+        ctypes.CFUNCTYPE(ctypes.c_int64)(code["next"])()
+    assert [each.value for each in counts] == [11, 21]
 
 
 def test_kernels_are_not_unrolled(cache_folder: Path) -> None:

@@ -38,7 +38,7 @@ class LoadedCode(dict[str, int]):
 
 
 _numbers = itertools.count()
-_loaded: WeakValueDictionary[str, LoadedCode] = WeakValueDictionary()
+_loaded: WeakValueDictionary[Any, LoadedCode] = WeakValueDictionary()  # by name and imports
 compiled_here: list[str] = []  # the entries that this process has made
 
 
@@ -97,7 +97,8 @@ def load_made(
     target, named = machine()
     name = entries.key_of([*parts, *named])
     with COMPILING:
-        code = _loaded.get(name)
+        key = name, tuple(imports.items())
+        code = _loaded.get(key)
         if code is None:
             found = entries.read(KIND, name)
             image = found.content if found else _compiled(target, make(), unroll)
@@ -110,7 +111,7 @@ def load_made(
             for symbol in exports:
                 builder.export_symbol(symbol)
             tracker = builder.link(_jit(), f"vertexrt{next(_numbers)}")
-            code = _loaded[name] = LoadedCode(tracker, exports)
+            code = _loaded[key] = LoadedCode(tracker, exports)
     return code
 
 
