@@ -1,9 +1,12 @@
 """Some interrupted calls; `python -m tests.attacks.interrupts` runs any number."""
 
+import gc
 import random
 import signal
+import weakref
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.attacks.interrupts import (
@@ -20,6 +23,8 @@ from tests.attacks.interrupts import (
 )
 from tests.attacks.outcomes import FAILED
 from tests.devices import SHIM_AND_GPU, require
+from tests.shim_device import ShimDevice
+from vertexrt.kernels.cuda.device_memory import DeviceMemory
 
 WAYS = ("reference, batched, 2", "cpu, batched, 1", "cpu, persistent, 2", LOADER)
 
@@ -43,6 +48,48 @@ def test_on_a_gpu_too(device: str) -> None:
         for number, handler in known.items():
             signal.signal(number, handler)
     assert not [each for each in found if FAILED in each[1]]
+
+
+def test_memory_under_a_copy_stays_when_a_signal_ends_the_call() -> None:
+    """Issue 52: others got it while a busy GPU had not copied it yet, and wrote to it."""
+
+    class Busy(ShimDevice):
+        """A device that a signal ends the first wait for."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.pinned_here: weakref.WeakSet[Any] = weakref.WeakSet()
+            self.interrupts = True
+
+        def pinned(self, size: int) -> Any:
+            found = super().pinned(size)
+            self.pinned_here.add(Kept(found))
+            return found
+
+        def wait(self, event: Any) -> None:
+            if self.interrupts:
+                self.interrupts = False
+                raise KeyboardInterrupt
+            super().wait(event)
+
+    class Kept:
+        """Lives as long as an array."""
+
+        def __init__(self, array: Any) -> None:
+            weakref.finalize(array, list.clear, [self])
+
+    device = Busy()
+    memory = DeviceMemory(device, False)
+    there, host = memory.cleared(80, "room"), np.ones(10)
+    for copy in (lambda: memory.upload(there, host), lambda: memory.download(host, there.address)):
+        device.interrupts = True
+        with pytest.raises(KeyboardInterrupt):
+            copy()
+        gc.collect()
+        assert len(device.pinned_here) == 1
+        memory.synchronize()
+        gc.collect()
+        assert not device.pinned_here
 
 
 class Interrupted:

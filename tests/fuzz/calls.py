@@ -560,8 +560,11 @@ class Player:
         for n in names:
             drawn = rng.uniform(-0.5, 0.5, self.start[n].shape)
             new[n] = np.asarray(np.round(drawn * 256) / 256, self.start[n].dtype)
-        if how == "place" and (side.alive or self.way.device == "cuda"):
-            how = "one"  # what is written in place between forward and backward is not seen
+        copies = getattr(side.net.executor, "copies", None)  # of a GPU
+        if how == "place" and (side.alive or (copies is not None and copies.shared)):
+            # What is written in place between forward and backward is not seen, nor what is
+            # written into a copy while a module of PyTorch has the memory of the parameters.
+            how = "one"
         if how == "all":
             side.net.set_parameters(new, strict=False)
         for n, x in new.items():
@@ -679,8 +682,8 @@ class Player:
 
     def do_module(self, b: int, seed: int, lr: float) -> None:
         """Call the network as a module of PyTorch, go back, and let PyTorch update it."""
-        if self.way.device not in ("cpu", "cuda"):
-            return
+        if self.way.device == "reference" or not self.trained:
+            return  # PyTorch goes back to what is trained alone
         import torch
 
         import vertexrt.torch as vt

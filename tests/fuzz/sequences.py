@@ -174,7 +174,7 @@ def play_network(seed: int, way: Way, per: int, wide: float, shrinks: float) -> 
     )
     counts.networks = 1
     before: tuple[Call, ...] = ()
-    module = way.device in ("cpu", "cuda")
+    module = way.device != "reference"
     try:
         player = Player(spec, batches, way)
         for _ in range(per):

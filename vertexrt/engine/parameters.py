@@ -158,6 +158,7 @@ class ParameterStore:
             self.on_write()
         pairs = [(self.value(name), array) for name, array in values.items()]
         write_at_once([*pairs, (self.versions, self.versions + 1)])
+        self.refresh()  # others may read them on the device
 
     @property
     def home(self) -> ParameterStore:

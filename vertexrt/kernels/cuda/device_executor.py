@@ -261,6 +261,8 @@ class CudaExecutor:
         """Update parameters on the device, by the gradients of the store, and wait."""
         self.session.device.use()
         self.land_all()
+        if self.copies.shared:
+            self.session.device.follow_caller()
         self.prepare_update(update.moments)
         self._gradients_left = True
         found = update_apart(self.session, self.model.store, update, partial(self.begin, update))
@@ -279,7 +281,7 @@ class CudaExecutor:
         self, run: Run, part: Part, ending: StepEnd | None, fetch: Sequence[slice] = ()
     ) -> UploadSlot:
         """Upload and launch, in the order of the caller's stream where it has lent memory."""
-        lent = run.inputs.lent or bool(part.to.copies.places)
+        lent = run.inputs.lent or bool(part.to.copies.places) or self.copies.shared
         if lent:
             self.session.device.follow_caller()
         slot = self._launch_now(run, part, ending)
@@ -409,9 +411,13 @@ class CudaExecutor:
         self.to_host()
         train = step_on_host if step.group is None else step_in_group
         self._own_update = not step.asks
-        self._flights.last_loss, found = train(self, step)
-        self.copies.host_newer |= self._own_update
-        self._own_update = False
+        try:
+            self._flights.last_loss, found = train(self, step)
+        finally:
+            self.copies.host_newer |= self._own_update
+            self._own_update = False
+            if self.copies.shared:
+                self.to_host()
         return self._flights.last_loss, found
 
     def wait(self) -> float:

@@ -37,6 +37,7 @@ class DeviceMemory:
     def __init__(self, device: Device, poisons: bool) -> None:
         self.device, self.poisons = device, poisons
         self.before_waiting: Callable[[], None] = _wait_for_nothing
+        self._copied: list[Array] = []  # pinned memory that may be copied from or to at this time
 
     def take(self, size: int, what: str, action: str = SMALLER_BATCHES) -> Allocation:
         """Return new memory.
@@ -85,10 +86,19 @@ class DeviceMemory:
         """Wait for everything asked for."""
         self.before_waiting()
         self.device.wait(self.device.record())
+        self._copied.clear()
+
+    def pinned(self, size: int) -> Array:
+        """Return pinned memory that stays until everything is waited for, whatever comes before.
+
+        A signal may end a call whose copy is under way: nobody else may have that memory then.
+        """
+        self._copied.append(self.device.pinned(size))
+        return self._copied[-1]
 
     def upload(self, memory: Allocation, array: Array) -> None:
         """Copy a host array to the device, waiting for it."""
-        pinned = self.device.pinned(array.nbytes)
+        pinned = self.pinned(array.nbytes)
         pinned[:] = array.reshape(-1).view(np.uint8)
         self.device.upload(memory.address, pinned)
         self.synchronize()
@@ -97,7 +107,7 @@ class DeviceMemory:
         """Copy from the device into a contiguous host array, waiting for it."""
         if not array.nbytes:
             return
-        pinned = self.device.pinned(array.nbytes)
+        pinned = self.pinned(array.nbytes)
         self.device.download(pinned, address)
         self.synchronize()
         array.reshape(-1).view(np.uint8)[:] = pinned

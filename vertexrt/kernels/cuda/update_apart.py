@@ -35,7 +35,7 @@ def update_apart(
     held = memory.take(max(ranges.nbytes, 16), "rows of tables")
     if ranges.nbytes:
         memory.upload(held, ranges)
-    starts, found = held.address, session.device.pinned(8 * FOUND)
+    starts, found = held.address, memory.pinned(8 * FOUND)
     let_tell(session, found.view(np.float64), end)
     begin(end)
     finish_step(session, 0, np.array((starts, starts + end.starts.nbytes), np.int64), end)
