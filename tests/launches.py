@@ -57,9 +57,9 @@ def launch_of(
     use = Use(frozenset(outputs) | {"loss"}, loss=True, rule=rule)
     (run,) = model.prepare(use, batch)
     executable, paths, written = write_launch(
-        run, run.table, net.executor.persistent_launch, clips, True
+        run, run.layout.table, net.executor.persistent_launch, clips, True
     )
-    return Launch(run, run.table, executable, paths, written)
+    return Launch(run, run.layout.table, executable, paths, written)
 
 
 def most_times(launch: Launch, stage: Stage) -> list[int]:

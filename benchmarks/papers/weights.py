@@ -106,7 +106,7 @@ def loaded_bytes(run: Run, itemsize: int) -> float:
     """
     if not run.configuration.persistent:
         each = [weight_elements(task, task.steps) for task in run.variant.tasks]
-        rows = run.table[run.table[:, LAUNCHED_ROWS] > 0]
+        rows = run.layout.table[run.layout.table[:, LAUNCHED_ROWS] > 0]
         return float(sum(each[int(p)] for p in rows[:, LAUNCHED])) * itemsize
     variant, processors = run.variant, run.configuration.processors
     tasks = segment_tasks(variant.tasks, variant.processors == 1, variant.passes.segment)
@@ -122,7 +122,7 @@ def loaded_bytes(run: Run, itemsize: int) -> float:
 
 def held_bytes(run: Run, itemsize: int) -> float:
     """Count the bytes where each task program that runs loads its weights once a step."""
-    used = {int(row[LAUNCHED]) for row in run.table if row[LAUNCHED_ROWS] > 0}
+    used = {int(row[LAUNCHED]) for row in run.layout.table if row[LAUNCHED_ROWS] > 0}
     tasks = run.variant.tasks
     read: set[tuple[str, bool]] = set()
     total = 0
@@ -143,7 +143,7 @@ def device_bytes(net: vrt.Network, run: Run) -> float:
     """Count the bytes of the path's weights that a launch of a GPU's persistent engine loads."""
     executor = cast("CudaExecutor", net.executor)
     executable, path, written = write_launch(
-        run, run.table, executor.persistent_launch, False, run.variant.use.backward
+        run, run.layout.table, executor.persistent_launch, False, run.variant.use.backward
     )
     writer = executable.writer
     if not executable.weights_in_memory:

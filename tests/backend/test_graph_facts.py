@@ -60,7 +60,7 @@ def test_facts_are_those_of_graphs_wherever_they_lie(name: str) -> None:
                 getattr(facts, field)[chosen], getattr(own, field), err_msg=field
             )
         (run,) = model.prepare(USE, copied)
-        assert own.with_loss.sum() == run.with_loss
+        assert own.with_loss.sum() == run.layout.with_loss
         rows, expected = model.looked_up(facts, graphs), model.touched(run)
         assert rows.keys() == expected.keys()
         for table, found in rows.items():

@@ -49,7 +49,9 @@ def launch_of_request(net: vrt.Network, batch: vrt.GraphBatch) -> Launch:
     model = net.executor.model
     (run,) = model.prepare(use_of("inference", model.function), batch)
     persistent = net.executor.persistent_launch  # type: ignore[attr-defined]
-    return Launch(run, run.table, *write_launch(run, run.table, persistent, False, False))
+    return Launch(
+        run, run.layout.table, *write_launch(run, run.layout.table, persistent, False, False)
+    )
 
 
 @pytest.mark.parametrize(("cell", "processors", "lengths"), CASES)

@@ -45,9 +45,9 @@ def instructions(way: Way, function: vrt.VertexFunction, batch: GraphBatch) -> i
     """Count the instructions of a processor's script for a step."""
     model = way.model(function)
     (run,) = model.prepare(training_use(model), batch)
-    shape, s = run.ready.shape, run.schedule
+    shape, s = run.ready.shape, run.layout.schedule
     assert shape is not None
-    launched = Batch(run.table, s.edge_ptr, s.every_ptr, s.child_row)
+    launched = Batch(run.layout.table, s.edge_ptr, s.every_ptr, s.child_row)
     return assemble(shape, launched, way.processors or 1, 0).words.shape[1]
 
 

@@ -35,7 +35,7 @@ def test_parts_are_of_nearly_one_size(policy: str) -> None:
     batch = GraphBatch.from_graphs([InputGraph.from_children(lists, pulls)] * GRAPHS)
     net = vrt.compile(Wide(), device="reference", policy=policy, threads=1)
     (run,) = net.executor.model.prepare(use_of("training", net.executor.model.traced), batch)
-    parts = [row[1] for row in run.table if row[1] > 4 * GRAPHS]
+    parts = [row[1] for row in run.layout.table if row[1] > 4 * GRAPHS]
     assert sum(parts) % (ROWS * GRAPHS) == 0
     assert min(parts) > 200
     assert max(parts) <= 256  # the fewest that a launch is cut to

@@ -133,7 +133,7 @@ def test_the_peak_is_known_before_the_run(
 def _plan(net: Network, kind: str, batch: GraphBatch) -> MemoryPlan:
     """Return the plan of a run, see `use_of`."""
     (run,) = net.executor.model.prepare(use_of(kind, net.program), batch)
-    return run.plan
+    return run.layout.plan
 
 
 @pytest.mark.parametrize("device", ["reference", "cpu"])

@@ -26,8 +26,8 @@ def launch(
     batch = stack_batch(form, np.zeros((sequences, steps, form.hidden), np.float32))
     model = net.executor.model
     (run,) = model.prepare(use_of(use, model.function), batch)
-    written = write_launch(run, run.table, net.executor.persistent_launch, False, False)
-    return Launch(run, run.table, *written)
+    written = write_launch(run, run.layout.table, net.executor.persistent_launch, False, False)
+    return Launch(run, run.layout.table, *written)
 
 
 def overlapped(of: Launch) -> list[int]:

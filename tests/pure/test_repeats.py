@@ -108,7 +108,7 @@ def test_words_of_trees_that_are_alike_are_one_row_and_those_of_chains_a_row_eac
     net, batch = on_paper(Words(arity), 1), GraphBatch.from_graphs(graphs)
     assert path_kinds(net, batch) == kinds
     (run,) = net.executor.model.prepare(use_of("inference", net.executor.model.function), batch)
-    assert len(run.schedule.order) == rows
+    assert len(run.layout.schedule.order) == rows
 
 
 @pytest.mark.parametrize(("cell", "own"), [("lstm", 1), ("gru", 1), ("slow", 2)])

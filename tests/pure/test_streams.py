@@ -58,9 +58,12 @@ def captured(
         (run,) = executor.model.prepare(use_of(kind, net.program), batch_of(arity))
         parts = [slice(None)]
         if kind == "gradients":
-            parts = [slice(0, run.forward_launches), slice(run.forward_launches, None)]
+            parts = [
+                slice(0, run.layout.forward_launches),
+                slice(run.layout.forward_launches, None),
+            ]
         for part in parts:
-            table = run.table[part]
+            table = run.layout.table[part]
             lookups = executor.session.sorted_lookups(run, table)[:2]
             order = executor.streams.order(run, table, lookups)
             found.append((run, table, lookups, order))

@@ -199,7 +199,7 @@ class Evaluations:
         tuner = model.tuner
         while tuner is not None and tuner.times(asked.use.backward, batch):
             self.submit(asked).result()
-        runs = model.prepare(asked.use, batch, merge=False)
+        runs = model.prepare_planned(asked.use, batch)
         pulls = PlannedPulls(batch, runs, model.store.dtype)
         launches = executor.plan(PlanRequest(runs, asked.outputs, asked.vertices, stays))
         drops = bool(asked.use.dropout)

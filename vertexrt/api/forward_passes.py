@@ -18,12 +18,10 @@ import numpy as np
 from vertexrt.engine.batched import Run
 from vertexrt.engine.executor import Arenas, Asked, Executor, loss_scale
 from vertexrt.engine.host_results import HostResults
-from vertexrt.engine.part import Part
 from vertexrt.engine.results import (
     Gradients,
     LossAndGradients,
     LossResults,
-    LossWay,
     PassResults,
     PushRows,
     WayBack,
@@ -102,10 +100,7 @@ class ForwardPasses:
 
     def evaluate(self, asked: Asked, wanted: Sequence[PushRows], way: PassResults) -> list[Any]:
         """Evaluate F on a batch, without a way back; return what is wanted."""
-        self.make_room()
-        runs = self._executor.model.prepare_again(asked.use, asked.batch)
-        parts = [Part(slice(0, run.forward_launches), random_seed=asked.seed) for run in runs]
-        return way.forward(runs, parts, wanted)
+        return self._run(asked, wanted, way)[1]
 
     def begin(
         self, asked: Asked, wanted: Sequence[PushRows], way: PassResults
@@ -114,16 +109,15 @@ class ForwardPasses:
 
         Returns: what keeps it, as long as it lives, and names no push; what is wanted.
         """
-        use, batch, _, seed, _ = asked
+        runs, found = self._run(asked, wanted, way)
+        return self.note(ForwardPass(asked.batch, runs, asked.use, asked.seed, way)), found
+
+    def _run(
+        self, asked: Asked, wanted: Sequence[PushRows], way: PassResults
+    ) -> tuple[list[Run], list[Any]]:
         self.make_room()
-        model = self._executor.model
-        runs = model.prepare_again(use, batch)
-        zeros = self.no_seeds(use)
-        parts = [
-            Part(slice(0, run.forward_launches), random_seed=seed, seeds=zeros) for run in runs
-        ]
-        found = way.forward(runs, parts, wanted)
-        return self.note(ForwardPass(batch, runs, use, seed, way)), found
+        runs, zeros = self._executor.model.prepare(asked.use, asked.batch), self.no_seeds(asked.use)
+        return runs, way.forward(runs, [run.forward(asked.seed, zeros) for run in runs], wanted)
 
     def no_seeds(self, use: Use) -> tuple[Array, ...]:
         """Return what stands for the gradients of pushes on the way forward, which reads none."""
@@ -140,10 +134,10 @@ class ForwardPasses:
             results: how it runs, and where what it gives back lies.
         """
         self.make_room()
-        runs = self._executor.model.prepare_again(asked.use, asked.batch)
+        runs = self._executor.model.prepare(asked.use, asked.batch)
         scale = loss_scale(reduction, asked.batch, runs)
         pulls = sorted(asked.use.pulls)
-        way = LossWay(asked.batch, runs, asked.seed, scale, pulls, sparse)
+        way = WayBack(asked.batch, runs, asked.seed, {}, scale, pulls, sparse)
         return results.loss(way)
 
     def note(self, made: ForwardPass) -> ForwardOutputs:

@@ -120,11 +120,11 @@ def count(net: Network, batch: GraphBatch) -> Counts:
     total: Counts = {}
     for run in model.prepare(TRAINING, batch):
         found: Counts = {
-            "tasks": run.schedule.num_tasks,
-            "rows": len(run.schedule.order),
-            "launches": len(run.table),
+            "tasks": run.layout.schedule.num_tasks,
+            "rows": len(run.layout.schedule.order),
+            "launches": len(run.layout.table),
             "flops": flops(run, forward=True) + flops(run, forward=False),
-            "arena_bytes": run.plan.total * itemsize,
+            "arena_bytes": run.layout.plan.total * itemsize,
         }
         found["groups"], found["products"] = kernel_calls(run)
         found |= explanation.counts(run)

@@ -7,6 +7,7 @@ call.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,18 +31,17 @@ from vertexrt.graph.batch_form import BatchForm
 from vertexrt.graph.device_rows import refuse_device_rows
 from vertexrt.kernels.layout import PAD, Buffers, HostExecutable, Processors, ScriptRun
 from vertexrt.kernels.ways import Configuration
-from vertexrt.memory import MemoryPlan
 from vertexrt.memory.aligned import GIB, aligned_zeros, machine_bytes
-from vertexrt.scheduler import Schedule
 from vertexrt.scheduler.balance import Share
-from vertexrt.scheduler.rows import EDGE_ORDER, ORDER, ROW_OF, part_of
-from vertexrt.scheduler.schedule import schedule_of
+from vertexrt.scheduler.rows import ORDER, ROW_OF, part_of
 from vertexrt.script.assemble import Batch, Scripts, assemble
 from vertexrt.script.verify import verify_scripts
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 T = TypeVar("T")
+
+MOST_BOUND = 32  # kept runs that stay bound to a worker
 
 
 def _room_for(elements: int, dtype: np.dtype[Any]) -> Array:
@@ -61,11 +61,15 @@ class Worker:
     """The memory of one thread: an arena that grows and never shrinks, and a gradient array.
 
     The first row of the arena stays zero: it is what an absent child reads.
+
+    Attributes:
+        bound: the runs that were bound to it last, of those that are kept; by their launches.
     """
 
     def __init__(self, gradients: Array) -> None:
         self.gradients = gradients
         self.arena: Array = np.zeros(0, gradients.dtype)
+        self.bound: OrderedDict[tuple[int, int | None, int | None], BoundRun] = OrderedDict()
         self._zeros = 0
 
     def take(self, elements: int, zero_elements: int) -> Array:
@@ -75,6 +79,7 @@ class Worker:
         """
         if len(self.arena) < elements:
             held = self.arena
+            self.bound.clear()
             self.arena = _room_for(elements, held.dtype)
             self.arena[: len(held)] = held
             self._zeros = 0
@@ -102,15 +107,6 @@ class Run:
     layout: BatchLayout
     configuration: Configuration
     kept: dict[object, Any] | None = None
-    _schedule: Schedule | None = None
-
-    @property
-    def schedule(self) -> Schedule:
-        """Its schedule, array by array."""
-        if self._schedule is None:
-            found = self.indices, self.extents, self.weight
-            self._schedule = self.once(("schedule",), (), lambda: schedule_of(*found))
-        return self._schedule
 
     def once(self, name: tuple[object, ...], of: Sequence[object], find: Callable[[], T]) -> T:
         """Find something for this run; where it is kept, only if the last was of other objects.
@@ -135,7 +131,7 @@ class Run:
         i = self.inputs
         structure = i.child_ptr, i.child, i.functions, i.edge_of, i.first_of
         inputs = Inputs(*structure, i.index, floats, i.no_reals)
-        given = self.layout, self.configuration, self.kept, self._schedule
+        given = self.layout, self.configuration, self.kept
         return Run(self.variant, self.ready, Share(batch), inputs, *given)
 
     def reals(self, part: Part) -> tuple[Any, ...]:
@@ -144,59 +140,22 @@ class Run:
         return *own, *part.seeds
 
     @property
-    def indices(self) -> Array:
-        """The arrays of the schedule, of `BatchLayout`."""
-        return self.layout.indices
-
-    @property
-    def extents(self) -> Int64:
-        """Where each of them begins and ends."""
-        return self.layout.extents
-
-    @property
-    def weight(self) -> Array:
-        """How many vertices each row stands for; empty, where none merge."""
-        return self.layout.weight
-
-    @property
-    def table(self) -> Int64:
-        """Its launches."""
-        return self.layout.table
-
-    @property
-    def forward_launches(self) -> int:
-        """How many of them are of the way forward: the first."""
-        return self.layout.forward_launches
-
-    @property
-    def rows(self) -> Array:
-        """The rows of launches that take a list."""
-        return self.layout.rows
-
-    @property
-    def plan(self) -> MemoryPlan:
-        """Where everything lies in the arena."""
-        return self.layout.plan
-
-    @property
-    def with_loss(self) -> int:
-        """How many vertices have a loss that counts."""
-        return self.layout.with_loss
-
-    @property
     def zero_elements(self) -> int:
         """Elements of the row that an absent child reads."""
         return self.ready.programs.zero_elements
 
-    @property
-    def launches_of_ways(self) -> tuple[slice, slice]:
-        """The launches of the way forward, and those of the way back."""
-        return slice(0, self.forward_launches), slice(self.forward_launches, None)
+    def forward(self, seed: int = 0, seeds: tuple[Array, ...] = ()) -> Part:
+        """Return the way forward.
+
+        Args:
+            seed: 32 random bits; seeds: of `Part`.
+        """
+        return Part(slice(0, self.layout.forward_launches), random_seed=seed, seeds=seeds)
 
     @property
     def num_rows(self) -> int:
         """Rows of the schedule."""
-        return int(self.extents[ORDER, 1])
+        return int(self.layout.extents[ORDER, 1])
 
     @property
     def user_numbers(self) -> tuple[Array, Array]:
@@ -206,17 +165,13 @@ class Run:
     @property
     def order(self) -> Array:
         """The user's vertex of each row."""
-        return part_of(self.indices, self.extents, ORDER)
-
-    @property
-    def orders(self) -> tuple[Array, Array]:
-        """The user's vertex of each row, and the place of what each edge pulls."""
-        return self.order, part_of(self.indices, self.extents, EDGE_ORDER)
+        return part_of(self.layout.indices, self.layout.extents, ORDER)
 
     @property
     def row_of(self) -> Array:
         """Row of each of the user's vertices."""
-        return self.indices[self.extents[ROW_OF, 0] : self.extents[ROW_OF, 1]]
+        begin, end = self.layout.extents[ROW_OF]
+        return self.layout.indices[begin:end]
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,22 +209,43 @@ class BoundRun(NamedTuple):
 
 
 def bind(run: Run, store: ParameterStore, worker: Worker, param_at: Int64, part: Part) -> BoundRun:
-    """Bind launches of a prepared minibatch to memory; gradients add to the worker's."""
-    refuse_device_rows(run.inputs.floats)
-    table = run.table[part.launches]
+    """Bind launches of a prepared minibatch to memory; gradients add to the worker's.
+
+    A run that is kept stays bound to the worker, unless it reads real numbers, which may be others
+    next time, and large.
+    """
+    floats, launches = run.inputs.floats, part.launches
+    if run.kept is None or floats or part.seeds:
+        refuse_device_rows(floats)
+        return _bind(run, store, worker, param_at, part)
+    key = id(run.kept), launches.start, launches.stop  # it lives as long as it is bound
+    bound = worker.bound.get(key)
+    if bound is None:
+        bound = worker.bound[key] = _bind(run, store, worker, param_at, part)
+        while len(worker.bound) > MOST_BOUND:
+            worker.bound.popitem(last=False)
+        return bound
+    worker.take(bound.elements, run.zero_elements)
+    bound.buffers.loss_scale, bound.buffers.random_seed = part.loss_scale, part.random_seed
+    return bound
+
+
+def _bind(run: Run, store: ParameterStore, worker: Worker, param_at: Int64, part: Part) -> BoundRun:
+    plan = run.layout.plan
+    table = run.layout.table[part.launches]
     scripts = None if run.ready.processors is None else _assemble(run, table)
     each = 0 if scripts is None else _padded(scripts.temporary)
-    elements = max(run.plan.total, run.plan.temporary + run.configuration.processors * each)
+    elements = max(plan.total, plan.temporary + run.configuration.processors * each)
     user_vertex, user_edge = run.user_numbers
     buffers = Buffers(
         arena=worker.take(elements, run.zero_elements),
-        base=run.plan.base,
-        temporary=run.plan.temporary,
+        base=plan.base,
+        temporary=plan.temporary,
         params=store.values,
         gradients=worker.gradients,
         param_at=param_at,
-        schedule=run.schedule,
-        rows=run.rows,
+        schedule=run.layout.schedule,
+        rows=run.layout.rows,
         user_vertex=user_vertex,
         user_edge=user_edge,
         ints=run.inputs.ints,
@@ -280,7 +256,7 @@ def bind(run: Run, store: ParameterStore, worker: Worker, param_at: Int64, part:
         random_seed=part.random_seed,
     )
     # Backward reads what forward left.
-    first = run.plan.temporary if part.launches.start else run.zero_elements
+    first = plan.temporary if part.launches.start else run.zero_elements
     return BoundRun(run, table, buffers, scripts, first, elements)
 
 
@@ -306,12 +282,12 @@ def _padded(elements: int) -> int:
 
 def _assemble(run: Run, table: Int64) -> Scripts:
     """Write what each processor has to do for some launches."""
-    s, shape, chosen = run.schedule, run.ready.shape, run.configuration
+    s, shape, chosen = run.layout.schedule, run.ready.shape, run.configuration
     assert shape is not None
     batch = Batch(table, s.edge_ptr, s.every_ptr, s.child_row)
     found = assemble(shape, batch, chosen.processors, chosen.tile)
     if config().check:
-        verify_scripts(found, shape, batch, run.rows)
+        verify_scripts(found, shape, batch, run.layout.rows)
     return found
 
 
@@ -324,7 +300,7 @@ def _follow(run: Run, scripts: Scripts, buffers: Buffers, timeline: Timeline | N
     if timeline is not None:
         assert ready.shape is not None
         times = timeline.add(executor, ready.shape, scripts.words)
-    first, scratch = run.plan.temporary, _padded(scripts.temporary)
+    first, scratch = run.layout.plan.temporary, _padded(scripts.temporary)
     given = [
         ScriptRun(words, counters, r, processors, first + r * scratch, buffers, times[r])
         for r, words in enumerate(scripts.words)
@@ -336,29 +312,20 @@ def _follow(run: Run, scripts: Scripts, buffers: Buffers, timeline: Timeline | N
 
 def start_of(run: Run, key: tuple[object, ...]) -> int:
     """Return the element of the arena where a tensor starts."""
-    return int(run.plan.base[run.variant.table.numbers[key]])
-
-
-def rows_at(run: Run, key: tuple[object, ...]) -> slice:
-    """Return the elements of the arena that hold all rows of a tensor, in execution order."""
-    number = run.variant.table.numbers[key]
-    start = int(run.plan.base[number])
-    return slice(start, start + run.num_rows * run.variant.table.specs[number].size)
+    return int(run.layout.plan.base[run.variant.table.numbers[key]])
 
 
 def read_rows(run: Run, data: Array, key: tuple[object, ...]) -> Array:
     """Return all rows of a tensor in execution order, [V, size]; a view of the arena."""
-    return data[rows_at(run, key)].reshape(run.num_rows, -1)
+    table, rows = run.variant.table, run.num_rows
+    number = table.numbers[key]
+    start, size = int(run.layout.plan.base[number]), table.specs[number].size
+    return data[start : start + rows * size].reshape(rows, size)
 
 
 def rows_of_tensor(run: Run, data: Array, key: tuple[object, ...], rows: Array) -> Array:
     """Copy some rows of a tensor, [n, size]; only these need be in memory."""
     number = run.variant.table.numbers[key]
     size = run.variant.table.specs[number].size
-    at = run.plan.base[number] + rows.astype(np.int64) * size
+    at = run.layout.plan.base[number] + rows.astype(np.int64) * size
     return np.asarray(data[at[:, None] + np.arange(size)])
-
-
-def in_user_order(run: Run, rows: Array) -> Array:
-    """Copy rows into the user's vertex order."""
-    return rows.take(run.row_of, axis=0)

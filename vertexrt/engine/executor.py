@@ -19,7 +19,7 @@ from vertexrt.engine.batched import Run, start_of
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.explain_host import Explanation
 from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.outputs import chosen_rows, outputs_of
+from vertexrt.engine.outputs import pushed_by
 from vertexrt.engine.parameters import ParameterStore, StoreDraft
 from vertexrt.engine.part import Part
 from vertexrt.engine.planned import PlannedLaunches, PlanRequest
@@ -213,8 +213,7 @@ def step_on_host(executor: Executor, step: TrainStep) -> tuple[float, Outputs]:
     executor.collect_gradients(touched)
     loss = total_loss(runs, arenas) * scale
     attempt = Attempt(step.use, step.batch, scale, step.seed, len(runs), update)
-    chosen = chosen_rows(runs, step.vertices) if step.outputs else None
-    found = {name: outputs_of(runs, arenas, name, chosen) for name in step.outputs}
+    found = pushed_by(runs, arenas, step.outputs, step.vertices)
     end_step(executor, step, attempt, loss)
     model.observe(step.use, step.batch, runs, time.perf_counter() - start)
     return loss, found
@@ -277,7 +276,7 @@ def total_loss(runs: Sequence[Run], arenas: Sequence[Array]) -> float:
     total = 0.0
     for run, data in zip(runs, arenas, strict=True):
         rows, at = run.num_rows, start_of(run, ("push", "loss"))
-        total += sum_loss(data[at : at + rows], run.weight)
+        total += sum_loss(data[at : at + rows], run.layout.weight)
     return total
 
 
@@ -286,7 +285,7 @@ def loss_scale(reduction: str, batch: GraphBatch, runs: Sequence[Run]) -> float:
     if reduction == "graph":
         return 1.0 / batch.num_graphs
     if reduction == "vertex":
-        return 1.0 / max(1, sum(run.with_loss for run in runs))
+        return 1.0 / max(1, sum(run.layout.with_loss for run in runs))
     return 1.0
 
 

@@ -162,7 +162,7 @@ def explain_batch(executor: Executor, batch: GraphBatch) -> str:
 
 
 def _run(executor: Executor, run: Run) -> list[str]:
-    s, model, explanation = run.schedule, executor.model, executor.explanation()
+    s, model, explanation = run.layout.schedule, executor.model, executor.explanation()
     rows = np.diff(s.task_lo)
     quartiles = np.percentile(rows, [0, 25, 50, 75, 100]).astype(int).tolist()
     atoms = run.variant.atoms
@@ -181,16 +181,16 @@ def _run(executor: Executor, run: Run) -> list[str]:
     forward = flops(run, forward=True)
     lines += [
         f"FLOPs of products: {forward + flops(run, forward=False):.3e} (forward {forward:.3e})",
-        f"peak of the arena: {run.plan.arena_bytes(model.store.dtype):,} bytes; "
+        f"peak of the arena: {run.layout.plan.arena_bytes(model.store.dtype):,} bytes; "
         f"parameters and gradients: {2 * model.store.values.nbytes:,} bytes",
-        f"launches: {len(run.table)}; kernel calls: {explanation.calls(run)}",
+        f"launches: {len(run.layout.table)}; kernel calls: {explanation.calls(run)}",
     ]
     return lines
 
 
 def count_levels(run: Run) -> int:
     """Count the levels of the graphs: vertices on the longest path to a leaf."""
-    s = run.schedule
+    s = run.layout.schedule
     level = np.ones(len(s.order), np.int64)
     for t in range(s.num_tasks):  # children lie in earlier tasks
         lo, hi = s.task_lo[t], s.task_lo[t + 1]
@@ -204,7 +204,11 @@ def count_levels(run: Run) -> int:
 
 def flops(run: Run, forward: bool) -> float:
     """Count multiplications and additions of all products of a step, forward or after."""
-    part = run.table[: run.forward_launches] if forward else run.table[run.forward_launches :]
+    part = (
+        run.layout.table[: run.layout.forward_launches]
+        if forward
+        else run.layout.table[run.layout.forward_launches :]
+    )
     total = 0.0
     for launch in part:
         task = run.variant.tasks[int(launch[PROGRAM])]

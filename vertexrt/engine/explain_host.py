@@ -69,7 +69,7 @@ class HostExplanation:
         """Count calls of compiled code; instructions and waits of scripts, where there are any."""
         if not run.configuration.persistent:
             launched = isinstance(run.ready.executable, LaunchByLaunch)
-            return {"calls": len(run.table) if launched else 1}
+            return {"calls": len(run.layout.table) if launched else 1}
         words = scripts_of(run).words
         return {
             "calls": run.configuration.processors,
@@ -86,7 +86,7 @@ def kernel_calls(run: Run) -> tuple[int, int]:
     """Count the kernels that a step runs: fused groups, and products."""
     tasks = run.variant.tasks
     groups = products = 0
-    for program in run.table[:, PROGRAM].tolist():
+    for program in run.layout.table[:, PROGRAM].tolist():
         mine = sum(isinstance(step, Group) for step in tasks[program].steps)
         groups += mine
         products += len(tasks[program].steps) - mine
@@ -95,9 +95,9 @@ def kernel_calls(run: Run) -> tuple[int, int]:
 
 def scripts_of(run: Run) -> Scripts:
     """Assemble the scripts of a minibatch once more."""
-    shape, s, chosen = run.ready.shape, run.schedule, run.configuration
+    shape, s, chosen = run.ready.shape, run.layout.schedule, run.configuration
     assert shape is not None, f"{chosen} has no scripts"
-    batch = Batch(run.table, s.edge_ptr, s.every_ptr, s.child_row)
+    batch = Batch(run.layout.table, s.edge_ptr, s.every_ptr, s.child_row)
     return assemble(shape, batch, chosen.processors, chosen.tile)
 
 
@@ -117,7 +117,7 @@ def explain_scripts(run: Run) -> str:
     for name, task in zip(names, tasks, strict=True):
         lines += ["  " + line for line in segments_of(name, task)]
     lines += ["", "Scripts of a group: what one processor does"]
-    lines += ["  " + line for line in _statistics(shape, run.table, scripts)]
+    lines += ["  " + line for line in _statistics(shape, run.layout.table, scripts)]
     count = words.shape[1]
     lines += ["", f"Script of processor 0, the first {min(HEAD, count)} of {count} instructions"]
     segments = isa.segment_names(names, shape.segment_ptr.tolist())

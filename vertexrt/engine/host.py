@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -25,7 +26,7 @@ from vertexrt.engine.explain_host import Explanation, HostExplanation
 from vertexrt.engine.host_plan import HostPlan
 from vertexrt.engine.host_results import HostResults
 from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.outputs import chosen_rows, outputs_of
+from vertexrt.engine.outputs import pushed_by
 from vertexrt.engine.part import Part
 from vertexrt.engine.planned import PlannedLaunches, PlanRequest
 from vertexrt.engine.results import PassResults
@@ -99,11 +100,15 @@ class HostExecutor:
             for job in jobs:
                 job.stop()
 
-        calls_blas = any(job.calls_blas for job in jobs)
+        calls: list[Callable[[], None]] = []
+        calls_blas = False
+        for job in jobs:
+            calls += job.calls
+            calls_blas |= job.calls_blas
         try:
             if calls_blas:
                 one_thread.begin(self)
-            self._calls.run([call for job in jobs for call in job.calls], stop)
+            self._calls.run(calls, stop)
             if calls_blas:
                 one_thread.end(self)
         except BaseException:
@@ -132,11 +137,9 @@ class HostExecutor:
         use, batch = asked.use, asked.batch
         start = time.perf_counter()
         runs = self.model.prepare(use, batch)
-        parts = [Part(slice(0, run.forward_launches), random_seed=asked.seed) for run in runs]
-        arenas = self.launch(runs, parts)
+        arenas = self.launch(runs, [run.forward(asked.seed) for run in runs])
         self.model.observe(use, batch, runs, time.perf_counter() - start)
-        chosen = chosen_rows(runs, asked.vertices)
-        found = {name: outputs_of(runs, arenas, name, chosen) for name in asked.outputs}
+        found = pushed_by(runs, arenas, asked.outputs, asked.vertices)
         return Evaluation(self, lambda: found)
 
     def plan(self, request: PlanRequest) -> PlannedLaunches:
@@ -161,9 +164,12 @@ class HostExecutor:
         """Clear the gradients of the last step; note the rows that a step touches."""
         store = self.model.store
         self._calls.settle()
-        self.collect_gradients(self._adding)
+        if self._adding:
+            self.collect_gradients(self._adding)
         store.zero_gradients()
-        touched: list[Touched] = [self.model.touched(run) for run in runs]
+        touched: list[Touched] = [
+            run.once(("touched",), (), partial(self.model.touched, run)) for run in runs
+        ]
         for name, marks in self.model.marks.items():
             rows = [rows_of[name] for rows_of in touched]
             one = len(rows) == 1

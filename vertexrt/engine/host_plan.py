@@ -10,7 +10,6 @@ import numpy as np
 from vertexrt.engine.batched import BoundRun, Jobs, Run, Worker, bind, make_jobs
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.outputs import chosen_rows, outputs_of
-from vertexrt.engine.part import Part
 from vertexrt.engine.planned import NewPulls, PlanRequest
 from vertexrt.graph.device_rows import refuse_device_rows
 
@@ -43,8 +42,8 @@ class HostPlan:
 
     def _bind(self, run: Run) -> BoundRun:
         model = self._executor.model
-        part = Part(slice(0, run.forward_launches))
-        return bind(run, model.store, Worker(model.store.gradients), model.param_at, part)
+        worker = Worker(model.store.gradients)
+        return bind(run, model.store, worker, model.param_at, run.forward())
 
     def forward(self, new: NewPulls, seed: int) -> dict[str, Any]:
         """Write real pulls, call the kernels, copy what they pushed."""

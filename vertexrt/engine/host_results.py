@@ -15,7 +15,6 @@ from vertexrt.engine.part import Part
 from vertexrt.engine.results import (
     Gradients,
     LossAndGradients,
-    LossWay,
     PushRows,
     WayBack,
     pulled_rows,
@@ -63,7 +62,7 @@ class HostResults:
             found.pulled[name] = _pulled_gradient(way.batch, runs, arenas, name)
         return found
 
-    def loss(self, way: LossWay) -> LossAndGradients:
+    def loss(self, way: WayBack) -> LossAndGradients:
         """Evaluate the loss, and go back from it; the gradients are in the store then, too."""
         runs, executor = way.runs, self._executor
         store, back = executor.model.store, runs[0].variant.use.backward
@@ -85,7 +84,7 @@ def _part(way: WayBack, run: Run) -> Part:
     """Return the launches of a way back, and what they start from."""
     own = [way.scale * given[run.share.vertices] for given in way.d_outputs.values()]
     seeds = tuple(np.ascontiguousarray(given).reshape(-1) for given in own)
-    return Part(slice(run.forward_launches, None), 1.0, way.seed, seeds)
+    return Part(slice(run.layout.forward_launches, None), 1.0, way.seed, seeds)
 
 
 def gradients_of(store: ParameterStore, sparse: bool) -> Gradients:

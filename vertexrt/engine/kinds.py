@@ -34,11 +34,6 @@ def meet_kinds(variant: Variant, batch: GraphBatch, inputs: Inputs) -> None:
     Raises: as `find_kinds`; NoKernelError, where a device cannot run them.
     """
     find_kinds(variant, batch, inputs)
-    get_ready(variant)
-
-
-def get_ready(variant: Variant) -> None:
-    """Load what all kinds so far need, unless it is there."""
     if variant.loaded is None:
         variant.loaded = make_ready(variant)
 

@@ -17,6 +17,8 @@ import numpy.typing as npt
 
 from vertexrt.memory import MemoryPlan
 from vertexrt.native.compiled import compiled
+from vertexrt.scheduler import Schedule
+from vertexrt.scheduler.schedule import schedule_of
 
 if TYPE_CHECKING:
     from vertexrt.engine.inputs import Inputs, Reader
@@ -56,6 +58,14 @@ class BatchLayout:
     came_again: bool = False
     launched: npt.NDArray[np.int64] | None = None
     scripts: dict[object, Any] = field(default_factory=dict)
+    _schedule: Schedule | None = None
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule, array by array."""
+        if self._schedule is None:
+            self._schedule = schedule_of(self.indices, self.extents, self.weight)
+        return self._schedule
 
 
 @dataclass(slots=True)

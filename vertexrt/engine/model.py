@@ -121,7 +121,7 @@ class CompiledModel:
             self.tuner = Tuner(key, self.chooser, ways[0])
         self._facts: WeakKeyDictionary[GraphBatch, dict[Use, GraphFacts | None]]
         self._facts = WeakKeyDictionary()
-        self.kept = KeptRuns(self.prepare)
+        self.kept = KeptRuns(self.prepare_share)
         self.marks = {n: new_marks(self.store.shapes[n][0]) for n in self.sparse}
 
     def choose(self, use: Use, batch: GraphBatch) -> Configuration:
@@ -148,26 +148,32 @@ class CompiledModel:
             self.variants[use, processors] = found
         return found
 
-    def prepare(self, use: Use, batch: GraphBatch, merge: bool = True) -> list[Run]:
-        """Schedule a batch, one run for each worker or group that gets a share of it.
+    def prepare(self, use: Use, batch: GraphBatch) -> list[Run]:
+        """Schedule a batch, unless one like it has come before.
+
+        Returns: one run for each worker or group that gets a share of it.
+        """
+        return self.prepare_share(use, Share(batch)) if self._observed else self.kept(use, batch)
+
+    def prepare_planned(self, use: Use, batch: GraphBatch) -> list[Run]:
+        """Schedule a batch whose numbers will be others: no identical vertices are one."""
+        return self.prepare_share(use, Share(batch), merge=False)
+
+    def kept_run(self, use: Use, form: BatchForm) -> Run | None:
+        """Return the run of batches of a form, without pulls; None, where none may be used."""
+        return None if self._observed else self.kept.find(use, form)
+
+    @property
+    def _observed(self) -> bool:
+        """Tell whether runs are timed: preparing them is a part of it."""
+        return self.tuner is not None or self.timeline is not None
+
+    def prepare_share(self, use: Use, share: Share, merge: bool = True) -> list[Run]:
+        """Schedule a share of a batch as if it were one; its vertices keep their numbers.
 
         Args:
             merge: let identical vertices be computed once.
         """
-        return self.prepare_share(use, Share(batch), merge)
-
-    def prepare_again(self, use: Use, batch: GraphBatch) -> list[Run]:
-        """Schedule a batch, as `prepare` does; what it is like may have come before."""
-        observed = self.tuner is not None or self.timeline is not None
-        return self.prepare(use, batch) if observed else self.kept.prepare(use, batch)
-
-    def kept_run(self, use: Use, form: BatchForm) -> Run | None:
-        """Return the run of batches of a form, without pulls; None, where none may be used."""
-        observed = self.tuner is not None or self.timeline is not None
-        return None if observed else self.kept.find(use, form)
-
-    def prepare_share(self, use: Use, share: Share, merge: bool = True) -> list[Run]:
-        """Schedule a share of a batch as if it were one; its vertices keep their numbers."""
         return self._choose_and(
             lambda chosen: self._prepare_as(chosen, use, share, merge), use, share.batch
         )

@@ -57,32 +57,31 @@ def _of_share(run: Run, vertices: Array) -> RowsOfRun:
 
 
 def outputs_of(
-    runs: Sequence[Run], arenas: Sequence[Array], name: str, chosen: ChosenRows | None = None
+    runs: Sequence[Run], arenas: Sequence[Array], name: str, chosen: ChosenRows
 ) -> Array:
-    """Return a push of chosen vertices, of all by default: [n, *shape], a copy."""
+    """Return a push of chosen vertices: [n, *shape], a copy."""
     pushes = runs[0].variant.pushes
-    whole = rows_of_batch(runs, arenas, pushes.keys[name], chosen)
-    return whole.reshape(len(whole), *pushes.shapes[name])
-
-
-def rows_of_batch(
-    runs: Sequence[Run],
-    arenas: Sequence[Array],
-    key: tuple[object, ...],
-    chosen: ChosenRows | None = None,
-) -> Array:
-    """Return a tensor of chosen vertices, of all by default: [n, size], a copy."""
-    chosen = chosen_rows(runs) if chosen is None else chosen
+    key, shape = pushes.keys[name], pushes.shapes[name]
     parts = [
         read_rows(run, data, key).take(part.rows, axis=0)
         for run, data, part in zip(runs, arenas, chosen.parts, strict=True)
     ]
     if len(parts) == 1:
-        return parts[0]
-    whole = np.empty((chosen.length, parts[0].shape[1]), parts[0].dtype)
+        return parts[0].reshape(chosen.length, *shape)
+    whole = np.empty((chosen.length, *shape), parts[0].dtype)
     for found, part in zip(parts, chosen.parts, strict=True):
-        whole[part.to] = found
+        whole[part.to] = found.reshape(len(found), *shape)
     return whole
+
+
+def pushed_by(
+    runs: Sequence[Run], arenas: Sequence[Array], names: Sequence[str], vertices: Array | None
+) -> dict[str, Array]:
+    """Return pushes by name, of chosen vertices; of all by default."""
+    if not names:
+        return {}
+    chosen = chosen_rows(runs, vertices)
+    return {name: outputs_of(runs, arenas, name, chosen) for name in names}
 
 
 class CopiedRows(NamedTuple):

@@ -48,7 +48,9 @@ class PackedGradients(HostArrays):
 
     def zeros(self) -> Array:
         """Return the gradients of a share without a graph."""
-        return np.zeros(packed_size(self._store, self._rows), self._store.dtype)
+        store = self._store
+        shapes = [(len(own), *store.shapes[name][1:]) for name, own in self._rows.items()]
+        return np.zeros(store.dense_size + sum(map(math.prod, shapes)), store.dtype)
 
     def unpack(self, total: Array) -> None:
         """Put the sum of all back into the store, whose update reads it."""
@@ -62,13 +64,6 @@ class PackedGradients(HostArrays):
             store.touched[name] = own
             store.gradient(name)[own] = total[at:end].reshape(shape)
             at = end
-
-
-def packed_size(store: ParameterStore, rows: Touched) -> int:
-    """Return the elements of packed gradients."""
-    return store.dense_size + sum(
-        len(own) * math.prod(store.shapes[name][1:]) for name, own in rows.items()
-    )
 
 
 class PackedRows(NamedTuple):

@@ -264,7 +264,7 @@ class ParameterStore:
             for member in self._stack_of.get(name, (name,)):
                 offsets[member] = end
                 end += math.prod(self.shapes[member])
-            end = _align(end)
+            end = -(-end // ALIGNMENT) * ALIGNMENT
         return end
 
 
@@ -296,10 +296,6 @@ class StoreDraft(ParameterStore):
     def commit(self, counts: Sequence[Array]) -> None:
         """Let all copies take their places at once, and count one more in each of some arrays."""
         write_at_once([*self._copies.values(), *((count, count + 1) for count in counts)])
-
-
-def _align(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def _refusal(got: str, expected: str, action: str) -> UsageError:

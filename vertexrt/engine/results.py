@@ -56,8 +56,8 @@ class WayBack(NamedTuple):
 
     Attributes:
         batch, runs: of the pass; seed: of its random draws.
-        d_outputs: gradients of its pushes, [V, *shape], in the order of their names; scale: factor
-            of them.
+        d_outputs: gradients of its pushes, [V, *shape], in the order of their names; none, where it
+            starts from the loss, which is evaluated with it. scale: factor of them, or of the loss.
         pulls: names of the real pulls whose gradients are wanted.
         sparse: of tables, which are only looked up in, the rows that were looked up are wanted.
         reals: of `Part`.
@@ -71,24 +71,6 @@ class WayBack(NamedTuple):
     pulls: Sequence[str]
     sparse: bool
     reals: tuple[Any, ...] | None = None
-
-
-class LossWay(NamedTuple):
-    """A pass that ends with the loss that a step minimises, and goes back from it at once.
-
-    Attributes:
-        batch, runs: whose use says whether they go back; seed: of the random draws.
-        scale: factor of the summed loss.
-        pulls: names of the real pulls whose gradients are wanted.
-        sparse: of tables, which are only looked up in, the rows that were looked up are wanted.
-    """
-
-    batch: GraphBatch
-    runs: Sequence[Run]
-    seed: int
-    scale: float
-    pulls: Sequence[str]
-    sparse: bool
 
 
 class LossAndGradients(NamedTuple):
@@ -110,7 +92,7 @@ class LossAndGradients(NamedTuple):
 class LossResults(Protocol):
     """How passes run that end with the loss, and where what they give back lies."""
 
-    def loss(self, way: LossWay) -> LossAndGradients:
+    def loss(self, way: WayBack) -> LossAndGradients:
         """Evaluate the loss, and go back from it."""
 
 
@@ -255,7 +237,7 @@ def _vertices_pulled(run: Run, name: str) -> tuple[Array, Array]:
 
 def _edges_pulled(run: Run, name: str) -> tuple[Array, Array]:
     """Return the edges of which a value is pulled, in the whole batch, and their rows."""
-    s, inputs = run.schedule, run.inputs
+    s, inputs = run.layout.schedule, run.inputs
     rows = np.flatnonzero((s.child_row >= 0) & _pulling(run, name)[s.order[s.edge_row]])
     rows = rows[rows >= s.every_ptr[0]]  # edges of slots come before, and have no values
     edges = s.edge_order[rows] - len(run.row_of)

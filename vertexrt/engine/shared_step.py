@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.engine.batched import Run, in_user_order, read_rows
+from vertexrt.engine.batched import Run, read_rows
 from vertexrt.engine.checksum import checksum
 from vertexrt.engine.diagnose import Attempt
 from vertexrt.engine.executor import (
@@ -165,7 +165,7 @@ class SharedPushes:
         for name, found in self._whole.items():
             for run, data in zip(runs, arenas, strict=True):
                 rows = read_rows(run, data, run.variant.pushes.keys[name])
-                found[run.share.vertices] = in_user_order(run, rows)
+                found[run.share.vertices] = rows.take(run.row_of, axis=0)
 
     def gathered(self, group: ProcessGroup) -> Outputs:
         """Bring the rows of other processes; return the pushes that are wanted, [n, *shape].

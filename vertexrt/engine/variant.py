@@ -161,11 +161,6 @@ class Use(NamedTuple):
         return bool(self.starts)
 
     @property
-    def read_as_states(self) -> frozenset[str]:
-        """The pushes that may lie where states are: arrays of results may take their place."""
-        return frozenset() if self.backward else self.outputs
-
-    @property
     def drops(self) -> bool:
         """Tell whether dropout drops."""
         return self.backward if self.dropout is None else self.dropout
@@ -352,7 +347,8 @@ def make_variant(
     merges = _merges(program, use, passes, on_path)
     if merges and backend.publishes and not processors and not program.sites:
         program = publish_products(program)
-    pushes = Pushes.of(program, use.read_as_states)
+    # Where there is no way back, arrays of results may take the place of states.
+    pushes = Pushes.of(program, frozenset() if use.backward else use.outputs)
     program = pushes.without_copies(program)
     if use.backward:
         program = differentiate(program, use.starts, use.pulls, use.loss, weighted=merges)

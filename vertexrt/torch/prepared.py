@@ -81,13 +81,15 @@ class PreparedPass:
         self._ordered = [rows is not None and rows.ordered for rows in self._orders]
         self._in_order = [0] * len(self._ordered)
         self._sources, self._others = _sources(run, batch, call)
-        (whole,) = bound.model.prepare_again(self._use, batch)
+        (whole,) = bound.model.prepare(self._use, batch)
         self._floats: list[Any] = list(whole.inputs.floats)
         for number, _, _ in self._sources:
             self._floats[number] = None
-        self._forward, self._backward = run.launches_of_ways
+        self._forward = run.forward().launches
+        self._backward = slice(self._forward.stop, None)
         self._no_seeds = bound.forward_passes.no_seeds(self._use)
-        self._wanted = _numbers_of(sorted(call.wanted), call.pulls)
+        wanted = sorted(call.wanted)
+        self._wanted = [wanted.index(n) if n in wanted else -1 for n in call.pulls]
         self._backs: dict[tuple[bool, ...], PreparedBack] = {}
 
     @property
@@ -169,11 +171,6 @@ class PreparedPass:
         places = PulledPlaces.of(self._batch, run, sorted(self._call.wanted), seeds.lists)
         single = [each.single for each in terms.values()]
         return PreparedBack(tuple(terms.values()), single, seeds.starts, places)
-
-
-def _numbers_of(names: Sequence[str], of: Sequence[str]) -> list[int]:
-    """Return which of some names each name is; -1 for none."""
-    return [names.index(name) if name in names else -1 for name in of]
 
 
 def find_prepared(

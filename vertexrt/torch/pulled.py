@@ -131,12 +131,12 @@ def _terms_of(
     order.
     """
     tensors, (table, index) = run.variant.table, table_of(batch, pulls[0])
-    terms, none = [], len(run.plan.base)
+    terms, none = [], len(run.layout.plan.base)
     for pull in pulls:
         number = tensors.numbers.get(("pull_grad", pull.name), none)
         if number >= none:  # none of its vertices has it, perhaps those of kinds that came later
             continue
-        place = int(run.plan.base[number]), tensors.specs[number].size
+        place = int(run.layout.plan.base[number]), tensors.specs[number].size
         whole = _whole_of(run, pulls, index, len(table))
         if whole is not None:
             return [], PulledTerm(*place, whole, None)

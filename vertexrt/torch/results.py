@@ -22,7 +22,6 @@ from vertexrt.engine.results import (
     Gradients,
     LaunchesHere,
     LossAndGradients,
-    LossWay,
     PushPlaces,
     PushRows,
     WayBack,
@@ -107,7 +106,7 @@ class TensorResults:
         parts: dict[str, Any] = {n: p.part(flat) for n, p in self._places.items() if n not in rows}
         return Gradients(parts, pulled, rows)
 
-    def loss(self, way: LossWay) -> LossAndGradients:
+    def loss(self, way: WayBack) -> LossAndGradients:
         """Evaluate the loss and go back from it, in one launch; all is in memory of its own."""
         (run,) = way.runs
         loss = self._gradients_here.new_empty(())
@@ -119,7 +118,7 @@ class TensorResults:
         return LossAndGradients(loss, None, {}, {})
 
     def _go_back(
-        self, way: WayBack | LossWay, run: Run, part: Part, places: PulledPlaces
+        self, way: WayBack, run: Run, part: Part, places: PulledPlaces
     ) -> tuple[Any, Any, Any]:
         """Run launches that go back; return the last three fields of `LossAndGradients`.
 
@@ -220,7 +219,7 @@ class Seeds(NamedTuple):
 
     def part(self, run: Run, random_seed: int, reals: tuple[Any, ...] | None) -> Part:
         """Return the way back of a run."""
-        launches = slice(run.forward_launches, None)
+        launches = slice(run.layout.forward_launches, None)
         return Part(launches, 1.0, random_seed, self.rows, self.starts, reals=reals)
 
 

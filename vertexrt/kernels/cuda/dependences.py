@@ -159,7 +159,11 @@ def _uses(
         for key, _, edges, written in tensor_uses(task):
             number, others = tensors.numbers[key], _others_read(task, key, written)
             rows = touched_rows(run, table[t], edges, others)
-            at, size, base = np.flatnonzero(rows), tensors.specs[number].size, run.plan.base[number]
+            at, size, base = (
+                np.flatnonzero(rows),
+                tensors.specs[number].size,
+                run.layout.plan.base[number],
+            )
             if len(at):
                 first, end = (int(base + r * size) for r in (at[0], at[-1] + 1))
                 found[int(buffer[number])].append(_Use(t, key, written, rows, first, end))
@@ -185,9 +189,9 @@ def touched_rows(run: Run, launch: Array, edges: bool, others: int) -> Array:
         others: of `_others_read`.
     Returns: bool [V], or [E].
     """
-    s = run.schedule
+    s = run.layout.schedule
     _, n, lo, at, _, _ = launch.tolist()
-    rows = np.arange(lo, lo + n) if lo >= 0 else run.rows[at : at + n]
+    rows = np.arange(lo, lo + n) if lo >= 0 else run.layout.rows[at : at + n]
     if edges:
         mask = np.isin(s.edge_row, rows)
         if others & PARENTS:

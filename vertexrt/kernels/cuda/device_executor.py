@@ -64,6 +64,7 @@ from vertexrt.kernels.cuda.streams import Streams
 from vertexrt.kernels.cuda.update_apart import update_apart
 from vertexrt.kernels.cuda.upload import ReadyRun, UploadSlot
 from vertexrt.locks import share
+from vertexrt.scheduler.balance import Share
 
 Array = np.ndarray[Any, Any]
 
@@ -179,11 +180,11 @@ class CudaExecutor:
         self.before_launch()
         start = time.perf_counter()
         use, batch = asked.use, asked.batch
-        (run,) = self.model.prepare(use, batch)
+        (run,) = self.model.prepare_share(use, Share(batch))
         fetch = fetch_of(run, asked.outputs, asked.vertices)
         prepared = time.perf_counter()
-        part = Part(slice(0, run.forward_launches), random_seed=asked.seed)
-        slot, known = self._launch(run, part, None, fetch.pieces), len(self.failures)
+        slot = self._launch(run, run.forward(asked.seed), None, fetch.pieces)
+        known = len(self.failures)
         self.time_runs(use, batch, [run], slot, start, prepared)
 
         def outputs() -> Outputs:
@@ -306,7 +307,7 @@ class CudaExecutor:
         session.take_arena(run)
         if session.memory.poisons:
             # Backward reads what forward left.
-            kept = run.plan.temporary if part.launches.start else 0
+            kept = run.layout.plan.temporary if part.launches.start else 0
             session.memory.poison(session.arena, kept * session.dtype.itemsize)
         if self.model.timeline is not None and run.ready.executable is None:
             slot = launch_watched(self.persistent_launch, self.model.timeline, run, part, ending)
@@ -367,7 +368,7 @@ class CudaExecutor:
         start = time.perf_counter()
         update: Update = optimizer._request(self.model.store, step.draws)
         use = ending_with(use, update.rule_in_step)
-        runs = self.model.prepare(use, batch)
+        runs = self.model.prepare_share(use, Share(batch))
         (run,) = runs
         scale = loss_scale(step.reduction, batch, runs)
         self.prepare_update(update.moments)

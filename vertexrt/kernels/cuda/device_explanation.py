@@ -75,7 +75,7 @@ class DeviceExplanation:
 
     def _launched(self, run: Run) -> LaunchCounts:
         executable = cast("CudaExecutable", run.ready.executable)
-        table = run.table if self.streams is not None else executable.table_of(run)
+        table = run.layout.table if self.streams is not None else executable.table_of(run)
         lookups = self.persistent_launch.session.sorted_lookups(run, table)
         steps = executable.program[1]
         grids = [(steps[s], g) for _, s, g in launched_steps(table, executable.program, lookups)]
@@ -96,7 +96,7 @@ class DeviceExplanation:
         if run.configuration.persistent:
             trains = run.variant.use.backward
             executable, _, written = write_launch(
-                run, run.table, self.persistent_launch, False, trains
+                run, run.layout.table, self.persistent_launch, False, trains
             )
             return {
                 "calls": 1,
@@ -118,7 +118,7 @@ class DeviceExplanation:
         """Print what the persistent kernel runs."""
         trains = run.variant.use.backward
         executable, path, written = write_launch(
-            run, run.table, self.persistent_launch, False, trains
+            run, run.layout.table, self.persistent_launch, False, trains
         )
         blocks = self.persistent_launch.blocks(executable, path.clustered)
         params = run.variant.binding.params

@@ -64,7 +64,7 @@ def fetch_of(
         rows = sum([part.stop - part.start for part in slices])
     pieces = []
     for push in pushes.values():
-        first, size = int(run.plan.base[push.number]), push.size
+        first, size = int(run.layout.plan.base[push.number]), push.size
         pieces += [slice(first + r.start * size, first + r.stop * size) for r in slices]
     return Fetch(pieces, pushes, rows, at)
 

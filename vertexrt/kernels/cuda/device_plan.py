@@ -90,7 +90,7 @@ class DevicePlan:
             np.zeros(math.prod(t.shape), dtype) if isinstance(t, DeviceRows) else t for t in given
         ]
         run.inputs.floats = tuple(rooms)
-        self.ready = self._executor.ready(run, Part(slice(0, run.forward_launches)))
+        self.ready = self._executor.ready(run, run.forward())
         run.inputs.floats = given
         executable: Any = run.ready.executable or run.ready.processors
         self._numbers: dict[str, int] = executable.numbers

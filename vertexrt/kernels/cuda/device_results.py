@@ -89,7 +89,7 @@ class DeviceResults:
             given if way.scale == 1.0 else given * way.scale for given in way.d_outputs.values()
         ]
         part = Part(
-            slice(run.forward_launches, None),
+            slice(run.layout.forward_launches, None),
             1.0,
             way.seed,
             tuple(DeviceRows.of(given.reshape(-1)) for given in seeds),
@@ -139,7 +139,7 @@ class DeviceResults:
         if key not in tensors.numbers or not len(to):
             return
         number = tensors.numbers[key]
-        start, size = int(run.plan.base[number]), tensors.specs[number].size
+        start, size = int(run.layout.plan.base[number]), tensors.specs[number].size
         given = arena[start : start + (int(at.max()) + 1) * size].reshape(-1, size)
         found = given.take(like.asarray(at), axis=0).reshape(len(at), *out.shape[1:])
         if np.max(np.bincount(to)) == 1:  # each row has one

@@ -203,7 +203,15 @@ def write_launch(
         idle = idle_processors(blocks, chosen[0] * executable.processors)
     layout, key = run.layout, (executable, len(table), *table[:1, 0].tolist(), chosen)
     found, written = write_all(
-        (table, run.inputs.index, run.rows, run.indices, run.extents, layout.graph_ptr, seen),
+        (
+            table,
+            run.inputs.index,
+            run.layout.rows,
+            run.layout.indices,
+            run.layout.extents,
+            layout.graph_ptr,
+            seen,
+        ),
         (
             executable.gradients,
             executable.lookups_ptr,

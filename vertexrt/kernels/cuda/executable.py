@@ -143,15 +143,15 @@ class CudaExecutable(Uploads):
         layout = run.layout
         if layout.launched is None:
             layout.launched = (
-                self._without_copies(run) if run.variant.passes.in_place else run.table
+                self._without_copies(run) if run.variant.passes.in_place else run.layout.table
             )
         return layout.launched
 
     def _without_copies(self, run: Run) -> Int64:
-        table, numbers = run.table, self._alternatives
+        table, numbers = run.layout.table, self._alternatives
         if not self._slots:
             return table
-        child_row = part_of(run.indices, run.extents, CHILD_ROW)
+        child_row = part_of(run.layout.indices, run.layout.extents, CHILD_ROW)
         if not may_be_in_place(table, numbers, self._slots, child_row):
             return table
         found = table.copy()

@@ -202,7 +202,7 @@ def _losses(session: Session, run: Run, part: Part, weight: int) -> bytes:
     """
     return LOSSES.pack(
         session.arena.address + start_of(run, ("push", "loss")) * session.dtype.itemsize,
-        weight if len(run.weight) else 0,
+        weight if len(run.layout.weight) else 0,
         run.num_rows,
         part.loss_scale,
     )

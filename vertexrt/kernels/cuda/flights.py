@@ -22,6 +22,7 @@ from vertexrt.graph.host_pulls import with_host_pulls
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import LOSS, NORM, REFUSED, Found, StepEnd
 from vertexrt.kernels.layout import Counts
+from vertexrt.scheduler.balance import Share
 
 
 class SharedLanding(Protocol):
@@ -208,5 +209,5 @@ class Flights:
         attempt = lent._replace(batch=host)
         if not math.isfinite(loss):
             return NumericError(refused_loss(model, attempt, loss))
-        executor.begin_gradients(model.prepare(attempt.use, attempt.batch))
+        executor.begin_gradients(model.prepare_share(attempt.use, Share(attempt.batch)))
         return NumericError(refused_step(model, attempt, float(found[NORM]), False))

@@ -161,7 +161,7 @@ def _reals(run: Run, part: Part) -> list[tuple[int, int, Array | None]] | None:
     Launches of the way forward read no seeds.
     """
     executable: Any = run.ready.executable or run.ready.processors
-    forward = part.launches.stop == run.forward_launches
+    forward = part.launches.stop == run.layout.forward_launches
     reals = run.reals(part._replace(seeds=()) if forward else part)
     found = []
     for k, (word, rows) in enumerate(zip(executable.real_words, reals, strict=False)):

@@ -218,7 +218,7 @@ class PersistentLaunch:
         left = ResultsLeft(session, lasting, own, addresses)
         held = self._temporaries, self._counters, self._spill, session.zeros
         kernel = self._kernel(executable, path, arguments)
-        apart = self._apart(executable, run.table[part.launches], written, own)
+        apart = self._apart(executable, run.layout.table[part.launches], written, own)
         pieces = pieces_of(written.common, written.apart)
 
         def launch(part: Part) -> None:

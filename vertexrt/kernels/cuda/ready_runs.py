@@ -46,7 +46,7 @@ def ready_table(
         by: launches instead of `driver.launch`; replays: what layouts that come again go by.
     """
     executable = cast("CudaExecutable", run.ready.executable)
-    table = (executable.table_of(run) if by is None else run.table)[part.launches]
+    table = (executable.table_of(run) if by is None else run.layout.table)[part.launches]
     replay = None if replays is None else replays.find(run, part)
     lookups = session.sorted_lookups(run, table, replay is not None)
     if replay is not None and ending is not None and not ending.groups:
@@ -105,7 +105,7 @@ def launch_watched(
 def _scripts(
     persistent: PersistentLaunch, run: Run, part: Part, ending: StepEnd | None
 ) -> tuple[PersistentExecutable, Paths, WrittenScripts]:
-    table, updates = run.table[part.launches], ending is not None and not ending.apart
+    table, updates = run.layout.table[part.launches], ending is not None and not ending.apart
     clips = ending is not None and updates and ending.clip_norm > 0.0
     found = write_launch(run, table, persistent, clips, updates)
     if config().check:

@@ -215,7 +215,7 @@ class Replays:
 
 def _bytes_of(run: Run) -> int:
     """Return about how many bytes of a run go up."""
-    own = [run.indices, run.inputs.index, run.weight, *run.inputs.floats]
+    own = [run.layout.indices, run.inputs.index, run.layout.weight, *run.inputs.floats]
     return sum([0 if isinstance(each, DeviceRows) else each.nbytes for each in own])
 
 

@@ -244,12 +244,13 @@ class Session:
     def sorted_lookups(self, run: Run, table: Int64, padded: bool = False) -> tuple[Array, ...]:
         """Return what `sort_lookups` does for launches of the batched engine."""
         executable = cast("CudaExecutable", run.ready.executable)
+        schedule = run.layout.schedule
         found: tuple[Array, ...] = sort_lookups(
             table,
             (executable.lookups_ptr, executable.lookups),
             run.inputs.index,
-            run.orders,
-            run.rows,
+            (schedule.order, schedule.edge_order),
+            run.layout.rows,
             self.marks(run.variant.reader.largest),
             padded,
         )
@@ -278,11 +279,11 @@ class Session:
         facts = executable.wanted, self.param_at, executable.num_ints, executable.last_words
         ends = (NO_STARTS, NO_WIDTHS) if ending is None else (ending.starts, ending.widths)
         arrays = (  # the fields of `Arrays`
-            run.rows,
-            run.indices,
-            run.extents,
+            run.layout.rows,
+            run.layout.indices,
+            run.layout.extents,
             *run.user_numbers,
-            run.weight,
+            run.layout.weight,
             run.inputs.index,
             run.layout.plan.base,
         )

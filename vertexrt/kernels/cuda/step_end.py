@@ -149,7 +149,7 @@ def ending_of(model: CompiledModel, run: Run, update: Update, scale: float) -> S
         width = math.prod(store.shapes[name][1:])
         looked_up = marks, index, lookups[name], readers
         touched[name] = ranges_looked_up(*looked_up, store.offsets[name], width)
-    loss = start_of(run, ("push", "loss")), run.num_rows, bool(len(run.weight)), scale
+    loss = start_of(run, ("push", "loss")), run.num_rows, bool(len(run.layout.weight)), scale
     return end_of(store, update, touched, LossRows(*loss))
 
 

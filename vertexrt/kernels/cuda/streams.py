@@ -62,22 +62,22 @@ class Streams:
             table: of launches; lookups: of `driver.launch`.
         Raises: PlanError under VERTEXRT_CHECK=1, when launches that need each other overlap.
         """
-        executable, s = cast("CudaExecutable", run.ready.executable), run.schedule
+        executable, s = cast("CudaExecutable", run.ready.executable), run.layout.schedule
         if executable not in self._needs:
             self._needs[executable] = needs_of(run.variant, executable)
         needs, program = self._needs[executable], executable.program
         links = (
             s.edge_ptr, s.every_ptr, s.child_row, s.edge_row, s.parent_ptr, s.parent_edge,
         )  # fmt: skip
-        order: Order = share_out(table, program, lookups, needs, run.rows, links, self.count)
+        order: Order = share_out(table, program, lookups, needs, run.layout.rows, links, self.count)
         if config().check:
             verify_streams(run, table, lookups, order)
         return order
 
     def counts(self, run: Run) -> dict[str, float]:
         """Count streams, launches on others than the main one, and waits for another."""
-        lookups = self.session.sorted_lookups(run, run.table)
-        order = self.order(run, run.table, lookups[:2])
+        lookups = self.session.sorted_lookups(run, run.layout.table)
+        order = self.order(run, run.layout.table, lookups[:2])
         launches = np.bincount(order.steps[:, OF_STREAM], minlength=1)
         return {
             "streams": int(np.count_nonzero(launches)),
@@ -93,7 +93,7 @@ class Streams:
         if len(self._events) < order.events:
             more = order.events * 5 // 4 - len(self._events)
             self._events = np.append(self._events, session.device.events(more))
-        room = (run.plan.total - run.plan.temporary) * session.dtype.itemsize
+        room = (run.layout.plan.total - run.layout.plan.temporary) * session.dtype.itemsize
         self._temporaries = session.memory.scratch(self._temporaries, room * (self.count - 1))
         first, apart = (self._temporaries.address, self._counters.address), (room, COUNTERS)
         others = np.add(first, np.multiply.outer(np.arange(self.count - 1), apart))

@@ -47,7 +47,7 @@ def verify_launch(
         path: what the scripts of the groups were written from.
     Raises: PlanError, which names group or launch, and the instruction.
     """
-    s, shape = run.schedule, run.ready.shape
+    s, shape = run.layout.schedule, run.ready.shape
     assert shape is not None
     _lengths(written, path.lengths)
     verify_repeats(executable, written, s)

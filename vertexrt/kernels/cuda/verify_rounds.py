@@ -154,7 +154,7 @@ class _Rounds:
 
     def operands(self) -> None:
         """Check rows and edges of launches against the schedule."""
-        s, rows = self.run.schedule, self.run.rows
+        s, rows = self.run.layout.schedule, self.run.layout.rows
         vertices = len(s.order)
         for at in np.flatnonzero(self.script[:, OP] >= FIRST_OP).tolist():
             n, lo, listed, m, elo = (int(self.script[at, k]) for k in OPERANDS[:5])
