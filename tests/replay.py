@@ -36,12 +36,13 @@ from vertexrt.engine.host import compile_on as compile_on_host
 from vertexrt.errors import NoKernelError
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
+from vertexrt.kernels.backend import FIXED
 from vertexrt.kernels.cpu.backend import CpuBackend
 from vertexrt.kernels.cpu.choose_products import decide
 from vertexrt.kernels.cpu.kernels import REALS
 from vertexrt.kernels.cpu.render import render
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on as compile_on_gpu
-from vertexrt.kernels.layout import FIXED, Array, Binding
+from vertexrt.kernels.layout import Array, Binding
 from vertexrt.lower.kernel import KernelIR
 from vertexrt.lower.lowering import lower
 

@@ -20,7 +20,7 @@ from tests.package_source import ROOT
 LIMITS: dict[str, dict[str, Any]] = tomllib.loads(
     (ROOT / "tests/pure/tokens.toml").read_text(encoding="utf-8")
 )
-PYTHON, DEVICE = (".py", ".pyi"), (".cu", ".cuh", ".h", ".c", ".cpp", ".ll")
+PYTHON, DEVICE = (".py", ".pyi"), (".cu", ".cuh", ".h", ".c", ".cpp")
 LAYOUT = (
     tokenize.COMMENT,
     tokenize.NL,

@@ -25,7 +25,8 @@ from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import Passes
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.passes.segment import SegmentedTask
-from vertexrt.kernels.layout import Binding, ScriptRun
+from vertexrt.kernels.backend import ScriptRun
+from vertexrt.kernels.layout import Binding
 from vertexrt.kernels.reference.backend import ReferenceBackend
 from vertexrt.kernels.reference.processors import ReferenceProcessors
 from vertexrt.models.tree_fc import TreeFC

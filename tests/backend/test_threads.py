@@ -20,7 +20,7 @@ from tests.shim_device import put_in_place
 from tests.strategies import CLASSES, WORDS, pulls_for
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError, UsageError
-from vertexrt.kernels.cpu.blas import blas_threads
+from vertexrt.native.blas import blas_threads
 
 ROOT = Path(__file__).resolve().parents[2]
 TREES = ([[], [], [0, 1]], [[], [], [0, 1], [], [2, 3]], [[], [0], [1], [2]])

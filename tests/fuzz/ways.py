@@ -12,7 +12,7 @@ import vertexrt as vrt
 from tests.fuzz.bounded import Array
 from tests.runs import OFF, Way
 from vertexrt.engine.variant import Passes
-from vertexrt.kernels.layout import PRODUCTS
+from vertexrt.kernels.backend import PRODUCTS
 from vertexrt.kernels.ways import Configuration
 
 HOST = ("reference", "cpu")

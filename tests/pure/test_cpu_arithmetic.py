@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from vertexrt.kernels.cpu.arithmetic import FUSED, Arithmetic
-from vertexrt.kernels.cpu.code import METADATA, Code, Register
+from vertexrt.native.code import Code, Register, module_of
 from vertexrt.native.load import load
 
 Floats = np.ndarray[tuple[int], np.dtype[np.float32]]
@@ -30,9 +30,8 @@ def computed(name: str, x: Floats) -> Floats:
         value = code.load("float", source, k, independent=True)
         result = Arithmetic(code, FUSED).call(name, [value])
         code.store(result, to, k, independent=True)
-    text = "\n".join([code.text(), METADATA, "attributes #0 = { nounwind }"])
     kinds = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
-    loaded = load(text, ["apply"], {})  # freed when nothing holds it
+    loaded = load(module_of([code]), ["apply"], {})  # freed when nothing holds it
     found = ctypes.CFUNCTYPE(None, *kinds)(loaded["apply"])
     y = np.empty_like(x)
     found(x.ctypes.data, y.ctypes.data, len(x))

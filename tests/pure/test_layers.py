@@ -18,11 +18,13 @@ from tests.package_source import FILES, MODULES, PACKAGE, ROOT, imports, module_
 OUTSIDE = ("tests", "benchmarks")  # never imported by the package
 # May be imported by every layer that follows.
 BASE = ("errors", "config", "plain_files", "locks", "cache", "native", "memory.aligned")
-LOWERED = ("lower", "kernels.layout", "kernels.ways")
-KERNELS = (*LOWERED, "kernels")
+# What a backend is given and asked: the engine knows no backend, but these.
+ASKED = ("kernels.ways", "kernels.layout", "kernels.task_tensors", "kernels.store_update")
+LOWERED = ("lower", *ASKED)
+KERNELS = (*LOWERED, "kernels.backend", "kernels.render")
 INSIDE = ("graph", "ir", "scheduler", "memory", "script", "script.isa", *KERNELS, "engine")
 
-# The engine knows no GPU: `engine.devices` names the module that its table imports when asked.
+# `engine.devices` names the modules of devices, which its table imports when asked.
 # Who may import what. A name is a module or a folder of the package; the longest one that fits a
 # module is its layer, so `script.isa` is a layer of its own. "" is vertexrt/__init__.py.
 LAYERS: dict[str, tuple[str, ...]] = {
@@ -40,10 +42,14 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "memory": (*BASE, "ir", "scheduler", "graph"),
     "script.isa": BASE,
     "kernels.ways": BASE,
-    "kernels.layout": (*BASE, "ir", "scheduler", "kernels.ways"),
-    "lower": (*BASE, "ir", "kernels.layout"),
-    "script": (*BASE, "ir", "scheduler", "memory", "script.isa", "kernels.layout"),
-    "kernels": (*BASE, "ir", "scheduler", "script", "script.isa", *LOWERED),
+    "kernels.layout": (*BASE, "ir", "scheduler"),
+    "kernels.task_tensors": (*BASE, "ir"),
+    "kernels.store_update": (*BASE, "ir"),
+    "kernels.render": (*BASE, "ir"),
+    "kernels.backend": (*BASE, "ir", "scheduler", *ASKED),
+    "lower": (*BASE, "ir", "kernels.layout", "kernels.task_tensors"),
+    "script": (*BASE, "ir", "scheduler", "memory", "script.isa", *ASKED),
+    "kernels": (*BASE, "ir", "scheduler", "script", "script.isa", *KERNELS),
     "engine": (
         *BASE,
         "parallel",
@@ -55,15 +61,26 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "script.isa",
         *KERNELS,
     ),
-    "kernels.cuda": (*BASE, "parallel", *INSIDE),
+    "kernels.host": (*BASE, *INSIDE, "kernels"),
+    "kernels.cuda": (*BASE, "parallel", *INSIDE, "kernels"),
     "api": (*BASE, "parallel", "ir", "graph", "engine"),
     "nn": (*BASE, "ir", "api"),
     "data": (*BASE, "graph"),
     "": ("ir", "engine", "api", "nn", "graph", "data", "parallel", "errors"),
     "torch": (*BASE, "ir", "graph", "engine", "api", "nn", ""),
     "models": (*BASE, "api", "nn", ""),
-    "bench": (*BASE, *INSIDE, "kernels.cuda", "api", "", "models", "data"),
-    "cli": (*BASE, *INSIDE, "parallel", "api", "", "models", "data", "bench"),
+    "bench": (
+        *BASE,
+        *INSIDE,
+        "kernels",
+        "kernels.host",
+        "kernels.cuda",
+        "api",
+        "",
+        "models",
+        "data",
+    ),
+    "cli": (*BASE, *INSIDE, "kernels", "parallel", "api", "", "models", "data", "bench"),
     "hub": (*BASE, "graph", "api", "models", "data", "cli"),
     "__main__": ("cli",),
 }
@@ -162,6 +179,7 @@ TREE = frozenset(
         ("vertexrt.ir.ops", "from vertexrt.unheard import x"),
         ("vertexrt.unheard", "x = 1"),
         ("vertexrt.kernels.cpu", "from vertexrt.engine import compile"),
+        ("vertexrt.engine.compile", "from vertexrt.kernels.cpu import renderer"),
         ("vertexrt.script.isa", "from .assembler import x"),
         ("vertexrt.errors", "from vertexrt.config import config"),
         ("vertexrt.engine.model", "from vertexrt.kernels.cuda.device import usable"),
@@ -180,7 +198,6 @@ def test_a_wrong_arrow_is_found(module: str, source: str) -> None:
         ("vertexrt.ir.passes", "from vertexrt.ir.ops import Op\nfrom ..errors import PlanError"),
         ("vertexrt.kernels.cpu", "from vertexrt.script import isa\nfrom ..ir import ops"),
         ("vertexrt.script.assembler", "from . import isa\nfrom .isa import Opcode"),
-        ("vertexrt.engine.compile", "from vertexrt.kernels.cpu import renderer"),
         ("vertexrt.models.tree_lstm", "import vertexrt as vrt\nfrom vertexrt import Parameter"),
         ("vertexrt.graph", "import numpy as np\nfrom vertexrt_like import x"),
     ],

@@ -10,17 +10,15 @@ from pathlib import Path
 import pytest
 
 import vertexrt as vrt
-from vertexrt.kernels.cpu.code import Code, Register
-from vertexrt.kernels.cpu.libraries import module_of
 from vertexrt.models.tree_lstm import TreeLSTM
+from vertexrt.native.code import Code, Register, module_of
 from vertexrt.native.load import KIND, LoadedCode, load
 
 MODULES = """
 import ctypes
 import numpy as np
 from vertexrt.kernels.cpu.arithmetic import Arithmetic
-from vertexrt.kernels.cpu.code import Code, Register
-from vertexrt.kernels.cpu.libraries import module_of
+from vertexrt.native.code import Code, Register, module_of
 from vertexrt.native.load import load
 
 def text(k):
@@ -29,7 +27,7 @@ def text(k):
     with code.loop(0, n, independent=True) as j:
         value = code.load("double", x, j, independent=True)
         code.store(Arithmetic(code).binary("*", value, code.const(k + 0.1)), x, j, independent=True)
-    return module_of(code)
+    return module_of([code])
 
 """
 SCRIPT = """
@@ -154,6 +152,6 @@ def test_kernels_are_not_unrolled(cache_folder: Path) -> None:
             code.store(element, y, code.add(j, 100 * k), independent=True)
     sizes = []
     for unroll in (True, False):
-        load(module_of(code), ["copies"], {}, unroll)
+        load(module_of([code]), ["copies"], {}, unroll)
         sizes.append(sum(path.stat().st_size for path in (cache_folder / KIND).iterdir()))
     assert 0 < sizes[1] - sizes[0] < sizes[0]  # another entry, and a smaller one

@@ -17,6 +17,7 @@ from vertexrt.cache.folders import CacheWarning
 from vertexrt.config import temporary_cache
 from vertexrt.engine.variant import Passes, Use
 from vertexrt.errors import UsageError
+from vertexrt.kernels.backend import BLAS, FIXED, TIMED, HostExecutable
 from vertexrt.kernels.cpu.choose_products import choose, corrected
 from vertexrt.kernels.cpu.compile import register_size
 from vertexrt.kernels.cpu.product_limits import (
@@ -33,7 +34,6 @@ from vertexrt.kernels.cpu.product_table import (
     ratios_of,
     time_product,
 )
-from vertexrt.kernels.layout import BLAS, FIXED, TIMED, HostExecutable
 from vertexrt.models import TreeLSTM
 
 HIDDEN = 128

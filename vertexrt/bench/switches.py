@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import vertexrt as vrt
 from vertexrt.api.network import Network
 from vertexrt.engine.variant import Passes
-from vertexrt.kernels.layout import BLAS, FIXED, TIMED
+from vertexrt.kernels.backend import BLAS, FIXED, TIMED
 from vertexrt.scheduler import POLICIES
 
 ONE_ON, ONE_OFF = "one on", "one off"

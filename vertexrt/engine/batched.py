@@ -29,7 +29,8 @@ from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import with_values
 from vertexrt.graph.batch_form import BatchForm
 from vertexrt.graph.device_rows import refuse_device_rows
-from vertexrt.kernels.layout import PAD, Buffers, HostExecutable, Processors, ScriptRun
+from vertexrt.kernels.backend import HostExecutable, Processors, ScriptRun
+from vertexrt.kernels.layout import PAD, Buffers
 from vertexrt.kernels.ways import Configuration
 from vertexrt.memory.aligned import GIB, aligned_zeros, machine_bytes
 from vertexrt.scheduler.balance import Share

@@ -19,7 +19,7 @@ from vertexrt.graph.taken import AlikeGraphs
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.publish import leaf_products
 from vertexrt.ir.program import Domain, Node, Program, Stage
-from vertexrt.kernels.layout import Backend
+from vertexrt.kernels.backend import Backend
 from vertexrt.kernels.ways import FEWEST, Configuration, Work
 from vertexrt.scheduler.batch_shape import BatchShape, shape_of
 

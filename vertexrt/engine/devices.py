@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 # A module is imported when its device is asked for: it may need what is not installed.
 MODULES = {
-    "cpu": "vertexrt.engine.host",
+    "cpu": "vertexrt.kernels.host",
     "cuda": "vertexrt.kernels.cuda.compile_for_gpu",
-    "reference": "vertexrt.engine.host",
+    "reference": "vertexrt.kernels.host",
 }
 DEVICES = ("auto", *MODULES)
 BEST_FIRST = ("cuda", "cpu")  # of which `auto` takes the first that is usable

@@ -7,7 +7,7 @@ parameters of the step, which have not changed.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from vertexrt.errors import message
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.autodiff import DERIVED
 from vertexrt.ir.program import Node
-from vertexrt.kernels.reference.backend import ReferenceBackend, ReferenceExecutable
+from vertexrt.kernels.backend import WatchedExecutable, host_backend
 from vertexrt.scheduler.balance import share_out
 
 Array = np.ndarray[Any, Any]
@@ -123,13 +123,12 @@ def refused_step(model: CompiledModel, attempt: Attempt, norm: float, gradients_
 def find_origins(model: CompiledModel, attempt: Attempt) -> Origins:
     """Run a step again but for its update, and look at every value."""
     passes = replace(model.passes, loop=True, fuse=False)  # a step is a node
-    about = ReferenceBackend(), model.param_names, passes
+    about = host_backend("reference", model.store.dtype), model.param_names, passes
     variant = make_variant(model.function, attempt.use, *about, policy=model.policy)
     origins = Origins(np.zeros_like(model.store.gradients))
     for share in share_out(attempt.batch, attempt.parts):
         run = prepare(variant, share, model.policy, model.store.dtype)
-        executable = variant.ready().executable
-        assert isinstance(executable, ReferenceExecutable)
+        executable = cast("WatchedExecutable", variant.ready().executable)
 
         def watch(node: Node, value: Array, rows: Array, whole: Array = share.vertices) -> None:
             bad = np.flatnonzero(~np.isfinite(value).all(axis=1))

@@ -29,7 +29,7 @@ from vertexrt.engine.update import Outcome, Touched, Update, all_finite
 from vertexrt.engine.variant import Use
 from vertexrt.errors import DeviceError, NumericError
 from vertexrt.graph import GraphBatch
-from vertexrt.kernels.cpu.update import sum_loss
+from vertexrt.kernels.store_update import sum_loss
 from vertexrt.parallel.group import ProcessGroup
 
 Array = np.ndarray[Any, Any]

@@ -20,11 +20,8 @@ from vertexrt.ir.passes.fuse import Group, TaskProgram
 from vertexrt.ir.passes.store import LAZY_STAGES
 from vertexrt.ir.pretty import STAGE_WORD, format_node, format_program
 from vertexrt.ir.program import Domain, Program, Stage
-from vertexrt.kernels.cpu.choose_products import decide
-from vertexrt.kernels.cpu.kernels import REALS
-from vertexrt.kernels.cpu.render import render
+from vertexrt.kernels.backend import HostBackend, host_backend
 from vertexrt.kernels.layout import EDGES, PROGRAM, ROWS
-from vertexrt.lower.lowering import lower
 
 
 def training_use(model: CompiledModel) -> Use:
@@ -65,18 +62,19 @@ def explain_function(executor: Executor, kernels: str = "") -> str:
         lines += ["", "Dynamic tensors: elements a row of each vertex (V) or edge (E), and life"]
         lines += [f"  {spec.describe()}" for spec in variant.table]
         if kernels:
-            real = REALS[model.store.dtype] if kernels == "llvm" else ""
-            lines += _kernels(variant, explanation, real)
+            products = variant.passes.products
+            host = host_backend("cpu", model.store.dtype, products) if kernels == "llvm" else None
+            lines += _kernels(variant, explanation, host)
     else:
         lines += ["", "No batch yet, so no kind of vertex is known."]
     return "\n".join(lines)
 
 
-def _kernels(variant: Variant, explanation: Explanation, real: str) -> list[str]:
+def _kernels(variant: Variant, explanation: Explanation, host: HostBackend | None) -> list[str]:
     """Print what each task program is lowered to; tensors, parameters and pulls have numbers.
 
     Args:
-        real: the type of LLVM, for a CPU's; "" for the kernel IR.
+        host: the CPU's, for LLVM; None for the kernel IR.
     """
     named = {
         "tensor": [spec.describe().split("  ")[0] for spec in variant.table],
@@ -88,10 +86,10 @@ def _kernels(variant: Variant, explanation: Explanation, real: str) -> list[str]
         lines += [f"  {what} {number}: {name}" for number, name in enumerate(names)]
     for number, task in enumerate(variant.tasks):
         lines += ["", f"  task program {number} ({STAGE_WORD[task.stage]})"]
-        text = explanation.kernels(variant, number)
-        if real:
-            kernel = decide(lower(task, variant.binding), real, variant.passes.products)
-            text = render(kernel, real, f"program{number}")
+        if host is None:
+            text = explanation.kernels(variant, number)
+        else:
+            text = host.text(task, variant.binding, f"program{number}")
         lines += [f"    {line}" for line in text.splitlines()]
     return lines
 

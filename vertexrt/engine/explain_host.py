@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -13,10 +13,8 @@ from vertexrt.ir.passes.segment import segment_tasks
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.ir.program import Stage
 from vertexrt.ir.segment_text import segments_of
-from vertexrt.kernels.cpu.backend import CpuBackend
-from vertexrt.kernels.cpu.choose_products import choices
-from vertexrt.kernels.cpu.kernels import REALS
-from vertexrt.kernels.layout import PROGRAM, LaunchByLaunch
+from vertexrt.kernels.backend import HostBackend, LaunchByLaunch
+from vertexrt.kernels.layout import PROGRAM
 from vertexrt.lower.lowering import lower
 from vertexrt.script import isa
 from vertexrt.script.assemble import Batch, Scripts, assemble
@@ -51,11 +49,8 @@ class HostExplanation:
 
     def program(self, variant: Variant, number: int) -> list[str]:
         """Say what makes each product on a CPU; steps are loops and calls of one function."""
-        if not isinstance(variant.backend, CpuBackend):
-            return []
-        kernel = lower(variant.tasks[number], variant.binding)
-        made = choices(kernel, REALS[variant.backend.dtype], variant.backend.products)
-        return [str(choice) for choice in made]
+        backend = cast("HostBackend", variant.backend)
+        return backend.made_by(variant.tasks[number], variant.binding)
 
     def kernels(self, variant: Variant, number: int) -> str:
         """Print loops over rows and products."""

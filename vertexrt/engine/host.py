@@ -1,4 +1,4 @@
-"""Devices whose memory is the host's: the CPU, and NumPy as the reference."""
+"""Run batches on devices whose memory is the host's; `kernels.host` has their backends."""
 
 from __future__ import annotations
 
@@ -34,21 +34,12 @@ from vertexrt.engine.shared_step import step_in_group
 from vertexrt.engine.sparse_rows import union_of
 from vertexrt.engine.update import Outcome, Touched, Update, apply_update, collect
 from vertexrt.engine.variant import CompileOptions
-from vertexrt.errors import UsageError
 from vertexrt.ir.program import Program
-from vertexrt.kernels.cpu.backend import CpuBackend
-from vertexrt.kernels.cpu.blas import one_thread
-from vertexrt.kernels.layout import PRODUCTS, HostBackend
-from vertexrt.kernels.reference.backend import ReferenceBackend
+from vertexrt.kernels.backend import HostBackend
 from vertexrt.locks import share
+from vertexrt.native.blas import one_thread
 
 Array = np.ndarray[Any, Any]
-
-# Passes that only a GPU has, and what there is in their place.
-OF_GPU = {
-    "hold": "weights where the caches have them",
-    "cuts": "wide products in their places",
-}
 
 
 class HostExecutor:
@@ -187,44 +178,6 @@ class HostExecutor:
         """Update the store by its gradients."""
         backend = cast("HostBackend", self.model.backend)
         return apply_update(self.model.store, update, backend.update)
-
-
-def usable() -> bool:
-    """Tell that there always is one."""
-    return True
-
-
-def check(device: str, options: CompileOptions) -> None:
-    """Refuse to turn off, or to have, what only a GPU has, and what no device has."""
-    if options.passes.streams > 1:
-        raise UsageError.at(
-            "compile",
-            f"Passes(streams={options.passes.streams}) with device={device!r}",
-            "streams=1: what is independent goes to threads there",
-            "leave streams out, or take device='cuda'",
-        )
-    for name, form in OF_GPU.items():
-        if not getattr(options.passes, name):
-            raise UsageError.at(
-                "compile",
-                f"Passes({name}=False) with device={device!r}",
-                f"{form}, the only form there",
-                f"leave {name} out, or take device='cuda'",
-            )
-    if options.passes.products not in PRODUCTS:
-        raise UsageError.at(
-            "compile",
-            f"Passes(products={options.passes.products!r})",
-            "one of " + ", ".join(PRODUCTS),
-            "leave products out",
-        )
-
-
-def compile_for(device: str, traced: Program, options: CompileOptions) -> HostExecutor:
-    """Compile a program of F; see `devices`."""
-    if device != "cpu":
-        return compile_on(ReferenceBackend(), traced, options)
-    return compile_on(CpuBackend(options.dtype, options.passes.products), traced, options)
 
 
 def compile_on(backend: HostBackend, traced: Program, options: CompileOptions) -> HostExecutor:

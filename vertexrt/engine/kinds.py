@@ -22,7 +22,7 @@ from vertexrt.ir.passes.specialise import specialise
 from vertexrt.ir.passes.stack import stack_rows
 from vertexrt.ir.passes.store import LAZY_STAGES, Stored, lazy_part, store_values
 from vertexrt.ir.program import Stage
-from vertexrt.kernels.layout import fingerprint
+from vertexrt.kernels.task_tensors import fingerprint
 from vertexrt.scheduler.kinds import FINE, NEW_LAZY_KIND, NEW_PATH_KIND, read_vertices
 
 Array = np.ndarray[Any, Any]

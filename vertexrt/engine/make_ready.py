@@ -16,7 +16,8 @@ from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask, segment_tasks
 from vertexrt.ir.passes.store import LAZY_STAGES
 from vertexrt.ir.program import Stage
-from vertexrt.kernels.layout import HostExecutable, LaunchByLaunch, tensor_uses, uses_edges
+from vertexrt.kernels.backend import HostExecutable, LaunchByLaunch
+from vertexrt.kernels.task_tensors import tensor_uses, uses_edges
 from vertexrt.memory.plan import share
 from vertexrt.memory.tensors import TensorTable
 from vertexrt.script.shape import shape_of

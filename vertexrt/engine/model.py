@@ -37,8 +37,7 @@ from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.stack import stack_parameters
 from vertexrt.ir.pretty import format_program
 from vertexrt.ir.program import Program
-from vertexrt.kernels.cpu.costs import level_in_vertices
-from vertexrt.kernels.layout import Backend
+from vertexrt.kernels.backend import Backend
 from vertexrt.kernels.ways import Configuration
 from vertexrt.scheduler import POLICIES as POLICIES  # for the front end
 from vertexrt.scheduler.balance import Share, divide
@@ -198,8 +197,7 @@ class CompiledModel:
         variant, batch = self.variant(use, chosen), share.batch
         parts = min(chosen.groups, batch.num_graphs)
         dtype = self.store.dtype
-        level = level_in_vertices(self.chooser.work.all)
-        shares = [share] if parts == 1 else divide(share, parts, level)
+        shares = [share] if parts == 1 else divide(share, parts, self.chooser.work.level)
         try:
             return [prepare(variant, each, self.policy, dtype, chosen, merge) for each in shares]
         except (GraphError, PullError):
@@ -246,7 +244,7 @@ class CompiledModel:
         has_loss = find_kinds(same[0], batch, inputs)
         for other in same[1:]:
             take_kinds(other, same[:1])
-        level = level_in_vertices(self.chooser.work.all)
+        level = self.chooser.work.level
         return find_facts(same[0], batch, inputs, has_loss, self.sparse, level)
 
     def _same(self, use: Use) -> list[Variant]:

@@ -19,7 +19,7 @@ import numpy as np
 from vertexrt.errors import UsageError
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.ir.program import Stage
-from vertexrt.kernels.layout import Processors
+from vertexrt.kernels.backend import Processors
 from vertexrt.plain_files import write_atomically
 from vertexrt.script.isa import NONE, OP, PROGRAM, WAIT, Instruction, decode
 from vertexrt.script.shape import Shape

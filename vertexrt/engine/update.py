@@ -10,9 +10,21 @@ from vertexrt.engine.finite import largest_gradient, reach_of
 from vertexrt.engine.parameters import FloatArray, ParameterStore, RowArray
 from vertexrt.errors import PlanError
 from vertexrt.ir.updates import UpdateRule, scalars_of
-from vertexrt.kernels.cpu.update import add_up, all_within, clamp, cut_pieces, finish
-from vertexrt.kernels.layout import FOUND_DONE, FOUND_NORM, FOUND_TRIED, Counts, StoreUpdate
-from vertexrt.kernels.reference.update import elements, factor, moved_at
+from vertexrt.kernels.backend import host_backend
+from vertexrt.kernels.store_update import (
+    FOUND_DONE,
+    FOUND_NORM,
+    FOUND_TRIED,
+    Counts,
+    StoreUpdate,
+    add_up,
+    all_within,
+    clamp,
+    cut_pieces,
+    elements,
+    factor,
+    moved_at,
+)
 
 Touched = Mapping[str, RowArray]  # sorted, unique rows of sparse parameters
 
@@ -88,7 +100,7 @@ class Outcome(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """A store cut into pieces, arrays as `kernels.cpu.update` describes."""
+    """A store cut into pieces, arrays as `kernels.store_update` describes."""
 
     pieces: RowArray
     spans: RowArray
@@ -249,14 +261,14 @@ def all_finite(store: ParameterStore, numbers: FloatArray) -> bool:
 
 
 def apply_update(
-    store: ParameterStore, update: Update, run: Callable[[StoreUpdate], None] = finish
+    store: ParameterStore, update: Update, run: Callable[[StoreUpdate], None] | None = None
 ) -> Outcome:
     """Update the values of a store, and the optimizer's moments, in place; clear the gradients.
 
     Nothing is updated when the norm, or a number that would be written, is not finite.
 
     Args:
-        run: `update` of a backend.
+        run: `update` of a backend; without one, that of the CPU.
     Raises: PlanError, when a touched row is not a row of its parameter; nothing is updated then.
     """
     bound = _bind(store, update)
@@ -265,7 +277,7 @@ def apply_update(
         if not all_within(store.gradients, *cuts, np.finfo(store.dtype).max):
             return Outcome(False)
         clamp(store.gradients, *cuts, update.clip_value)
-    run(bound)
+    (run or host_backend("cpu", store.dtype).update)(bound)
     done = bool(bound.found[FOUND_DONE])
     store.cleared = done and not update.groups  # a parameter in none has kept its gradient
     reach = () if bound.found[FOUND_TRIED] else bound.reach

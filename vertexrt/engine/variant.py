@@ -40,7 +40,9 @@ from vertexrt.ir.passes.zero_gradients import drop_zero_gradients
 from vertexrt.ir.program import PARENTS, Program, Stage
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.ir.verify import verify
-from vertexrt.kernels.layout import FIXED, Backend, Binding, Executable, tensor_uses
+from vertexrt.kernels.backend import FIXED, Backend, Executable
+from vertexrt.kernels.layout import Binding
+from vertexrt.kernels.task_tensors import tensor_uses
 from vertexrt.memory.tensors import TensorTable
 from vertexrt.script.shape import Shape
 

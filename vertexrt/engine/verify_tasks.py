@@ -24,7 +24,7 @@ from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key
 from vertexrt.ir.pretty import STAGE_WORD, format_node
 from vertexrt.ir.program import Domain, Node, Program, Stage, slots_with_gradient
-from vertexrt.kernels.layout import by_rows, edge_key, gradients_of, per_edge, stored_size
+from vertexrt.kernels.task_tensors import by_rows, edge_key, gradients_of, per_edge, stored_size
 
 TO_CHILDREN = ("scatter_child", "scatter_children")
 

@@ -11,6 +11,11 @@ from typing import NamedTuple
 
 FEWEST = -1  # processors of a group
 
+# Seconds of one core of a CPU, see `kernels.cpu.costs`.
+MULTIPLY_ADD = 1.3e-11
+WEIGHT = 5e-11  # of a matrix, to read it: see `Work.level`
+INSTRUCTION = 0.3e-6  # to decode it and to call its products
+
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
@@ -72,3 +77,9 @@ class Work(NamedTuple):
     def all(self) -> float:
         """Count the multiplications of a vertex with one child, and of training three times."""
         return (3.0 if self.trains else 1.0) * (self.row + self.edge + self.apart)
+
+    @property
+    def level(self) -> float:
+        """How many vertices a level of its own is worth, however narrow it is."""
+        level = 2 * (INSTRUCTION + self.all / 3 * WEIGHT)  # gradients are made after all levels
+        return level / (INSTRUCTION + self.all * MULTIPLY_ADD)

@@ -15,7 +15,8 @@ from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Domain, Node
-from vertexrt.kernels.layout import Binding, by_rows, gradients_of
+from vertexrt.kernels.layout import Binding
+from vertexrt.kernels.task_tensors import by_rows, gradients_of
 from vertexrt.lower.expressions import FIRST, Expression, J, Number, ReadElement
 from vertexrt.lower.group_places import REDUCTIONS, SUMS_OVER_EDGES, GroupPlaces
 from vertexrt.lower.kernel import (

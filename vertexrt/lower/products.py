@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.program import Domain, Node, Type
-from vertexrt.kernels.layout import by_rows, gradients_of
+from vertexrt.kernels.task_tensors import by_rows, gradients_of
 from vertexrt.lower.kernel import AddLookups, MatrixProduct, Operand, Outer, Step
 from vertexrt.lower.places import Rows
 from vertexrt.lower.shares import Shares

@@ -8,7 +8,8 @@ from dataclasses import replace
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key, Read
 from vertexrt.ir.program import PARENTS, Domain, Node
-from vertexrt.kernels.layout import PAD, Binding, edge_key, per_edge, stored_size
+from vertexrt.kernels.layout import PAD, Binding
+from vertexrt.kernels.task_tensors import edge_key, per_edge, stored_size
 from vertexrt.lower.expressions import (
     FIRST,
     Apply,

@@ -12,35 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from vertexrt.native.code import Code, Register, arguments_of, module_of
 from vertexrt.native.foreign import Foreign
 from vertexrt.native.load import LoadedCode, load
 
 Array = np.ndarray[Any, Any]
 
-TEXT = """
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-define void @vrt_copy_all(ptr %rows, i64 %count) {
-begin:
-  br label %test
-test:
-  %k = phi i64 [0, %begin], [%next, %copy]
-  %more = icmp slt i64 %k, %count
-  br i1 %more, label %copy, label %end
-copy:
-  %at = mul i64 %k, 3
-  %row = getelementptr i64, ptr %rows, i64 %at
-  %to = load ptr, ptr %row
-  %second = getelementptr i64, ptr %row, i64 1
-  %made = load ptr, ptr %second
-  %third = getelementptr i64, ptr %row, i64 2
-  %bytes = load i64, ptr %third
-  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %made, i64 %bytes, i1 false)
-  %next = add i64 %k, 1
-  br label %test
-end:
-  ret void
-}
-"""
 COPY_ALL = Foreign("void", "ptr i64")
 Write = tuple[Array, Array] | tuple[Array, Array, Array]
 _WHOLE = np.zeros(1, np.int64)
@@ -48,7 +25,14 @@ _WHOLE = np.zeros(1, np.int64)
 
 @functools.cache
 def _code() -> LoadedCode:
-    return load(TEXT, ["vrt_copy_all"], {})
+    rows, count = arguments = arguments_of("*rows count")
+    code = Code("vrt_copy_all", arguments)
+    with code.loop(0, count) as k:
+        row = code.at(rows, code.mul(k, 3), "i64")
+        to, made = code.load("ptr", row), code.load("ptr", row, 1)
+        given = [to, made, code.load("i64", row, 2), Register("i1", "false")]
+        code.do("llvm.memcpy.p0.p0.i64", given)
+    return load(module_of([code]), ["vrt_copy_all"], {})
 
 
 def write_at_once(writes: Iterable[Write]) -> None:

@@ -27,7 +27,7 @@ import numpy as np
 
 from vertexrt.cache import notes
 from vertexrt.config import config
-from vertexrt.native.values import DOUBLE, INT, TRUTH, ArrayType, Nothing, TupleType, Type
+from vertexrt.native.values import DOUBLE, INT, NOTHING, TRUTH, ArrayType, TupleType, Type
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -36,7 +36,7 @@ OF_VALUES: tuple[tuple[Any, Type], ...] = (
     ((bool, np.bool_), TRUTH),
     ((int, np.integer), INT),
     ((float, np.floating), DOUBLE),
-    (NoneType, Nothing()),
+    (NoneType, NOTHING),
 )
 _asked: set[tuple[FunctionType, tuple[Type, ...]]] = set()
 _made: dict[tuple[FunctionType, tuple[Type, ...]], Callable[..., Any]] = {}

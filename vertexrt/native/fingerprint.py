@@ -36,7 +36,7 @@ def parts_of(function: FunctionType) -> list[str]:
 def _translator() -> str:
     """Hash the sources of the translator."""
     found = hashlib.sha256()
-    for path in sorted(p for p in Path(__file__).parent.iterdir() if p.suffix in (".py", ".ll")):
+    for path in sorted(Path(__file__).parent.glob("*.py")):
         found.update(path.read_bytes())
     return found.hexdigest()
 

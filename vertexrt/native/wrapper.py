@@ -11,7 +11,6 @@ import ctypes
 import functools
 import itertools
 import sys
-from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -19,30 +18,43 @@ import numpy as np
 
 from vertexrt.config import config
 from vertexrt.errors import DeviceError
+from vertexrt.native.code import REALS, Code, Register, arguments_of, int64, module_of
 from vertexrt.native.fingerprint import parts_of
 from vertexrt.native.load import LoadedCode, load_made
-from vertexrt.native.module import NativeModule, Translated, called
-from vertexrt.native.text import FunctionText
+from vertexrt.native.scope import CALL, FAILURE
+from vertexrt.native.translate import NativeModule, Translated
 from vertexrt.native.values import (
+    DOUBLE,
     INT,
     TRUTH,
+    WORD,
     Array,
     ArrayType,
-    Scalar,
     Static,
     Tuple,
     TupleType,
     Type,
     Value,
     held_in,
-    words,
+    is_number,
 )
 
 ENTRY = "vrt_entry"
-C_ORDER, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400  # flags of an array
+C_ORDER, OWNS_DATA, ALIGNED, WRITEABLE = 0x1, 0x4, 0x100, 0x400  # flags of an array
+BIG_ENDIAN = ord(">")
 PYARRAY_NEW = 93  # of NumPy's table of functions
 
-RUNTIME = (Path(__file__).parent / "runtime.ll").read_text("ascii")
+GLOBALS = """@no_memory = private constant [1 x i8] zeroinitializer
+@ndarray = external global i8
+@tuple_type = external global i8
+@none = external global i8
+@PyExc_AssertionError = external global ptr
+@PyExc_ValueError = external global ptr
+@read_only = private constant [41 x i8] c"an array that is written to is read-only\\00\""""
+NULL, NONE, NDARRAY, TUPLE, NO_MEMORY, READ_ONLY = (
+    Register("ptr", name)
+    for name in ("null", "@none", "@ndarray", "@tuple_type", "@no_memory", "@read_only")
+)
 
 
 @functools.cache
@@ -99,176 +111,242 @@ def type_numbers(dtype: np.dtype[Any]) -> tuple[int, int]:
     return same[0], same[-1]
 
 
-def wrapper(made: Translated, arguments: list[Type]) -> str:
-    """Return the text of the function that Python calls."""
-    text = FunctionText()
-    call = text.place("{ptr, ptr}")
-    text.line(f"store {{ptr, ptr}} zeroinitializer, ptr {call}")
-    enough = text.made(f"icmp eq i64 %count, {len(arguments)}")
-    _go_on(text, enough, "other")
-    passed, arrays = [f"ptr {call}"], list[str]()
-    for k, type in enumerate(arguments):
-        at = text.made(f"getelementptr ptr, ptr %given, i64 {k}")
-        passed += _unpacked(text, type, text.made(f"load ptr, ptr {at}"), arrays)
-    for k in sorted(made.written):
-        _refuse_read_only(text, arrays[k])
-    thread = text.made("call ptr @PyEval_SaveThread()")
-    names = called(text, made, passed)
-    text.line(f"call void @PyEval_RestoreThread(ptr {thread})")
-    if made.fails:
-        _raise_failure(text, call)
-    root = text.place("ptr")
-    text.line(f"store ptr null, ptr {root}")
-    result: Value = Static(None)
-    if made.result is not None:
-        result = held_in(made.result, iter(names()), itertools.repeat(frozenset[int]()))
-    made_of = _object(text, call, root, result)
-    text.line(f"call void @release(ptr {call}, ptr null, ptr null, i64 0)")
-    text.line(f"ret ptr {made_of}")
-    text.begin("short")  # of memory for the result
-    text.line(f"call void @release(ptr {call}, ptr null, ptr null, i64 0)")
-    begun = text.made(f"load ptr, ptr {root}")
-    text.line(f"call void @Py_DecRef(ptr {begun})")
-    text.line("ret ptr null")
-    text.begin("wrong")
-    text.line("ret ptr null")
-    text.begin("other")
-    other = text.made("call ptr @PyObject_Vectorcall(ptr %self, ptr %given, i64 %count, ptr null)")
-    text.line(f"ret ptr {other}")
-    title = f"define ptr @{ENTRY}(ptr %self, ptr %given, i64 %count) {{"
-    return "\n".join([title, *text.lines(), "}"])
+# A call has a list of the memory that it took, and why it failed. After what is taken lie the rest
+# of the list, and where it begins.
 
 
-def _go_on(text: FunctionText, test: str, otherwise: str) -> None:
-    text.branch(Scalar(TRUTH, test), text.new_label(), otherwise)
+def _new() -> Code:
+    """Write what takes memory; null, where there is none."""
+    arguments = [CALL, Register("i64", "%bytes"), Register("i1", "%zero")]
+    code = Code("new", arguments, result="noalias ptr", internal=True)
+    _, size, zero = arguments
+    size = code.integer("and", code.add(code.most(size, 0), 15), -16)
+    total, taken = code.add(size, 16), code.place("ptr")
+    code.either(
+        zero,
+        lambda: code.store(code.call("ptr", "calloc", [int64(1), total]), taken),
+        lambda: code.store(code.call("ptr", "malloc", [total]), taken),
+    )
+    memory = code.load("ptr", taken)
+    with code.when(code.compare("eq", memory, NULL)):
+        code.store(NO_MEMORY, code.at(CALL, FAILURE, "i8"))
+        code.leave(NULL)
+    link = code.at(memory, size, "i8")
+    code.store(code.load("ptr", CALL), link)
+    code.store(memory, link, 1)
+    code.store(link, CALL)
+    code.leave(memory)
+    return code
 
 
-def _field(text: FunctionText, of: str, offset: int, kind: str = "ptr") -> str:
-    at = text.made(f"getelementptr i8, ptr {of}, i64 {offset}")
-    return text.made(f"load {kind}, ptr {at}")
+def _release() -> Code:
+    """Write what frees memory taken since `until`, but not where one of `count` addresses lies."""
+    arguments = arguments_of("*call *until *kept count")
+    code = Code("release", arguments, internal=True)
+    _, until, kept, count = arguments
+    at, used = code.variable(CALL), code.place("i1")
+
+    def newest() -> Register:
+        return code.load("ptr", code.load("ptr", at))
+
+    with code.repeat(lambda: code.compare("ne", newest(), until)):
+        before, link = code.load("ptr", at), newest()
+        memory = code.load("ptr", link, 1)
+        code.store(Register("i1", "false"), used)
+        with code.loop(0, count) as k:
+            one = code.load("ptr", kept, k)
+            ends = code.compare("uge", one, memory), code.compare("ule", one, link)
+            code.store(code.integer("or", code.load("i1", used), code.integer("and", *ends)), used)
+
+        def free() -> None:
+            code.store(code.load("ptr", link), before)
+            code.do("free", [memory])
+
+        code.either(code.load("i1", used), lambda: code.store(link, at), free)
+    return code
 
 
-def _unpacked(text: FunctionText, type: Type, given: str, arrays: list[str]) -> list[str]:
-    """Read an argument; return it as the translated function takes it.
+def _array_of() -> Code:
+    """Write what makes an array: of memory that this call took, else of a copy."""
+    ndim, number = (Register("i32", f"%{name}") for name in ("ndim", "number"))
+    _, data, extents, size = arguments_of("*call *data *extents bytes")
+    code = Code("array_of", [CALL, data, ndim, extents, number, size], result="ptr", internal=True)
 
-    Args:
-        given: its object; arrays: gets the objects that are arrays.
-    """
-    if isinstance(type, TupleType):
-        size = len(type.parts)
-        _go_on(text, text.made(f"call i1 @is_tuple(ptr {given}, i64 {size})"), "other")
-        found: list[str] = []
-        for k, part in enumerate(type.parts):
-            found += _unpacked(text, part, _field(text, given, 24 + 8 * k), arrays)
-        return found
-    if isinstance(type, ArrayType):
-        arrays.append(given)
-        number, alike = type_numbers(type.dtype)
-        asked = f"i32 {type.ndim}, i32 {number}, i32 {alike}, i32 {C_ORDER | ALIGNED}"
-        _go_on(text, text.made(f"call i1 @is_array(ptr {given}, {asked})"), "other")
-        extents = _field(text, given, 32)
-        sizes = [f"i64 {_field(text, extents, 8 * k, 'i64')}" for k in range(type.ndim)]
-        return [f"ptr {_field(text, given, 16)}", *sizes]
-    return [] if not words(type) else [_number(text, type, given)]
+    def made_of(memory: Register, flags: int) -> Register:
+        none, own = Register("i32", "0"), Register("i32", str(flags))
+        given = [NDARRAY, ndim, extents, number, NULL, memory, none, own, NULL]
+        return code.call("ptr", "PyArray_New", given)
 
-
-def _refuse_read_only(text: FunctionText, array: str) -> None:
-    """Raise an error for an array that the function writes to and that is read-only."""
-    flags = _field(text, array, 64, "i32")
-    test = text.made(f"icmp ne i32 {text.made(f'and i32 {flags}, {WRITEABLE}')}, 0")
-    good, bad = text.new_label(), text.new_label()
-    text.line(f"br i1 {test}, label %{good}, label %{bad}")
-    text.begin(bad)
-    kind = text.made("load ptr, ptr @PyExc_ValueError")
-    text.line(f"call void @PyErr_SetString(ptr {kind}, ptr @read_only)")
-    text.go("wrong", good)
+    at = code.variable(CALL)
+    with code.repeat(lambda: code.compare("ne", code.load("ptr", code.load("ptr", at)), NULL)):
+        before = code.load("ptr", at)
+        link = code.load("ptr", before)
+        with code.when(code.compare("eq", code.load("ptr", link, 1), data)):
+            made = made_of(data, C_ORDER | ALIGNED | WRITEABLE)
+            with code.when(code.compare("ne", made, NULL)):
+                code.store(code.load("ptr", link), before)
+                flags = code.at(made, 64, "i8")
+                code.store(code.integer("or", code.load("i32", flags), OWNS_DATA), flags)
+            code.leave(made)
+        code.store(link, at)
+    made = made_of(NULL, 0)
+    with code.when(code.compare("ne", made, NULL)):
+        code.call("ptr", "memcpy", [code.field("ptr", made, 16), data, size])
+    code.leave(made)
+    return code
 
 
-def _number(text: FunctionText, type: Type, given: str) -> str:
-    """Read a number; a value that is none leaves with the error of Python."""
-    ways = {"i64": "i64 @PyLong_AsLongLong", "double": "double @PyFloat_AsDouble"}
-    (word,) = words(type)
-    found = text.made(f"call {ways.get(word, 'i32 @PyObject_IsTrue')}(ptr {given})")
-    tests = {"i64": "icmp ne i64", "double": "fcmp une double"}
-    error = "-1.0" if word == "double" else "-1"
-    good, maybe = text.new_label(), text.new_label()
-    test = text.made(f"{tests.get(word, 'icmp ne i32')} {found}, {error}")
-    text.branch(Scalar(TRUTH, text.made(f"xor i1 {test}, true")), maybe, good)
-    failed = text.made("call ptr @PyErr_Occurred()")
-    fine = text.made(f"icmp eq ptr {failed}, null")
-    text.line(f"br i1 {fine}, label %{good}, label %wrong")
-    text.begin(good)
-    return f"i1 {text.made(f'icmp ne i32 {found}, 0')}" if word == "i1" else f"{word} {found}"
+SELF, GIVEN, COUNT = arguments_of("*self *given count")
+OTHER, SHORT = "other", "short"  # blocks that end a call without a result
+AS_NUMBERS = {  # functions that read an object, and what they return of an error
+    "i64": ("i64", "PyLong_AsLongLong", "-1"),
+    "double": ("double", "PyFloat_AsDouble", "-1.0"),
+    "i1": ("i32", "PyObject_IsTrue", "-1"),
+}
 
 
-def _raise_failure(text: FunctionText, call: str) -> None:
-    """Raise an error where the function has failed."""
-    failure = _field(text, call, 8)
-    good, bad, memory, other = (text.new_label() for _ in range(4))
-    fine = text.made(f"icmp eq ptr {failure}, null")
-    text.branch(Scalar(TRUTH, text.made(f"xor i1 {fine}, true")), bad, good)
-    text.line(f"call void @release(ptr {call}, ptr null, ptr null, i64 0)")
-    test = text.made(f"icmp eq ptr {failure}, @no_memory")
-    text.branch(Scalar(TRUTH, test), memory, other)
-    text.made("call ptr @PyErr_NoMemory()")
-    text.line("ret ptr null")
-    text.begin(other)
-    kind = text.made("load ptr, ptr @PyExc_AssertionError")
-    text.line(f"call void @PyErr_SetString(ptr {kind}, ptr {failure})")
-    text.line("ret ptr null")
-    text.begin(good)
+class _Wrapper(Code):
+    """The function that Python calls, under construction."""
 
+    def __init__(self, made: Translated, arguments: list[Type]) -> None:
+        super().__init__(ENTRY, [SELF, GIVEN, COUNT], result="ptr")
+        self.memory = self.place("{ptr, ptr}", zero=True)  # of the call
+        self.root = self.place("ptr", zero=True)  # the tuple that is returned
+        self.arrays: list[Register] = []  # objects of the arguments
+        self._need(self.compare("eq", COUNT, len(arguments)))
+        passed = [self.memory]
+        for k, type in enumerate(arguments):
+            passed += self._unpacked(type, self.load("ptr", GIVEN, k))
+        for k in sorted(made.written):
+            flags = self.integer("and", self.field("i32", self.arrays[k], 64), WRITEABLE)
+            with self.when(self.not_zero(flags), holds=False):
+                self._raise("ValueError", READ_ONLY)
+        thread = self.call("ptr", "PyEval_SaveThread", [])
+        held = made.call(self, passed)
+        self.do("PyEval_RestoreThread", [thread])
+        if made.fails:
+            self._raise_failure()
+        result: Value = Static(None)
+        if made.result is not None:
+            result = held_in(made.result, iter(held()), itertools.repeat(frozenset[int]()))
+        found = self._object(result)
+        self._release()
+        self.leave(found)
+        self.enter(SHORT)  # of memory for the result
+        self._release()
+        self.do("Py_DecRef", [self.load("ptr", self.root)])
+        self.leave(NULL)
+        self.enter(OTHER)
+        self.leave(self.call("ptr", "PyObject_Vectorcall", [SELF, GIVEN, COUNT, NULL]))
 
-def _object(text: FunctionText, call: str, root: str, value: Value) -> str:
-    """Make an object of Python of a value; where memory is short, leave."""
-    if isinstance(value, Static):
-        text.line("call void @Py_IncRef(ptr @none)")
-        return "@none"
-    if isinstance(value, Scalar):
-        made = _object_of_number(text, value)
-    elif isinstance(value, Array):
-        made = _object_of_array(text, call, value)
-    else:
-        made = text.made(f"call ptr @PyTuple_New(i64 {len(value.parts)})")
-    _go_on(text, text.made(f"icmp ne ptr {made}, null"), "short")
-    if isinstance(value, Tuple):
-        _fill(text, call, root, made, value)
-    return made
+    def _need(self, test: Register) -> None:
+        """Hand the call on, unless a test holds."""
+        with self.when(test, holds=False):
+            self.go_to(OTHER)
 
+    def _need_instance(self, given: Register, kind: Register) -> None:
+        own = self.field("ptr", given, 8)
+        with self.when(self.compare("ne", own, kind)):
+            self._need(self.not_zero(self.call("i32", "PyType_IsSubtype", [own, kind])))
 
-def _fill(text: FunctionText, call: str, root: str, made: str, value: Tuple) -> None:
-    """Fill a tuple; the outermost is noted, so that nothing is lost where memory is short."""
-    none = text.made(f"load ptr, ptr {root}")
-    first = text.made(f"icmp eq ptr {none}, null")
-    noted = text.made(f"select i1 {first}, ptr {made}, ptr {none}")
-    text.line(f"store ptr {noted}, ptr {root}")
-    for k, part in enumerate(value.parts):
-        item = _object(text, call, root, part)
-        text.line(f"call i32 @PyTuple_SetItem(ptr {made}, i64 {k}, ptr {item})")
+    def _release(self) -> None:
+        self.do("release", [self.memory, NULL, NULL, int64(0)])
 
+    def _raise(self, error: str, text: Register) -> None:
+        kind = self.load("ptr", Register("ptr", f"@PyExc_{error}"))
+        self.do("PyErr_SetString", [kind, text])
+        self.leave(NULL)
 
-def _object_of_number(text: FunctionText, value: Scalar) -> str:
-    if value.type is TRUTH:
-        return text.made(f"call ptr @PyBool_FromLong(i64 {text.made(f'zext {value} to i64')})")
-    if value.type.real:
-        wide = value.text
-        if value.type.name == "float":
-            wide = text.made(f"fpext {value} to double")
-        return text.made(f"call ptr @PyFloat_FromDouble(double {wide})")
-    way = "PyLong_FromUnsignedLongLong" if value.type.unsigned else "PyLong_FromLongLong"
-    return text.made(f"call ptr @{way}({value})")
+    def _unpacked(self, type: Type, given: Register) -> list[Register]:
+        """Read an argument; return it as the translated function takes it.
 
+        Args:
+            given: its object.
+        """
+        if isinstance(type, TupleType):
+            self._need_instance(given, TUPLE)
+            self._need(self.compare("eq", self.field("i64", given, 16), len(type.parts)))
+            found: list[Register] = []
+            for k, part in enumerate(type.parts):
+                found += self._unpacked(part, self.field("ptr", given, 24 + 8 * k))
+            return found
+        if isinstance(type, ArrayType):
+            self.arrays.append(given)
+            self._need_instance(given, NDARRAY)
+            self._need(self.compare("eq", self.field("i32", given, 24), type.ndim))
+            flags = self.integer("and", self.field("i32", given, 64), C_ORDER | ALIGNED)
+            self._need(self.compare("eq", flags, C_ORDER | ALIGNED))
+            dtype = self.field("ptr", given, 56)
+            number = self.field("i32", dtype, 28)
+            same, alike = (self.compare("eq", number, k) for k in type_numbers(type.dtype))
+            self._need(self.integer("or", same, alike))
+            self._need(self.compare("ne", self.field("i8", dtype, 26), BIG_ENDIAN))
+            extents = self.field("ptr", given, 32)
+            sizes = [self.field("i64", extents, 8 * k) for k in range(type.ndim)]
+            return [self.field("ptr", given, 16), *sizes]
+        if not is_number(type):
+            return []
+        # A value that is no number leaves with the error of Python.
+        read_as, function, error = AS_NUMBERS[type]
+        number = self.call(read_as, function, [given])
+        compare = "fcmp oeq" if read_as in REALS else "icmp eq"
+        with self.when(self.op("i1", f"{compare} {number}, {error}")):
+            failed = self.call("ptr", "PyErr_Occurred", [])
+            with self.when(self.compare("eq", failed, NULL), holds=False):
+                self.leave(NULL)
+        return [self.convert(number, type)]
 
-def _object_of_array(text: FunctionText, call: str, value: Array) -> str:
-    extents = text.place(f"[{max(1, value.type.ndim)} x i64]")
-    size = Scalar(INT, str(value.type.dtype.itemsize)).text
-    for k, extent in enumerate(value.extents):
-        at = text.made(f"getelementptr i64, ptr {extents}, i64 {k}")
-        text.line(f"store {extent}, ptr {at}")
-        size = text.made(f"mul i64 {size}, {extent.text}")
-    number, _ = type_numbers(value.type.dtype)
-    given = f"ptr {call}, ptr {value.data}, i32 {value.type.ndim}, ptr {extents}, i32 {number}"
-    return text.made(f"call ptr @array_of({given}, i64 {size})")
+    def _raise_failure(self) -> None:
+        """Raise an error where the function has failed."""
+        failure = self.field("ptr", self.memory, FAILURE)
+        with self.when(self.compare("eq", failure, NULL), holds=False):
+            self._release()
+            with self.when(self.compare("eq", failure, NO_MEMORY)):
+                self.call("ptr", "PyErr_NoMemory", [])
+                self.leave(NULL)
+            self._raise("AssertionError", failure)
+
+    def _object(self, value: Value) -> Register:
+        """Make an object of Python of a value; where memory is short, leave."""
+        if isinstance(value, Static):
+            self.do("Py_IncRef", [NONE])
+            return NONE
+        if isinstance(value, Register):
+            made = self._object_of_number(value)
+        elif isinstance(value, Array):
+            made = self._object_of_array(value)
+        else:
+            made = self.call("ptr", "PyTuple_New", [int64(len(value.parts))])
+        with self.when(self.compare("eq", made, NULL)):
+            self.go_to(SHORT)
+        if isinstance(value, Tuple):
+            # The outermost tuple is noted, so that nothing is lost where memory is short.
+            with self.when(self.compare("eq", self.load("ptr", self.root), NULL)):
+                self.store(made, self.root)
+            for k, part in enumerate(value.parts):
+                self.call("i32", "PyTuple_SetItem", [made, int64(k), self._object(part)])
+        return made
+
+    def _object_of_number(self, value: Register) -> Register:
+        if value.type == TRUTH:
+            return self.call("ptr", "PyBool_FromLong", [self.convert(value, INT)])
+        if value.type in REALS:
+            return self.call("ptr", "PyFloat_FromDouble", [self.convert(value, DOUBLE)])
+        way = "PyLong_FromUnsignedLongLong" if value.type == WORD else "PyLong_FromLongLong"
+        return self.call("ptr", way, [value])
+
+    def _object_of_array(self, value: Array) -> Register:
+        extents = self.place(f"[{max(1, value.type.ndim)} x i64]")
+        size = int64(value.type.dtype.itemsize)
+        for k, extent in enumerate(value.extents):
+            self.store(extent, extents, k)
+            size = self.mul(size, extent)
+        ndim, number = (
+            Register("i32", str(each))
+            for each in (value.type.ndim, type_numbers(value.type.dtype)[0])
+        )
+        given = [self.memory, value.data, ndim, extents, number, size]
+        return self.call("ptr", "array_of", given)
 
 
 def build(function: FunctionType, types: tuple[Type, ...]) -> LoadedCode:
@@ -290,5 +368,7 @@ def type_text(type: Type) -> str:
 def _text(function: FunctionType, types: tuple[Type, ...]) -> str:
     """Translate a function, and all that it calls."""
     module = NativeModule()
-    made = module.translate(function, types)
-    return "\n".join([RUNTIME, *module.texts, wrapper(made, list(types))])
+    entry = _Wrapper(module.translate(function, types), list(types))
+    functions = [_new(), _release(), _array_of(), *module.functions, entry]
+    constants = [text for each in module.functions for text in each.constants()]
+    return module_of(functions, GLOBALS, *constants)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vertexrt.ir.expressions import translate
-from vertexrt.kernels.cpu.code import Code, Register
+from vertexrt.native.code import Code, Register
 
 INSTRUCTIONS = {"+": "fadd", "-": "fsub", "*": "fmul", "/": "fdiv"}
 TESTS = {">=": "oge", ">": "ogt", "==": "oeq", "!=": "une"}

@@ -10,12 +10,16 @@ import numpy.typing as npt
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.updates import UpdateRule
+from vertexrt.kernels.backend import TIMED, Processors
+from vertexrt.kernels.cpu.choose_products import choices, decide
 from vertexrt.kernels.cpu.costs import seconds_of, ways_of
 from vertexrt.kernels.cpu.drivers import run_table
-from vertexrt.kernels.cpu.kernels import LoadedKernels
+from vertexrt.kernels.cpu.kernels import REALS, LoadedKernels
 from vertexrt.kernels.cpu.processors import CpuProcessors
+from vertexrt.kernels.cpu.render import render
 from vertexrt.kernels.cpu.update import finish
-from vertexrt.kernels.layout import TIMED, Binding, Buffers, Processors, StoreUpdate
+from vertexrt.kernels.layout import Binding, Buffers
+from vertexrt.kernels.store_update import StoreUpdate
 from vertexrt.kernels.ways import Configuration, Work
 from vertexrt.lower.kernel import KernelIR
 from vertexrt.lower.lowering import lower
@@ -69,6 +73,16 @@ class CpuBackend:
     def update(self, update: StoreUpdate) -> None:
         """Run the compiled loop of the rule."""
         finish(update)
+
+    def made_by(self, program: TaskProgram, binding: Binding) -> list[str]:
+        """Say what makes each product: register tiles or BLAS."""
+        kernel = lower(program, binding)
+        return [str(each) for each in choices(kernel, REALS[self.dtype], self.products)]
+
+    def text(self, program: TaskProgram, binding: Binding, name: str) -> str:
+        """Print the function of LLVM."""
+        real = REALS[self.dtype]
+        return render(decide(lower(program, binding), real, self.products), real, name)
 
     def written_for(self, processors: int) -> int:
         """Return 1 or 2: several are told how many they are."""

@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
+from vertexrt.kernels.backend import BLAS, TIMED
 from vertexrt.kernels.cpu.compile import register_size
 from vertexrt.kernels.cpu.product_limits import ANY_ROWS, ProductShape, fixed_rows, strips_from
 from vertexrt.kernels.cpu.product_table import Ratios, ratios_of
-from vertexrt.kernels.layout import BLAS, TIMED
 from vertexrt.lower.kernel import KernelIR, MatrixProduct, Outer, Step
 from vertexrt.lower.places import OwnPart, Span
 

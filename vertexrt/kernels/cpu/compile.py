@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 
-from vertexrt.kernels.cpu.blas import blas_address
 from vertexrt.kernels.cpu.libraries import EXPORTS, library
+from vertexrt.native.blas import blas_address
 from vertexrt.native.load import LoadedCode, load, machine
 
 

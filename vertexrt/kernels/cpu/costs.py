@@ -8,12 +8,9 @@ up to 1.4 times as slow as whole tasks, and nowhere faster.
 
 from __future__ import annotations
 
-from vertexrt.kernels.ways import Configuration, Work
+from vertexrt.kernels.ways import INSTRUCTION, MULTIPLY_ADD, Configuration, Work
 from vertexrt.scheduler.batch_shape import BatchShape
 
-MULTIPLY_ADD = 1.3e-11
-WEIGHT = 5e-11  # of a matrix, to read it: see `level_in_vertices`
-INSTRUCTION = 0.3e-6  # to decode it and to call its products
 EXCHANGE = 0.9e-6  # to signal and to notice, for each processor of the group
 STEP = 50e-6  # what a step costs once
 THREAD, THREAD_IN_TRAINING = 50e-6, 800e-6  # what each further thread costs once
@@ -50,13 +47,3 @@ def seconds_of(way: Configuration, work: Work, batch: BatchShape) -> float:
     wide = batch.vertices * work.apart * (3 if work.trains else 1) + gradients
     thread = THREAD_IN_TRAINING if work.trains else THREAD
     return STEP + thread * (threads - 1) + path + wide * MULTIPLY_ADD / threads
-
-
-def level_in_vertices(work: float) -> float:
-    """Return how many vertices a level of its own is worth, however narrow it is.
-
-    Args:
-        work: multiplications a vertex, forward, back, and for the gradients of its weights.
-    """
-    level = 2 * (INSTRUCTION + work / 3 * WEIGHT)  # gradients are made after all levels
-    return level / (INSTRUCTION + work * MULTIPLY_ADD)

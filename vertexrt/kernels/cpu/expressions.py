@@ -6,7 +6,6 @@ from typing import Any
 
 from vertexrt.ir.expressions import translate
 from vertexrt.kernels.cpu.arithmetic import Arithmetic, draw
-from vertexrt.kernels.cpu.code import Code, Register, int64
 from vertexrt.kernels.cpu.context import Field
 from vertexrt.kernels.layout import PAD
 from vertexrt.lower.expressions import (
@@ -22,6 +21,7 @@ from vertexrt.lower.expressions import (
 )
 from vertexrt.lower.kernel import KernelIR
 from vertexrt.lower.places import Memory, OwnPart, Rows, Span, ValuePlace
+from vertexrt.native.code import Code, Register, int64
 
 FUNCTION, ROW, EDGE = range(3)  # scopes of `Code.once`
 

@@ -1,40 +1,24 @@
 """What all kernels call: products, copies of rows, sums into rows of a table.
 
-One library for each dtype, made once and kept like a kernel. It is written as `code.Code` has it,
-and knows no function of a user.
+One library for each dtype, made once and kept like a kernel. It knows no function of a user.
 """
 
 from __future__ import annotations
 
-from vertexrt.kernels.cpu.code import METADATA, Code, Register, int64
-from vertexrt.kernels.cpu.products import ARGUMENTS, STRIPS, products
+from vertexrt.kernels.cpu.products import products
 from vertexrt.kernels.cpu.tiles import ProductTiles
 from vertexrt.lower.kernel import ROWS_A_SUM
+from vertexrt.native.code import Code, Register, arguments_of, int64, module_of
 
-DECLARATIONS = {
-    "vrt_product": f"void @vrt_product({ARGUMENTS}{STRIPS})",
-    "vrt_product_transposed": f"void @vrt_product_transposed({ARGUMENTS})",
-    "vrt_outer": f"void @vrt_outer({ARGUMENTS})",
-    "vrt_pack": "void @vrt_pack(ptr, i64, ptr, i64, i64, ptr)",
-    "vrt_unpack": "void @vrt_unpack(ptr, i64, ptr, i64, i64, ptr)",
-    "vrt_add_lookups": "void @vrt_add_lookups(ptr, i64, i64, i64, i64, i64, ptr, i64, ptr, ptr, "
-    "i64, ptr, i64, i64, i1)",
-    "vrt_count_children": "i64 @vrt_count_children(ptr, i64, i64)",
-    "llvm.exp.f64": "double @llvm.exp.f64(double)",
-    "llvm.fabs.f32": "float @llvm.fabs.f32(float)",
-    "llvm.fabs.f64": "double @llvm.fabs.f64(double)",
-    "llvm.floor.f32": "float @llvm.floor.f32(float)",
-    "llvm.floor.f64": "double @llvm.floor.f64(double)",
-    "llvm.log.f32": "float @llvm.log.f32(float)",
-    "llvm.log.f64": "double @llvm.log.f64(double)",
-    "llvm.sqrt.f32": "float @llvm.sqrt.f32(float)",
-    "llvm.sqrt.f64": "double @llvm.sqrt.f64(double)",
-    "llvm.maximum.f32": "float @llvm.maximum.f32(float, float)",
-    "llvm.maximum.f64": "double @llvm.maximum.f64(double, double)",
-    "tanh": "double @tanh(double)",
-}
-ATTRIBUTES = "attributes #0 = { nounwind }"
-EXPORTS = tuple(name for name in DECLARATIONS if name.startswith("vrt_"))
+EXPORTS = (
+    "vrt_product",
+    "vrt_product_transposed",
+    "vrt_outer",
+    "vrt_pack",
+    "vrt_unpack",
+    "vrt_add_lookups",
+    "vrt_count_children",
+)
 
 
 def library(real: str, size: int) -> str:
@@ -43,35 +27,18 @@ def library(real: str, size: int) -> str:
     Args:
         size: of a vector register of this processor, in float32 elements.
     """
-    functions = [
-        *products(ProductTiles(real, size)),
-        _copy_rows(real, "vrt_pack"),
-        _copy_rows(real, "vrt_unpack"),
-        _AddLookups(real).text(),
-        COUNT_CHILDREN,
-    ]
-    declared = [
-        "declare ptr @malloc(i64)",
-        "declare void @free(ptr)",
-    ]
-    return "\n".join([*declared, *functions, ATTRIBUTES, METADATA])
+    return module_of(
+        [
+            *products(ProductTiles(real, size)),
+            _copy_rows(real, "vrt_pack"),
+            _copy_rows(real, "vrt_unpack"),
+            _AddLookups(real).code,
+            _count_children(),
+        ]
+    )
 
 
-def module_of(code: Code, *constants: str) -> str:
-    """Return the module of one function, and of what it uses."""
-    declared = [f"declare {DECLARATIONS[name]}" for name in sorted(code.used)]
-    return "\n".join([*constants, *declared, code.text(), ATTRIBUTES, METADATA])
-
-
-def arguments_of(text: str) -> list[Register]:
-    """Return arguments: names, those that begin with * are pointers, the rest are integers."""
-    return [
-        Register("ptr", f"%{name[1:]}") if name[0] == "*" else Register("i64", f"%{name}")
-        for name in text.split()
-    ]
-
-
-def _copy_rows(real: str, name: str) -> str:
+def _copy_rows(real: str, name: str) -> Code:
     """Write a copy of rows[at : at + n] of a tensor to the rows of a temporary, or back."""
     arguments = arguments_of("*base size *rows at n *packed")
     base, size, rows, at, n, packed = arguments
@@ -82,7 +49,7 @@ def _copy_rows(real: str, name: str) -> str:
         source, to = ends if name == "vrt_pack" else reversed(ends)
         with code.loop(0, size, independent=True) as j:
             code.store(code.load(real, source, j, independent=True), to, j, independent=True)
-    return code.text()
+    return code
 
 
 # Sums into rows of a table.
@@ -107,11 +74,8 @@ class _AddLookups:
         self.gradient, self.size, self.word0, self.word1, self.first, self.end = arguments[:6]
         self.source, self.step, self.index, self.order, self.lo, self.rows = arguments[6:12]
         self.at, self.n = arguments[12:]
-        self.code = Code("vrt_add_lookups", [*arguments, self.local], real)
-
-    def text(self) -> str:
-        """Return the function."""
-        code, n = self.code, self.n
+        self.code = code = Code("vrt_add_lookups", [*arguments, self.local], real)
+        n = self.n
         with code.when(code.compare("sle", n, ROWS_A_SUM)):
             with code.loop(0, n) as i:
                 row, word = self._look_up(i)
@@ -128,7 +92,6 @@ class _AddLookups:
             self._add_chain(i)
         for memory in taken:
             code.do("free", [memory])
-        return code.text()
 
     def _look_up(self, i: Register) -> tuple[Register, Register]:
         """Return row i of the launch, and what it looked up."""
@@ -209,22 +172,13 @@ class _AddLookups:
         return x if x.type == "double" else self.code.op("double", f"fpext {x} to double")
 
 
-COUNT_CHILDREN = """define i64 @vrt_count_children(ptr %children, i64 %first, i64 %end) #0 {
-entry:
-  br label %head
-head:
-  %e = phi i64 [ %first, %entry ], [ %next, %body ]
-  %count = phi i64 [ 0, %entry ], [ %more, %body ]
-  %inside = icmp slt i64 %e, %end
-  br i1 %inside, label %body, label %done
-body:
-  %at = getelementptr i32, ptr %children, i64 %e
-  %child = load i32, ptr %at
-  %there = icmp sge i32 %child, 0
-  %one = zext i1 %there to i64
-  %more = add i64 %count, %one
-  %next = add i64 %e, 1
-  br label %head
-done:
-  ret i64 %count
-}"""
+def _count_children() -> Code:
+    """Write a count of the edges that have a child."""
+    code = Code("vrt_count_children", arguments_of("*children first end"), result="i64")
+    children, first, end = code.arguments
+    count = code.variable(int64(0))
+    with code.loop(first, end) as e:
+        there = code.compare("sge", code.load("i32", children, e), 0)
+        code.store(code.add(code.load("i64", count), code.convert(there, "i64")), count)
+    code.leave(code.load("i64", count))
+    return code

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from vertexrt.errors import DeviceError
+from vertexrt.kernels.backend import ScriptRun
 from vertexrt.kernels.cpu.drivers import (
     APART,
     CLOCK,
@@ -21,7 +22,7 @@ from vertexrt.kernels.cpu.drivers import (
     system,
 )
 from vertexrt.kernels.cpu.kernels import LoadedKernels
-from vertexrt.kernels.layout import Array, ScriptRun
+from vertexrt.kernels.layout import Array
 
 SECONDS = 30.0  # of a wait: on a machine with much to do a thread may not run for a while
 

@@ -22,11 +22,11 @@ import numpy as np
 
 from vertexrt.cache import entries
 from vertexrt.cache.folders import folders
-from vertexrt.kernels.cpu.blas import blas_name, one_thread
 from vertexrt.kernels.cpu.compile import library_of, register_size
 from vertexrt.kernels.cpu.product_limits import ANY_ROWS, ProductShape, strips_from
 from vertexrt.locks import ProcessLock
 from vertexrt.memory.aligned import aligned_zeros
+from vertexrt.native.blas import blas_name, one_thread
 from vertexrt.native.load import machine
 
 KIND = "products"  # of cache entries

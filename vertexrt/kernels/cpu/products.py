@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from vertexrt.kernels.cpu.code import Code, Register, int64
 from vertexrt.kernels.cpu.tiles import (
     DOT_ROWS,
     SPREAD_ROWS,
@@ -28,10 +27,7 @@ from vertexrt.kernels.cpu.tiles import (
     dot_name,
     spread_name,
 )
-
-ARGUMENTS = "ptr, ptr, ptr, i64, i64, i64, i64, i64, i64"
-STRIPS = ", i64"  # the last argument of vrt_product, which the others lack
-GEMM = ", ".join(["ptr"] * 13)
+from vertexrt.native.code import Code, Register, int64
 
 DOT_BLOCK = 64  # rows that meet all of a weight before the next do: they stay in the caches
 BLOCK = 96  # the same for spread elements
@@ -40,16 +36,9 @@ STRIP_BLOCK = 256  # rows that meet all strips before the next do: they stay in 
 DEPTH = 256  # terms that are added up before they join a sum: more lose digits and leave caches
 
 
-def products(tiles: ProductTiles) -> list[str]:
-    """Write the three functions, and declare what they call."""
-    return [
-        f"declare void @vrt_gemm({GEMM})",
-        *tiles.declarations(),
-        *tiles.functions(),
-        _product(tiles),
-        _product_transposed(tiles),
-        _outer(tiles),
-    ]
+def products(tiles: ProductTiles) -> list[Code]:
+    """Write the three functions, and the tiles that they call."""
+    return [*tiles.functions(), _product(tiles), _product_transposed(tiles), _outer(tiles)]
 
 
 def _start(
@@ -71,7 +60,7 @@ def _start(
     return code, names, wide
 
 
-def _product(tiles: ProductTiles) -> str:
+def _product(tiles: ProductTiles) -> Code:
     """Write Y[rows, lo:hi] = X W[lo:hi]^T."""
     code, names, wide = _start("vrt_product", "w x y", tiles.real, ("tiled", "strips"))
     w, x, y, rows, m, n, lo, _, tiled, strips = names
@@ -90,10 +79,10 @@ def _product(tiles: ProductTiles) -> str:
                 append(code, tiles, [at, values, sums, m, n], height, wide)
         code.leave()
     _gemm(code, "TN", 0.0, [wide, rows, n], [(at, n), (x, n), (to, m)])
-    return code.text()
+    return code
 
 
-def _product_transposed(tiles: ProductTiles) -> str:
+def _product_transposed(tiles: ProductTiles) -> Code:
     """Write Y[rows, lo:hi] = X W[:, lo:hi]."""
     code, names, wide = _start("vrt_product_transposed", "w x y", tiles.real)
     w, x, y, rows, m, n, lo, _, tiled = names
@@ -102,10 +91,10 @@ def _product_transposed(tiles: ProductTiles) -> str:
         _Sweep(code, tiles, False, Matrices(at, x, to, n, m, n)).append(rows, wide, m)
         code.leave()
     _gemm(code, "NN", 0.0, [wide, rows, m], [(at, n), (x, m), (to, n)])
-    return code.text()
+    return code
 
 
-def _outer(tiles: ProductTiles) -> str:
+def _outer(tiles: ProductTiles) -> Code:
     """Write G[lo:hi, n] += D[rows, lo:hi]^T X[rows, n], where D has m columns."""
     code, names, wide = _start("vrt_outer", "g d x", tiles.real)
     g, d, x, rows, m, n, lo, _, tiled = names
@@ -114,7 +103,7 @@ def _outer(tiles: ProductTiles) -> str:
         _Sweep(code, tiles, True, Matrices(x, at, to, n, m, n)).append(wide, n, rows)
         code.leave()
     _gemm(code, "NT", 1.0, [n, wide, rows], [(x, n), (at, m), (to, n)])
-    return code.text()
+    return code
 
 
 def _gemm(

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from vertexrt.ir.expressions import translate
 from vertexrt.ir.program import ABOVE
-from vertexrt.kernels.cpu.code import Code, Register, int64
 from vertexrt.kernels.cpu.context import Field
 from vertexrt.kernels.cpu.expressions import (
     ARGUMENTS,
@@ -18,7 +17,6 @@ from vertexrt.kernels.cpu.expressions import (
     SEGMENT,
     Expressions,
 )
-from vertexrt.kernels.cpu.libraries import module_of
 from vertexrt.lower.expressions import Expression
 from vertexrt.lower.kernel import (
     ROWS_A_SUM,
@@ -38,6 +36,7 @@ from vertexrt.lower.kernel import (
     SumRows,
 )
 from vertexrt.lower.places import Rows, Spans, ValuePlace
+from vertexrt.native.code import Code, Register, int64, module_of
 
 
 def render(kernel: KernelIR, real: str, name: str) -> str:
@@ -52,7 +51,7 @@ def render(kernel: KernelIR, real: str, name: str) -> str:
     rendered.run()
     zeros = f"[{max(rendered.values.widest, 1)} x {real}] zeroinitializer, align 64"
     none = "@none = internal constant i32 -1"
-    return module_of(code, f"@zeros = internal constant {zeros}", none)
+    return module_of([code], f"@zeros = internal constant {zeros}", none)
 
 
 class _Rendered:

@@ -26,9 +26,8 @@ import numpy as np
 from vertexrt.ir.expressions import translate
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.cpu.arithmetic import Arithmetic
-from vertexrt.kernels.cpu.code import Code, Register
 from vertexrt.kernels.cpu.kernels import REALS
-from vertexrt.kernels.cpu.libraries import arguments_of, module_of
+from vertexrt.native.code import Code, Register, arguments_of, module_of
 from vertexrt.native.foreign import Foreign
 from vertexrt.native.load import LoadedCode, load
 
@@ -75,7 +74,7 @@ def text_of(rule: UpdateRule, real: str) -> str:
                     code.store(known[slot], array, i, independent=True)
                 code.store(known["value"], p, i, independent=True)
                 code.store(code.const(0.0), d, i, independent=True)
-    return module_of(code)
+    return module_of([code])
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vertexrt.kernels.cpu.code import Code, Register, int64
+from vertexrt.native.code import Code, Register, int64
 
 DOT_ROWS = 4  # of a tile; what is left over has tiles of 1 to 3 rows
 SPREAD_ROWS = 6  # rows are shared out evenly to tiles of at most so many
@@ -74,25 +74,18 @@ class ProductTiles:
         self.masked_load = f"llvm.masked.load.{kind}.p0"
         self.masked_store = f"llvm.masked.store.{kind}.p0"
 
-    def declarations(self) -> list[str]:
-        """Declare what tiles call."""
-        v = self.vector
-        return [
-            f"declare {v} @{self.fma}({v}, {v}, {v})",
-            f"declare {v} @{self.masked_load}(ptr, i32, {self.mask}, {v})",
-            f"declare void @{self.masked_store}({v}, ptr, i32, {self.mask})",
-        ]
-
-    def functions(self) -> list[str]:
+    def functions(self) -> list[Code]:
         """Write the tiles of all shapes."""
         wide = (1, self.outputs)
         dots = [(r, o) for r in range(1, DOT_ROWS + 1) for o in wide]
         spreads = [(r, o) for r in range(1, SPREAD_ROWS + 1) for o in (*wide, TAIL)]
         tiles = [self._dot(*shape) for shape in dots]
         tiles += [self._spread(down, *shape) for down in (False, True) for shape in spreads]
-        tiles.append(self._transpose())
+        return [*tiles, self._transpose()]
+
+    def _code(self, name: str, arguments: Sequence[Register]) -> Code:
         # A copy of each where it is called would take twice as long to compile.
-        return [tile.replace(" #0 {", " noinline #0 {", 1) for tile in tiles]
+        return Code(name, arguments, self.real, inline=False)
 
     def _sums(self, code: Code, rows: int, outputs: int) -> list[list[Register]]:
         zero = Register(self.vector, "zeroinitializer")
@@ -132,8 +125,8 @@ class ProductTiles:
 
     # Sums that are vectors.
 
-    def _dot(self, rows: int, outputs: int) -> str:
-        code = Code(dot_name(rows, outputs), DOT_ARGUMENTS, self.real)
+    def _dot(self, rows: int, outputs: int) -> Code:
+        code = self._code(dot_name(rows, outputs), DOT_ARGUMENTS)
         w, x, y, m, n = DOT_ARGUMENTS
         sums = self._sums(code, rows, outputs)
 
@@ -159,13 +152,13 @@ class ProductTiles:
                 part = self._shuffle(code, totals, totals, range(r * outputs, (r + 1) * outputs))
                 at = code.at(y, code.mul(m, first + r), self.real)
                 code.line(f"store {part}, {at}, align 4")
-        return code.text()
+        return code
 
     # Blocks that are transposed.
 
-    def _transpose(self) -> str:
+    def _transpose(self) -> Code:
         """Of rows and columns that w lacks, y has other elements of w, and zeros."""
-        code = Code(TRANSPOSE, TRANSPOSE_ARGUMENTS, self.real)
+        code = self._code(TRANSPOSE, TRANSPOSE_ARGUMENTS)
         w, y, w_step, y_step, rows, columns = TRANSPOSE_ARGUMENTS
         mask = self._first_lanes(code, columns)
         vectors = []
@@ -183,7 +176,7 @@ class ProductTiles:
             apart *= 2
         for k, vector in enumerate(vectors):
             self._store(code, vector, code.at(y, code.mul(y_step, k), self.real), None)
-        return code.text()
+        return code
 
     def _half(self, code: Code, a: Register, b: Register, half: int, apart: int) -> Register:
         """Return the lanes of two vectors whose bit `apart` is that of `half`, side by side."""
@@ -220,9 +213,9 @@ class ProductTiles:
 
     # Elements that are spread.
 
-    def _spread(self, down: bool, rows: int, outputs: int) -> str:
+    def _spread(self, down: bool, rows: int, outputs: int) -> Code:
         arguments = [*SPREAD_ARGUMENTS, LEFT] if outputs == TAIL else SPREAD_ARGUMENTS
-        code = Code(spread_name(down, rows, outputs), arguments, self.real)
+        code = self._code(spread_name(down, rows, outputs), arguments)
         w, x, y, w_step, x_step, y_step, count, add = SPREAD_ARGUMENTS
         mask = self._first_lanes(code, LEFT) if outputs == TAIL else None
         wide = max(outputs, 1)
@@ -244,7 +237,7 @@ class ProductTiles:
                 self._add_row(code, row_sums, code.load(self.real, x, at), ws)
         many = code.integer("and", add, code.compare("sgt", count, FEW_TERMS))
         self._join(code, places, many, mask)
-        return code.text()
+        return code
 
     def _join(
         self,

@@ -18,100 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.kernels.cpu.rules import code_of, run_rule
-from vertexrt.kernels.layout import FOUND_DONE, FOUND_NORM, FOUND_TRIED, StoreUpdate
+from vertexrt.kernels.store_update import FOUND_DONE, FOUND_NORM, FOUND_TRIED, StoreUpdate, within
 from vertexrt.native.compiled import compiled
 
 FloatArray = npt.NDArray[np.floating[Any]]
 RowArray = npt.NDArray[np.int64]
 
 LANES = 64  # partial sums of a norm; 32 or fewer are not vectorised (10 GB/s against 28)
-
-
-@compiled
-def cut_pieces(
-    most: int, dense: int, tables: Any, entries: Any, listed: Any
-) -> tuple[RowArray, RowArray]:
-    """Cut the dense part of a store and rows of tables into pieces of at most `most` elements.
-
-    Args:
-        tables: [T, 2] first element and elements a row; entries: [T, groups, 2] which entries of
-            `listed` are touched rows of a table, in column 0 all, else the group's.
-    Returns: pieces and spans. The row of a piece of the dense part is the first entry, 0.
-    """
-    count, groups = -(-dense // most), entries.shape[1]
-    for t in range(len(tables)):
-        count += -(-(entries[t, 0, 1] - entries[t, 0, 0]) // _rows_of(tables[t, 1], most))
-    pieces = np.empty((count, 2), np.int64)
-    spans = np.zeros((count, groups, 2), np.int64)
-    p = _cut_dense(most, dense, pieces, spans)
-    for t in range(len(tables)):
-        before, step = p, _rows_of(tables[t, 1], most)
-        for first in range(entries[t, 0, 0], entries[t, 0, 1], step):
-            end = min(first + step, entries[t, 0, 1])
-            pieces[p, 0], pieces[p, 1] = tables[t, 0], tables[t, 1]
-            spans[p, 0, 0], spans[p, 0, 1] = first, end
-            for k in range(1, groups):  # rows are sorted: go on after the last piece
-                at = spans[p - 1, k, 1] if p > before else entries[t, k, 0]
-                spans[p, k, 0] = at
-                while at < entries[t, k, 1] and listed[at] <= listed[end - 1]:
-                    at += 1
-                spans[p, k, 1] = at
-            p += 1
-    return pieces, spans
-
-
-def _cut_dense(most: int, dense: int, pieces: Any, spans: Any) -> int:
-    """Write the pieces of the dense part, and return how many there are."""
-    p = 0
-    for start in range(0, dense, most):
-        pieces[p, 0], pieces[p, 1] = start, min(most, dense - start)
-        for k in range(spans.shape[1]):
-            spans[p, k, 1] = 1
-        p += 1
-    return p
-
-
-def _rows_of(width: int, most: int) -> int:
-    """Return how many rows of so many elements make a piece of at most `most`."""
-    return max(1, most // width)
-
-
-@compiled
-def sum_loss(losses: Any, weight: Any) -> float:
-    """Sum the losses of all rows in float64, as often as each counts, in a fixed order.
-
-    Args:
-        weight: [rows], or empty where each row counts once.
-    """
-    partial = np.zeros(LANES)
-    for block in range(0, len(losses), LANES):
-        x = losses[block : block + LANES]
-        if len(weight):
-            w = weight[block : block + LANES]
-            for j in range(len(x)):
-                partial[j] += np.float64(x[j]) * np.float64(w[j])
-        else:
-            for j in range(len(x)):
-                partial[j] += np.float64(x[j])
-    total = 0.0
-    for j in range(LANES):
-        total += partial[j]
-    return total
-
-
-@compiled
-def add_up(copies: Any, pieces: Any, spans: Any, listed: Any) -> None:
-    """Add the gradients of the other groups to the first one's, in their order, and clear them."""
-    for p in range(len(pieces)):
-        start, width = pieces[p]
-        for k in range(1, spans.shape[1]):
-            for r in range(spans[p, k, 0], spans[p, k, 1]):
-                begin = start + listed[r] * width
-                total = copies[0, begin : begin + width]
-                other = copies[k, begin : begin + width]
-                for i in range(width):
-                    total[i] += other[i]
-                other[:] = 0.0
 
 
 @compiled
@@ -122,29 +35,6 @@ def norm_of(gradients: Any, pieces: Any, spans: Any, listed: Any) -> float:
         rows = listed[spans[p, 0, 0] : spans[p, 0, 1]]
         total += sum_of_squares(gradients, pieces[p, 0], pieces[p, 1], rows)
     return math.sqrt(total)
-
-
-@compiled
-def all_within(numbers: Any, pieces: Any, spans: Any, listed: Any, limit: float) -> bool:
-    """Tell whether the size of every number of all pieces is at most a limit."""
-    for p in range(len(pieces)):
-        start, width = pieces[p]
-        for r in range(spans[p, 0, 0], spans[p, 0, 1]):
-            begin = start + listed[r] * width
-            if not within(numbers[begin : begin + width], limit):
-                return False
-    return True
-
-
-@compiled
-def clamp(gradients: Any, pieces: Any, spans: Any, listed: Any, most: float) -> None:
-    """Set gradients of all pieces that are above a size to it, signs as they were."""
-    for p in range(len(pieces)):
-        start, width = pieces[p]
-        for r in range(spans[p, 0, 0], spans[p, 0, 1]):
-            begin = start + listed[r] * width
-            for i in range(begin, begin + width):
-                gradients[i] = max(min(gradients[i], most), -most)
 
 
 def is_finite(rule: int, store: Any, begin: int, end: int, scale: float, s: Any) -> bool:
@@ -243,14 +133,6 @@ def finish(update: StoreUpdate) -> None:
     rule, store = code_of(e.rule, e.values.dtype)["vrt_rule"], (e.values, e.gradients, e.moments)
     cut = (e.pieces, e.spans, e.listed)
     _finish(rule, (e.clip_norm, e.limit), (e.scalars, e.parts), store, cut, e.counts, e.found)
-
-
-def within(numbers: FloatArray, limit: float) -> bool:
-    """Tell whether the size of every number is at most a limit; one that is nan is not."""
-    fine, most = True, numbers.dtype.type(limit)
-    for i in range(len(numbers)):
-        fine &= bool(abs(numbers[i]) <= most)
-    return fine
 
 
 def sum_of_squares(gradients: FloatArray, start: int, width: int, rows: RowArray) -> float:

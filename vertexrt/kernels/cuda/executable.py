@@ -21,7 +21,8 @@ from vertexrt.kernels.cuda.row_text import EDGE_ORDER, EVERY_PTR, RELATION_PTR, 
 from vertexrt.kernels.cuda.steps import Kernel, Launches, csr, effects_of
 from vertexrt.kernels.cuda.task_launches import NO_PLACES, lower_launches
 from vertexrt.kernels.cuda.wide_products import wide_sources
-from vertexrt.kernels.layout import Binding, gradient_owners
+from vertexrt.kernels.layout import Binding
+from vertexrt.kernels.task_tensors import gradient_owners
 from vertexrt.scheduler.rows import CHILD_ROW, part_of
 
 Array = np.ndarray[Any, Any]

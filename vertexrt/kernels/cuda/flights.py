@@ -21,7 +21,7 @@ from vertexrt.errors import DeviceError, NumericError, ParallelError, UsageError
 from vertexrt.graph.host_pulls import with_host_pulls
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import LOSS, NORM, REFUSED, Found, StepEnd
-from vertexrt.kernels.layout import Counts
+from vertexrt.kernels.store_update import Counts
 from vertexrt.scheduler.balance import Share
 
 

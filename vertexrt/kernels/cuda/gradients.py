@@ -23,7 +23,8 @@ from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.passes.store import Read
 from vertexrt.ir.program import Node
 from vertexrt.kernels.cuda.weights import ResidentWeight
-from vertexrt.kernels.layout import Binding, gradients_of
+from vertexrt.kernels.layout import Binding
+from vertexrt.kernels.task_tensors import gradients_of
 from vertexrt.lower.products import rows_of
 from vertexrt.lower.threads import Cuts
 

@@ -22,7 +22,8 @@ from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
 from vertexrt.ir.passes.operands import children_read
 from vertexrt.ir.passes.store import Key, is_free
 from vertexrt.ir.program import Domain, Node
-from vertexrt.kernels.layout import Binding, edge_key
+from vertexrt.kernels.layout import Binding
+from vertexrt.kernels.task_tensors import edge_key
 from vertexrt.lower.places import Memory, Rows, ValuePlace
 from vertexrt.native.compiled import compiled
 

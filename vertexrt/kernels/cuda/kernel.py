@@ -53,7 +53,8 @@ from vertexrt.kernels.cuda.task_launches import lower_launches
 from vertexrt.kernels.cuda.verify_repeated_segments import verify_repeated_segments
 from vertexrt.kernels.cuda.weight_layout import THREADS, TILE_ROWS
 from vertexrt.kernels.cuda.weights import SHARED_STATE_BYTES, ResidentWeight, copied_weights
-from vertexrt.kernels.layout import Binding, uses_edges
+from vertexrt.kernels.layout import Binding
+from vertexrt.kernels.task_tensors import uses_edges
 from vertexrt.lower.launches import LaunchPlan
 
 Int64 = npt.NDArray[np.int64]

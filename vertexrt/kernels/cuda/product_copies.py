@@ -15,7 +15,8 @@ from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group, TaskProgram
 from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Domain, Node
-from vertexrt.kernels.layout import Binding, by_rows, edge_key
+from vertexrt.kernels.layout import Binding
+from vertexrt.kernels.task_tensors import by_rows, edge_key
 from vertexrt.lower.copied_products import (
     ChildRows,
     Finished,

@@ -27,7 +27,7 @@ from vertexrt.kernels.cuda.dependences import LaunchedSteps, first_conflict, lau
 from vertexrt.kernels.cuda.driver import extent
 from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.steps import StepEffects
-from vertexrt.kernels.layout import tensor_uses
+from vertexrt.kernels.task_tensors import tensor_uses
 from vertexrt.native.compiled import compiled
 from vertexrt.script.verifier import REPORT
 

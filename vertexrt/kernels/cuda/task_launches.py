@@ -34,7 +34,8 @@ from vertexrt.kernels.cuda.thread_groups import (
     row_threads,
 )
 from vertexrt.kernels.cuda.thread_widths import width_of
-from vertexrt.kernels.layout import PAD, Binding, by_rows, gradients_of
+from vertexrt.kernels.layout import PAD, Binding
+from vertexrt.kernels.task_tensors import by_rows, gradients_of
 from vertexrt.lower.copied_products import CopiedProduct, Finished, FinishedRows, Gathered
 from vertexrt.lower.expressions import J, ReadElement
 from vertexrt.lower.kernel import AddLookups, MatrixProduct, Operand, Outer, Step

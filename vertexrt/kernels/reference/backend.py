@@ -6,7 +6,6 @@ value; that is how the origin of a NaN is found.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -16,26 +15,19 @@ from vertexrt.ir.passes.fuse import Product, TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.program import Node, relation_of
 from vertexrt.ir.updates import UpdateRule
+from vertexrt.kernels.backend import Processors, Watch
 from vertexrt.kernels.cpu.costs import seconds_of, ways_of
-from vertexrt.kernels.layout import (
-    Array,
-    Binding,
-    Buffers,
-    Processors,
-    StoreUpdate,
-    gradients_of,
-    temporaries,
-)
+from vertexrt.kernels.layout import Array, Binding, Buffers, temporaries
 from vertexrt.kernels.reference.expressions import Elements, LaunchedRows, Points
 from vertexrt.kernels.reference.interpret import Interpreter
 from vertexrt.kernels.reference.processors import ReferenceProcessors
 from vertexrt.kernels.reference.update import finish
+from vertexrt.kernels.store_update import StoreUpdate
+from vertexrt.kernels.task_tensors import gradients_of
 from vertexrt.kernels.ways import Configuration, Work
 from vertexrt.lower.lowering import lower
 from vertexrt.lower.verify import verify
 from vertexrt.scheduler.batch_shape import BatchShape
-
-Watch = Callable[[Node, Array, Array], None]  # node, its value, the user's vertices
 
 
 class ReferenceExecutable:
@@ -132,6 +124,14 @@ class ReferenceBackend:
     def update(self, update: StoreUpdate) -> None:
         """Evaluate the expressions of the rule."""
         finish(update)
+
+    def made_by(self, program: TaskProgram, binding: Binding) -> list[str]:
+        """Say nothing: NumPy makes products."""
+        return []
+
+    def text(self, program: TaskProgram, binding: Binding, name: str) -> str:
+        """Print the kernel IR, which has no functions."""
+        return str(lower(program, binding))
 
     def written_for(self, processors: int) -> int:
         """Return 1 or 2: several are told how many they are."""

@@ -18,7 +18,8 @@ import numpy as np
 
 from vertexrt.errors import DeviceError
 from vertexrt.ir.passes.segment import SegmentedTask, Split
-from vertexrt.kernels.layout import Array, Binding, Buffers, ScriptRun, temporaries
+from vertexrt.kernels.backend import ScriptRun
+from vertexrt.kernels.layout import Array, Binding, Buffers, temporaries
 from vertexrt.kernels.reference.expressions import LaunchedRows
 from vertexrt.kernels.reference.interpret import Interpreter
 from vertexrt.kernels.reference.shared_memory import Processor, SharedMemory

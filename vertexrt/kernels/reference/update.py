@@ -6,65 +6,24 @@ written back.
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.ir.numpy_arithmetic import evaluate_arrays
-from vertexrt.ir.updates import UpdateRule
-from vertexrt.kernels.layout import FOUND_DONE, FOUND_NORM, FOUND_TRIED, StoreUpdate
+from vertexrt.kernels.store_update import (
+    FOUND_DONE,
+    FOUND_NORM,
+    FOUND_TRIED,
+    StoreUpdate,
+    elements,
+    factor,
+    moved_at,
+)
 from vertexrt.native.at_once import write_at_once
 
 Array = npt.NDArray[Any]
-
-
-def moved(
-    rule: UpdateRule, values: Array, gradients: Array, state: Array, scale: float, scalars: Array
-) -> tuple[Array, Array]:
-    """Return what a rule makes of elements.
-
-    Args:
-        values, gradients: [N]; state: [slots, N].
-        scale: factor of the gradients; scalars: of `StoreUpdate`.
-    Returns: values [N] and state [slots, N].
-    """
-    dtype = values.dtype
-    decay, shrink, *own = scalars.astype(dtype)
-    names: dict[str, Any] = {f"s{k}": number for k, number in enumerate(own)}
-    names |= {slot.name: kept for slot, kept in zip(rule.state, state, strict=True)}
-    names["g"] = dtype.type(scale) * gradients + decay * values
-    names["value"] = shrink * values
-    for name, expression in rule.lines:
-        names[name] = np.asarray(evaluate_arrays(expression, names), dtype)
-    kept = [names[slot.name] for slot in rule.state]
-    return names["value"], np.array(kept, dtype).reshape(state.shape)
-
-
-def elements(update: StoreUpdate) -> list[Array]:
-    """Return the positions in the store of what an update changes, each once, by group."""
-    rows = [update.listed[first:last] for first, last in update.spans[:, 0]]
-    found = [
-        (start + each[:, None] * width + np.arange(width)).reshape(-1)
-        for (start, width), each in zip(update.pieces, rows, strict=True)
-    ]
-    return [
-        np.concatenate([np.zeros(0, np.int64), *found[first:last]])
-        for first, last in itertools.pairwise(update.parts)
-    ]
-
-
-def moved_at(update: StoreUpdate, at: Array, scale: float, scalars: Array) -> tuple[Array, Array]:
-    """Return what an update makes of the elements at some positions; see `moved`."""
-    e = update
-    return moved(e.rule, e.values[at], e.gradients[at], e.moments[:, at], scale, scalars)
-
-
-def factor(norm: float, clip_norm: float) -> float:
-    """Return the factor that clips gradients of some norm; a `clip_norm` of 0 clips nothing."""
-    return clip_norm / norm if 0.0 < clip_norm < norm else 1.0
 
 
 def finish(update: StoreUpdate) -> None:
