@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.api.declaration import is_real, is_whole
+from vertexrt.checks import is_real, is_whole
 from vertexrt.errors import UsageError, VertexrtError, nearest
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.owned import read_array

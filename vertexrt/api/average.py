@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.api.declaration import is_real
 from vertexrt.api.network import Network
 from vertexrt.api.parameters import NameDifferences
+from vertexrt.checks import is_real
 from vertexrt.errors import UsageError
 from vertexrt.native.at_once import write_at_once
 

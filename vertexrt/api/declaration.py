@@ -2,34 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from typing import Any, TypeGuard
+from typing import Any
 
-import numpy as np
-
+from vertexrt.checks import is_whole, read_shape
 from vertexrt.errors import TraceError
 from vertexrt.ir.passes.specialise import MOST_SLOTS
 from vertexrt.ir.user_line import user_line
-
-
-def is_whole(n: object) -> TypeGuard[int]:
-    """Tell whether something is an integer, of Python or of NumPy; True and False are not."""
-    return isinstance(n, (int, np.integer)) and not isinstance(n, bool)
-
-
-def is_real(x: object) -> TypeGuard[float]:
-    """Tell whether something is a finite number, of Python or of NumPy; True and False are not."""
-    if isinstance(x, bool) or not isinstance(x, (int, float, np.integer, np.floating)):
-        return False
-    number: Any = x  # of either library
-    return bool(abs(number) <= sys.float_info.max)
-
-
-def read_shape(shape: object) -> tuple[int, ...] | None:
-    """Return a shape as a tuple, of one extent for a number; None where it is no shape."""
-    extents = shape if isinstance(shape, (tuple, list)) else (shape,)
-    return tuple(int(n) for n in extents) if all(is_whole(n) and n > 0 for n in extents) else None
 
 
 def read_pulled(name: str, shape: object, dtype: object) -> tuple[int, ...]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
-from vertexrt.api.declaration import is_real, read_shape
 from vertexrt.api.elementwise import abs, log, sqrt, where
 from vertexrt.api.trace import current_builder, name_in_trace
+from vertexrt.checks import is_real, read_shape
 from vertexrt.errors import TraceError
 from vertexrt.ir.ops import FIRST_OF_GRAPH
 from vertexrt.ir.user_line import user_line

@@ -5,10 +5,10 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
-from vertexrt.api.declaration import is_whole, read_shape
 from vertexrt.api.elementwise import emit, exp, log, maximum, stop_gradient, where
 from vertexrt.api.parameter import Matrix
 from vertexrt.api.trace import current_builder
+from vertexrt.checks import is_whole, read_shape
 from vertexrt.errors import TraceError
 from vertexrt.ir.program import Domain, related
 from vertexrt.ir.user_line import user_line

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.api.arguments import real_array
-from vertexrt.api.declaration import is_real, is_whole
+from vertexrt.checks import is_real, is_whole
 from vertexrt.errors import UsageError
 
 __all__ = [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from vertexrt.api.declaration import is_real
 from vertexrt.api.elementwise import emit, relu, softplus, where
 from vertexrt.api.trace import current_builder
+from vertexrt.checks import is_real
 from vertexrt.errors import TraceError
 from vertexrt.ir.builder import is_computed
 from vertexrt.ir.user_line import user_line

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from vertexrt.api.declaration import is_whole, read_shape
 from vertexrt.api.init import Initializer
 from vertexrt.api.trace import current_builder, name_in_network
+from vertexrt.checks import is_whole, read_shape
 from vertexrt.errors import TraceError
 from vertexrt.ir.builder import Builder
 from vertexrt.ir.user_line import user_line

@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.api.declaration import is_real, is_whole
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
+from vertexrt.checks import is_real, is_whole
 from vertexrt.errors import UsageError
 
 __all__ = [

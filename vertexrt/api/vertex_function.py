@@ -5,17 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from vertexrt.api.declaration import (
-    is_whole,
-    read_arity,
-    read_named_inputs,
-    read_state,
-)
+from vertexrt.api.declaration import read_arity, read_named_inputs, read_state
 from vertexrt.api.parameter import Parameter
 from vertexrt.api.parts import parameters_of
 from vertexrt.api.relations import CHILDREN, Relations
 from vertexrt.api.state import State
 from vertexrt.api.trace import NetworkNames, Trace, current_builder
+from vertexrt.checks import is_whole
 from vertexrt.errors import TraceError
 from vertexrt.ir.passes.simplify import simplify
 from vertexrt.ir.program import Program, related
