@@ -144,8 +144,12 @@ def _check_numbers(seed: object, threads: object, processors: object) -> None:
 def _check_tune(tune: object, engine: str) -> None:
     """Refuse to time ways where one is given."""
     if not isinstance(tune, bool) or (tune and engine != "auto"):
-        got = f"tune is {tune!r} with engine={engine!r}"
-        raise UsageError.at("compile", got, "True with engine='auto', or False", "leave tune out")
+        raise UsageError.at(
+            "compile",
+            f"tune is {tune!r} with engine={engine!r}",
+            "True with engine='auto', or False",
+            "leave tune out",
+        )
 
 
 def _checked_passes(passes: object) -> Passes:
@@ -158,9 +162,12 @@ def _checked_passes(passes: object) -> Passes:
     for field in fields(chosen):
         value = getattr(chosen, field.name)
         if type(value) is not type(field.default):
-            got = f"Passes({field.name}={value!r})"
-            expected = f"of type {type(field.default).__name__}"
-            raise UsageError.at("compile", got, expected, f"leave {field.name} out")
+            raise UsageError.at(
+                "compile",
+                f"Passes({field.name}={value!r})",
+                f"of type {type(field.default).__name__}",
+                f"leave {field.name} out",
+            )
     if chosen.streams not in range(1, MOST_STREAMS + 1):
         raise UsageError.at(
             "compile",

@@ -17,14 +17,20 @@ def read_pulled(name: str, shape: object, dtype: object) -> tuple[int, ...]:
     Raises: TraceError, when shape or dtype are none of a pull.
     """
     if dtype is not None and (not isinstance(dtype, str) or dtype not in ("int", "float")):
-        got, expected = f"dtype {dtype!r} of {name!r} at {user_line()}", "'int' or 'float'"
-        raise TraceError.at("pull", got, expected, "leave dtype out, or name one of them")
+        raise TraceError.at(
+            "pull",
+            f"dtype {dtype!r} of {name!r} at {user_line()}",
+            "'int' or 'float'",
+            "leave dtype out, or name one of them",
+        )
     extents = read_shape(() if shape is None else shape)
     if extents is None or (dtype == "int" and extents):
-        got = f"shape {shape!r} of {name!r} at {user_line()}"
-        expected = "a tuple of positive integers, and () for an integer"
-        action = "pull reals by shape, and integers one by one"
-        raise TraceError.at("pull", got, expected, action)
+        raise TraceError.at(
+            "pull",
+            f"shape {shape!r} of {name!r} at {user_line()}",
+            "a tuple of positive integers, and () for an integer",
+            "pull reals by shape, and integers one by one",
+        )
     return extents
 
 
@@ -35,9 +41,12 @@ def read_named_inputs(inputs: object) -> dict[str, Any]:
     """
     given = {} if inputs is None else inputs
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-        expected = "a dict of names of relations to vertex functions"
-        action = "write inputs={'spelling': self.char}"
-        raise TraceError.at("inputs", f"inputs is {given!r:.60}", expected, action)
+        raise TraceError.at(
+            "inputs",
+            f"inputs is {given!r:.60}",
+            "a dict of names of relations to vertex functions",
+            "write inputs={'spelling': self.char}",
+        )
     return dict(given)
 
 
@@ -49,9 +58,12 @@ def read_arity(arity: object) -> int | None:
     if arity is None:
         return None
     if not is_whole(arity) or not 1 <= arity <= MOST_SLOTS:
-        expected = f"1 to {MOST_SLOTS}, or None where only gather_all is used"
-        action = "read many children by gather_all"
-        raise TraceError.at("arity", f"arity is {arity!r}", expected, action)
+        raise TraceError.at(
+            "arity",
+            f"arity is {arity!r}",
+            f"1 to {MOST_SLOTS}, or None where only gather_all is used",
+            "read many children by gather_all",
+        )
     return int(arity)
 
 
@@ -62,10 +74,12 @@ def read_state(state: object) -> dict[str, int]:
     """
     action = "write state={'h': hidden}, or state={} for none"
     if not isinstance(state, Mapping) or not all(isinstance(name, str) for name in state):
-        expected = "a dict of names to numbers of elements"
-        raise TraceError.at("state", f"state is {state!r}", expected, action)
+        raise TraceError.at(
+            "state", f"state is {state!r}", "a dict of names to numbers of elements", action
+        )
     for name, size in state.items():
         if not is_whole(size) or size < 1:
-            got = f"field {name!r} has {size!r} elements"
-            raise TraceError.at("state", got, "1 or more", action)
+            raise TraceError.at(
+                "state", f"field {name!r} has {size!r} elements", "1 or more", action
+            )
     return {name: int(size) for name, size in state.items()}

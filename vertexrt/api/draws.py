@@ -47,8 +47,12 @@ def dropout(x: Operand, p: float, per: str = "vertex") -> Value:
             "dropout", f"p is {p!r} at {user_line()}", "0 <= p < 1", "pass the share of zeros"
         )
     if not isinstance(per, str) or per not in ("vertex", "graph"):
-        got = f"per is {per!r} at {user_line()}"
-        raise TraceError.at("dropout", got, "'vertex' or 'graph'", "choose one of them")
+        raise TraceError.at(
+            "dropout",
+            f"per is {per!r} at {user_line()}",
+            "'vertex' or 'graph'",
+            "choose one of them",
+        )
     b = current_builder()
     value = b.lift(x)
     if p == 0.0:
@@ -111,8 +115,12 @@ def _standard(shape: tuple[int, ...] | int) -> Value:
     """Draw numbers between 0 and 1, of which none is either."""
     b, extents = current_builder(), read_shape(shape)
     if extents is None:
-        got = f"shape {shape!r} at {user_line()}"
-        raise TraceError.at("uniform", got, "a tuple of positive integers", "write uniform(n)")
+        raise TraceError.at(
+            "uniform",
+            f"shape {shape!r} at {user_line()}",
+            "a tuple of positive integers",
+            "write uniform(n)",
+        )
     return b.emit("uniform", b.const(0.0, extents), key=_key("uniform"))
 
 

@@ -73,8 +73,10 @@ class Model:
             program, read = trace_in(function, names)
             unread = set(function.inputs) - set(read.names)
             if unread:
-                got = f"{name} names {sorted(unread)} in inputs and does not gather them"
-                raise self._error(got, "a gather of each relation")
+                raise self._error(
+                    f"{name} names {sorted(unread)} in inputs and does not gather them",
+                    "a gather of each relation",
+                )
             children = tuple(
                 tuple(numbers[id(source)] for source in sources_of(function, relation))
                 for relation in read.names
@@ -94,8 +96,10 @@ class Model:
             for relation in function.inputs:
                 strange = [x for x in sources_of(function, relation) if id(x) not in own]
                 if strange:
-                    got = f"{name} reads {relation!r} of a {type(strange[0]).__name__}"
-                    raise self._error(got, "vertex functions that are attributes of the model")
+                    raise self._error(
+                        f"{name} reads {relation!r} of a {type(strange[0]).__name__}",
+                        "vertex functions that are attributes of the model",
+                    )
 
     def _error(self, got: str, expected: str) -> TraceError:
         name = type(self).__name__

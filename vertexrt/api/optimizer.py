@@ -48,16 +48,21 @@ def checked(title: str, option: Option, value: Any) -> Any:
     name, numbers = option.name, option.range
     if option.parts:
         if not isinstance(value, (tuple, list)) or len(value) != len(option.parts):
-            expected = f"{len(option.parts)} numbers"
-            raise UsageError.at(title, f"{name}={value!r}", expected, "set all")
+            raise UsageError.at(
+                title, f"{name}={value!r}", f"{len(option.parts)} numbers", "set all"
+            )
         return tuple(
             checked(title, Option(f"{name}[{k}]", numbers), v) for k, v in enumerate(value)
         )
     if value is None and option.optional:
         return None
     if not (is_real(value) and numbers.holds(value)):
-        expected = f"{name} {numbers.text}" + (", or None" if option.optional else "")
-        raise UsageError.at(title, f"{name}={value!r}", expected, "set it")
+        raise UsageError.at(
+            title,
+            f"{name}={value!r}",
+            f"{name} {numbers.text}" + (", or None" if option.optional else ""),
+            "set it",
+        )
     return float(value)
 
 
@@ -148,19 +153,28 @@ def _checked_group(title: str, pattern: object, own: object, lr: float) -> Group
     found: dict[str, Any] = {}
     for name, value in own.items():
         if name not in OF_GROUPS:
-            expected = "one of " + ", ".join(OF_GROUPS)
-            close = nearest(str(name), OF_GROUPS)
-            raise _no_groups(title, f"an option {name!r} in {where}", expected, close)
+            raise _no_groups(
+                title,
+                f"an option {name!r} in {where}",
+                "one of " + ", ".join(OF_GROUPS),
+                nearest(str(name), OF_GROUPS),
+            )
         numbers = OF_GROUPS[name]
         real = is_real(value) and numbers is not None and numbers.holds(value)
         if not (real if numbers else isinstance(value, bool)):
-            expected = f"{name} {numbers.text}" if numbers else "True or False"
-            raise _no_groups(title, f"{where} has {name}={value!r:.60}", expected)
+            raise _no_groups(
+                title,
+                f"{where} has {name}={value!r:.60}",
+                f"{name} {numbers.text}" if numbers else "True or False",
+            )
         found[name] = float(value) if numbers else value
     if "lr" in found and lr == 0.0:
-        action = "give the optimizer a rate, and freeze the others by frozen"
-        got = f"{where} has a rate beside lr=0.0"
-        raise UsageError.at(title, got, "lr > 0, which it keeps its ratio to", action)
+        raise UsageError.at(
+            title,
+            f"{where} has a rate beside lr=0.0",
+            "lr > 0, which it keeps its ratio to",
+            "give the optimizer a rate, and freeze the others by frozen",
+        )
     return GroupOptions(**found)  # type: ignore[typeddict-item]
 
 
@@ -201,8 +215,12 @@ class Optimizer:
     ) -> None:
         if type(self) is Optimizer:
             titles = [f"vrt.{row.title}" for row in OPTIMIZERS]
-            known = f"{', '.join(titles[:-1])} or {titles[-1]}"
-            raise UsageError.at(self._place, "the base class", known, "take one")
+            raise UsageError.at(
+                self._place,
+                "the base class",
+                f"{', '.join(titles[:-1])} or {titles[-1]}",
+                "take one",
+            )
         self.lr = lr
         self.initial_lr: float | None = None
         for option in self.row.options if self.row else ():
@@ -248,8 +266,12 @@ class Optimizer:
             expected, close = f"one of {', '.join(known)}", nearest(name, known)
             raise UsageError.at(title, f"no option {name!r}", expected, f"correct it{close}")
         if row is None and name in ("clip_value", "groups") and value:
-            got = f"{name}, for an update of its own"
-            raise UsageError.at(self._place, got, "options that its update reads", "leave it out")
+            raise UsageError.at(
+                self._place,
+                f"{name}, for an update of its own",
+                "options that its update reads",
+                "leave it out",
+            )
         return value
 
     @property
@@ -301,9 +323,11 @@ class Optimizer:
         """
         gradients = getattr(net, "gradients", None)
         if not isinstance(gradients, AccumulatedGradients):
-            got = f"a {type(net).__name__}"
             raise UsageError.at(
-                f"{type(self).__name__}.step", got, "a network", "pass what vrt.compile returned"
+                f"{type(self).__name__}.step",
+                f"a {type(net).__name__}",
+                "a network",
+                "pass what vrt.compile returned",
             )
         with net.executor.lock:
             gradients.hand_over()
@@ -463,8 +487,12 @@ class Optimizer:
         for option in self.row.options:
             value = getattr(self, option.name)
             if option.range is ABOVE_ZERO and value < least:
-                got, expected = f"{option.name}={value}", f"at least {least:.3g} in {store.dtype}"
-                raise UsageError.at(self._place, got, expected, "set it")
+                raise UsageError.at(
+                    self._place,
+                    f"{option.name}={value}",
+                    f"at least {least:.3g} in {store.dtype}",
+                    "set it",
+                )
         self._groups.divide(store.trained)
         moments = self._made(store, self._loaded or {}, self.steps)
         self._reach = (0.0 if self._loaded is None else math.inf,) * len(moments)

@@ -47,8 +47,12 @@ class Relations:
         if name in self.every:
             raise _both_ways(name)
         if name not in self.slots and self.count == MOST_SLOTS:
-            got = f"{name!r} is one relation more, at {user_line()}"
-            raise TraceError.at("gather", got, f"at most {MOST_SLOTS}", "read many by gather_all")
+            raise TraceError.at(
+                "gather",
+                f"{name!r} is one relation more, at {user_line()}",
+                f"at most {MOST_SLOTS}",
+                "read many by gather_all",
+            )
         return self.slots.setdefault(name, self.count)
 
     def one_child(self, name: object) -> str | None:
@@ -71,8 +75,12 @@ class Relations:
                 self._check_named("gather_all", name)
             return 0
         if not isinstance(name, str):
-            got, action = f"{name!r} at {user_line()}", "read one child by gather(slot)"
-            raise TraceError.at("gather_all", got, "the name of a relation", action)
+            raise TraceError.at(
+                "gather_all",
+                f"{name!r} at {user_line()}",
+                "the name of a relation",
+                "read one child by gather(slot)",
+            )
         if name in self.slots:
             raise _both_ways(name)
         if name not in self.every:

@@ -255,8 +255,12 @@ class ReduceLROnPlateau:
 def _initial(where: str, optimizer: object) -> float:
     """Return the rate that an optimizer had before any schedule."""
     if not isinstance(optimizer, Optimizer):
-        got = f"a {type(optimizer).__name__}"
-        raise UsageError.at(where, got, "an optimizer", "pass an optimizer such as vrt.Adam(1e-3)")
+        raise UsageError.at(
+            where,
+            f"a {type(optimizer).__name__}",
+            "an optimizer",
+            "pass an optimizer such as vrt.Adam(1e-3)",
+        )
     if optimizer.initial_lr is None:
         optimizer.initial_lr = optimizer.lr
     return optimizer.initial_lr
@@ -264,8 +268,9 @@ def _initial(where: str, optimizer: object) -> float:
 
 def _check(where: str, name: str, value: object, fits: bool, expected: str) -> None:
     if not fits:
-        got = f"{name}={value!r:.60}"
-        raise UsageError.at(where, got, f"{name} must be {expected}", "correct it")
+        raise UsageError.at(
+            where, f"{name}={value!r:.60}", f"{name} must be {expected}", "correct it"
+        )
 
 
 def _check_count(where: str, name: str, value: object, least: int = 1) -> None:

@@ -111,8 +111,9 @@ class Trace:
         of_edges = op == "edge_pull" or "edge" in attrs
         what = "edge" if of_edges else "pull"
         if not isinstance(name, str):
-            got, action = f"name {name!r} at {user_line()}", "name an array of the batch"
-            raise TraceError.at(what, got, "a string", action)
+            raise TraceError.at(
+                what, f"name {name!r} at {user_line()}", "a string", "name an array of the batch"
+            )
         extents = read_pulled(name, shape, dtype)
         before = self._known(what, name, of_edges, None if shape is None else extents)
         whose = attrs.get("of", attrs.get("relation", 0))
@@ -133,8 +134,12 @@ class Trace:
         Raises: TraceError, when it was read in another way, or in another shape (None: in any).
         """
         if self._of_edges.setdefault(name, of_edges) != of_edges:
-            got, action = f"{name!r} of vertices and of edges, at {user_line()}", "rename one"
-            raise TraceError.at(what, got, "a name of its own for each", action)
+            raise TraceError.at(
+                what,
+                f"{name!r} of vertices and of edges, at {user_line()}",
+                "a name of its own for each",
+                "rename one",
+            )
         before = next((v for (n, _), v in self._read.items() if n == name), None)
         if before is not None and shape not in (None, before.shape):
             raise TraceError.at(
