@@ -10,6 +10,7 @@ import pytest
 import vertexrt as vrt
 from vertexrt.api.optim import OPTIMIZERS as CLASSES
 from vertexrt.engine.finite import reach_of
+from vertexrt.ir.scalar import evaluate_all
 from vertexrt.ir.updates import (
     OPTIMIZERS,
     RULES,
@@ -17,7 +18,6 @@ from vertexrt.ir.updates import (
     StateSlot,
     UpdateRule,
     rule_of,
-    scalars_of,
 )
 from vertexrt.kernels.cuda.rules import struct_of
 
@@ -95,7 +95,7 @@ def test_what_the_host_knows_is_taken_out() -> None:
         "v": "s2 * v + s3 * (g * g)",
         "value": "value - s4 * m / (sqrt(v) * s5 + s6)",
     }
-    first = scalars_of(rule, {**BETAS, "t": 1})
+    first = evaluate_all(rule.scalars, {**BETAS, "t": 1})
     assert first == (0.9, 1 - 0.9, 0.999, 1 - 0.999, 1e-3 / (1 - 0.9), 1 / (1 - 0.999) ** 0.5, 1e-8)
 
 

@@ -18,8 +18,7 @@ from vertexrt.api.gradients import AccumulatedGradients, Trained
 from vertexrt.checks import is_real
 from vertexrt.engine.executor import UNCOUNTED, update_by_gradients
 from vertexrt.engine.parameters import FloatArray, ParameterStore
-from vertexrt.engine.refused import refused_update
-from vertexrt.engine.update import Outcome, Update, UpdateGroup, apply_update
+from vertexrt.engine.update import Outcome, Update, UpdateGroup, apply_update, refused_update
 from vertexrt.errors import CheckpointError, NumericError, UsageError, nearest
 from vertexrt.ir.updates import ABOVE_ZERO, NOT_NEGATIVE, OPTIMIZERS, OptimizerRow, Option, rule_of
 from vertexrt.native.at_once import write_at_once
@@ -140,9 +139,15 @@ class ParameterGroups:
                 continue
             rate = own["lr"] * (lr / self._lr) if "lr" in own else lr
             decay = own.get("weight_decay", weight_decay)
-            shrink = 1.0 - rate * decay if decoupled else 1.0
-            found.append(UpdateGroup(tuple(names), rate, 0.0 if decoupled else decay, shrink))
+            found.append(update_group(names, rate, decay, decoupled))
         return tuple(found)
+
+
+def update_group(names: Sequence[str], lr: float, decay: float, decoupled: bool) -> UpdateGroup:
+    """Return what an update does with parameters of a rate and a weight decay."""
+    if decoupled:
+        return UpdateGroup(tuple(names), lr, 0.0, 1.0 - lr * decay)
+    return UpdateGroup(tuple(names), lr, decay, 1.0)
 
 
 def _checked_group(title: str, pattern: object, own: object, lr: float) -> GroupOptions:
@@ -380,8 +385,7 @@ class Optimizer:
             moments=moments,
             clip_norm=self.clip_norm,
             options=self._numbers(int(count[0])),
-            decay=0.0 if row.decoupled else self.weight_decay,
-            shrink=1.0 - self.lr * self.weight_decay if row.decoupled else 1.0,
+            whole=update_group((), self.lr, self.weight_decay, row.decoupled),
             reach=reach,
             counts=(count, store.versions if home is store else UNCOUNTED, draws),
             optimizer=type(self).__name__,

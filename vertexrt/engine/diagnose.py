@@ -16,8 +16,7 @@ from vertexrt.engine.inputs import vertex_name
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.part import Part
 from vertexrt.engine.prepare import prepare
-from vertexrt.engine.refused import first_bad, refused_update
-from vertexrt.engine.update import Update
+from vertexrt.engine.update import Update, first_bad, refused_update
 from vertexrt.engine.variant import Use, make_variant
 from vertexrt.errors import message
 from vertexrt.graph import GraphBatch

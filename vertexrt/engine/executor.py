@@ -23,9 +23,16 @@ from vertexrt.engine.outputs import chosen_rows, outputs_of
 from vertexrt.engine.parameters import ParameterStore, StoreDraft
 from vertexrt.engine.part import Part
 from vertexrt.engine.planned import PlannedLaunches, PlanRequest
-from vertexrt.engine.refused import refused_gradient, refused_update, written_by
 from vertexrt.engine.results import PassResults
-from vertexrt.engine.update import Outcome, Touched, Update, all_finite
+from vertexrt.engine.update import (
+    Outcome,
+    Touched,
+    Update,
+    all_finite,
+    refused_gradient,
+    refused_update,
+    written_by,
+)
 from vertexrt.engine.variant import Use
 from vertexrt.errors import DeviceError, NumericError
 from vertexrt.graph import GraphBatch

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
-from vertexrt.ir.scalar import FUNCTIONS, evaluate_all
+from vertexrt.ir.scalar import FUNCTIONS
 
 Lines = tuple[tuple[str, str], ...]  # what is set, and its expression
 
@@ -201,12 +201,6 @@ class _HostScalars(ast.NodeTransformer):
         return ast.Name(f"s{self.texts.index(text)}", ast.Load())
 
 
-def _lines_of(row: OptimizerRow, kept: tuple[StateSlot, ...]) -> Lines:
-    """Return the lines of a row with some of its slots."""
-    without = {slot.name: slot.without for slot in row.state if slot not in kept}
-    return tuple((name, without.get(name, expression)) for name, expression in row.lines)
-
-
 @cache
 def _rule(row: OptimizerRow, kept: tuple[StateSlot, ...]) -> UpdateRule:
     same = (row.state, row.lines, row.names())
@@ -214,9 +208,10 @@ def _rule(row: OptimizerRow, kept: tuple[StateSlot, ...]) -> UpdateRule:
     if first is not row:
         return _rule(first, kept)
     host = _HostScalars(frozenset((*RATE_AND_COUNT, *row.names())))
+    without = {slot.name: slot.without for slot in row.state if slot not in kept}
     lines = tuple(
-        (name, ast.unparse(host.visit(ast.parse(expression, mode="eval").body)))
-        for name, expression in _lines_of(row, kept)
+        (name, ast.unparse(host.visit(ast.parse(without.get(name, made), mode="eval").body)))
+        for name, made in row.lines
     )
     options = [slot.option for slot in kept if slot.option]
     return UpdateRule("_".join([row.name, *options]), kept, lines, tuple(host.texts))
@@ -237,12 +232,3 @@ def _rules_of(row: OptimizerRow) -> Iterator[UpdateRule]:
 RULES: tuple[UpdateRule, ...] = tuple(
     dict.fromkeys(rule for row in OPTIMIZERS for rule in _rules_of(row))
 )
-
-
-def scalars_of(rule: UpdateRule, chosen: Mapping[str, float]) -> tuple[float, ...]:
-    """Return the scalars of a rule.
-
-    Args:
-        chosen: options, lr and t by name.
-    """
-    return evaluate_all(rule.scalars, chosen)
