@@ -266,7 +266,7 @@ def update_by_gradients(executor: Executor, optimizer: Trainer, asks: bool) -> N
         return
     store.refresh()
     if not all_finite(store, store.gradients):
-        raise NumericError(refused_gradient(optimizer, store))
+        raise NumericError(refused_gradient(type(optimizer).__name__, store))
     _update_by_itself(store, optimizer, UNCOUNTED)
 
 
@@ -275,7 +275,7 @@ def _update_by_itself(store: ParameterStore, optimizer: Trainer, draws: Array) -
     draft = StoreDraft(store)
     optimizer.update(draft)
     if not all_finite(draft, draft.values):
-        raise NumericError(written_by(optimizer, draft))
+        raise NumericError(written_by(type(optimizer).__name__, draft))
     draft.commit((store.versions, draws))
 
 

@@ -253,10 +253,17 @@ def apply_update(
     return Outcome(done, float(bound.found[FOUND_NORM]), reach)
 
 
-def first_bad(values: np.ndarray[Any, Any]) -> list[int] | None:
-    """Return the place of the first number that is not finite."""
-    bad = np.argwhere(~np.isfinite(values))
-    return bad[0].tolist() if len(bad) else None
+def first_bad(store: ParameterStore, flat: FloatArray) -> tuple[str, list[int], Any] | None:
+    """Return the first number that is not finite: of which parameter, where, and itself.
+
+    Args:
+        flat: of `ParameterStore.views`.
+    """
+    for name, array in store.views(flat).items():
+        bad = np.argwhere(~np.isfinite(array))
+        if len(bad):
+            return name, bad[0].tolist(), array[tuple(bad[0])]
+    return None
 
 
 def refused_update(store: ParameterStore, update: Update, norm: float) -> str:
@@ -265,9 +272,9 @@ def refused_update(store: ParameterStore, update: Update, norm: float) -> str:
     Args:
         norm: of the gradients, where they were to be clipped.
     """
+    if first_bad(store, store.gradients):
+        return refused_gradient(update.optimizer, store)
     where = f"{update.optimizer}.update"
-    if any(first_bad(store.gradient(name)) is not None for name in store.trained):
-        return _refused_gradient(where, store)
     if not math.isfinite(norm):
         return message(
             where,
@@ -278,54 +285,43 @@ def refused_update(store: ParameterStore, update: Update, norm: float) -> str:
     bound = _bind(store, update)
     values, moments = store.values.copy(), update.moments.copy()
     scale = factor(norm, bound.clip_norm)
-    for at, scalars in zip(elements(bound), bound.scalars, strict=True):
-        values[at], moments[:, at] = moved_at(bound, at, scale, scalars)
-    kept = [slot.name for slot in update.rule.state]
+    for part, scalars in zip(elements(bound), bound.scalars, strict=True):
+        values[part], moments[:, part] = moved_at(bound, part, scale, scalars)
+    got = "the update makes a number that is not finite, though not when it is done again"
+    kept = [f"its {slot.name!r}" for slot in update.rule.state]
     for what, flat in (("its value", values), *zip(kept, moments, strict=True)):
-        for name, made in store.views(flat).items():
-            bad = first_bad(made)
-            if bad is None:
-                continue
-            at = tuple(bad)
-            own = what if flat is values else f"its {what!r}"
-            return message(
-                where,
-                f"the update of {name!r} at {bad} makes {own} {made[at]}, from the value "
-                f"{store.value(name)[at]:.6g} and the gradient {store.gradient(name)[at]:.6g}",
-                "finite numbers; nothing was changed",
-                SMALLER,
+        if bad := first_bad(store, flat):
+            name, at, number = bad
+            own = store.value(name)[tuple(at)], store.gradient(name)[tuple(at)]
+            got = (
+                f"the update of {name!r} at {at} makes {what} {number}, from the value "
+                f"{own[0]:.6g} and the gradient {own[1]:.6g}"
             )
-    return message(
-        where,
-        "the update makes a number that is not finite, though not when it is done again",
-        "finite numbers; nothing was changed",
-        SMALLER,
-    )
+            break
+    return message(where, got, "finite numbers; nothing was changed", SMALLER)
 
 
-def refused_gradient(optimizer: object, store: ParameterStore) -> str:
+def refused_gradient(optimizer: str, store: ParameterStore) -> str:
     """Return the error text for a gradient that is not finite, of a store that has one."""
-    return _refused_gradient(f"{type(optimizer).__name__}.update", store)
-
-
-def _refused_gradient(where: str, store: ParameterStore) -> str:
-    name, at = next(
-        (n, bad) for n in store.trained if (bad := first_bad(store.gradient(n))) is not None
-    )
+    bad = first_bad(store, store.gradients)
+    assert bad
+    name, at, number = bad
     return message(
-        where,
-        f"the gradient of {name!r} is {store.gradient(name)[tuple(at)]} at {at}",
+        f"{optimizer}.update",
+        f"the gradient of {name!r} is {number} at {at}",
         "finite gradients; nothing was changed",
         f"look for a division or log of zero in F, or {SMALLER}",
     )
 
 
-def written_by(optimizer: object, store: ParameterStore) -> str:
+def written_by(optimizer: str, store: ParameterStore) -> str:
     """Return the error text for an optimizer that wrote what is not finite, by itself."""
-    name, at = next((n, bad) for n in store.names if (bad := first_bad(store.value(n))) is not None)
+    bad = first_bad(store, store.values)
+    assert bad
+    name, at, number = bad
     return message(
-        f"{type(optimizer).__name__}.update",
-        f"it made {name!r} at {at} {store.value(name)[tuple(at)]}, from finite gradients",
+        f"{optimizer}.update",
+        f"it made {name!r} at {at} {number}, from finite gradients",
         "finite parameters; nothing was changed",
         "correct the `update`",
     )
