@@ -62,6 +62,19 @@ def shared(group: object) -> ProcessGroup | None:
     return group if group.shares > 1 else None
 
 
+def check_option(where: str, name: str, value: object, fits: bool, expected: str) -> None:
+    """Refuse an option that does not fit. Raises: UsageError."""
+    if not fits:
+        got = f"{name}={value!r:.60}"
+        raise UsageError.at(where, got, f"{name} must be {expected}", "correct it")
+
+
+def check_not_negative(where: str, **options: object) -> None:
+    """Refuse options that are no finite numbers from 0 on. Raises: UsageError."""
+    for name, value in options.items():
+        check_option(where, name, value, is_real(value) and value >= 0.0, "a finite number >= 0")
+
+
 def check_mapping(where: str, given: object, error: type[VertexrtError]) -> None:
     """Refuse what are no arrays by name. Raises: an error of that class."""
     if not isinstance(given, Mapping):

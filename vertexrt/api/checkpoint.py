@@ -165,16 +165,19 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     """
     path = Path(path)
     tensors, texts = _read(path, FORMAT, VERSION, "save_checkpoint")
-    try:
-        optimizer, meta = (_json_object(texts, name) for name in ("optimizer", "meta"))
-    except ValueError as error:
-        raise _damaged(path, str(error)) from error
+    noted = {}
+    for name in ("optimizer", "meta"):
+        try:
+            noted[name] = parse_json(texts[name]) if name in texts else None
+        except ValueError as error:
+            raise _damaged(path, str(error)) from error
+        if not isinstance(noted[name], dict):
+            raise _damaged(path, f"its {name} is no object of JSON")
     _require_expected(path, tensors)
     return Checkpoint(
         parameters=_named(tensors, _PARAMETER),
         optimizer_state=_named(tensors, _OPTIMIZER),
-        optimizer=optimizer,
-        meta=meta,
+        **noted,
         average=_named(tensors, _AVERAGE),
     )
 
@@ -244,14 +247,6 @@ def _own_texts(
             "use the version of vertexrt that wrote it",
         )
     return texts
-
-
-def _json_object(texts: Mapping[str, str], name: str) -> dict[str, Any]:
-    """Return what a text holds; ValueError, when it is no object of JSON."""
-    value = parse_json(texts[name]) if name in texts else None
-    if not isinstance(value, dict):
-        raise ValueError(f"its {name} is no object of JSON")
-    return value
 
 
 def _require_expected(path: Path, tensors: Arrays) -> None:

@@ -100,15 +100,13 @@ def normal(shape: tuple[int, ...] | int, mean: Operand = 0.0, std: Operand = 1.0
 
 def _quotient(coefficients: tuple[tuple[float, ...], tuple[float, ...]], x: Value) -> Value:
     """Return a quotient of polynomials, highest powers first."""
-    above, below = (_polynomial(each, x) for each in coefficients)
-    return above / below
-
-
-def _polynomial(coefficients: tuple[float, ...], x: Value) -> Value:
-    found = coefficients[0] * x + coefficients[1]
-    for each in coefficients[2:]:
-        found = found * x + each
-    return found
+    found = []
+    for first, *others in coefficients:
+        polynomial: Any = first
+        for each in others:
+            polynomial = polynomial * x + each
+        found.append(polynomial)
+    return found[0] / found[1]
 
 
 def _standard(shape: tuple[int, ...] | int) -> Value:

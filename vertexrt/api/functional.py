@@ -203,7 +203,9 @@ def mean(x: Operand, *, over: str | None = None) -> Value:
     """
     value = _value(x)
     if _over_children("mean", value, over):
-        degree = value.builder.emit("degree", slot=_slot(value), **_relation_of(value))
+        readers = [n for n in value.builder.nodes if n.op in ("gather_all", "edge_pull")]
+        slot = int(readers[0]["slot"])  # which stands for all children
+        degree = value.builder.emit("degree", slot=slot, **_relation_of(value))
         return value.builder.emit("segment_sum", value) / degree
     return emit("reduce_sum", value) * (1.0 / value.type.size)
 
@@ -233,14 +235,6 @@ def _over_children(
         got, expected = f"over={over!r}", "'children' or 'elements'"
         action = "choose one of them"
     raise TraceError.at(where, f"{got} at {user_line()}", expected, action)
-
-
-def _slot(value: Value) -> int:
-    """Find the slot number that stands for all children, on what reads values of them."""
-    for node in value.builder.nodes:
-        if node.op in ("gather_all", "edge_pull"):
-            return int(node["slot"])
-    raise AssertionError("a value per child that nothing reads")
 
 
 def _relation_of(value: Value) -> dict[str, int]:

@@ -115,24 +115,6 @@ class Trace:
                 what, f"name {name!r} at {user_line()}", "a string", "name an array of the batch"
             )
         extents = read_pulled(name, shape, dtype)
-        before = self._known(what, name, of_edges, None if shape is None else extents)
-        whose = attrs.get("of", attrs.get("relation", 0))
-        if (name, whose) not in self._read:
-            called = f"({name} of edge {whose})" if "of" in attrs else name
-            self._check_room(what, called)
-            given = {"dtype": dtype or "float", "auto": not dtype, **attrs}
-            extents = extents if before is None else before.shape
-            found = self.builder.emit(op, name=called, shape=extents, **given)
-            self._read[name, whose] = self.pulled[called] = found
-        return self._read[name, whose]
-
-    def _known(
-        self, what: str, name: str, of_edges: bool, shape: tuple[int, ...] | None
-    ) -> Value | None:
-        """Return what was read under a name; of edges, it may be of others.
-
-        Raises: TraceError, when it was read in another way, or in another shape (None: in any).
-        """
         if self._of_edges.setdefault(name, of_edges) != of_edges:
             raise TraceError.at(
                 what,
@@ -141,24 +123,28 @@ class Trace:
                 "rename one",
             )
         before = next((v for (n, _), v in self._read.items() if n == name), None)
-        if before is not None and shape not in (None, before.shape):
+        if before is not None and shape is not None and extents != before.shape:
             raise TraceError.at(
                 what,
-                f"{name!r} of shape {list(shape or ())} at {user_line()}",
+                f"{name!r} of shape {list(extents)} at {user_line()}",
                 f"it was pulled before with shape {list(before.shape)}",
                 "pull it once, or use two names",
             )
-        return before
-
-    def _check_room(self, what: str, name: str) -> None:
-        """Raise TraceError, when one more name is too many."""
-        if len(self.pulled) == MOST_PULLS and name not in self.pulled:
-            raise TraceError.at(
-                what,
-                f"{name!r} at {user_line()}, after {MOST_PULLS} others",
-                f"at most {MOST_PULLS} names",
-                "pull vectors instead of many numbers",
-            )
+        whose = attrs.get("of", attrs.get("relation", 0))
+        if (name, whose) not in self._read:
+            called = f"({name} of edge {whose})" if "of" in attrs else name
+            if len(self.pulled) == MOST_PULLS and called not in self.pulled:
+                raise TraceError.at(
+                    what,
+                    f"{called!r} at {user_line()}, after {MOST_PULLS} others",
+                    f"at most {MOST_PULLS} names",
+                    "pull vectors instead of many numbers",
+                )
+            given = {"dtype": dtype or "float", "auto": not dtype, **attrs}
+            extents = extents if before is None else before.shape
+            found = self.builder.emit(op, name=called, shape=extents, **given)
+            self._read[name, whose] = self.pulled[called] = found
+        return self._read[name, whose]
 
     def program(
         self, declared: Mapping[str, Declared], state: dict[str, int], arity: int | None
@@ -179,9 +165,8 @@ class Trace:
                 self._note(node, pulls)
             nodes.append(node)
         found = tuple(pulls.values())
-        return Program(
-            self.name, tuple(nodes), params, state, arity, found, frozen=_frozen(declared)
-        )
+        frozen = frozenset(name for name, p in declared.items() if not p.trainable)
+        return Program(self.name, tuple(nodes), params, state, arity, found, frozen=frozen)
 
     def _note(self, node: Node, pulls: dict[str, Pull]) -> None:
         """Add the external value that a node reads to those that are declared.
@@ -201,7 +186,3 @@ class Trace:
                 "one of the two",
                 "use two names, or declare edge(name, dtype='int') in both",
             )
-
-
-def _frozen(declared: Mapping[str, Declared]) -> frozenset[str]:
-    return frozenset(name for name, parameter in declared.items() if not parameter.trainable)

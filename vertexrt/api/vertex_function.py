@@ -45,12 +45,6 @@ class VertexFunction:
         self.inputs = read_named_inputs(inputs)
         self.arity = read_arity(arity)
         self.state = read_state(state)
-        self.initial = self._read_initial(initial)
-        self._trace: Trace | None = None
-        self._scattered = False
-        self._pushed: set[str] = set()
-
-    def _read_initial(self, initial: object) -> dict[str, Parameter]:
         if initial is not None and not isinstance(initial, Mapping):
             raise self._error("state", f"initial is {initial!r}", "a dict of fields to parameters")
         for name, parameter in (initial or {}).items():
@@ -65,7 +59,10 @@ class VertexFunction:
                     f"a vrt.Parameter of shape {(self.state[name],)}",
                     "set it as an attribute first: self.h0 = vrt.Parameter(...)",
                 )
-        return dict(initial or {})
+        self.initial = dict(initial or {})
+        self._trace: Trace | None = None
+        self._scattered = False
+        self._pushed: set[str] = set()
 
     def __repr__(self) -> str:
         name = type(self).__name__

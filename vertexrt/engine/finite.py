@@ -109,20 +109,8 @@ class Bound:
         return Bound(self.form, size if other.least >= 1.0 else size * UP, least)
 
 
-def _either(x: Bound, y: Bound) -> Bound:
-    return Bound(x.form, max(x.size, y.size), min(x.least, y.least))
-
-
-def _sqrt(x: Bound) -> Bound:
+def _known_root(x: Bound) -> Bound:
     return Bound(x.form, math.sqrt(x.size), math.sqrt(x.least)) if x.least >= 0.0 else Bound(x.form)
-
-
-def _unknown(x: Bound) -> Bound:
-    return Bound(x.form)
-
-
-def _one_at_most(x: Bound) -> Bound:
-    return Bound(x.form, 1.0 if x.size < math.inf else math.inf)
 
 
 @cache
@@ -163,12 +151,12 @@ def _reach(
         given[f"s{k}"] = Bound(form, max(-least, *each), least)
     functions = {
         "exactly": lambda x: Bound(form, abs(x), x),
-        "either": _either,
-        "sqrt": _sqrt,
-        "exp": _unknown,
-        "log": _unknown,
-        "tanh": _one_at_most,
-        "sigmoid": _one_at_most,
+        "either": lambda x, y: Bound(form, max(x.size, y.size), min(x.least, y.least)),
+        "sqrt": _known_root,
+        **dict.fromkeys(("exp", "log"), lambda x: Bound(form)),
+        **dict.fromkeys(
+            ("tanh", "sigmoid"), lambda x: Bound(form, 1.0 if x.size < math.inf else math.inf)
+        ),
     }
 
     def after(reach: Sequence[float]) -> dict[str, float]:

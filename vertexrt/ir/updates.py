@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
@@ -222,13 +222,11 @@ def rule_of(row: OptimizerRow, chosen: Mapping[str, float]) -> UpdateRule:
     return _rule(row, tuple(s for s in row.state if not s.option or chosen[s.option] != 0.0))
 
 
-def _rules_of(row: OptimizerRow) -> Iterator[UpdateRule]:
-    options = sorted({slot.option for slot in row.state if slot.option})
-    for chosen in itertools.product((0.0, 0.5), repeat=len(options)):
-        yield rule_of(row, dict(zip(options, chosen, strict=True)))
-
-
 # All rules, each once, in the order of the table.
 RULES: tuple[UpdateRule, ...] = tuple(
-    dict.fromkeys(rule for row in OPTIMIZERS for rule in _rules_of(row))
+    dict.fromkeys(
+        rule_of(row, dict(zip(row.names(), chosen, strict=True)))
+        for row in OPTIMIZERS
+        for chosen in itertools.product((0.0, 0.5), repeat=len(row.names()))
+    )
 )
