@@ -39,7 +39,8 @@ def test_a_row_is_a_class_of_the_package(row: OptimizerRow) -> None:
     parameters = list(inspect.signature(made).parameters)
     names = [option.name for option in row.options]
     assert parameters == ["lr", *names, "weight_decay", "clip_norm", "clip_value", "groups"]
-    assert made(0.05).describe()["class"] == row.title
+    assert inspect.signature(made).parameters["lr"].default in (row.lr, inspect.Parameter.empty)
+    assert made(row.lr).describe()["class"] == row.title
 
 
 @every_row
@@ -119,8 +120,8 @@ def test_names_of_rules_are_their_own() -> None:
 @every_row
 def test_usual_options_need_no_trial(row: OptimizerRow) -> None:
     """Else each step would run its update twice."""
-    usual = getattr(vrt, row.title)(1e-3).describe()
-    chosen = {"lr": 1e-3, "t": 1}
+    usual = getattr(vrt, row.title)(row.lr).describe()
+    chosen = {"lr": row.lr, "t": 1}
     for option in row.options:
         given = usual[option.name]
         chosen |= zip(option.parts, given, strict=True) if option.parts else {option.name: given}

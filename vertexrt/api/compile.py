@@ -120,12 +120,12 @@ def compile(
         )
     if not isinstance(device, str):
         raise UsageError.at("compile", f"device is {device!r}", "a string", "write device='cpu'")
-    if not isinstance(function, (VertexFunction, Model)):
-        is_class = isinstance(function, type)
-        name = function.__name__ if isinstance(function, type) else "MyFunction"
+    f: object = function
+    if not isinstance(f, (VertexFunction, Model)):
+        name = f.__name__ if isinstance(f, type) else "MyFunction"
         raise UsageError.at(
             "compile",
-            f"the class {name}" if is_class else f"a {type(function).__name__}",
+            f"the class {name}" if isinstance(f, type) else f"a {type(f).__name__}",
             "an instance of a subclass of vrt.VertexFunction or vrt.Model",
             f"write vrt.compile({name}(...))",
         )

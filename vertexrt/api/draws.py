@@ -100,9 +100,9 @@ def normal(shape: tuple[int, ...] | int, mean: Operand = 0.0, std: Operand = 1.0
 
 def _quotient(coefficients: tuple[tuple[float, ...], tuple[float, ...]], x: Value) -> Value:
     """Return a quotient of polynomials, highest powers first."""
-    found = []
-    for first, *others in coefficients:
-        polynomial: Any = first
+    found: list[Value] = []
+    for first, second, *others in coefficients:
+        polynomial: Value = first * x + second
         for each in others:
             polynomial = polynomial * x + each
         found.append(polynomial)

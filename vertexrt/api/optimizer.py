@@ -155,7 +155,7 @@ def _checked_group(title: str, pattern: object, own: object, lr: float) -> Group
     where = f"groups[{pattern!r:.60}]"
     if not isinstance(pattern, str) or not isinstance(own, Mapping):
         raise _no_groups(title, f"{where} is {own!r:.60}")
-    found: dict[str, Any] = {}
+    found = GroupOptions()
     for name, value in own.items():
         if name not in OF_GROUPS:
             raise _no_groups(
@@ -172,7 +172,7 @@ def _checked_group(title: str, pattern: object, own: object, lr: float) -> Group
                 f"{where} has {name}={value!r:.60}",
                 f"{name} {numbers.text}" if numbers else "True or False",
             )
-        found[name] = float(value) if numbers else value
+        found[name] = float(value) if numbers else value  # type: ignore[literal-required]
     if "lr" in found and lr == 0.0:
         raise UsageError.at(
             title,
@@ -180,7 +180,7 @@ def _checked_group(title: str, pattern: object, own: object, lr: float) -> Group
             "lr > 0, which it keeps its ratio to",
             "give the optimizer a rate, and freeze the others by frozen",
         )
-    return GroupOptions(**found)  # type: ignore[typeddict-item]
+    return found
 
 
 def _no_groups(

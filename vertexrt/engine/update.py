@@ -192,9 +192,8 @@ def _cut(
     return Pieces(pieces, spans, numbers), np.array(ends, np.int64)
 
 
-def _bind(store: ParameterStore, update: Update) -> StoreUpdate:
+def _bind(store: ParameterStore, update: Update, limit: float = NOTHING) -> StoreUpdate:
     """Bind an update to the values and gradients of a store."""
-    limit, reach = limit_of(update, store.dtype)
     groups, parts = [update.whole], [(store.dense_size, store.sparse)]
     if update.groups:
         groups, parts = [*update.groups], [(0, group.names) for group in update.groups]
@@ -205,7 +204,6 @@ def _bind(store: ParameterStore, update: Update) -> StoreUpdate:
         parts=ends,
         clip_norm=update.clip_norm or 0.0,
         limit=limit,
-        reach=reach,
         values=store.values,
         gradients=store.gradients,
         moments=update.moments,
@@ -240,7 +238,8 @@ def apply_update(
         run: `update` of a backend.
     Raises: PlanError, when a touched row is not a row of its parameter; nothing is updated then.
     """
-    bound = _bind(store, update)
+    limit, reach = limit_of(update, store.dtype)
+    bound = _bind(store, update, limit)
     if update.clip_value is not None:
         cuts = (bound.pieces, bound.spans, bound.listed)
         if not all_within(store.gradients, *cuts, np.finfo(store.dtype).max):
@@ -249,8 +248,8 @@ def apply_update(
     run(bound)
     done = bool(bound.found[FOUND_DONE])
     store.cleared = done and not update.groups  # a parameter in none has kept its gradient
-    reach = () if bound.found[FOUND_TRIED] else bound.reach
-    return Outcome(done, float(bound.found[FOUND_NORM]), reach)
+    known = () if bound.found[FOUND_TRIED] else reach
+    return Outcome(done, float(bound.found[FOUND_NORM]), known)
 
 
 def first_bad(store: ParameterStore, flat: FloatArray) -> tuple[str, list[int], Any] | None:

@@ -84,11 +84,13 @@ class OptimizerRow:
     Attributes:
         title: name of its class, which has defaults, meanings and source; in small letters, of the
             command line.
+        lr: the usual learning rate.
         lines: the update, in order.
         decoupled: see `value` and `g` above.
     """
 
     title: str
+    lr: float
     options: tuple[Option, ...]
     state: tuple[StateSlot, ...]
     lines: Lines
@@ -126,6 +128,7 @@ EPS = Option("eps", ABOVE_ZERO)
 OPTIMIZERS = (
     OptimizerRow(
         title="SGD",
+        lr=0.05,
         options=(MOMENTUM,),
         state=(StateSlot("velocity", option="momentum", without="g"),),
         lines=(
@@ -135,6 +138,7 @@ OPTIMIZERS = (
     ),
     OptimizerRow(
         title="Adagrad",
+        lr=0.05,
         options=(EPS,),
         state=(StateSlot("sum", squares=True),),
         lines=(
@@ -144,6 +148,7 @@ OPTIMIZERS = (
     ),
     ADAM := OptimizerRow(
         title="Adam",
+        lr=1e-3,
         options=(BETAS, EPS),
         state=(StateSlot("m"), StateSlot("v", squares=True)),
         lines=(
@@ -158,6 +163,7 @@ OPTIMIZERS = (
     replace(ADAM, title="AdamW", decoupled=True),
     OptimizerRow(
         title="RMSprop",
+        lr=1e-3,
         options=(Option("alpha", BELOW_ONE), EPS, MOMENTUM),
         state=(
             StateSlot("square", squares=True),
@@ -171,6 +177,7 @@ OPTIMIZERS = (
     ),
     OptimizerRow(
         title="Lion",
+        lr=1e-4,
         options=(BETAS,),
         state=(StateSlot("m"),),
         lines=(
