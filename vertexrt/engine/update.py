@@ -25,6 +25,7 @@ Touched = Mapping[str, RowArray]  # sorted, unique rows of sparse parameters
 SMALLER = "lower the learning rate, or clip the gradient norm"
 NOTHING = -1.0  # no gradient is within this limit
 PIECE = 8192  # elements: small enough to share out evenly, large enough to make calls free
+_NO_TABLES: RowArray = np.zeros((0, 2), np.int64)
 _DENSE: RowArray = np.zeros(1, np.int64)  # a piece of the dense part is one row
 
 
@@ -110,14 +111,16 @@ def limit_of(update: Update, dtype: np.dtype[Any]) -> tuple[float, tuple[float, 
         tried.
     """
     unknown = (math.inf,) * len(update.moments)
-    _, rates, decays, factors = zip(*(update.groups or [update.whole]), strict=True)
-    options = {**update.options, "lr": max(rates)}
-    shrink = max(factors, key=abs)
-    held = reach_of(update.rule, options, max(decays), shrink, dtype.itemsize)
+    options, most = update.options, update.whole
+    if update.groups:
+        _, rates, decays, factors = zip(*update.groups, strict=True)
+        most = UpdateGroup((), max(rates), max(decays), max(factors, key=abs))
+        options = {**options, "lr": most.lr}
+    held = reach_of(update.rule, options, most.decay, most.shrink, dtype.itemsize)
     if held is None:
         return NOTHING, unknown
-    for now, most, row in zip(update.reach, held, update.moments, strict=True):
-        if now > most and not np.abs(row).max(initial=0.0) <= most:  # loaded, or a piece was tried
+    for now, size, row in zip(update.reach, held, update.moments, strict=True):
+        if now > size and not np.abs(row).max(initial=0.0) <= size:  # loaded, or a piece was tried
             return NOTHING, unknown
     return FORMATS[dtype.itemsize].limit, held
 
@@ -177,11 +180,11 @@ def _cut(
                 entries.append((used, used + len(own)))
                 listed.append(own)
                 used += len(own)
-        numbers = np.concatenate(listed)
+        numbers = np.concatenate(listed) if used > 1 else _DENSE
         pieces, spans = cut_pieces(
             PIECE,
             dense,
-            np.array(tables, np.int64).reshape(-1, 2),
+            np.array(tables, np.int64).reshape(-1, 2) if tables else _NO_TABLES,
             np.array(entries, np.int64).reshape(-1, max(1, len(touched)), 2),
             numbers,
         )
