@@ -30,7 +30,7 @@ LR = {"Adam": 0.02, "AdamW": 0.02}
 
 def maker(row: OptimizerRow, left_out: str = "") -> Make:
     """Return what makes an optimizer of a row; an option that is left out is 0."""
-    given = {o.name: CHOSEN.get(o.name, o.default) for o in row.options}
+    given = {option.name: CHOSEN[option.name] for option in row.options}
     given |= {left_out: 0.0} if left_out else {}
     return lambda **options: optim.OPTIMIZERS[row.title](
         LR.get(row.title, 0.1), **{**given, **options}

@@ -159,7 +159,7 @@ else:
         """
         if name not in _HOMES:
             raise AttributeError(f"module 'vertexrt' has no attribute {name!r}")
-        home = import_module(_HOMES[name])
+        home = import_module(f"vertexrt.{_HOMES[name]}")
         value = home if name in _MODULES else getattr(home, name)
         globals()[name] = value
         return value
@@ -168,75 +168,37 @@ else:
         return sorted({*globals(), *__all__})
 
 
-_MODULES = ("data", "init", "nn", "parallel", "schedules")
-# The module of each public name.
-_HOMES = {
-    "CarriedState": "vertexrt.api.carried",
-    "Checkpoint": "vertexrt.api.checkpoint",
-    "ExponentialMovingAverage": "vertexrt.api.average",
-    "Gradients": "vertexrt.engine.results",
-    "GraphBatch": "vertexrt.graph",
-    "InputGraph": "vertexrt.graph",
-    "Model": "vertexrt.api.model",
-    "Network": "vertexrt.api.network",
-    "OnDevice": "vertexrt.api.on_device",
-    "Plan": "vertexrt.api.plan",
-    "Optimizer": "vertexrt.api.optimizer",
-    "Parameter": "vertexrt.api.parameter",
-    "Passes": "vertexrt.engine.variant",
-    "Pulled": "vertexrt.graph",
-    "VertexFunction": "vertexrt.api.vertex_function",
-    "VertexrtError": "vertexrt.errors",
-    "abs": "vertexrt.api.elementwise",
-    "argmax": "vertexrt.api.functional",
-    "binary_cross_entropy_with_logits": "vertexrt.api.losses",
-    "block_diagonal": "vertexrt.api.functional",
-    "clip": "vertexrt.api.elementwise",
-    "compile": "vertexrt.api.compile",
-    "concat": "vertexrt.api.functional",
-    "cross_entropy": "vertexrt.api.losses",
-    "data": "vertexrt.data",
-    "dot": "vertexrt.api.functional",
-    "dropout": "vertexrt.api.draws",
-    "elu": "vertexrt.api.elementwise",
-    "embed": "vertexrt.api.functional",
-    "exp": "vertexrt.api.elementwise",
-    "floor": "vertexrt.api.elementwise",
-    "full": "vertexrt.api.functional",
-    "gelu": "vertexrt.api.elementwise",
-    "hinge_loss": "vertexrt.api.losses",
-    "init": "vertexrt.api.init",
-    "leaky_relu": "vertexrt.api.elementwise",
-    "load_checkpoint": "vertexrt.api.checkpoint",
-    "log": "vertexrt.api.elementwise",
-    "log_softmax": "vertexrt.api.functional",
-    "logsumexp": "vertexrt.api.functional",
-    "max": "vertexrt.api.functional",
-    "maximum": "vertexrt.api.elementwise",
-    "mean": "vertexrt.api.functional",
-    "minimum": "vertexrt.api.elementwise",
-    "multi_margin_loss": "vertexrt.api.losses",
-    "nn": "vertexrt.nn",
-    "normal": "vertexrt.api.draws",
-    "ones": "vertexrt.api.functional",
-    "parallel": "vertexrt.parallel",
-    "relu": "vertexrt.api.elementwise",
-    "save_checkpoint": "vertexrt.api.checkpoint",
-    "schedules": "vertexrt.api.schedules",
-    "sigmoid": "vertexrt.api.elementwise",
-    "silu": "vertexrt.api.elementwise",
-    "softmax": "vertexrt.api.functional",
-    "softplus": "vertexrt.api.elementwise",
-    "split": "vertexrt.api.functional",
-    "sqrt": "vertexrt.api.elementwise",
-    "squared_error": "vertexrt.api.losses",
-    "stack": "vertexrt.api.functional",
-    "stop_gradient": "vertexrt.api.elementwise",
-    "straight_through": "vertexrt.api.elementwise",
-    "sum": "vertexrt.api.functional",
-    "tanh": "vertexrt.api.elementwise",
-    "uniform": "vertexrt.api.draws",
-    "where": "vertexrt.api.elementwise",
-    "zeros": "vertexrt.api.functional",
+# The modules among the public names, and the names of each other module.
+_MODULES = {"data": "data", "init": "api.init", "nn": "nn"}
+_MODULES |= {"parallel": "parallel", "schedules": "api.schedules"}
+_NAMES = {
+    "api.carried": "CarriedState",
+    "api.checkpoint": "Checkpoint load_checkpoint save_checkpoint",
+    "api.average": "ExponentialMovingAverage",
+    "engine.results": "Gradients",
+    "graph": "GraphBatch InputGraph Pulled",
+    "api.model": "Model",
+    "api.network": "Network",
+    "api.on_device": "OnDevice",
+    "api.plan": "Plan",
+    "api.optimizer": "Optimizer",
+    "api.parameter": "Parameter",
+    "engine.variant": "Passes",
+    "api.vertex_function": "VertexFunction",
+    "errors": "VertexrtError",
+    "api.elementwise": (
+        "abs clip elu exp floor gelu leaky_relu log maximum minimum relu sigmoid silu "
+        "softplus sqrt stop_gradient straight_through tanh where"
+    ),
+    "api.functional": (
+        "argmax block_diagonal concat dot embed full log_softmax logsumexp max mean ones "
+        "softmax split stack sum zeros"
+    ),
+    "api.losses": (
+        "binary_cross_entropy_with_logits cross_entropy hinge_loss multi_margin_loss squared_error"
+    ),
+    "api.compile": "compile",
+    "api.draws": "dropout normal uniform",
 }
-_HOMES |= {row.title: "vertexrt.api.optim" for row in _OPTIMIZERS}
+_HOMES = _MODULES | {name: home for home, names in _NAMES.items() for name in names.split()}
+_HOMES |= {row.title: "api.optim" for row in _OPTIMIZERS}

@@ -21,9 +21,8 @@ assert np.allclose(np.abs(net.parameters["u"] - before), 0.01)
 
 #: vrt.Optimizer.moment_names
 assert vrt.Adam(lr=0.01).moment_names == ("m", "v")
-#: vrt.Optimizer.lr
-optimizer.lr = 0.05
 #: vrt.Optimizer.groups
+optimizer.lr = 0.05
 optimizer.groups = {"table": {"frozen": True}}
 optimizer.groups = {}
 #: vrt.Optimizer.step

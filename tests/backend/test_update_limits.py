@@ -49,7 +49,7 @@ def test_whatever_is_within_the_limit_stays_finite(name: str, dtype: str) -> Non
         set_gradients(store, 0)
         store.gradients[store.gradients != 0.0] = -limit
         store.gradients *= sign
-        bound = limit if update.decay else largest
+        bound = limit if update.whole.decay else largest
         store.values[:] = rng.choice([bound, bound / 3, 1.0, 0.0], store.values.size) * sign
         for slot, most, moment in zip(update.rule.state, reach, update.moments, strict=True):
             moment[:] = min(most, largest) * (1.0 if slot.squares else sign)

@@ -12,12 +12,7 @@ import numpy.typing as npt
 import pytest
 import safetensors.numpy
 
-from vertexrt.api.checkpoint import (
-    check_parameters,
-    load_checkpoint,
-    parameter_differences,
-    save_checkpoint,
-)
+from vertexrt.api.checkpoint import load_checkpoint, save_checkpoint
 from vertexrt.api.optim import SGD
 from vertexrt.errors import CheckpointError, UsageError
 
@@ -206,34 +201,3 @@ def test_version_and_damaged_metadata(saved: Path) -> None:
     )
     rewrite(saved, version="2", meta="{")
     assert "PATH is damaged or truncated" in failure(saved)
-
-
-def test_differences_are_named() -> None:
-    expected = {"w": np.zeros((4, 3)), "embedding": np.zeros((9, 3)), "b": np.zeros(4)}
-    assert parameter_differences(dict(expected), expected) == []
-    check_parameters(dict(expected), expected)
-    found = {
-        "w": np.zeros((4, 3)),
-        "embeding": np.zeros((9, 3)),
-        "b": np.zeros(5),
-        "zz": np.ones(1),
-    }
-    assert parameter_differences(found, expected) == [
-        "'embedding' (9, 3) is missing",
-        "'b' has the shape (5,), not (4,)",
-        "'embeding' is not a parameter of it (Nearest: 'embedding')",
-        "'zz' is not a parameter of it",
-    ]
-    with pytest.raises(CheckpointError) as caught:
-        check_parameters({"w": np.zeros(2)}, {"w": np.zeros(3)}, "set_parameters")
-    assert str(caught.value) == (
-        "[set_parameters] the parameters do not fit this network: 'w' has the shape (2,), not "
-        "(3,); the same names and shapes; build the network with the options that the parameters "
-        "were saved with."
-    )
-
-
-def test_many_differences_are_counted() -> None:
-    expected = {f"p{i}": np.zeros(1) for i in range(11)}
-    with pytest.raises(CheckpointError, match=r"'p7' \(1,\) is missing and 3 more; "):
-        check_parameters({}, expected)

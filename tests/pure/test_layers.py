@@ -17,7 +17,7 @@ from tests.package_source import FILES, MODULES, PACKAGE, ROOT, imports, module_
 
 OUTSIDE = ("tests", "benchmarks")  # never imported by the package
 # May be imported by every layer that follows.
-BASE = ("errors", "config", "plain_files", "locks", "cache", "native", "memory.aligned")
+BASE = ("errors", "checks", "config", "plain_files", "locks", "cache", "native", "memory.aligned")
 # What a backend is given and asked: the engine knows no backend, but these.
 ASKED = ("kernels.ways", "kernels.layout", "kernels.task_tensors", "kernels.store_update")
 LOWERED = ("lower", *ASKED)
@@ -29,6 +29,7 @@ INSIDE = ("graph", "ir", "scheduler", "memory", "script", "script.isa", *KERNELS
 # module is its layer, so `script.isa` is a layer of its own. "" is vertexrt/__init__.py.
 LAYERS: dict[str, tuple[str, ...]] = {
     "errors": (),
+    "checks": ("errors",),
     "config": ("errors",),
     "plain_files": (),
     "locks": (),

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 import vertexrt as vrt
-from vertexrt.api.checkpoint import FORMAT, VERSION
-from vertexrt.api.tensor_file import read_tensors, read_texts, write_tensors
+from vertexrt.api.checkpoint import FORMAT, VERSION, read_tensors, read_texts, write_tensors
 from vertexrt.cli.main import main
 from vertexrt.data import generate_treebank
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.api.declaration import is_real, is_whole
+from vertexrt.checks import is_real, is_whole
 from vertexrt.errors import UsageError, VertexrtError, nearest
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.owned import read_array
@@ -23,8 +23,9 @@ def check_batch(where: str, given: object) -> None:
         action = "build a GraphBatch: vrt.GraphBatch.from_graphs([...])"
         if isinstance(getattr(given, "batch", None), GraphBatch):
             action = "pass its attribute `batch`"
-        got = f"the batch is a {type(given).__name__}"
-        raise UsageError.at(where, got, "expected a GraphBatch", action)
+        raise UsageError.at(
+            where, f"the batch is a {type(given).__name__}", "expected a GraphBatch", action
+        )
 
 
 def check_graphs(where: str, given: object) -> None:
@@ -39,9 +40,12 @@ def check_optimizer(where: str, given: object) -> None:
     """Refuse what cannot update parameters. Raises: UsageError."""
     known = (type, dict, set)  # of which all have something else called update
     if isinstance(given, known) or not hasattr(given, "update"):
-        got = f"the class {given.__name__}" if isinstance(given, type) else f"{given!r:.60}"
-        action = "pass an optimizer such as vrt.Adam(lr=1e-3)"
-        raise UsageError.at(where, got, "expected an optimizer", action)
+        raise UsageError.at(
+            where,
+            f"the class {given.__name__}" if isinstance(given, type) else f"{given!r:.60}",
+            "expected an optimizer",
+            "pass an optimizer such as vrt.Adam(lr=1e-3)",
+        )
 
 
 def shared(group: object) -> ProcessGroup | None:
@@ -49,45 +53,70 @@ def shared(group: object) -> ProcessGroup | None:
     if group is None:
         return None
     if not isinstance(group, ProcessGroup):
-        got = f"group={group!r:.60}"
-        raise UsageError.at("step", got, "expected a group", "pass what vrt.parallel.init returns")
+        raise UsageError.at(
+            "step",
+            f"group={group!r:.60}",
+            "expected a group",
+            "pass what vrt.parallel.init returns",
+        )
     return group if group.shares > 1 else None
+
+
+def check_option(where: str, name: str, value: object, fits: bool, expected: str) -> None:
+    """Refuse an option that does not fit. Raises: UsageError."""
+    if not fits:
+        got = f"{name}={value!r:.60}"
+        raise UsageError.at(where, got, f"{name} must be {expected}", "correct it")
+
+
+def check_not_negative(where: str, **options: object) -> None:
+    """Refuse options that are no finite numbers from 0 on. Raises: UsageError."""
+    for name, value in options.items():
+        check_option(where, name, value, is_real(value) and value >= 0.0, "a finite number >= 0")
 
 
 def check_mapping(where: str, given: object, error: type[VertexrtError]) -> None:
     """Refuse what are no arrays by name. Raises: an error of that class."""
     if not isinstance(given, Mapping):
-        got = f"a {type(given).__name__}"
-        raise error.at(where, got, "expected arrays by name", "pass a dict")
+        raise error.at(where, f"a {type(given).__name__}", "expected arrays by name", "pass a dict")
 
 
 def check_loss(where: str, function: str, pushes: Collection[str]) -> None:
     """Refuse to go down along a loss where none is pushed. Raises: UsageError."""
     if "loss" not in pushes:
-        got = f"{function} pushes {', '.join(pushes)}"
-        action = "push a loss, or use forward and backward with gradients of your own"
-        raise UsageError.at(where, got, "a push named 'loss'", action)
+        raise UsageError.at(
+            where,
+            f"{function} pushes {', '.join(pushes)}",
+            "a push named 'loss'",
+            "push a loss, or use forward and backward with gradients of your own",
+        )
 
 
 def check_scale(given: object) -> None:
     """Refuse a factor of gradients that is no finite number. Raises: UsageError."""
     if not is_real(given):
-        got, action = f"scale={given!r:.60}", "pass 1 / n for the mean over n batches"
-        raise UsageError.at("backward", got, "expected a finite number", action)
+        raise UsageError.at(
+            "backward",
+            f"scale={given!r:.60}",
+            "expected a finite number",
+            "pass 1 / n for the mean over n batches",
+        )
 
 
 def check_draw(given: object) -> None:
     """Refuse a seed of a pass, if given, that is no whole number of 32 bits. Raises: UsageError."""
     if given is not None and not (is_whole(given) and 0 <= int(given) < 2**32):
-        got = f"seed={given!r:.60}"
-        raise UsageError.at("forward", got, "a whole number below 2**32", "leave seed out")
+        raise UsageError.at(
+            "forward", f"seed={given!r:.60}", "a whole number below 2**32", "leave seed out"
+        )
 
 
 def check_dropout(given: object) -> None:
     """Refuse what does not say whether dropout drops. Raises: UsageError."""
     if given is not None and not isinstance(given, bool):
-        got = f"dropout={given!r:.60}"
-        raise UsageError.at("forward", got, "True, False, or None", "leave dropout out")
+        raise UsageError.at(
+            "forward", f"dropout={given!r:.60}", "True, False, or None", "leave dropout out"
+        )
 
 
 def check_pulled(given: object, known: frozenset[str]) -> frozenset[str]:
@@ -96,8 +125,9 @@ def check_pulled(given: object, known: frozenset[str]) -> frozenset[str]:
     if names is not None and all(isinstance(name, str) and name in known for name in names):
         return frozenset(names)
     real = ", ".join(sorted(known)) or "none"
-    action = "name some of these"
-    raise UsageError.at("forward", f"pulls is {given!r:.60}", f"the real pulls are {real}", action)
+    raise UsageError.at(
+        "forward", f"pulls is {given!r:.60}", f"the real pulls are {real}", "name some of these"
+    )
 
 
 def read_vertices(where: str, given: object, batch: GraphBatch) -> npt.NDArray[np.int64] | None:
@@ -110,37 +140,55 @@ def read_vertices(where: str, given: object, batch: GraphBatch) -> npt.NDArray[n
     count = batch.num_vertices
     array = read_array(given)
     if isinstance(array, str) or array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        got = f"vertices is {given!r:.60}"
-        action = "pass batch.roots, batch.of_type(name), or a list of numbers"
-        raise UsageError.at(where, got, "expected numbers of vertices", action)
+        raise UsageError.at(
+            where,
+            f"vertices is {given!r:.60}",
+            "expected numbers of vertices",
+            "pass batch.roots, batch.of_type(name), or a list of numbers",
+        )
     wrong = np.flatnonzero((array < 0) | (array >= count)) if array.size else array
     if wrong.size:
-        got = f"vertices has {array[wrong[0]]}"
-        raise UsageError.at(where, got, f"0 to {count - 1}, vertices of the batch", "correct it")
+        raise UsageError.at(
+            where,
+            f"vertices has {array[wrong[0]]}",
+            f"0 to {count - 1}, vertices of the batch",
+            "correct it",
+        )
     return array.astype(np.int64)
 
 
 def refuse_vertices(given: object) -> None:
     """Refuse to keep some vertices of a pass that goes back from all. Raises: UsageError."""
     if given is not None:
-        got, action = f"vertices is {given!r:.60}, with train=True", "leave vertices out"
-        raise UsageError.at("forward", got, "all vertices of a pass with gradients", action)
+        raise UsageError.at(
+            "forward",
+            f"vertices is {given!r:.60}, with train=True",
+            "all vertices of a pass with gradients",
+            "leave vertices out",
+        )
 
 
 def refuse_pulls(given: object) -> None:
     """Refuse pulls whose gradients nobody will ask for. Raises: UsageError."""
     if given is not None:
-        got = f"pulls is {given!r:.60}, without train=True"
-        raise UsageError.at("forward", got, "a pass with gradients to come", "leave pulls out")
+        raise UsageError.at(
+            "forward",
+            f"pulls is {given!r:.60}, without train=True",
+            "a pass with gradients to come",
+            "leave pulls out",
+        )
 
 
 def check_known(names: Collection[str], pushes: Collection[str], function: str) -> None:
     """Refuse names that F does not push. Raises: UsageError."""
     for name in names:
         if name not in pushes:
-            action = f"ask for one of these.{nearest(str(name), pushes)}"
-            expected = f"{function} pushes {', '.join(pushes)}"
-            raise UsageError.at("outputs", f"{name!r}", expected, action)
+            raise UsageError.at(
+                "outputs",
+                f"{name!r}",
+                f"{function} pushes {', '.join(pushes)}",
+                f"ask for one of these.{nearest(str(name), pushes)}",
+            )
 
 
 def check_pushes(
@@ -148,9 +196,12 @@ def check_pushes(
 ) -> None:
     """Refuse names of which F pushes none, and no name at all. Raises: UsageError."""
     if not names:
-        expected = f"{function} pushes {', '.join(pushes)}"
-        action = "name one, or leave outputs out for all"
-        raise UsageError.at(where, "outputs names no push", expected, action)
+        raise UsageError.at(
+            where,
+            "outputs names no push",
+            f"{function} pushes {', '.join(pushes)}",
+            "name one, or leave outputs out for all",
+        )
     check_known(names, pushes, function)
 
 
@@ -164,9 +215,12 @@ def names_of(where: str, outputs: object) -> tuple[str, ...]:
     names = _listed(outputs)
     if names is not None and all(isinstance(name, str) for name in names):
         return names
-    action = f"write outputs=[{outputs!r}]" if isinstance(outputs, str) else "pass a list of names"
-    got = f"outputs is {outputs!r:.60}"
-    raise UsageError.at(where, got, "expected names of pushes", action)
+    raise UsageError.at(
+        where,
+        f"outputs is {outputs!r:.60}",
+        "expected names of pushes",
+        f"write outputs=[{outputs!r}]" if isinstance(outputs, str) else "pass a list of names",
+    )
 
 
 def _listed(outputs: Any) -> tuple[Any, ...] | None:

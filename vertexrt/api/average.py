@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.api.declaration import is_real
 from vertexrt.api.network import Network
 from vertexrt.api.parameters import NameDifferences
+from vertexrt.checks import is_real
 from vertexrt.errors import UsageError
 from vertexrt.native.at_once import write_at_once
 
@@ -20,8 +20,9 @@ Array = np.ndarray[Any, Any]
 def check_network(where: str, given: object) -> None:
     """Refuse what is no network. Raises: UsageError."""
     if not isinstance(given, Network):
-        got, action = f"a {type(given).__name__}", "pass what vrt.compile returned"
-        raise UsageError.at(where, got, "a network", action)
+        raise UsageError.at(
+            where, f"a {type(given).__name__}", "a network", "pass what vrt.compile returned"
+        )
 
 
 class ExponentialMovingAverage:
@@ -43,8 +44,9 @@ class ExponentialMovingAverage:
     def __init__(self, net: Network, decay: float = 0.999) -> None:
         check_network("ExponentialMovingAverage", net)
         if not is_real(decay) or not 0.0 <= decay < 1.0:
-            got = f"decay={decay!r:.60}"
-            raise UsageError.at("ExponentialMovingAverage", got, "decay in [0, 1)", "set it")
+            raise UsageError.at(
+                "ExponentialMovingAverage", f"decay={decay!r:.60}", "decay in [0, 1)", "set it"
+            )
         self._net, self.decay = net, float(decay)
         self._trained = net.executor.model.store.trained
         own = net.parameters.items()
@@ -56,8 +58,12 @@ class ExponentialMovingAverage:
     def update(self) -> None:
         """Take the parameters of now into the average; on a GPU it waits, and copies them."""
         if self._inside:
-            got, action = "update inside of in_place()", "call it outside"
-            raise UsageError.at("average", got, "the network's own parameters", action)
+            raise UsageError.at(
+                "average",
+                "update inside of in_place()",
+                "the network's own parameters",
+                "call it outside",
+            )
         values, writes = self._net.parameters, []
         for name in self._trained:
             average = self.parameters[name]

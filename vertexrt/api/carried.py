@@ -65,9 +65,12 @@ class CarriedState:
         """
         chains, starts, _ = found = self._chains(batch)
         if self._kept and batch.num_graphs > self._graphs:
-            got = f"a minibatch of {batch.num_graphs} graphs after one of fewer"
-            action = "take as many graphs as there are streams, or call restart()"
-            raise GraphError.at("carried state", got, "each chain goes on with one", action)
+            raise GraphError.at(
+                "carried state",
+                f"a minibatch of {batch.num_graphs} graphs after one of fewer",
+                "each chain goes on with one",
+                "take as many graphs as there are streams, or call restart()",
+            )
         rows = self._rows if self._kept else chains
         graphs = max(batch.num_graphs, self._graphs)
         row_of = np.full(graphs * max(len(self._types), 1), -1, np.int32)

@@ -6,8 +6,12 @@ of safetensors is text only, so that it holds JSON: "meta" is the caller's, "opt
 `Optimizer.describe()`, "format" and "version" tell our files from others', "sha256" says that no
 bit has changed. A file appears under its name only when it is whole and on disk: an interrupted
 save leaves the previous one. What is not finite is neither saved nor loaded.
+
+safetensors (Hugging Face's format: a JSON header, then the bytes of every tensor) says whether a
+file is whole. The checksum, among the texts, says that no bit has changed since.
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -17,18 +21,12 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import safetensors
+import safetensors.numpy
 
 from vertexrt.api.json_record import parse_json
 from vertexrt.api.optimizer import Optimizer
-from vertexrt.api.tensor_file import (
-    CHECKSUM,
-    DTYPES,
-    checksum,
-    read_tensors,
-    read_texts,
-    write_tensors,
-)
-from vertexrt.errors import CheckpointError, NumericError, UsageError, nearest, one_line
+from vertexrt.errors import CheckpointError, NumericError, UsageError, one_line
 from vertexrt.plain_files import read_plain, write_atomically
 
 FORMAT = "vertexrt-checkpoint"
@@ -39,7 +37,16 @@ _AVERAGE = "average/"
 _OPTIMIZER = "optimizer/"
 _SPOKEN = {_PARAMETER: "parameter", _AVERAGE: "average", _OPTIMIZER: "optimizer state"}
 
-Arrays = Mapping[str, npt.NDArray[Any]]
+Array = npt.NDArray[Any]
+Arrays = Mapping[str, Array]
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    "F32": np.dtype("<f4"),
+    "F64": np.dtype("<f8"),
+    "I64": np.dtype("<i8"),
+}
+CHECKSUM = "sha256"
+_LENGTH_BYTES = 8  # of the header, little endian, before it
 
 
 class HasParameters(Protocol):
@@ -62,11 +69,11 @@ class Checkpoint:
         average: arrays by the user's name, for `average.set_parameters`; empty when none was saved.
     """
 
-    parameters: dict[str, npt.NDArray[Any]]
-    optimizer_state: dict[str, npt.NDArray[Any]]
+    parameters: dict[str, Array]
+    optimizer_state: dict[str, Array]
     optimizer: dict[str, Any]
     meta: dict[str, Any]
-    average: dict[str, npt.NDArray[Any]]
+    average: dict[str, Array]
 
 
 def save_checkpoint(
@@ -119,7 +126,7 @@ def save_checkpoint(
         ) from error
 
 
-def _prefixed(prefix: str, arrays: Arrays) -> dict[str, npt.NDArray[Any]]:
+def _prefixed(prefix: str, arrays: Arrays) -> dict[str, Array]:
     return {prefix + name: array for name, array in arrays.items()}
 
 
@@ -165,23 +172,24 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     """
     path = Path(path)
     tensors, texts = _read(path, FORMAT, VERSION, "save_checkpoint")
-    try:
-        optimizer, meta = (_json_object(texts, name) for name in ("optimizer", "meta"))
-    except ValueError as error:
-        raise _damaged(path, str(error)) from error
+    noted: dict[str, Any] = {}
+    for name in ("optimizer", "meta"):
+        try:
+            noted[name] = parse_json(texts[name]) if name in texts else None
+        except ValueError as error:
+            raise _damaged(path, str(error)) from error
+        if not isinstance(noted[name], dict):
+            raise _damaged(path, f"its {name} is no object of JSON")
     _require_expected(path, tensors)
     return Checkpoint(
         parameters=_named(tensors, _PARAMETER),
         optimizer_state=_named(tensors, _OPTIMIZER),
-        optimizer=optimizer,
-        meta=meta,
+        **noted,
         average=_named(tensors, _AVERAGE),
     )
 
 
-def read_parameters(
-    path: Path, format: str, version: int, writer: str
-) -> dict[str, npt.NDArray[Any]]:
+def read_parameters(path: Path, format: str, version: int, writer: str) -> dict[str, Array]:
     """Read a file of parameters alone, by their names, that `write_tensors` wrote.
 
     Args:
@@ -196,7 +204,7 @@ def read_parameters(
 
 def _read(
     path: Path, format: str, version: int, writer: str
-) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
+) -> tuple[dict[str, Array], dict[str, str]]:
     """Return the tensors and texts of a file, no bit of which has changed."""
     try:
         content = read_plain(path)
@@ -246,14 +254,6 @@ def _own_texts(
     return texts
 
 
-def _json_object(texts: Mapping[str, str], name: str) -> dict[str, Any]:
-    """Return what a text holds; ValueError, when it is no object of JSON."""
-    value = parse_json(texts[name]) if name in texts else None
-    if not isinstance(value, dict):
-        raise ValueError(f"its {name} is no object of JSON")
-    return value
-
-
 def _require_expected(path: Path, tensors: Arrays) -> None:
     """Refuse tensors that no checkpoint holds."""
     for name, array in tensors.items():
@@ -278,44 +278,7 @@ def _spoken(name: str) -> str:
     return f"the {_SPOKEN[prefix + slash]} '{one_line(own[:80])}'"
 
 
-def parameter_differences(found: Arrays, expected: Arrays) -> list[str]:
-    """Say how parameters differ in names and shapes from those of a network; [] when they fit.
-
-    Args:
-        found: the arrays at hand, of a checkpoint for instance.
-        expected: the arrays of the network.
-    """
-    texts = []
-    for name, array in expected.items():
-        if name not in found:
-            texts.append(f"'{name}' {array.shape} is missing")
-        elif found[name].shape != array.shape:
-            texts.append(f"'{name}' has the shape {found[name].shape}, not {array.shape}")
-    for name in found:
-        if name not in expected:
-            close = nearest(name, expected).strip().rstrip(".")
-            texts.append(f"'{name}' is not a parameter of it" + (f" ({close})" if close else ""))
-    return texts
-
-
-def check_parameters(found: Arrays, expected: Arrays, where: str = "checkpoint") -> None:
-    """Compare names and shapes of parameters with those of a network.
-
-    Raises: CheckpointError that lists every difference (the first eight and a count).
-    """
-    texts = parameter_differences(found, expected)
-    if not texts:
-        return
-    shown = ", ".join(texts[:8]) + (f" and {len(texts) - 8} more" if len(texts) > 8 else "")
-    raise CheckpointError.at(
-        where,
-        f"the parameters do not fit this network: {shown}",
-        "the same names and shapes",
-        "build the network with the options that the parameters were saved with",
-    )
-
-
-def _named(tensors: Arrays, prefix: str) -> dict[str, npt.NDArray[Any]]:
+def _named(tensors: Arrays, prefix: str) -> dict[str, Array]:
     return {
         name.removeprefix(prefix): array
         for name, array in tensors.items()
@@ -333,3 +296,59 @@ def _damaged(path: Path, why: str) -> CheckpointError:
 
 def _unreadable(got: str, expected: str, action: str) -> CheckpointError:
     return CheckpointError.at("load_checkpoint", got, expected, action)
+
+
+def write_tensors(tensors: Arrays, texts: Mapping[str, str]) -> bytes:
+    """Return the content of a file.
+
+    Args:
+        tensors: of a dtype in `DTYPES`.
+        texts: by name.
+    Raises: ValueError, when names and texts are too long for a file, or a name is no text.
+    """
+    stored = {name: np.asarray(array, order="C") for name, array in tensors.items()}
+    try:
+        return safetensors.numpy.save(stored, {**texts, CHECKSUM: checksum(stored, texts)})
+    except safetensors.SafetensorError as error:
+        raise ValueError(str(error)) from error
+
+
+def read_texts(content: bytes) -> dict[str, Any] | None:
+    """Return the texts of a file; None when its header is not whole, which even a cut file's is."""
+    size = int.from_bytes(content[:_LENGTH_BYTES], "little")
+    try:
+        header = parse_json(content[_LENGTH_BYTES : _LENGTH_BYTES + size])
+    except ValueError:  # a decoding error is one too
+        return None
+    texts = header.get("__metadata__", {}) if isinstance(header, dict) else None
+    return texts if isinstance(texts, dict) else None
+
+
+def read_tensors(content: bytes) -> dict[str, Array]:
+    """Return the tensors of a file, as arrays of their own.
+
+    Raises: ValueError, when the file is damaged or cut off, or holds other dtypes.
+    """
+    try:
+        found: list[tuple[str, dict[str, Any]]] = safetensors.deserialize(content)  # type: ignore[no-untyped-call]
+    except safetensors.SafetensorError as error:
+        raise ValueError(one_line(str(error))) from error
+    tensors = {}
+    for name, entry in found:
+        dtype, shape = entry["dtype"], tuple(entry["shape"])
+        if dtype not in DTYPES:
+            raise ValueError(f"{name!r} is of dtype {dtype}, not {', '.join(DTYPES)}")
+        tensors[name] = np.frombuffer(entry["data"], DTYPES[dtype]).reshape(shape).copy()
+    return tensors
+
+
+def checksum(tensors: Arrays, texts: Mapping[str, str]) -> str:
+    """Return a sha256 over names, dtypes, shapes and bytes; where each ends counts."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        array = np.asarray(tensors[name], order="C")
+        digest.update(f"{name!r} {array.dtype.str} {array.shape}\n".encode("utf-8", "replace"))
+        digest.update(array.data)
+    for name in sorted(texts):
+        digest.update(f"{name!r} {texts[name]!r}\n".encode("utf-8", "replace"))
+    return digest.hexdigest()

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.api.declaration import is_whole
 from vertexrt.api.init import LARGEST_SEED, draw
 from vertexrt.api.model import Model
 from vertexrt.api.network import Network
 from vertexrt.api.vertex_function import VertexFunction
+from vertexrt.checks import is_whole
 from vertexrt.engine.devices import (
     DTYPES,
     ENGINES,
@@ -24,7 +24,6 @@ from vertexrt.engine.devices import (
 from vertexrt.engine.model import POLICIES, REDUCTIONS
 from vertexrt.engine.variant import MOST_STREAMS, CompileOptions, Passes
 from vertexrt.errors import UsageError, nearest
-from vertexrt.ir.program import Program
 from vertexrt.locks import ProcessLock
 
 _tracing = ProcessLock()
@@ -77,59 +76,32 @@ def compile(
     Raises: TraceError for a mistake in F, UsageError for an unknown option, DeviceError where a
         device is missing or has too little memory.
     """
-    real = _dtype_name(dtype)
-    _check_names(
+    try:
+        real = str(np.dtype(dtype).name)
+    except TypeError:  # NumPy does not know it either
+        real = str(dtype)
+    choices: tuple[tuple[object, Collection[str], str], ...] = (
         (engine, ENGINES, "engine"),
         (real, DTYPES, "dtype"),
         (policy, POLICIES, "policy"),
         (reduction, REDUCTIONS, "reduction"),
         (precision, PRECISIONS, "precision"),
     )
-    _check_precision(precision, device, real)
-    _check_numbers(seed, threads, processors)
-    _check_tune(tune, engine)
-    if not isinstance(device, str):
-        raise UsageError.at("compile", f"device is {device!r}", "a string", "write device='cpu'")
-    _check_function(function)
-    parameters = function.parameters()
-    device = device_named(device)
-    chosen = _checked_passes(passes)
-    module = module_of(device)
-    options = CompileOptions(
-        np.dtype(dtype), policy, chosen, precision, engine, threads, processors, tune=tune
-    )
-    module.check(device, options)
-    executor = module.compile_for(device, _traced(function), options)
-    for name, parameter in parameters.items():
-        executor.model.store.value(name)[...] = draw(name, parameter.shape, parameter.init, seed)
-    return Network(executor, seed, reduction)
-
-
-def _check_names(*choices: tuple[object, Collection[str], str]) -> None:
-    """Refuse options that are none of their choices; each: value, choices, name of the option."""
-    for value, known, name in choices:
-        if not isinstance(value, str) or value not in known:
+    for given, known, name in choices:
+        if not isinstance(given, str) or given not in known:
             raise UsageError.at(
                 "compile",
-                f"{name} is {value!r}",
+                f"{name} is {given!r}",
                 "one of " + ", ".join(known),
-                f"choose one of these.{nearest(str(value), known)}",
+                f"choose one of these.{nearest(str(given), known)}",
             )
-
-
-def _check_precision(precision: str, device: object, dtype: str) -> None:
-    """Refuse products that are less exact where no device makes them."""
-    if precision != "float32" and (device not in WITH_PRECISIONS or dtype != "float32"):
+    if precision != "float32" and (device not in WITH_PRECISIONS or real != "float32"):
         raise UsageError.at(
             "compile",
-            f"precision is {precision!r} with device={device!r}, dtype {dtype}",
+            f"precision is {precision!r} with device={device!r}, dtype {real}",
             "device='cuda' and float32",
             "leave precision out",
         )
-
-
-def _check_numbers(seed: object, threads: object, processors: object) -> None:
-    """Refuse a seed, threads and processors that are no whole number within bounds."""
     if type(seed) is not int or not 0 <= seed <= LARGEST_SEED:
         raise UsageError.at(
             "compile", f"seed is {seed!r}", "a whole number from 0 to 2**64 - 1", "change it"
@@ -139,13 +111,38 @@ def _check_numbers(seed: object, threads: object, processors: object) -> None:
             raise UsageError.at(
                 "compile", f"{name} is {number!r}", f"1 to {MOST_THREADS}", f"leave {name} out"
             )
-
-
-def _check_tune(tune: object, engine: str) -> None:
-    """Refuse to time ways where one is given."""
     if not isinstance(tune, bool) or (tune and engine != "auto"):
-        got = f"tune is {tune!r} with engine={engine!r}"
-        raise UsageError.at("compile", got, "True with engine='auto', or False", "leave tune out")
+        raise UsageError.at(
+            "compile",
+            f"tune is {tune!r} with engine={engine!r}",
+            "True with engine='auto', or False",
+            "leave tune out",
+        )
+    if not isinstance(device, str):
+        raise UsageError.at("compile", f"device is {device!r}", "a string", "write device='cpu'")
+    f: object = function
+    if not isinstance(f, (VertexFunction, Model)):
+        name = f.__name__ if isinstance(f, type) else "MyFunction"
+        raise UsageError.at(
+            "compile",
+            f"the class {name}" if isinstance(f, type) else f"a {type(f).__name__}",
+            "an instance of a subclass of vrt.VertexFunction or vrt.Model",
+            f"write vrt.compile({name}(...))",
+        )
+    parameters = function.parameters()
+    device = device_named(device)
+    chosen = _checked_passes(passes)
+    module = module_of(device)
+    options = CompileOptions(
+        np.dtype(dtype), policy, chosen, precision, engine, threads, processors, tune=tune
+    )
+    module.check(device, options)
+    with _tracing.held:  # a thread at a time, since F notes what it has pulled and pushed
+        traced = function.trace()
+    executor = module.compile_for(device, traced, options)
+    for name, parameter in parameters.items():
+        executor.model.store.value(name)[...] = draw(name, parameter.shape, parameter.init, seed)
+    return Network(executor, seed, reduction)
 
 
 def _checked_passes(passes: object) -> Passes:
@@ -158,9 +155,12 @@ def _checked_passes(passes: object) -> Passes:
     for field in fields(chosen):
         value = getattr(chosen, field.name)
         if type(value) is not type(field.default):
-            got = f"Passes({field.name}={value!r})"
-            expected = f"of type {type(field.default).__name__}"
-            raise UsageError.at("compile", got, expected, f"leave {field.name} out")
+            raise UsageError.at(
+                "compile",
+                f"Passes({field.name}={value!r})",
+                f"of type {type(field.default).__name__}",
+                f"leave {field.name} out",
+            )
     if chosen.streams not in range(1, MOST_STREAMS + 1):
         raise UsageError.at(
             "compile",
@@ -169,30 +169,3 @@ def _checked_passes(passes: object) -> Passes:
             "leave streams out, or take 2",
         )
     return chosen
-
-
-def _check_function(function: object) -> None:
-    """Refuse what is no vertex function, the class of one among that."""
-    if isinstance(function, (VertexFunction, Model)):
-        return
-    is_class = isinstance(function, type)
-    name = function.__name__ if isinstance(function, type) else "MyFunction"
-    raise UsageError.at(
-        "compile",
-        f"the class {name}" if is_class else f"a {type(function).__name__}",
-        "an instance of a subclass of vrt.VertexFunction or vrt.Model",
-        f"write vrt.compile({name}(...))",
-    )
-
-
-def _traced(function: VertexFunction | Model) -> Program:
-    """Trace F; a thread at a time, since F notes what it has pulled and pushed."""
-    with _tracing.held:
-        return function.trace()
-
-
-def _dtype_name(dtype: Any) -> str:
-    try:
-        return str(np.dtype(dtype).name)
-    except TypeError:  # NumPy does not know it either
-        return str(dtype)

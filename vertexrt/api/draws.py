@@ -9,9 +9,9 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
-from vertexrt.api.declaration import is_real, read_shape
 from vertexrt.api.elementwise import abs, log, sqrt, where
 from vertexrt.api.trace import current_builder, name_in_trace
+from vertexrt.checks import is_real, read_shape
 from vertexrt.errors import TraceError
 from vertexrt.ir.ops import FIRST_OF_GRAPH
 from vertexrt.ir.user_line import user_line
@@ -47,8 +47,12 @@ def dropout(x: Operand, p: float, per: str = "vertex") -> Value:
             "dropout", f"p is {p!r} at {user_line()}", "0 <= p < 1", "pass the share of zeros"
         )
     if not isinstance(per, str) or per not in ("vertex", "graph"):
-        got = f"per is {per!r} at {user_line()}"
-        raise TraceError.at("dropout", got, "'vertex' or 'graph'", "choose one of them")
+        raise TraceError.at(
+            "dropout",
+            f"per is {per!r} at {user_line()}",
+            "'vertex' or 'graph'",
+            "choose one of them",
+        )
     b = current_builder()
     value = b.lift(x)
     if p == 0.0:
@@ -96,23 +100,25 @@ def normal(shape: tuple[int, ...] | int, mean: Operand = 0.0, std: Operand = 1.0
 
 def _quotient(coefficients: tuple[tuple[float, ...], tuple[float, ...]], x: Value) -> Value:
     """Return a quotient of polynomials, highest powers first."""
-    above, below = (_polynomial(each, x) for each in coefficients)
-    return above / below
-
-
-def _polynomial(coefficients: tuple[float, ...], x: Value) -> Value:
-    found = coefficients[0] * x + coefficients[1]
-    for each in coefficients[2:]:
-        found = found * x + each
-    return found
+    found: list[Value] = []
+    for first, second, *others in coefficients:
+        polynomial: Value = first * x + second
+        for each in others:
+            polynomial = polynomial * x + each
+        found.append(polynomial)
+    return found[0] / found[1]
 
 
 def _standard(shape: tuple[int, ...] | int) -> Value:
     """Draw numbers between 0 and 1, of which none is either."""
     b, extents = current_builder(), read_shape(shape)
     if extents is None:
-        got = f"shape {shape!r} at {user_line()}"
-        raise TraceError.at("uniform", got, "a tuple of positive integers", "write uniform(n)")
+        raise TraceError.at(
+            "uniform",
+            f"shape {shape!r} at {user_line()}",
+            "a tuple of positive integers",
+            "write uniform(n)",
+        )
     return b.emit("uniform", b.const(0.0, extents), key=_key("uniform"))
 
 

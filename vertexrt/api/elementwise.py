@@ -6,8 +6,8 @@ import builtins
 import math
 from typing import Any
 
-from vertexrt.api.declaration import is_real
 from vertexrt.api.trace import current_builder
+from vertexrt.checks import is_real
 from vertexrt.errors import TraceError
 from vertexrt.ir.user_line import user_line
 from vertexrt.ir.values import Value

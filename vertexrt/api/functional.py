@@ -5,10 +5,10 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
-from vertexrt.api.declaration import is_whole, read_shape
 from vertexrt.api.elementwise import emit, exp, log, maximum, stop_gradient, where
 from vertexrt.api.parameter import Matrix
 from vertexrt.api.trace import current_builder
+from vertexrt.checks import is_whole, read_shape
 from vertexrt.errors import TraceError
 from vertexrt.ir.program import Domain, related
 from vertexrt.ir.user_line import user_line
@@ -92,8 +92,12 @@ def stack(*numbers: Operand) -> Value:
     parts = [_value(number) for number in numbers]
     shapes = [list(part.shape) for part in parts]
     if not parts or builtins.any(shapes):
-        got = f"operands of shapes {shapes} at {user_line()}"
-        raise TraceError.at("stack", got, "one number or more", "vrt.concat joins vectors")
+        raise TraceError.at(
+            "stack",
+            f"operands of shapes {shapes} at {user_line()}",
+            "one number or more",
+            "vrt.concat joins vectors",
+        )
     return concat(*(emit("spread", part, shape=(1,)) for part in parts))
 
 
@@ -104,8 +108,12 @@ def full(shape: tuple[int, ...] | int, value: float) -> Value:
     """
     builder, extents = current_builder(), read_shape(shape)
     if extents is None:
-        got = f"shape {shape!r} at {user_line()}"
-        raise TraceError.at("full", got, "a tuple of positive integers", "write full(n, 1.0)")
+        raise TraceError.at(
+            "full",
+            f"shape {shape!r} at {user_line()}",
+            "a tuple of positive integers",
+            "write full(n, 1.0)",
+        )
     return builder.const(builder.number(value), extents)
 
 
@@ -126,8 +134,12 @@ def dot(x: Operand, y: Operand) -> Value:
     """
     left, right = _value(x), _value(y)
     if len(left.shape) != 1 or left.shape != right.shape:
-        got = f"shapes {list(left.shape)} and {list(right.shape)} at {user_line()}"
-        raise TraceError.at("dot", got, "two vectors of one length", "slice one of them")
+        raise TraceError.at(
+            "dot",
+            f"shapes {list(left.shape)} and {list(right.shape)} at {user_line()}",
+            "two vectors of one length",
+            "slice one of them",
+        )
     return sum(left * right, over=ELEMENTS)
 
 
@@ -140,16 +152,23 @@ def block_diagonal(weights: Matrix, x: Operand) -> Value:
     """
     value, found = _value(x), weights.shape if isinstance(weights, Matrix) else ()
     if len(found) != 3 or value.shape != (found[0] * found[2],):
-        got = f"shapes {list(found)} and {list(value.shape)} at {user_line()}"
-        expected = "a vrt.Parameter of shape [B, M, N] times a vector of shape [B N]"
-        raise TraceError.at("block_diagonal", got, expected, "write w.reshape(B, M, N)")
+        raise TraceError.at(
+            "block_diagonal",
+            f"shapes {list(found)} and {list(value.shape)} at {user_line()}",
+            "a vrt.Parameter of shape [B, M, N] times a vector of shape [B N]",
+            "write w.reshape(B, M, N)",
+        )
     parts = split(value, found[0])
     return concat(*(weights[k] @ part for k, part in enumerate(parts)))
 
 
 def _no_vectors(got: str) -> TraceError:
-    action = "write vrt.concat(x, y[k : k + 1]): a slice of one element is a vector"
-    return TraceError.at("concat", f"{got} at {user_line()}", "one vector or more", action)
+    return TraceError.at(
+        "concat",
+        f"{got} at {user_line()}",
+        "one vector or more",
+        "write vrt.concat(x, y[k : k + 1]): a slice of one element is a vector",
+    )
 
 
 def sum(x: Operand, *, over: str | None = None) -> Value:
@@ -184,7 +203,9 @@ def mean(x: Operand, *, over: str | None = None) -> Value:
     """
     value = _value(x)
     if _over_children("mean", value, over):
-        degree = value.builder.emit("degree", slot=_slot(value), **_relation_of(value))
+        readers = [n for n in value.builder.nodes if n.op in ("gather_all", "edge_pull")]
+        slot = int(readers[0]["slot"])  # which stands for all children
+        degree = value.builder.emit("degree", slot=slot, **_relation_of(value))
         return value.builder.emit("segment_sum", value) / degree
     return emit("reduce_sum", value) * (1.0 / value.type.size)
 
@@ -214,14 +235,6 @@ def _over_children(
         got, expected = f"over={over!r}", "'children' or 'elements'"
         action = "choose one of them"
     raise TraceError.at(where, f"{got} at {user_line()}", expected, action)
-
-
-def _slot(value: Value) -> int:
-    """Find the slot number that stands for all children, on what reads values of them."""
-    for node in value.builder.nodes:
-        if node.op in ("gather_all", "edge_pull"):
-            return int(node["slot"])
-    raise AssertionError("a value per child that nothing reads")
 
 
 def _relation_of(value: Value) -> dict[str, int]:

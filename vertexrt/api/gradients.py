@@ -49,8 +49,12 @@ class AccumulatedGradients(Mapping[str, Array]):
     def __getitem__(self, name: str) -> Array:
         if name not in self._views:
             got, known = f"no gradient of a parameter {name!r}", ", ".join(self._views) or "none"
-            action = f"correct the name.{nearest(str(name), list(self._views))}"
-            raise UnknownParameterError.at("gradients", got, f"the parameters are {known}", action)
+            raise UnknownParameterError.at(
+                "gradients",
+                got,
+                f"the parameters are {known}",
+                f"correct the name.{nearest(str(name), list(self._views))}",
+            )
         self._shown.add(name)
         return self._views[name]
 
@@ -99,9 +103,12 @@ class AccumulatedGradients(Mapping[str, Array]):
         Raises: UsageError, when there are none.
         """
         if not self.passes:
-            got = "no gradients, or zero_grad has cleared them"
-            action = "call net.backward first, or net.step(batch, optimizer)"
-            raise UsageError.at("optimizer.step", got, "those of net.backward", action)
+            raise UsageError.at(
+                "optimizer.step",
+                "no gradients, or zero_grad has cleared them",
+                "those of net.backward",
+                "call net.backward first, or net.step(batch, optimizer)",
+            )
         store = self._store
         store.zero_gradients()
         dense = slice(0, store.dense_size)

@@ -8,13 +8,12 @@ own, keyed by the seed and its name: adding a parameter does not change the othe
 import math
 import zlib
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.api.arguments import real_array
-from vertexrt.api.declaration import is_real, is_whole
+from vertexrt.api.arguments import check_not_negative, check_option, real_array
+from vertexrt.checks import is_real, is_whole
 from vertexrt.errors import UsageError
 
 __all__ = [
@@ -51,16 +50,14 @@ def constant(value: npt.ArrayLike) -> Initializer:
     """
     if is_real(value):
         return lambda shape, rng: np.full(shape, float(value))
-    array, _ = real_array(value, np.shape(value), np.float64) if _holds(value) else (None, "")
+    array = None
+    if isinstance(value, (np.ndarray, list, tuple)):
+        array, _ = real_array(value, np.shape(value), np.float64)
     fits = array is not None and bool(np.isfinite(array).all())
-    _check("constant", "value", value, fits, "a finite number, or an array of them")
+    check_option("constant", "value", value, fits, "a finite number, or an array of them")
     assert array is not None
     kept = array.copy()
     return lambda shape, rng: kept
-
-
-def _holds(value: object) -> bool:
-    return isinstance(value, (np.ndarray, list, tuple))
 
 
 def normal(std: float) -> Initializer:
@@ -68,8 +65,7 @@ def normal(std: float) -> Initializer:
 
     Raises: UsageError, when std is negative or not finite.
     """
-    fits = is_real(std) and std >= 0.0
-    _check("normal", "std", std, fits, "a finite number >= 0")
+    check_not_negative("normal", std=std)
 
     def sample(shape: Shape, rng: np.random.Generator) -> Array:
         return std * rng.standard_normal(shape)
@@ -82,8 +78,7 @@ def uniform(a: float) -> Initializer:
 
     Raises: UsageError, when a is negative or not finite.
     """
-    fits = is_real(a) and a >= 0.0
-    _check("uniform", "a", a, fits, "a finite number >= 0")
+    check_not_negative("uniform", a=a)
 
     def sample(shape: Shape, rng: np.random.Generator) -> Array:
         return a * (2.0 * rng.random(shape) - 1.0)
@@ -100,7 +95,7 @@ def xavier_uniform(shape: Shape, rng: np.random.Generator) -> Array:
     Raises: UsageError, when the shape has no axis.
     Source: Glorot and Bengio, AISTATS 2010, equation 16.
     """
-    _check("xavier_uniform", "shape", shape, len(shape) >= 1, "of at least one axis")
+    check_option("xavier_uniform", "shape", shape, len(shape) >= 1, "of at least one axis")
     fan_in, fan_out = shape[-1], math.prod(shape[:-1])
     return uniform(math.sqrt(6.0 / (fan_in + fan_out)))(shape, rng)
 
@@ -114,7 +109,7 @@ def orthogonal(shape: Shape, rng: np.random.Generator) -> Array:
     Raises: UsageError, when the shape is not 2-D.
     Source: Saxe et al., ICLR 2014; Mezzadri, Notices of the AMS 54 (2007), for the signs.
     """
-    _check("orthogonal", "shape", shape, len(shape) == 2, "of two axes")
+    check_option("orthogonal", "shape", shape, len(shape) == 2, "of two axes")
     tall = (max(shape), min(shape))
     q, r = np.linalg.qr(rng.standard_normal(tall))
     diagonal = np.diagonal(r)
@@ -132,7 +127,7 @@ def generator(seed: int, name: str) -> np.random.Generator:
 
     Raises: UsageError, when the seed is negative.
     """
-    _check("init", "seed", seed, is_whole(seed) and seed >= 0, "a whole number >= 0")
+    check_option("init", "seed", seed, is_whole(seed) and seed >= 0, "a whole number >= 0")
     return np.random.default_rng([seed, zlib.crc32(name.encode())])
 
 
@@ -156,10 +151,3 @@ def draw(name: str, shape: Shape, init: Initializer | None, seed: int) -> Array:
             "correct the initializer",
         )
     return values
-
-
-def _check(where: str, option: str, value: Any, fits: bool, expected: str) -> None:
-    if not fits:
-        raise UsageError.at(
-            where, f"{option}={value}", f"{option} must be {expected}", "correct it"
-        )

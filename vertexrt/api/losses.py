@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from vertexrt.api.declaration import is_real
 from vertexrt.api.elementwise import emit, relu, softplus, where
 from vertexrt.api.trace import current_builder
+from vertexrt.checks import is_real
 from vertexrt.errors import TraceError
 from vertexrt.ir.builder import is_computed
 from vertexrt.ir.user_line import user_line
@@ -28,8 +28,12 @@ def cross_entropy(logits: Operand, label: Value, label_smoothing: float = 0.0) -
     b = current_builder()
     value, row = b.lift(logits), b.as_index(b.lift(label))
     if not is_real(label_smoothing) or not 0.0 <= label_smoothing <= 1.0:
-        got = f"label_smoothing is {label_smoothing!r} at {user_line()}"
-        raise TraceError.at("cross_entropy", got, "0 to 1", "pass the share of all classes")
+        raise TraceError.at(
+            "cross_entropy",
+            f"label_smoothing is {label_smoothing!r} at {user_line()}",
+            "0 to 1",
+            "pass the share of all classes",
+        )
     if label_smoothing == 0.0 and not is_computed(row):
         return emit("nll", value, row, emit("logsumexp", value))
     each = emit("logsumexp", value) - value
@@ -83,8 +87,12 @@ def multi_margin_loss(scores: Operand, label: Value, margin: float = 1.0) -> Val
     b = current_builder()
     value = b.lift(scores)
     if len(value.shape) != 1:
-        got = f"scores of shape {list(value.shape)} at {user_line()}"
-        raise TraceError.at("multi_margin_loss", got, "a vector", "pass a score for each class")
+        raise TraceError.at(
+            "multi_margin_loss",
+            f"scores of shape {list(value.shape)} at {user_line()}",
+            "a vector",
+            "pass a score for each class",
+        )
     named = b.one_hot(b.lift(label), value.type.size)
     own = emit("reduce_sum", where(named, value, 0.0))
     missed = emit("reduce_sum", where(named, 0.0, relu(margin - own + value)))

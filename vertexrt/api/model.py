@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from vertexrt.api.parameter import Parameter
 from vertexrt.api.parts import parameters_of, parts_of
 from vertexrt.api.trace import NetworkNames
@@ -63,7 +61,14 @@ class Model:
         Raises: TraceError for any mistake in the declarations, with the user's line.
         """
         functions = self.functions()
-        self._check_inputs(functions)
+        own = {id(function) for function in functions.values()}
+        for name, function in functions.items():
+            check_declared(function)
+            for relation in function.inputs:
+                strange = [x for x in sources_of(function, relation) if id(x) not in own]
+                if strange:
+                    got = f"{name} reads {relation!r} of a {type(strange[0]).__name__}"
+                    raise self._error(got, "vertex functions that are attributes of the model")
         names = NetworkNames(
             _states(functions), {id(p): name for name, p in self.parameters().items()}
         )
@@ -73,8 +78,10 @@ class Model:
             program, read = trace_in(function, names)
             unread = set(function.inputs) - set(read.names)
             if unread:
-                got = f"{name} names {sorted(unread)} in inputs and does not gather them"
-                raise self._error(got, "a gather of each relation")
+                raise self._error(
+                    f"{name} names {sorted(unread)} in inputs and does not gather them",
+                    "a gather of each relation",
+                )
             children = tuple(
                 tuple(numbers[id(source)] for source in sources_of(function, relation))
                 for relation in read.names
@@ -85,17 +92,6 @@ class Model:
         if not network.find("push"):
             raise self._error("forward() of no function pushes anything", "at least one push")
         return network
-
-    def _check_inputs(self, functions: Mapping[str, VertexFunction]) -> None:
-        """Refuse relations to functions that are no part of the model."""
-        own = {id(function) for function in functions.values()}
-        for name, function in functions.items():
-            check_declared(function)
-            for relation in function.inputs:
-                strange = [x for x in sources_of(function, relation) if id(x) not in own]
-                if strange:
-                    got = f"{name} reads {relation!r} of a {type(strange[0]).__name__}"
-                    raise self._error(got, "vertex functions that are attributes of the model")
 
     def _error(self, got: str, expected: str) -> TraceError:
         name = type(self).__name__

@@ -1,4 +1,4 @@
-"""What every optimizer shares: options, clipping, the update, and the state that continues a run.
+"""What every optimizer shares: options, groups, clipping, the update, and the state of a run.
 
 A step is: clip the gradients one by one, and by their global norm (Pascanu et al., ICML 2013), add
 weight decay, apply the rule. Clipping sees the plain gradients of everything that is updated, dense
@@ -6,34 +6,188 @@ parameters and touched rows.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 from vertexrt.api.gradients import AccumulatedGradients, Trained
-from vertexrt.api.optimizer_options import checked, checked_bound, checked_option
-from vertexrt.api.parameter_groups import GroupOptions, ParameterGroups
+from vertexrt.checks import is_real
 from vertexrt.engine.executor import UNCOUNTED, update_by_gradients
 from vertexrt.engine.parameters import FloatArray, ParameterStore
-from vertexrt.engine.refused import refused_update
-from vertexrt.engine.update import Outcome, Update, apply_update
-from vertexrt.errors import CheckpointError, NumericError, UsageError, message, nearest
-from vertexrt.ir.updates import (
-    ABOVE_ZERO,
-    NOT_NEGATIVE,
-    OPTIMIZERS,
-    OptimizerRow,
-    rule_of,
-)
+from vertexrt.engine.update import Outcome, Update, UpdateGroup, apply_update, refused_update
+from vertexrt.errors import CheckpointError, NumericError, UsageError, nearest
+from vertexrt.ir.updates import ABOVE_ZERO, NOT_NEGATIVE, OPTIMIZERS, OptimizerRow, Option, rule_of
 from vertexrt.native.at_once import write_at_once
 
 STEPS = "steps"  # name of the step count in an optimizer's state
 LARGEST_COUNT = 2**53  # of steps or draws: as a float64, which kernels take, it is still exact
 Array = npt.NDArray[Any]
 NO_MOMENTS: FloatArray = np.zeros((0, 0))
+
+# Options of all optimizers, before and after those of their rows.
+RATE = Option("lr", NOT_NEGATIVE)
+SHARED = (
+    Option("weight_decay", NOT_NEGATIVE),
+    Option("clip_norm", ABOVE_ZERO, optional=True),
+    Option("clip_value", ABOVE_ZERO, optional=True),
+)
+# Options of groups; None is for True and False.
+OF_GROUPS = {"lr": NOT_NEGATIVE, "weight_decay": NOT_NEGATIVE, "frozen": None}
+
+
+def checked(title: str, option: Option, value: Any) -> Any:
+    """Return the value of an option: a number, None where it may be that, numbers for its parts.
+
+    Raises: UsageError with the name of the class.
+    """
+    name, numbers = option.name, option.range
+    if option.parts:
+        if not isinstance(value, (tuple, list)) or len(value) != len(option.parts):
+            raise UsageError.at(
+                title, f"{name}={value!r}", f"{len(option.parts)} numbers", "set all"
+            )
+        return tuple(
+            checked(title, Option(f"{name}[{k}]", numbers), v) for k, v in enumerate(value)
+        )
+    if value is None and option.optional:
+        return None
+    if not (is_real(value) and numbers.holds(value)):
+        raise UsageError.at(
+            title,
+            f"{name}={value!r}",
+            f"{name} {numbers.text}" + (", or None" if option.optional else ""),
+            "set it",
+        )
+    return float(value)
+
+
+class GroupOptions(TypedDict, total=False):
+    """What a group may have of its own; the rest is the optimizer's.
+
+    Attributes:
+        lr: learning rate. Where the optimizer's is set to another number, by a schedule say, this
+            one changes in proportion.
+        weight_decay: as the optimizer's.
+        frozen: the parameters rest, and do not count in `clip_norm`.
+    """
+
+    lr: float
+    weight_decay: float
+    frozen: bool
+
+
+class ParameterGroups:
+    """Groups by pattern of names: `*` is any text, `?` any character, as file names have them.
+
+    Where several match a name, the options of later ones win.
+
+    Args:
+        title: of the optimizer, for messages.
+        given: pattern -> options.
+        lr: of the optimizer, now: the rates of groups keep their ratio to it.
+    Raises: UsageError, for what is no such mapping, and for options out of their range.
+    """
+
+    def __init__(self, title: str, given: Mapping[str, GroupOptions] | None, lr: float) -> None:
+        given = {} if given is None else given
+        if not isinstance(given, Mapping):
+            raise _no_groups(title, f"groups is a {type(given).__name__}")
+        self.given = {key: _checked_group(title, key, own, lr) for key, own in given.items()}
+        self._title, self._lr = title, lr
+        self._parts: list[tuple[list[str], GroupOptions]] = []
+
+    def divide(self, names: Sequence[str]) -> None:
+        """Say which parameters each group has.
+
+        Raises: UsageError, when a pattern matches no name.
+        """
+        for pattern in self.given:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                raise UsageError.at(
+                    self._title,
+                    f"no trained parameter is called {pattern!r}",
+                    f"the names are {', '.join(names) or 'none'}",
+                    f"correct the pattern in groups.{nearest(pattern, names)}",
+                )
+        self._parts = []
+        for name in names:
+            own = GroupOptions()
+            for pattern, options in self.given.items():
+                if fnmatchcase(name, pattern):
+                    own.update(options)
+            alike = next((part for part, other in self._parts if other == own), None)
+            if alike is None:
+                self._parts.append(([name], own))
+            else:
+                alike.append(name)
+
+    def at(self, lr: float, weight_decay: float, decoupled: bool) -> tuple[UpdateGroup, ...]:
+        """Return the groups of an update, of which none is frozen; () where there are none.
+
+        Args:
+            lr, weight_decay: of the optimizer; decoupled: see `ir.updates`.
+        """
+        if not self.given:
+            return ()
+        found = [UpdateGroup((), lr, 0.0, 1.0)]  # all may be frozen
+        for names, own in self._parts:
+            if own.get("frozen"):
+                continue
+            rate = own["lr"] * (lr / self._lr) if "lr" in own else lr
+            decay = own.get("weight_decay", weight_decay)
+            found.append(update_group(names, rate, decay, decoupled))
+        return tuple(found)
+
+
+def update_group(names: Sequence[str], lr: float, decay: float, decoupled: bool) -> UpdateGroup:
+    """Return what an update does with parameters of a rate and a weight decay."""
+    if decoupled:
+        return UpdateGroup(tuple(names), lr, 0.0, 1.0 - lr * decay)
+    return UpdateGroup(tuple(names), lr, decay, 1.0)
+
+
+def _checked_group(title: str, pattern: object, own: object, lr: float) -> GroupOptions:
+    """Return the options of a group; UsageError, when they are none."""
+    where = f"groups[{pattern!r:.60}]"
+    if not isinstance(pattern, str) or not isinstance(own, Mapping):
+        raise _no_groups(title, f"{where} is {own!r:.60}")
+    found = GroupOptions()
+    for name, value in own.items():
+        if name not in OF_GROUPS:
+            raise _no_groups(
+                title,
+                f"an option {name!r} in {where}",
+                "one of " + ", ".join(OF_GROUPS),
+                nearest(str(name), OF_GROUPS),
+            )
+        numbers = OF_GROUPS[name]
+        real = is_real(value) and numbers is not None and numbers.holds(value)
+        if not (real if numbers else isinstance(value, bool)):
+            raise _no_groups(
+                title,
+                f"{where} has {name}={value!r:.60}",
+                f"{name} {numbers.text}" if numbers else "True or False",
+            )
+        found[name] = float(value) if numbers else value  # type: ignore[literal-required]
+    if "lr" in found and lr == 0.0:
+        raise UsageError.at(
+            title,
+            f"{where} has a rate beside lr=0.0",
+            "lr > 0, which it keeps its ratio to",
+            "give the optimizer a rate, and freeze the others by frozen",
+        )
+    return found
+
+
+def _no_groups(
+    title: str, got: str, expected: str = "options by pattern of names", close: str = ""
+) -> UsageError:
+    action = 'write groups={"embedding": {"lr": 1e-4}, "*.b": {"weight_decay": 0.0}}'
+    return UsageError.at(title, got, expected, action + close)
 
 
 class Optimizer:
@@ -49,6 +203,7 @@ class Optimizer:
         row: of the table of optimizers; None for a class with an `update` of its own.
         weight_decay: at least 0; added to the gradient as weight_decay * value, or decoupled.
         clip_norm: largest global norm of the gradients, or None; clip_value: largest size of one.
+        lr: learning rate, at least 0; may be set between steps.
         initial_lr: the rate before any schedule, if there is one.
     """
 
@@ -65,8 +220,12 @@ class Optimizer:
     ) -> None:
         if type(self) is Optimizer:
             titles = [f"vrt.{row.title}" for row in OPTIMIZERS]
-            known = f"{', '.join(titles[:-1])} or {titles[-1]}"
-            raise UsageError(self._text("the base class", known, "take one"))
+            raise UsageError.at(
+                self._place,
+                "the base class",
+                f"{', '.join(titles[:-1])} or {titles[-1]}",
+                "take one",
+            )
         self.lr = lr
         self.initial_lr: float | None = None
         for option in self.row.options if self.row else ():
@@ -80,7 +239,7 @@ class Optimizer:
         self._slots = self._rule.state if self._rule else ()
         self._moments: FloatArray = NO_MOMENTS  # [*, trained_size] of the store's layout
         self._reach: tuple[float, ...] = ()  # of the moments: see `Update`
-        self._loaded: dict[str, npt.NDArray[Any]] | None = None  # a state no store has taken yet
+        self._loaded: dict[str, Array] | None = None  # a state no store has taken yet
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an option, now or between steps, or what a class of a user's has of its own.
@@ -94,29 +253,35 @@ class Optimizer:
 
     def _checked(self, name: str, value: Any) -> Any:
         title, row = type(self).__name__, self.row
-        options = {option.name: option for option in row.options} if row else {}
+        own = row.options if row else ()
+        options = {option.name: option for option in (RATE, *own, *SHARED)}
         if name in options:
-            value, before = checked_option(title, options[name], value), vars(self).get(name, value)
-            if row and name in {slot.option for slot in row.state} and (not before) != (not value):
-                got, expected = (
+            value = checked(title, options[name], value)
+            before = vars(self).get(name, value)
+            kept = [slot.option for slot in row.state] if row else []
+            if name in kept and (not before) != (not value):
+                raise UsageError.at(
+                    title,
                     f"{name}={value} after {before}",
                     "a moment from the first step or none",
+                    "make another optimizer",
                 )
-                raise UsageError.at(title, got, expected, "make another optimizer")
-        elif name in ("lr", "weight_decay"):
-            value = checked(title, name, value, NOT_NEGATIVE)
-        elif name in ("clip_norm", "clip_value"):
-            value = checked_bound(title, name, value)
         elif "row" in vars(type(self)) and name not in ("groups", "initial_lr", "steps"):
-            known = ("lr", *options, "weight_decay", "clip_norm", "clip_value", "groups")
-            expected = f"one of {', '.join(known)}"
-            raise UsageError.at(
-                title, f"no option {name!r}", expected, f"correct it{nearest(name, known)}"
-            )
+            known = (*options, "groups")
+            expected, close = f"one of {', '.join(known)}", nearest(name, known)
+            raise UsageError.at(title, f"no option {name!r}", expected, f"correct it{close}")
         if row is None and name in ("clip_value", "groups") and value:
-            got = f"{name}, for an update of its own"
-            raise UsageError(self._text(got, "options that its update reads", "leave it out"))
+            raise UsageError.at(
+                self._place,
+                f"{name}, for an update of its own",
+                "options that its update reads",
+                "leave it out",
+            )
         return value
+
+    @property
+    def _place(self) -> str:
+        return f"{type(self).__name__}.update"
 
     @property
     def moment_names(self) -> tuple[str, ...]:
@@ -133,15 +298,6 @@ class Optimizer:
         self._count[0] = count
 
     @property
-    def lr(self) -> float:
-        """Learning rate, at least 0; may be set between steps."""
-        return self._lr
-
-    @lr.setter
-    def lr(self, value: float) -> None:
-        self._lr = value
-
-    @property
     def groups(self) -> Mapping[str, Mapping[str, object]]:
         """Options of parameters by pattern of names; may be set as a whole between steps."""
         return MappingProxyType(
@@ -150,7 +306,7 @@ class Optimizer:
 
     @groups.setter
     def groups(self, given: Mapping[str, GroupOptions] | None) -> None:
-        groups = ParameterGroups(type(self).__name__, given, self._lr)
+        groups = ParameterGroups(type(self).__name__, given, self.lr)
         if self._store is not None:
             groups.divide(self._store.trained)
         self._groups = groups
@@ -172,9 +328,11 @@ class Optimizer:
         """
         gradients = getattr(net, "gradients", None)
         if not isinstance(gradients, AccumulatedGradients):
-            got = f"a {type(net).__name__}"
             raise UsageError.at(
-                f"{type(self).__name__}.step", got, "a network", "pass what vrt.compile returned"
+                f"{type(self).__name__}.step",
+                f"a {type(net).__name__}",
+                "a network",
+                "pass what vrt.compile returned",
             )
         with net.executor.lock:
             gradients.hand_over()
@@ -193,12 +351,11 @@ class Optimizer:
             then.
         """
         if not isinstance(store, ParameterStore):
-            raise UsageError(
-                self._text(
-                    f"a {type(store).__name__}",
-                    "the parameters of a network, which net.step(batch, optimizer) hands over",
-                    "call net.step(batch, optimizer), or optimizer.step(net) after net.backward",
-                )
+            raise UsageError.at(
+                self._place,
+                f"a {type(store).__name__}",
+                "the parameters of a network, which net.step(batch, optimizer) hands over",
+                "call net.step(batch, optimizer), or optimizer.step(net) after net.backward",
             )
         request = self._request(store)
         outcome = apply_update(store, request)
@@ -228,13 +385,12 @@ class Optimizer:
             moments=moments,
             clip_norm=self.clip_norm,
             options=self._numbers(int(count[0])),
-            decay=0.0 if row.decoupled else self.weight_decay,
-            shrink=1.0 - self.lr * self.weight_decay if row.decoupled else 1.0,
+            whole=update_group((), self.lr, self.weight_decay, row.decoupled),
             reach=reach,
             counts=(count, store.versions if home is store else UNCOUNTED, draws),
             optimizer=type(self).__name__,
             clip_value=self.clip_value,
-            groups=self._groups.at(self._lr, self.weight_decay, row.decoupled),
+            groups=self._groups.at(self.lr, self.weight_decay, row.decoupled),
         )
 
     def _settle(self, outcome: Outcome) -> None:
@@ -242,14 +398,14 @@ class Optimizer:
         self._reach = outcome.reach or (math.inf,) * len(self._moments)
 
     @property
-    def state(self) -> dict[str, npt.NDArray[Any]]:
+    def state(self) -> dict[str, Array]:
         """What continues a run: "steps" (int64), and each moment as "MOMENT/PARAMETER".
 
         The moments are live views in their parameter's shape, to read only, so that a state does
         not depend on the store's layout. Before the first update there are none, unless a state was
         loaded.
         """
-        found: dict[str, npt.NDArray[Any]] = {STEPS: np.array(self.steps, np.int64)}
+        found: dict[str, Array] = {STEPS: np.array(self.steps, np.int64)}
         found.update(self._loaded or {})
         if self._store is not None:
             self._store.refresh()
@@ -259,7 +415,7 @@ class Optimizer:
                     found[f"{moment}/{name}"] = view
         return found
 
-    def load_state(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+    def load_state(self, state: Mapping[str, Array]) -> None:
         """Continue from the state of an optimizer of the same class.
 
         The arrays are copied. Numbers are checked at once; names and shapes too when the optimizer
@@ -268,23 +424,6 @@ class Optimizer:
         Raises: CheckpointError, when the state is not one of this optimizer and its network;
             nothing is changed then.
         """
-        steps = self._steps(state)
-        loaded = {name: np.array(array) for name, array in state.items() if name != STEPS}
-        if loaded:
-            self._check_moments({name.partition("/")[0] for name in loaded})
-        for key, array in loaded.items():
-            self._check_numbers(key, array, array.dtype)
-        if self._store is not None:
-            self._store.refresh()
-            moments = self._moments.copy()
-            self._fill(self._store, moments, loaded, steps)
-            write_at_once([(self._moments, moments), (self._count, np.array([steps]))])
-            return
-        self._loaded = loaded
-        self.steps = steps
-
-    def _steps(self, state: Mapping[str, npt.NDArray[Any]]) -> int:
-        """Return the count of steps in a state."""
         if STEPS not in state:
             raise self._misfit("no count of steps", f"'{STEPS}' and the moments")
         count = np.asarray(state[STEPS])
@@ -293,36 +432,40 @@ class Optimizer:
                 f"'{STEPS}' of shape {count.shape}, {count.dtype}",
                 f"one whole number from 0 to {LARGEST_COUNT}",
             )
-        return int(count)
+        steps = int(count)
+        loaded = {name: np.array(array) for name, array in state.items() if name != STEPS}
+        moments = {name.partition("/")[0] for name in loaded}
+        if loaded and moments != set(self.moment_names):
+            got, known = ", ".join(sorted(moments)), ", ".join(self.moment_names)
+            raise self._misfit(f"moments {got or 'of no name'}", known or "none")
+        for key, array in loaded.items():
+            self._check_numbers(key, array, array.dtype)
+        if self._store is not None:
+            self._store.refresh()
+            made = self._made(self._store, loaded, steps)
+            self._reach = (math.inf,) * len(made)
+            write_at_once([(self._moments, made), (self._count, np.array([steps]))])
+            return
+        self._loaded = loaded
+        self.steps = steps
 
     def describe(self) -> dict[str, Any]:
         """Return the class and the options by name, as JSON can hold them."""
-        return {
-            "class": type(self).__name__,
-            "lr": self.lr,
-            **self._options(),
-            "weight_decay": self.weight_decay,
-            "clip_norm": self.clip_norm,
-            **({} if self.clip_value is None else {"clip_value": self.clip_value}),
-            **(
-                {"groups": {k: dict(own) for k, own in self.groups.items()}}
-                if self._groups.given
-                else {}
-            ),
-        }
-
-    def _options(self) -> dict[str, Any]:
-        """Return the options of the row by name."""
-        found = {}
+        found = {"class": type(self).__name__, "lr": self.lr}
         for option in self.row.options if self.row else ():
             value = getattr(self, option.name)
             found[option.name] = list(value) if option.parts else value
+        found |= {"weight_decay": self.weight_decay, "clip_norm": self.clip_norm}
+        if self.clip_value is not None:
+            found["clip_value"] = self.clip_value
+        if self._groups.given:
+            found["groups"] = {pattern: dict(own) for pattern, own in self.groups.items()}
         return found
 
     def _numbers(self, steps: int = 0) -> dict[str, float]:
         """Return rate, number of the step and options, by their names in expressions."""
         assert self.row is not None
-        found = {"lr": self._lr, "t": steps + 1}
+        found = {"lr": self.lr, "t": steps + 1}
         for option in self.row.options:
             value = getattr(self, option.name)
             names, numbers = (option.parts, value) if option.parts else ((option.name,), (value,))
@@ -331,51 +474,39 @@ class Optimizer:
 
     def _bind(self, store: ParameterStore) -> None:
         if self._store is not None and len(self._moments):
-            raise UsageError(
-                self._text(
-                    "the parameters of a second network",
-                    "those of the network that its moments belong to",
-                    "make one optimizer for each network",
-                )
+            raise UsageError.at(
+                self._place,
+                "the parameters of a second network",
+                "those of the network that its moments belong to",
+                "make one optimizer for each network",
             )
-        if self.row is None or self._rule is None:
-            raise UsageError(
-                self._text(
-                    f"the class {type(self).__name__}, which has no row",
-                    "a class with an `update` of its own, or of an optimizer of vrt",
-                    "write def update(self, store)",
-                )
+        if self.row is None:
+            raise UsageError.at(
+                self._place,
+                f"the class {type(self).__name__}, which has no row",
+                "a class with an `update` of its own, or of an optimizer of vrt",
+                "write def update(self, store)",
             )
-        self._check_positive(self.row, store.dtype)
+        least = float(np.finfo(store.dtype).tiny)
+        for option in self.row.options:
+            value = getattr(self, option.name)
+            if option.range is ABOVE_ZERO and value < least:
+                raise UsageError.at(
+                    self._place,
+                    f"{option.name}={value}",
+                    f"at least {least:.3g} in {store.dtype}",
+                    "set it",
+                )
         self._groups.divide(store.trained)
-        moments = np.zeros((len(self._slots), store.trained_size), store.dtype)
-        for slot, row in zip(self._slots, moments, strict=True):
-            if slot.start != 0.0:
-                row[:] = slot.start
-        self._reach = tuple(abs(slot.start) for slot in self._slots)
-        if self._loaded is not None:
-            self._fill(store, moments, self._loaded, self.steps)
+        moments = self._made(store, self._loaded or {}, self.steps)
+        self._reach = (0.0 if self._loaded is None else math.inf,) * len(moments)
         self._moments = moments
         self._store = store  # from now on it has these moments
         self._loaded = None
 
-    def _check_positive(self, row: OptimizerRow, dtype: np.dtype[Any]) -> None:
-        """Refuse what must be above 0 and is not in a dtype."""
-        least = float(np.finfo(dtype).tiny)
-        for option in row.options:
-            value = getattr(self, option.name)
-            if option.range is ABOVE_ZERO and value < least:
-                got = f"{option.name}={value}"
-                raise UsageError(self._text(got, f"at least {least:.3g} in {dtype}", "set it"))
-
-    def _fill(
-        self,
-        store: ParameterStore,
-        moments: FloatArray,
-        loaded: Mapping[str, npt.NDArray[Any]],
-        steps: int,
-    ) -> None:
-        """Copy a loaded state into arrays of the store's layout; check everything first."""
+    def _made(self, store: ParameterStore, loaded: Mapping[str, Array], steps: int) -> FloatArray:
+        """Return moments in a store's layout, as loaded, else as at the start; all is checked."""
+        moments = np.zeros((len(self._slots), store.trained_size), store.dtype)
         views = {
             f"{moment}/{name}": view
             for moment, flat in zip(self.moment_names, moments, strict=True)
@@ -383,20 +514,13 @@ class Optimizer:
         }
         if loaded or steps:  # of no step the moments are those of a start
             self._check_fit(loaded, views, store.dtype)
-        starts = {slot.name: slot.start for slot in self._slots}
-        self._reach = (math.inf,) * len(moments)
-        for key, view in views.items():
-            view[...] = loaded.get(key, starts[key.partition("/")[0]])
-
-    def _check_moments(self, moments: set[str]) -> None:
-        """Refuse a state of other moments."""
-        if moments != set(self.moment_names):
-            got, known = ", ".join(sorted(moments)), ", ".join(self.moment_names)
-            raise self._misfit(f"moments {got or 'of no name'}", known or "none")
+        for key, array in loaded.items():
+            views[key][...] = array
+        return moments
 
     def _check_fit(
         self,
-        loaded: Mapping[str, npt.NDArray[Any]],
+        loaded: Mapping[str, Array],
         views: Mapping[str, FloatArray],
         dtype: np.dtype[Any],
     ) -> None:
@@ -415,7 +539,7 @@ class Optimizer:
                 )
             self._check_numbers(key, array, dtype)
 
-    def _check_numbers(self, key: str, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> None:
+    def _check_numbers(self, key: str, array: Array, dtype: np.dtype[Any]) -> None:
         """Refuse floats that are not finite in a dtype, and negative sums of squares."""
         fits = np.zeros(array.shape, np.bool_)
         if array.dtype.kind == "f":
@@ -437,6 +561,3 @@ class Optimizer:
             f"expected: {expected}",
             "load the state of the same optimizer and network",
         )
-
-    def _text(self, got: str, expected: str, action: str) -> str:
-        return message(f"{type(self).__name__}.update", got, expected, action)

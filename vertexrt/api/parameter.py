@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from vertexrt.api.declaration import is_whole, read_shape
 from vertexrt.api.init import Initializer
 from vertexrt.api.trace import current_builder, name_in_network
+from vertexrt.checks import is_whole, read_shape
 from vertexrt.errors import TraceError
 from vertexrt.ir.builder import Builder
 from vertexrt.ir.user_line import user_line
@@ -72,9 +72,12 @@ class Matrix(Operators):
         """
         whole = all(is_whole(n) and n > 0 for n in shape)
         if not shape or not whole or math.prod(shape) != math.prod(self.shape):
-            got = f"{self!r} in the shape {shape!r} at {user_line()}"
-            expected = f"positive numbers whose product is {math.prod(self.shape)}"
-            raise TraceError.at("reshape", got, expected, "write w.reshape(rows, columns)")
+            raise TraceError.at(
+                "reshape",
+                f"{self!r} in the shape {shape!r} at {user_line()}",
+                f"positive numbers whose product is {math.prod(self.shape)}",
+                "write w.reshape(rows, columns)",
+            )
         return self._part(0, shape)
 
     def __getitem__(self, key: slice | int | Value) -> Any:
@@ -144,8 +147,9 @@ class Parameter(Matrix):
         self.shape = extents
         given: object = trainable
         if not isinstance(given, bool):
-            got = f"trainable is {given!r:.60}"
-            raise TraceError.at("Parameter", got, "True or False", "write trainable=False")
+            raise TraceError.at(
+                "Parameter", f"trainable is {given!r:.60}", "True or False", "write trainable=False"
+            )
         self.init = init
         self.trainable = trainable
         self.name: str | None = None
@@ -189,8 +193,9 @@ class ParameterPart(Matrix):
         if self.shape == self.parameter.shape:
             return self.parameter._as_value(builder)
         if len(self.shape) > 2:
-            got = f"{self!r} at {user_line()}"
-            raise TraceError.at("Parameter", got, "a vector or a matrix", "write w[k]")
+            raise TraceError.at(
+                "Parameter", f"{self!r} at {user_line()}", "a vector or a matrix", "write w[k]"
+            )
         rows, name = (1, *self.shape)[-2:], self.parameter._name_in_program()
         value = builder.emit("param", name=name, shape=rows, start=self.start)
         if rows == self.shape:

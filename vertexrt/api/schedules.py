@@ -21,9 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.api.declaration import is_real, is_whole
+from vertexrt.api.arguments import check_not_negative, check_option
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
+from vertexrt.checks import is_real, is_whole
 from vertexrt.errors import UsageError
 
 __all__ = [
@@ -65,10 +66,6 @@ class RateSchedule:
     def _set(self) -> None:
         self._optimizer.lr = self.rate(self._initial, self.steps)
 
-    def is_of(self, optimizer: Optimizer) -> bool:
-        """Tell whether it sets the rate of an optimizer."""
-        return self._optimizer is optimizer
-
     @property
     def state(self) -> dict[str, Any]:
         """What continues a run."""
@@ -88,11 +85,11 @@ class LambdaLR(RateSchedule):
     """The initial rate times a function of the steps so far."""
 
     def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float]) -> None:
-        _check("LambdaLR", "lr_lambda", lr_lambda, callable(lr_lambda), "a function of steps")
+        check_option("LambdaLR", "lr_lambda", lr_lambda, callable(lr_lambda), "a function of steps")
 
         def rate(initial: float, steps: int) -> float:
             share = lr_lambda(steps)
-            _check_number("LambdaLR", f"lr_lambda({steps})", share)
+            check_not_negative("LambdaLR", **{f"lr_lambda({steps})": share})
             return initial * share
 
         super().__init__(optimizer, rate)
@@ -103,7 +100,7 @@ class StepLR(RateSchedule):
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1) -> None:
         _check_count("StepLR", "step_size", step_size)
-        _check("StepLR", "gamma", gamma, is_real(gamma) and 0.0 <= gamma <= 1.0, "in [0, 1]")
+        check_option("StepLR", "gamma", gamma, is_real(gamma) and 0.0 <= gamma <= 1.0, "in [0, 1]")
         super().__init__(optimizer, lambda initial, steps: initial * gamma ** (steps // step_size))
 
 
@@ -121,8 +118,7 @@ class LinearLR(RateSchedule):
         total_iters: int = 5,
     ) -> None:
         _check_count("LinearLR", "total_iters", total_iters)
-        _check_number("LinearLR", "start_factor", start_factor)
-        _check_number("LinearLR", "end_factor", end_factor)
+        check_not_negative("LinearLR", start_factor=start_factor, end_factor=end_factor)
 
         def rate(initial: float, steps: int) -> float:
             done = min(steps, total_iters) / total_iters
@@ -139,7 +135,7 @@ class CosineAnnealingLR(RateSchedule):
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0) -> None:
         _check_count("CosineAnnealingLR", "T_max", T_max)
-        _check_number("CosineAnnealingLR", "eta_min", eta_min)
+        check_not_negative("CosineAnnealingLR", eta_min=eta_min)
 
         def rate(initial: float, steps: int) -> float:
             return eta_min + (initial - eta_min) * (1.0 + math.cos(math.pi * steps / T_max)) / 2.0
@@ -159,13 +155,13 @@ class SequentialLR(RateSchedule):
         self, optimizer: Optimizer, schedulers: Sequence[RateSchedule], milestones: Sequence[int]
     ) -> None:
         own = isinstance(schedulers, (list, tuple)) and all(
-            isinstance(each, RateSchedule) and each.is_of(optimizer) for each in schedulers
+            isinstance(each, RateSchedule) and each._optimizer is optimizer for each in schedulers
         )
-        _check("SequentialLR", "schedulers", schedulers, own, "schedules of this optimizer")
+        check_option("SequentialLR", "schedulers", schedulers, own, "schedules of this optimizer")
         starts = _rising(milestones)
         fits = len(starts) == len(schedulers)
         expected = "whole numbers above 0 that rise, one less than schedulers"
-        _check("SequentialLR", "milestones", milestones, fits, expected)
+        check_option("SequentialLR", "milestones", milestones, fits, expected)
 
         def rate(initial: float, steps: int) -> float:
             k = max(k for k, start in enumerate(starts) if start <= steps)
@@ -205,13 +201,11 @@ class ReduceLROnPlateau:
     ) -> None:
         title = "ReduceLROnPlateau"
         _initial(title, optimizer)
-        _check(
-            title, "mode", mode, isinstance(mode, str) and mode in ("min", "max"), "'min' or 'max'"
-        )
-        _check(title, "factor", factor, is_real(factor) and 0.0 <= factor < 1.0, "in [0, 1)")
+        known = isinstance(mode, str) and mode in ("min", "max")
+        check_option(title, "mode", mode, known, "'min' or 'max'")
+        check_option(title, "factor", factor, is_real(factor) and 0.0 <= factor < 1.0, "in [0, 1)")
         _check_count(title, "patience", patience, least=0)
-        _check_number(title, "threshold", threshold)
-        _check_number(title, "min_lr", min_lr)
+        check_not_negative(title, threshold=threshold, min_lr=min_lr)
         self._optimizer, self._sign = optimizer, 1.0 if mode == "max" else -1.0
         self._factor, self._patience = factor, patience
         self._threshold, self._min_lr = threshold, min_lr
@@ -221,8 +215,10 @@ class ReduceLROnPlateau:
     def step(self, metric: float) -> None:
         """Look at a measure, and reduce the rate when it is time; nan and inf improve nothing."""
         lost = isinstance(metric, float | np.floating) and not math.isfinite(metric)
-        _check("ReduceLROnPlateau", "metric", metric, lost or is_real(metric), "a number")
-        if not lost and self._better(metric):
+        check_option("ReduceLROnPlateau", "metric", metric, lost or is_real(metric), "a number")
+        bound = None if self.best is None else self.best * (1.0 + self._sign * self._threshold)
+        better = bound is None or self._sign * metric > self._sign * bound
+        if not lost and better:
             self.best, self.bad_steps = float(metric), 0
         else:
             self.bad_steps += 1
@@ -231,12 +227,6 @@ class ReduceLROnPlateau:
             if self._optimizer.lr - reduced > LEAST_CHANGE:
                 self._optimizer.lr = reduced
             self.bad_steps = 0
-
-    def _better(self, metric: float) -> bool:
-        if self.best is None:
-            return True
-        bound = self.best * (1.0 + self._sign * self._threshold)
-        return self._sign * metric > self._sign * bound
 
     @property
     def state(self) -> dict[str, Any]:
@@ -255,23 +245,17 @@ class ReduceLROnPlateau:
 def _initial(where: str, optimizer: object) -> float:
     """Return the rate that an optimizer had before any schedule."""
     if not isinstance(optimizer, Optimizer):
-        got = f"a {type(optimizer).__name__}"
-        raise UsageError.at(where, got, "an optimizer", "pass an optimizer such as vrt.Adam(1e-3)")
+        raise UsageError.at(
+            where,
+            f"a {type(optimizer).__name__}",
+            "an optimizer",
+            "pass an optimizer such as vrt.Adam(1e-3)",
+        )
     if optimizer.initial_lr is None:
         optimizer.initial_lr = optimizer.lr
     return optimizer.initial_lr
 
 
-def _check(where: str, name: str, value: object, fits: bool, expected: str) -> None:
-    if not fits:
-        got = f"{name}={value!r:.60}"
-        raise UsageError.at(where, got, f"{name} must be {expected}", "correct it")
-
-
 def _check_count(where: str, name: str, value: object, least: int = 1) -> None:
     fits = is_whole(value) and least <= value <= LARGEST_COUNT
-    _check(where, name, value, fits, f"a whole number >= {least}")
-
-
-def _check_number(where: str, name: str, value: object) -> None:
-    _check(where, name, value, is_real(value) and value >= 0.0, "a finite number >= 0")
+    check_option(where, name, value, fits, f"a whole number >= {least}")

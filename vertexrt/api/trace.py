@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from vertexrt.api.declaration import read_pulled
-from vertexrt.api.relations import Relations
+from vertexrt.checks import read_shape
 from vertexrt.errors import TraceError
 from vertexrt.ir.builder import Builder
-from vertexrt.ir.passes.specialise import MOST_PULLS
+from vertexrt.ir.passes.specialise import MOST_PULLS, MOST_SLOTS
 from vertexrt.ir.program import Node, Program, Pull, attributes
 from vertexrt.ir.user_line import user_line
 from vertexrt.ir.values import Value
 
 _active = threading.local()
+CHILDREN = "children"  # the relation of `gather_all`, where it is not named
 PULLS = ("pull", "edge_pull")  # ops of external values
 
 
@@ -51,6 +51,101 @@ def name_in_trace() -> str:
     current_builder()
     name: str = _active.trace.name
     return name
+
+
+@dataclass(slots=True)
+class Relations:
+    """What a function reads, in the order in which it reads it first.
+
+    Attributes:
+        alone: the function is no part of a model, so that relations have no names.
+        arity: slots that it declares by number; they come first.
+        slots: name of a relation of one child -> its slot.
+        every: names of the relations of which all children are read.
+    """
+
+    alone: bool
+    arity: int | None
+    slots: dict[str, int] = field(default_factory=dict)
+    every: list[str] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """Count the slots."""
+        return (self.arity or 0) + len(self.slots)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Name the relation of each slot, in order, then those of which all children are read."""
+        return (*map(str, range(self.arity or 0)), *self.slots, *self.every)
+
+    def slot(self, name: str) -> int:
+        """Return the slot of a relation of one child.
+
+        Raises: TraceError, when the function stands alone, reads all children of this relation,
+            or has no slot left.
+        """
+        self._check_named("gather", name)
+        if name in self.every:
+            raise _both_ways(name)
+        if name not in self.slots and self.count == MOST_SLOTS:
+            raise TraceError.at(
+                "gather",
+                f"{name!r} is one relation more, at {user_line()}",
+                f"at most {MOST_SLOTS}",
+                "read many by gather_all",
+            )
+        return self.slots.setdefault(name, self.count)
+
+    def one_child(self, name: object) -> str | None:
+        """Name the slot that a number or a gathered relation is; None for any other relation.
+
+        Numbers are not looked at.
+        """
+        if isinstance(name, str) and not name.isdigit():
+            return name if name in self.slots else None
+        return str(int(name)) if isinstance(name, str) else str(name)
+
+    def read_all(self, name: object) -> int:
+        """Return the number of a relation of which all children are read.
+
+        Raises: TraceError, when the function stands alone and the relation has a name, or when it
+            reads this relation by slot; and for what is no name.
+        """
+        if self.alone:
+            if name != CHILDREN:
+                self._check_named("gather_all", name)
+            return 0
+        if not isinstance(name, str):
+            raise TraceError.at(
+                "gather_all",
+                f"{name!r} at {user_line()}",
+                "the name of a relation",
+                "read one child by gather(slot)",
+            )
+        if name in self.slots:
+            raise _both_ways(name)
+        if name not in self.every:
+            self.every.append(name)
+        return self.every.index(name)
+
+    def _check_named(self, where: str, name: object) -> None:
+        if self.alone:
+            raise TraceError.at(
+                where,
+                f"the relation {name!r} at {user_line()}, of a function that stands alone",
+                "relations have names in a vrt.Model",
+                "make the function an attribute of a vrt.Model, and compile that",
+            )
+
+
+def _both_ways(name: str) -> TraceError:
+    return TraceError.at(
+        "gather",
+        f"{name!r} at {user_line()}, by gather and by gather_all",
+        "one child of a relation, or all of them",
+        "give the one child a relation of its own; for what its edge carries, gather it first",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,49 +206,54 @@ class Trace:
         of_edges = op == "edge_pull" or "edge" in attrs
         what = "edge" if of_edges else "pull"
         if not isinstance(name, str):
-            got, action = f"name {name!r} at {user_line()}", "name an array of the batch"
-            raise TraceError.at(what, got, "a string", action)
-        extents = read_pulled(name, shape, dtype)
-        before = self._known(what, name, of_edges, None if shape is None else extents)
+            raise TraceError.at(
+                what, f"name {name!r} at {user_line()}", "a string", "name an array of the batch"
+            )
+        if dtype is not None and (not isinstance(dtype, str) or dtype not in ("int", "float")):
+            raise TraceError.at(
+                "pull",
+                f"dtype {dtype!r} of {name!r} at {user_line()}",
+                "'int' or 'float'",
+                "leave dtype out, or name one of them",
+            )
+        extents = read_shape(() if shape is None else shape)
+        if extents is None or (dtype == "int" and extents):
+            raise TraceError.at(
+                "pull",
+                f"shape {shape!r} of {name!r} at {user_line()}",
+                "a tuple of positive integers, and () for an integer",
+                "pull reals by shape, and integers one by one",
+            )
+        if self._of_edges.setdefault(name, of_edges) != of_edges:
+            raise TraceError.at(
+                what,
+                f"{name!r} of vertices and of edges, at {user_line()}",
+                "a name of its own for each",
+                "rename one",
+            )
+        before = next((v for (n, _), v in self._read.items() if n == name), None)
+        if before is not None and shape is not None and extents != before.shape:
+            raise TraceError.at(
+                what,
+                f"{name!r} of shape {list(extents)} at {user_line()}",
+                f"it was pulled before with shape {list(before.shape)}",
+                "pull it once, or use two names",
+            )
         whose = attrs.get("of", attrs.get("relation", 0))
         if (name, whose) not in self._read:
             called = f"({name} of edge {whose})" if "of" in attrs else name
-            self._check_room(what, called)
+            if len(self.pulled) == MOST_PULLS and called not in self.pulled:
+                raise TraceError.at(
+                    what,
+                    f"{called!r} at {user_line()}, after {MOST_PULLS} others",
+                    f"at most {MOST_PULLS} names",
+                    "pull vectors instead of many numbers",
+                )
             given = {"dtype": dtype or "float", "auto": not dtype, **attrs}
             extents = extents if before is None else before.shape
             found = self.builder.emit(op, name=called, shape=extents, **given)
             self._read[name, whose] = self.pulled[called] = found
         return self._read[name, whose]
-
-    def _known(
-        self, what: str, name: str, of_edges: bool, shape: tuple[int, ...] | None
-    ) -> Value | None:
-        """Return what was read under a name; of edges, it may be of others.
-
-        Raises: TraceError, when it was read in another way, or in another shape (None: in any).
-        """
-        if self._of_edges.setdefault(name, of_edges) != of_edges:
-            got, action = f"{name!r} of vertices and of edges, at {user_line()}", "rename one"
-            raise TraceError.at(what, got, "a name of its own for each", action)
-        before = next((v for (n, _), v in self._read.items() if n == name), None)
-        if before is not None and shape not in (None, before.shape):
-            raise TraceError.at(
-                what,
-                f"{name!r} of shape {list(shape or ())} at {user_line()}",
-                f"it was pulled before with shape {list(before.shape)}",
-                "pull it once, or use two names",
-            )
-        return before
-
-    def _check_room(self, what: str, name: str) -> None:
-        """Raise TraceError, when one more name is too many."""
-        if len(self.pulled) == MOST_PULLS and name not in self.pulled:
-            raise TraceError.at(
-                what,
-                f"{name!r} at {user_line()}, after {MOST_PULLS} others",
-                f"at most {MOST_PULLS} names",
-                "pull vectors instead of many numbers",
-            )
 
     def program(
         self, declared: Mapping[str, Declared], state: dict[str, int], arity: int | None
@@ -174,9 +274,8 @@ class Trace:
                 self._note(node, pulls)
             nodes.append(node)
         found = tuple(pulls.values())
-        return Program(
-            self.name, tuple(nodes), params, state, arity, found, frozen=_frozen(declared)
-        )
+        frozen = frozenset(name for name, p in declared.items() if not p.trainable)
+        return Program(self.name, tuple(nodes), params, state, arity, found, frozen=frozen)
 
     def _note(self, node: Node, pulls: dict[str, Pull]) -> None:
         """Add the external value that a node reads to those that are declared.
@@ -196,7 +295,3 @@ class Trace:
                 "one of the two",
                 "use two names, or declare edge(name, dtype='int') in both",
             )
-
-
-def _frozen(declared: Mapping[str, Declared]) -> frozenset[str]:
-    return frozenset(name for name, parameter in declared.items() if not parameter.trainable)

@@ -4,23 +4,56 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import NoReturn
 
-from vertexrt.api.declaration import (
-    is_whole,
-    read_arity,
-    read_named_inputs,
-    read_state,
-)
 from vertexrt.api.parameter import Parameter
 from vertexrt.api.parts import parameters_of
-from vertexrt.api.relations import CHILDREN, Relations
-from vertexrt.api.state import State
-from vertexrt.api.trace import NetworkNames, Trace, current_builder
-from vertexrt.errors import TraceError
+from vertexrt.api.trace import CHILDREN, NetworkNames, Relations, Trace, current_builder
+from vertexrt.checks import is_whole
+from vertexrt.errors import FieldError, TraceError, nearest
 from vertexrt.ir.passes.simplify import simplify
+from vertexrt.ir.passes.specialise import MOST_SLOTS
 from vertexrt.ir.program import Program, related
 from vertexrt.ir.user_line import user_line
-from vertexrt.ir.values import Value
+from vertexrt.ir.values import Construction, Operators, Value
+
+
+class State(Operators):
+    """The fields of a child's state, each a value: `self.gather(0).h`.
+
+    Raises: FieldError for a field that the vertex function does not declare, TraceError where the
+        state itself is used as a value.
+    """
+
+    def __init__(self, fields: Mapping[str, Value]) -> None:
+        self.__dict__.update(fields)
+
+    def __getattr__(self, name: str) -> Value:
+        if name.startswith("__"):  # what Python and its libraries look for
+            raise AttributeError(name)
+        raise FieldError.at(
+            "gather",
+            f"field {name!r} at {user_line()}",
+            f"the declared state {sorted(vars(self))}",
+            f"declare it in state={{...}} and scatter it.{nearest(name, vars(self))}",
+        )
+
+    def __repr__(self) -> str:
+        return f"State({', '.join(f'{name}: {v.type}' for name, v in vars(self).items())})"
+
+    def _as_value(self, builder: Construction) -> NoReturn:
+        """Refuse to stand for a value: the user has to pick a field."""
+        self._refuse()
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise TraceError.at(
+            "gather",
+            f"a whole state is used as a value at {user_line()}",
+            f"one of its fields {sorted(vars(self))}",
+            f"write .{min(vars(self), default='field')} after gather()",
+        )
+
+    _builder = __getitem__ = _refuse
 
 
 class VertexFunction:
@@ -46,15 +79,34 @@ class VertexFunction:
         initial: Mapping[str, Parameter] | None = None,
         inputs: Mapping[str, VertexFunction | Sequence[VertexFunction]] | None = None,
     ) -> None:
-        self.inputs = read_named_inputs(inputs)
-        self.arity = read_arity(arity)
-        self.state = read_state(state)
-        self.initial = self._read_initial(initial)
-        self._trace: Trace | None = None
-        self._scattered = False
-        self._pushed: set[str] = set()
-
-    def _read_initial(self, initial: object) -> dict[str, Parameter]:
+        given = {} if inputs is None else inputs
+        if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+            raise TraceError.at(
+                "inputs",
+                f"inputs is {given!r:.60}",
+                "a dict of names of relations to vertex functions",
+                "write inputs={'spelling': self.char}",
+            )
+        self.inputs = dict(given)
+        if arity is not None and (not is_whole(arity) or not 1 <= arity <= MOST_SLOTS):
+            raise TraceError.at(
+                "arity",
+                f"arity is {arity!r}",
+                f"1 to {MOST_SLOTS}, or None where only gather_all is used",
+                "read many children by gather_all",
+            )
+        self.arity = None if arity is None else int(arity)
+        action = "write state={'h': hidden}, or state={} for none"
+        if not isinstance(state, Mapping) or not all(isinstance(name, str) for name in state):
+            raise TraceError.at(
+                "state", f"state is {state!r}", "a dict of names to numbers of elements", action
+            )
+        for name, size in state.items():
+            if not is_whole(size) or size < 1:
+                raise TraceError.at(
+                    "state", f"field {name!r} has {size!r} elements", "1 or more", action
+                )
+        self.state = {name: int(size) for name, size in state.items()}
         if initial is not None and not isinstance(initial, Mapping):
             raise self._error("state", f"initial is {initial!r}", "a dict of fields to parameters")
         for name, parameter in (initial or {}).items():
@@ -69,7 +121,10 @@ class VertexFunction:
                     f"a vrt.Parameter of shape {(self.state[name],)}",
                     "set it as an attribute first: self.h0 = vrt.Parameter(...)",
                 )
-        return dict(initial or {})
+        self.initial = dict(initial or {})
+        self._trace: Trace | None = None
+        self._scattered = False
+        self._pushed: set[str] = set()
 
     def __repr__(self) -> str:
         name = type(self).__name__

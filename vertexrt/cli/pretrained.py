@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import vertexrt as vrt
-from vertexrt.api.checkpoint import read_parameters
+from vertexrt.api.checkpoint import read_parameters, write_tensors
 from vertexrt.api.json_record import JsonRecord, parse_json
-from vertexrt.api.tensor_file import write_tensors
 from vertexrt.cli import run_state
 from vertexrt.cli.limits import CONFIG_NAME
 from vertexrt.cli.options import RunOptions

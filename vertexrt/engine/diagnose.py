@@ -16,8 +16,7 @@ from vertexrt.engine.inputs import vertex_name
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.part import Part
 from vertexrt.engine.prepare import prepare
-from vertexrt.engine.refused import first_bad, refused_update
-from vertexrt.engine.update import Update
+from vertexrt.engine.update import Update, first_bad, refused_update
 from vertexrt.engine.variant import Use, make_variant
 from vertexrt.errors import message
 from vertexrt.graph import GraphBatch
@@ -63,15 +62,14 @@ def refused_loss(model: CompiledModel, attempt: Attempt, loss: float) -> str:
     It names the first op, in execution order, whose value is not finite while its vertex's inputs
     were, and that vertex.
     """
-    for name in model.store.names:
-        bad = first_bad(model.store.value(name))
-        if bad is not None:
-            return message(
-                "loss",
-                f"the loss is {loss}: parameter {name!r} is not finite at {bad}",
-                "finite parameters",
-                "go back to the last good checkpoint and lower the learning rate",
-            )
+    bad = first_bad(model.store, model.store.values)
+    if bad:
+        return message(
+            "loss",
+            f"the loss is {loss}: parameter {bad[0]!r} is not finite at {bad[1]}",
+            "finite parameters",
+            "go back to the last good checkpoint and lower the learning rate",
+        )
     origins = find_origins(model, attempt)
     if origins.first:
         return message(
@@ -98,13 +96,11 @@ def refused_step(model: CompiledModel, attempt: Attempt, norm: float, gradients_
     store = model.store
     if not gradients_known:
         store.gradients[:] = find_origins(model, attempt).gradients
-    for name in store.trained:
-        bad = first_bad(store.gradient(name))
-        if bad is None:
-            continue
+    bad = first_bad(store, store.gradients)
+    if bad:
+        name, at, number = bad
         origins = find_origins(model, attempt)
-        number = store.gradient(name)[tuple(bad)]
-        got = f"the gradient of {name!r} is {number} at {bad}, though the loss is finite"
+        got = f"the gradient of {name!r} is {number} at {at}, though the loss is finite"
         if origins.of_df:
             got += f": the first value of dF that is not finite is made by {origins.of_df}"
         if origins.of_f:

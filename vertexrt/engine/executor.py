@@ -23,9 +23,16 @@ from vertexrt.engine.outputs import pushed_by
 from vertexrt.engine.parameters import ParameterStore, StoreDraft
 from vertexrt.engine.part import Part
 from vertexrt.engine.planned import PlannedLaunches, PlanRequest
-from vertexrt.engine.refused import refused_gradient, refused_update, written_by
 from vertexrt.engine.results import PassResults
-from vertexrt.engine.update import Outcome, Touched, Update, all_finite
+from vertexrt.engine.update import (
+    Outcome,
+    Touched,
+    Update,
+    all_finite,
+    refused_gradient,
+    refused_update,
+    written_by,
+)
 from vertexrt.engine.variant import Use
 from vertexrt.errors import DeviceError, NumericError
 from vertexrt.graph import GraphBatch
@@ -258,7 +265,7 @@ def update_by_gradients(executor: Executor, optimizer: Trainer, asks: bool) -> N
         return
     store.refresh()
     if not all_finite(store, store.gradients):
-        raise NumericError(refused_gradient(optimizer, store))
+        raise NumericError(refused_gradient(type(optimizer).__name__, store))
     _update_by_itself(store, optimizer, UNCOUNTED)
 
 
@@ -267,7 +274,7 @@ def _update_by_itself(store: ParameterStore, optimizer: Trainer, draws: Array) -
     draft = StoreDraft(store)
     optimizer.update(draft)
     if not all_finite(draft, draft.values):
-        raise NumericError(written_by(optimizer, draft))
+        raise NumericError(written_by(type(optimizer).__name__, draft))
     draft.commit((store.versions, draws))
 
 

@@ -1,4 +1,9 @@
-"""Run an optimizer's rule over a parameter store, cut into pieces."""
+"""Run an optimizer's rule over a parameter store, cut into pieces, where all of it stays finite.
+
+Whether it does is decided here for every optimizer, group and clipping: `limit_of` says up to which
+gradients that is known without a trial, a backend tries the rest (`StoreUpdate.limit`), and
+`refused_update` says which number would not be finite.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -6,10 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.engine.finite import largest_gradient, reach_of
+from vertexrt.engine.finite import FORMATS, reach_of
 from vertexrt.engine.parameters import FloatArray, ParameterStore, RowArray
-from vertexrt.errors import PlanError
-from vertexrt.ir.updates import UpdateRule, scalars_of
+from vertexrt.errors import PlanError, message
+from vertexrt.ir.scalar import evaluate_all
+from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.backend import host_backend
 from vertexrt.kernels.store_update import (
     FOUND_DONE,
@@ -28,13 +34,19 @@ from vertexrt.kernels.store_update import (
 
 Touched = Mapping[str, RowArray]  # sorted, unique rows of sparse parameters
 
+SMALLER = "lower the learning rate, or clip the gradient norm"
 NOTHING = -1.0  # no gradient is within this limit
 PIECE = 8192  # elements: small enough to share out evenly, large enough to make calls free
+_NO_TABLES: RowArray = np.zeros((0, 2), np.int64)
 _DENSE: RowArray = np.zeros(1, np.int64)  # a piece of the dense part is one row
 
 
 class UpdateGroup(NamedTuple):
-    """Parameters with a learning rate and a weight decay of their own; see `Update`."""
+    """Parameters with a learning rate and a weight decay of their own.
+
+    Attributes:
+        decay: weight decay, added to gradients; shrink: factor of values.
+    """
 
     names: tuple[str, ...]
     lr: float
@@ -50,7 +62,7 @@ class Update(NamedTuple):
         clip_norm: largest norm of the gradients, or None; clip_value: the largest size of one,
             which is seen to first.
         options: lr, t (number of the step), then the row's options, by name.
-        decay: weight decay, added to gradients; shrink: factor of values.
+        whole: of what is in no group of its own.
         reach: a bound of each row of moments: see `finite`; inf, where none is known.
         optimizer: what a user calls the rule.
         groups: of parameters that are not updated alike; those that are in none are left alone.
@@ -62,22 +74,17 @@ class Update(NamedTuple):
     moments: FloatArray
     clip_norm: float | None
     options: dict[str, float]
-    decay: float
-    shrink: float
+    whole: UpdateGroup
     reach: tuple[float, ...]
     counts: Counts
     optimizer: str = ""
     clip_value: float | None = None
     groups: tuple[UpdateGroup, ...] = ()
 
-    def scalars(self) -> tuple[float, ...]:
-        """Return the scalars of `StoreUpdate` for what is in no group of its own."""
-        return (self.decay, self.shrink, *scalars_of(self.rule, self.options))
-
     def scalars_of(self, group: UpdateGroup) -> tuple[float, ...]:
         """Return the scalars of `StoreUpdate` for a group."""
         own = {**self.options, "lr": group.lr}
-        return (group.decay, group.shrink, *scalars_of(self.rule, own))
+        return (group.decay, group.shrink, *evaluate_all(self.rule.scalars, own))
 
     @property
     def rule_in_step(self) -> UpdateRule | None:
@@ -116,75 +123,24 @@ def limit_of(update: Update, dtype: np.dtype[Any]) -> tuple[float, tuple[float, 
         tried.
     """
     unknown = (math.inf,) * len(update.moments)
-    options, decay, shrink = update.options, update.decay, update.shrink
+    options, most = update.options, update.whole
     if update.groups:
         _, rates, decays, factors = zip(*update.groups, strict=True)
-        options = {**options, "lr": max(rates)}
-        decay, shrink = max(decays), max(factors, key=abs)
-    held = reach_of(update.rule, options, decay, shrink, dtype.itemsize)
+        most = UpdateGroup((), max(rates), max(decays), max(factors, key=abs))
+        options = {**options, "lr": most.lr}
+    held = reach_of(update.rule, options, most.decay, most.shrink, dtype.itemsize)
     if held is None:
         return NOTHING, unknown
-    for now, most, row in zip(update.reach, held, update.moments, strict=True):
-        if now > most and not np.abs(row).max(initial=0.0) <= most:  # loaded, or a piece was tried
+    for now, size, row in zip(update.reach, held, update.moments, strict=True):
+        if now > size and not np.abs(row).max(initial=0.0) <= size:  # loaded, or a piece was tried
             return NOTHING, unknown
-    return largest_gradient(dtype.itemsize), held
+    return FORMATS[dtype.itemsize].limit, held
 
 
 def dense_ranges(store: ParameterStore, name: str, most: int) -> list[tuple[int, int]]:
     """Return first elements and lengths of the parts of a dense parameter, none above `most`."""
     start, size = store.offsets[name], math.prod(store.shapes[name])
     return [(start + k, min(most, size - k)) for k in range(0, size, most)]
-
-
-def _cut_groups(store: ParameterStore, groups: Sequence[UpdateGroup]) -> tuple[Pieces, RowArray]:
-    """Cut the parameters of each group, and the touched rows of its tables, into pieces.
-
-    Returns: the pieces, and `parts` of `StoreUpdate`.
-    """
-    listed, used, found, parts = [_DENSE], 1, [], [0]
-    for group in groups:
-        tables: list[tuple[int, int]] = []
-        entries: list[tuple[int, int]] = []
-        for name in group.names:
-            if name not in store.sparse:
-                ranges = dense_ranges(store, name, PIECE)
-                tables += ranges
-                entries += [(0, 1)] * len(ranges)
-                continue
-            rows = store.touched.get(name, _DENSE[:0])
-            _check_rows(store, name, rows)
-            tables.append((store.offsets[name], math.prod(store.shapes[name][1:])))
-            entries.append((used, used + len(rows)))
-            listed.append(rows)
-            used += len(rows)
-        found.append((tables, entries))
-    rows = np.concatenate(listed)
-    cuts = [
-        cut_pieces(
-            PIECE,
-            0,
-            np.array(tables, np.int64).reshape(-1, 2),
-            np.array(entries, np.int64).reshape(-1, 1, 2),
-            rows,
-        )
-        for tables, entries in found
-    ]
-    for pieces, _ in cuts:
-        parts.append(parts[-1] + len(pieces))
-    pieces, spans = (np.concatenate(each) for each in zip(*cuts, strict=True))
-    return Pieces(pieces, spans, rows), np.array(parts, np.int64)
-
-
-def _check_rows(store: ParameterStore, name: str, rows: RowArray) -> None:
-    """Refuse touched rows that a parameter does not have; the kernels check no bounds."""
-    most = store.shapes[name][0]
-    if rows.size and (rows[0] < 0 or rows[-1] >= most):  # sorted
-        raise PlanError.at(
-            "update",
-            f"rows {rows[0]} to {rows[-1]} of '{name}' are touched",
-            f"rows 0 to {most - 1}",
-            "check the pulled indices",
-        )
 
 
 def cut(store: ParameterStore, touched: Sequence[Touched] = ()) -> Pieces:
@@ -196,47 +152,73 @@ def cut(store: ParameterStore, touched: Sequence[Touched] = ()) -> Pieces:
         touched: the rows that each group touched, where their gradients are to be added up.
     Raises: PlanError, when a touched row is not a row of its parameter.
     """
-    groups = max(1, len(touched))
-    tables: list[tuple[int, int]] = []
-    entries: list[tuple[int, int]] = []
-    listed, used = [_DENSE], 1
-    for name in store.sparse:
-        rows = store.touched.get(name, _DENSE[:0])
-        if not rows.size:
-            continue
-        _check_rows(store, name, rows)
-        tables.append((store.offsets[name], math.prod(store.shapes[name][1:])))
-        for own in (rows, *(touched[k][name] for k in range(1, groups))):
-            entries.append((used, used + len(own)))
-            listed.append(own)
-            used += len(own)
-    rows = np.concatenate(listed)
-    pieces, spans = cut_pieces(
-        PIECE,
-        store.dense_size,
-        np.array(tables, np.int64).reshape(-1, 2),
-        np.array(entries, np.int64).reshape(-1, groups, 2),
-        rows,
-    )
-    return Pieces(pieces, spans, rows)
+    return _cut(store, [(store.dense_size, store.sparse)], touched)[0]
 
 
-def _bind(store: ParameterStore, update: Update) -> StoreUpdate:
+def _cut(
+    store: ParameterStore,
+    parts: Sequence[tuple[int, Sequence[str]]],
+    touched: Sequence[Touched] = (),
+) -> tuple[Pieces, RowArray]:
+    """Cut parts of a store into pieces, each part by itself.
+
+    Args:
+        parts: elements from the first on, and the parameters, of which tables have touched rows.
+    Returns: the pieces, and `parts` of `StoreUpdate`.
+    """
+    listed, used, found, ends = [_DENSE], 1, [], [0]
+    for dense, names in parts:
+        tables: list[tuple[int, int]] = []
+        entries: list[tuple[int, int]] = []
+        for name in names:
+            if name not in store.sparse:
+                ranges = dense_ranges(store, name, PIECE)
+                tables += ranges
+                entries += [(0, 1)] * len(ranges)
+                continue
+            rows = store.touched.get(name, _DENSE[:0])
+            if not rows.size:
+                continue
+            most = store.shapes[name][0]
+            if rows[0] < 0 or rows[-1] >= most:  # sorted; the kernels check no bounds
+                raise PlanError.at(
+                    "update",
+                    f"rows {rows[0]} to {rows[-1]} of '{name}' are touched",
+                    f"rows 0 to {most - 1}",
+                    "check the pulled indices",
+                )
+            tables.append((store.offsets[name], math.prod(store.shapes[name][1:])))
+            for own in (rows, *(each[name] for each in touched[1:])):
+                entries.append((used, used + len(own)))
+                listed.append(own)
+                used += len(own)
+        numbers = np.concatenate(listed) if used > 1 else _DENSE
+        pieces, spans = cut_pieces(
+            PIECE,
+            dense,
+            np.array(tables, np.int64).reshape(-1, 2) if tables else _NO_TABLES,
+            np.array(entries, np.int64).reshape(-1, max(1, len(touched)), 2),
+            numbers,
+        )
+        found.append((pieces, spans))
+        ends.append(ends[-1] + len(pieces))
+    if len(found) > 1:
+        pieces, spans = (np.concatenate(each) for each in zip(*found, strict=True))
+    return Pieces(pieces, spans, numbers), np.array(ends, np.int64)
+
+
+def _bind(store: ParameterStore, update: Update, limit: float = NOTHING) -> StoreUpdate:
     """Bind an update to the values and gradients of a store."""
-    limit, reach = limit_of(update, store.dtype)
+    groups, parts = [update.whole], [(store.dense_size, store.sparse)]
     if update.groups:
-        p, parts = _cut_groups(store, update.groups)
-        scalars = [update.scalars_of(group) for group in update.groups]
-    else:
-        p, scalars = cut(store), [update.scalars()]
-        parts = np.array((0, len(p.pieces)), np.int64)
+        groups, parts = [*update.groups], [(0, group.names) for group in update.groups]
+    p, ends = _cut(store, parts)
     return StoreUpdate(
         rule=update.rule,
-        scalars=np.array(scalars, np.float64),
-        parts=parts,
+        scalars=np.array([update.scalars_of(group) for group in groups], np.float64),
+        parts=ends,
         clip_norm=update.clip_norm or 0.0,
         limit=limit,
-        reach=reach,
         values=store.values,
         gradients=store.gradients,
         moments=update.moments,
@@ -271,7 +253,8 @@ def apply_update(
         run: `update` of a backend; without one, that of the CPU.
     Raises: PlanError, when a touched row is not a row of its parameter; nothing is updated then.
     """
-    bound = _bind(store, update)
+    limit, reach = limit_of(update, store.dtype)
+    bound = _bind(store, update, limit)
     if update.clip_value is not None:
         cuts = (bound.pieces, bound.spans, bound.listed)
         if not all_within(store.gradients, *cuts, np.finfo(store.dtype).max):
@@ -280,15 +263,79 @@ def apply_update(
     (run or host_backend("cpu", store.dtype).update)(bound)
     done = bool(bound.found[FOUND_DONE])
     store.cleared = done and not update.groups  # a parameter in none has kept its gradient
-    reach = () if bound.found[FOUND_TRIED] else bound.reach
-    return Outcome(done, float(bound.found[FOUND_NORM]), reach)
+    known = () if bound.found[FOUND_TRIED] else reach
+    return Outcome(done, float(bound.found[FOUND_NORM]), known)
 
 
-def try_update(store: ParameterStore, update: Update, norm: float) -> tuple[FloatArray, FloatArray]:
-    """Return what an update would make of copies: values and moments."""
+def first_bad(store: ParameterStore, flat: FloatArray) -> tuple[str, list[int], Any] | None:
+    """Return the first number that is not finite: of which parameter, where, and itself.
+
+    Args:
+        flat: of `ParameterStore.views`.
+    """
+    for name, array in store.views(flat).items():
+        bad = np.argwhere(~np.isfinite(array))
+        if len(bad):
+            return name, bad[0].tolist(), array[tuple(bad[0])]
+    return None
+
+
+def refused_update(store: ParameterStore, update: Update, norm: float) -> str:
+    """Return the error text for an update that would write what is not finite.
+
+    Args:
+        norm: of the gradients, where they were to be clipped.
+    """
+    if first_bad(store, store.gradients):
+        return refused_gradient(update.optimizer, store)
+    where = f"{update.optimizer}.update"
+    if not math.isfinite(norm):
+        return message(
+            where,
+            f"the gradients have the norm {norm}",
+            "a finite norm; nothing was changed",
+            "use a smaller loss, or no clip_norm",
+        )
     bound = _bind(store, update)
     values, moments = store.values.copy(), update.moments.copy()
     scale = factor(norm, bound.clip_norm)
-    for at, scalars in zip(elements(bound), bound.scalars, strict=True):
-        values[at], moments[:, at] = moved_at(bound, at, scale, scalars)
-    return values, moments
+    for part, scalars in zip(elements(bound), bound.scalars, strict=True):
+        values[part], moments[:, part] = moved_at(bound, part, scale, scalars)
+    got = "the update makes a number that is not finite, though not when it is done again"
+    kept = [f"its {slot.name!r}" for slot in update.rule.state]
+    for what, flat in (("its value", values), *zip(kept, moments, strict=True)):
+        if bad := first_bad(store, flat):
+            name, at, number = bad
+            own = store.value(name)[tuple(at)], store.gradient(name)[tuple(at)]
+            got = (
+                f"the update of {name!r} at {at} makes {what} {number}, from the value "
+                f"{own[0]:.6g} and the gradient {own[1]:.6g}"
+            )
+            break
+    return message(where, got, "finite numbers; nothing was changed", SMALLER)
+
+
+def refused_gradient(optimizer: str, store: ParameterStore) -> str:
+    """Return the error text for a gradient that is not finite, of a store that has one."""
+    bad = first_bad(store, store.gradients)
+    assert bad
+    name, at, number = bad
+    return message(
+        f"{optimizer}.update",
+        f"the gradient of {name!r} is {number} at {at}",
+        "finite gradients; nothing was changed",
+        f"look for a division or log of zero in F, or {SMALLER}",
+    )
+
+
+def written_by(optimizer: str, store: ParameterStore) -> str:
+    """Return the error text for an optimizer that wrote what is not finite, by itself."""
+    bad = first_bad(store, store.values)
+    assert bad
+    name, at, number = bad
+    return message(
+        f"{optimizer}.update",
+        f"it made {name!r} at {at} {number}, from finite gradients",
+        "finite parameters; nothing was changed",
+        "correct the `update`",
+    )

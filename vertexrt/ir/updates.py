@@ -1,7 +1,7 @@
 """The table of optimizers: an update rule is one row, in the language of the op table.
 
-A row says what the paper says: options with their ranges, state slots with their initial values,
-and what becomes of each slot and of the value, in this order. Names in an expression:
+A row says what the paper says: options with their ranges, state slots, and what becomes of each
+slot and of the value, in this order. Names in an expression:
 
     value     the parameter's element; with decoupled decay it has been multiplied by
               1 - lr * weight_decay
@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
-from vertexrt.ir.scalar import FUNCTIONS, evaluate_all
+from vertexrt.ir.scalar import FUNCTIONS
 
 Lines = tuple[tuple[str, str], ...]  # what is set, and its expression
 
@@ -52,29 +52,26 @@ class Option(NamedTuple):
     """A number, or a tuple of them, that users set.
 
     Attributes:
-        meaning: what it is, for users.
         parts: what expressions call the numbers of a tuple; none for a single number.
+        optional: it may be None.
     """
 
     name: str
-    default: float | tuple[float, ...]
     range: Range
-    meaning: str
     parts: tuple[str, ...] = ()
+    optional: bool = False
 
 
 class StateSlot(NamedTuple):
-    """A number that is kept for each element of the parameters from step to step.
+    """A number that is kept for each element of the parameters from step to step; at first 0.
 
     Attributes:
-        start: its initial value.
         squares: it is never negative.
         option, without: where this option is 0 there is no slot, and its name stands for the
             expression `without`.
     """
 
     name: str
-    start: float = 0.0
     squares: bool = False
     option: str = ""
     without: str = ""
@@ -85,21 +82,18 @@ class OptimizerRow:
     """An optimizer.
 
     Attributes:
-        title: name of its class; in small letters, of the command line.
-        source: the paper.
-        lr: the usual learning rate; `needs_lr`: users must give it nevertheless.
-        weight_decay: its default; `decoupled`: see `value` and `g` above.
+        title: name of its class, which has defaults, meanings and source; in small letters, of the
+            command line.
+        lr: the usual learning rate.
         lines: the update, in order.
+        decoupled: see `value` and `g` above.
     """
 
     title: str
-    source: str
     lr: float
     options: tuple[Option, ...]
     state: tuple[StateSlot, ...]
     lines: Lines
-    needs_lr: bool = False
-    weight_decay: float = 0.0
     decoupled: bool = False
 
     @property
@@ -127,14 +121,14 @@ class UpdateRule:
     scalars: tuple[str, ...]
 
 
-MOMENTUM = Option("momentum", 0.0, BELOW_ONE, "share of the velocity that a step keeps; 0: none")
+MOMENTUM = Option("momentum", BELOW_ONE)
+BETAS = Option("betas", BELOW_ONE, ("beta1", "beta2"))
+EPS = Option("eps", ABOVE_ZERO)
 
 OPTIMIZERS = (
     OptimizerRow(
         title="SGD",
-        source="Polyak 1964, in the form of Sutskever et al. (ICML 2013) with lr outside",
         lr=0.05,
-        needs_lr=True,
         options=(MOMENTUM,),
         state=(StateSlot("velocity", option="momentum", without="g"),),
         lines=(
@@ -144,10 +138,8 @@ OPTIMIZERS = (
     ),
     OptimizerRow(
         title="Adagrad",
-        source="Duchi et al., JMLR 2011, with a diagonal matrix",
         lr=0.05,
-        needs_lr=True,
-        options=(Option("eps", 1e-10, ABOVE_ZERO, "added to the root, as large as a gradient"),),
+        options=(EPS,),
         state=(StateSlot("sum", squares=True),),
         lines=(
             ("sum", "sum + g * g"),
@@ -156,18 +148,8 @@ OPTIMIZERS = (
     ),
     ADAM := OptimizerRow(
         title="Adam",
-        source="Kingma and Ba, ICLR 2015, algorithm 1",
         lr=1e-3,
-        options=(
-            Option(
-                "betas",
-                (0.9, 0.999),
-                BELOW_ONE,
-                "shares of the averages of g and of its square that a step keeps",
-                ("beta1", "beta2"),
-            ),
-            Option("eps", 1e-8, ABOVE_ZERO, "added to the root, as large as a gradient"),
-        ),
+        options=(BETAS, EPS),
         state=(StateSlot("m"), StateSlot("v", squares=True)),
         lines=(
             ("m", "beta1 * m + (1 - beta1) * g"),
@@ -178,22 +160,11 @@ OPTIMIZERS = (
             ),
         ),
     ),
-    replace(
-        ADAM,
-        title="AdamW",
-        source="Loshchilov and Hutter, ICLR 2019, algorithm 2, whose schedule is lr itself",
-        weight_decay=0.01,
-        decoupled=True,
-    ),
+    replace(ADAM, title="AdamW", decoupled=True),
     OptimizerRow(
         title="RMSprop",
-        source="Tieleman and Hinton 2012, lecture 6.5, in PyTorch's form: eps outside the root",
         lr=1e-3,
-        options=(
-            Option("alpha", 0.99, BELOW_ONE, "share of the average of squares that a step keeps"),
-            Option("eps", 1e-8, ABOVE_ZERO, "added to the root, as large as a gradient"),
-            MOMENTUM,
-        ),
+        options=(Option("alpha", BELOW_ONE), EPS, MOMENTUM),
         state=(
             StateSlot("square", squares=True),
             StateSlot("velocity", option="momentum", without="g / (sqrt(square) + eps)"),
@@ -206,17 +177,8 @@ OPTIMIZERS = (
     ),
     OptimizerRow(
         title="Lion",
-        source="Chen et al., NeurIPS 2023, algorithm 2",
         lr=1e-4,
-        options=(
-            Option(
-                "betas",
-                (0.9, 0.99),
-                BELOW_ONE,
-                "shares of the average that the direction and a step keep",
-                ("beta1", "beta2"),
-            ),
-        ),
+        options=(BETAS,),
         state=(StateSlot("m"),),
         lines=(
             ("c", "beta1 * m + (1 - beta1) * g"),
@@ -246,12 +208,6 @@ class _HostScalars(ast.NodeTransformer):
         return ast.Name(f"s{self.texts.index(text)}", ast.Load())
 
 
-def _lines_of(row: OptimizerRow, kept: tuple[StateSlot, ...]) -> Lines:
-    """Return the lines of a row with some of its slots."""
-    without = {slot.name: slot.without for slot in row.state if slot not in kept}
-    return tuple((name, without.get(name, expression)) for name, expression in row.lines)
-
-
 @cache
 def _rule(row: OptimizerRow, kept: tuple[StateSlot, ...]) -> UpdateRule:
     same = (row.state, row.lines, row.names())
@@ -259,9 +215,10 @@ def _rule(row: OptimizerRow, kept: tuple[StateSlot, ...]) -> UpdateRule:
     if first is not row:
         return _rule(first, kept)
     host = _HostScalars(frozenset((*RATE_AND_COUNT, *row.names())))
+    without = {slot.name: slot.without for slot in row.state if slot not in kept}
     lines = tuple(
-        (name, ast.unparse(host.visit(ast.parse(expression, mode="eval").body)))
-        for name, expression in _lines_of(row, kept)
+        (name, ast.unparse(host.visit(ast.parse(without.get(name, made), mode="eval").body)))
+        for name, made in row.lines
     )
     options = [slot.option for slot in kept if slot.option]
     return UpdateRule("_".join([row.name, *options]), kept, lines, tuple(host.texts))
@@ -272,22 +229,11 @@ def rule_of(row: OptimizerRow, chosen: Mapping[str, float]) -> UpdateRule:
     return _rule(row, tuple(s for s in row.state if not s.option or chosen[s.option] != 0.0))
 
 
-def _rules_of(row: OptimizerRow) -> Iterator[UpdateRule]:
-    options = sorted({slot.option for slot in row.state if slot.option})
-    for chosen in itertools.product((0.0, 0.5), repeat=len(options)):
-        yield rule_of(row, dict(zip(options, chosen, strict=True)))
-
-
 # All rules, each once, in the order of the table.
 RULES: tuple[UpdateRule, ...] = tuple(
-    dict.fromkeys(rule for row in OPTIMIZERS for rule in _rules_of(row))
+    dict.fromkeys(
+        rule_of(row, dict(zip(row.names(), chosen, strict=True)))
+        for row in OPTIMIZERS
+        for chosen in itertools.product((0.0, 0.5), repeat=len(row.names()))
+    )
 )
-
-
-def scalars_of(rule: UpdateRule, chosen: Mapping[str, float]) -> tuple[float, ...]:
-    """Return the scalars of a rule.
-
-    Args:
-        chosen: options, lr and t by name.
-    """
-    return evaluate_all(rule.scalars, chosen)

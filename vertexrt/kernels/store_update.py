@@ -40,7 +40,7 @@ class StoreUpdate(NamedTuple):
             decay that is added to gradients, the factor of values, and those of the rule.
         parts: int64 [groups + 1], the first piece of each group, and how many pieces there are.
         clip_norm: largest norm of the gradients, or 0 for any.
-        limit, reach: of `engine.update.limit_of`.
+        limit: of `engine.update.limit_of`.
         values: [total]; gradients: [trained]; moments: [*, trained], the state in the order of the
             rule. Frozen parameters come last in `values`.
         pieces, spans, listed: how the store is cut, see `kernels.cpu.update`.
@@ -55,7 +55,6 @@ class StoreUpdate(NamedTuple):
     parts: Array
     clip_norm: float
     limit: float
-    reach: tuple[float, ...]
     values: Array
     gradients: Array
     moments: Array

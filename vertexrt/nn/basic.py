@@ -6,12 +6,12 @@ import math
 from typing import Any
 
 from vertexrt.api import init
-from vertexrt.api.declaration import is_real, is_whole
 from vertexrt.api.elementwise import sqrt
 from vertexrt.api.functional import embed, mean
 from vertexrt.api.parameter import Parameter
 from vertexrt.api.parts import Cell
 from vertexrt.api.trace import current_builder
+from vertexrt.checks import is_real, is_whole
 from vertexrt.errors import TraceError
 from vertexrt.ir.builder import MOST_INT
 from vertexrt.ir.values import Value
@@ -25,8 +25,12 @@ def size_of(where: str, name: str, given: object) -> int:
     Raises: TraceError, when it is no whole number above 0.
     """
     if not is_whole(given) or not 1 <= given <= MOST_INT:
-        got, action = f"{name} is {given!r:.60}", f"write {where}(..., {name}=64)"
-        raise TraceError.at(where, got, "a whole number above 0, of 32 bits", action)
+        raise TraceError.at(
+            where,
+            f"{name} is {given!r:.60}",
+            "a whole number above 0, of 32 bits",
+            f"write {where}(..., {name}=64)",
+        )
     return int(given)
 
 
@@ -36,8 +40,9 @@ def flag_of(where: str, name: str, given: object) -> bool:
     Raises: TraceError, when it is neither True nor False.
     """
     if not isinstance(given, bool):
-        got = f"{name} is {given!r:.60}"
-        raise TraceError.at(where, got, "True or False", f"write {where}(..., {name}=True)")
+        raise TraceError.at(
+            where, f"{name} is {given!r:.60}", "True or False", f"write {where}(..., {name}=True)"
+        )
     return given
 
 
@@ -101,8 +106,9 @@ class LayerNorm(Cell):
         n = size_of("LayerNorm", "size", size)
         self.weight, self.bias = Parameter((n,), init.constant(1.0)), Parameter((n,), init.zeros)
         if not is_real(eps) or eps <= 0.0:
-            got = f"eps is {eps!r:.60}"
-            raise TraceError.at("LayerNorm", got, "a number above 0", "write eps=1e-5")
+            raise TraceError.at(
+                "LayerNorm", f"eps is {eps!r:.60}", "a number above 0", "write eps=1e-5"
+            )
         self.eps = eps
 
     def __call__(self, x: Operand) -> Value:

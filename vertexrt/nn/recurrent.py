@@ -76,8 +76,12 @@ class RNNCell(_Gates):
         super().__init__(input_size, hidden_size, 1, bias)
         known = {"tanh": tanh, "relu": relu}
         if not isinstance(nonlinearity, str) or nonlinearity not in known:
-            got = f"nonlinearity is {nonlinearity!r:.60}"
-            raise TraceError.at("RNNCell", got, "'tanh' or 'relu'", "choose one of them")
+            raise TraceError.at(
+                "RNNCell",
+                f"nonlinearity is {nonlinearity!r:.60}",
+                "'tanh' or 'relu'",
+                "choose one of them",
+            )
         self.nonlinearity = nonlinearity
 
     def __call__(self, x: Operand, h: Operand) -> Value:
@@ -200,14 +204,19 @@ class SLSTMCell(_Gates):
     ) -> None:
         super().__init__(input_size, hidden_size, 4, bias)
         if not isinstance(forget, str) or forget not in ("exp", "sigmoid"):
-            got = f"forget is {forget!r:.60}"
-            raise TraceError.at("SLSTMCell", got, "'exp' or 'sigmoid'", "choose one of them")
+            raise TraceError.at(
+                "SLSTMCell", f"forget is {forget!r:.60}", "'exp' or 'sigmoid'", "choose one of them"
+            )
         self.forget = forget
         self.heads = size_of("SLSTMCell", "heads", heads)
         each, rest = divmod(self.hidden_size, self.heads)
         if rest:
-            got = f"{self.hidden_size} elements in {self.heads} heads"
-            raise TraceError.at("SLSTMCell", got, "heads of equal size", "change one of them")
+            raise TraceError.at(
+                "SLSTMCell",
+                f"{self.hidden_size} elements in {self.heads} heads",
+                "heads of equal size",
+                "change one of them",
+            )
         if self.heads > 1:
             self.weight_hh = Parameter((self.heads, 4 * each, each), uniform_in(self.hidden_size))
 

@@ -10,7 +10,7 @@ from vertexrt.api.elementwise import sigmoid, tanh
 from vertexrt.api.functional import split, sum
 from vertexrt.api.parameter import Parameter
 from vertexrt.api.parts import Cell
-from vertexrt.api.state import State
+from vertexrt.api.vertex_function import State
 from vertexrt.errors import TraceError
 from vertexrt.ir.values import Value
 from vertexrt.nn.basic import size_of, uniform_in

@@ -132,7 +132,7 @@ def end_of(
     return StepEnd(
         *loss,
         rule=update.rule,
-        scalars=update.scalars(),
+        scalars=update.scalars_of(update.whole),
         clip_norm=update.clip_norm or 0.0,
         starts=starts,
         widths=widths,
