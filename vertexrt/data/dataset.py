@@ -13,7 +13,7 @@ from vertexrt.graph import GraphBatch
 
 IntArray = npt.NDArray[np.int32]
 
-UNKNOWN = "<unk>"
+UNKNOWN, END = "<unk>", "<eos>"
 
 
 def _numbered(words: object) -> dict[str, int]:

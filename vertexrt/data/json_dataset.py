@@ -9,20 +9,15 @@ import numpy as np
 
 from vertexrt.data.columns import ReadOptions, real_pulls
 from vertexrt.data.dataset import Dataset, Vocabulary
-from vertexrt.data.files import WHOLE, files_of, has_split
+from vertexrt.data.files import WHOLE, files_of, split_names
 from vertexrt.data.jsonl import read_jsonl
 from vertexrt.errors import DataError
 from vertexrt.graph import GraphBatch
 
 LABEL = "label"  # the pull whose words are classes: all are known
-SPLITS = {split: (f"{split}.jsonl", f"{split}.jsonl.gz") for split in ("train", "dev", "test")}
+SPLITS = split_names(".jsonl")
 HELD_OUT = 10  # of so many graphs of a file that is divided, one is for dev and one for test
 SEED = 0  # of the division: the same in every run
-
-
-def is_json_lines(path: Path) -> bool:
-    """Tell whether a file or folder is named as one of JSON lines."""
-    return path.name.endswith((".jsonl", ".jsonl.gz")) or has_split(path, SPLITS["train"])
 
 
 def json_lines_dataset(
@@ -46,36 +41,13 @@ def json_lines_dataset(
     Returns: pulls as the lines have them. Words of the pull "label" are classes.
     Raises: DataError, when a file cannot be read or is too short to be divided.
     """
-    files = _files(path, splits, {"dev": dev, "test": test})
-    found, known = _read_all(files, options)
-    about = f"graphs from {path}"
-    held = [split for split in ("dev", "test") if split not in files]
-    if path.is_file() and WHOLE not in splits and held:
-        found |= _divided(found["train"], held, path)
-        about += f"; held out by lot: a tenth for each of {' and '.join(held)}"
-    parts = {split: found[split] for split in splits if split in found}
-    return Dataset(name, "json-lines", parts, known, _classes(found, known), about)
-
-
-def _files(path: Path, splits: Sequence[str], named: Mapping[str, str | None]) -> dict[str, Path]:
-    """Return the file of each split, that of train first; a folder need not have one of test."""
     if WHOLE in splits:
-        return {WHOLE: path}
-    if path.is_dir():
-        return _in_folder(path, [split for split in SPLITS if split in splits])
-    return {"train": path, **{split: Path(file) for split, file in named.items() if file}}
-
-
-def _in_folder(folder: Path, splits: list[str]) -> dict[str, Path]:
-    if splits != ["test"] and not has_split(folder, SPLITS["test"]):
-        splits = [split for split in splits if split != "test"]
-    return files_of(folder, SPLITS, splits)
-
-
-def _read_all(
-    files: Mapping[str, Path], options: ReadOptions
-) -> tuple[dict[str, GraphBatch], Mapping[str, Vocabulary]]:
-    """Return the graphs of each file, and what numbers words: those of the first file, or given."""
+        files = {WHOLE: path}
+    elif path.is_dir():
+        files = files_of(path, SPLITS, [name for name in SPLITS if name in splits], ("test",))
+    else:
+        named = {"dev": dev, "test": test}
+        files = {"train": path, **{split: Path(file) for split, file in named.items() if file}}
     found: dict[str, GraphBatch] = {}
     known: Mapping[str, Vocabulary] = {}
     given: ReadOptions = {**options, "labels": [LABEL]}
@@ -83,7 +55,13 @@ def _read_all(
         found[split], known = read_jsonl(file, **given)
         given["vocabularies"] = known
         given["reals"] = sorted({*given.get("reals", ()), *real_pulls(found[split])})
-    return found, known
+    about = f"graphs from {path}"
+    held = [split for split in ("dev", "test") if split not in files]
+    if path.is_file() and WHOLE not in splits and held:
+        found |= _divided(found["train"], held, path)
+        about += f"; held out by lot: a tenth for each of {' and '.join(held)}"
+    parts = {split: found[split] for split in splits if split in found}
+    return Dataset(name, "json-lines", parts, known, _classes(found, known), about)
 
 
 def _divided(graphs: GraphBatch, held: Sequence[str], path: Path) -> dict[str, GraphBatch]:

@@ -1,18 +1,251 @@
-"""Load a data set by its name or from a folder."""
+"""The formats that data sets are read in, a row for each; and how one is loaded by its name."""
+
+from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Any, NamedTuple, Protocol, TypedDict, Unpack
 
 from vertexrt.data.catalogue import catalogue
+from vertexrt.data.circuits import circuits_dataset
 from vertexrt.data.dataset import Dataset, Vocabulary
 from vertexrt.data.download import fetch
-from vertexrt.data.files import WHOLE, expanded
-from vertexrt.data.formats import FORMATS, DataFormat, Reading
+from vertexrt.data.files import WHOLE, expanded, files_of, read_text, split_names
+from vertexrt.data.generated_tags import generate_tagged
+from vertexrt.data.generated_text import generate_text
+from vertexrt.data.json_dataset import SPLITS, json_lines_dataset
+from vertexrt.data.language import Language
+from vertexrt.data.logic import logic_dataset
+from vertexrt.data.sentiment import Treebank
+from vertexrt.data.tagging import Tagging
+from vertexrt.data.translation import Pairs, generate_pairs
+from vertexrt.data.tree_fc import tree_fc_dataset
+from vertexrt.data.treebank import generate_treebank
 from vertexrt.errors import DataError, UsageError, nearest
+from vertexrt.graph import GraphBatch
 
 GENERATED = "generated"
+Names = Mapping[str, Sequence[str]]  # of the file of each split
+
+
+class Reading(NamedTuple):
+    """Say what to make a data set of.
+
+    Attributes:
+        name: of the data set.
+        path: the folder of its files, or one file; None for generated data.
+        seed: of generated data.
+        options: those of the format that were given.
+        splits: which to read; `WHOLE` alone for one file that is not divided.
+        vocabularies: by pull, what numbers its words; None to build them of the words of train.
+        reals: pulls that are real numbers, whatever the files have.
+    """
+
+    name: str
+    path: Path | None
+    seed: int
+    options: Mapping[str, Any]
+    splits: Sequence[str]
+    vocabularies: Mapping[str, Vocabulary] | None
+    reals: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class DataFormat:
+    """A format that data sets are read in, or generated as.
+
+    Attributes:
+        text: what the graphs are, and in which files; for people.
+        make: reads or generates a data set.
+        options: what may be said of it besides where it is.
+        fits: tells whether a folder or file is of this format.
+        read: whether there are files of it; else it is only generated.
+        generated: whether there is a generated data set.
+        file: whether one file may be a whole data set; else it is a folder.
+    """
+
+    name: str
+    text: str
+    make: Callable[[Reading], Dataset]
+    options: tuple[str, ...]
+    fits: Callable[[Path], bool] = lambda path: False
+    read: bool = True
+    generated: bool = True
+    file: bool = False
+
+
+class TextFormat(Protocol):
+    """A format of text; its fields are its options, and `classes`, where labels have no words."""
+
+    def parse(self, text: str, file: str) -> Any:
+        """Return what the text of a split says. Raises: DataError, with file and line."""
+
+    def vocabularies(
+        self, given: Mapping[str, Vocabulary] | None, parsed: Mapping[str, Any]
+    ) -> Mapping[str, Vocabulary]:
+        """Return what numbers words, by pull: what was given, or what is built of train."""
+
+    def graphs(self, parsed: Any, known: Mapping[str, Vocabulary]) -> GraphBatch:
+        """Return the graphs of a split."""
+
+
+def _text_format(
+    name: str,
+    text: str,
+    form: type[Any],
+    names: Names,
+    what: str,
+    generate: Callable[[int], tuple[Mapping[str, str], str]],
+    fits: Callable[[Path], bool] = lambda path: False,
+    optional: Sequence[str] = (),
+) -> DataFormat:
+    """Return the row of a format of text.
+
+    Args:
+        form: the `TextFormat`.
+        names: of its files; optional: splits that a folder need not have.
+        what: the files hold, for the description of a data set.
+        generate: returns the text of each split for a seed, and a description.
+    """
+
+    def make(given: Reading) -> Dataset:
+        read: TextFormat = form(**given.options)
+        if given.path is None:
+            made, about = generate(given.seed)
+            sources = {split: (made[split], f"generated {split} {name}") for split in given.splits}
+        else:
+            folder = _folder_of(given.path) if form is Treebank else given.path
+            about = f"{what} from {folder}"
+            files = files_of(folder, names, given.splits, optional)
+            sources = {split: (read_text(file), str(file)) for split, file in files.items()}
+        parsed = {split: read.parse(*source) for split, source in sources.items()}
+        known = read.vocabularies(given.vocabularies, parsed)
+        splits = {split: read.graphs(each, known) for split, each in parsed.items()}
+        classes = len(known["label"]) if "label" in known else getattr(read, "classes", 0)
+        return Dataset(given.name, name, splits, known, classes, about)
+
+    return DataFormat(name, text, make, tuple(field.name for field in fields(form)), fits)
+
+
+def _has_train(folder: Path, names: Names) -> bool:
+    return any((folder / name).is_file() for name in names["train"])
+
+
+def _folder_of(path: Path) -> Path:
+    """Return the folder with the files of a treebank, which may lie in a folder `trees`."""
+    return path / "trees" if (path / "trees").is_dir() else path
+
+
+def _has_trees(path: Path) -> bool:
+    """Tell whether a folder has trees to learn from: its train.txt begins with a bracket."""
+    folder = _folder_of(path)
+    if not _has_train(folder, _TXT):
+        return False
+    file = files_of(folder, _TXT, ["train"])["train"]
+    return read_text(file).lstrip().startswith("(")
+
+
+def _generated_text(seed: int) -> tuple[Mapping[str, str], str]:
+    made = generate_text(seed)
+    floors = " and ".join(f"{made[split].perplexity:.2f} on {split}" for split in ("dev", "test"))
+    about = f"sentences of a small grammar, seed {seed}; its own perplexity is {floors}"
+    return {split: each.text for split, each in made.items()}, about
+
+
+def _json_lines(given: Reading) -> Dataset:
+    assert given.path is not None  # none are generated
+    how = dict(given.options)
+    min_count = how.pop("min_count", 1)
+    return json_lines_dataset(
+        given.path,
+        {"vocabularies": given.vocabularies, "reals": given.reals, "min_count": min_count},
+        name=given.name,
+        splits=given.splits,
+        **how,
+    )
+
+
+_TXT = split_names(".txt")
+_PTB = split_names(".txt", prefixes=("ptb.", ""), dev=("valid", "dev"))
+
+FORMATS = {
+    row.name: row
+    for row in (
+        _text_format(
+            "trees",
+            "trees in brackets, (4 (2 very) (3 good)), one a line, in train.txt, dev.txt, test.txt",
+            Treebank,
+            _TXT,
+            "sentiment trees",
+            lambda seed: (
+                generate_treebank(seed),
+                f"sentiment trees of a small grammar, seed {seed}",
+            ),
+            _has_trees,
+        ),
+        _text_format(
+            "text",
+            "sentences, one a line, in train.txt, valid.txt, test.txt",
+            Language,
+            _PTB,
+            "text",
+            _generated_text,
+            lambda path: _has_train(path, _PTB),
+        ),
+        _text_format(
+            "tagged",
+            "sentences of word|tag, one a line, in train.txt, dev.txt and perhaps test.txt",
+            Tagging,
+            _TXT,
+            "tagged sentences",
+            lambda seed: (generate_tagged(seed), "generated sentences"),
+            optional=("test",),
+        ),
+        _text_format(
+            "pairs",
+            "source<TAB>translation, one pair a line, in train.tsv, dev.tsv, test.tsv",
+            Pairs,
+            split_names(".tsv"),
+            "pairs of sentences",
+            lambda seed: (
+                generate_pairs(seed),
+                f"letters, and their reverse in upper case, seed {seed}",
+            ),
+        ),
+        DataFormat(
+            "logic",
+            "logic circuits",
+            lambda given: logic_dataset(seed=given.seed, **given.options),
+            ("layers",),
+            read=False,
+        ),
+        DataFormat(
+            "circuits",
+            "AND gates and inverters",
+            lambda given: circuits_dataset(seed=given.seed),
+            (),
+            read=False,
+        ),
+        DataFormat(
+            "tree-fc",
+            "complete binary trees",
+            lambda given: tree_fc_dataset(seed=given.seed, **given.options),
+            ("leaves",),
+            read=False,
+        ),
+        DataFormat(
+            "json-lines",
+            "graphs, one a line, in one file or in train.jsonl, dev.jsonl, test.jsonl",
+            _json_lines,
+            ("dev", "test", "min_count"),
+            lambda path: path.name.endswith((".jsonl", ".jsonl.gz")) or _has_train(path, SPLITS),
+            generated=False,
+            file=True,
+        ),
+    )
+}
 
 
 class LoadOptions(TypedDict, total=False):
