@@ -9,8 +9,7 @@ from vertexrt.data.embeddings import Embeddings, read_embeddings
 from vertexrt.data.files import WHOLE
 from vertexrt.data.generated_text import GeneratedText, generate_text
 from vertexrt.data.graph_libraries import from_dgl, from_networkx, from_pyg
-from vertexrt.data.jsonl import from_records, read_jsonl
-from vertexrt.data.jsonl_writer import write_jsonl
+from vertexrt.data.jsonl import from_records, read_jsonl, write_jsonl
 from vertexrt.data.load import FORMATS, format_of, load
 from vertexrt.data.loader import Loader
 from vertexrt.data.sentences import read_conll, read_conllu, read_tagged

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Unpack
 
-from vertexrt.data.collector import Collector
 from vertexrt.data.columns import Examples, ReadOptions
 from vertexrt.data.files import WORD, expanded, read_text
-from vertexrt.data.jsonl import add_record
+from vertexrt.data.records import Collector
 from vertexrt.errors import DataError, UsageError, VertexrtError
 
 # Columns of CoNLL-U (universaldependencies.org/format.html); HEAD becomes the edges.
@@ -141,7 +140,7 @@ def _examples(
             made = record(sentence.words)
         except VertexrtError as error:
             raise error.moved(collector.place(sentence.line)) from error
-        add_record(collector, sentence.line, made)
+        collector.add(sentence.line, made)
     return collector.examples()
 
 

@@ -15,11 +15,10 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from vertexrt.data.collector import Collector
 from vertexrt.data.columns import Examples, ReadOptions
 from vertexrt.data.files import expanded, read_text
+from vertexrt.data.records import Collector
 from vertexrt.errors import DataError
-from vertexrt.graph import InputGraph
 
 # A leaf (groups 1, 2), a bracket that opens, with its label (3), one that closes, or a word. White
 # space of other kinds may be part of a word.
@@ -67,7 +66,7 @@ def read_trees(path: str | os.PathLike[str], **options: Unpack[ReadOptions]) -> 
     """
     file = expanded(path)
     collector = Collector(str(file), options)
-    return _collect(_Parser(str(file)).read(read_text(file)), collector)
+    return _collect(_Parser(str(file)).read(read_text(file)), collector, options)
 
 
 def from_nltk(trees: Iterable[Any], **options: Unpack[ReadOptions]) -> Examples:
@@ -85,17 +84,18 @@ def from_nltk(trees: Iterable[Any], **options: Unpack[ReadOptions]) -> Examples:
         got = f"a {type(given).__name__}"
         raise DataError.at("from_nltk", got, "expected a list of trees", "pass [tree]")
     collector = Collector("from_nltk", options, "tree")
-    return _collect(_read_nltk(trees), collector)
+    return _collect(_read_nltk(trees), collector, options)
 
 
-def _collect(trees: Iterable[_Tree], collector: Collector) -> Examples:
+def _collect(trees: Iterable[_Tree], collector: Collector, options: ReadOptions) -> Examples:
     read = list(trees)
     labels = {label for tree in read for label in tree.labels if label is not None}
-    numbers = not collector.is_numbered("label") and all(map(_WHOLE.fullmatch, labels))
+    given = (options.get("vocabularies") or {}).get("label")  # its labels are words
+    numbers = given is None and all(map(_WHOLE.fullmatch, labels))
     for tree in read:
         labels_of = [int(x) if x and numbers else x for x in tree.labels]
-        graph = InputGraph.from_children(tree.children)
-        collector.add(tree.line, graph, {"label": labels_of, "word": tree.words})
+        pulls = {"label": labels_of, "word": tree.words}
+        collector.add(tree.line, {"children": tree.children, "pulls": pulls})
     return collector.examples()
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from vertexrt.errors import DataError, GraphError
 from vertexrt.graph.brackets import parse_brackets
 from vertexrt.graph.checks import check_structure, count_of, int32_array, shape_of
-from vertexrt.graph.networks import NetworkParts, read_networkx, write_networkx
+from vertexrt.graph.networks import read_networkx, write_networkx
 from vertexrt.graph.owned import hand_out, read_array, view_of
 from vertexrt.graph.pulls import Pulls, PullValue, check_pulls, describe_all, ordered_pulls
 from vertexrt.graph.types import VertexTypes, check_types, read_typed
@@ -274,8 +274,7 @@ class InputGraph:
         Attributes are pulls, the `slot` of an edge, and, where there are types, the `type` of a
         node and the `relation` of an edge.
         """
-        structure = self.child_ptr, self.child
-        return write_networkx(NetworkParts(*structure, self.pulls, self.types, self.edge_pulls))
+        return write_networkx(self.child_ptr, self.child, self.pulls, self.types, self.edge_pulls)
 
 
 held_child_ptr, held_child = hand_out(InputGraph, view_of, "child_ptr", "child")
