@@ -105,33 +105,34 @@ def from_networkx(
             raise _no_graph(collector.place(number), dag, "a DiGraph")
     nodes = [given for dag in several for _, given in dag.nodes(data=True)]
     edges = [given for dag in several for *_, given in dag.edges(data=True)]
-    _check_names("from_networkx", [*pulls, *([] if types is None else [types])], nodes)
-    _check_names("from_networkx", [*edge_pulls, *([] if types is None else [relations])], edges)
-    owned: dict[
-        Any, list[str]
-    ] = {}  # by type, the pulls that a node of it has in one of the graphs
-    for name in pulls if types is not None else ():
-        has = (given for given in nodes if types in given and given.get(name) is not None)
-        for owner in {given[types] for given in has}:
-            owned.setdefault(owner, []).append(name)
-    for number, dag in enumerate(several):
-        if types is None:
+    named = ([], []) if types is None else ([types], [relations])
+    _check_names("from_networkx", [*pulls, *named[0]], nodes)
+    _check_names("from_networkx", [*edge_pulls, *named[1]], edges)
+    if types is None:
+        for number, dag in enumerate(several):
             slots = read_slots(dag)
             record = {
                 "children": [[child for child, _ in each] for each in slots],
                 "pulls": _attributes([given for _, given in dag.nodes(data=True)], pulls),
                 "edge_pulls": _attributes([edge for each in slots for _, edge in each], edge_pulls),
             }
-        else:
-            named = types, relations
-            record = _typed_record(dag, named, edge_pulls, owned, collector.place(number))
-        collector.add(number, record)
+            collector.add(number, record)
+        return collector.examples()
+    owned: dict[Any, list[str]] = {}  # by type, the pulls that one of its nodes has
+    for name in pulls:
+        has = (given for given in nodes if types in given and given.get(name) is not None)
+        for owner in {given[types] for given in has}:
+            owned.setdefault(owner, []).append(name)
+    for number, dag in enumerate(several):
+        where = collector.place(number)
+        collector.add(number, _typed_record(dag, types, relations, edge_pulls, owned, where))
     return collector.examples()
 
 
 def _typed_record(
     dag: networkx.DiGraph[Any],
-    named: tuple[str, str],
+    types: str,
+    relation: str,
     edge_pulls: Sequence[str],
     owned: Mapping[Any, Sequence[str]],
     where: str,
@@ -139,10 +140,9 @@ def _typed_record(
     """Return a graph with types as a record has it.
 
     Args:
-        named: the attributes that name the type of a node, and the relation of an edge.
+        types, relation: the attributes that name the type of a node, and the relation of an edge.
         owned: by type, the pulls that it has.
     """
-    types, relation = named
     members: dict[Any, list[Mapping[str, Any]]] = {}  # by type, the attributes of its nodes
     at: dict[Any, tuple[Any, int]] = {}
     for node, given in dag.nodes(data=True):
