@@ -91,6 +91,12 @@ def _names_in(folder: Path) -> list[str]:
         ) from error
 
 
+def read_file(path: str | os.PathLike[str]) -> tuple[str, str]:
+    """Return what messages call a file, and its text; see `expanded` and `read_text`."""
+    file = expanded(path)
+    return str(file), read_text(file)
+
+
 def read_text(path: Path) -> str:
     """Return the text of a UTF-8 file, line ends as they are; a name in .gz is decompressed.
 

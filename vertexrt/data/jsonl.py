@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from vertexrt.data.columns import LARGEST, Examples, ReadOptions
 from vertexrt.data.dataset import Vocabulary
-from vertexrt.data.files import expanded, read_text
+from vertexrt.data.files import expanded, read_file
 from vertexrt.data.records import Collector
 from vertexrt.errors import DataError, UsageError
 from vertexrt.graph import GraphBatch, InputGraph, Pulled, PullValue
@@ -34,11 +34,11 @@ def read_jsonl(path: str | os.PathLike[str], **options: Unpack[ReadOptions]) -> 
     Raises: DataError, GraphError or PullError with file and line, when a line is not as the schema
         says, a graph cannot be evaluated, or values do not fit each other.
     """
-    file = expanded(path)
-    collector = Collector(str(file), options)
-    for line, text in enumerate(read_text(file).split("\n"), 1):
-        if text.strip():
-            collector.add(line, _read_record(text, collector.place(line)))
+    file, text = read_file(path)
+    collector = Collector(file, options)
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            collector.add(number, _read_record(line, collector.place(number)))
     return collector.examples()
 
 

@@ -386,19 +386,16 @@ def _path(name: str, row: DataFormat, takes_file: bool) -> Path:
     # They are False, too, where the system refuses such a name.
     if os.path.isdir(path) or (takes_file and os.path.isfile(path)):
         return path
-    raise _no_data(name, row.name, path, "a folder or a file" if takes_file else "a folder")
-
-
-def _no_data(name: str, format: str, path: Path, wanted: str) -> UsageError:
-    """Say why what was given is no data: a file, a name that is not known, or no folder."""
+    known = [entry.name for entry in catalogue(row.name)]
     if os.path.exists(path):
-        return UsageError.at(
-            "data", f"{path} is a file", "expected a folder", "give the folder it is in"
-        )
-    known = [entry.name for entry in catalogue(format)]
-    if os.sep in name or name.startswith(".") or not known:
-        text = (f"expected {wanted} with the data", "check the path")
-        return UsageError.at("data", f"there is no {path}", *text)
-    action = "give one of them or the path of a folder." + nearest(name, known)
-    got = f"'{name}' is neither a data set nor a folder"
-    return UsageError.at("data", got, f"for {format} there is {', '.join(known)}", action)
+        got, expected = f"{path} is a file", "expected a folder"
+        action = "give the folder it is in"
+    elif os.sep in name or name.startswith(".") or not known:
+        wanted = "a folder or a file" if takes_file else "a folder"
+        got, expected = f"there is no {path}", f"expected {wanted} with the data"
+        action = "check the path"
+    else:
+        got = f"'{name}' is neither a data set nor a folder"
+        expected = f"for {row.name} there is {', '.join(known)}"
+        action = "give one of them or the path of a folder." + nearest(name, known)
+    raise UsageError.at("data", got, expected, action)

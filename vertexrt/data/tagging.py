@@ -52,7 +52,7 @@ class Tagging:
 
         Raises: DataError with file, line and word, when a word has no tag; without a sentence.
         """
-        found = [row.words for row in tagged_sentences(file, text, ("word", "label"), "|")]
+        found = [words for _, words in tagged_sentences(file, text, ("word", "label"), "|")]
         if not found:
             raise DataError.at(file, "no sentence", "expected at least one", "add sentences")
         words, tags = ([x or "" for row in found for x in row[name]] for name in ("word", "label"))

@@ -16,7 +16,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from vertexrt.data.columns import Examples, ReadOptions
-from vertexrt.data.files import expanded, read_text
+from vertexrt.data.files import read_file
 from vertexrt.data.records import Collector
 from vertexrt.errors import DataError
 
@@ -64,9 +64,8 @@ def read_trees(path: str | os.PathLike[str], **options: Unpack[ReadOptions]) -> 
         are words for a vocabulary, or whole numbers where all of a file are.
     Raises: DataError, with file and line, on brackets that do not fit.
     """
-    file = expanded(path)
-    collector = Collector(str(file), options)
-    return _collect(_parse(str(file), read_text(file)), collector, options)
+    file, text = read_file(path)
+    return _collect(_parse(file, text), Collector(file, options), options)
 
 
 def from_nltk(trees: Iterable[Any], **options: Unpack[ReadOptions]) -> Examples:
@@ -83,8 +82,7 @@ def from_nltk(trees: Iterable[Any], **options: Unpack[ReadOptions]) -> Examples:
     if not listed or _is_nltk(given):
         got = f"a {type(given).__name__}"
         raise DataError.at("from_nltk", got, "expected a list of trees", "pass [tree]")
-    collector = Collector("from_nltk", options, "tree")
-    return _collect(_read_nltk(trees), collector, options)
+    return _collect(_read_nltk(trees), Collector("from_nltk", options, "tree"), options)
 
 
 def _collect(trees: Iterable[_Tree], collector: Collector, options: ReadOptions) -> Examples:
