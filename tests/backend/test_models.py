@@ -17,7 +17,7 @@ from tests.runs import TOLERANCE, Way, assert_same, train
 from vertexrt.data.circuits import circuit_graph
 from vertexrt.data.language import layered_chains
 from vertexrt.data.logic import layered_graphs
-from vertexrt.data.pyramid import pyramids
+from vertexrt.data.sentiment import pyramids
 from vertexrt.data.tagging import Tagging
 from vertexrt.data.translation import Pairs
 from vertexrt.models import (

@@ -8,14 +8,17 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypedDict, Unpack
 
+import numpy as np
+
 from vertexrt.data.catalogue import catalogue
 from vertexrt.data.circuits import circuits_dataset
+from vertexrt.data.columns import ReadOptions, real_pulls
 from vertexrt.data.dataset import Dataset, Vocabulary
 from vertexrt.data.download import fetch
 from vertexrt.data.files import WHOLE, expanded, files_of, read_text, split_names
 from vertexrt.data.generated_tags import generate_tagged
 from vertexrt.data.generated_text import generate_text
-from vertexrt.data.json_dataset import SPLITS, json_lines_dataset
+from vertexrt.data.jsonl import read_jsonl
 from vertexrt.data.language import Language
 from vertexrt.data.logic import logic_dataset
 from vertexrt.data.sentiment import Treebank
@@ -27,6 +30,9 @@ from vertexrt.errors import DataError, UsageError, nearest
 from vertexrt.graph import GraphBatch
 
 GENERATED = "generated"
+LABEL = "label"  # the pull whose words are classes: all are known
+HELD_OUT = 10  # of so many graphs of a file that is divided, one is for dev and one for test
+SEED = 0  # of the division: the same in every run
 Names = Mapping[str, Sequence[str]]  # of the file of each split
 
 
@@ -155,19 +161,74 @@ def _generated_text(seed: int) -> tuple[Mapping[str, str], str]:
 
 
 def _json_lines(given: Reading) -> Dataset:
-    assert given.path is not None  # none are generated
-    how = dict(given.options)
-    min_count = how.pop("min_count", 1)
-    return json_lines_dataset(
-        given.path,
-        {"vocabularies": given.vocabularies, "reals": given.reals, "min_count": min_count},
-        name=given.name,
-        splits=given.splits,
-        **how,
-    )
+    """Make a data set of graphs in JSON lines; `read_jsonl` has the schema.
+
+    Of one file, a tenth of the graphs, drawn with a fixed seed, is for dev and another for test, as
+    far as the options `dev` and `test` name no files. Vocabularies, and what is real, are those of
+    train unless given. Words of the pull "label" are classes.
+
+    Raises: DataError, when a file cannot be read or is too short to be divided.
+    """
+    path, splits = given.path, given.splits
+    assert path is not None  # none are generated
+    if WHOLE in splits:
+        files = {WHOLE: path}
+    elif path.is_dir():
+        files = files_of(path, _JSONL, [name for name in _JSONL if name in splits], ("test",))
+    else:
+        named = {split: given.options.get(split) for split in ("dev", "test")}
+        files = {"train": path, **{split: Path(file) for split, file in named.items() if file}}
+    found: dict[str, GraphBatch] = {}
+    known: Mapping[str, Vocabulary] = {}
+    options: ReadOptions = {
+        "vocabularies": given.vocabularies,
+        "labels": [LABEL],
+        "reals": given.reals,
+        "min_count": given.options.get("min_count", 1),
+    }
+    for split, file in files.items():
+        found[split], known = read_jsonl(file, **options)
+        options["vocabularies"] = known
+        options["reals"] = sorted({*options["reals"], *real_pulls(found[split])})
+    about = f"graphs from {path}"
+    held = [split for split in ("dev", "test") if split not in files]
+    if path.is_file() and WHOLE not in splits and held:
+        found |= _divided(found["train"], held, path)
+        about += f"; held out by lot: a tenth for each of {' and '.join(held)}"
+    parts = {split: found[split] for split in splits if split in found}
+    return Dataset(given.name, "json-lines", parts, known, _classes(found, known), about)
+
+
+def _divided(graphs: GraphBatch, held: Sequence[str], path: Path) -> dict[str, GraphBatch]:
+    """Return the splits of a file: train, and those to be held out."""
+    count = graphs.num_graphs // HELD_OUT or 1
+    if graphs.num_graphs <= count * len(held):
+        raise DataError.at(
+            str(path),
+            f"{graphs.num_graphs} graphs to divide into train, {' and '.join(held)}",
+            "expected more",
+            "add graphs, or name other files with --dev and --test",
+        )
+    order = np.random.default_rng(SEED).permutation(graphs.num_graphs)
+    cut = [count * number for number in range(len(held) + 1)]
+    parts = {split: order[a : a + count] for split, a in zip(held, cut, strict=False)}
+    return {
+        split: graphs.take(np.sort(part))
+        for split, part in {**parts, "train": order[cut[-1] :]}.items()
+    }
+
+
+def _classes(splits: Mapping[str, GraphBatch], vocabularies: Mapping[str, Vocabulary]) -> int:
+    """Return the number of classes: of the words of the labels, or one above the largest number."""
+    if LABEL in vocabularies:
+        return len(vocabularies[LABEL])
+    pulls = [batch.pulls.get(LABEL) for batch in splits.values()]
+    labels = [pull for pull in pulls if isinstance(pull, np.ndarray) and pull.dtype.kind == "i"]
+    return max((int(label.max(initial=-1)) + 1 for label in labels), default=0)
 
 
 _TXT = split_names(".txt")
+_JSONL = split_names(".jsonl")
 _PTB = split_names(".txt", prefixes=("ptb.", ""), dev=("valid", "dev"))
 
 FORMATS = {
@@ -240,7 +301,7 @@ FORMATS = {
             "graphs, one a line, in one file or in train.jsonl, dev.jsonl, test.jsonl",
             _json_lines,
             ("dev", "test", "min_count"),
-            lambda path: path.name.endswith((".jsonl", ".jsonl.gz")) or _has_train(path, SPLITS),
+            lambda path: path.name.endswith((".jsonl", ".jsonl.gz")) or _has_train(path, _JSONL),
             generated=False,
             file=True,
         ),

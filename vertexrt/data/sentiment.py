@@ -1,4 +1,4 @@
-"""A sentiment treebank: trees in brackets with a label 0..4 at every vertex."""
+"""A sentiment treebank: trees with a label 0..4 at every vertex, or pyramids over their words."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.data.dataset import Vocabulary
-from vertexrt.data.pyramid import pyramids
 from vertexrt.errors import DataError
 from vertexrt.graph import BracketForest, GraphBatch, parse_brackets
 
@@ -85,3 +84,42 @@ class Treebank:
     def _labelled(self, forest: BracketForest) -> npt.NDArray[np.intp]:
         """Return the trees whose root is not neutral."""
         return np.flatnonzero(_BINARY[forest.label[forest.graph_ptr[1:] - 1]] >= 0)
+
+
+def pyramids(trees: GraphBatch) -> GraphBatch:
+    """Build the pyramid over the words of each tree, for time-delay networks.
+
+    A level has one vertex less than the one below it: vertex i reads vertices i and i + 1 of that.
+    The apex has the label of the tree.
+    Source: Waibel et al. 1989; TD-RNN and TD-LSTM of VPPS (Khorasani et al., MICRO 2018).
+
+    Args:
+        trees: with pulls "word" (leaves, from left to right) and "label" (roots).
+    Returns: pulls "word" (lowest level) and "label" (apex), int32.
+    """
+    word, label = (np.asarray(trees.pulls[name]) for name in ("word", "label"))
+    graphs = trees.graph_of[word >= 0]
+    lengths = np.bincount(graphs, minlength=trees.num_graphs)
+    sizes = lengths * (lengths + 1) // 2
+    graph_ptr = np.concatenate([[0], np.cumsum(sizes)])
+    children = [_children(int(n)) + first for n, first in zip(lengths, graph_ptr[:-1], strict=True)]
+    at_leaf = np.arange(len(graphs)) + np.repeat(
+        graph_ptr[:-1] - np.cumsum(lengths) + lengths, lengths
+    )
+    leaf = np.zeros(graph_ptr[-1], np.bool_)
+    leaf[at_leaf] = True
+    pulled = {name: np.full(len(leaf), -1, np.int32) for name in ("word", "label")}
+    pulled["word"][at_leaf] = word[word >= 0]
+    pulled["label"][graph_ptr[1:] - 1] = label[trees.graph_ptr[1:] - 1]
+    child_ptr = np.concatenate([[0], np.cumsum(np.where(leaf, 0, 2))])
+    return GraphBatch.from_arrays(graph_ptr, child_ptr, np.concatenate(children), pulled)
+
+
+def _children(words: int) -> npt.NDArray[np.integer]:
+    """Return both children of each vertex above the lowest level, level after level."""
+    levels = np.arange(words, 1, -1)
+    first = np.cumsum(levels) - levels
+    left = np.concatenate(
+        [np.arange(at, at + n - 1) for at, n in zip(first, levels, strict=True)] or [levels]
+    )
+    return np.stack([left, left + 1], axis=1).ravel()
