@@ -32,8 +32,7 @@ ON_GPU = 3  # of them: each compiles kernels of several layers
 def batch_of(layers: int, lengths: tuple[int, ...]) -> vrt.GraphBatch:
     sizes = np.array(lengths)
     x = np.random.default_rng(7).standard_normal((sizes.sum(), HIDDEN)).astype(np.float32)
-    parts = stacked(sizes, chain_pairs(sizes), layers, ("", ""))
-    return typed_batch(parts.joined({}, {}, {"layers.0": {"x": x}}))
+    return stacked(sizes, chain_pairs(sizes), layers, ("", ""), {"layers.0": {"x": x}})
 
 
 @pytest.mark.parametrize(

@@ -74,28 +74,27 @@ class ReadOptions(TypedDict, total=False):
     dtype: npt.DTypeLike
 
 
+_DEFAULTS: ReadOptions = {
+    "vocabularies": None,
+    "labels": (),
+    "reals": (),
+    "min_count": 1,
+    "dtype": np.float32,
+}
+
+
 def checked(options: ReadOptions) -> ReadOptions:
     """Return all options. Raises: UsageError, when one is unknown or no such value."""
-    known = list(ReadOptions.__annotations__)
     for name in options:
-        if name not in known:
-            expected = f"the options are {', '.join(known)}"
-            action = "give one of them." + nearest(name, known)
+        if name not in _DEFAULTS:
+            expected = f"the options are {', '.join(_DEFAULTS)}"
+            action = "give one of them." + nearest(name, _DEFAULTS)
             raise UsageError.at("read", f"no option '{name}'", expected, action)
-    given: ReadOptions = {
-        "vocabularies": options.get("vocabularies"),
-        "labels": options.get("labels", ()),
-        "reals": options.get("reals", ()),
-        "min_count": options.get("min_count", 1),
-        "dtype": options.get("dtype", np.float32),
-    }
-    real = str(getattr(given["dtype"], "__name__", given["dtype"]))  # a name, a type or a dtype
+    given: ReadOptions = {**_DEFAULTS, **options}
+    vocabularies, dtype = given["vocabularies"], given["dtype"]
+    real = str(getattr(dtype, "__name__", dtype))  # a name, a type or a dtype
     for name, fits, expected in (
-        (
-            "vocabularies",
-            isinstance(given["vocabularies"], Mapping | None),
-            "a dict of pulls to Vocabulary",
-        ),
+        ("vocabularies", isinstance(vocabularies, Mapping | None), "a dict of pulls to Vocabulary"),
         ("labels", _are_names(given["labels"]), "a list of names of pulls"),
         ("reals", _are_names(given["reals"]), "a list of names of pulls"),
         ("min_count", isinstance(given["min_count"], int), "a whole number"),

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from vertexrt.data.dataset import END, UNKNOWN, Vocabulary
 from vertexrt.data.files import WORD
-from vertexrt.data.typed import chain_pairs, stacked, typed_batch
+from vertexrt.data.typed import chain_pairs, stacked
 from vertexrt.errors import DataError, UsageError
 from vertexrt.graph import GraphBatch
 
@@ -112,5 +112,4 @@ def layered_chains(sizes: IntArray, word: IntArray, label: IntArray, layers: int
         sizes: int [K], words of each chain; word, label: int [words], of all chains.
     """
     pulls = {"layers.0": {"word": word}, "next": {"label": label}}
-    parts = stacked(sizes, chain_pairs(sizes), layers, ("", "next"))
-    return typed_batch(parts.joined({}, {}, pulls))
+    return stacked(sizes, chain_pairs(sizes), layers, ("", "next"), pulls)

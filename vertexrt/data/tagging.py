@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from vertexrt.data.dataset import Vocabulary
 from vertexrt.data.sentences import tagged_sentences
-from vertexrt.data.typed import TypedArrays, chain_pairs, pairs, typed_batch
+from vertexrt.data.typed import chain_pairs, pairs, typed_batch
 from vertexrt.errors import DataError
 from vertexrt.graph import GraphBatch
 
@@ -85,40 +85,29 @@ class Tagging:
         same = pairs(vertices, vertices)
         onward, backward = chain_pairs(sizes), chain_pairs(sizes, backward=True)
         classifier = "scores" if self.crf else "tag"
-        parts = TypedArrays(
-            dict.fromkeys(("word", "left", "right", "tag"), sizes),
-            {
-                ("left", "before", "left"): onward,
-                ("right", "before", "right"): backward,
-                ("word", "word", "left"): same,
-                ("word", "word", "right"): same,
-                ("left", "left", classifier): same,
-                ("right", "right", classifier): same,
-            },
-            {"word": {"word": word}, "tag": {"label": label}},
-        )
+        types = dict.fromkeys(("word", "left", "right", "tag"), sizes)
+        edges = {
+            ("left", "before", "left"): onward,
+            ("right", "before", "right"): backward,
+            ("word", "word", "left"): same,
+            ("word", "word", "right"): same,
+            ("left", "left", classifier): same,
+            ("right", "right", classifier): same,
+        }
+        pulls = {"word": {"word": word}, "tag": {"label": label}}
         if self.crf:
-            chained = {("tag", "before", "tag"): onward, ("scores", "after", "scores"): backward}
-            of_scores = {**chained, ("scores", "scores", "tag"): same}
-            parts = parts.joined({"scores": sizes}, of_scores, {})
-        if spelt:
-            parts = parts.joined(*_letters(sizes, words, known["letter"]))
-        return typed_batch(parts)
-
-
-def _letters(sizes: IntArray, words: Sequence[str], alphabet: Vocabulary) -> TypedArrays:
-    """Return the letters of all words, in both directions; each word reads the last of both."""
-    lengths = np.array([len(word) for word in words])
-    ends, vertices = np.cumsum(lengths), np.arange(len(words))
-    of_sentence = np.diff(ends[np.cumsum(sizes) - 1], prepend=0)
-    letter = {"letter": alphabet.encode(chain.from_iterable(words))}
-    return TypedArrays(
-        {"forth": of_sentence, "back": of_sentence},
-        {
-            ("forth", "before", "forth"): chain_pairs(lengths),
-            ("back", "before", "back"): chain_pairs(lengths, backward=True),
-            ("forth", "forth", "word"): pairs(ends - 1, vertices),
-            ("back", "back", "word"): pairs(ends - lengths, vertices),
-        },
-        {"forth": letter, "back": letter},
-    )
+            types["scores"] = sizes
+            edges["tag", "before", "tag"] = onward
+            edges["scores", "after", "scores"] = backward
+            edges["scores", "scores", "tag"] = same
+        if spelt:  # letters in both directions; each word reads the last of both
+            lengths = np.array([len(word) for word in words])
+            ends = np.cumsum(lengths)
+            types["forth"] = types["back"] = np.diff(ends[np.cumsum(sizes) - 1], prepend=0)
+            edges["forth", "before", "forth"] = chain_pairs(lengths)
+            edges["back", "before", "back"] = chain_pairs(lengths, backward=True)
+            edges["forth", "forth", "word"] = pairs(ends - 1, vertices)
+            edges["back", "back", "word"] = pairs(ends - lengths, vertices)
+            letter = known["letter"].encode(chain.from_iterable(words))
+            pulls["forth"] = pulls["back"] = {"letter": letter}
+        return typed_batch(types, edges, pulls)

@@ -11,7 +11,7 @@ import numpy as np
 
 from vertexrt.data.dataset import END, UNKNOWN, Vocabulary
 from vertexrt.data.files import WORD
-from vertexrt.data.typed import TypedArrays, chain_pairs, pairs, typed_batch
+from vertexrt.data.typed import chain_pairs, pairs, typed_batch
 from vertexrt.errors import DataError
 from vertexrt.graph import GraphBatch
 
@@ -92,17 +92,14 @@ class Pairs:
                 for n, m, end in zip(sizes, lengths, ends, strict=True)
             ]
         )
+        said_by = np.repeat(np.arange(len(label)), np.repeat(sizes, lengths))
         return typed_batch(
-            TypedArrays(
-                {"encoder": sizes, "decoder": lengths},
-                {
-                    ("encoder", "before", "encoder"): chain_pairs(sizes),
-                    ("decoder", "before", "decoder"): chain_pairs(lengths),
-                    ("encoder", "start", "decoder"): pairs(ends - 1, starts),
-                    ("encoder", "source", "decoder"): pairs(
-                        heard, np.repeat(np.arange(len(label)), np.repeat(sizes, lengths))
-                    ),
-                },
-                {"encoder": {"word": word}, "decoder": {"said": said, "label": label}},
-            )
+            {"encoder": sizes, "decoder": lengths},
+            {
+                ("encoder", "before", "encoder"): chain_pairs(sizes),
+                ("decoder", "before", "decoder"): chain_pairs(lengths),
+                ("encoder", "start", "decoder"): pairs(ends - 1, starts),
+                ("encoder", "source", "decoder"): pairs(heard, said_by),
+            },
+            {"encoder": {"word": word}, "decoder": {"said": said, "label": label}},
         )
