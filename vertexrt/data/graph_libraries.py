@@ -36,17 +36,16 @@ def from_pyg(data: Any, pulls: Sequence[str] = (), edge_pulls: Sequence[str] = (
     Raises: DataError, when it is no such object; PullError, when an attribute is missing or does
         not fit; GraphError, on a cycle.
     """
-    edges: Edges
     if hasattr(data, "node_types") and hasattr(data, "edge_types"):
         sizes = {name: data[name].num_nodes for name in data.node_types}
         edges = {key: _ends(data[key]) for key in data.edge_types}
-        stores = {name: data[name] for name in sizes}, {key: data[key] for key in edges}
-        return _input_graph("from_pyg", sizes, edges, stores, (pulls, edge_pulls))
+        read = _stored("from_pyg", {name: data[name] for name in data.node_types}, pulls)
+        of_edges = _stored("from_pyg", {key: data[key] for key in edges}, edge_pulls)
+        return InputGraph.from_types(sizes, edges, read, of_edges)
     if not hasattr(data, "edge_index") or not hasattr(data, "num_nodes"):
         raise _no_graph("from_pyg", data, "a Data or HeteroData")
-    sizes, edges = {"": data.num_nodes}, {("", "", ""): _ends(data)}
-    stores = {"": data}, {("", "", ""): data}
-    return _input_graph("from_pyg", sizes, edges, stores, (pulls, edge_pulls), plain=True)
+    found, held = (_stored("from_pyg", {"": data}, names)[""] for names in (pulls, edge_pulls))
+    return InputGraph.from_edges(data.num_nodes, _ends(data), found, held)
 
 
 def from_dgl(graph: Any, pulls: Sequence[str] = (), edge_pulls: Sequence[str] = ()) -> InputGraph:
@@ -66,34 +65,13 @@ def from_dgl(graph: Any, pulls: Sequence[str] = (), edge_pulls: Sequence[str] = 
         child, parent = graph.edges(etype=key)
         ends = (_array("from_dgl", "edges", each) for each in (child, parent))
         edges[key] = np.stack(list(ends), axis=1)
-    stores = (
-        {name: graph.nodes[name].data for name in sizes},
-        {key: graph.edges[key].data for key in edges},
-    )
-    plain = len(sizes) == len(edges) == 1
-    return _input_graph("from_dgl", sizes, edges, stores, (pulls, edge_pulls), plain=plain)
-
-
-def _input_graph(
-    where: str,
-    sizes: dict[str, int],
-    edges: Edges,
-    stores: tuple[Mapping[Any, Any], Mapping[Any, Any]],
-    names: tuple[Sequence[str], Sequence[str]],
-    *,
-    plain: bool = False,
-) -> InputGraph:
-    """Return a graph with what its nodes and its edges store under some names.
-
-    Args:
-        stores: by type, and by key of edges.
-        plain: it has one type and one key, which need no names.
-    """
-    read, of_edges = (_stored(where, *each) for each in zip(stores, names, strict=True))
-    if not plain:
+    read = _stored("from_dgl", {name: graph.nodes[name].data for name in graph.ntypes}, pulls)
+    of_edges = _stored("from_dgl", {key: graph.edges[key].data for key in edges}, edge_pulls)
+    if len(sizes) > 1 or len(edges) != 1:
         return InputGraph.from_types(sizes, edges, read, of_edges)
-    one = (next(iter(each.values())) for each in (sizes, edges, read, of_edges))
-    return InputGraph.from_edges(*one)
+    ((name, size),) = sizes.items()
+    ((key, pairs),) = edges.items()
+    return InputGraph.from_edges(size, pairs, read[name], of_edges[key])
 
 
 def from_networkx(
