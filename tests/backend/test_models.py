@@ -15,12 +15,11 @@ from tests.devices import shim
 from tests.model_evaluations import Evaluated, LabelledVertex, Signal, SpeltSentence
 from tests.runs import TOLERANCE, Way, assert_same, train
 from vertexrt.data.circuits import circuit_graph
-from vertexrt.data.files import Texts
 from vertexrt.data.language import layered_chains
 from vertexrt.data.logic import layered_graphs
-from vertexrt.data.pyramid import pyramids
-from vertexrt.data.tagging import TaggedSentence, TaggedTexts, tagging_dataset
-from vertexrt.data.translation import translation_dataset
+from vertexrt.data.sentiment import pyramids
+from vertexrt.data.tagging import Tagging
+from vertexrt.data.translation import Pairs
 from vertexrt.models import (
     DAGNN,
     BiLSTMCharTagger,
@@ -120,46 +119,44 @@ def tree(make: Callable[..., Any], vertices: Any, compute: Any, batch: Any = Non
     )
 
 
-TAGGED = [
-    TaggedSentence(("to", "Rome", "go"), ("O", "LOC", "O")),
-    TaggedSentence(("I",), ("O",)),
-    TaggedSentence(("Ann", "saw", "Rome", "to"), ("PER", "O", "LOC", "O")),
-]
+TAGGED = "to|O Rome|LOC go|O\nI|O\nAnn|PER saw|O Rome|LOC to|O\n"
 
 
 def tagger(letters: bool) -> Case:
-    texts = TaggedTexts({"train": TAGGED}, "")
-    data = tagging_dataset(texts, name="tags", letters=letters, crf=letters)
-    vocabulary, tags = data.vocabulary, data.labels
-    alphabet = data.vocabularies.get("letter", vocabulary)
+    form = Tagging(letters=letters, crf=letters)
+    text = form.parse(TAGGED, "tags")
+    known = form.vocabularies(None, {"train": text})
+    vocabulary, tags = known["word"], known["label"].words
+    alphabet = known.get("letter", vocabulary)
+    split = [[pair.split("|") for pair in line.split()] for line in TAGGED.splitlines()]
     sentences = [
         SpeltSentence(
-            [vocabulary.index(word.lower() if letters else word) for word in words],
-            [[alphabet.index(letter) for letter in word] for word in words],
-            [tags.index(tag) for tag in of_words],
+            [vocabulary.index(word.lower() if letters else word) for word, _ in sentence],
+            [[alphabet.index(letter) for letter in word] for word, _ in sentence],
+            [tags.index(tag) for _, tag in sentence],
         )
-        for words, of_words in TAGGED
+        for sentence in split
     ]
     sizes = {"vocab": len(vocabulary), "classes": len(tags), "embed": EMBED, "hidden": HIDDEN}
     model: Callable[[], vrt.Model] = partial(BiLSTMTagger, **sizes)
     if letters:
         model = partial(BiLSTMCharTagger, **sizes, num_letter=len(alphabet), spelling=3)
-    batch = data.splits["train"]
+    batch = form.graphs(text, known)
     return Case(model, batch, lambda lib, p: by_hand.tagger(lib, p, sentences), "tag")
 
 
 def seq2seq() -> Case:
-    texts = Texts({"train": "a b c\tX Y\nb\tZ\nc a\tY X Y\n"}, {"train": "pairs"}, "")
-    data = translation_dataset(texts, name="pairs")
-    word, said = data.vocabularies["word"], data.vocabularies["said"]
+    form = Pairs()
+    given = form.parse("a b c\tX Y\nb\tZ\nc a\tY X Y\n", "pairs")
+    known = form.vocabularies(None, {"train": given})
+    word, said = known["word"], known["said"]
     examples = []
-    for line in texts.texts["train"].splitlines():
-        source, target = (side.split() for side in line.split("\t"))
+    for source, target in given:
         spoken = [said.index(each) for each in ("<eos>", *target, "<eos>")]
         examples.append(([word.index(each) for each in source], spoken[:-1], spoken[1:]))
     return Case(
         partial(Seq2Seq, len(word), len(said), EMBED, HIDDEN),
-        data.splits["train"],
+        form.graphs(given, known),
         lambda lib, p: by_hand.translated(lib, p, examples),
         "decoder",
     )

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from vertexrt.data import load
-from vertexrt.data.pyramid import pyramids
-from vertexrt.data.typed import TypedArrays, chain_pairs, pairs, typed_batch
+from vertexrt.data.sentiment import pyramids
+from vertexrt.data.typed import chain_pairs, pairs, typed_batch
 from vertexrt.errors import DataError, UsageError
 from vertexrt.graph import GraphBatch, InputGraph
 
@@ -19,14 +19,12 @@ def test_many_graphs_are_those_built_one_by_one() -> None:
     words = np.arange(6)
     x = np.arange(12.0).reshape(6, 2)
     together = typed_batch(
-        TypedArrays(
-            {"word": sizes, "top": np.array([1, 1, 1])},
-            {
-                ("word", "before", "word"): chain_pairs(sizes),
-                ("word", "all", "top"): pairs(words, np.repeat([0, 1, 2], sizes)),
-            },
-            {"word": {"word": words, "x": x}, "top": {"label": np.array([7, 8, 9])}},
-        )
+        {"word": sizes, "top": np.array([1, 1, 1])},
+        {
+            ("word", "before", "word"): chain_pairs(sizes),
+            ("word", "all", "top"): pairs(words, np.repeat([0, 1, 2], sizes)),
+        },
+        {"word": {"word": words, "x": x}, "top": {"label": np.array([7, 8, 9])}},
     )
     starts = [0, 2, 3]
     apart = GraphBatch.from_graphs(

@@ -15,7 +15,7 @@ from vertexrt.cli.loop import EVALUATION_BATCH
 from vertexrt.cli.output import say
 from vertexrt.cli.pretrained import open_run
 from vertexrt.cli.session import RunSession, device_line
-from vertexrt.data.jsonl_writer import line_of
+from vertexrt.data.jsonl import line_of
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
 from vertexrt.plain_files import write_atomically

@@ -1,19 +1,16 @@
 """Data sets: readers, generated data, download with a checksum, and minibatches."""
 
-from vertexrt.data.batches import minibatches
 from vertexrt.data.catalogue import CatalogueEntry, catalogue
 from vertexrt.data.columns import Examples, real_pulls
 from vertexrt.data.dataset import UNKNOWN, Dataset, Vocabulary
 from vertexrt.data.download import fetch
 from vertexrt.data.embeddings import Embeddings, read_embeddings
 from vertexrt.data.files import WHOLE
-from vertexrt.data.formats import FORMATS
 from vertexrt.data.generated_text import GeneratedText, generate_text
 from vertexrt.data.graph_libraries import from_dgl, from_networkx, from_pyg
-from vertexrt.data.jsonl import from_records, read_jsonl
-from vertexrt.data.jsonl_writer import write_jsonl
-from vertexrt.data.load import format_of, load
-from vertexrt.data.loader import Loader
+from vertexrt.data.jsonl import from_records, read_jsonl, write_jsonl
+from vertexrt.data.load import FORMATS, format_of, load
+from vertexrt.data.loader import Loader, minibatches
 from vertexrt.data.sentences import read_conll, read_conllu, read_tagged
 from vertexrt.data.treebank import generate_treebank, write_treebank
 from vertexrt.data.trees import from_nltk, read_trees

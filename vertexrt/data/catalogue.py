@@ -68,16 +68,18 @@ class CatalogueEntry:
         return all((self.folder / file.name).is_file() for file in files)
 
 
-_OURS = "Apache-2.0 (made by vertexrt)"
+def _generated(format: str, description: str) -> CatalogueEntry:
+    licence = "Apache-2.0 (made by vertexrt)"
+    return CatalogueEntry("generated", format, description, "vertexrt", licence)
+
+
+def _files(folder: str, digests: dict[str, str]) -> tuple[SourceFile, ...]:
+    """Return the files of a folder of an archive; `digests` has the sha256 of each by its name."""
+    return tuple(SourceFile(f"{folder}/{name}", name, digests[name]) for name in digests)
+
 
 _ENTRIES = (
-    CatalogueEntry(
-        name="generated",
-        format="trees",
-        description="4,000 / 500 / 500 trees of a small grammar, labels 0..4 by composition",
-        home="vertexrt",
-        licence=_OURS,
-    ),
+    _generated("trees", "4,000 / 500 / 500 trees of a small grammar, labels 0..4 by composition"),
     CatalogueEntry(
         name="sst",
         format="trees",
@@ -87,32 +89,17 @@ _ENTRIES = (
         source=Source(
             url="https://nlp.stanford.edu/sentiment/trainDevTestTrees_PTB.zip",
             sha256="5c613a4f673fc74097d523a2c83f38e0cc462984d847b82c7aaf36b01cbbbfcc",
-            files=(
-                SourceFile(
-                    "trees/train.txt",
-                    "train.txt",
-                    "e2f3f41b0b1e6d4dddc0effe3bfc2d27ed8928079aa9a03d652311614fc5feb7",
-                ),
-                SourceFile(
-                    "trees/dev.txt",
-                    "dev.txt",
-                    "0e9336aed6e4730e19f58d00a77b3f0297efdb755f7b5e598c98a05e3f97ea40",
-                ),
-                SourceFile(
-                    "trees/test.txt",
-                    "test.txt",
-                    "6e54806dee95cf80cd918e7dfb3f6770f6df24bf826f289a4d1f709e1c8f6761",
-                ),
+            files=_files(
+                "trees",
+                {
+                    "train.txt": "e2f3f41b0b1e6d4dddc0effe3bfc2d27ed8928079aa9a03d652311614fc5feb7",
+                    "dev.txt": "0e9336aed6e4730e19f58d00a77b3f0297efdb755f7b5e598c98a05e3f97ea40",
+                    "test.txt": "6e54806dee95cf80cd918e7dfb3f6770f6df24bf826f289a4d1f709e1c8f6761",
+                },
             ),
         ),
     ),
-    CatalogueEntry(
-        name="generated",
-        format="text",
-        description="6,000 / 600 / 600 sentences of a small grammar with agreement",
-        home="vertexrt",
-        licence=_OURS,
-    ),
+    _generated("text", "6,000 / 600 / 600 sentences of a small grammar with agreement"),
     CatalogueEntry(
         name="ptb",
         format="text",
@@ -122,59 +109,31 @@ _ENTRIES = (
         source=Source(
             url="http://www.fit.vutbr.cz/~imikolov/rnnlm/simple-examples.tgz",
             sha256=None,
-            files=(
-                SourceFile(
-                    "simple-examples/data/ptb.train.txt",
-                    "ptb.train.txt",
-                    "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf",
-                ),
-                SourceFile(
-                    "simple-examples/data/ptb.valid.txt",
-                    "ptb.valid.txt",
-                    "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2",
-                ),
-                SourceFile(
-                    "simple-examples/data/ptb.test.txt",
-                    "ptb.test.txt",
-                    "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0",
-                ),
+            files=_files(
+                "simple-examples/data",
+                {
+                    "ptb.train.txt": (
+                        "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf"
+                    ),
+                    "ptb.valid.txt": (
+                        "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2"
+                    ),
+                    "ptb.test.txt": (
+                        "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0"
+                    ),
+                },
             ),
         ),
     ),
-    CatalogueEntry(
-        name="generated",
-        format="tree-fc",
-        description="complete binary trees, words at the leaves and a target at the root",
-        home="vertexrt",
-        licence=_OURS,
+    _generated("tree-fc", "complete binary trees, words at the leaves and a target at the root"),
+    _generated("tagged", "600 / 150 / 150 sentences with names of people, places and firms"),
+    _generated(
+        "logic", "400 / 100 / 100 logic circuits of 4 constants and 12 gates; labels are values"
     ),
-    CatalogueEntry(
-        name="generated",
-        format="tagged",
-        description="600 / 150 / 150 sentences with names of people, places and firms",
-        home="vertexrt",
-        licence=_OURS,
-    ),
-    CatalogueEntry(
-        name="generated",
-        format="logic",
-        description="400 / 100 / 100 logic circuits of 4 constants and 12 gates; labels are values",
-        home="vertexrt",
-        licence=_OURS,
-    ),
-    CatalogueEntry(
-        name="generated",
-        format="pairs",
-        description="800 / 100 / 100 pairs: letters, and their reverse in upper case",
-        home="vertexrt",
-        licence=_OURS,
-    ),
-    CatalogueEntry(
-        name="generated",
-        format="circuits",
-        description="300 / 60 / 60 circuits of AND gates and inverters; targets are probabilities",
-        home="vertexrt",
-        licence=_OURS,
+    _generated("pairs", "800 / 100 / 100 pairs: letters, and their reverse in upper case"),
+    _generated(
+        "circuits",
+        "300 / 60 / 60 circuits of AND gates and inverters; targets are probabilities",
     ),
 )
 

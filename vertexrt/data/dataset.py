@@ -13,14 +13,7 @@ from vertexrt.graph import GraphBatch
 
 IntArray = npt.NDArray[np.int32]
 
-UNKNOWN = "<unk>"
-
-
-def _numbered(words: object) -> dict[str, int]:
-    if not isinstance(words, tuple) or not all(isinstance(word, str) for word in words):
-        expected = "expected a tuple of words"
-        raise DataError.at("vocabulary", f"{words!r:.60}", expected, "convert it")
-    return {word: number for number, word in enumerate(words)}
+UNKNOWN, END = "<unk>", "<eos>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +31,11 @@ class Vocabulary:
     _numbers: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        numbers = _numbered(self.words)
+        words: object = self.words
+        if not isinstance(words, tuple) or not all(isinstance(word, str) for word in words):
+            expected = "expected a tuple of words"
+            raise DataError.at("vocabulary", f"{words!r:.60}", expected, "convert it")
+        numbers = {word: number for number, word in enumerate(words)}
         first = () if self.unknown is None else (self.unknown,)
         if not self.words or self.words[: len(first)] != first or len(numbers) != len(self.words):
             begin = repr(self.words[0]) if self.words else "nothing"

@@ -71,11 +71,9 @@ def _is_whole(entry: CatalogueEntry) -> bool:
     """Tell whether the files of a data set are there and as they were downloaded."""
     assert entry.source is not None
     paths = {entry.folder / file.name: file.sha256 for file in entry.source.files}
-    return entry.cached and all(_hash(path) == sha256 for path, sha256 in paths.items())
-
-
-def _hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return entry.cached and all(
+        hashlib.sha256(path.read_bytes()).hexdigest() == sha256 for path, sha256 in paths.items()
+    )
 
 
 def _download(entry: CatalogueEntry) -> Path:
@@ -95,16 +93,12 @@ def _download(entry: CatalogueEntry) -> Path:
         ) from error
     with scratch:
         archive = Path(scratch.name) / "archive"
-        found = _receive(entry.name, source, archive)
-        if source.sha256 not in (None, found):
-            raise _wrong_checksum(entry.name, source.url, found, str(source.sha256))
         ready = Path(scratch.name) / "ready"
+        _require(entry.name, source.url, _receive(entry.name, source, archive), source.sha256)
         ready.mkdir()
-        _unpack(entry.name, source, archive, ready)
+        digests = _unpack(entry.name, source, archive, ready)
         for file in source.files:
-            found = _hash(ready / file.name)
-            if found != file.sha256:
-                raise _wrong_checksum(entry.name, file.member, found, file.sha256)
+            _require(entry.name, file.member, digests[file.member], file.sha256)
         if folder.exists():  # left incomplete, or made by another process in the meantime
             shutil.rmtree(folder)
         os.rename(ready, folder)
@@ -113,18 +107,10 @@ def _download(entry: CatalogueEntry) -> Path:
 
 def _receive(name: str, source: Source, to: Path) -> str:
     """Write what the address answers to a file; return its sha256."""
-    digest = hashlib.sha256()
     request = urllib.request.Request(source.url, headers={"User-Agent": "vertexrt"})
     try:
-        with (
-            urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer,
-            to.open("wb") as file,
-        ):
-            while chunk := answer.read(_CHUNK_BYTES):
-                digest.update(chunk)
-                file.write(chunk)
-                if file.tell() > _LARGEST_ARCHIVE:
-                    raise OSError(0, f"more than {_LARGEST_ARCHIVE >> 20} MiB")
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:
+            return _copy(answer, to, _LARGEST_ARCHIVE)
     except (OSError, http.client.HTTPException, ValueError) as error:  # the last: a redirection
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise DataError.at(
@@ -134,21 +120,23 @@ def _receive(name: str, source: Source, to: Path) -> str:
             f"try again, or get {_file_names(source)} by other means and give the path of"
             " their folder in place of the name",
         ) from error
-    return digest.hexdigest()
 
 
-def _unpack(name: str, source: Source, archive: Path, to: Path) -> None:
-    """Write the source's files, and no others, under their own names."""
+def _unpack(name: str, source: Source, archive: Path, to: Path) -> dict[str, str]:
+    """Write the source's files, and no others, under their own names; return the sha256 of each."""
     wanted = {file.member: to / file.name for file in source.files}
+    digests: dict[str, str] = {}
     try:
-        for member, unpack in _members(archive, zipped=source.url.endswith(".zip")):
-            if target := wanted.pop(member.removeprefix("./"), None):
+        for path, unpack in _members(archive, zipped=source.url.endswith(".zip")):
+            member = path.removeprefix("./")
+            if target := wanted.pop(member, None):
                 with unpack() as packed:
-                    _copy(packed, target)
+                    digests[member] = _copy(packed, target, _LARGEST_FILE, f"{target.name} has ")
     except _DAMAGED as error:
         raise _not_the_archive(name, source, f"no archive that can be read ({error})") from error
     if wanted:
         raise _not_the_archive(name, source, f"an archive without {', '.join(wanted)}")
+    return digests
 
 
 def _members(archive: Path, zipped: bool) -> Iterator[tuple[str, Callable[[], IO[bytes]]]]:
@@ -164,16 +152,20 @@ def _members(archive: Path, zipped: bool) -> Iterator[tuple[str, Callable[[], IO
                 yield info.name, cast("Callable[[], IO[bytes]]", partial(tape.extractfile, info))
 
 
-def _copy(packed: IO[bytes], target: Path) -> None:
-    """Unpack a file as a stream: what an archive says of a file's size need not be true.
+def _copy(given: IO[bytes], target: Path, most: int, what: str = "") -> str:
+    """Write a stream to a file: what an archive says of a file's size need not be true.
 
-    Raises: OSError, when it is too large; what the archive's reader raises.
+    Returns: its sha256.
+    Raises: OSError, when it is too large; what the reader of the stream raises.
     """
+    digest = hashlib.sha256()
     with target.open("wb") as file:
-        while chunk := packed.read(_CHUNK_BYTES):
+        while chunk := given.read(_CHUNK_BYTES):
+            digest.update(chunk)
             file.write(chunk)
-            if file.tell() > _LARGEST_FILE:
-                raise OSError(0, f"{target.name} has more than {_LARGEST_FILE >> 20} MiB")
+            if file.tell() > most:
+                raise OSError(0, f"{what}more than {most >> 20} MiB")
+    return digest.hexdigest()
 
 
 def _not_the_archive(name: str, source: Source, got: str) -> DataError:
@@ -185,13 +177,15 @@ def _not_the_archive(name: str, source: Source, got: str) -> DataError:
     )
 
 
-def _wrong_checksum(name: str, what: str, found: str, expected: str) -> DataError:
-    return DataError.at(
-        f"data {name}",
-        f"{what} has the sha256 {found}",
-        f"expected {expected}",
-        "nothing was kept; try again, or give the path of a folder that you trust",
-    )
+def _require(name: str, what: str, found: str, expected: str | None) -> None:
+    """Refuse another sha256 than the one that is known."""
+    if expected not in (None, found):
+        raise DataError.at(
+            f"data {name}",
+            f"{what} has the sha256 {found}",
+            f"expected {expected}",
+            "nothing was kept; try again, or give the path of a folder that you trust",
+        )
 
 
 def _file_names(source: Source) -> str:

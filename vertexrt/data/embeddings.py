@@ -63,7 +63,11 @@ def read_embeddings(
         ones; UsageError, on words for a text file, or none for a .npy file.
     """
     file = expanded(path)
-    _check(vocabulary, init)
+    kinds: tuple[object, object] = vocabulary, init
+    if not isinstance(kinds[0], Vocabulary) or not callable(kinds[1]):
+        got = f"a {type(vocabulary).__name__} and a {type(init).__name__}"
+        expected = "a Vocabulary, and a function of shape and generator"
+        raise UsageError.at("read_embeddings", got, expected, "pass vrt.init.normal(0.1)")
     forms = [(word, word.lower() if lower else word) for word in vocabulary.words]
     wanted = {form for both in forms for form in both}
     if file.suffix == ".npy":
@@ -85,13 +89,6 @@ def read_embeddings(
     return Embeddings(matrix, found / max(1, known))
 
 
-def _check(vocabulary: object, init: object) -> None:
-    if not isinstance(vocabulary, Vocabulary) or not callable(init):
-        got = f"a {type(vocabulary).__name__} and a {type(init).__name__}"
-        expected = "a Vocabulary, and a function of shape and generator"
-        raise UsageError.at("read_embeddings", got, expected, "pass vrt.init.normal(0.1)")
-
-
 def _read_text(file: Path, wanted: Collection[str]) -> tuple[int, Rows]:
     """Return the number of dimensions, and the rows of the words wanted that the file has."""
     dimensions = 0
@@ -104,7 +101,15 @@ def _read_text(file: Path, wanted: Collection[str]) -> tuple[int, Rows]:
         dimensions = dimensions or fields
         if word not in wanted or word in rows or fields > dimensions:
             continue  # with more fields, it is but the first part of a word with spaces
-        rows[word] = _numbers(rest, dimensions, f"{file}, line {number}")
+        where = f"{file}, line {number}"
+        expected = f"{dimensions} finite numbers after the word"
+        try:
+            row = rows[word] = np.array(rest.split(" "), np.float32)
+        except ValueError as error:
+            raise _wrong(where, f"'{rest[:40]}'", expected) from error
+        finite = np.isfinite(row).sum()
+        if len(row) != dimensions or finite < dimensions:
+            raise _wrong(where, f"{len(row)} numbers, {finite} of them finite", expected)
     if not dimensions:
         raise _wrong(str(file), "no words", "a word and its numbers a line")
     return dimensions, rows
@@ -123,49 +128,31 @@ def _lines(file: Path) -> Iterator[str]:
         raise _wrong(str(file), got, "a readable file") from error
 
 
-def _numbers(text: str, dimensions: int, where: str) -> FloatArray:
-    expected = f"{dimensions} finite numbers after the word"
-    try:
-        row = np.array(text.split(" "), np.float32)
-    except ValueError as error:
-        raise _wrong(where, f"'{text[:40]}'", expected) from error
-    if len(row) != dimensions or not np.isfinite(row).all():
-        raise _wrong(
-            where, f"{len(row)} numbers, {np.isfinite(row).sum()} of them finite", expected
-        )
-    return row
-
-
 def _read_array(
     file: Path, words: str | os.PathLike[str] | Sequence[str] | None, wanted: Collection[str]
 ) -> tuple[int, Rows]:
     """Return what `_read_text` does, of an array and a list of words."""
-    listed = _listed(words)
+    if words is None:
+        got = "no words for a .npy file"
+        raise UsageError.at("read_embeddings", got, "a word for each row", "pass words=...")
+    if isinstance(words, str | os.PathLike):
+        lines = read_text(expanded(words)).removesuffix("\n").split("\n")
+        words = [line.removesuffix("\r") for line in lines]
     try:
         table = np.lib.format.open_memmap(file, mode="r")
     except _DAMAGED as error:
         raise _wrong(str(file), f"cannot be read: {error}", "an array of .npy") from error
-    if table.ndim != 2 or table.dtype.kind != "f" or len(table) != len(listed):
-        got = f"an array {table.dtype} {list(table.shape)} for {len(listed)} words"
+    if table.ndim != 2 or table.dtype.kind != "f" or len(table) != len(words):
+        got = f"an array {table.dtype} {list(table.shape)} for {len(words)} words"
         raise _wrong(str(file), got, "real numbers [words, dimensions]")
     rows: Rows = {}
-    for number, word in enumerate(listed):
+    for number, word in enumerate(words):
         if word in wanted and word not in rows:
             row = np.array(table[number], np.float32)
             if not np.isfinite(row).all():
                 raise _wrong(str(file), f"row {number} is not finite", "finite numbers")
             rows[word] = row
     return table.shape[1], rows
-
-
-def _listed(words: str | os.PathLike[str] | Sequence[str] | None) -> list[str]:
-    if words is None:
-        got = "no words for a .npy file"
-        raise UsageError.at("read_embeddings", got, "a word for each row", "pass words=...")
-    if isinstance(words, str | os.PathLike):
-        lines = read_text(expanded(words)).removesuffix("\n").split("\n")
-        return [line.removesuffix("\r") for line in lines]
-    return list(words)
 
 
 def _wrong(where: str, got: str, expected: str) -> DataError:

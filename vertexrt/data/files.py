@@ -5,7 +5,6 @@ import os
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from vertexrt.errors import DataError, UsageError
@@ -13,21 +12,6 @@ from vertexrt.errors import DataError, UsageError
 WHOLE = "all"  # the split of a file that is not divided
 LARGEST_TEXT = 1 << 30  # bytes; what is packed may be a thousand times as large as its file
 WORD = re.compile(r"[^ \t\r]+")  # of a line, which ends with "\n"; other space is part of a word
-
-
-@dataclass(frozen=True, slots=True)
-class Texts:
-    """Hold the text of each split, before anything is made of it.
-
-    Attributes:
-        texts: by split.
-        files: what error messages call the text of each split.
-        description: one line on what it is, for people.
-    """
-
-    texts: dict[str, str]
-    files: dict[str, str]
-    description: str
 
 
 def expanded(given: str | os.PathLike[str]) -> Path:
@@ -46,22 +30,27 @@ def expanded(given: str | os.PathLike[str]) -> Path:
         ) from error
 
 
-def read_splits(
-    path: Path, names: Mapping[str, Sequence[str]], splits: Sequence[str], what: str
-) -> Texts:
-    """Read the files of splits; see `files_of`.
-
-    Args:
-        what: the kind of data, for the description.
-    Raises: DataError, as `files_of` and `read_text` do.
-    """
-    files = files_of(path, names, splits)
-    texts = {split: read_text(file) for split, file in files.items()}
-    return Texts(texts, {split: str(file) for split, file in files.items()}, f"{what} from {path}")
+def split_names(
+    ending: str, *, prefixes: Sequence[str] = ("",), dev: Sequence[str] = ("dev",)
+) -> dict[str, list[str]]:
+    """Return the names that the file of each split may have, in the order they are looked for."""
+    stems = {"train": ("train",), "dev": dev, "test": ("test",)}
+    return {
+        split: [
+            f"{prefix}{stem}{ending}{packed}"
+            for prefix in prefixes
+            for stem in known
+            for packed in ("", ".gz")
+        ]
+        for split, known in stems.items()
+    }
 
 
 def files_of(
-    path: Path, names: Mapping[str, Sequence[str]], splits: Sequence[str]
+    path: Path,
+    names: Mapping[str, Sequence[str]],
+    splits: Sequence[str],
+    optional: Sequence[str] = (),
 ) -> dict[str, Path]:
     """Return the file of each split: the first of its names that the folder holds.
 
@@ -69,13 +58,16 @@ def files_of(
         path: the folder; of the split `WHOLE`, the file.
         names: for each split, file names that are accepted.
         splits: which to find.
+        optional: splits that a folder need not have, unless nothing else is asked for.
     Raises: DataError, when a split has no file; the text names what is there.
     """
     files: dict[str, Path] = {}
     for split in splits:
-        candidates = [path / name for name in names[split]] if split != WHOLE else [path]
+        candidates = [path] if split == WHOLE else [path / name for name in names[split]]
         paths = [file for file in candidates if file.is_file()]
-        if not paths:
+        if paths:
+            files[split] = paths[0]
+        elif split not in optional or len(splits) == 1:
             present = _names_in(path)
             shown = ", ".join(present[:6]) + (", ..." if len(present) > 6 else "")
             raise DataError.at(
@@ -84,13 +76,7 @@ def files_of(
                 f"expected {' or '.join(names[split])}",
                 "add it or give another folder",
             )
-        files[split] = paths[0]
     return files
-
-
-def has_split(folder: Path, names: Sequence[str]) -> bool:
-    """Tell whether a folder has a file of one of some names."""
-    return any((folder / name).is_file() for name in names)
 
 
 def _names_in(folder: Path) -> list[str]:
@@ -103,6 +89,12 @@ def _names_in(folder: Path) -> list[str]:
             "expected a folder with the data",
             "check the folder",
         ) from error
+
+
+def read_file(path: str | os.PathLike[str]) -> tuple[str, str]:
+    """Return what messages call a file, and its text; see `expanded` and `read_text`."""
+    file = expanded(path)
+    return str(file), read_text(file)
 
 
 def read_text(path: Path) -> str:

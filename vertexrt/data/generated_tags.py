@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from random import Random
 
-from vertexrt.data.tagging import TaggedSentence
-
 SPLITS = {"train": 600, "dev": 150, "test": 150}
 
 SYLLABLES = "ba ko mi ren dal tor ves lin gar po shi um el fa ner qui ra sto vel"
@@ -26,20 +24,19 @@ COMMON = (
 )
 
 
-def generate_tagged(seed: int = 0) -> dict[str, list[TaggedSentence]]:
-    """Return sentences of each split; the same seed gives the same."""
+def generate_tagged(seed: int = 0) -> dict[str, str]:
+    """Return the text of each split: a sentence a line, `word|tag` between spaces."""
     return {
-        split: [_sentence(Random(f"{seed} {split} {number}")) for number in range(count)]
+        split: "".join(_sentence(Random(f"{seed} {split} {number}")) for number in range(count))
         for split, count in SPLITS.items()
     }
 
 
-def _sentence(draw: Random) -> TaggedSentence:
+def _sentence(draw: Random) -> str:
     pieces: list[tuple[str, str]] = []
     for make in draw.sample((_person, _firm, _place, _common, _common), 2):
         pieces += make(draw)
-    words, tags = zip(*pieces, (".", "O"), strict=True)
-    return TaggedSentence(words, tags)
+    return " ".join(f"{word}|{tag}" for word, tag in (*pieces, (".", "O"))) + "\n"
 
 
 def _name(draw: Random) -> str:

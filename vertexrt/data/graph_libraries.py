@@ -6,14 +6,13 @@ An edge goes from a child to its parent, as messages do in these libraries.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.data.collector import Collector
 from vertexrt.data.columns import Examples, ReadOptions
-from vertexrt.data.jsonl import add_record
+from vertexrt.data.records import Collector
 from vertexrt.errors import DataError, PullError, nearest, one_line
 from vertexrt.graph import InputGraph
 from vertexrt.graph.networks import read_slots
@@ -106,102 +105,77 @@ def from_networkx(
             raise _no_graph(collector.place(number), dag, "a DiGraph")
     nodes = [given for dag in several for _, given in dag.nodes(data=True)]
     edges = [given for dag in several for *_, given in dag.edges(data=True)]
-    _check_names("from_networkx", [*pulls, *([] if types is None else [types])], nodes)
-    _check_names("from_networkx", [*edge_pulls, *([] if types is None else [relations])], edges)
-    owners = _owners(several, types, pulls)
+    named = ([], []) if types is None else ([types], [relations])
+    _check_names("from_networkx", [*pulls, *named[0]], nodes)
+    _check_names("from_networkx", [*edge_pulls, *named[1]], edges)
+    if types is None:
+        for number, dag in enumerate(several):
+            slots = read_slots(dag)
+            record = {
+                "children": [[child for child, _ in each] for each in slots],
+                "pulls": _attributes([given for _, given in dag.nodes(data=True)], pulls),
+                "edge_pulls": _attributes([edge for each in slots for _, edge in each], edge_pulls),
+            }
+            collector.add(number, record)
+        return collector.examples()
+    owned: dict[Any, list[str]] = {}  # by type, the pulls that one of its nodes has
+    for name in pulls:
+        has = (given for given in nodes if types in given and given.get(name) is not None)
+        for owner in {given[types] for given in has}:
+            owned.setdefault(owner, []).append(name)
     for number, dag in enumerate(several):
-        if types is None:
-            _add_plain(collector, number, dag, (pulls, edge_pulls))
-        else:
-            names = _EdgeNames(types, relations, edge_pulls)
-            record = _typed_edges(dag, names, collector.place(number))
-            add_record(collector, number, {**record, "pulls": _typed_pulls(dag, types, owners)})
+        where = collector.place(number)
+        collector.add(number, _typed_record(dag, types, relations, edge_pulls, owned, where))
     return collector.examples()
 
 
-def _add_plain(
-    collector: Collector,
-    number: int,
+def _typed_record(
     dag: networkx.DiGraph[Any],
-    names: tuple[Sequence[str], Sequence[str]],
-) -> None:
-    """Add a graph without types, with what its nodes and its edges pull."""
-    nodes: list[Mapping[str, Any]] = [given for _, given in dag.nodes(data=True)]
-    edges = [slot.edge for each in read_slots(dag) for slot in each]
-    pulls, edge_pulls = (
-        {name: [_plain(given.get(name)) for given in several] for name in wanted}
-        for wanted, several in zip(names, (nodes, edges), strict=True)
-    )
-    collector.add(number, InputGraph.from_networkx(dag), pulls, edge_pulls)
-
-
-class _EdgeNames(NamedTuple):
-    """Names of attributes: the type of a node, the relation of an edge, pulls of edges."""
-
-    types: str
-    relations: str
-    pulls: Sequence[str]
-
-
-Nodes = dict[Any, list[Any]]  # by vertex type
-
-
-def _owners(
-    graphs: Sequence[networkx.DiGraph[Any]], types: str | None, pulls: Sequence[str]
-) -> dict[Any, list[str]]:
-    """Return by type the pulls that a node of it has in one of the graphs."""
-    found: dict[Any, list[str]] = {}
-    for name in pulls if types is not None else ():
-        has = {
-            given[types]
-            for dag in graphs
-            for _, given in dag.nodes(data=True)
-            if given.get(name) is not None and types in given
-        }
-        for owner in has:
-            found.setdefault(owner, []).append(name)
-    return found
-
-
-def _members(dag: networkx.DiGraph[Any], types: str) -> Nodes:
-    found: Nodes = {}
-    for node, name in dag.nodes(data=types):
-        found.setdefault(name, []).append(node)
-    return found
-
-
-def _typed_pulls(
-    dag: networkx.DiGraph[Any], types: str, owners: Mapping[Any, Sequence[str]]
+    types: str,
+    relation: str,
+    edge_pulls: Sequence[str],
+    owned: Mapping[Any, Sequence[str]],
+    where: str,
 ) -> dict[str, Any]:
+    """Return a graph with types as a record has it.
+
+    Args:
+        types, relation: the attributes that name the type of a node, and the relation of an edge.
+        owned: by type, the pulls that it has.
+    """
+    members: dict[Any, list[Mapping[str, Any]]] = {}  # by type, the attributes of its nodes
+    at: dict[Any, tuple[Any, int]] = {}
+    for node, given in dag.nodes(data=True):
+        several = members.setdefault(given.get(types), [])
+        at[node] = given.get(types), len(several)
+        several.append(given)
+    edges: dict[tuple[Any, Any, Any], list[tuple[list[int], Mapping[str, Any]]]] = {}
+    for parent in dag.nodes:
+        for child, _, edge in dag.in_edges(parent, data=True):
+            key = at[child][0], edge.get(relation), at[parent][0]
+            if None in key:
+                got = f"a node without '{types}', or an edge without '{relation}'"
+                raise DataError.at(where, got, "each has one", "set it")
+            edges.setdefault(key, []).append(([at[child][1], at[parent][1]], edge))
     return {
-        owner: {name: [_plain(dag.nodes[node].get(name)) for node in nodes] for name in names}
-        for owner, nodes in _members(dag, types).items()
-        if (names := owners.get(owner))
+        "types": {owner: len(several) for owner, several in members.items()},
+        "relations": [
+            {
+                **dict(zip(("child", "relation", "parent"), key, strict=True)),
+                "pairs": [pair for pair, _ in several],
+                "edge_pulls": _attributes([edge for _, edge in several], edge_pulls),
+            }
+            for key, several in edges.items()
+        ],
+        "pulls": {
+            owner: _attributes(several, owned.get(owner, ())) for owner, several in members.items()
+        },
     }
 
 
-def _typed_edges(dag: networkx.DiGraph[Any], names: _EdgeNames, where: str) -> dict[str, Any]:
-    """Return types and relations of a graph as a record has them."""
-    members = _members(dag, names.types)
-    at = {node: (name, n) for name, nodes in members.items() for n, node in enumerate(nodes)}
-    relations: dict[tuple[Any, Any, Any], dict[str, Any]] = {}
-    for parent in dag.nodes:
-        for child, _, edge in dag.in_edges(parent, data=True):
-            key = at[child][0], edge.get(names.relations), at[parent][0]
-            if None in key:
-                got = f"a node without '{names.types}', or an edge without '{names.relations}'"
-                raise DataError.at(where, got, "each has one", "set it")
-            relation = relations.setdefault(key, _relation(key, names.pulls))
-            relation["pairs"].append([at[child][1], at[parent][1]])
-            for name in names.pulls:
-                relation["edge_pulls"][name].append(_plain(edge.get(name)))
-    sizes = {owner: len(nodes) for owner, nodes in members.items()}
-    return {"types": sizes, "relations": list(relations.values())}
-
-
-def _relation(key: tuple[Any, Any, Any], pulls: Sequence[str]) -> dict[str, Any]:
-    named = dict(zip(("child", "relation", "parent"), key, strict=True))
-    return {**named, "pairs": [], "edge_pulls": {name: [] for name in pulls}}
+def _attributes(several: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, list[Any]]:
+    """Return the attributes of nodes or edges by name, None where one has none."""
+    return {name: [_plain(given.get(name)) for given in several] for name in names}
 
 
 def _plain(value: Any) -> Any:

@@ -1,29 +1,26 @@
-"""Read graphs from JSON lines: one graph a line. docs/guide/data.md has the schema in full."""
+"""Read and write graphs as JSON lines: a record a line, see `records`."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Unpack
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import Any, Unpack
 
 import numpy as np
+import numpy.typing as npt
 
-from vertexrt.data.collector import Collector
-from vertexrt.data.columns import Examples, ReadOptions
-from vertexrt.data.files import expanded, read_text
-from vertexrt.errors import DataError, UsageError, VertexrtError, nearest
-from vertexrt.graph import InputGraph
+from vertexrt.data.columns import LARGEST, Examples, ReadOptions
+from vertexrt.data.dataset import Vocabulary
+from vertexrt.data.files import expanded, read_file
+from vertexrt.data.records import Collector
+from vertexrt.errors import DataError, UsageError
+from vertexrt.graph import GraphBatch, InputGraph, Pulled, PullValue
+from vertexrt.plain_files import write_atomically
 
-# The field that says how a line gives its structure -> fields that may come with it.
-_FORMS = {
-    "children": frozenset({"edge_pulls", "pulls"}),
-    "chain": frozenset({"edge_pulls", "pulls"}),
-    "vertices": frozenset({"edges", "edge_pulls", "pulls"}),
-    "types": frozenset({"relations", "pulls"}),
-}
-_MOST_VERTICES = 1 << 24  # of a line: a slip in a number must not take all memory
-_RELATION = ("child", "relation", "parent", "pairs")
+Values = dict[str, list[Any]]  # by pull: a value for each vertex of the batch, None for none
 
 
 def read_jsonl(path: str | os.PathLike[str], **options: Unpack[ReadOptions]) -> Examples:
@@ -37,11 +34,11 @@ def read_jsonl(path: str | os.PathLike[str], **options: Unpack[ReadOptions]) -> 
     Raises: DataError, GraphError or PullError with file and line, when a line is not as the schema
         says, a graph cannot be evaluated, or values do not fit each other.
     """
-    file = expanded(path)
-    collector = Collector(str(file), options)
-    for line, text in enumerate(read_text(file).split("\n"), 1):
-        if text.strip():
-            add_record(collector, line, _read_record(text, collector.place(line)))
+    file, text = read_file(path)
+    collector = Collector(file, options)
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            collector.add(number, _read_record(line, collector.place(number)))
     return collector.examples()
 
 
@@ -59,84 +56,8 @@ def from_records(records: Iterable[Any], **options: Unpack[ReadOptions]) -> Exam
         raise UsageError.at("from_records", got, "expected a list of dicts", "pass [{...}]")
     collector = Collector("from_records", options, "record")
     for number, record in enumerate(records):
-        add_record(collector, number, record)
+        collector.add(number, record)
     return collector.examples()
-
-
-def add_record(collector: Collector, number: int, record: object) -> None:
-    """Add the graph of a record of the schema.
-
-    Args:
-        number: of its line, or its own.
-    Raises: DataError, GraphError or PullError, when it is not as the schema says.
-    """
-    where = collector.place(number)
-    if not isinstance(record, dict):
-        got = f"a {type(record).__name__}"
-        raise DataError.at(where, got, "expected an object", "write {...} for each graph")
-    read = _read_graph(record, where)
-    graph, edge_pulls = read.graph, _in_slot_order(read)
-    if graph.edge_pulls:  # the numbers of edges have served
-        graph = InputGraph(graph.child_ptr, graph.child, {}, graph.types)
-    if read.sizes is None:
-        collector.add(number, graph, read.pulls, edge_pulls)
-        return
-    for part in read.edge_pulls:
-        if part.size:
-            collector.require_same_edges(number, part.key, part.values)
-    collector.add_typed(number, graph, read.sizes, read.pulls, edge_pulls)
-
-
-class _EdgePulls(NamedTuple):
-    """Pulls of the edges of a relation, or of all edges of a graph without types.
-
-    Attributes:
-        key: child type, relation, parent type.
-        size: number of edges.
-        values: by name, one for each edge in the order given.
-    """
-
-    key: tuple[str, ...]
-    size: int
-    values: dict[str, list[Any]]
-
-
-class _Structure(NamedTuple):
-    """A graph, and the pulls of its edges.
-
-    Where edges were not given in the order of `child`, the graph has an edge pull that says which
-    of those given each is.
-    """
-
-    graph: InputGraph
-    edge_pulls: Sequence[_EdgePulls]
-
-
-class _Read(NamedTuple):
-    """What a line holds: a graph, the sizes of its vertex types if it has any, and its pulls."""
-
-    graph: InputGraph
-    sizes: Mapping[str, int] | None
-    pulls: Mapping[str, Any]
-    edge_pulls: Sequence[_EdgePulls]
-
-
-_AT = "at"  # the edge pull that numbers edges as they were given
-
-
-def _in_slot_order(read: _Read) -> dict[str, list[Any]]:
-    """Return the pulls of all edges in the order of `child`, None where there is none."""
-    total = sum(part.size for part in read.edge_pulls)
-    found: dict[str, list[Any]] = {}
-    first = 0
-    for part in read.edge_pulls:
-        for name, values in part.values.items():
-            found.setdefault(name, [None] * total)[first : first + part.size] = values
-        first += part.size
-    at: Any = read.graph.edge_pulls.get(_AT)
-    if at is None or total == 0:  # no numbers of no edges
-        return found
-    return {name: [values[edge] for edge in at.tolist()] for name, values in found.items()}
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -167,141 +88,123 @@ def _read_record(text: str, where: str) -> object:
     return record
 
 
-def _read_graph(record: dict[str, Any], where: str) -> _Read:
-    forms = [name for name in _FORMS if name in record]
-    if len(forms) != 1:
-        got = f"the fields {', '.join(record) or '(none)'}"
-        expected = f"expected one of {', '.join(_FORMS)}"
-        raise DataError.at(where, got, expected, "say how the graph is given")
-    form = forms[0]
-    _check_fields(record, {form, "id"} | _FORMS[form], where)
-    _check_count(record[form], where)
+def write_jsonl(
+    path: str | os.PathLike[str],
+    graphs: GraphBatch | Iterable[InputGraph],
+    vocabularies: Mapping[str, Vocabulary] | None = None,
+) -> None:
+    """Write one graph a line; a file whose name ends in .gz is compressed.
+
+    Args:
+        path: of the file, which is replaced in one step.
+        graphs: a batch, or graphs.
+        vocabularies: by pull; the numbers of these pulls are written as words.
+    Raises: DataError, when the file cannot be written, a number stands for no word, or is none that
+        `read_jsonl` reads; GraphError and PullError, as `GraphBatch.from_graphs` does.
+    """
+    batch = graphs if isinstance(graphs, GraphBatch) else GraphBatch.from_graphs(graphs)
+    values, of_edges = (
+        _all_values(pulls, vocabularies or {}) for pulls in (batch.pulls, batch.edge_pulls)
+    )
+    write = _plain if batch.types is None else _typed
+    content = "".join(f"{line_of(record)}\n" for record in write(batch, values, of_edges)).encode()
+    file = expanded(path)
     try:
-        graph, edge_pulls = _BUILDERS[form](record, where)
-    except VertexrtError as error:
-        raise error.moved(where) from error
-    pulls = record.get("pulls", {})
-    if form != "types":
-        _check_lists(pulls, "pulls", where)
-        return _Read(graph, None, pulls, edge_pulls)
-    _check_named(pulls, "pulls", where)
-    for name, given in pulls.items():
-        if name not in record["types"]:
-            known = f"the types are {', '.join(record['types'])}"
-            action = "name one of these." + nearest(name, record["types"])
-            raise DataError.at(where, f"pulls of the type '{name}'", known, action)
-        _check_lists(given, f"pulls of '{name}'", where)
-    return _Read(graph, record["types"], pulls, edge_pulls)
+        write_atomically(file, gzip.compress(content) if file.suffix == ".gz" else content)
+    except OSError as error:
+        got = f"cannot be written: {error.strerror}"
+        raise DataError.at(str(file), got, "a file that may be written", "give another") from error
 
 
-def _children(record: dict[str, Any], where: str) -> _Structure:
-    return _in_order(InputGraph.from_children(record["children"]), record, where)
+def line_of(record: object) -> str:
+    """Return a line of JSON; what does not print, such as half of a surrogate pair, is escaped."""
+    text = json.dumps(record, ensure_ascii=False)
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
 
 
-def _chain(record: dict[str, Any], where: str) -> _Structure:
-    return _in_order(InputGraph.chain(record["chain"]), record, where)
+def _all_values(pulls: Mapping[str, PullValue], vocabularies: Mapping[str, Vocabulary]) -> Values:
+    for name, pull in pulls.items():
+        table = pull.values if isinstance(pull, Pulled) else pull
+        if not (table <= LARGEST if table.dtype.kind == "i" else np.isfinite(table)).all():
+            got = f"the pull '{name}' is not finite, or above {LARGEST}"
+            raise DataError.at("write_jsonl", got, "expected what read_jsonl reads", "replace it")
+    return {name: _values(pull, vocabularies.get(name)) for name, pull in pulls.items()}
 
 
-def _in_order(graph: InputGraph, record: dict[str, Any], where: str) -> _Structure:
-    return _Structure(graph, [_edge_pulls(record, (), graph.num_edges, where)])
+def _values(pull: PullValue, vocabulary: Vocabulary | None) -> list[Any]:
+    """Return the value of each vertex as JSON has it."""
+    if isinstance(pull, Pulled):
+        table = _values(pull.values, vocabulary)
+        if pull.index is None:
+            return table
+        return [table[row] if row >= 0 else None for row in pull.index.tolist()]
+    if pull.dtype.kind == "f":
+        return list(pull.tolist())
+    if vocabulary is not None:
+        return list(vocabulary.decode(pull.tolist()))
+    return [None if number < 0 else number for number in pull.tolist()]
 
 
-def _edges(record: dict[str, Any], where: str) -> _Structure:
-    given = record.get("edges", [])
-    edge_pulls = _edge_pulls(record, (), len(given) if isinstance(given, list) else 0, where)
-    number = {_AT: np.arange(edge_pulls.size)} if edge_pulls.values else None
-    graph = InputGraph.from_edges(record["vertices"], given, None, number)
-    return _Structure(graph, [edge_pulls])
+def _plain(batch: GraphBatch, values: Values, of_edges: Values) -> Iterable[dict[str, Any]]:
+    child_ptr, child, ends = batch.child_ptr, batch.child, batch.graph_ptr.tolist()
+    for first, end in pairwise(ends):
+        slots = child[child_ptr[first] : child_ptr[end]]
+        local = np.where(slots >= 0, slots - first, -1).tolist()
+        at = (child_ptr[first : end + 1] - child_ptr[first]).tolist()
+        children = [local[a:b] for a, b in pairwise(at)]
+        record = {"children": children, "pulls": {n: v[first:end] for n, v in values.items()}}
+        if of_edges:
+            edges = slice(child_ptr[first], child_ptr[end])
+            record["edge_pulls"] = {name: v[edges] for name, v in of_edges.items()}
+        yield record
 
 
-def _edge_pulls(record: dict[str, Any], key: tuple[str, ...], size: int, where: str) -> _EdgePulls:
-    """Return the pulls that a graph, or a relation, gives of its edges."""
-    values = record.get("edge_pulls", {})
-    _check_lists(values, "edge_pulls", where)
-    for name, given in values.items():
-        if len(given) != size:
-            got = f"the edge pull '{name}' has {len(given)} values"
-            raise DataError.at(where, got, f"expected one for each of {size} edges", "correct it")
-    return _EdgePulls(key, size, values)
+def _typed(batch: GraphBatch, values: Values, of_edges: Values) -> Iterable[dict[str, Any]]:
+    types = batch.types
+    assert types is not None
+    of_vertex, names, child_ptr = types.of_vertex, types.names, batch.child_ptr
+    pulled = [_of_members(values, of_vertex == number) for number in range(len(names))]
+    # Of each slot, which of `keys` it is of: child type, relation and parent type; -1 if empty.
+    parent = np.repeat(np.arange(batch.num_vertices, dtype=np.int32), np.diff(child_ptr))
+    filled = np.flatnonzero(batch.child >= 0)
+    columns = of_vertex[batch.child], types.of_edge, of_vertex[parent]
+    found, key = np.unique(np.column_stack(columns)[filled], axis=0, return_inverse=True)
+    key_of = np.full(len(batch.child), -1)
+    key_of[filled] = key.reshape(-1)
+    # A relation without an edge keeps its name, which a network may ask for.
+    unused = set(range(len(types.relations))) - set(found[:, 1].tolist())
+    keys = [
+        {"child": names[c], "relation": types.relations[r], "parent": names[p]}
+        for c, r, p in [*found.tolist(), *((0, r, 0) for r in sorted(unused))]
+    ]
+    pulled_by = [_of_members(of_edges, key_of == number) for number in range(len(keys))]
+    number_of = np.empty(batch.num_vertices, np.int32)  # of each vertex: its number in its type
+    for first, end in pairwise(batch.graph_ptr.tolist()):
+        record: dict[str, Any] = {"types": {}, "relations": [], "pulls": {}}
+        for number, (name, pulls) in enumerate(zip(names, pulled, strict=True)):
+            vertices = first + np.flatnonzero(of_vertex[first:end] == number)
+            number_of[vertices] = np.arange(len(vertices))
+            record["types"][name] = len(vertices)
+            if pulls:
+                record["pulls"][name] = _picked(pulls, vertices)
+        slots = slice(child_ptr[first], child_ptr[end])
+        for number, (each, pulls) in enumerate(zip(keys, pulled_by, strict=True)):
+            own = slots.start + np.flatnonzero(key_of[slots] == number)
+            ends = np.stack([number_of[batch.child[own]], number_of[parent[own]]], axis=1)
+            relation = {**each, "pairs": ends.tolist()}
+            if pulls:
+                relation["edge_pulls"] = _picked(pulls, own)
+            record["relations"].append(relation)
+        yield record
 
 
-def _typed(record: dict[str, Any], where: str) -> _Structure:
-    edges: dict[tuple[str, str, str], Any] = {}
-    edge_pulls: list[_EdgePulls] = []
-    for number, relation in enumerate(_relations(record, where)):
-        key = _key_of(relation, f"relation {number}", where)
-        if key in edges:
-            got = f"relation {number} is {key} again"
-            raise DataError.at(where, got, "expected each once", "join their pairs")
-        pairs = edges[key] = relation["pairs"]
-        size = len(pairs) if isinstance(pairs, list) else 0
-        edge_pulls.append(_edge_pulls(relation, key, size, where))
-    numbers = _numbered(edge_pulls) if any(part.values for part in edge_pulls) else None
-    return _Structure(InputGraph.from_types(record["types"], edges, None, numbers), edge_pulls)
+def _of_members(values: Values, members: npt.NDArray[np.bool_]) -> Values:
+    """Return the pulls that one of some vertices or edges has."""
+    has = {name: np.array([value is not None for value in v]) for name, v in values.items()}
+    return {name: values[name] for name, present in has.items() if present[members].any()}
 
 
-def _key_of(relation: Any, what: str, where: str) -> tuple[str, str, str]:
-    """Return child type, relation and parent type of an object with the fields of a relation."""
-    _check_named(relation, what, where)
-    _check_fields(relation, {*_RELATION, "edge_pulls"}, where)
-    missing = [name for name in _RELATION if name not in relation]
-    if missing:
-        got, expected = f"{what} has no '{missing[0]}'", f"expected {', '.join(_RELATION)}"
-        raise DataError.at(where, got, expected, "add it")
-    child, name, parent = (relation[field] for field in _RELATION[:3])
-    if not all(isinstance(each, str) for each in (child, name, parent)):
-        got = f"{what} has the names {(child, name, parent)!r:.80}"
-        raise DataError.at(where, got, "expected words", "correct them")
-    return child, name, parent
-
-
-def _numbered(edge_pulls: Sequence[_EdgePulls]) -> dict[Any, dict[str, Any]]:
-    """Return edge pulls that number the edges of all relations, one after another."""
-    first = np.cumsum([0, *(part.size for part in edge_pulls)])
-    return {
-        part.key: {_AT: np.arange(at, at + part.size)}
-        for part, at in zip(edge_pulls, first, strict=False)
-    }
-
-
-_BUILDERS = {"children": _children, "chain": _chain, "vertices": _edges, "types": _typed}
-
-
-def _relations(record: dict[str, Any], where: str) -> Iterator[Any]:
-    relations = record.get("relations", [])
-    if not isinstance(relations, list):
-        got = f"relations is {relations!r:.60}"
-        raise DataError.at(where, got, "expected a list of objects", "write [{...}]")
-    return iter(relations)
-
-
-def _check_fields(record: dict[str, Any], known: set[str], where: str) -> None:
-    for name in record:
-        if name not in known:
-            expected = f"the fields are {', '.join(sorted(known))}"
-            raise DataError.at(
-                where, f"the field '{name}'", expected, "correct it." + nearest(name, known)
-            )
-
-
-def _check_count(given: object, where: str) -> None:
-    """Refuse more vertices than a line is likely to mean."""
-    for count in given.values() if isinstance(given, dict) else [given]:
-        if isinstance(count, int) and count > _MOST_VERTICES:
-            expected = f"expected at most {_MOST_VERTICES} in a graph"
-            raise DataError.at(where, f"{count} vertices", expected, "correct the number")
-
-
-def _check_named(given: object, what: str, where: str) -> None:
-    if not isinstance(given, dict):
-        got = f"{what} is {given!r:.60}"
-        raise DataError.at(where, got, "expected an object of names", 'write {"name": ...}')
-
-
-def _check_lists(given: object, what: str, where: str) -> None:
-    _check_named(given, what, where)
-    assert isinstance(given, dict)
-    for name, values in given.items():
-        if not isinstance(values, list):
-            got = f"{what} gives {values!r:.60} as '{name}'"
-            raise DataError.at(where, got, "expected a list, a value a vertex", "write [...]")
+def _picked(values: Values, at: npt.NDArray[np.integer]) -> Values:
+    return {name: [v[each] for each in at.tolist()] for name, v in values.items()}

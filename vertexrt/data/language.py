@@ -1,51 +1,29 @@
-"""Read language-model text: every sentence, or every piece of a stream, is a chain of words."""
+"""Language-model text: every sentence, or every piece of a stream, is a chain of words."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from itertools import pairwise
-from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.data.dataset import UNKNOWN, Dataset, Vocabulary
-from vertexrt.data.files import WORD, Texts, has_split, read_splits
-from vertexrt.data.typed import chain_pairs, stacked, typed_batch
+from vertexrt.data.dataset import END, UNKNOWN, Vocabulary
+from vertexrt.data.files import WORD
+from vertexrt.data.typed import chain_pairs, stacked
 from vertexrt.errors import DataError, UsageError
 from vertexrt.graph import GraphBatch
 
 IntArray = npt.NDArray[np.integer]
 
-END = "<eos>"
 
-_STEMS = {"train": ("train",), "dev": ("valid", "dev"), "test": ("test",)}
-SPLITS = {
-    split: tuple(
-        f"{prefix}{stem}.txt{packed}"
-        for prefix in ("ptb.", "")
-        for stem in stems
-        for packed in ("", ".gz")
-    )
-    for split, stems in _STEMS.items()
-}
+@dataclass(frozen=True, slots=True)
+class Language:
+    """One sentence a line, of which each word is to be foretold from those before it.
 
-
-def is_text(path: Path) -> bool:
-    """Tell whether a folder has sentences to learn from."""
-    return has_split(path, SPLITS["train"])
-
-
-def read_sentences(path: Path, splits: Sequence[str] = tuple(SPLITS)) -> Texts:
-    """Read ptb.train.txt, ptb.valid.txt and ptb.test.txt (or without `ptb.`; .gz is read too).
-
-    Raises: DataError, when a file is missing or cannot be read.
-    """
-    return read_splits(path, SPLITS, splits, "text")
-
-
-class ChainForm(NamedTuple):
-    """Say how text becomes graphs.
+    Words stand between spaces; `<eos>` ends a sentence, too, and blank lines are skipped. A
+    sentence w1 ... wn has the inputs `<eos> w1 ... wn` and the labels `w1 ... wn <eos>`: the pulls
+    "word" and "label" at every vertex, int32; `<unk>` is 0 and `<eos>` is 1.
 
     Attributes:
         pieces: None for one chain a sentence; n to cut the stream of all sentences into chains of n
@@ -54,92 +32,64 @@ class ChainForm(NamedTuple):
             0 of each stream, piece 1 of each, so that minibatches of as many graphs follow each
             other and a state may be carried from one to the next.
         layers: None for vertices of one type; n for the types of a `LanguageModel`.
+        min_count: words of train that are rarer count as `<unk>`; so do words not in train.
+    Raises: UsageError, when a number is under 1, or there are streams of sentences.
     """
 
     pieces: int | None = None
     streams: int = 1
     layers: int | None = None
+    min_count: int = 1
 
+    def __post_init__(self) -> None:
+        for what, number in asdict(self).items():
+            if what != "min_count" and number is not None and number < 1:
+                raise UsageError.at("data", f"{what} {number}", "expected 1 or more", "correct it")
+        if self.streams > 1 and self.pieces is None:
+            got = f"{self.streams} streams of sentences"
+            raise UsageError.at("data", got, "expected pieces", "set pieces")
 
-SENTENCES = ChainForm()
+    def parse(self, text: str, file: str) -> list[str]:
+        """Return the words of all sentences in one row, one `<eos>` after each.
 
+        Raises: DataError, without a word.
+        """
+        words = WORD.findall(f"{text}\n".replace("\n", f" {END} "))
+        found = [word for last, word in pairwise([END, *words]) if (last, word) != (END, END)]
+        if not found:
+            action = "add text or give another folder"
+            raise DataError.at(file, "no word", "expected at least one sentence", action)
+        return found
 
-def language_model_dataset(
-    source: Texts,
-    *,
-    name: str,
-    form: ChainForm = SENTENCES,
-    min_count: int = 1,
-    vocabulary: Vocabulary | None = None,
-) -> Dataset:
-    """Make a data set of chains in which each word is to be foretold from those before it.
+    def vocabularies(
+        self, given: Mapping[str, Vocabulary] | None, parsed: Mapping[str, list[str]]
+    ) -> Mapping[str, Vocabulary]:
+        """Return what numbers words and labels: what was given, or the words of train."""
+        if given is not None:
+            return dict.fromkeys(("word", "label"), given["word"])
+        first, counts = (UNKNOWN, END), Counter(parsed["train"])
+        built = Vocabulary.build(counts, min_count=self.min_count, first=first)
+        return {"word": built, "label": built}
 
-    A sentence w1 ... wn has the inputs `<eos> w1 ... wn` and the labels `w1 ... wn <eos>`.
-
-    Args:
-        source: one sentence a line, words between spaces; `<eos>` ends one, too, and blank lines
-            are skipped.
-        name: of the data set.
-        form: of the graphs.
-        min_count: words of train that are rarer count as `<unk>`; so do words not in train.
-        vocabulary: that numbers the words; by default one of the words of train.
-    Returns: pulls "word" and "label" at every vertex, int32; `<unk>` is 0 and `<eos>` is 1.
-    Raises: DataError, when a split holds no word; UsageError, when a number is under 1, or there
-        are streams of sentences.
-    """
-    _check_form(form)
-    tokens = {split: _tokens(text) for split, text in source.texts.items()}
-    for split, words in tokens.items():
-        if not words:
-            raise DataError.at(
-                source.files[split],
-                "no word",
-                "expected at least one sentence",
-                "add text or give another folder",
-            )
-    if vocabulary is None:
-        counts = Counter(tokens["train"])
-        vocabulary = Vocabulary.build(counts, min_count=min_count, first=(UNKNOWN, END))
-    splits = {split: _chains(vocabulary, words, form) for split, words in tokens.items()}
-    numbered = {"word": vocabulary, "label": vocabulary}
-    return Dataset(name, "text", splits, numbered, len(vocabulary), source.description)
-
-
-def _check_form(form: ChainForm) -> None:
-    """Raise UsageError for a number under 1, or streams of sentences."""
-    for what, number in form._asdict().items():
-        if number is not None and number < 1:
-            raise UsageError.at("data", f"{what} {number}", "expected 1 or more", "correct it")
-    if form.streams > 1 and form.pieces is None:
-        raise UsageError.at(
-            "data", f"{form.streams} streams of sentences", "expected pieces", "set pieces"
-        )
-
-
-def _tokens(text: str) -> list[str]:
-    """Return the words of all sentences in one row, one `<eos>` after each."""
-    words = WORD.findall(f"{text}\n".replace("\n", f" {END} "))
-    return [word for last, word in pairwise([END, *words]) if (last, word) != (END, END)]
-
-
-def _chains(vocabulary: Vocabulary, tokens: list[str], form: ChainForm) -> GraphBatch:
-    label = vocabulary.encode(tokens)
-    end = vocabulary.index(END)
-    # Sentences begin after an <eos>, which is also their first input: one shift gives all inputs.
-    word = np.concatenate([np.array([end], np.int32), label[:-1]])
-    if form.pieces is None:
-        sizes = np.diff([*np.flatnonzero(word == end), len(label)])
-    else:
-        order, sizes = _cut(len(label), form.pieces, form.streams)
-        word, label = word[order], label[order]
-    if form.layers is not None:
-        return layered_chains(sizes, word, label, form.layers)
-    graph_ptr = np.concatenate([[0], np.cumsum(sizes)])
-    edges = chain_pairs(sizes)
-    has_child = np.ones(len(label), np.bool_)
-    has_child[graph_ptr[:-1]] = False
-    child_ptr = np.concatenate([[0], np.cumsum(has_child)])
-    return GraphBatch(graph_ptr, child_ptr, edges[:, 0], {"word": word, "label": label})
+    def graphs(self, tokens: list[str], known: Mapping[str, Vocabulary]) -> GraphBatch:
+        """Return the chains of a split."""
+        label = known["word"].encode(tokens)
+        end = known["word"].index(END)
+        # Sentences begin after an <eos>, which is also their first input: one shift gives all.
+        word = np.concatenate([np.array([end], np.int32), label[:-1]])
+        if self.pieces is None:
+            sizes = np.diff([*np.flatnonzero(word == end), len(label)])
+        else:
+            order, sizes = _cut(len(label), self.pieces, self.streams)
+            word, label = word[order], label[order]
+        if self.layers is not None:
+            return layered_chains(sizes, word, label, self.layers)
+        graph_ptr = np.concatenate([[0], np.cumsum(sizes)])
+        has_child = np.ones(len(label), np.bool_)
+        has_child[graph_ptr[:-1]] = False
+        child_ptr = np.concatenate([[0], np.cumsum(has_child)])
+        pulls = {"word": word, "label": label}
+        return GraphBatch(graph_ptr, child_ptr, chain_pairs(sizes)[:, 0], pulls)
 
 
 def _cut(length: int, pieces: int, streams: int) -> tuple[IntArray, IntArray]:
@@ -162,5 +112,4 @@ def layered_chains(sizes: IntArray, word: IntArray, label: IntArray, layers: int
         sizes: int [K], words of each chain; word, label: int [words], of all chains.
     """
     pulls = {"layers.0": {"word": word}, "next": {"label": label}}
-    parts = stacked(sizes, chain_pairs(sizes), layers, ("", "next"))
-    return typed_batch(parts.joined({}, {}, pulls))
+    return stacked(sizes, chain_pairs(sizes), layers, ("", "next"), pulls)

@@ -1,18 +1,312 @@
-"""Load a data set by its name or from a folder."""
+"""The formats that data sets are read in, a row for each; and how one is loaded by its name."""
+
+from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Any, NamedTuple, Protocol, TypedDict, Unpack
+
+import numpy as np
 
 from vertexrt.data.catalogue import catalogue
+from vertexrt.data.circuits import circuits_dataset
+from vertexrt.data.columns import ReadOptions, real_pulls
 from vertexrt.data.dataset import Dataset, Vocabulary
 from vertexrt.data.download import fetch
-from vertexrt.data.files import WHOLE, expanded
-from vertexrt.data.formats import FORMATS, DataFormat, Reading
+from vertexrt.data.files import WHOLE, expanded, files_of, read_text, split_names
+from vertexrt.data.generated_tags import generate_tagged
+from vertexrt.data.generated_text import generate_text
+from vertexrt.data.jsonl import read_jsonl
+from vertexrt.data.language import Language
+from vertexrt.data.logic import logic_dataset
+from vertexrt.data.sentiment import Treebank
+from vertexrt.data.tagging import Tagging
+from vertexrt.data.translation import Pairs, generate_pairs
+from vertexrt.data.tree_fc import tree_fc_dataset
+from vertexrt.data.treebank import generate_treebank
 from vertexrt.errors import DataError, UsageError, nearest
+from vertexrt.graph import GraphBatch
 
 GENERATED = "generated"
+LABEL = "label"  # the pull whose words are classes: all are known
+HELD_OUT = 10  # of so many graphs of a file that is divided, one is for dev and one for test
+SEED = 0  # of the division: the same in every run
+Names = Mapping[str, Sequence[str]]  # of the file of each split
+
+
+class Reading(NamedTuple):
+    """Say what to make a data set of.
+
+    Attributes:
+        name: of the data set.
+        path: the folder of its files, or one file; None for generated data.
+        seed: of generated data.
+        options: those of the format that were given.
+        splits: which to read; `WHOLE` alone for one file that is not divided.
+        vocabularies: by pull, what numbers its words; None to build them of the words of train.
+        reals: pulls that are real numbers, whatever the files have.
+    """
+
+    name: str
+    path: Path | None
+    seed: int
+    options: Mapping[str, Any]
+    splits: Sequence[str]
+    vocabularies: Mapping[str, Vocabulary] | None
+    reals: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class DataFormat:
+    """A format that data sets are read in, or generated as.
+
+    Attributes:
+        text: what the graphs are, and in which files; for people.
+        make: reads or generates a data set.
+        options: what may be said of it besides where it is.
+        fits: tells whether a folder or file is of this format.
+        read: whether there are files of it; else it is only generated.
+        generated: whether there is a generated data set.
+        file: whether one file may be a whole data set; else it is a folder.
+    """
+
+    name: str
+    text: str
+    make: Callable[[Reading], Dataset]
+    options: tuple[str, ...]
+    fits: Callable[[Path], bool] = lambda path: False
+    read: bool = True
+    generated: bool = True
+    file: bool = False
+
+
+class TextFormat(Protocol):
+    """A format of text; its fields are its options, and `classes`, where labels have no words."""
+
+    def parse(self, text: str, file: str) -> Any:
+        """Return what the text of a split says. Raises: DataError, with file and line."""
+
+    def vocabularies(
+        self, given: Mapping[str, Vocabulary] | None, parsed: Mapping[str, Any]
+    ) -> Mapping[str, Vocabulary]:
+        """Return what numbers words, by pull: what was given, or what is built of train."""
+
+    def graphs(self, parsed: Any, known: Mapping[str, Vocabulary]) -> GraphBatch:
+        """Return the graphs of a split."""
+
+
+def _text_format(
+    name: str,
+    text: str,
+    form: type[Any],
+    names: Names,
+    what: str,
+    generate: Callable[[int], tuple[Mapping[str, str], str]],
+    fits: Callable[[Path], bool] = lambda path: False,
+    optional: Sequence[str] = (),
+) -> DataFormat:
+    """Return the row of a format of text.
+
+    Args:
+        form: the `TextFormat`.
+        names: of its files; optional: splits that a folder need not have.
+        what: the files hold, for the description of a data set.
+        generate: returns the text of each split for a seed, and a description.
+    """
+
+    def make(given: Reading) -> Dataset:
+        read: TextFormat = form(**given.options)
+        if given.path is None:
+            made, about = generate(given.seed)
+            sources = {split: (made[split], f"generated {split} {name}") for split in given.splits}
+        else:
+            folder = _folder_of(given.path) if form is Treebank else given.path
+            about = f"{what} from {folder}"
+            files = files_of(folder, names, given.splits, optional)
+            sources = {split: (read_text(file), str(file)) for split, file in files.items()}
+        parsed = {split: read.parse(*source) for split, source in sources.items()}
+        known = read.vocabularies(given.vocabularies, parsed)
+        splits = {split: read.graphs(each, known) for split, each in parsed.items()}
+        classes = len(known["label"]) if "label" in known else getattr(read, "classes", 0)
+        return Dataset(given.name, name, splits, known, classes, about)
+
+    return DataFormat(name, text, make, tuple(field.name for field in fields(form)), fits)
+
+
+def _has_train(folder: Path, names: Names) -> bool:
+    return any((folder / name).is_file() for name in names["train"])
+
+
+def _folder_of(path: Path) -> Path:
+    """Return the folder with the files of a treebank, which may lie in a folder `trees`."""
+    return path / "trees" if (path / "trees").is_dir() else path
+
+
+def _has_trees(path: Path) -> bool:
+    """Tell whether a folder has trees to learn from: its train.txt begins with a bracket."""
+    folder = _folder_of(path)
+    if not _has_train(folder, _TXT):
+        return False
+    file = files_of(folder, _TXT, ["train"])["train"]
+    return read_text(file).lstrip().startswith("(")
+
+
+def _generated_text(seed: int) -> tuple[Mapping[str, str], str]:
+    made = generate_text(seed)
+    floors = " and ".join(f"{made[split].perplexity:.2f} on {split}" for split in ("dev", "test"))
+    about = f"sentences of a small grammar, seed {seed}; its own perplexity is {floors}"
+    return {split: each.text for split, each in made.items()}, about
+
+
+def _json_lines(given: Reading) -> Dataset:
+    """Make a data set of graphs in JSON lines; `read_jsonl` has the schema.
+
+    Of one file, a tenth of the graphs, drawn with a fixed seed, is for dev and another for test, as
+    far as the options `dev` and `test` name no files. Vocabularies, and what is real, are those of
+    train unless given. Words of the pull "label" are classes.
+
+    Raises: DataError, when a file cannot be read or is too short to be divided.
+    """
+    path, splits = given.path, given.splits
+    assert path is not None  # none are generated
+    if WHOLE in splits:
+        files = {WHOLE: path}
+    elif path.is_dir():
+        files = files_of(path, _JSONL, [name for name in _JSONL if name in splits], ("test",))
+    else:
+        named = {split: given.options.get(split) for split in ("dev", "test")}
+        files = {"train": path, **{split: Path(file) for split, file in named.items() if file}}
+    found: dict[str, GraphBatch] = {}
+    known: Mapping[str, Vocabulary] = {}
+    options: ReadOptions = {
+        "vocabularies": given.vocabularies,
+        "labels": [LABEL],
+        "reals": given.reals,
+        "min_count": given.options.get("min_count", 1),
+    }
+    for split, file in files.items():
+        found[split], known = read_jsonl(file, **options)
+        options["vocabularies"] = known
+        options["reals"] = sorted({*options["reals"], *real_pulls(found[split])})
+    about = f"graphs from {path}"
+    held = [split for split in ("dev", "test") if split not in files]
+    if path.is_file() and WHOLE not in splits and held:
+        found |= _divided(found["train"], held, path)
+        about += f"; held out by lot: a tenth for each of {' and '.join(held)}"
+    parts = {split: found[split] for split in splits if split in found}
+    return Dataset(given.name, "json-lines", parts, known, _classes(found, known), about)
+
+
+def _divided(graphs: GraphBatch, held: Sequence[str], path: Path) -> dict[str, GraphBatch]:
+    """Return the splits of a file: train, and those to be held out."""
+    count = graphs.num_graphs // HELD_OUT or 1
+    if graphs.num_graphs <= count * len(held):
+        raise DataError.at(
+            str(path),
+            f"{graphs.num_graphs} graphs to divide into train, {' and '.join(held)}",
+            "expected more",
+            "add graphs, or name other files with --dev and --test",
+        )
+    order = np.random.default_rng(SEED).permutation(graphs.num_graphs)
+    cut = [count * number for number in range(len(held) + 1)]
+    parts = {split: order[a : a + count] for split, a in zip(held, cut, strict=False)}
+    return {
+        split: graphs.take(np.sort(part))
+        for split, part in {**parts, "train": order[cut[-1] :]}.items()
+    }
+
+
+def _classes(splits: Mapping[str, GraphBatch], vocabularies: Mapping[str, Vocabulary]) -> int:
+    """Return the number of classes: of the words of the labels, or one above the largest number."""
+    if LABEL in vocabularies:
+        return len(vocabularies[LABEL])
+    pulls = [batch.pulls.get(LABEL) for batch in splits.values()]
+    labels = [pull for pull in pulls if isinstance(pull, np.ndarray) and pull.dtype.kind == "i"]
+    return max((int(label.max(initial=-1)) + 1 for label in labels), default=0)
+
+
+_TXT = split_names(".txt")
+_JSONL = split_names(".jsonl")
+_PTB = split_names(".txt", prefixes=("ptb.", ""), dev=("valid", "dev"))
+
+FORMATS = {
+    row.name: row
+    for row in (
+        _text_format(
+            "trees",
+            "trees in brackets, (4 (2 very) (3 good)), one a line, in train.txt, dev.txt, test.txt",
+            Treebank,
+            _TXT,
+            "sentiment trees",
+            lambda seed: (
+                generate_treebank(seed),
+                f"sentiment trees of a small grammar, seed {seed}",
+            ),
+            _has_trees,
+        ),
+        _text_format(
+            "text",
+            "sentences, one a line, in train.txt, valid.txt, test.txt",
+            Language,
+            _PTB,
+            "text",
+            _generated_text,
+            lambda path: _has_train(path, _PTB),
+        ),
+        _text_format(
+            "tagged",
+            "sentences of word|tag, one a line, in train.txt, dev.txt and perhaps test.txt",
+            Tagging,
+            _TXT,
+            "tagged sentences",
+            lambda seed: (generate_tagged(seed), "generated sentences"),
+            optional=("test",),
+        ),
+        _text_format(
+            "pairs",
+            "source<TAB>translation, one pair a line, in train.tsv, dev.tsv, test.tsv",
+            Pairs,
+            split_names(".tsv"),
+            "pairs of sentences",
+            lambda seed: (
+                generate_pairs(seed),
+                f"letters, and their reverse in upper case, seed {seed}",
+            ),
+        ),
+        DataFormat(
+            "logic",
+            "logic circuits",
+            lambda given: logic_dataset(seed=given.seed, **given.options),
+            ("layers",),
+            read=False,
+        ),
+        DataFormat(
+            "circuits",
+            "AND gates and inverters",
+            lambda given: circuits_dataset(seed=given.seed),
+            (),
+            read=False,
+        ),
+        DataFormat(
+            "tree-fc",
+            "complete binary trees",
+            lambda given: tree_fc_dataset(seed=given.seed, **given.options),
+            ("leaves",),
+            read=False,
+        ),
+        DataFormat(
+            "json-lines",
+            "graphs, one a line, in one file or in train.jsonl, dev.jsonl, test.jsonl",
+            _json_lines,
+            ("dev", "test", "min_count"),
+            lambda path: path.name.endswith((".jsonl", ".jsonl.gz")) or _has_train(path, _JSONL),
+            generated=False,
+            file=True,
+        ),
+    )
+}
 
 
 class LoadOptions(TypedDict, total=False):
@@ -153,19 +447,16 @@ def _path(name: str, row: DataFormat, takes_file: bool) -> Path:
     # They are False, too, where the system refuses such a name.
     if os.path.isdir(path) or (takes_file and os.path.isfile(path)):
         return path
-    raise _no_data(name, row.name, path, "a folder or a file" if takes_file else "a folder")
-
-
-def _no_data(name: str, format: str, path: Path, wanted: str) -> UsageError:
-    """Say why what was given is no data: a file, a name that is not known, or no folder."""
+    known = [entry.name for entry in catalogue(row.name)]
     if os.path.exists(path):
-        return UsageError.at(
-            "data", f"{path} is a file", "expected a folder", "give the folder it is in"
-        )
-    known = [entry.name for entry in catalogue(format)]
-    if os.sep in name or name.startswith(".") or not known:
-        text = (f"expected {wanted} with the data", "check the path")
-        return UsageError.at("data", f"there is no {path}", *text)
-    action = "give one of them or the path of a folder." + nearest(name, known)
-    got = f"'{name}' is neither a data set nor a folder"
-    return UsageError.at("data", got, f"for {format} there is {', '.join(known)}", action)
+        got, expected = f"{path} is a file", "expected a folder"
+        action = "give the folder it is in"
+    elif os.sep in name or name.startswith(".") or not known:
+        wanted = "a folder or a file" if takes_file else "a folder"
+        got, expected = f"there is no {path}", f"expected {wanted} with the data"
+        action = "check the path"
+    else:
+        got = f"'{name}' is neither a data set nor a folder"
+        expected = f"for {row.name} there is {', '.join(known)}"
+        action = "give one of them or the path of a folder." + nearest(name, known)
+    raise UsageError.at("data", got, expected, action)

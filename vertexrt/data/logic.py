@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from vertexrt.data.dataset import UNKNOWN, Dataset, Vocabulary
-from vertexrt.data.typed import pairs, stacked, typed_batch
+from vertexrt.data.typed import pairs, stacked
 from vertexrt.graph import GraphBatch, InputGraph
 
 SPLITS = {"train": 400, "dev": 100, "test": 100}
@@ -53,8 +53,9 @@ def layered_graphs(graphs: GraphBatch, layers: int) -> GraphBatch:
         (f"layers.{k}", f"layer {k}", "label"): pairs(vertices, vertices) for k in range(layers)
     }
     word, label = (np.asarray(graphs.pulls[name]) for name in ("word", "label"))
-    parts = stacked(graphs.sizes(), pairs(graphs.child, parents), layers, ("word", "label"))
-    return typed_batch(parts.joined({}, read, {"word": {"word": word}, "label": {"label": label}}))
+    before = pairs(graphs.child, parents)
+    pulls = {"word": {"word": word}, "label": {"label": label}}
+    return stacked(graphs.sizes(), before, layers, ("word", "label"), pulls, read)
 
 
 def _circuit(rng: np.random.Generator, vocabulary: Vocabulary) -> InputGraph:

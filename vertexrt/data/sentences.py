@@ -6,12 +6,11 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Unpack
 
-from vertexrt.data.collector import Collector
 from vertexrt.data.columns import Examples, ReadOptions
-from vertexrt.data.files import WORD, expanded, read_text
-from vertexrt.data.jsonl import add_record
+from vertexrt.data.files import WORD, read_file
+from vertexrt.data.records import Collector
 from vertexrt.errors import DataError, UsageError, VertexrtError
 
 # Columns of CoNLL-U (universaldependencies.org/format.html); HEAD becomes the edges.
@@ -60,9 +59,9 @@ def read_conll(
         if text is not None and (not isinstance(text, str) or not text or "\n" in text):
             expected = "expected text of a line, or None"
             raise UsageError.at("read_conll", f"{name}={text!r:.60}", expected, "correct it")
-    found = expanded(path)
-    rows = _rows(read_text(found), separator, comment)
-    return _examples(str(found), _conll(str(found), rows, columns), record, options)
+    file, text = read_file(path)
+    sentences = _conll(file, _rows(text, separator, comment), columns)
+    return _examples(file, sentences, record, options)
 
 
 def read_tagged(
@@ -85,9 +84,8 @@ def read_tagged(
     if not _are_all(str, fields) or not isinstance(separator, str) or not separator:
         got = f"fields={fields!r:.60} and separator={separator!r:.60}"
         raise UsageError.at("read_tagged", got, "names of pulls, and text", "give both")
-    found = expanded(path)
-    sentences = tagged_sentences(str(found), read_text(found), fields, separator)
-    return _examples(str(found), sentences, record, options)
+    file, text = read_file(path)
+    return _examples(file, tagged_sentences(file, text, fields, separator), record, options)
 
 
 def read_conllu(
@@ -110,38 +108,39 @@ def read_conllu(
     if not isinstance(pulls, list | tuple) or not set(map(str, pulls)) <= set(_PULLED):
         expected = f"expected a list of {', '.join(_PULLED)}"
         raise UsageError.at("read_conllu", f"pulls={pulls!r:.60}", expected, "correct it")
-    found = expanded(path)
+    file, text = read_file(path)
     numbers = {name: number for number, name in enumerate(_CONLLU)}
-    rows = _numbered(str(found), _rows(read_text(found), "\t", "#"))
-    sentences = _conll(str(found), rows, numbers)
-    return _examples(str(found), sentences, partial(_dependencies, pulls), options)
+    sentences = _conll(file, _numbered(file, _rows(text, "\t", "#")), numbers)
+    return _examples(file, sentences, partial(_dependencies, pulls), options)
 
 
 def _dependencies(pulls: Sequence[str], words: Words) -> dict[str, Any]:
-    """Return the record of a dependency tree."""
+    """Return the record of a dependency tree: edges go from a word to its head."""
+    at = {name: word for word, name in enumerate(words["id"])}
+    edges = []
+    for word, (name, head) in enumerate(zip(words["id"], words["head"], strict=True)):
+        if head in at:
+            edges.append((word, at[head]))
+        elif head != "0":
+            got = f"word {name} has the head '{head}'"
+            expected = f"expected 0 or a word of the sentence, 1..{len(at)}"
+            raise DataError.at("heads", got, expected, "correct the column HEAD")
     given = {
         name: [None if x == "_" and name != "form" else x for x in words[name]] for name in pulls
     }
-    return {"vertices": len(words["id"]), "edges": _heads(words), "pulls": given}
-
-
-class _Sentence(NamedTuple):
-    """A sentence of a file, and its first line."""
-
-    line: int
-    words: Words
+    return {"vertices": len(at), "edges": edges, "pulls": given}
 
 
 def _examples(
-    file: str, sentences: Iterator[_Sentence], record: Record, options: ReadOptions
+    file: str, sentences: Iterator[tuple[int, Words]], record: Record, options: ReadOptions
 ) -> Examples:
     collector = Collector(file, options)
-    for sentence in sentences:
+    for line, words in sentences:
         try:
-            made = record(sentence.words)
+            made = record(words)
         except VertexrtError as error:
-            raise error.moved(collector.place(sentence.line)) from error
-        add_record(collector, sentence.line, made)
+            raise error.moved(collector.place(line)) from error
+        collector.add(line, made)
     return collector.examples()
 
 
@@ -176,42 +175,29 @@ def _numbered(file: str, rows: Iterator[_Row]) -> Iterator[_Row]:
         yield line, row
 
 
-def _conll(file: str, rows: Iterator[_Row], columns: Mapping[str, int]) -> Iterator[_Sentence]:
-    """Return the sentences of a file with a word on each line, and a row of no columns between."""
-    sentence = _Sentence(0, {})
+def _conll(
+    file: str, rows: Iterator[_Row], columns: Mapping[str, int]
+) -> Iterator[tuple[int, Words]]:
+    """Return the sentences of a file, which rows of no columns end, and the first line of each."""
+    first = 0
+    words: Words = {}
     for number, row in rows:
-        if row:
-            if not sentence.words:
-                sentence = _Sentence(number, {name: [] for name in columns})
-            _add_word(sentence.words, row, columns, f"{file}, line {number}")
-        elif sentence.words:
-            yield sentence
-            sentence = _Sentence(0, {})
-
-
-def _add_word(words: Words, parts: Sequence[str], columns: Mapping[str, int], where: str) -> None:
-    for name, column in columns.items():
-        if not -len(parts) <= column < len(parts):
-            got, expected = f"{len(parts)} columns", f"'{name}' is in column {column}"
-            raise DataError.at(where, got, expected, "correct the line")
-        words[name].append(parts[column] or None)
-
-
-def _heads(words: Words) -> list[tuple[int, int]]:
-    """Return the pairs (word, its head), counted from 0."""
-    at = {name: word for word, name in enumerate(words["id"])}
-    for name, head in zip(words["id"], words["head"], strict=True):
-        if head != "0" and head not in at:
-            got = f"word {name} has the head '{head}'"
-            expected = f"expected 0 or a word of the sentence, 1..{len(at)}"
-            raise DataError.at("heads", got, expected, "correct the column HEAD")
-    return [(word, at[head]) for word, head in enumerate(words["head"]) if head != "0"]
+        if row and not words:
+            first, words = number, {name: [] for name in columns}
+        elif not row and words:
+            yield first, words
+            words = {}
+        for name, column in columns.items() if row else ():
+            if not -len(row) <= column < len(row):
+                got, expected = f"{len(row)} columns", f"'{name}' is in column {column}"
+                raise DataError.at(f"{file}, line {number}", got, expected, "correct the line")
+            words[name].append(row[column] or None)
 
 
 def tagged_sentences(
     file: str, text: str, fields: Sequence[str], separator: str
-) -> Iterator[_Sentence]:
-    """Return the sentences of a file with one on each line."""
+) -> Iterator[tuple[int, Words]]:
+    """Return the sentences of a file with one on each line, and the number of the line."""
     for number, line in enumerate(text.split("\n"), 1):
         words = [word.rsplit(separator, len(fields) - 1) for word in WORD.findall(line)]
         short = next((word for word in words if len(word) < len(fields) or not all(word)), None)
@@ -221,4 +207,4 @@ def tagged_sentences(
             raise DataError.at(f"{file}, line {number}", got, expected, "correct the word")
         if words:
             columns = zip(*words, strict=True)
-            yield _Sentence(number, {n: list(c) for n, c in zip(fields, columns, strict=True)})
+            yield number, {n: list(c) for n, c in zip(fields, columns, strict=True)}

@@ -1,112 +1,125 @@
-"""Read a sentiment treebank: trees in brackets with a label 0..4 at every vertex."""
+"""A sentiment treebank: trees with a label 0..4 at every vertex, or pyramids over their words."""
 
 from collections import Counter
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.data.dataset import Dataset, Vocabulary
-from vertexrt.data.files import Texts, files_of, has_split, read_splits, read_text
+from vertexrt.data.dataset import Vocabulary
 from vertexrt.errors import DataError
 from vertexrt.graph import BracketForest, GraphBatch, parse_brackets
 
-IntArray = npt.NDArray[np.int32]
-
 LABELS = 5
-SPLITS = {split: (f"{split}.txt", f"{split}.txt.gz") for split in ("train", "dev", "test")}
 
 # The binary task: negative, (neutral: absent), positive.
 _BINARY = np.array([0, 0, -1, 1, 1], np.int32)
 
 
-def is_treebank(path: Path) -> bool:
-    """Tell whether a folder has trees to learn from: its train.txt begins with a bracket."""
-    folder = _folder_of(path)
-    if not has_split(folder, SPLITS["train"]):
-        return False
-    file = files_of(folder, SPLITS, ["train"])["train"]
-    return read_text(file).lstrip().startswith("(")
+@dataclass(frozen=True, slots=True)
+class Treebank:
+    """One tree a line; pulls "word" (leaves only) and "label", int32, -1 where absent.
 
-
-def _folder_of(path: Path) -> Path:
-    return path / "trees" if (path / "trees").is_dir() else path
-
-
-def read_treebank(path: Path, splits: Sequence[str] = tuple(SPLITS)) -> Texts:
-    """Read train.txt, dev.txt and test.txt from a folder, or from the folder `trees` in it.
-
-    They may be compressed, as train.txt.gz.
-
-    Raises: DataError, when a file is missing or cannot be read.
-    """
-    return read_splits(_folder_of(path), SPLITS, splits, "sentiment trees")
-
-
-def treebank_dataset(
-    source: Texts,
-    *,
-    name: str,
-    binary: bool = False,
-    lower: bool = True,
-    min_count: int = 1,
-    vocabulary: Vocabulary | None = None,
-) -> Dataset:
-    """Make a data set of trees in brackets.
-
-    Args:
-        source: one tree a line.
-        name: of the data set.
+    Attributes:
         binary: two classes: labels 0 and 1 become 0, labels 3 and 4 become 1, neutral vertices
             have no label, and trees with a neutral root are left out.
         lower: lower-case the words.
         min_count: words of train that are rarer count as `<unk>`; so do words not in train.
-        vocabulary: that numbers the words; by default one of the words of train.
-    Returns: pulls "word" (leaves only) and "label" (every vertex), int32, -1 where absent.
-    Raises: DataError, on malformed brackets (file, line, column) or a split without trees.
+        pyramid: pyramids over the words of the trees instead.
     """
-    forests = {
-        split: parse_brackets(text, file=source.files[split], labels=LABELS)
-        for split, text in source.texts.items()
-    }
-    words = {split: _words(forest, lower) for split, forest in forests.items()}
-    known = vocabulary or _vocabulary(forests["train"], words["train"], min_count)
-    splits = {}
-    for split, forest in forests.items():
-        if len(forest.graph_ptr) == 1:
-            raise _empty(source.files[split], "no tree", "add trees or give another folder")
-        numbers = known.encode(words[split])
-        word = np.where(forest.word >= 0, numbers[forest.word], -1)
-        splits[split] = _batch(forest, word, binary, source.files[split])
-    numbered, classes = {"word": known}, 2 if binary else LABELS
-    return Dataset(name, "trees", splits, numbered, classes, source.description)
+
+    binary: bool = False
+    lower: bool = True
+    min_count: int = 1
+    pyramid: bool = False
+
+    @property
+    def classes(self) -> int:
+        """Return the number of labels."""
+        return 2 if self.binary else LABELS
+
+    def parse(self, text: str, file: str) -> BracketForest:
+        """Read the trees of a split.
+
+        Raises: DataError, on malformed brackets (file, line, column), or without a tree.
+        """
+        forest = parse_brackets(text, file=file, labels=LABELS)
+        got, action = "no tree", "add trees or give another folder"
+        if len(forest.graph_ptr) > 1:
+            if not self.binary or self._labelled(forest).size:
+                return forest
+            got, action = "neutral trees only", "use all five classes or add trees"
+        raise DataError.at(file, got, "expected at least one tree to learn from", action)
+
+    def vocabularies(
+        self, given: Mapping[str, Vocabulary] | None, parsed: Mapping[str, BracketForest]
+    ) -> Mapping[str, Vocabulary]:
+        """Return what numbers words: what was given, or the words of train."""
+        if given is not None:
+            return {"word": given["word"]}
+        train = parsed["train"]
+        words = self._words(train)
+        found = np.bincount(train.word[train.word >= 0], minlength=len(words)).tolist()
+        counts: Counter[str] = Counter()
+        for word, count in zip(words, found, strict=True):
+            counts[word] += count
+        return {"word": Vocabulary.build(counts, min_count=self.min_count)}
+
+    def graphs(self, forest: BracketForest, known: Mapping[str, Vocabulary]) -> GraphBatch:
+        """Return the trees of a split; of two classes, those whose root is not neutral."""
+        numbers = known["word"].encode(self._words(forest))
+        pulls = {
+            "word": np.where(forest.word >= 0, numbers[forest.word], -1),
+            "label": _BINARY[forest.label] if self.binary else forest.label,
+        }
+        batch = GraphBatch.from_arrays(forest.graph_ptr, forest.child_ptr, forest.child, pulls)
+        if self.binary:
+            batch = batch.take(self._labelled(forest))
+        return pyramids(batch) if self.pyramid else batch
+
+    def _words(self, forest: BracketForest) -> list[str]:
+        return [word.lower() if self.lower else word for word in forest.words]
+
+    def _labelled(self, forest: BracketForest) -> npt.NDArray[np.intp]:
+        """Return the trees whose root is not neutral."""
+        return np.flatnonzero(_BINARY[forest.label[forest.graph_ptr[1:] - 1]] >= 0)
 
 
-def _batch(forest: BracketForest, word: IntArray, binary: bool, file: str) -> GraphBatch:
-    """Return the trees of a split; of two classes, those whose root is not neutral."""
-    label = _BINARY[forest.label] if binary else forest.label
-    pulls = {"word": word, "label": label}
-    batch = GraphBatch.from_arrays(forest.graph_ptr, forest.child_ptr, forest.child, pulls)
-    if not binary:
-        return batch
-    kept = np.flatnonzero(label[forest.graph_ptr[1:] - 1] >= 0)
-    if not kept.size:
-        raise _empty(file, "neutral trees only", "use all five classes or add trees")
-    return batch.take(kept)
+def pyramids(trees: GraphBatch) -> GraphBatch:
+    """Build the pyramid over the words of each tree, for time-delay networks.
+
+    A level has one vertex less than the one below it: vertex i reads vertices i and i + 1 of that.
+    The apex has the label of the tree.
+    Source: Waibel et al. 1989; TD-RNN and TD-LSTM of VPPS (Khorasani et al., MICRO 2018).
+
+    Args:
+        trees: with pulls "word" (leaves, from left to right) and "label" (roots).
+    Returns: pulls "word" (lowest level) and "label" (apex), int32.
+    """
+    word, label = (np.asarray(trees.pulls[name]) for name in ("word", "label"))
+    graphs = trees.graph_of[word >= 0]
+    lengths = np.bincount(graphs, minlength=trees.num_graphs)
+    sizes = lengths * (lengths + 1) // 2
+    graph_ptr = np.concatenate([[0], np.cumsum(sizes)])
+    children = [_children(int(n)) + first for n, first in zip(lengths, graph_ptr[:-1], strict=True)]
+    at_leaf = np.arange(len(graphs)) + np.repeat(
+        graph_ptr[:-1] - np.cumsum(lengths) + lengths, lengths
+    )
+    leaf = np.zeros(graph_ptr[-1], np.bool_)
+    leaf[at_leaf] = True
+    pulled = {name: np.full(len(leaf), -1, np.int32) for name in ("word", "label")}
+    pulled["word"][at_leaf] = word[word >= 0]
+    pulled["label"][graph_ptr[1:] - 1] = label[trees.graph_ptr[1:] - 1]
+    child_ptr = np.concatenate([[0], np.cumsum(np.where(leaf, 0, 2))])
+    return GraphBatch.from_arrays(graph_ptr, child_ptr, np.concatenate(children), pulled)
 
 
-def _words(forest: BracketForest, lower: bool) -> list[str]:
-    return [word.lower() for word in forest.words] if lower else list(forest.words)
-
-
-def _vocabulary(forest: BracketForest, words: list[str], min_count: int) -> Vocabulary:
-    leaves = forest.word[forest.word >= 0]
-    counts: Counter[str] = Counter()
-    for word, count in zip(words, np.bincount(leaves, minlength=len(words)).tolist(), strict=True):
-        counts[word] += count
-    return Vocabulary.build(counts, min_count=min_count)
-
-
-def _empty(file: str, got: str, action: str) -> DataError:
-    return DataError.at(file, got, "expected at least one tree to learn from", action)
+def _children(words: int) -> npt.NDArray[np.integer]:
+    """Return both children of each vertex above the lowest level, level after level."""
+    levels = np.arange(words, 1, -1)
+    first = np.cumsum(levels) - levels
+    left = np.concatenate(
+        [np.arange(at, at + n - 1) for at, n in zip(first, levels, strict=True)] or [levels]
+    )
+    return np.stack([left, left + 1], axis=1).ravel()

@@ -3,155 +3,111 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.data.dataset import Dataset, Vocabulary
-from vertexrt.data.files import files_of, has_split, read_text
+from vertexrt.data.dataset import Vocabulary
 from vertexrt.data.sentences import tagged_sentences
-from vertexrt.data.typed import TypedArrays, chain_pairs, pairs, typed_batch
+from vertexrt.data.typed import chain_pairs, pairs, typed_batch
 from vertexrt.errors import DataError
 from vertexrt.graph import GraphBatch
 
 IntArray = npt.NDArray[np.int32]
 
 
-class TaggedSentence(NamedTuple):
-    """A sentence with a tag for each word."""
+@dataclass(frozen=True, slots=True)
+class TaggedText:
+    """Sentences of a split: how many words each has, and the words and tags of all."""
 
-    words: Sequence[str]
-    tags: Sequence[str]
-
-
-class TaggedTexts(NamedTuple):
-    """Sentences of each split, and one line on what they are."""
-
-    splits: Mapping[str, Sequence[TaggedSentence]]
-    description: str
+    sizes: IntArray
+    words: list[str]
+    tags: list[str]
 
 
-SPLITS = {split: (f"{split}.txt", f"{split}.txt.gz") for split in ("train", "dev", "test")}
+@dataclass(frozen=True, slots=True)
+class Tagging:
+    """One sentence a line whose words are to be tagged: `word|tag` between spaces, as WikiNER.
 
+    Pulls "word", "label" and, for letters, "letter"; a label that is not known counts as none.
+    Source of the format: WikiNER (Nothman et al. 2013).
 
-def read_tagged_splits(path: Path, splits: Sequence[str] = tuple(SPLITS)) -> TaggedTexts:
-    """Read train.txt, dev.txt and, where there is one, test.txt: `word|tag` between spaces.
-
-    Source of the format: WikiNER (Nothman et al. 2013), one sentence a line.
-    Raises: DataError with file, line and word, when a file is missing or a word has no tag.
-    """
-    tested = splits == ["test"] or has_split(path, SPLITS["test"])
-    files = files_of(path, SPLITS, [split for split in splits if tested or split != "test"])
-    found = {split: _sentences(file) for split, file in files.items()}
-    return TaggedTexts(found, f"tagged sentences from {path}")
-
-
-def _sentences(path: Path) -> list[TaggedSentence]:
-    rows = tagged_sentences(str(path), read_text(path), ("word", "label"), "|")
-    found = [TaggedSentence(*([x or "" for x in c] for c in row.words.values())) for row in rows]
-    if not found:
-        raise DataError.at(str(path), "no sentence", "expected at least one", "add sentences")
-    return found
-
-
-def tagging_dataset(
-    source: TaggedTexts,
-    *,
-    name: str,
-    letters: bool = True,
-    crf: bool = False,
-    min_count: int = 1,
-    vocabularies: Mapping[str, Vocabulary] | None = None,
-) -> Dataset:
-    """Make a data set of sentences whose words are to be tagged.
-
-    Args:
-        source: sentences of each split.
-        name: of the data set.
-        letters: give the types of letters, too. Words are in lower case then: their letters tell
-            the case.
+    Attributes:
         crf: make tags a chain, and give the type "scores" between words and tags. A
             `BiLSTMCharTagger` needs both, a `BiLSTMTagger` neither.
+        letters: give the types of letters, too. Words are in lower case then: their letters tell
+            the case.
         min_count: words of train that are rarer count as `<unk>`; so do words not in train.
-        vocabularies: what numbers words, letters and labels; by default those of train.
-    Returns: pulls "word", "label" and, for letters, "letter"; a label that is not known counts as
-        none.
     """
-    known = vocabularies or _vocabularies(source.splits["train"], min_count, letters)
-    splits = {split: _graphs(given, known, crf) for split, given in source.splits.items()}
-    return Dataset(name, "tagged", splits, known, len(known["label"]), source.description)
 
+    crf: bool = False
+    letters: bool = True
+    min_count: int = 1
 
-def _vocabularies(
-    sentences: Sequence[TaggedSentence], min_count: int, letters: bool
-) -> dict[str, Vocabulary]:
-    words = [word for sentence in sentences for word in sentence.words]
-    looked_up = [word.lower() for word in words] if letters else words
-    known = {
-        "word": Vocabulary.build(Counter(looked_up), min_count=min_count),
-        "label": Vocabulary.of_labels(tag for sentence in sentences for tag in sentence.tags),
-    }
-    if letters:
-        known["letter"] = Vocabulary.build(Counter(chain.from_iterable(dict.fromkeys(words))))
-    return known
+    def parse(self, text: str, file: str) -> TaggedText:
+        """Read the sentences of a split.
 
+        Raises: DataError with file, line and word, when a word has no tag; without a sentence.
+        """
+        found = [words for _, words in tagged_sentences(file, text, ("word", "label"), "|")]
+        if not found:
+            raise DataError.at(file, "no sentence", "expected at least one", "add sentences")
+        words, tags = ([x or "" for row in found for x in row[name]] for name in ("word", "label"))
+        return TaggedText(np.array([len(row["word"]) for row in found]), words, tags)
 
-def _graphs(
-    sentences: Sequence[TaggedSentence], vocabularies: Mapping[str, Vocabulary], crf: bool
-) -> GraphBatch:
-    """Return sentences, with the letters of their words where there is a vocabulary of them."""
-    sizes = np.array([len(sentence.words) for sentence in sentences])
-    words = [word for sentence in sentences for word in sentence.words]
-    label = {"label": _labels(sentences, vocabularies["label"])}
-    spelt = "letter" in vocabularies
-    looked_up = [word.lower() for word in words] if spelt else words
-    word = {"word": vocabularies["word"].encode(looked_up)}
-    vertices = np.arange(len(words))
-    same = pairs(vertices, vertices)
-    onward, backward = chain_pairs(sizes), chain_pairs(sizes, backward=True)
-    classifier = "scores" if crf else "tag"
-    parts = TypedArrays(
-        dict.fromkeys(("word", "left", "right", "tag"), sizes),
-        {
+    def vocabularies(
+        self, given: Mapping[str, Vocabulary] | None, parsed: Mapping[str, TaggedText]
+    ) -> Mapping[str, Vocabulary]:
+        """Return what numbers words, labels and letters: what was given, or those of train."""
+        if given:
+            return given
+        words, tags = parsed["train"].words, parsed["train"].tags
+        counts = Counter(word.lower() if self.letters else word for word in words)
+        known = {
+            "word": Vocabulary.build(counts, min_count=self.min_count),
+            "label": Vocabulary.of_labels(tags),
+        }
+        if self.letters:
+            known["letter"] = Vocabulary.build(Counter(chain.from_iterable(dict.fromkeys(words))))
+        return known
+
+    def graphs(self, text: TaggedText, known: Mapping[str, Vocabulary]) -> GraphBatch:
+        """Return sentences, with the letters of their words where there is a vocabulary of them."""
+        sizes, words = text.sizes, text.words
+        tags = [known["label"].find(tag) for tag in text.tags]
+        label = np.array([-1 if tag is None else tag for tag in tags], np.int32)
+        spelt = "letter" in known
+        word = known["word"].encode(each.lower() if spelt else each for each in words)
+        vertices = np.arange(len(words))
+        same = pairs(vertices, vertices)
+        onward, backward = chain_pairs(sizes), chain_pairs(sizes, backward=True)
+        classifier = "scores" if self.crf else "tag"
+        types = dict.fromkeys(("word", "left", "right", "tag"), sizes)
+        edges = {
             ("left", "before", "left"): onward,
             ("right", "before", "right"): backward,
             ("word", "word", "left"): same,
             ("word", "word", "right"): same,
             ("left", "left", classifier): same,
             ("right", "right", classifier): same,
-        },
-        {"word": word, "tag": label},
-    )
-    if crf:
-        chained = {("tag", "before", "tag"): onward, ("scores", "after", "scores"): backward}
-        parts = parts.joined({"scores": sizes}, {**chained, ("scores", "scores", "tag"): same}, {})
-    if spelt:
-        parts = parts.joined(*_letters(sizes, words, vocabularies["letter"]))
-    return typed_batch(parts)
-
-
-def _labels(sentences: Sequence[TaggedSentence], tags: Vocabulary) -> IntArray:
-    found = [tags.find(tag) for sentence in sentences for tag in sentence.tags]
-    return np.array([-1 if tag is None else tag for tag in found], np.int32)
-
-
-def _letters(sizes: IntArray, words: Sequence[str], alphabet: Vocabulary) -> TypedArrays:
-    """Return the letters of all words, in both directions; each word reads the last of both."""
-    lengths = np.array([len(word) for word in words])
-    ends, vertices = np.cumsum(lengths), np.arange(len(words))
-    of_sentence = np.diff(ends[np.cumsum(sizes) - 1], prepend=0)
-    letter = {"letter": alphabet.encode(chain.from_iterable(words))}
-    return TypedArrays(
-        {"forth": of_sentence, "back": of_sentence},
-        {
-            ("forth", "before", "forth"): chain_pairs(lengths),
-            ("back", "before", "back"): chain_pairs(lengths, backward=True),
-            ("forth", "forth", "word"): pairs(ends - 1, vertices),
-            ("back", "back", "word"): pairs(ends - lengths, vertices),
-        },
-        {"forth": letter, "back": letter},
-    )
+        }
+        pulls = {"word": {"word": word}, "tag": {"label": label}}
+        if self.crf:
+            types["scores"] = sizes
+            edges["tag", "before", "tag"] = onward
+            edges["scores", "after", "scores"] = backward
+            edges["scores", "scores", "tag"] = same
+        if spelt:  # letters in both directions; each word reads the last of both
+            lengths = np.array([len(word) for word in words])
+            ends = np.cumsum(lengths)
+            types["forth"] = types["back"] = np.diff(ends[np.cumsum(sizes) - 1], prepend=0)
+            edges["forth", "before", "forth"] = chain_pairs(lengths)
+            edges["back", "before", "back"] = chain_pairs(lengths, backward=True)
+            edges["forth", "forth", "word"] = pairs(ends - 1, vertices)
+            edges["back", "back", "word"] = pairs(ends - lengths, vertices)
+            letter = known["letter"].encode(chain.from_iterable(words))
+            pulls["forth"] = pulls["back"] = {"letter": letter}
+        return typed_batch(types, edges, pulls)

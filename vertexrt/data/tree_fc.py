@@ -16,17 +16,18 @@ WORDS = 100
 SPLITS = {"train": 512, "dev": 64, "test": 64}
 
 
-def tree_fc_dataset(*, leaves: int = LEAVES, seed: int = 0) -> Dataset:
+def tree_fc_dataset(*, leaves: int | None = None, seed: int = 0) -> Dataset:
     """Make complete binary trees.
 
     Args:
-        leaves: of every tree; a power of 2.
+        leaves: of every tree; a power of 2, None for 256.
         seed: the same seed gives the same words, scores and targets.
     Returns: pulls "word" (leaves only, int32, -1 elsewhere) and "target" (float32 [1] at the
         root): the sum of the scores of the leaves' words, over the square root of their number.
         A score is drawn from a standard normal distribution, so a target is of the order of 1.
     Raises: GraphError, when `leaves` is not a power of 2.
     """
+    leaves = LEAVES if leaves is None else leaves
     vocabulary = Vocabulary((UNKNOWN, *(f"w{n}" for n in range(1, WORDS + 1))))
     one = GraphBatch.from_graphs([InputGraph.complete_tree(leaves)])
     rng = np.random.default_rng(seed)

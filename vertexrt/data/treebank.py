@@ -26,12 +26,65 @@ from enum import Enum
 from pathlib import Path
 from random import Random
 
-from vertexrt.data import lexicon
 from vertexrt.errors import DataError
 
 SPLITS = {"train": 4000, "dev": 500, "test": 500}
 LABELS = 5
 NEUTRAL = 2
+
+
+# Words by part of speech, with the label that each has alone: 0 (very negative) to 4.
+ADJECTIVES = {
+    0: "awful dreadful horrible atrocious abysmal unbearable disastrous wretched",
+    1: "dull bland clumsy weak tedious shallow stale predictable muddled flat forgettable lazy"
+    " awkward lifeless sluggish uneven",
+    2: "short long recent early quiet modern domestic foreign annual silent old new young local"
+    " urban rural",
+    3: "good charming funny clever warm fresh lively engaging graceful witty solid pleasant smart"
+    " likable touching vivid",
+    4: "brilliant superb magnificent dazzling masterful wonderful stunning exquisite",
+}
+NOUNS = {
+    0: "disaster travesty catastrophe torture",
+    1: "mess bore failure cliche letdown chore gimmick blunder",
+    2: "film movie story plot script cast actor actress director camera scene ending dialogue"
+    " character soundtrack drama comedy thriller sequel picture audience premise production"
+    " performance screenplay editing score setting narrative theme",
+    3: "delight treat pleasure charm surprise success gem joy",
+    4: "masterpiece triumph marvel tour-de-force",
+}
+# Verbs of one person and one thing; in the form after "does" and in the one after "the film".
+VERBS = {
+    0: "ruins:ruin destroys:destroy wrecks:wreck butchers:butcher",
+    1: "spoils:spoil weakens:weaken bores:bore wastes:waste cheapens:cheapen hurts:hurt",
+    2: "shows:show follows:follow describes:describe offers:offer presents:present uses:use"
+    " features:feature contains:contain becomes:become resembles:resemble introduces:introduce"
+    " explores:explore",
+    3: "enlivens:enliven improves:improve enriches:enrich supports:support amuses:amuse helps:help",
+    4: "perfects:perfect elevates:elevate illuminates:illuminate transcends:transcend",
+}
+ADVERBS = {
+    0: "horribly unbearably",
+    1: "clumsily poorly badly lazily",
+    2: "again today here often usually throughout",
+    3: "nicely neatly smoothly warmly",
+    4: "brilliantly beautifully",
+}
+
+DETERMINERS = ("the", "this", "that", "its", "every", "one", "another")
+PREPOSITIONS = ("of", "about", "with", "from", "behind", "around")
+PRONOUNS = ("it", "everything", "this", "someone")
+COPULAS = ("is", "seems", "looks", "feels", "remains", "was")
+AUXILIARIES = ("does", "did", "can", "could", "will", "would")
+
+# Operators: a word that changes the label of the phrase next to it; alone it is neutral.
+NEGATORS = ("not", "never", "hardly")
+NEGATORS_OF_VERBS = ("not", "n't", "never")
+NEGATING_VERBS = ("lacks", "avoids", "misses", "escapes")
+INTENSIFIERS = ("very", "really", "truly", "extremely", "deeply", "incredibly")
+DIMINISHERS = ("slightly", "somewhat", "mildly", "fairly", "rather")
+CONTRASTS = ("but", "yet")
+CONCESSIONS = ("although", "though", "while")
 
 
 class Role(Enum):
@@ -95,10 +148,6 @@ class _TreeWriter:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed).random
-        self.adjectives = _by_label(lexicon.ADJECTIVES)
-        self.nouns = _by_label(lexicon.NOUNS)
-        self.verbs = _by_label(lexicon.VERBS)
-        self.adverbs = _by_label(lexicon.ADVERBS)
 
     def pick(self, words: Sequence[str]) -> str:
         return words[int(self.random() * len(words))]
@@ -110,20 +159,20 @@ class _TreeWriter:
         """Draw a label: neutral in that share of cases, else one of the other four."""
         return NEUTRAL if self.random() < neutral else (0, 1, 1, 3, 3, 4)[int(self.random() * 6)]
 
-    def coloured(self, words: Mapping[int, Sequence[str]], neutral: float) -> Phrase:
+    def coloured(self, words: Mapping[int, str], neutral: float) -> Phrase:
         label = self.label(neutral)
-        return word(self.pick(words[label]), label)
+        return word(self.pick(words[label].split()), label)
 
     def sentence(self) -> Phrase:
         draw = self.random()
         if draw < 0.45:
             body = self.clause()
         elif draw < 0.65:
-            right = compose(self.operator(lexicon.CONTRASTS, Role.CONTRAST), self.clause())
+            right = compose(self.operator(CONTRASTS, Role.CONTRAST), self.clause())
             body = compose(compose(self.clause(), word(",")), right)
         elif draw < 0.85:
             left = compose(self.clause(), word(","))
-            left = compose(self.operator(lexicon.CONCESSIONS, Role.CONCEDE), left)
+            left = compose(self.operator(CONCESSIONS, Role.CONCEDE), left)
             body = compose(left, self.clause())
         else:
             body = compose(self.clause(), compose(word("and"), self.clause()))
@@ -135,61 +184,55 @@ class _TreeWriter:
     def noun_phrase(self, neutral: float) -> Phrase:
         draw = self.random()
         if draw < 0.15 and neutral > 0.5:
-            return word(self.pick(lexicon.PRONOUNS))
-        noun = self.coloured(self.nouns, neutral=0.8)
+            return word(self.pick(PRONOUNS))
+        noun = self.coloured(NOUNS, neutral=0.8)
         if draw < 0.55:
             noun = compose(self.adjective_phrase(neutral), noun)
-        phrase = compose(word(self.pick(lexicon.DETERMINERS)), noun)
+        phrase = compose(word(self.pick(DETERMINERS)), noun)
         if draw > 0.9:
-            inner = compose(word(self.pick(lexicon.DETERMINERS)), self.coloured(self.nouns, 0.9))
-            phrase = compose(phrase, compose(word(self.pick(lexicon.PREPOSITIONS)), inner))
+            inner = compose(word(self.pick(DETERMINERS)), self.coloured(NOUNS, 0.9))
+            phrase = compose(phrase, compose(word(self.pick(PREPOSITIONS)), inner))
         return phrase
 
     def adjective_phrase(self, neutral: float) -> Phrase:
         draw = self.random()
-        phrase = self.coloured(self.adjectives, neutral)
+        phrase = self.coloured(ADJECTIVES, neutral)
         if draw < 0.2:
-            phrase = compose(self.operator(lexicon.INTENSIFIERS, Role.INTENSIFY), phrase)
+            phrase = compose(self.operator(INTENSIFIERS, Role.INTENSIFY), phrase)
         elif draw < 0.35:
-            phrase = compose(self.operator(lexicon.DIMINISHERS, Role.DIMINISH), phrase)
+            phrase = compose(self.operator(DIMINISHERS, Role.DIMINISH), phrase)
         elif draw < 0.45:
-            right = compose(
-                self.operator(lexicon.CONTRASTS, Role.CONTRAST), self.coloured(self.adjectives, 0)
-            )
+            right = compose(self.operator(CONTRASTS, Role.CONTRAST), self.coloured(ADJECTIVES, 0))
             return compose(phrase, right)
         elif draw < 0.55:
-            right = compose(word("and"), self.coloured(self.adjectives, neutral))
+            right = compose(word("and"), self.coloured(ADJECTIVES, neutral))
             return compose(phrase, right)
         if self.random() < 0.2:
-            phrase = compose(self.operator(lexicon.NEGATORS, Role.NEGATE), phrase)
+            phrase = compose(self.operator(NEGATORS, Role.NEGATE), phrase)
         return phrase
 
     def verb_phrase(self) -> Phrase:
         draw = self.random()
         if draw < 0.4:
-            verb = word(self.pick(lexicon.COPULAS))
+            verb = word(self.pick(COPULAS))
             if self.random() < 0.3:
-                verb = compose(verb, self.operator(lexicon.NEGATORS_OF_VERBS, Role.NEGATE))
+                verb = compose(verb, self.operator(NEGATORS_OF_VERBS, Role.NEGATE))
             phrase = compose(verb, self.adjective_phrase(neutral=0.1))
         elif draw < 0.55:
-            verb = self.operator(lexicon.NEGATING_VERBS, Role.NEGATE)
+            verb = self.operator(NEGATING_VERBS, Role.NEGATE)
             phrase = compose(verb, self.noun_phrase(neutral=0.1))
         else:
             negated = self.random() < 0.4
             label = self.label(neutral=0.6)
-            finite, base = self.pick(self.verbs[label]).split(":")
+            finite, base = self.pick(VERBS[label].split()).split(":")
             verb = word(base if negated else finite, label)
             phrase = compose(verb, self.noun_phrase(neutral=0.3))
             if negated:
-                negator = self.operator(lexicon.NEGATORS_OF_VERBS, Role.NEGATE)
-                phrase = compose(compose(word(self.pick(lexicon.AUXILIARIES)), negator), phrase)
+                negator = self.operator(NEGATORS_OF_VERBS, Role.NEGATE)
+                phrase = compose(compose(word(self.pick(AUXILIARIES)), negator), phrase)
         if self.random() < 0.25:
-            phrase = compose(phrase, self.coloured(self.adverbs, neutral=0.5))
+            phrase = compose(phrase, self.coloured(ADVERBS, neutral=0.5))
         return phrase
-
-
-def _by_label(words: Mapping[int, str]) -> dict[int, list[str]]:
-    return {label: text.split(" ") for label, text in words.items()}
 
 
 def generate_treebank(seed: int = 0) -> dict[str, str]:

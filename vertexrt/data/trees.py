@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Unpack
 
 import numpy as np
 
-from vertexrt.data.collector import Collector
 from vertexrt.data.columns import Examples, ReadOptions
-from vertexrt.data.files import expanded, read_text
+from vertexrt.data.files import read_file
+from vertexrt.data.records import Collector
 from vertexrt.errors import DataError
-from vertexrt.graph import InputGraph
 
 # A leaf (groups 1, 2), a bracket that opens, with its label (3), one that closes, or a word. White
 # space of other kinds may be part of a word.
@@ -65,9 +64,8 @@ def read_trees(path: str | os.PathLike[str], **options: Unpack[ReadOptions]) -> 
         are words for a vocabulary, or whole numbers where all of a file are.
     Raises: DataError, with file and line, on brackets that do not fit.
     """
-    file = expanded(path)
-    collector = Collector(str(file), options)
-    return _collect(_Parser(str(file)).read(read_text(file)), collector)
+    file, text = read_file(path)
+    return _collect(_parse(file, text), Collector(file, options), options)
 
 
 def from_nltk(trees: Iterable[Any], **options: Unpack[ReadOptions]) -> Examples:
@@ -84,94 +82,61 @@ def from_nltk(trees: Iterable[Any], **options: Unpack[ReadOptions]) -> Examples:
     if not listed or _is_nltk(given):
         got = f"a {type(given).__name__}"
         raise DataError.at("from_nltk", got, "expected a list of trees", "pass [tree]")
-    collector = Collector("from_nltk", options, "tree")
-    return _collect(_read_nltk(trees), collector)
+    return _collect(_read_nltk(trees), Collector("from_nltk", options, "tree"), options)
 
 
-def _collect(trees: Iterable[_Tree], collector: Collector) -> Examples:
+def _collect(trees: Iterable[_Tree], collector: Collector, options: ReadOptions) -> Examples:
     read = list(trees)
     labels = {label for tree in read for label in tree.labels if label is not None}
-    numbers = not collector.is_numbered("label") and all(map(_WHOLE.fullmatch, labels))
+    given = (options.get("vocabularies") or {}).get("label")  # its labels are words
+    numbers = given is None and all(map(_WHOLE.fullmatch, labels))
     for tree in read:
         labels_of = [int(x) if x and numbers else x for x in tree.labels]
-        graph = InputGraph.from_children(tree.children)
-        collector.add(tree.line, graph, {"label": labels_of, "word": tree.words})
+        pulls = {"label": labels_of, "word": tree.words}
+        collector.add(tree.line, {"children": tree.children, "pulls": pulls})
     return collector.examples()
 
 
-@dataclass(slots=True)
-class _Bracket:
-    """A bracket that is open."""
-
-    label: str | None = None
-    parts: list[int | str] = field(default_factory=list)
-
-
-class _Parser:
-    """Read trees from the lines of a text."""
-
-    def __init__(self, file: str) -> None:
-        self.file = file
-        self.tree = _Tree(0)
-        self.opened: list[_Bracket] = []
-
-    def read(self, text: str) -> Iterable[_Tree]:
-        """Return the trees one after another."""
-        for number, line in enumerate(text.split("\n"), 1):
-            for part in _PART.finditer(line):
-                if not self.opened:
-                    self.tree = _Tree(number)
-                if not self._take(part):
-                    raise self._error(part[0], f"line {number}, column {part.start() + 1}")
-                if not self.opened:
-                    yield self.tree
-        if self.opened:
-            got = f"{len(self.opened)} brackets of the tree that begins here are never closed"
-            where = f"{self.file}, line {self.tree.line}"
-            raise DataError.at(where, got, "expected a ')' for each '('", "close them")
-
-    def _take(self, part: re.Match[str]) -> bool:
-        """Take the next part of a tree; False, where it does not fit."""
-        kind = part.lastindex
-        if kind == _OPEN:
-            self.opened.append(_Bracket(part[_OPEN] or None))
-        elif kind == _LEAF:
-            self._add(self.tree.vertex([], part[1], part[2]))
-        elif not self.opened:
-            return False
-        elif part[0] == ")":
-            return self._close()
-        elif self.opened[-1].label is None and not self.opened[-1].parts:
-            self.opened[-1].label = part[0]
-        else:
-            self._add(part[0])
-        return True
-
-    def _add(self, part: int | str) -> None:
-        if self.opened:
-            self.opened[-1].parts.append(part)
-
-    def _close(self) -> bool:
-        bracket = self.opened[-1]
-        if not bracket.parts:
-            return False
-        self.opened.pop()
-        first = bracket.parts[0]
-        if bracket.label is None and len(bracket.parts) == 1 and isinstance(first, int):
-            self._add(first)
-        else:
-            self._add(self.tree.phrase(bracket.label, bracket.parts))
-        return True
-
-    def _error(self, token: str, at: str) -> DataError:
-        """Return the error for a part that stands outside of a tree, or closes nothing."""
-        where = f"{self.file}, {at}"
-        if not self.opened:
-            got = f"'{token[:20]}' stands outside of a tree"
-            return DataError.at(where, got, "expected '('", "correct the brackets")
-        got = f"a bracket with {self.opened[-1].label or 'nothing'} in it alone"
-        expected = "expected '(label word)' or '(label (...) ...)'"
-        return DataError.at(where, got, expected, "give it a word or children, or remove it")
+def _parse(file: str, text: str) -> Iterator[_Tree]:
+    """Return the trees of a text one after another."""
+    tree = _Tree(0)
+    opened: list[tuple[str | None, list[int | str]]] = []  # of each bracket its label, and parts
+    for number, line in enumerate(text.split("\n"), 1):
+        for part in _PART.finditer(line):
+            where = f"{file}, line {number}, column {part.start() + 1}"
+            done: int | str = part[0]
+            if not opened:
+                tree = _Tree(number)
+            if part.lastindex == _OPEN:
+                opened.append((part[_OPEN] or None, []))
+                continue
+            if part.lastindex == _LEAF:
+                done = tree.vertex([], part[1], part[2])
+            elif not opened:
+                got = f"'{part[0][:20]}' stands outside of a tree"
+                raise DataError.at(where, got, "expected '('", "correct the brackets")
+            elif part[0] == ")":
+                label, parts = opened.pop()
+                if not parts:
+                    got = f"a bracket with {label or 'nothing'} in it alone"
+                    expected = "expected '(label word)' or '(label (...) ...)'"
+                    action = "give it a word or children, or remove it"
+                    raise DataError.at(where, got, expected, action)
+                if label is None and len(parts) == 1 and isinstance(parts[0], int):
+                    done = parts[0]
+                else:
+                    done = tree.phrase(label, parts)
+            elif opened[-1] == (None, []):
+                opened[-1] = part[0], []
+                continue
+            if opened:
+                opened[-1][1].append(done)
+            else:
+                yield tree
+    if opened:
+        got = f"{len(opened)} brackets of the tree that begins here are never closed"
+        where = f"{file}, line {tree.line}"
+        raise DataError.at(where, got, "expected a ')' for each '('", "close them")
 
 
 def _read_nltk(trees: Iterable[Any]) -> Iterable[_Tree]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,38 +15,20 @@ IntArray = npt.NDArray[np.int32]
 Relation = tuple[str, str, str]
 
 
-class TypedArrays(NamedTuple):
-    """Say what K graphs are, as `InputGraph.from_types` is told of one.
+def typed_batch(
+    sizes: Mapping[str, npt.NDArray[np.integer]],
+    edges: Mapping[Relation, npt.NDArray[np.integer]],
+    pulls: Mapping[str, Mapping[str, npt.NDArray[Any]]],
+) -> GraphBatch:
+    """Build K graphs at once, as `InputGraph.from_types` builds one.
 
-    Attributes:
+    Args:
         sizes: vertex type -> int [K], how many vertices of it each graph has.
         edges: (child type, relation, parent type) -> int [E, 2], pairs (child, parent). Vertices
             of a type are numbered from 0 through all graphs.
         pulls: vertex type -> name -> array with a row for each vertex of the type, in all graphs.
-    """
-
-    sizes: Mapping[str, npt.NDArray[np.integer]]
-    edges: Mapping[Relation, npt.NDArray[np.integer]]
-    pulls: Mapping[str, Mapping[str, npt.NDArray[Any]]]
-
-    def joined(
-        self,
-        sizes: Mapping[str, npt.NDArray[np.integer]],
-        edges: Mapping[Relation, npt.NDArray[np.integer]],
-        pulls: Mapping[str, Mapping[str, npt.NDArray[Any]]],
-    ) -> TypedArrays:
-        """Return the same graphs with more types, relations and pulls."""
-        return TypedArrays(
-            {**self.sizes, **sizes}, {**self.edges, **edges}, {**self.pulls, **pulls}
-        )
-
-
-def typed_batch(given: TypedArrays) -> GraphBatch:
-    """Build K graphs at once.
-
     Raises: GraphError and PullError, as `from_types` does; GraphError for an edge between graphs.
     """
-    sizes, edges, pulls = given
     whole = InputGraph.from_types({name: int(n.sum()) for name, n in sizes.items()}, edges, pulls)
     assert whole.types is not None
     graphs = np.arange(len(next(iter(sizes.values()))), dtype=np.int32)
@@ -88,21 +70,25 @@ def chain_pairs(sizes: npt.NDArray[np.integer], *, backward: bool = False) -> In
 
 
 def stacked(
-    sizes: npt.NDArray[np.integer], before: IntArray, layers: int, ends: tuple[str, str]
-) -> TypedArrays:
-    """Return graphs once for each layer: the types layers.0 and so on, and those at the ends.
+    sizes: npt.NDArray[np.integer],
+    before: IntArray,
+    layers: int,
+    ends: tuple[str, str],
+    pulls: Mapping[str, Mapping[str, npt.NDArray[Any]]],
+    edges: Mapping[Relation, IntArray] | None = None,
+) -> GraphBatch:
+    """Build graphs once for each layer: the types layers.0 and so on, and those at the ends.
 
     Args:
         sizes: int [K], vertices of each graph in a layer.
         before: int [E, 2], edges between the vertices of a layer: the relation `before`.
         ends: names of the types under and above the layers, "" for none. Each type reads the one
             under it in the relation `below`.
+        pulls, edges: as of `typed_batch`; edges besides these.
     """
     middle = [f"layers.{k}" for k in range(layers)]
     types = [name for name in (ends[0], *middle, ends[1]) if name]
     vertices = np.arange(int(sizes.sum()))
-    edges: dict[Relation, IntArray] = {
-        (lower, "below", upper): pairs(vertices, vertices) for lower, upper in pairwise(types)
-    }
-    edges |= {(name, "before", name): before for name in middle}
-    return TypedArrays(dict.fromkeys(types, sizes), edges, {})
+    below = {(lower, "below", upper): pairs(vertices, vertices) for lower, upper in pairwise(types)}
+    inside = {(name, "before", name): before for name in middle}
+    return typed_batch(dict.fromkeys(types, sizes), {**below, **inside, **(edges or {})}, pulls)

@@ -44,55 +44,6 @@ class BracketForest:
     words: tuple[str, ...]
 
 
-class _Trees:
-    """The trees of the lines that were read."""
-
-    def __init__(self) -> None:
-        self.graph_ptr, self.child_ptr = array("i", [0]), array("i", [0])
-        self.child, self.label, self.word = array("i"), array("i"), array("i")
-        self.words: dict[str, int] = {}
-
-    def add(self, content: str) -> bool:
-        """Read a line; False, where it is not one tree."""
-        child, label, words = self.child, self.label, self.words
-        done: list[int] = []  # vertices whose parent is still open, left to right
-        starts: list[int] = []  # of every open bracket: how many of `done` lie before it
-        pending: list[int] = []  # and its label
-        for part in _PART.finditer(content):
-            kind = part.lastindex
-            if kind == _LEAF:
-                leaf_label, leaf_word = part.group(1, 2)
-                label.append(int(leaf_label))
-                self.word.append(words.setdefault(leaf_word, len(words)))
-            elif kind == _OPEN:
-                starts.append(len(done))
-                pending.append(int(part[_OPEN]))
-                continue
-            elif kind == _CLOSE and starts:
-                start = starts.pop()
-                child.extend(done[start:])
-                del done[start:]
-                label.append(pending.pop())
-                self.word.append(-1)
-            else:
-                return False
-            done.append(len(label) - 1)
-            self.child_ptr.append(len(child))
-        self.graph_ptr.append(len(label))
-        return not starts and len(done) == 1
-
-    def forest(self) -> BracketForest:
-        """Return them all."""
-        return BracketForest(
-            graph_ptr=np.array(self.graph_ptr, np.int32),
-            child_ptr=np.array(self.child_ptr, np.int32),
-            child=np.array(self.child, np.int32),
-            label=np.array(self.label, np.int32),
-            word=np.array(self.word, np.int32),
-            words=tuple(self.words),
-        )
-
-
 def parse_brackets(
     text: str, *, file: str = "brackets", line: int = 1, labels: int | None = None
 ) -> BracketForest:
@@ -106,24 +57,53 @@ def parse_brackets(
     Returns: all trees as one set of CSR arrays; no tree at all when every line is blank.
     Raises: DataError with file, line and column, when a line is not one well-formed tree.
     """
-    read = _Trees()
+    child_ptr, child = array("i", [0]), array("i")
+    label, word = array("i"), array("i")
+    graph_ptr = array("i", [0])
+    words: dict[str, int] = {}
     lines: list[int] = []  # index of the line of each tree
     contents = [content.rstrip(" \r") for content in text.split("\n")]
     for index, content in enumerate(contents):
         if not content:
             continue
-        if not read.add(content):
-            raise _error(content, file, line + index, labels)
+        done: list[int] = []  # vertices whose parent is still open, left to right
+        starts: list[int] = []  # of every open bracket: how many of `done` lie before it
+        pending: list[int] = []  # and its label
+        for part in _PART.finditer(content):
+            kind = part.lastindex
+            if kind == _LEAF:
+                leaf_label, leaf_word = part.group(1, 2)
+                label.append(int(leaf_label))
+                word.append(words.setdefault(leaf_word, len(words)))
+            elif kind == _OPEN:
+                starts.append(len(done))
+                pending.append(int(part[_OPEN]))
+                continue
+            elif kind == _CLOSE and starts:
+                start = starts.pop()
+                child.extend(done[start:])
+                del done[start:]
+                label.append(pending.pop())
+                word.append(-1)
+            else:
+                raise _mistake(content, file, line + index, labels)
+            done.append(len(label) - 1)
+            child_ptr.append(len(child))
+        if starts or len(done) != 1:
+            raise _mistake(content, file, line + index, labels)
+        graph_ptr.append(len(label))
         lines.append(index)
-    forest = read.forest()
+    ptr, slots = np.array(graph_ptr, np.int32), np.array(child_ptr, np.int32)
+    columns = np.array(child, np.int32), np.array(label, np.int32), np.array(word, np.int32)
+    forest = BracketForest(ptr, slots, *columns, tuple(words))
     if labels is not None and lines and np.max(forest.label) >= labels:
         vertex = np.argmax(forest.label >= labels)
         index = lines[int(np.searchsorted(forest.graph_ptr, vertex, side="right")) - 1]
-        raise _error(contents[index], file, line + index, labels)
+        raise _mistake(contents[index], file, line + index, labels)
     return forest
 
 
-def _error(content: str, file: str, line: int, labels: int | None) -> DataError:
+def _mistake(content: str, file: str, line: int, labels: int | None) -> DataError:
     """Return the error for the first mistake in a line that is known to hold one."""
     at, got, expected, action = _first_mistake(content, 10**9 if labels is None else labels)
     return DataError.at(f"{file}, line {line}, column {at + 1}", got, expected, action)
@@ -136,8 +116,11 @@ def _first_mistake(content: str, labels: int) -> tuple[int, str, str, str]:
     for part in _PART.finditer(content):
         kind = part.lastindex
         at = part.end() - len(part[0].lstrip(" "))
-        if not opened and (trees or kind == _CLOSE):
-            return _outside_tree(content, at, kind)
+        if not opened and kind == _CLOSE:
+            return at, "')' closes nothing", "expected as many ')' as '('", "remove it"
+        if not opened and trees:
+            got = f"the tree is complete before '{_excerpt(content, at)}'"
+            return at, got, "expected one tree on a line", "start a new line or remove the rest"
         if kind == _CLOSE:
             opened.pop()
         elif kind not in _LABEL_OF:
@@ -147,17 +130,6 @@ def _first_mistake(content: str, labels: int) -> tuple[int, str, str, str]:
         elif kind == _OPEN:
             opened.append(at)
         trees += not opened
-    return _unfinished(content, opened)
-
-
-def _outside_tree(content: str, at: int, kind: int | None) -> tuple[int, str, str, str]:
-    if kind == _CLOSE:
-        return at, "')' closes nothing", "expected as many ')' as '('", "remove it"
-    got = f"the tree is complete before '{_excerpt(content, at)}'"
-    return at, got, "expected one tree on a line", "start a new line or remove the rest"
-
-
-def _unfinished(content: str, opened: list[int]) -> tuple[int, str, str, str]:
     many = "a bracket is" if len(opened) == 1 else f"{len(opened)} brackets are"
     got = f"the line ends while {many} open"
     action = f"close the bracket of column {opened[-1] + 1}"

@@ -130,6 +130,15 @@ def int32_array(values: Any, what: str, where: str) -> IntArray:
     return owned
 
 
+def pairs_of(given: Any, what: str, verb: str, expected: str, where: str) -> IntArray:
+    """Return pairs (child, parent), int32 [E, 2]. Raises: GraphError, when they are none."""
+    array = read_array(given)
+    if isinstance(array, str) or (array.size and array.shape[1:] != (2,)):
+        got = array if isinstance(array, str) else f"an array {shape_of(array)}"
+        raise GraphError.at(where, f"{what} {verb} {got}", expected, "list the pairs")
+    return int32_array(array.reshape(-1), what, where).reshape(-1, 2)
+
+
 def _misfit(where: str, got: str) -> GraphError:
     return GraphError.at(where, got, "expected int32 [n]", "correct or convert it")
 

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from vertexrt.errors import DataError, GraphError
 from vertexrt.graph.brackets import parse_brackets
-from vertexrt.graph.checks import check_structure, count_of, int32_array, shape_of
-from vertexrt.graph.networks import NetworkParts, read_networkx, write_networkx
-from vertexrt.graph.owned import hand_out, read_array, view_of
+from vertexrt.graph.checks import check_structure, count_of, int32_array, pairs_of
+from vertexrt.graph.networks import read_networkx, write_networkx
+from vertexrt.graph.owned import hand_out, view_of
 from vertexrt.graph.pulls import Pulls, PullValue, check_pulls, describe_all, ordered_pulls
 from vertexrt.graph.types import VertexTypes, check_types, read_typed
 
@@ -136,12 +136,8 @@ class InputGraph:
         """
         count = count_of(num_vertices, "num_vertices", _WHERE)
         listed = isinstance(edges, Iterable) and not isinstance(edges, np.ndarray)
-        given = read_array(list(edges) if listed else edges)
-        if isinstance(given, str) or (given.size and given.shape[1:] != (2,)):
-            got = given if isinstance(given, str) else f"an array {shape_of(given)}"
-            expected = "expected pairs (child, parent)"
-            raise GraphError.at(_WHERE, f"edges is {got}", expected, "list the pairs")
-        pairs = int32_array(given.reshape(-1), "edges", _WHERE).reshape(-1, 2)
+        given = list(edges) if listed else edges
+        pairs = pairs_of(given, "edges", "is", "expected pairs (child, parent)", _WHERE)
         child, parent = pairs[:, 0], pairs[:, 1]
         wrong = (parent < 0) | (parent >= count)
         if wrong.any():
@@ -274,8 +270,7 @@ class InputGraph:
         Attributes are pulls, the `slot` of an edge, and, where there are types, the `type` of a
         node and the `relation` of an edge.
         """
-        structure = self.child_ptr, self.child
-        return write_networkx(NetworkParts(*structure, self.pulls, self.types, self.edge_pulls))
+        return write_networkx(self.child_ptr, self.child, self.pulls, self.types, self.edge_pulls)
 
 
 held_child_ptr, held_child = hand_out(InputGraph, view_of, "child_ptr", "child")

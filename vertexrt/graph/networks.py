@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,39 +20,26 @@ IntArray = npt.NDArray[np.int32]
 _WHERE = "from_networkx"
 
 
-class Slot(NamedTuple):
-    """A slot of a vertex: its child, -1 for none, and the attributes of the edge."""
-
-    child: int
-    edge: Mapping[str, Any]
-
-
-class NetworkParts(NamedTuple):
-    """The fields of an input graph."""
-
-    child_ptr: IntArray
-    child: IntArray
-    pulls: Mapping[str, PullValue]
-    types: VertexTypes | None
-    edge_pulls: Mapping[str, PullValue]
+Slot = tuple[int, Mapping[str, Any]]  # its child, -1 for none, and the attributes of the edge
 
 
 def read_networkx(
     dag: networkx.DiGraph[Any], pulls: Sequence[str], edge_pulls: Sequence[str]
-) -> NetworkParts:
-    """Return the fields of a networkx graph with edges from child to parent.
+) -> tuple[Any, ...]:
+    """Return the fields of the input graph of a networkx graph with edges from child to parent.
 
     Raises: GraphError and PullError, as `InputGraph.from_networkx` says.
     """
     slots = read_slots(dag)
-    edges = [slot.edge for each in slots for slot in each]
-    child = [slot.child for each in slots for slot in each]
-    return NetworkParts(
+    child = [child for each in slots for child, _ in each]
+    edges = [edge for each in slots for _, edge in each]
+    nodes = [given for _, given in dag.nodes(data=True)]
+    return (
         np.cumsum([0, *map(len, slots)], dtype=np.int32),
         np.array(child, np.int32),
-        {name: _attribute("node", name, [x for _, x in dag.nodes(data=name)]) for name in pulls},
+        {name: _attribute("node", name, nodes) for name in pulls},
         None,
-        {name: _attribute("edge", name, [edge.get(name) for edge in edges]) for name in edge_pulls},
+        {name: _attribute("edge", name, edges) for name in edge_pulls},
     )
 
 
@@ -79,7 +66,7 @@ def _slots(dag: networkx.DiGraph[Any], node: Any, number: Mapping[Any, int]) -> 
     for child, _, edge in dag.in_edges(node, data=True):
         slot = edge.get("slot")
         if slot is None:
-            loose.append(Slot(number[child], edge))
+            loose.append((number[child], edge))
         elif slot in slots or not isinstance(slot, int) or slot < 0:
             raise GraphError.at(
                 _WHERE,
@@ -88,39 +75,22 @@ def _slots(dag: networkx.DiGraph[Any], node: Any, number: Mapping[Any, int]) -> 
                 "correct the attribute or leave it out",
             )
         else:
-            slots[slot] = Slot(number[child], edge)
-    empty = Slot(-1, {})
-    return [slots.get(slot, empty) for slot in range(max(slots, default=-1) + 1)] + loose
+            slots[slot] = number[child], edge
+    return [slots.get(slot, (-1, {})) for slot in range(max(slots, default=-1) + 1)] + loose
 
 
-def _attribute(of: str, name: str, given: list[Any]) -> PullValue:
-    present = [value for value in given if value is not None]
-    if not present:
+def _attribute(of: str, name: str, several: Sequence[Mapping[str, Any]]) -> PullValue:
+    """Return the values of an attribute of nodes or edges as a pull."""
+    has = np.array([given.get(name) is not None for given in several])
+    if not has.any():
         raise PullError.at(
             _WHERE,
             f"no {of} has the attribute '{name}'",
             f"a pull has a value at one {of} at least",
             "set it or leave it out of the pulls",
         )
-    values = _array(name, present)
-    has = np.array([value is not None for value in given])
-    if values.ndim == 1 and values.dtype.kind in "iu":
-        return _with_absent(values, has)
-    if has.all():
-        return values
-    return Pulled(values, np.where(has, np.cumsum(has) - 1, -1).astype(np.int32))
-
-
-def _with_absent(values: npt.NDArray[Any], has: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
-    """Return whole numbers by vertex, -1 where there is none."""
-    whole = np.full(len(has), -1, values.dtype if values.dtype.kind == "i" else np.int64)
-    whole[has] = values
-    return whole
-
-
-def _array(name: str, values: list[Any]) -> npt.NDArray[Any]:
     try:
-        return np.array(values)
+        values = np.array([given[name] for given in several if given.get(name) is not None])
     except ValueError as error:
         raise PullError.at(
             _WHERE,
@@ -128,40 +98,47 @@ def _array(name: str, values: list[Any]) -> npt.NDArray[Any]:
             "expected one shape",
             "correct the attribute",
         ) from error
+    if values.ndim == 1 and values.dtype.kind in "iu":
+        whole = np.full(len(has), -1, values.dtype if values.dtype.kind == "i" else np.int64)
+        whole[has] = values
+        return whole
+    if has.all():
+        return values
+    return Pulled(values, np.where(has, np.cumsum(has) - 1, -1).astype(np.int32))
 
 
-def write_networkx(graph: NetworkParts) -> networkx.MultiDiGraph[int]:
+def write_networkx(
+    child_ptr: IntArray,
+    child: IntArray,
+    pulls: Mapping[str, PullValue],
+    types: VertexTypes | None,
+    edge_pulls: Mapping[str, PullValue],
+) -> networkx.MultiDiGraph[int]:
     """Return a MultiDiGraph with an edge for every filled slot; absent pulls leave no attribute."""
     import networkx
 
     network: networkx.MultiDiGraph[int] = networkx.MultiDiGraph()
-    vertices, types = len(graph.child_ptr) - 1, graph.types
+    vertices = len(child_ptr) - 1
     for vertex in range(vertices):
         named = {} if types is None else {"type": types.names[types.of_vertex[vertex]]}
-        network.add_node(vertex, **{**named, **_values_at(graph.pulls, vertex)})
-    parent = np.repeat(np.arange(vertices), np.diff(graph.child_ptr))
-    slot = np.arange(len(graph.child)) - graph.child_ptr[parent]
-    for e, ends in enumerate(zip(graph.child.tolist(), parent.tolist(), strict=True)):
+        network.add_node(vertex, **{**named, **_values_at(pulls, vertex)})
+    parent = np.repeat(np.arange(vertices), np.diff(child_ptr))
+    slot = np.arange(len(child)) - child_ptr[parent]
+    for e in np.flatnonzero(child >= 0).tolist():
         named = {} if types is None else {"relation": types.relations[types.of_edge[e]]}
-        if ends[0] >= 0:
-            values = {**named, **_values_at(graph.edge_pulls, e), "slot": int(slot[e])}
-            network.add_edge(*ends, **values)
+        values = {**named, **_values_at(edge_pulls, e), "slot": int(slot[e])}
+        network.add_edge(int(child[e]), int(parent[e]), **values)
     return network
 
 
 def _values_at(pulls: Mapping[str, PullValue], at: int) -> dict[str, Any]:
-    found = {name: _value_at(pull, at) for name, pull in pulls.items()}
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _value_at(pull: PullValue, vertex: int) -> Any:
-    if isinstance(pull, Pulled):
-        row = vertex if pull.index is None else int(pull.index[vertex])
-        return None if row < 0 else _plain(pull.values[row])
-    if pull.dtype == np.int32 and pull[vertex] == -1:
-        return None
-    return _plain(pull[vertex])
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if np.ndim(value) == 0 else value
+    found: dict[str, Any] = {}
+    for name, pull in pulls.items():
+        if isinstance(pull, Pulled):
+            row = at if pull.index is None else int(pull.index[at])
+            value = None if row < 0 else pull.values[row]
+        else:
+            value = None if pull.dtype == np.int32 and pull[at] == -1 else pull[at]
+        if value is not None:
+            found[name] = value.item() if np.ndim(value) == 0 else value
+    return found
