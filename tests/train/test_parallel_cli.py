@@ -37,8 +37,8 @@ from vertexrt.cli.measures import MEASURES
 from vertexrt.cli.metrics import Totals
 from vertexrt.cli.parser import parse
 from vertexrt.cli.processes import in_turn, open_folder
-from vertexrt.cli.resolve import resolve
 from vertexrt.cli.run_folder import RunFolder
+from vertexrt.cli.run_options import resolve
 from vertexrt.cli.session import open_session
 from vertexrt.cli.tasks import TASKS
 from vertexrt.errors import ParallelError, UsageError

@@ -21,7 +21,7 @@ def bench(given: argparse.Namespace) -> int:
     if given.action == "report":
         from vertexrt.bench import page
 
-        page.run(_there(given.folder))
+        page.run(_there(given.report))
     elif given.action == "compare":
         from vertexrt.bench import compare
 

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from vertexrt.cli.loop import evaluate as evaluate_split
-from vertexrt.cli.options import RunOptions
 from vertexrt.cli.output import say
 from vertexrt.cli.pretrained import open_run
-from vertexrt.cli.resolve import data_name, with_model
+from vertexrt.cli.run_options import RunOptions, data_name, with_model
 from vertexrt.cli.run_state import StoredRun
 from vertexrt.cli.session import RunSession, compile_model, device_line, require_graphs
 from vertexrt.data import UNKNOWN, WHOLE, Dataset, load

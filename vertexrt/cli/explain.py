@@ -6,7 +6,7 @@ import argparse
 
 from vertexrt.cli.loop import carried_state, training_loader
 from vertexrt.cli.output import say
-from vertexrt.cli.resolve import resolve
+from vertexrt.cli.run_options import resolve
 from vertexrt.cli.session import device_line, open_session
 
 

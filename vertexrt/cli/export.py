@@ -14,11 +14,10 @@ from pathlib import Path
 import vertexrt as vrt
 from vertexrt.cli import run_state
 from vertexrt.cli.metrics import shown
-from vertexrt.cli.options import RunOptions
 from vertexrt.cli.output import say
 from vertexrt.cli.pretrained import CARD, LIBRARY, files_of, public
-from vertexrt.cli.resolve import with_model
 from vertexrt.cli.run_folder import RunFolder, find_checkpoint
+from vertexrt.cli.run_options import RunOptions, with_model
 from vertexrt.cli.run_state import StoredRun
 from vertexrt.cli.tasks import TASKS
 from vertexrt.errors import UsageError, one_line

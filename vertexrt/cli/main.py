@@ -102,7 +102,7 @@ def _run(words: list[str], interrupt: Interrupt) -> int:
         print(f"vertexrt {vertexrt.__version__}")
         return 0
     if options.command is None:
-        build()[0].print_help()
+        build()[""].print_help()
         return 0
     threads = getattr(options, "threads", None)
     if threads is not None:

@@ -12,7 +12,7 @@ No path of the machine that wrote it is in it.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,9 @@ from vertexrt.api.checkpoint import read_parameters
 from vertexrt.api.json_record import JsonRecord, parse_json
 from vertexrt.api.tensor_file import write_tensors
 from vertexrt.cli import run_state
-from vertexrt.cli.limits import CONFIG_NAME
-from vertexrt.cli.options import RunOptions
+from vertexrt.cli.options import CONFIG_NAME
 from vertexrt.cli.run_folder import find_checkpoint
+from vertexrt.cli.run_options import RunOptions
 from vertexrt.cli.run_state import StoredRun
 from vertexrt.data import catalogue
 from vertexrt.errors import CheckpointError
@@ -99,7 +99,7 @@ def files_of(stored: StoredRun) -> dict[str, bytes]:
     texts = {"format": FORMAT, "version": str(VERSION)}
     files = {VOCABULARIES: _encoded(meta.pop("vocabularies"))}
     library = {"library_name": LIBRARY, "library_version": vrt.__version__}
-    files[CONFIG_NAME] = _encoded({**library, **meta, "options": public(options).to_json()})
+    files[CONFIG_NAME] = _encoded({**library, **meta, "options": asdict(public(options))})
     if is_own(options.model):
         source = Path(options.model.rpartition(":")[0])
         try:

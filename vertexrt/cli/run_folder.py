@@ -27,7 +27,7 @@ from typing import Any
 from vertexrt.api.json_record import JsonRecord, parse_json
 from vertexrt.api.optimizer import LARGEST_COUNT
 from vertexrt.cli import run_lock
-from vertexrt.cli.limits import CONFIG_NAME, SPLITS
+from vertexrt.cli.options import CONFIG_NAME, SPLITS
 from vertexrt.cli.scalar_log import ScalarLog
 from vertexrt.errors import CheckpointError, UsageError
 from vertexrt.plain_files import (

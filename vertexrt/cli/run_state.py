@@ -12,7 +12,7 @@ import vertexrt as vrt
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
 from vertexrt.cli.metrics import Totals
-from vertexrt.cli.options import RunOptions
+from vertexrt.cli.run_options import RunOptions
 from vertexrt.cli.session import Fingerprint, RunSession, fingerprint, hash_of
 from vertexrt.cli.tasks import TASKS, Task
 from vertexrt.data import UNKNOWN, Vocabulary, real_pulls
@@ -106,7 +106,7 @@ def save(
     """
     meta = {
         "format": FORMAT,
-        "options": session.options.to_json(),
+        "options": asdict(session.options),
         "state": asdict(state),
         "random": session.net.random_state(),
         "data": asdict(fingerprint(session.dataset)),

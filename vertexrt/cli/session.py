@@ -12,8 +12,8 @@ import vertexrt as vrt
 from vertexrt.api import optim
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
-from vertexrt.cli.limits import OPTIMIZERS, WITH_MOMENTUM
-from vertexrt.cli.options import RunOptions
+from vertexrt.cli.options import OPTIMIZERS, WITH_MOMENTUM
+from vertexrt.cli.run_options import RunOptions
 from vertexrt.cli.tasks import TASKS, Task
 from vertexrt.data import Dataset, Vocabulary, load
 from vertexrt.errors import CheckpointError, DataError, UsageError

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vertexrt.cli.options import RunOptions
+from vertexrt.cli.run_options import RunOptions
 from vertexrt.errors import UsageError
 
 if TYPE_CHECKING:

@@ -13,11 +13,10 @@ from vertexrt.cli.curve import draw
 from vertexrt.cli.interrupt import Interrupt, Interrupted
 from vertexrt.cli.loop import Training, evaluate
 from vertexrt.cli.metrics import shown
-from vertexrt.cli.options import RunOptions
 from vertexrt.cli.processes import open_folder, run_to_continue
 from vertexrt.cli.progress import Reporter
-from vertexrt.cli.resolve import resolve, resume
 from vertexrt.cli.run_folder import RunFolder
+from vertexrt.cli.run_options import RunOptions, resolve, resume
 from vertexrt.cli.run_state import RunState
 from vertexrt.cli.scalar_log import ScalarLog
 from vertexrt.cli.session import (

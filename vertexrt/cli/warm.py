@@ -7,7 +7,7 @@ from time import perf_counter
 
 from vertexrt.cli.loop import carried_state, evaluate, pushes_of_steps, training_loader, warm_up
 from vertexrt.cli.output import say
-from vertexrt.cli.resolve import resolve
+from vertexrt.cli.run_options import resolve
 from vertexrt.cli.session import device_line, make_optimizer, open_session, require_task
 from vertexrt.config import config
 
