@@ -28,6 +28,6 @@ def test_loss_gradients_and_logits_agree_with_the_reference() -> None:
     ours = Ours(net, "logits")
     drawn = {name: value.astype("float32") for name, value in ours.parameters().items()}
     ours.set_parameters(drawn)
-    record = Results("peers", [], {})
+    record = Results("peers", (), {})
     compare(record, {"ours": ours, "dynet": DynetTreeLstm(drawn)}, batch, "trees")
     assert record.checks[0]["largest_difference"] > 0.0  # of another precision

@@ -120,7 +120,7 @@ def test_minibatches_are_whole_and_cover_an_epoch() -> None:
 )
 def test_a_difference_stops_the_run_and_is_named(other: Fixed, text: str) -> None:
     exact = Fixed(2.0, [4.0, 0.0], [1.0])
-    record = Results("any", [], {})
+    record = Results("any", (), {})
     compare(record, {"a": exact, "b": exact}, ten_chains(), "x")
     assert record.checks[0]["largest_difference"] == 0.0
     with pytest.raises(Disagreement, match=rf"^\[check, x\] {text}"):

@@ -205,7 +205,7 @@ def recording(
     Raises: UsageError, when the folder cannot be written.
     """
     kept = {name: value for name, value in options.items() if name not in NOT_KEPT}
-    record = Results(benchmark, command, kept)
+    record = Results(benchmark, tuple(command), kept)
     name = options.get("name", "")
     path = Path(options["out"], f"{benchmark}-{name}.json" if name else f"{benchmark}.json")
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from vertexrt.cli.tasks import Task
 from vertexrt.errors import NumericError
 from vertexrt.graph import GraphBatch
 
+Count = Annotated[int, JsonRecord.whole, 0, LARGEST_COUNT]
+NotNegative = Annotated[float, JsonRecord.real, 0.0]
 LONG = 1e6  # larger values are shown with an exponent
 PER_CENT = ("accuracy", "f1")  # how names of shares end
 
@@ -32,20 +34,9 @@ class Totals:
     """
 
     loss: float = 0.0
-    graphs: int = 0
-    seconds: float = 0.0
-    sums: Sums = field(default_factory=dict)
-
-    @classmethod
-    def from_json(cls, fields: JsonRecord, task: Task) -> Self:
-        """Read the sums back. Raises: CheckpointError."""
-        loss, seconds = fields.real("loss"), fields.real("seconds", 0.0)
-        graphs, stored = fields.whole("graphs", 0, LARGEST_COUNT), fields.record("sums")
-        known = {name for measure in task.measures for name in MEASURES[measure].sums}
-        sums = {name: stored.real(name, 0.0) for name in stored.unread() if name in known}
-        stored.end()
-        fields.end()
-        return cls(loss, graphs, seconds, sums)
+    graphs: Count = 0
+    seconds: NotNegative = 0.0
+    sums: dict[str, NotNegative] = field(default_factory=dict)
 
     @classmethod
     def of(cls, parts: Sequence[Totals], seconds: float) -> Self:

@@ -165,7 +165,7 @@ class Scalar(Values):
             return name, int(value)
         return name, float(value) if _REAL.fullmatch(digits) else value
 
-    def stored(self, fields: JsonRecord, name: str) -> bool | int | float | str:
+    def stored(self, fields: JsonRecord, name: str) -> Any:
         """Return a value of a checkpoint."""
         return NUMBERS[name].stored(fields, name) if name in NUMBERS else fields.scalar(name)
 

@@ -108,13 +108,14 @@ class RunOptions:
         reading, shape = stored.record("reading"), stored.record("shape")
         read = [*READING, *OF_MODELS]
         read = [name for name in read if name in FORMATS[found["format"]].options]
-        found["reading"] = _scalars(reading, [name for name in reading.unread() if name in read])
+        given = [name for name in reading.unread() if name in read]
+        found["reading"] = {name: Scalar().stored(reading, name) for name in given}
         if type(found["reading"].get("binary", True)) is not bool:
             reading.refuse("binary", "true or false")
         needed = () if spec is None else spec.options
         known = shape.unread() if spec is None else spec.arguments()
         others = [name for name in shape.unread() if name in known and name not in needed]
-        found["shape"] = _scalars(shape, [*needed, *others])
+        found["shape"] = {name: Scalar().stored(shape, name) for name in (*needed, *others)}
         for name, row in RECORDED.items():
             if name not in found and row.takes is not None:
                 found[name] = row.takes.stored(stored, name)
@@ -122,13 +123,6 @@ class RunOptions:
         if found["momentum"] and found["optimizer"] not in WITH_MOMENTUM:
             stored.refuse("momentum", f"0, since {found['optimizer']} has none")
         return cls(**found)
-
-
-def _scalars(stored: JsonRecord, wanted: list[str]) -> dict[str, Any]:
-    """Read a record of options by name."""
-    found = {name: Scalar().stored(stored, name) for name in wanted}
-    stored.end()
-    return found
 
 
 def model_of(given: argparse.Namespace) -> ModelSpec:
@@ -173,7 +167,7 @@ def resolve(given: argparse.Namespace) -> RunOptions:
     _require_fitting(asked, spec, asked.get("optimizer", defaults["optimizer"]))
     if asked.get("optimizer", defaults["optimizer"]) != defaults["optimizer"]:
         defaults["lr"] = OPTIMIZERS[asked["optimizer"]].lr  # it is not the model's own
-    chosen = {name: asked.get(name, defaults.get(name)) for name in RECORDED}
+    chosen: dict[str, Any] = {name: asked.get(name, defaults.get(name)) for name in RECORDED}
     # Kept, since a run repeats with the same number: as many whole groups as there is room for.
     processors = given.processors or 1
     room = usable_threads() // processes_here(os.environ)

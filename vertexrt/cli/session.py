@@ -6,12 +6,13 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
 import vertexrt as vrt
 from vertexrt.api import optim
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
+from vertexrt.cli.metrics import Count
 from vertexrt.cli.options import OPTIMIZERS, WITH_MOMENTUM
 from vertexrt.cli.run_options import RunOptions
 from vertexrt.cli.tasks import TASKS, Task
@@ -170,18 +171,8 @@ class Fingerprint:
     """
 
     words: str
-    classes: int
-    splits: dict[str, tuple[int, int]]
-
-    @classmethod
-    def from_json(cls, stored: JsonRecord) -> Self:
-        """Read it back. Raises: CheckpointError."""
-        words, classes = stored.text("words"), stored.whole("classes", 0, LARGEST_COUNT)
-        splits = stored.record("splits")
-        sizes = {name: splits.pair(name, LARGEST_COUNT) for name in splits.unread()}
-        splits.end()
-        stored.end()
-        return cls(words, classes, sizes)
+    classes: Count
+    splits: dict[str, Annotated[tuple[int, int], JsonRecord.pair, LARGEST_COUNT]]
 
 
 def fingerprint(dataset: Dataset) -> Fingerprint:
