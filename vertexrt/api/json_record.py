@@ -219,12 +219,14 @@ class JsonRecord:
     def _value(self, field: str, kind: Any) -> Any:
         of, inner = get_origin(kind), get_args(kind)
         if of is Annotated:
-            return inner[1](self, field, *inner[2:])
+            read: Callable[..., Any] = inner[1]
+            return read(self, field, *inner[2:])
         if type(None) in inner:
             return None if self.null(field) else self._value(field, inner[0])
         if of is list:
             return [record.build(inner[0]) for record in self.records(field)]
-        if of is dict or is_dataclass(kind):
+        has_fields = of is dict or is_dataclass(kind)
+        if has_fields:
             return self.record(field).build(kind)
         return READERS.get(kind, JsonRecord._take)(self, field)
 

@@ -11,8 +11,7 @@ import numpy.typing as npt
 import vertexrt as vrt
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
-from vertexrt.cli.measures import MEASURES
-from vertexrt.cli.metrics import Count, Totals
+from vertexrt.cli.measures import MEASURES, Count, Totals
 from vertexrt.cli.run_options import RunOptions
 from vertexrt.cli.session import Fingerprint, RunSession, fingerprint, hash_of
 from vertexrt.cli.tasks import TASKS, Task

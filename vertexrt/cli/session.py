@@ -12,7 +12,7 @@ import vertexrt as vrt
 from vertexrt.api import optim
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
-from vertexrt.cli.metrics import Count
+from vertexrt.cli.measures import Count
 from vertexrt.cli.options import OPTIMIZERS, WITH_MOMENTUM
 from vertexrt.cli.run_options import RunOptions
 from vertexrt.cli.tasks import TASKS, Task
@@ -106,13 +106,14 @@ def compile_model(options: RunOptions, spec: ModelSpec, dataset: Dataset) -> Net
     )
 
 
-def device_line(options: RunOptions, net: Network) -> str | None:
+def device_lines(session: RunSession) -> list[str]:
     """Return what to say about the device: which one `auto` took, nothing if it was named."""
+    options, net = session.options, session.net
     if options.device != "auto":
-        return None
+        return []
     ignored = options.precision != "float32" and net.device != "cuda"
     note = f"; --precision {options.precision} is of a GPU and does nothing here" if ignored else ""
-    return f"device: {net.device} (auto){note}"
+    return [f"device: {net.device} (auto){note}"]
 
 
 def configuration(session: RunSession) -> str:
