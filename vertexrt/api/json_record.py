@@ -225,10 +225,9 @@ class JsonRecord:
             return None if self.null(field) else self._value(field, inner[0])
         if of is list:
             return [record.build(inner[0]) for record in self.records(field)]
-        has_fields = of is dict or is_dataclass(kind)
-        if has_fields:
+        if of is dict or is_dataclass(kind):
             return self.record(field).build(kind)
-        return READERS.get(kind, JsonRecord._take)(self, field)
+        return READERS[kind](self, field) if kind in READERS else self._take(field)
 
     def plain(self) -> dict[str, Any]:
         """Return the whole record as it was parsed, for values that are only shown."""

@@ -148,7 +148,7 @@ class PathText(Values):
         return text
 
 
-class Scalar(Values):
+class SettingValue(Values):
     """True, false, a number or a text; within the limits of the option of that name."""
 
     def read(self, flag: str, text: str) -> tuple[str, bool | int | float | str]:
@@ -471,7 +471,7 @@ OPTIONS = (
     CommandOption("--hidden N", SIZE, BENCH, "and embedding size", default=64),
     CommandOption(
         "--set NAME=VALUE",
-        Scalar(),
+        SettingValue(),
         f"{RUN} {BENCH}",
         "any argument of the model's __init__; may be given several times",
         "model",

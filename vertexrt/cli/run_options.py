@@ -17,7 +17,7 @@ from vertexrt.cli.options import (
     RECORDED,
     SHAPE,
     WITH_MOMENTUM,
-    Scalar,
+    SettingValue,
     options_of,
 )
 from vertexrt.cli.tasks import TASKS
@@ -109,13 +109,13 @@ class RunOptions:
         read = [*READING, *OF_MODELS]
         read = [name for name in read if name in FORMATS[found["format"]].options]
         given = [name for name in reading.unread() if name in read]
-        found["reading"] = {name: Scalar().stored(reading, name) for name in given}
+        found["reading"] = {name: SettingValue().stored(reading, name) for name in given}
         if type(found["reading"].get("binary", True)) is not bool:
             reading.refuse("binary", "true or false")
         needed = () if spec is None else spec.options
         known = shape.unread() if spec is None else spec.arguments()
         others = [name for name in shape.unread() if name in known and name not in needed]
-        found["shape"] = {name: Scalar().stored(shape, name) for name in (*needed, *others)}
+        found["shape"] = {name: SettingValue().stored(shape, name) for name in (*needed, *others)}
         for name, row in RECORDED.items():
             if name not in found and row.takes is not None:
                 found[name] = row.takes.stored(stored, name)
