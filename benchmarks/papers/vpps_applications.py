@@ -17,8 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.command import add_list, add_measured, run_command
-from vertexrt.bench.contender import Contender, Stepper, compare
-from vertexrt.bench.measure import Draw, measure
+from vertexrt.bench.measure import Contender, Draw, Stepper, compare, measure
 from vertexrt.bench.record import Results, compared
 from vertexrt.bench.run import Job, first_graphs, make_job, pinned, recording, say
 from vertexrt.bench.switches import ALL, Setting

@@ -6,7 +6,7 @@ import pytest
 import vertexrt as vrt
 from benchmarks.peers.ours import Ours
 from vertexrt import models
-from vertexrt.bench.contender import compare
+from vertexrt.bench.measure import compare
 from vertexrt.bench.record import Results
 from vertexrt.graph import GraphBatch, InputGraph
 

@@ -27,7 +27,7 @@ from benchmarks.peers.complete import build_complete  # noqa: E402
 from benchmarks.peers.ours import Ours  # noqa: E402
 from benchmarks.peers.recursive import recursive  # noqa: E402
 from benchmarks.peers.torch_peer import Peer, pack_floats, unpack_floats  # noqa: E402
-from vertexrt.bench.contender import compare  # noqa: E402
+from vertexrt.bench.measure import compare  # noqa: E402
 from vertexrt.bench.record import (  # noqa: E402
     Results,
     read,

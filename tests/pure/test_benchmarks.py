@@ -11,8 +11,7 @@ from threadpoolctl import threadpool_info
 from benchmarks.peers.complete import build_complete
 from benchmarks.peers.packed import build_packed
 from benchmarks.peers.suites import cut_or_pad
-from vertexrt.bench.contender import Arrays, Disagreement, compare
-from vertexrt.bench.measure import WARM_STEPS, Draw, measure
+from vertexrt.bench.measure import WARM_STEPS, Arrays, Disagreement, Draw, compare, measure
 from vertexrt.bench.record import Results
 from vertexrt.bench.run import describe, pinned
 from vertexrt.config import THREAD_VARIABLES

@@ -43,12 +43,6 @@ class RunState:
     best_epoch: Count = 0
     stale: Count = 0
 
-    def next_epoch(self) -> None:
-        """Stand at the first minibatch of the next epoch."""
-        self.epoch += 1
-        self.batch = 0
-        self.totals = Totals()
-
     @classmethod
     def from_json(cls, fields: JsonRecord, task: Task) -> Self:
         """Read the position back. Raises: CheckpointError."""

@@ -47,7 +47,9 @@ def open_session(options: RunOptions) -> RunSession:
         training needs is empty.
     """
     spec = find(options.model, options.task, options.format)
-    dataset = load_data(options)
+    dataset = load(options.data, format=options.format, **options.reading)
+    for split in ("train", "dev"):
+        require_graphs(dataset, split)
     return RunSession(options, spec, dataset, compile_model(options, spec, dataset))
 
 
@@ -67,17 +69,6 @@ def require_task(session: RunSession) -> None:
         got = f"the graphs of {session.dataset.name} pull {', '.join(pulls)}"
         expected = f"the task {task.name} compares with '{task.label}'"
         raise DataError.at("--task", got, expected, "Add it to the data, or name another task")
-
-
-def load_data(options: RunOptions) -> Dataset:
-    """Load the data set of a run; its train and dev splits hold graphs.
-
-    Raises: DataError, as `open_session` does.
-    """
-    dataset = load(options.data, format=options.format, **options.reading)
-    for split in ("train", "dev"):
-        require_graphs(dataset, split)
-    return dataset
 
 
 def require_graphs(dataset: Dataset, split: str) -> None:
