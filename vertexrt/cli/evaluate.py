@@ -143,7 +143,6 @@ def _lines(session: RunSession, graphs: GraphBatch, size: int) -> Iterator[str]:
     # Functions without it push a constant, so that each vertex has a row.
     own = (node for node in nodes if program.nodes[node.inputs[0]].op != "const")
     numbers = dict.fromkeys(node.function for node in own if node["name"] == push)
-    pushing = [program.sites[number].name for number in numbers]
     for first in range(0, graphs.num_graphs, size):
         batch = graphs.take(np.arange(first, min(first + size, graphs.num_graphs)))
         answer = session.net.forward(batch, train=False, outputs=(push,))[push]
@@ -152,10 +151,11 @@ def _lines(session: RunSession, graphs: GraphBatch, size: int) -> Iterator[str]:
             if batch.types is None:
                 yield line_of(_listed(values, vertices))
                 continue
-            of_vertex, number = batch.types.of_vertex[vertices], batch.types.number
-            yield line_of(
-                {name: _listed(values, vertices[of_vertex == number(name)]) for name in pushing}
-            )
+            of_vertex, record = batch.types.of_vertex[vertices], {}
+            for name in (program.sites[number].name for number in numbers):
+                of_type = vertices[of_vertex == batch.types.number(name)]
+                record[name] = _listed(values, of_type)
+            yield line_of(record)
 
 
 def _listed(values: dict[str, Any], vertices: np.ndarray) -> dict[str, Any]:
