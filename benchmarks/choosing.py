@@ -29,7 +29,7 @@ from benchmarks.papers.in_turn import sampled_in_turn, waited_once
 from benchmarks.papers.stacks import Form, Stack, stack_batch
 from benchmarks.peers.options import Options
 from benchmarks.peers.suites import make_suite
-from vertexrt.cli.values import list_of
+from vertexrt.cli.options import COUNT, TEXT, Several
 from vertexrt.data import load
 from vertexrt.engine.choose import Chooser
 from vertexrt.errors import NoKernelError
@@ -201,9 +201,10 @@ def main(words: list[str] | None = None) -> None:
     """Read the options, measure."""
     parser = argparse.ArgumentParser("python -m benchmarks.choosing", description=__doc__)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--jobs", type=list_of("--jobs", str), default=JOBS)
-    parser.add_argument("--hidden", type=list_of("--hidden", int), default="64,256,1024")
-    parser.add_argument("--batch", type=list_of("--batch", int), default="1,10,20")
+    parser.add_argument("--jobs", type=partial(Several(TEXT).read, "--jobs"), default=JOBS)
+    sizes = Several(COUNT).read
+    parser.add_argument("--hidden", type=partial(sizes, "--hidden"), default="64,256,1024")
+    parser.add_argument("--batch", type=partial(sizes, "--batch"), default="1,10,20")
     parser.add_argument("--trees", help="SST, else generated trees")
     parser.add_argument("--text", help="PTB, else generated text")
     parser.add_argument("--threads", type=int, default=1, help="of a CPU")

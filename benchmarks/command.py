@@ -2,32 +2,57 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.lines import draw
 from vertexrt.bench.record import read
-from vertexrt.cli.values import Parser, list_of
+from vertexrt.cli.options import CommandOption, Several, Values, options_of
+from vertexrt.cli.parser import Parser
 from vertexrt.errors import UsageError, VertexrtError
+
+MEASURED = ("batch_sizes", "device", "threads", "seconds", "out")
 
 
 def add_list(
     parser: Parser,
     flag: str,
-    each: Callable[[str], Any],
+    each: Values,
     default: tuple[Any, ...] | None,
     text: str,
 ) -> None:
     """Add an option that takes several values, with commas between them.
 
     Args:
-        each: reads one of them.
+        each: what one of them is.
     """
     shown = flag.strip("-")[0].upper()
-    parser.add_argument(
-        flag, metavar=f"{shown},{shown},...", type=list_of(flag, each), default=default, help=text
-    )
+    form = f"{flag} {shown},{shown},..."
+    parser.add([CommandOption(form, Several(each), "", text, default=default)])
+
+
+def add_measured(
+    parser: Parser,
+    sizes: tuple[int, ...],
+    seconds: float,
+    of_what: str,
+    names: Sequence[str] = MEASURED,
+) -> None:
+    """Add options that `vertexrt bench` has, too.
+
+    Args:
+        sizes: of minibatches, by default.
+        seconds: by default, of what.
+        names: of the options.
+    """
+    own: dict[str, dict[str, Any]] = {
+        "batch_sizes": {"default": sizes},
+        "seconds": {"default": seconds, "help": of_what},
+    }
+    for row in options_of("breakdown"):
+        if row.name in names:
+            parser.add([replace(row, **own.get(row.name, {}))])
 
 
 def run_command(

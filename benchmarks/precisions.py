@@ -18,7 +18,7 @@ import vertexrt as vrt
 from benchmarks.language import train_ours
 from benchmarks.papers.stacks import Form, Stack, stack_batch
 from benchmarks.turns import ratio_text, seconds_in_turn
-from vertexrt.cli.values import list_of, one_of
+from vertexrt.cli.options import COUNT, OneOf, Several
 
 BOUND = {"float32": 0.0, "tf32": 5e-3, "bf16": 5e-2}  # of the largest element, to float32
 
@@ -26,11 +26,12 @@ BOUND = {"float32": 0.0, "tf32": 5e-3, "bf16": 5e-2}  # of the largest element, 
 def main(given: Sequence[str] | None = None) -> None:
     """Print a line for each size and use."""
     parser = argparse.ArgumentParser("python -m benchmarks.precisions", description=__doc__)
-    asked = list_of("--precisions", one_of("--precisions", tuple(BOUND)))
+    asked = partial(Several(OneOf(tuple(BOUND))).read, "--precisions")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--engine", default="persistent")
-    parser.add_argument("--hidden", type=list_of("--hidden", int), default=(256, 512, 1024))
-    parser.add_argument("--batch", type=list_of("--batch", int), default=(4, 16, 64))
+    sizes = Several(COUNT).read
+    parser.add_argument("--hidden", type=partial(sizes, "--hidden"), default=(256, 512, 1024))
+    parser.add_argument("--batch", type=partial(sizes, "--batch"), default=(4, 16, 64))
     parser.add_argument("--precisions", type=asked, default=tuple(BOUND))
     parser.add_argument("--steps", type=int, default=50, help="of a sequence")
     parser.add_argument("--times", type=int, default=20, help="steps of a round")

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from benchmarks.papers.stacks import Form, Stack, ragged_batch
 from benchmarks.peers.options import Options
 from benchmarks.peers.suites import make_suite
 from vertexrt import data
-from vertexrt.cli.values import list_of, one_of
+from vertexrt.cli.options import OneOf, Several
 from vertexrt.models.lstm_lm import LSTMLanguageModel
 
 SIZES = (1, 2, 3, 5, 8, 16, 40)
@@ -133,7 +134,7 @@ def main(given: Sequence[str] | None = None) -> int:
     """Launch, compare, and print how it goes; return 1 where a result was another one."""
     parser = argparse.ArgumentParser("python -m benchmarks.stress", description=__doc__)
     parser.add_argument("--launches", type=int, default=100_000, help="of each job")
-    known = list_of("--jobs", one_of("--jobs", tuple(JOBS)))
+    known = partial(Several(OneOf(tuple(JOBS))).read, "--jobs")
     parser.add_argument("--jobs", type=known, default=tuple(JOBS), help=", ".join(JOBS))
     parser.add_argument("--device", default="cuda")
     options = parser.parse_args(given)

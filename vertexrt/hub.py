@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vertexrt.api.network import Network
-from vertexrt.cli.options import RunOptions
-from vertexrt.cli.pretrained import read
+from vertexrt.cli.export import read
+from vertexrt.cli.run_options import RunOptions
 from vertexrt.cli.session import compile_model
 from vertexrt.data import WHOLE, Dataset, Vocabulary, load
 from vertexrt.graph import GraphBatch

@@ -4,14 +4,13 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.command import add_list, run_command
+from benchmarks.command import add_list, add_measured, run_command
 from benchmarks.papers import compile_time, schedule, throughput, weights
 from benchmarks.papers.options import Options
 from vertexrt.bench.record import Entry
 from vertexrt.bench.run import Bench, opened, say
-from vertexrt.cli.bench_options import LARGEST_GRAPH, add_job, add_run, add_sizes
-from vertexrt.cli.limits import WHOLE
-from vertexrt.cli.values import Parser, one_of, whole
+from vertexrt.cli.options import LARGEST_GRAPH, SIZE, OneOf, Whole, options_of
+from vertexrt.cli.parser import Parser
 
 PARTS: dict[str, Callable[[Bench, Options], list[Entry]]] = {
     "schedule": schedule.run,
@@ -40,15 +39,13 @@ def make_parser() -> Parser:
     parser = Parser(
         prog="python -m benchmarks.papers", description="Measure what figures of the papers show."
     )
-    add_job(parser)
-    add_sizes(parser, (1, 16, 64))
-    add_run(parser, 20.0, "for each part")
+    shared = [row.name for row in options_of("breakdown")]
+    add_measured(parser, (1, 16, 64), 20.0, "for each part", shared)
     parts = tuple(PARTS)
     names = f"of {', '.join(parts)}; all by default"
-    add_list(parser, "--parts", one_of("--parts", parts), parts, names)
-    size = whole("--hidden-sizes", *WHOLE["hidden"])
-    add_list(parser, "--hidden-sizes", size, (64, 128, 256, 512), "of the part throughput")
-    leaves = whole("--leaf-counts", 2, LARGEST_GRAPH)
+    add_list(parser, "--parts", OneOf(parts), parts, names)
+    add_list(parser, "--hidden-sizes", SIZE, (64, 128, 256, 512), "of the part throughput")
+    leaves = Whole(2, LARGEST_GRAPH)
     text = "of the trees of the part schedule, powers of 2"
     add_list(parser, "--leaf-counts", leaves, (32, 64, 128, 256, 512, 1024), text)
     return parser

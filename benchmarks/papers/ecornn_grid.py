@@ -20,7 +20,8 @@ from benchmarks.papers.in_turn import RunOptions, add_numbers, add_run_options, 
 from benchmarks.papers.stacks import Form, Stack
 from benchmarks.papers.training_steps import time_steps
 from vertexrt.bench.record import Key
-from vertexrt.cli.values import Parser
+from vertexrt.cli.options import CommandOption, Whole
+from vertexrt.cli.parser import Parser
 
 GRID = {  # by device: hidden sizes, layers, batch sizes
     "cpu": ((256,), (1, 2), (32, 64)),
@@ -66,7 +67,7 @@ def make_parser() -> Parser:
     add_numbers(parser, "--hidden-sizes", None, "of the layers; 256,512,1024 on a GPU")
     add_numbers(parser, "--layers", None, "of a stack; 1,2,3,4 on a GPU")
     add_numbers(parser, "--batch-sizes", None, "sequences of a minibatch; 32,64,128 on a GPU")
-    parser.add_whole("steps", "of a sequence", (1, 2**16), 50)
+    parser.add([CommandOption("--steps N", Whole(1, 2**16), "", "of a sequence", default=50)])
     return parser
 
 

@@ -45,7 +45,8 @@ from benchmarks.papers.in_turn import (
 from benchmarks.papers.planned import Planned
 from benchmarks.papers.stacks import Form, Stack, stack_batch, top_vertices
 from vertexrt.bench.record import Key
-from vertexrt.cli.values import Parser, one_of
+from vertexrt.cli.options import CommandOption, OneOf, Whole
+from vertexrt.cli.parser import Parser
 
 BOUND = 2e-6  # of the largest element
 PARTS, CELLS = ("layers", "applications"), ("LSTM", "GRU")
@@ -167,13 +168,14 @@ def make_parser() -> Parser:
         description="Time requests of recurrent layers and two small models against PyTorch.",
     )
     add_run_options(parser)
-    add_list(parser, "--parts", one_of("--parts", PARTS), PARTS, f"of {', '.join(PARTS)}")
-    add_list(parser, "--cells", one_of("--cells", CELLS), CELLS, f"of {', '.join(CELLS)}")
+    add_list(parser, "--parts", OneOf(PARTS), PARTS, f"of {', '.join(PARTS)}")
+    add_list(parser, "--cells", OneOf(CELLS), CELLS, f"of {', '.join(CELLS)}")
     names = f"of {', '.join(MEASURES)}; a CPU has host alone"
-    add_list(parser, "--measures", one_of("--measures", MEASURES), MEASURES, names)
+    add_list(parser, "--measures", OneOf(MEASURES), MEASURES, names)
     add_numbers(parser, "--hidden-sizes", None, "of the layers")
     add_numbers(parser, "--batch-sizes", (1, 10, 20), "sequences of a request, of the layers")
-    parser.add_whole("steps", "of a sequence; by default 100, of the models 20", (1, 2**16))
+    text = "of a sequence; by default 100, of the models 20"
+    parser.add([CommandOption("--steps N", Whole(1, 2**16), "", text)])
     add_numbers(parser, "--groups", None, "processors of a group of a GPU's persistent engine")
     return parser
 

@@ -17,8 +17,8 @@ import vertexrt as vrt
 from benchmarks.command import add_list
 from vertexrt.bench.record import Key, Results, make_entry, ratio_of
 from vertexrt.bench.run import pinned, recording
-from vertexrt.cli.limits import WHOLE
-from vertexrt.cli.values import Parser, one_of, real, whole
+from vertexrt.cli.options import PATH, SIZE, CommandOption, OneOf, Real, Whole
+from vertexrt.cli.parser import Parser
 from vertexrt.engine.devices import DEVICES, device_named
 from vertexrt.errors import NumericError, UsageError
 
@@ -63,20 +63,23 @@ class RunOptions:
 
 def add_run_options(parser: Parser, engines: tuple[str, ...] = ENGINES) -> None:
     """Declare the options of `RunOptions`."""
-    parser.add_word("device", DEVICES, "auto (default), cuda, cpu", "D", "auto")
-    parser.add_whole("threads", "CPU threads, for both sides", default=1)
     names = f"of {', '.join(ENGINES)}"
-    add_list(parser, "--engines", one_of("--engines", ENGINES), engines, names)
+    add_list(parser, "--engines", OneOf(ENGINES), engines, names)
+    devices, seconds = OneOf(DEVICES), Real(MOST_SECONDS)
     text = "in which ways take turns; 0 compares results and times nothing"
-    parser.add_whole("rounds", text, (0, MOST_ROUNDS), 5)
-    read = real("--seconds", MOST_SECONDS)
-    parser.add_argument("--seconds", metavar="S", type=read, default=0.1, help="of a way, a round")
-    parser.add_path("out", "folder for the results", "DIR", "bench")
+    rows = (
+        CommandOption("--device D", devices, "", "auto (default), cuda, cpu", default="auto"),
+        CommandOption("--threads N", Whole(1, 1024), "", "CPU threads, for both sides", default=1),
+        CommandOption("--rounds N", Whole(0, MOST_ROUNDS), "", text, default=5),
+        CommandOption("--seconds S", seconds, "", "of a way, a round", default=0.1),
+        CommandOption("--out DIR", PATH, "", "folder for the results", default="bench"),
+    )
+    parser.add(rows)
 
 
 def add_numbers(parser: Parser, flag: str, default: tuple[int, ...] | None, text: str) -> None:
     """Add an option that takes several whole numbers; without a default, the device decides."""
-    add_list(parser, flag, whole(flag, *WHOLE["hidden"]), default, text)
+    add_list(parser, flag, SIZE, default, text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,8 @@ from benchmarks.papers.planned import Planned
 from benchmarks.papers.stacks import Form, Recurrence, Stack, recurrence_batch
 from benchmarks.papers.training_steps import time_steps
 from vertexrt.bench.record import Key
-from vertexrt.cli.values import Parser, one_of
+from vertexrt.cli.options import SIZE, CommandOption, OneOf, Whole
+from vertexrt.cli.parser import Parser
 
 BOUND = 2e-6  # of the largest element
 PARTS = ("batch", "size", "depth")
@@ -180,13 +181,15 @@ def make_parser() -> Parser:
         description="Time simple recurrent layers and deep stacks of them against PyTorch.",
     )
     add_run_options(parser)
-    add_list(parser, "--parts", one_of("--parts", PARTS), PARTS, f"of {', '.join(PARTS)}")
-    parser.add_whole("hidden", "of the parts batch and depth; 1152 on a GPU")
+    add_list(parser, "--parts", OneOf(PARTS), PARTS, f"of {', '.join(PARTS)}")
+    text = "of the parts batch and depth; 1152 on a GPU"
+    parser.add([CommandOption("--hidden N", SIZE, "", text)])
     add_numbers(parser, "--hidden-sizes", None, "of the part size; 256,512,1152 on a GPU")
     text = "sequences; the part size takes the first, depth the second"
     add_numbers(parser, "--batch-sizes", (1, 4, 64), text)
     add_numbers(parser, "--layers", None, "of the part depth; 2,8,48 on a GPU")
-    parser.add_whole("steps", "of a sequence; 128 on a GPU", (1, 2**16))
+    text = "of a sequence; 128 on a GPU"
+    parser.add([CommandOption("--steps N", Whole(1, 2**16), "", text)])
     add_numbers(parser, "--groups", (), "processors of a group of a GPU's persistent engine")
     return parser
 

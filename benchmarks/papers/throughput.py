@@ -1,8 +1,7 @@
 """Training throughput against batch size and hidden size, both engines (VPPS, figures 8 and 9)."""
 
 from benchmarks.papers.options import ENGINES, Options
-from vertexrt.bench.contender import Contender, Stepper, compare
-from vertexrt.bench.measure import Draw, measure
+from vertexrt.bench.measure import Contender, Draw, Stepper, compare, measure
 from vertexrt.bench.record import Entry, compared
 from vertexrt.bench.run import Bench, first_graphs
 from vertexrt.errors import DeviceError

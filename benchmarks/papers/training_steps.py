@@ -12,7 +12,7 @@ import vertexrt as vrt
 from benchmarks.papers.in_turn import PEER, Sample, Table, nothing, torch_layers, waited_once
 from benchmarks.papers.planned import arrays_of
 from benchmarks.papers.stacks import Form, stack_batch
-from vertexrt.bench.contender import LR, Stepper
+from vertexrt.bench.measure import CHECKING_LR, Stepper
 from vertexrt.bench.record import Key
 
 BOUND = 1e-5  # of the loss, and of a gradient's largest element; sums over all steps
@@ -55,11 +55,11 @@ def time_steps(
 def gradients_of(stepper: Stepper, batch: vrt.GraphBatch) -> dict[str, Any]:
     """Return the gradients of a step of SGD, how far it goes divided by its rate, and the loss."""
     before = stepper.parameters()
-    stepper.train(batch, LR)
+    stepper.train(batch, CHECKING_LR)
     loss = stepper.loss()
     after = stepper.parameters()
     stepper.set_parameters(before)
-    return {"loss": loss} | {n: (value - after[n]) / LR for n, value in before.items()}
+    return {"loss": loss} | {n: (value - after[n]) / CHECKING_LR for n, value in before.items()}
 
 
 def step_of(net: vrt.Network, batch: vrt.GraphBatch) -> Callable[[], Any]:

@@ -21,7 +21,7 @@ from typing import cast
 
 import vertexrt as vrt
 from benchmarks.papers.options import Options
-from vertexrt.bench.contender import TRAINING
+from vertexrt.bench.measure import TRAINING
 from vertexrt.bench.record import Entry, make_entry
 from vertexrt.bench.run import Bench, first_graphs
 from vertexrt.engine.batched import Run

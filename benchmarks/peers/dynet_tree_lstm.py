@@ -18,7 +18,7 @@ import numpy as np  # noqa: E402
 
 from benchmarks.peers.gates import join_gates, split_gates  # noqa: E402
 from benchmarks.peers.levels import children_first  # noqa: E402
-from vertexrt.bench.contender import Arrays, Contender  # noqa: E402
+from vertexrt.bench.measure import Arrays, Contender  # noqa: E402
 from vertexrt.graph import GraphBatch  # noqa: E402
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from vertexrt.bench.contender import Arrays
+from vertexrt.bench.measure import Arrays
 
 KEPT = ("embedding", "u_iou", "u_f", "v")
 

@@ -21,7 +21,7 @@ from torch.nn.utils.rnn import PackedSequence
 from benchmarks.peers.packed import build_packed
 from benchmarks.peers.torch_peer import Peer, Tensors, classify
 from vertexrt import GraphBatch
-from vertexrt.bench.contender import Arrays
+from vertexrt.bench.measure import Arrays
 
 OURS = "ifou"  # the order of gates in the vertex function
 TORCH = "ifuo"  # the same four in PyTorch, which calls u g

@@ -11,7 +11,7 @@ from benchmarks.peers.torch_peer import (
     sigmoid_backward,
     tanh_backward,
 )
-from vertexrt.bench.contender import Arrays
+from vertexrt.bench.measure import Arrays
 
 
 class StepBatchedManual(LstmPeer):

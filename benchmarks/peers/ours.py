@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 import vertexrt as vrt
-from vertexrt.bench.contender import Stepper
+from vertexrt.bench.measure import Stepper
 from vertexrt.engine.executor import Evaluation
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from benchmarks.peers.levels import children_first
 from vertexrt import GraphBatch
-from vertexrt.bench.contender import Arrays
+from vertexrt.bench.measure import Arrays
 
 
 @dataclass(frozen=True, slots=True)

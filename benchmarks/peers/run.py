@@ -29,8 +29,7 @@ from benchmarks.peers.options import AGAIN, UNMERGED, Options
 from benchmarks.peers.ours import Ours
 from benchmarks.peers.suites import Suite, make_suite
 from vertexrt.bench.ablation import share_memory
-from vertexrt.bench.contender import Arrays, Contender, compare
-from vertexrt.bench.measure import Draw, measure
+from vertexrt.bench.measure import Arrays, Contender, Draw, compare, measure
 from vertexrt.bench.record import Key, Results, compared
 from vertexrt.bench.run import pinned, recording, say
 from vertexrt.bench.text import table

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from benchmarks.peers.float32 import only_float32
 from vertexrt import GraphBatch
-from vertexrt.bench.contender import Arrays, Contender
+from vertexrt.bench.measure import Arrays, Contender
 
 Tensors = dict[str, Tensor]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.peers import lstm, lstm_manual, tree_fc, tree_fc_graph, tree_lstm, tree_lstm_manual
 from benchmarks.peers.torch_peer import Peer
-from vertexrt.bench.contender import Arrays, Contender
+from vertexrt.bench.measure import Arrays, Contender
 
 LSTM: dict[str, type[Peer]] = {
     "torch": lstm.StepBatched,

@@ -20,7 +20,7 @@ from benchmarks.peers.torch_peer import (
     unpack_floats,
 )
 from vertexrt import GraphBatch
-from vertexrt.bench.contender import Arrays
+from vertexrt.bench.measure import Arrays
 
 
 @dataclass(frozen=True, slots=True)

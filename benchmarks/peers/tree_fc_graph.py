@@ -17,7 +17,7 @@ from benchmarks.peers.cuda_graph import Graph
 from benchmarks.peers.torch_peer import Buffers, pack_floats, unpack_floats
 from benchmarks.peers.tree_fc import LevelBatchedManual, Plan
 from vertexrt import GraphBatch, Pulled
-from vertexrt.bench.contender import Arrays
+from vertexrt.bench.measure import Arrays
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from benchmarks.peers.gates import join_gates, split_gates
 from benchmarks.peers.levels import build_levels
 from benchmarks.peers.torch_peer import Peer, Product, Tensors, classify
 from vertexrt import GraphBatch
-from vertexrt.bench.contender import Arrays
+from vertexrt.bench.measure import Arrays
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from benchmarks.peers.torch_peer import (
     tanh_backward,
 )
 from benchmarks.peers.tree_lstm import Plan, TreeLstmPeer
-from vertexrt.bench.contender import Arrays
+from vertexrt.bench.measure import Arrays
 
 
 class LevelBatchedManual(TreeLstmPeer):

@@ -9,7 +9,7 @@ import pytest
 import vertexrt as vrt
 from vertexrt import models
 from vertexrt.bench import ablation, breakdown
-from vertexrt.bench.contender import count
+from vertexrt.bench.measure import count
 from vertexrt.bench.record import read
 from vertexrt.bench.run import Job, JobOptions
 from vertexrt.cli.main import main

@@ -14,7 +14,7 @@ from benchmarks.papers.weights import device_bytes, held_bytes, loaded_bytes
 from tests.backend.test_bench_breakdown import H, trees
 from tests.paper_device import on_paper
 from vertexrt import models
-from vertexrt.bench.contender import TRAINING
+from vertexrt.bench.measure import TRAINING
 from vertexrt.bench.record import read
 from vertexrt.bench.run import first_graphs, make_job
 from vertexrt.engine.batched import Run

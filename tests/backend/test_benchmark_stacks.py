@@ -113,7 +113,7 @@ def test_ways_take_turns() -> None:
 
 def table_in(folder: Path) -> Table:
     options = ecornn_layout.Options("cpu", 1, (), 0, 0.0, str(folder), (), ())
-    return Table(options, "cpu", 1, Results("any", [], {}), folder / "any.json")
+    return Table(options, "cpu", 1, Results("any", (), {}), folder / "any.json")
 
 
 def test_a_difference_from_float64_ends_the_run(

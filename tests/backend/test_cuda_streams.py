@@ -17,7 +17,7 @@ from tests.runs import TOLERANCE, Arrays, Result, Way, assert_same, evaluate, tr
 from tests.shim_streams import ASKED, FIRST, LAST, LAUNCH, Queues
 from tests.strategies import with_pulls
 from vertexrt.api.network import Network
-from vertexrt.bench.contender import TRAINING, count
+from vertexrt.bench.measure import TRAINING, count
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError, NumericError
 from vertexrt.graph import GraphBatch

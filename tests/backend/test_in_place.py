@@ -12,7 +12,7 @@ from tests.devices import SHIM_AND_GPU, require
 from tests.functions import FUNCTIONS, LSTMChain
 from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate, train
 from tests.strategies import WORDS, ChildLists, with_pulls
-from vertexrt.bench.contender import count
+from vertexrt.bench.measure import count
 from vertexrt.engine.variant import Passes
 from vertexrt.models import TreeFC
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.peers.__main__ import main
-from vertexrt.bench.contender import BOUNDS
+from vertexrt.bench.measure import BOUNDS
 from vertexrt.bench.record import read
 
 BENCH = ["--device=cpu", "--threads=1"]

@@ -6,7 +6,7 @@ import pytest
 import vertexrt as vrt
 from benchmarks.peers.ours import Ours
 from vertexrt import models
-from vertexrt.bench.contender import compare
+from vertexrt.bench.measure import compare
 from vertexrt.bench.record import Results
 from vertexrt.graph import GraphBatch, InputGraph
 
@@ -28,6 +28,6 @@ def test_loss_gradients_and_logits_agree_with_the_reference() -> None:
     ours = Ours(net, "logits")
     drawn = {name: value.astype("float32") for name, value in ours.parameters().items()}
     ours.set_parameters(drawn)
-    record = Results("peers", [], {})
+    record = Results("peers", (), {})
     compare(record, {"ours": ours, "dynet": DynetTreeLstm(drawn)}, batch, "trees")
     assert record.checks[0]["largest_difference"] > 0.0  # of another precision

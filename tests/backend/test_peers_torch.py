@@ -27,7 +27,7 @@ from benchmarks.peers.complete import build_complete  # noqa: E402
 from benchmarks.peers.ours import Ours  # noqa: E402
 from benchmarks.peers.recursive import recursive  # noqa: E402
 from benchmarks.peers.torch_peer import Peer, pack_floats, unpack_floats  # noqa: E402
-from vertexrt.bench.contender import compare  # noqa: E402
+from vertexrt.bench.measure import compare  # noqa: E402
 from vertexrt.bench.record import (  # noqa: E402
     Results,
     read,
@@ -122,7 +122,7 @@ def assert_peer_agrees(
         np.testing.assert_array_equal(value, drawn[name])
     # float64 leaves the order of sums, and what a step of rate 1024 rounds
     contenders = {"reference": oracle, "peer": contender}
-    compare(Results("peers", [], {}), contenders, batch, "test", dtype="float64")
+    compare(Results("peers", (), {}), contenders, batch, "test", dtype="float64")
 
 
 @pytest.mark.parametrize("peer", TREE_LSTM)
@@ -185,7 +185,7 @@ def test_a_cuda_graph_computes_what_the_peer_does() -> None:
     }
     for count in (2, 5, 2):
         batch = complete_trees(rng, 8, count)
-        compare(Results("peers", [], {}), peers, batch, "tree-fc", kinked=True)
+        compare(Results("peers", (), {}), peers, batch, "tree-fc", kinked=True)
 
 
 @pytest.mark.parametrize("peer", LSTMS)

@@ -69,7 +69,7 @@ def test_a_long_whisker_of_what_is_hidden_has_room(
     record = read(RESULTS / "h200" / "ablation-tree-lstm.json")
     for k, entry in enumerate(record.entries):
         if entry.key["variant"] in ("+ 2 streams", "groups of 8"):
-            record.entries[k] = replace(entry, ratio=Spread(0.9, 0.01, 5_000.0), verdict=HIDDEN)
+            record.entries[k] = replace(entry, ratio=Spread(0.9, (0.01, 5_000.0)), verdict=HIDDEN)
     left, right = draw(record, tmp_path, monkeypatch)
     look(left, record, ONE_ON)
     look(right, record, ONE_OFF)

@@ -11,8 +11,7 @@ from threadpoolctl import threadpool_info
 from benchmarks.peers.complete import build_complete
 from benchmarks.peers.packed import build_packed
 from benchmarks.peers.suites import cut_or_pad
-from vertexrt.bench.contender import Arrays, Disagreement, compare
-from vertexrt.bench.measure import WARM_STEPS, Draw, measure
+from vertexrt.bench.measure import WARM_STEPS, Arrays, Disagreement, Draw, compare, measure
 from vertexrt.bench.record import Results
 from vertexrt.bench.run import describe, pinned
 from vertexrt.config import THREAD_VARIABLES
@@ -120,7 +119,7 @@ def test_minibatches_are_whole_and_cover_an_epoch() -> None:
 )
 def test_a_difference_stops_the_run_and_is_named(other: Fixed, text: str) -> None:
     exact = Fixed(2.0, [4.0, 0.0], [1.0])
-    record = Results("any", [], {})
+    record = Results("any", (), {})
     compare(record, {"a": exact, "b": exact}, ten_chains(), "x")
     assert record.checks[0]["largest_difference"] == 0.0
     with pytest.raises(Disagreement, match=rf"^\[check, x\] {text}"):

@@ -15,7 +15,7 @@ from tests.paper_device import on_paper
 from tests.runs import use_of
 from tests.shim_device import put_in_place
 from tests.strategies import with_pulls
-from vertexrt.bench.contender import count
+from vertexrt.bench.measure import count
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import PlanError, UsageError
 from vertexrt.graph import GraphBatch, InputGraph

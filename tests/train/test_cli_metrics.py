@@ -12,8 +12,7 @@ import pytest
 
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.cli import curve
-from vertexrt.cli.measures import entities
-from vertexrt.cli.metrics import Totals, better, deciding, shown
+from vertexrt.cli.measures import Totals, better, deciding, entities, shown
 from vertexrt.cli.run_folder import RunFolder
 from vertexrt.cli.run_state import RunState
 from vertexrt.cli.tasks import TASKS

@@ -11,7 +11,7 @@ import vertexrt as vrt
 from tests.train.cli_runs import train, write_trees
 from vertexrt.cli import run_folder, run_state
 from vertexrt.cli.main import main
-from vertexrt.cli.options import RunOptions
+from vertexrt.cli.run_options import RunOptions
 from vertexrt.cli.session import rate_of
 
 EPOCHS, RATE = 6, 0.5

@@ -10,7 +10,7 @@ import pytest
 
 from tests.train.cli_runs import records, train, write_trees
 from vertexrt.cli.main import main
-from vertexrt.cli.scalar_log import ScalarLog
+from vertexrt.cli.run_folder import ScalarLog
 
 Scalars = dict[tuple[str, int], float]
 

@@ -10,7 +10,7 @@ from tests.devices import shim
 from tests.shim_device import put_in_place
 from tests.train.cli_runs import records, train, write_trees
 from vertexrt.cli.main import main
-from vertexrt.cli.trace import KEPT, WARM_UP
+from vertexrt.cli.train import KEPT, WARM_UP
 
 PERSISTENT = ("--engine", "persistent", "--device", "cpu", "--threads", "2", "--batch-size", "4")
 

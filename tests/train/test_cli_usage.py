@@ -138,11 +138,11 @@ def test_sizes_that_no_machine_has(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_the_words_are_those_of_the_runtime() -> None:
     from vertexrt.api.optim import OPTIMIZERS
-    from vertexrt.cli import limits
+    from vertexrt.cli import options
     from vertexrt.engine.model import POLICIES
 
-    assert limits.POLICIES == POLICIES
-    assert [name.lower() for name in OPTIMIZERS] == list(limits.OPTIMIZERS)
+    assert options.POLICIES == POLICIES
+    assert [name.lower() for name in OPTIMIZERS] == list(options.OPTIMIZERS)
 
 
 def shell(line: str) -> tuple[int, str, str]:

@@ -31,16 +31,15 @@ from tests.train.cli_runs import (
     without_times,
     write_trees,
 )
-from vertexrt.cli.loop import evaluate
+from vertexrt.cli.loop import evaluate, in_turn
 from vertexrt.cli.main import main
-from vertexrt.cli.measures import MEASURES
-from vertexrt.cli.metrics import Totals
+from vertexrt.cli.measures import MEASURES, Totals
 from vertexrt.cli.parser import parse
-from vertexrt.cli.processes import in_turn, open_folder
-from vertexrt.cli.resolve import resolve
 from vertexrt.cli.run_folder import RunFolder
+from vertexrt.cli.run_options import resolve
 from vertexrt.cli.session import open_session
 from vertexrt.cli.tasks import TASKS
+from vertexrt.cli.train import open_folder
 from vertexrt.errors import ParallelError, UsageError
 from vertexrt.parallel import ProcessGroup
 

@@ -6,16 +6,20 @@ for raises an error that names the field:
     fields = JsonRecord(parse_json(text), "last.safetensors", "state")
     epoch, best = fields.whole("epoch", 0, 1000), fields.real("best")
     fields.end()
+
+or, where a dataclass says what there is, `fields.build(RunState)`.
 """
 
 import json
 import math
 import re
-from collections.abc import Collection
-from typing import Any, NoReturn
+from collections.abc import Callable, Collection
+from dataclasses import is_dataclass
+from typing import Annotated, Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 from vertexrt.errors import CheckpointError, VertexrtError, nearest, one_line
 
+Built = TypeVar("Built")
 DEEPEST = 32  # lists and objects inside each other
 SHOWN = 60  # characters of a wrong value that an error shows
 ACTION = "Use an earlier checkpoint or a fresh copy"
@@ -92,17 +96,22 @@ class JsonRecord:
             self._refuse(name or "the record", value, "an object with named fields")
         self._fields: dict[str, Any] = value
         self._unread = set(value)
+        self._inside: dict[str, JsonRecord] = {}
 
     def unread(self) -> list[str]:
         """Return the names that were not asked for, in the order of the file."""
         return [name for name in self._fields if name in self._unread]
 
-    def end(self) -> None:
-        """Refuse fields that were not asked for."""
+    def end(self, known: Collection[str] | None = None) -> None:
+        """Refuse fields that were not asked for, or have no `known` name; records inside, too."""
+        if known is not None:
+            self._unread = {*self._fields} - {*known}
         for name in self.unread():
-            known = [each for each in self._fields if each not in self._unread]
+            read = [each for each in self._fields if each not in self._unread]
             path = one_line(self._path(name)[:SHOWN])
-            self._fail(f"the field '{path}' is not known{nearest(name, known)}")
+            self._fail(f"the field '{path}' is not known{nearest(name, read)}")
+        for inner in self._inside.values():
+            inner.end()
 
     def null(self, field: str) -> bool:
         """Tell whether a field is null; it still counts as not read when it is not."""
@@ -190,7 +199,35 @@ class JsonRecord:
         return [self._inner(each, f"{path}.{number}") for number, each in enumerate(value)]
 
     def _inner(self, value: Any, path: str) -> "JsonRecord":
-        return JsonRecord(value, self.where, path, self.action, self.error)
+        if path not in self._inside:
+            self._inside[path] = JsonRecord(value, self.where, path, self.action, self.error)
+        return self._inside[path]
+
+    def build(self, kind: type[Built]) -> Built:
+        """Return the record as a dataclass, or as a `dict[str, ...]`, by the types of its fields.
+
+        `Annotated[int, JsonRecord.whole, 0, 9]` names what reads a field, and its limits. Others
+        are a key of `READERS`, a dataclass or a dict, a list of such records, or one of these or
+        None; any other type is not looked at.
+        """
+        if get_origin(kind) is dict:
+            hints = dict.fromkeys(self.unread(), get_args(kind)[1])
+        else:
+            hints = get_type_hints(kind, include_extras=True)
+        return kind(**{name: self._value(name, hint) for name, hint in hints.items()})
+
+    def _value(self, field: str, kind: Any) -> Any:
+        of, inner = get_origin(kind), get_args(kind)
+        if of is Annotated:
+            read: Callable[..., Any] = inner[1]
+            return read(self, field, *inner[2:])
+        if type(None) in inner:
+            return None if self.null(field) else self._value(field, inner[0])
+        if of is list:
+            return [record.build(inner[0]) for record in self.records(field)]
+        if of is dict or is_dataclass(kind):
+            return self.record(field).build(kind)
+        return READERS[kind](self, field) if kind in READERS else self._take(field)
 
     def plain(self) -> dict[str, Any]:
         """Return the whole record as it was parsed, for values that are only shown."""
@@ -219,3 +256,10 @@ class JsonRecord:
 
     def _fail(self, got: str, expected: str = "expected what vertexrt writes") -> NoReturn:
         raise self.error.at(self.where, got, expected, self.action)
+
+
+READERS: dict[Any, Callable[..., Any]] = {
+    bool: JsonRecord.flag,
+    float: JsonRecord.real,
+    str: JsonRecord.text,
+}

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import vertexrt as vrt
-from vertexrt.bench.contender import Contender, Stepper, compare
-from vertexrt.bench.measure import Draw, measure
+from vertexrt.bench.measure import Contender, Draw, Stepper, compare, measure
 from vertexrt.bench.record import Entry, compared
 from vertexrt.bench.run import Bench, Job, JobOptions, first_graphs, make_job, opened, say
 from vertexrt.bench.switches import (

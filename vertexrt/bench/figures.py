@@ -108,18 +108,15 @@ def draw_ablation(record: Results, path: Path) -> None:
             _panel(axes, record.select(family=family), family, rows[family])
         handles, labels = left.get_legend_handles_labels()
         left.figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
-        left.figure.supxlabel(_caption(record), fontsize=6.5)
-
-
-def _caption(record: Results) -> str:
-    key, machine = record.entries[0].key, record.machine
-    where = machine["gpu"]["name"] if machine.get("gpu") else machine.get("processor", "")
-    count = int(machine.get("threads", 1))
-    threads = "1 thread" if count == 1 else f"{count} threads"
-    return (
-        f"{key['model']}, hidden {key['hidden']}, training; {where}, {threads}; "
-        f"whiskers: quartiles over rounds; {MARK}: hidden by the spread"
-    )
+        key, machine = record.entries[0].key, record.machine
+        where = machine["gpu"]["name"] if machine.get("gpu") else machine.get("processor", "")
+        count = int(machine.get("threads", 1))
+        threads = "1 thread" if count == 1 else f"{count} threads"
+        caption = (
+            f"{key['model']}, hidden {key['hidden']}, training; {where}, {threads}; "
+            f"whiskers: quartiles over rounds; {MARK}: hidden by the spread"
+        )
+        left.figure.supxlabel(caption, fontsize=6.5)
 
 
 def row_label(name: str, entries: Sequence[Entry], family: str) -> str:
@@ -138,7 +135,15 @@ def _panel(axes: Any, entries: Sequence[Entry], family: str, rows: dict[str, str
         mine = [e for e in entries if e.key["batch_size"] == size]
         _bars(axes, mine, list(rows), (k, len(sizes)))
     axes.axvline(1.0, color="black", linewidth=0.8)
-    _limits(axes, family)
+    # Room for all whiskers, and for a mark after the longest.
+    if family == ONE_OFF:
+        axes.set_xlim(0.0, axes.dataLim.x1 * (1.0 + MARGIN))
+    else:
+        axes.use_sticky_edges = False  # where all bars begin there is a margin, too
+        axes.margins(x=MARGIN)
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.minorticks_off()
     axes.set_yticks(range(len(rows)), list(rows.values()))
     axes.set_ylim(max(len(rows), 1) - 0.5, -0.5)
     axes.set_xlabel(AXES[family])
@@ -160,18 +165,6 @@ def _bars(axes: Any, entries: Sequence[Entry], rows: list[str], which: tuple[int
         if entry.verdict == HIDDEN:
             end = max(ratio.high, 1.0)
             axes.annotate(MARK, (end, place), (3, -3), textcoords="offset points")
-
-
-def _limits(axes: Any, family: str) -> None:
-    """Give the axis room for all whiskers, and for a mark after the longest."""
-    if family == ONE_OFF:
-        axes.set_xlim(0.0, axes.dataLim.x1 * (1.0 + MARGIN))
-        return
-    axes.use_sticky_edges = False  # where all bars begin there is a margin, too
-    axes.margins(x=MARGIN)
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.minorticks_off()
 
 
 # Breakdowns: shares of a step's time.

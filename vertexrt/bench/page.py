@@ -61,7 +61,11 @@ def _section(path: Path, record: Results) -> str:
             f"{count} comparisons before timing; largest relative difference {worst:.1e}."
         )
     parts += [f"<p>{escape(text)}</p>" for text in paragraphs]
-    parts += map(_image, _figures(path, record))
+    drawn = draw(record, path)
+    for image in [drawn] if drawn else sorted(path.parent.glob(f"{path.stem}*.png")):
+        data = base64.b64encode(image.read_bytes()).decode("ascii")
+        source = f"data:image/png;base64,{data}"
+        parts.append(f'<p><img alt="{escape(image.stem)}" src="{source}"></p>')
     if record.entries:
         parts.append(f"<pre>{escape(table(record.entries))}</pre>")
     if record.missing:
@@ -70,13 +74,3 @@ def _section(path: Path, record: Results) -> str:
         )
         parts.append(f"<p>Not available here:</p><ul>{items}</ul>")
     return "\n".join(parts)
-
-
-def _figures(path: Path, record: Results) -> list[Path]:
-    drawn = draw(record, path)
-    return [drawn] if drawn else sorted(path.parent.glob(f"{path.stem}*.png"))
-
-
-def _image(path: Path) -> str:
-    data = base64.b64encode(path.read_bytes()).decode("ascii")
-    return f'<p><img alt="{escape(path.stem)}" src="data:image/png;base64,{data}"></p>'

@@ -30,7 +30,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -50,19 +50,38 @@ OF_STEP_TIME = ("model", "hidden", "setting", "batch_size", "variant")
 FASTER, SLOWER, HIDDEN = "faster", "slower", "hidden by the spread"
 
 
+def _two(fields: JsonRecord, name: str) -> tuple[float, ...]:
+    found = fields.reals(name)
+    if len(found) != 2:
+        fields.refuse(name, "two numbers")
+    return found
+
+
+Quartiles = Annotated[tuple[float, float], _two]
+
+
 @dataclass(frozen=True, slots=True)
 class Spread:
     """A median with the quartiles around it."""
 
     median: float
-    low: float
-    high: float
+    quartiles: Quartiles
+
+    @property
+    def low(self) -> float:
+        """Return the first quartile."""
+        return self.quartiles[0]
+
+    @property
+    def high(self) -> float:
+        """Return the third quartile."""
+        return self.quartiles[1]
 
 
 def spread_of(samples: Sequence[float]) -> Spread:
     """Return median and quartiles of at least one sample."""
     low, median, high = np.percentile(np.asarray(samples, np.float64), [25, 50, 75])
-    return Spread(float(median), float(low), float(high))
+    return Spread(float(median), (float(low), float(high)))
 
 
 def ratio_of(samples: Sequence[float], reference: Sequence[float]) -> Spread:
@@ -103,33 +122,26 @@ class Entry:
 
     key: Key
     unit: str
-    better: str
+    better: Annotated[str, JsonRecord.text, ("higher", "lower", "")]
     median: float
-    quartiles: tuple[float, float]
-    samples: tuple[float, ...]
+    quartiles: Quartiles
+    samples: Annotated[tuple[float, ...], JsonRecord.reals]
     against: str | None = None
     ratio: Spread | None = None
     verdict: str | None = None
     counts: dict[str, float] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the entry as it is written."""
-        found = asdict(self)
-        r = self.ratio
-        found["ratio"] = None if r is None else {"median": r.median, "quartiles": [r.low, r.high]}
-        return found
-
     @property
     def spread(self) -> Spread:
         """Return median and quartiles."""
-        return Spread(self.median, *self.quartiles)
+        return Spread(self.median, self.quartiles)
 
 
 def make_entry(key: Key, samples: Sequence[float], unit: str, better: str = "higher") -> Entry:
     """Summarise samples: of a time or a speed several, of what was counted one."""
     samples = tuple(float(f"{x:.6g}") for x in samples)  # more digits only make files long
     s = spread_of(samples)
-    return Entry(key, unit, better, s.median, (s.low, s.high), samples)
+    return Entry(key, unit, better, s.median, s.quartiles, samples)
 
 
 @dataclass(slots=True)
@@ -137,7 +149,7 @@ class Results:
     """A benchmark's results while they are collected, and as they are read back."""
 
     benchmark: str
-    command: list[str]
+    command: Annotated[tuple[str, ...], JsonRecord.texts]
     options: dict[str, Any]
     date: str = ""
     complete: bool = False
@@ -154,7 +166,7 @@ class Results:
         """Write the file."""
         names = [each.name for each in fields(self) if each.name != "entries"]
         whole = {"schema": SCHEMA} | {name: getattr(self, name) for name in names}
-        entries = ",\n  ".join(json.dumps(entry.to_json()) for entry in self.entries)
+        entries = ",\n  ".join(json.dumps(asdict(entry)) for entry in self.entries)
         head = json.dumps(whole, indent=1).removesuffix("\n}")
         text = f'{head},\n "entries": [\n  {entries}\n ]\n}}\n'  # one line an entry
         write_atomically(path, text.encode())
@@ -195,97 +207,45 @@ def compared(
     return found
 
 
-# Reading, every field with its type.
-
-
 def read(path: Path) -> Results:
-    """Read a file that a benchmark wrote.
+    """Read a file that a benchmark wrote, every field with its type.
 
     Raises: DataError, when it cannot be read, is no such file, or is of another form.
     """
+
+    def refused(got: str) -> DataError:
+        expected = f"a file of `vertexrt bench`, schema {SCHEMA}"
+        return DataError.at(str(path), got, expected, ACTION)
+
     try:
         stored = parse_json(read_plain(path))
     except OSError as error:
-        raise _refused(path, str(error)) from error
+        raise refused(str(error)) from error
     except ValueError as error:
-        raise _refused(path, f"not the form of a benchmark's file ({error})") from error
-    fields = JsonRecord(stored, str(path), action=ACTION, error=DataError)
+        raise refused(f"not the form of a benchmark's file ({error})") from error
+    fields = JsonRecord(stored, str(path), "", ACTION, DataError)
     if fields.whole("schema", 0, LARGEST) != SCHEMA:
-        raise _refused(path, f"schema {stored['schema']}")
-    benchmark = fields.text("benchmark")
-    return Results(
-        benchmark,
-        list(fields.texts("command")),
-        fields.record("options").plain(),
-        fields.text("date"),
-        fields.flag("complete"),
-        _machine(fields.record("machine")),
-        _texts(fields.record("jobs")),
-        [_check(each) for each in fields.records("checks")],
-        [_texts(each, ("name", "because")) for each in fields.records("missing")],
-        [_entry(each, benchmark) for each in fields.records("entries")],
-    )
-
-
-def _refused(path: Path, got: str) -> DataError:
-    expected = f"a file of `vertexrt bench`, schema {SCHEMA}"
-    return DataError.at(str(path), got, expected, ACTION)
-
-
-def _entry(fields: JsonRecord, benchmark: str) -> Entry:
-    ratio = None
-    if not fields.null("ratio"):
-        r = fields.record("ratio")
-        ratio = Spread(r.real("median"), *_quartiles(r))
-    counts = fields.record("counts")
-    return Entry(
-        _key(fields.record("key"), benchmark),
-        fields.text("unit"),
-        fields.text("better", ("higher", "lower", "")),
-        fields.real("median"),
-        _quartiles(fields),
-        fields.reals("samples"),
-        None if fields.null("against") else fields.text("against"),
-        ratio,
-        None if fields.null("verdict") else fields.text("verdict"),
-        {name: counts.real(name) for name in counts.unread()},
-    )
-
-
-def _key(fields: JsonRecord, benchmark: str) -> Key:
-    key: Key = {}
-    for name in fields.unread():
-        key[name] = fields.whole(name, 0, LARGEST) if name in COUNTED else fields.text(name)
-    needed = OF_ABLATION if benchmark == "ablation" else ()
-    for name in OF_STEP_TIME if key.get("part") == "time" else needed:
-        if name not in key:
-            fields.text(name)  # says that it is missing
-    return key
-
-
-def _quartiles(fields: JsonRecord) -> tuple[float, float]:
-    found = fields.reals("quartiles")
-    if len(found) != 2:
-        fields.refuse("quartiles", "two numbers")
-    return found[0], found[1]
-
-
-def _machine(fields: JsonRecord) -> dict[str, Any]:
-    """Return what is said of a machine; GPU and versions are records where they are there."""
-    found = fields.plain()
-    if found.get("gpu"):
-        fields.record("gpu").text("name")
-    if "versions" in found:
-        fields.record("versions")
-    if "threads" in found:
-        fields.whole("threads", 0, LARGEST)
+        raise refused(f"schema {stored['schema']}")
+    found = fields.build(Results)
+    machine = fields.record("machine")
+    if found.machine.get("gpu"):
+        machine.record("gpu").text("name")
+    if "versions" in found.machine:
+        machine.record("versions")
+    if "threads" in found.machine:
+        machine.whole("threads", 0, LARGEST)
+    for check in fields.records("checks"):
+        check.real("largest_difference")
+    for lack in fields.records("missing"):
+        for name in ("name", "because"):
+            lack.text(name)
+    needed = OF_ABLATION if found.benchmark == "ablation" else ()
+    for entry in fields.records("entries"):
+        key = entry.record("key")
+        known = key.plain()
+        for name in (*known, *(OF_STEP_TIME if known.get("part") == "time" else needed)):
+            if name in COUNTED:
+                key.whole(name, 0, LARGEST)
+            else:
+                key.text(name)
     return found
-
-
-def _check(fields: JsonRecord) -> dict[str, Any]:
-    fields.real("largest_difference")
-    return fields.plain()
-
-
-def _texts(fields: JsonRecord, names: tuple[str, ...] = ()) -> dict[str, str]:
-    return {name: fields.text(name) for name in names or fields.unread()}

@@ -30,7 +30,7 @@ from vertexrt.engine.devices import device_named
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
-from vertexrt.models import ModelSpec, get
+from vertexrt.models import get
 from vertexrt.models.catalogue import is_own
 from vertexrt.models.own import find
 
@@ -97,7 +97,12 @@ def make_job(
         settings: arguments of the model.
     Raises: UsageError, DataError, as `find` and `data.load` do.
     """
-    spec = _spec_of(model, source)
+    if not is_own(model):
+        spec = get(model)
+    elif source is None:
+        raise UsageError.at(model, "no data", "expected graphs to measure", "give --data")
+    else:
+        spec = find(model, "loss", data.format_of(source))
     given = {"leaves": leaves, **spec.reading(spec.options)}
     dataset = data.load(source or spec.train["data"], format=spec.format, **given)
     pool = dataset.splits["train"]
@@ -115,14 +120,6 @@ def make_job(
         f"{len(dataset.vocabulary):,} words; a step is forward, backward and SGD"
     )
     return Job(spec.name, make, pool, description, kinked=model not in SMOOTH)
-
-
-def _spec_of(model: str, source: str | None) -> ModelSpec:
-    if not is_own(model):
-        return get(model)
-    if source is None:
-        raise UsageError.at(model, "no data", "expected graphs to measure", "give --data")
-    return find(model, "loss", data.format_of(source))
 
 
 def first_graphs(job: Job, count: int) -> GraphBatch:
@@ -205,7 +202,7 @@ def recording(
     Raises: UsageError, when the folder cannot be written.
     """
     kept = {name: value for name, value in options.items() if name not in NOT_KEPT}
-    record = Results(benchmark, command, kept)
+    record = Results(benchmark, tuple(command), kept)
     name = options.get("name", "")
     path = Path(options["out"], f"{benchmark}-{name}.json" if name else f"{benchmark}.json")
     try:

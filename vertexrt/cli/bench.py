@@ -17,17 +17,28 @@ def bench(given: argparse.Namespace) -> int:
     Raises: UsageError, DataError, as the action does; NumericError, when two contenders do not
         compute the same.
     """
-    command = ["vertexrt", *sys.argv[1:]]
     if given.action == "report":
         from vertexrt.bench import page
 
-        page.run(_there(given.folder))
+        page.run(_there(given.report))
     elif given.action == "compare":
         from vertexrt.bench import compare
 
         compare.run(_there(given.before), _there(given.after))
     else:
-        _measure(given, command)
+        from vertexrt.bench import ablation, breakdown
+        from vertexrt.bench.figures import draw
+        from vertexrt.bench.record import read
+        from vertexrt.bench.run import JobOptions
+
+        if config().check:
+            text = "VERTEXRT_CHECK=1: what a step takes to be verified is timed, too"
+            print(text, file=sys.stderr)
+        names = [each.name for each in fields(JobOptions)]
+        options = JobOptions(**{name: getattr(given, name) for name in names})
+        run = {"ablation": ablation.run, "breakdown": breakdown.run}[given.action]
+        path = run(options, ["vertexrt", *sys.argv[1:]])
+        draw(read(path), path)
     return 0
 
 
@@ -36,17 +47,3 @@ def _there(path: str) -> str:
     if not os.path.exists(path):
         raise UsageError.at("bench", f"there is no {path}", "expected results", "Check the path")
     return path
-
-
-def _measure(given: argparse.Namespace, command: list[str]) -> None:
-    from vertexrt.bench import ablation, breakdown
-    from vertexrt.bench.figures import draw
-    from vertexrt.bench.record import read
-    from vertexrt.bench.run import JobOptions
-
-    if config().check:
-        print("VERTEXRT_CHECK=1: what a step takes to be verified is timed, too", file=sys.stderr)
-    options = JobOptions(**{field.name: getattr(given, field.name) for field in fields(JobOptions)})
-    action = {"ablation": ablation, "breakdown": breakdown}[given.action]
-    path = action.run(options, command)
-    draw(read(path), path)

@@ -6,8 +6,7 @@ import importlib.util
 import io
 from typing import Any
 
-from vertexrt.cli.measures import MEASURES
-from vertexrt.cli.metrics import PER_CENT
+from vertexrt.cli.measures import MEASURES, PER_CENT
 from vertexrt.cli.run_folder import RunFolder
 from vertexrt.plain_files import write_atomically
 

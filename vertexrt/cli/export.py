@@ -1,31 +1,137 @@
-"""Write a trained run as a folder for the Hugging Face Hub: `vertexrt export RUN OUT`."""
+"""A trained model in a folder of the shape that the Hugging Face Hub has: written, and read back.
+
+DIR/model.safetensors   the parameters by name
+DIR/config.json         what a checkpoint of the run says: options, position, data; the library
+DIR/vocabularies.json   words by pull, in the order of their numbers
+DIR/FILE.py             of a model of the user
+DIR/README.md           the card, which is not read back
+
+No path of the machine that wrote it is in it.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shlex
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import vertexrt as vrt
+from vertexrt.api.checkpoint import read_parameters, write_tensors
+from vertexrt.api.json_record import JsonRecord, parse_json
 from vertexrt.cli import run_state
-from vertexrt.cli.metrics import shown
-from vertexrt.cli.options import RunOptions
+from vertexrt.cli.measures import shown
+from vertexrt.cli.options import CONFIG_NAME
 from vertexrt.cli.output import say
-from vertexrt.cli.pretrained import CARD, LIBRARY, files_of, public
-from vertexrt.cli.resolve import with_model
 from vertexrt.cli.run_folder import RunFolder, find_checkpoint
+from vertexrt.cli.run_options import RunOptions, with_model
 from vertexrt.cli.run_state import StoredRun
 from vertexrt.cli.tasks import TASKS
-from vertexrt.errors import UsageError, one_line
+from vertexrt.data import catalogue
+from vertexrt.errors import CheckpointError, UsageError, one_line
 from vertexrt.models.catalogue import is_own
-from vertexrt.plain_files import write_atomically
+from vertexrt.plain_files import read_plain, write_atomically
 
+MODEL = "model.safetensors"
+VOCABULARIES = "vocabularies.json"
+CARD = "README.md"
+LIBRARY = "vertexrt"
+WRITER = "`vertexrt export`"
+FORMAT, VERSION = "vertexrt-parameters", 1
 REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
+ACTION = "Export the run again, or fetch the whole folder"
+
+
+def open_run(run: str) -> StoredRun:
+    """Read what `eval` and `predict` are given: an exported folder, a run folder or a checkpoint.
+
+    Raises: UsageError, when nothing is there; CheckpointError, when it is neither, or damaged.
+    """
+    path = Path(run)
+    folder = path.parent if path.name == MODEL else path
+    if any((folder / name).is_file() for name in (MODEL, VOCABULARIES)):
+        return read(folder)
+    return run_state.load(find_checkpoint(run))
+
+
+def read(folder: Path) -> StoredRun:
+    """Read an exported folder.
+
+    Raises: CheckpointError, that names the file that is missing, damaged or of another library.
+    """
+    fields = _json(folder / CONFIG_NAME)
+    if "library_name" not in fields.unread() or fields.text("library_name") != LIBRARY:
+        got = "it does not say that the model is of vertexrt"
+        raise _not_ours(folder / CONFIG_NAME, got)
+    fields.text("library_version")
+    words = _json(folder / VOCABULARIES)
+    parameters = read_parameters(folder / MODEL, FORMAT, VERSION, WRITER)
+    checkpoint = vrt.Checkpoint(parameters, {}, {}, {}, {})
+    stored = run_state.checked(folder / MODEL, checkpoint, fields, words)
+    if not is_own(stored.options.model):
+        return stored
+    path, _, title = stored.options.model.rpartition(":")
+    model = f"{folder.resolve() / Path(path).name}:{title}"
+    return replace(stored, options=replace(stored.options, model=model))
+
+
+def _json(path: Path) -> JsonRecord:
+    """Return what a file of the folder holds."""
+    try:
+        found = parse_json(read_plain(path))
+    except (OSError, ValueError) as error:
+        got = getattr(error, "strerror", None) or f"it is not JSON ({error})"
+        raise _not_ours(path, got) from error
+    return JsonRecord(found, str(path), action=ACTION)
+
+
+def _not_ours(path: Path, got: str) -> CheckpointError:
+    return CheckpointError.at(str(path), got, f"expected what {WRITER} writes", ACTION)
+
+
+def files_of(stored: StoredRun) -> dict[str, bytes]:
+    """Return the files of a folder that `read` reads, by name; the parameters last.
+
+    Raises: CheckpointError, when the file of the user's model cannot be read.
+    """
+    options, meta = stored.options, dict(stored.checkpoint.meta)
+    texts = {"format": FORMAT, "version": str(VERSION)}
+    files = {VOCABULARIES: _encoded(meta.pop("vocabularies"))}
+    library = {"library_name": LIBRARY, "library_version": vrt.__version__}
+    files[CONFIG_NAME] = _encoded({**library, **meta, "options": asdict(public(options))})
+    if is_own(options.model):
+        source = Path(options.model.rpartition(":")[0])
+        try:
+            files[source.name] = read_plain(source)
+        except OSError as error:
+            got = f"the file of the model cannot be read ({error.strerror or error})"
+            text = ("expected it where the run was trained", "Put it back, or name it with --model")
+            raise CheckpointError.at(str(source), got, *text) from error
+    files[MODEL] = write_tensors(stored.judged, texts)
+    return files
+
+
+def public(options: RunOptions) -> RunOptions:
+    """Return options without paths: of the model and of data the last part of it, the name."""
+    named = any(entry.name == options.data for entry in catalogue())
+    reading = {name: v for name, v in options.reading.items() if name not in ("dev", "test")}
+    path, colon, title = options.model.rpartition(":")
+    return replace(
+        options,
+        model=f"{Path(path).name}{colon}{title}",
+        data=options.data if named else Path(options.data).name,
+        reading=reading,
+    )
+
+
+def _encoded(value: Any) -> bytes:
+    return (json.dumps(value, indent=2) + "\n").encode()
 
 
 def export(given: argparse.Namespace) -> int:
@@ -35,7 +141,14 @@ def export(given: argparse.Namespace) -> int:
         it cannot be pushed; CheckpointError, when the checkpoint or the model's file is damaged or
         missing.
     """
-    _require_pushable(given.push)
+    push = given.push
+    if push is not None and REPOSITORY.fullmatch(push) is None:
+        got = f"'{push}'" if push.isprintable() else ascii(push)
+        raise UsageError.at("--push", got, "expected OWNER/NAME", "Correct it")
+    if push is not None and find_spec("huggingface_hub") is None:
+        got = "huggingface_hub is not installed"
+        action = "Get it with: pip install 'vertexrt[hub]'"
+        raise UsageError.at("--push", got, "expected it, to reach the Hugging Face Hub", action)
     stored = run_state.load(find_checkpoint(given.run))
     stored = replace(stored, options=with_model(stored.options, given))
     files = {CARD: _card(stored, given.out).encode(), **files_of(stored)}
@@ -52,22 +165,10 @@ def export(given: argparse.Namespace) -> int:
         raise UsageError.at("OUT", got, "expected a folder", "Give another one") from error
     say(f"{stored.options.title} of {stored.path}: {out}")
     say(f"its card is {out / CARD}: say there which license it has")
-    if given.push is not None:
-        _push(out, given.push)
-        say(f"pushed to {given.push}; where it is new it is private")
+    if push is not None:
+        _push(out, push)
+        say(f"pushed to {push}; where it is new it is private")
     return 0
-
-
-def _require_pushable(name: str | None) -> None:
-    if name is None:
-        return
-    if REPOSITORY.fullmatch(name) is None:
-        got = f"'{name}'" if name.isprintable() else ascii(name)
-        raise UsageError.at("--push", got, "expected OWNER/NAME", "Correct it")
-    if find_spec("huggingface_hub") is None:
-        got = "huggingface_hub is not installed"
-        action = "Get it with: pip install 'vertexrt[hub]'"
-        raise UsageError.at("--push", got, "expected it, to reach the Hugging Face Hub", action)
 
 
 def _push(folder: Path, name: str) -> None:

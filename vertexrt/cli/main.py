@@ -12,9 +12,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
 
 from vertexrt.cache import notes
 from vertexrt.cli.interrupt import Interrupt, Interrupted
@@ -31,9 +30,7 @@ from vertexrt.errors import (
     one_line,
 )
 
-if TYPE_CHECKING:
-    import argparse
-
+OF_TEXTS = (UsageError, CheckpointError, DataError, GraphError, PullError)  # may repeat files
 INTERRUPTED = 130
 USAGE = 2
 FAILED = 1
@@ -60,15 +57,9 @@ def _checked(words: list[str], interrupt: Interrupt) -> int:
     """Run a command line; say what went wrong."""
     try:
         return _run(words, interrupt)
-    except UsageError as error:
-        _complain(one_line(str(error)))
-        return USAGE
-    except (CheckpointError, DataError, GraphError, PullError) as error:  # they may repeat files
-        _complain(one_line(str(error)))
-        return FAILED
     except VertexrtError as error:
-        _complain(str(error))
-        return FAILED
+        _complain(one_line(str(error)) if isinstance(error, OF_TEXTS) else str(error))
+        return USAGE if isinstance(error, UsageError) else FAILED
     except Interrupted as stop:
         _complain("interrupted")
         return 128 + stop.number
@@ -88,8 +79,8 @@ def _checked(words: list[str], interrupt: Interrupt) -> int:
 
 
 def _run(words: list[str], interrupt: Interrupt) -> int:
-    # Imported here, and by `_command`: signals are handled by now, and a help text need not wait
-    # for NumPy and the compiler.
+    # Imported here, as the command is below: signals are handled by now, and a help text need not
+    # wait for NumPy and the compiler.
     from vertexrt.cli.parser import build, parse
 
     try:
@@ -102,25 +93,20 @@ def _run(words: list[str], interrupt: Interrupt) -> int:
         print(f"vertexrt {vertexrt.__version__}")
         return 0
     if options.command is None:
-        build()[0].print_help()
+        build()[""].print_help()
         return 0
     threads = getattr(options, "threads", None)
     if threads is not None:
         limit_threads(threads)  # of BLAS libraries that are loaded from here on
-    command = _command(options.command)
+    name = {"eval": "evaluate"}.get(options.command, options.command)
+    module = {"predict": "evaluate", "warm": "explain"}.get(name, name)
+    command = getattr(importlib.import_module(f"vertexrt.cli.{module}"), name)
     interrupt.started()
     notes.always(not getattr(options, "quiet", False))
     try:
-        return command(options)
+        return int(command(options))
     finally:
         notes.always(False)
-
-
-def _command(name: str) -> Callable[[argparse.Namespace], int]:
-    """Import a command: a function that is called as its module is."""
-    word = {"eval": "evaluate"}.get(name, name)
-    run = getattr(importlib.import_module(f"vertexrt.cli.{word}"), word)
-    return cast("Callable[[argparse.Namespace], int]", run)
 
 
 def _open_streams() -> bool:

@@ -1,16 +1,28 @@
-"""The measures that tasks are judged by: a row for each, made of sums over minibatches."""
+"""The measures that tasks are judged by: a row for each, made of sums over minibatches.
+
+`Totals` holds the sums; every mean is formed at the end.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Self
 
 import numpy as np
 
+from vertexrt.api.json_record import JsonRecord
+from vertexrt.api.optimizer import LARGEST_COUNT
+from vertexrt.cli.tasks import Task
+from vertexrt.errors import NumericError
 from vertexrt.graph import GraphBatch, Pulled
 
 Sums = dict[str, float]
+Count = Annotated[int, JsonRecord.whole, 0, LARGEST_COUNT]
+NotNegative = Annotated[float, JsonRecord.real, 0.0]
+LONG = 1e6  # larger values are shown with an exponent
+PER_CENT = ("accuracy", "f1")  # how names of shares end
 PERPLEXITY_CEILING = 700.0  # math.exp overflows above 709
 
 
@@ -72,29 +84,20 @@ def _labelled(judged: Judged) -> Sums:
     return {} if label is None else {"labelled": int(np.count_nonzero(label >= 0))}
 
 
-def _right(judged: Judged) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return which vertices have a class, and of which the largest logit is that class."""
-    label = classes_of(judged.label)
-    if label is None or judged.answer is None:
-        return None
-    return label >= 0, np.argmax(judged.answer, axis=1) == label  # -1 equals no class
+def _right(seen: str, roots: bool) -> Measure:
+    """Return the share of vertices, or of roots alone, whose largest logit is their class."""
+    right = f"{seen}_right"
 
+    def count(judged: Judged) -> Sums:
+        label = classes_of(judged.label)
+        if label is None or judged.answer is None:
+            return {}
+        at = judged.batch.roots if roots else slice(None)
+        equal = np.argmax(judged.answer, axis=1) == label  # -1 equals no class
+        both = {seen: label >= 0, right: equal}
+        return {name: int(np.count_nonzero(each[at])) for name, each in both.items()}
 
-def _vertices(judged: Judged) -> Sums:
-    found = _right(judged)
-    if found is None:
-        return {}
-    seen, right = (int(np.count_nonzero(each)) for each in found)
-    return {"vertices": seen, "vertices_right": right}
-
-
-def _roots(judged: Judged) -> Sums:
-    found = _right(judged)
-    if found is None:
-        return {}
-    roots = judged.batch.roots
-    seen, right = (int(np.count_nonzero(each[roots])) for each in found)
-    return {"roots": seen, "roots_right": right}
+    return Measure(True, (seen, right), count, _share(right, seen))
 
 
 def _entities(judged: Judged) -> Sums:
@@ -163,17 +166,15 @@ def _perplexity(sums: Mapping[str, float]) -> float:
     return math.exp(mean) if mean < PERPLEXITY_CEILING else math.inf
 
 
-_OF_VERTICES = ("vertices", "vertices_right")
 _OF_NUMBERS = ("numbers", "squared_errors", "absolute_errors")
 _OF_ENTITIES = ("entities", "entities_found", "entities_right")
+_OF_VERTICES = _right("vertices", False)
 
 MEASURES = {
     "loss": Measure(False, (), lambda judged: {}, _share("loss", "graphs")),
-    "root_accuracy": Measure(
-        True, ("roots", "roots_right"), _roots, _share("roots_right", "roots")
-    ),
-    "vertex_accuracy": Measure(True, _OF_VERTICES, _vertices, _share("vertices_right", "vertices")),
-    "accuracy": Measure(True, _OF_VERTICES, _vertices, _share("vertices_right", "vertices")),
+    "root_accuracy": _right("roots", True),
+    "vertex_accuracy": _OF_VERTICES,
+    "accuracy": _OF_VERTICES,
     "entity_f1": Measure(True, _OF_ENTITIES, _entities, _f1),
     "mean_squared_error": Measure(
         False, _OF_NUMBERS, _numbers, _share("squared_errors", "numbers")
@@ -183,3 +184,122 @@ MEASURES = {
     ),
     "perplexity": Measure(False, ("labelled",), _labelled, _perplexity),
 }
+
+
+@dataclass(slots=True)
+class Totals:
+    """Hold sums over the minibatches seen so far; every mean is formed at the end.
+
+    Attributes:
+        loss: sum of the loss over all vertices.
+        graphs: graphs seen.
+        seconds: wall time spent on these minibatches.
+        sums: what the measures of the task are made of, by name.
+    """
+
+    loss: float = 0.0
+    graphs: Count = 0
+    seconds: NotNegative = 0.0
+    sums: dict[str, NotNegative] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, parts: Sequence[Totals], seconds: float) -> Self:
+        """Add up sums of minibatches, in order."""
+        found = cls(seconds=seconds)
+        for part in parts:
+            found.loss += part.loss
+            found.graphs += part.graphs
+            found._count(part.sums)
+        return found
+
+    def add(
+        self,
+        task: Task,
+        batch: GraphBatch,
+        pushed: Mapping[str, np.ndarray],
+        loss: float,
+        names: Sequence[str] = (),
+    ) -> None:
+        """Add one minibatch.
+
+        Args:
+            task: says which pull is right and which push answers.
+            batch: its graphs.
+            pushed: outputs in the user's vertex order.
+            loss: sum of the loss over its vertices.
+            names: of the classes.
+        """
+        self.loss += loss
+        self.graphs += batch.num_graphs
+        judged = Judged(batch, batch.pulls.get(task.label), pushed.get(task.answer), names)
+        counted: Sums = {}
+        for measure in task.measures:  # several are made of the same sums
+            counted |= MEASURES[measure].count(judged)
+        self._count(counted)
+
+    def _count(self, counted: Sums) -> None:
+        for name, value in counted.items():
+            self.sums[name] = self.sums.get(name, 0) + value
+
+    def value(self, measure: str) -> float:
+        """Return a measure, NaN when nothing was seen that it is made of."""
+        row = MEASURES[measure]
+        found = {name: self.sums.get(name, 0) for name in row.sums}
+        return row.value({"loss": self.loss, "graphs": self.graphs, **found})
+
+    def graphs_per_s(self) -> float:
+        """Return graphs in a second."""
+        return self.graphs / self.seconds if self.seconds > 0 else 0.0
+
+    def record(self, task: Task, epoch: int, split: str) -> dict[str, Any]:
+        """Return the line of metrics.jsonl; a value that is not finite is null."""
+        speed = {"graphs_per_s": self.graphs_per_s(), "seconds": self.seconds}
+        values = self._values(task) | speed
+        finite = {key: value if math.isfinite(value) else None for key, value in values.items()}
+        return {"epoch": epoch, "split": split, **finite}
+
+    def text(self, task: Task) -> str:
+        """Return the values that there are, for people: `loss 1.234, root accuracy 45.6 %`."""
+        found = self._values(task).items()
+        return ", ".join(shown(name, value) for name, value in found if not math.isnan(value))
+
+    def _values(self, task: Task) -> dict[str, float]:
+        return {name: self.value(name) for name in ("loss", *task.measures)}
+
+    def require_finite(self, where: str) -> None:
+        """Raise NumericError when the loss is not finite.
+
+        Args:
+            where: what was evaluated, such as `dev`.
+        """
+        if not math.isfinite(self.loss):
+            raise NumericError.at(
+                where,
+                f"the loss is {self.loss}",
+                "expected a finite number",
+                "Lower --lr, or bound the gradient with --clip-norm",
+            )
+
+
+def shown(name: str, value: float) -> str:
+    """Return a value of metrics.jsonl in a form for people: `root accuracy 45.60 %`."""
+    title = name.replace("_", " ")
+    if name.endswith(PER_CENT):
+        return f"{title} {100 * value:.2f} %"
+    if abs(value) >= LONG:
+        return f"{title} {value:.3e}"
+    return f"{title} {value:.2f}" if name == "perplexity" else f"{title} {value:.4f}"
+
+
+def deciding(task: Task, dev: Totals) -> str:
+    """Return the measure that decides over the best checkpoint: the first that dev has."""
+    return next((name for name in task.measures if not math.isnan(dev.value(name))), "loss")
+
+
+def better(measure: str, new: float, old: float | None) -> bool:
+    """Tell whether `new` beats the best value so far; a tie does not, NaN or infinity never."""
+    if not math.isfinite(new):
+        return False
+    if old is None:
+        return True
+    return new > old if MEASURES[measure].larger else new < old

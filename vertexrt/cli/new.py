@@ -33,27 +33,20 @@ def new(given: argparse.Namespace) -> int:
     }
     for mark, value in named.items():
         text = text.replace(mark, value)
-    for path, content in ((model, text), (data, _expressions())):
-        _write(path, content)
+    rng = np.random.default_rng(0)
+    expressions = "".join(json.dumps(_expression(rng)) + "\n" for _ in range(GRAPHS))
+    for path, content in ((model, text), (data, expressions)):
+        try:
+            with path.open("x", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(content)
+        except OSError as error:
+            got = f"{path} cannot be written ({error.strerror or error})"
+            wanted = ("expected a new file in a folder that exists", "Give another name")
+            raise UsageError.at("new", got, *wanted) from error
     command = f"vertexrt train {named['FILE:']}MyNet {named['--data DATA']}"
     print(f"{model}: a model to change\n{data}: {GRAPHS} graphs for it")
     print(f"train it: {command} --task classification --lr 0.01")
     return 0
-
-
-def _write(path: Path, content: str) -> None:
-    try:
-        with path.open("x", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(content)
-    except OSError as error:
-        got = f"{path} cannot be written ({error.strerror or error})"
-        text = ("expected a new file in a folder that exists", "Give another name")
-        raise UsageError.at("new", got, *text) from error
-
-
-def _expressions() -> str:
-    rng = np.random.default_rng(0)
-    return "".join(json.dumps(_expression(rng)) + "\n" for _ in range(GRAPHS))
 
 
 def _expression(rng: np.random.Generator) -> dict[str, Any]:

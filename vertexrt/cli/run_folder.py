@@ -18,17 +18,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from vertexrt.api.json_record import JsonRecord, parse_json
 from vertexrt.api.optimizer import LARGEST_COUNT
 from vertexrt.cli import run_lock
-from vertexrt.cli.limits import CONFIG_NAME, SPLITS
-from vertexrt.cli.scalar_log import ScalarLog
+from vertexrt.cli.options import CONFIG_NAME, SPLITS
 from vertexrt.errors import CheckpointError, UsageError
 from vertexrt.plain_files import (
     append_durably,
@@ -44,6 +46,63 @@ METRICS = "metrics.jsonl"
 CURVE = "curve.png"
 CORRECT = "Correct or remove the line"
 WRITTEN = (LAST, BEST, METRICS, CURVE, CONFIG_NAME)
+
+
+# The module of a SummaryWriter, and the packages that it needs; the first that is there is taken.
+WRITERS = {
+    "tensorboardX": ("tensorboardX",),
+    "torch.utils.tensorboard": ("torch", "tensorboard"),
+}
+NOT_SCALARS = ("epoch", "split")
+
+
+class ScalarLog:
+    """Add the lines of metrics.jsonl to event files, as scalars such as `loss/dev`.
+
+    A file is opened with the first line, and a run that is resumed writes a new one; TensorBoard
+    reads them as one course.
+
+    Raises: UsageError, when no library is there that writes event files.
+    """
+
+    def __init__(self) -> None:
+        self._writer: Any = None
+        for module, packages in WRITERS.items():
+            if all(find_spec(package) for package in packages):
+                self._module = module
+                return
+        raise UsageError.at(
+            "--log",
+            "no library that writes event files is installed",
+            "expected tensorboardX, or torch with tensorboard",
+            "Get it with: pip install 'vertexrt[tensorboard]'",
+        )
+
+    def add(self, folder: Path, records: Sequence[dict[str, Any]]) -> None:
+        """Add lines; they are in the file when this returns.
+
+        Args:
+            folder: of the run.
+            records: as `Totals.record` makes them; a null is left out.
+        """
+        if self._writer is None:
+            # What a run wrote after its last checkpoint is repeated: TensorBoard drops the first.
+            epoch, split = (records[0][name] for name in NOT_SCALARS)
+            self._writer = import_module(self._module).SummaryWriter(
+                str(folder),
+                purge_step=epoch if split == "train" else None,
+                filename_suffix=f".{epoch}",  # files of the same second must not be the same one
+            )
+        for record in records:
+            for name, value in record.items():
+                if name not in NOT_SCALARS and value is not None:
+                    self._writer.add_scalar(f"{name}/{record['split']}", value, record["epoch"])
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._writer is not None:
+            self._writer.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +151,8 @@ class RunFolder:
         if not self.writes:
             return
         content = json.dumps(options, indent=2) + "\n"
-        try:
+        with self._writing():
             write_atomically(self.path / CONFIG_NAME, content.encode())
-        except OSError as error:
-            raise self._unwritable(error) from error
 
     def append(self, records: Sequence[dict[str, Any]]) -> None:
         """Add lines to the metrics; they are on disk when this returns.
@@ -104,12 +161,10 @@ class RunFolder:
         """
         if not self.writes:
             return
-        try:
+        with self._writing():
             append_durably(self.metrics, _lines(records))
             if self.log is not None:
                 self.log.add(self.path, records)
-        except OSError as error:
-            raise self._unwritable(error) from error
 
     def records(self) -> list[dict[str, Any]]:
         """Return the metrics written so far; a last line that was cut off is left out.
@@ -132,10 +187,8 @@ class RunFolder:
         if not self.writes:
             return
         kept = _lines(record for record in self.records() if wanted(record))
-        try:
+        with self._writing():
             write_atomically(self.metrics, kept)
-        except OSError as error:
-            raise self._unwritable(error) from error
 
     def close(self) -> None:
         """Let others in; remove folders that were made for a run that never saved."""
@@ -166,13 +219,17 @@ class RunFolder:
     def _misread(self, where: str, got: str) -> CheckpointError:
         return CheckpointError.at(where, got, "expected the metrics of a run, unchanged", CORRECT)
 
-    def _unwritable(self, error: OSError) -> CheckpointError:
-        return CheckpointError.at(
-            str(self.metrics),
-            f"the metrics cannot be written ({error.strerror or error})",
-            "expected a folder with room",
-            "Make room and continue with --resume",
-        )
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise CheckpointError.at(
+                str(self.metrics),
+                f"the metrics cannot be written ({error.strerror or error})",
+                "expected a folder with room",
+                "Make room and continue with --resume",
+            ) from error
 
 
 def _lines(records: Iterable[dict[str, Any]]) -> bytes:
@@ -191,7 +248,11 @@ def fresh(out: str | None, model: str, log: ScalarLog | None = None) -> RunFolde
     Raises: UsageError, when the folder holds files already, another run is at work in it, or it
         cannot be made or written.
     """
-    path = Path(out) if out is not None else _unused(Path("runs"), model)
+    path = Path(out or f"runs/{model}-{datetime.now():%Y%m%d-%H%M%S}")
+    stem, count = path.name, 1
+    while out is None and path.exists():
+        count += 1
+        path = path.with_name(f"{stem}-{count}")
     made = tuple(folder for folder in (path, *path.parents) if not os.path.exists(folder))
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -294,12 +355,3 @@ def find_checkpoint(run: str) -> Path:
         "expected the folder of a run that wrote a checkpoint",
         "Train one with `vertexrt train`",
     )
-
-
-def _unused(parent: Path, model: str) -> Path:
-    stem = f"{model}-{datetime.now():%Y%m%d-%H%M%S}"
-    path, count = parent / stem, 1
-    while path.exists():
-        count += 1
-        path = parent / f"{stem}-{count}"
-    return path

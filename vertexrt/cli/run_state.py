@@ -11,8 +11,8 @@ import numpy.typing as npt
 import vertexrt as vrt
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
-from vertexrt.cli.metrics import Totals
-from vertexrt.cli.options import RunOptions
+from vertexrt.cli.measures import MEASURES, Count, Totals
+from vertexrt.cli.run_options import RunOptions
 from vertexrt.cli.session import Fingerprint, RunSession, fingerprint, hash_of
 from vertexrt.cli.tasks import TASKS, Task
 from vertexrt.data import UNKNOWN, Vocabulary, real_pulls
@@ -35,33 +35,27 @@ class RunState:
         stale: epochs since the best one.
     """
 
-    epoch: int = 0
-    batch: int = 0
+    epoch: Count = 0
+    batch: Count = 0
     totals: Totals = field(default_factory=Totals)
     measure: str = "loss"
     best: float | None = None
-    best_epoch: int = 0
-    stale: int = 0
-
-    def next_epoch(self) -> None:
-        """Stand at the first minibatch of the next epoch."""
-        self.epoch += 1
-        self.batch = 0
-        self.totals = Totals()
+    best_epoch: Count = 0
+    stale: Count = 0
 
     @classmethod
     def from_json(cls, fields: JsonRecord, task: Task) -> Self:
         """Read the position back. Raises: CheckpointError."""
-        epoch, batch = (fields.whole(name, 0, LARGEST_COUNT) for name in ("epoch", "batch"))
-        totals = Totals.from_json(fields.record("totals"), task)
-        measure = fields.text("measure", ("loss", *task.measures))
-        best = None if fields.null("best") else fields.real("best")
-        best_epoch = fields.whole("best_epoch", 0, epoch)
-        stale = fields.whole("stale", epoch - best_epoch, epoch - best_epoch)
-        if (best is None) != (best_epoch == 0):
-            fields.refuse("best", f"the dev value of epoch {best_epoch}, or null before the first")
-        fields.end()
-        return cls(epoch, batch, totals, measure, best, best_epoch, stale)
+        found = fields.build(cls)
+        fields.text("measure", ("loss", *task.measures))
+        sums = [name for measure in task.measures for name in MEASURES[measure].sums]
+        fields.record("totals").record("sums").end(sums)
+        stale = found.epoch - fields.whole("best_epoch", 0, found.epoch)
+        fields.whole("stale", stale, stale)
+        if (found.best is None) != (found.best_epoch == 0):
+            expected = f"the dev value of epoch {found.best_epoch}, or null before the first"
+            fields.refuse("best", expected)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +100,7 @@ def save(
     """
     meta = {
         "format": FORMAT,
-        "options": session.options.to_json(),
+        "options": asdict(session.options),
         "state": asdict(state),
         "random": session.net.random_state(),
         "data": asdict(fingerprint(session.dataset)),
@@ -162,34 +156,24 @@ def checked(
     fields.text("format", (FORMAT,))
     options = RunOptions.from_json(fields.record("options"))
     state = RunState.from_json(fields.record("state"), TASKS[options.task])
-    random = _random(fields.record("random"), options)
-    data = Fingerprint.from_json(fields.record("data"))
+    random = fields.record("random")
+    seed = random.whole("seed", options.seed, options.seed)
+    numbers = {"seed": seed, "step": random.whole("step", 0, LARGEST_COUNT)}
+    data = fields.record("data").build(Fingerprint)
     reals = fields.texts("reals")
+    known = {name: words.texts(name) for name in words.unread()}
     fields.end()
-    vocabularies = _vocabularies(words, data)
-    return StoredRun(path, checkpoint, options, state, random, data, vocabularies, reals)
-
-
-def _random(fields: JsonRecord, options: RunOptions) -> dict[str, int]:
-    seed = fields.whole("seed", options.seed, options.seed)
-    step = fields.whole("step", 0, LARGEST_COUNT)
-    fields.end()
-    return {"seed": seed, "step": step}
-
-
-def _vocabularies(fields: JsonRecord, data: Fingerprint) -> dict[str, Vocabulary]:
-    known = {name: fields.texts(name) for name in fields.unread()}
-    path = Path(fields.where)
     try:
         found = {
-            name: Vocabulary(words, unknown=UNKNOWN if UNKNOWN in words[:1] else None)
-            for name, words in known.items()
+            name: Vocabulary(each, unknown=UNKNOWN if UNKNOWN in each[:1] else None)
+            for name, each in known.items()
         }
     except DataError as error:
-        raise _not_of_one_run(path, "a vocabulary is no list of different words") from error
+        got = "a vocabulary is no list of different words"
+        raise _not_of_one_run(words.where, got) from error
     if hash_of(found) != data.words:
-        raise _not_of_one_run(path, "the vocabularies are not those of data.words")
-    return found
+        raise _not_of_one_run(words.where, "the vocabularies are not those of data.words")
+    return StoredRun(path, checkpoint, options, state, numbers, data, found, reals)
 
 
 def restore(
@@ -229,7 +213,7 @@ def restore(
     return state
 
 
-def _not_of_one_run(path: Path, got: str) -> CheckpointError:
+def _not_of_one_run(path: str | Path, got: str) -> CheckpointError:
     return CheckpointError.at(
         str(path),
         got,

@@ -6,14 +6,15 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
 import vertexrt as vrt
 from vertexrt.api import optim
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
-from vertexrt.cli.limits import OPTIMIZERS, WITH_MOMENTUM
-from vertexrt.cli.options import RunOptions
+from vertexrt.cli.measures import Count
+from vertexrt.cli.options import OPTIMIZERS, WITH_MOMENTUM
+from vertexrt.cli.run_options import RunOptions
 from vertexrt.cli.tasks import TASKS, Task
 from vertexrt.data import Dataset, Vocabulary, load
 from vertexrt.errors import CheckpointError, DataError, UsageError
@@ -46,7 +47,9 @@ def open_session(options: RunOptions) -> RunSession:
         training needs is empty.
     """
     spec = find(options.model, options.task, options.format)
-    dataset = load_data(options)
+    dataset = load(options.data, format=options.format, **options.reading)
+    for split in ("train", "dev"):
+        require_graphs(dataset, split)
     return RunSession(options, spec, dataset, compile_model(options, spec, dataset))
 
 
@@ -66,17 +69,6 @@ def require_task(session: RunSession) -> None:
         got = f"the graphs of {session.dataset.name} pull {', '.join(pulls)}"
         expected = f"the task {task.name} compares with '{task.label}'"
         raise DataError.at("--task", got, expected, "Add it to the data, or name another task")
-
-
-def load_data(options: RunOptions) -> Dataset:
-    """Load the data set of a run; its train and dev splits hold graphs.
-
-    Raises: DataError, as `open_session` does.
-    """
-    dataset = load(options.data, format=options.format, **options.reading)
-    for split in ("train", "dev"):
-        require_graphs(dataset, split)
-    return dataset
 
 
 def require_graphs(dataset: Dataset, split: str) -> None:
@@ -105,13 +97,14 @@ def compile_model(options: RunOptions, spec: ModelSpec, dataset: Dataset) -> Net
     )
 
 
-def device_line(options: RunOptions, net: Network) -> str | None:
+def device_lines(session: RunSession) -> list[str]:
     """Return what to say about the device: which one `auto` took, nothing if it was named."""
+    options, net = session.options, session.net
     if options.device != "auto":
-        return None
+        return []
     ignored = options.precision != "float32" and net.device != "cuda"
     note = f"; --precision {options.precision} is of a GPU and does nothing here" if ignored else ""
-    return f"device: {net.device} (auto){note}"
+    return [f"device: {net.device} (auto){note}"]
 
 
 def configuration(session: RunSession) -> str:
@@ -170,18 +163,8 @@ class Fingerprint:
     """
 
     words: str
-    classes: int
-    splits: dict[str, tuple[int, int]]
-
-    @classmethod
-    def from_json(cls, stored: JsonRecord) -> Self:
-        """Read it back. Raises: CheckpointError."""
-        words, classes = stored.text("words"), stored.whole("classes", 0, LARGEST_COUNT)
-        splits = stored.record("splits")
-        sizes = {name: splits.pair(name, LARGEST_COUNT) for name in splits.unread()}
-        splits.end()
-        stored.end()
-        return cls(words, classes, sizes)
+    classes: Count
+    splits: dict[str, Annotated[tuple[int, int], JsonRecord.pair, LARGEST_COUNT]]
 
 
 def fingerprint(dataset: Dataset) -> Fingerprint:

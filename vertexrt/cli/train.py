@@ -1,38 +1,69 @@
-"""Train a model from the command line: `vertexrt train MODEL` and `vertexrt train --resume RUN`."""
+"""Train a model from the command line: `vertexrt train MODEL` and `vertexrt train --resume RUN`.
+
+A run can stop after any minibatch and goes on exactly. Of several processes one writes its folder,
+and all read the same data.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from vertexrt import parallel
+from vertexrt.api.arguments import shared
+from vertexrt.api.average import ExponentialMovingAverage
+from vertexrt.api.carried import CarriedState
+from vertexrt.api.optimizer import Optimizer
 from vertexrt.cli import run_folder, run_state
 from vertexrt.cli.curve import draw
 from vertexrt.cli.interrupt import Interrupt, Interrupted
-from vertexrt.cli.loop import Training, evaluate
-from vertexrt.cli.metrics import shown
-from vertexrt.cli.options import RunOptions
-from vertexrt.cli.processes import open_folder, run_to_continue
-from vertexrt.cli.progress import Reporter
-from vertexrt.cli.resolve import resolve, resume
-from vertexrt.cli.run_folder import RunFolder
+from vertexrt.cli.loop import (
+    carried_state,
+    evaluate,
+    pushes_of_steps,
+    running_time,
+    training_loader,
+    warm_up,
+)
+from vertexrt.cli.measures import Totals, better, deciding, shown
+from vertexrt.cli.output import discard, say
+from vertexrt.cli.run_folder import LAST, RunFolder, ScalarLog
+from vertexrt.cli.run_options import RunOptions, resolve, resume
 from vertexrt.cli.run_state import RunState
-from vertexrt.cli.scalar_log import ScalarLog
 from vertexrt.cli.session import (
+    RunSession,
     configuration,
-    device_line,
+    device_lines,
     make_average,
     make_optimizer,
     open_session,
+    rate_of,
     require_same_data,
     require_task,
 )
-from vertexrt.cli.trace import trace_file
-from vertexrt.errors import NumericError, ParallelError
+from vertexrt.errors import NumericError, ParallelError, UsageError
+from vertexrt.graph import GraphBatch
 from vertexrt.models.catalogue import is_own
 from vertexrt.parallel import ProcessGroup
+
+if TYPE_CHECKING:
+    from vertexrt.api.network import Network
+    from vertexrt.engine.trace import Timeline
+
+EMPTY: Mapping[str, np.ndarray] = {}
+SLOW_DISK = 2e6  # bytes of parameters a second, to wait for; moments come with them
+BAR = "{desc} {percentage:3.0f}%|{bar:24}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
+WARM_UP = 4  # minibatches in which kernels are compiled and memory grows; the last one is recorded
+KEPT = 3  # minibatches in the timeline
 
 
 def train(given: argparse.Namespace) -> int:
@@ -43,7 +74,11 @@ def train(given: argparse.Namespace) -> int:
     """
     with Interrupt() as interrupt:
         try:
-            return _start_or_continue(given, interrupt)
+            options = None if given.resume is not None else resolve(given)
+            with interrupt.at_once():  # it waits for processes that may never come
+                joined = parallel.init()
+            with closing(joined) as group:
+                return _start_or_continue(given, options, interrupt, group)
         except Interrupted as stop:
             print(
                 "vertexrt: interrupted before the end; the last checkpoint stays", file=sys.stderr
@@ -51,87 +86,113 @@ def train(given: argparse.Namespace) -> int:
             return 128 + stop.number
 
 
-def _start_or_continue(given: argparse.Namespace, interrupt: Interrupt) -> int:
-    options = None if given.resume is not None else resolve(given)
-    with interrupt.at_once():  # it waits for processes that may never come
-        joined = parallel.init()
-    with closing(joined) as group:
-        run = given.resume
-        if run is None and given.go_on:
-            run = run_to_continue(group, given.out)
-        if run is not None:
-            given.resume = run
-            return _continue(given, interrupt, group)
-        assert options is not None
-        return _start(given, options, interrupt, group)
-
-
-def _start(
-    given: argparse.Namespace, options: RunOptions, interrupt: Interrupt, group: ProcessGroup
+def _start_or_continue(
+    given: argparse.Namespace,
+    options: RunOptions | None,
+    interrupt: Interrupt,
+    group: ProcessGroup,
 ) -> int:
-    trace = trace_file(given.trace, options) if group.rank == 0 else None
-    group = group.shared_out(options.shares)
-    folder = open_folder(group, lambda: run_folder.fresh(given.out, options.title, _log(given)))
+    """Train from the beginning, or where the run in a folder has stopped."""
+    run = given.resume
+    if run is None and given.go_on:
+        if given.out is None:
+            action = "Give one with --out: a restart has to find it"
+            raise UsageError.at("--continue", "no run folder", "expected a name of it", action)
+        if group.largest(int((Path(given.out) / LAST).is_file())):
+            run = given.out
+
+    def folder_of(title: str) -> RunFolder:
+        log = None if given.log is None else ScalarLog()
+        if run is not None:
+            return run_folder.existing(run, log)
+        return run_folder.fresh(given.out, title, log)
+
+    if run is None:
+        assert options is not None
+        trace, shares = _checked(given, options, group)  # before there is a folder
+    folder = open_folder(group, lambda: folder_of("" if options is None else options.title))
     try:
-        session = open_session(options)
-        require_task(session)
-        optimizer, reporter = make_optimizer(options), _reporter(given, group)
-        average, state = make_average(session), RunState()
-        made = Training(session, optimizer, average, folder, reporter, interrupt, state, trace)
-        made.group = group
-        return _train(made)
+        stored = None
+        if run is not None:
+            stored = run_state.load(folder.last)
+            options = resume(given, stored.options, run)
+            trace, shares = _checked(given, options, group)
+        assert options is not None
+        session, state = open_session(options), RunState()
+        if stored is None:
+            require_task(session)
+        else:
+            require_same_data(session.dataset, stored.data, run)
+        optimizer, average = make_optimizer(options), make_average(session)
+        reporter = Reporter(quiet=given.quiet, silent=group.rank > 0)  # one process prints
+        if stored is not None:
+            state = run_state.restore(stored, session, optimizer, average)
+            folder.keep(lambda line: line["split"] != "test" and line["epoch"] <= state.epoch)
+            done = f"after {state.epoch} epochs and {state.batch} minibatches"
+            reporter.line(f"continuing {folder.path} {done}")
+        made = (session, optimizer, average, folder, reporter, interrupt, state, trace, shares)
+        return _train(Training(*made))
     finally:
         folder.close()
 
 
-def _continue(given: argparse.Namespace, interrupt: Interrupt, group: ProcessGroup) -> int:
-    folder = open_folder(group, lambda: run_folder.existing(given.resume, _log(given)))
-    try:
-        return _train(_training(given, folder, interrupt, group))
-    finally:
-        folder.close()
+def _checked(
+    given: argparse.Namespace, options: RunOptions, group: ProcessGroup
+) -> tuple[TraceFile | None, ProcessGroup]:
+    """Return the timeline that `--trace` asks for, and the group that shares out minibatches.
+
+    Raises: UsageError, when the engine has no processors, the file's folder does not exist, or the
+        processes do not fit the shares.
+    """
+    if given.trace is None or group.rank > 0:
+        return None, group.shared_out(options.shares)
+    if options.engine != "persistent":
+        raise UsageError.at(
+            "--trace",
+            f"the engine is {options.engine}, which has no processors to trace",
+            "expected the persistent engine",
+            "Add --engine persistent",
+        )
+    path = Path(given.trace)
+    if not path.parent.is_dir() or (path.exists() and not path.is_file()):
+        raise UsageError.at(
+            "--trace",
+            f"{given.trace} cannot be written",
+            "expected a plain file in a folder that exists",
+            "Make the folder, or name another file",
+        )
+    return TraceFile(path), group.shared_out(options.shares)
 
 
-def _training(
-    given: argparse.Namespace, folder: RunFolder, interrupt: Interrupt, group: ProcessGroup
-) -> Training:
-    """Return the run in a folder where it stopped."""
-    stored = run_state.load(folder.last)
-    options = resume(given, stored.options, given.resume)
-    trace = trace_file(given.trace, options) if group.rank == 0 else None
-    group = group.shared_out(options.shares)
-    session = open_session(options)
-    require_same_data(session.dataset, stored.data, given.resume)
-    optimizer, average = make_optimizer(options), make_average(session)
-    state = run_state.restore(stored, session, optimizer, average)
-    reporter = _reporter(given, group)
-    folder.keep(lambda line: line["split"] != "test" and line["epoch"] <= state.epoch)
-    reporter.line(
-        f"continuing {folder.path} after {state.epoch} epochs and {state.batch} minibatches"
-    )
-    made = Training(session, optimizer, average, folder, reporter, interrupt, state, trace)
-    made.group = group
-    return made
+def open_folder(group: ProcessGroup, make: Callable[[], RunFolder]) -> RunFolder:
+    """Return a run folder that process 0 has made, and which it alone writes.
 
-
-def _log(given: argparse.Namespace) -> ScalarLog | None:
-    """Return where metrics are written, too; UsageError, where that cannot be done."""
-    return None if given.log is None else ScalarLog()
-
-
-def _reporter(given: argparse.Namespace, group: ProcessGroup) -> Reporter:
-    """Return what prints the lines of a run: one process does."""
-    return Reporter(quiet=given.quiet, silent=group.rank > 0)
+    Raises: in process 0 what `make` raises, and ParallelError in the others then.
+    """
+    if group.rank == 0:
+        try:
+            folder = make()
+        except BaseException:
+            group.broadcast(b"")
+            raise
+        group.broadcast(os.fsencode(folder.path.resolve()))
+        return folder
+    path = group.broadcast(b"")
+    if not path:
+        expected = "a run folder that it can write"
+        raise ParallelError.at("parallel", "process 0 has stopped", expected, "see what it says")
+    return RunFolder(Path(os.fsdecode(path)), writes=False)
 
 
 def _train(training: Training) -> int:
     """Train to the end and say how it went."""
     interrupt, reporter, folder = training.interrupt, training.reporter, training.folder
-    device = device_line(training.session.options, training.session.net)
-    if device is not None:
-        reporter.line(device)
-    reporter.line(configuration(training.session))
-    _say_shares(training)
+    session, group = training.session, training.group
+    for line in (*device_lines(session), configuration(session)):
+        reporter.line(line)
+    if group.shares > 1:
+        processes = f"{group.size} process{'es' if group.size > 1 else ''}"
+        reporter.line(f"{processes}, each minibatch in {group.shares} shares")
     interrupt.defer()
     try:
         complete = training.run()
@@ -142,21 +203,16 @@ def _train(training: Training) -> int:
     _draw(training)
     if training.trace is not None:
         reporter.line(training.trace.report())
-    if complete and _report(training):
+    # A file of the user is named again; other models a run may name.
+    model, quoted = session.options.model, shlex.quote(str(folder.path))
+    named = f"{shlex.quote(model)} " if is_own(model) else ""
+    if complete and _report(training, named, quoted):
         return 0
-    interrupt.number = interrupt.number or training.group.signal
+    interrupt.number = interrupt.number or group.signal
     where = f"epoch {training.state.epoch + 1}, minibatch {training.state.batch}"
     reporter.warn(f"{interrupt.name} came; stopped at {where}; checkpoint {folder.last} written")
-    reporter.warn(f"continue it: vertexrt train {_model(training)}--resume {_quoted(folder)}")
+    reporter.warn(f"continue it: vertexrt train {named}--resume {quoted}")
     return interrupt.exit_code
-
-
-def _say_shares(training: Training) -> None:
-    """Say what processes do, where there is something to share out."""
-    count, shares = training.group.size, training.group.shares
-    if shares > 1:
-        processes = f"{count} process{'es' if count > 1 else ''}"
-        training.reporter.line(f"{processes}, each minibatch in {shares} shares")
 
 
 def _draw(training: Training) -> None:
@@ -165,7 +221,7 @@ def _draw(training: Training) -> None:
         training.reporter.line(why_not)
 
 
-def _report(training: Training) -> bool:
+def _report(training: Training, model: str, quoted: str) -> bool:
     """Print the last lines of a complete run; False when interrupted."""
     session, state, folder = training.session, training.state, training.folder
     task, result = session.task, training.reporter.result
@@ -182,18 +238,260 @@ def _report(training: Training) -> bool:
         folder.append([test.record(task, state.best_epoch or state.epoch, "test")])
         result(f"test of that checkpoint: {test.text(task)}")
     result(f"run: {folder.path}")
-    model, more = _model(training), session.options.epochs * 2
-    named = f"--model {model}" if model else ""
-    result(f"evaluate it: vertexrt eval {_quoted(folder)} {named}--split test")
-    result(f"train it further: vertexrt train {model}--resume {_quoted(folder)} --epochs {more}")
+    named, more = f"--model {model}" if model else "", session.options.epochs * 2
+    result(f"evaluate it: vertexrt eval {quoted} {named}--split test")
+    result(f"train it further: vertexrt train {model}--resume {quoted} --epochs {more}")
     return True
 
 
-def _model(training: Training) -> str:
-    """Return the word that names a model of the user; "" for others, which a run may name."""
-    model = training.session.options.model
-    return f"{shlex.quote(model)} " if is_own(model) else ""
+@dataclass(slots=True)
+class Training:
+    """Hold a run while it trains.
+
+    Attributes:
+        average: of the parameters; dev is judged by it, where there is one.
+        state: where it stands; changes with every minibatch.
+    """
+
+    session: RunSession
+    optimizer: Optimizer
+    average: ExponentialMovingAverage | None
+    folder: RunFolder
+    reporter: Reporter
+    interrupt: Interrupt
+    state: RunState
+    trace: TraceFile | None
+    group: ProcessGroup
+    _launched: GraphBatch | None = field(default=None, init=False)  # its loss is not known yet
+    _carried: CarriedState | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._carried = carried_state(self.session)
+
+    def run(self) -> bool:
+        """Train until the last epoch, or until the dev value no longer improves.
+
+        Returns: whether the run is complete; False after an interrupt. Either way
+            `last.safetensors` holds the position.
+        Raises: NumericError, when a loss or a parameter is not finite; `last.safetensors` is then
+            the last one that was good.
+        """
+        if not self.folder.last.exists():
+            self._write(self.folder.last)
+        self.folder.configure(self.session.options.as_given())
+        warm_up(self.session, self.optimizer)
+        self.group.barrier()
+        self.group.began()
+        while self.state.epoch < self.session.options.epochs and not self.out_of_patience():
+            if not self._train_epoch() or not self._end_epoch():
+                self._save(self.folder.last)
+                return False
+        return True
+
+    def out_of_patience(self) -> bool:
+        """Tell whether the dev value has not improved for `patience` epochs."""
+        patience = self.session.options.patience
+        return patience > 0 and self.state.stale >= patience
+
+    def _train_epoch(self) -> bool:
+        """Train on the minibatches that are left of this epoch; False when interrupted."""
+        options, state = self.session.options, self.state
+        self.optimizer.lr = rate_of(options, state.epoch)
+        loader = training_loader(self.session, self._carried)
+        loader.load_state({**loader.state(), "epoch": state.epoch, "batch": state.batch})
+        batches = iter(loader)
+        title = f"epoch {state.epoch + 1}/{options.epochs}"
+        with self.reporter.bar(title, len(loader.graphs), state.totals.graphs) as advance:
+            while state.batch < len(loader) and not self._stops():
+                advance(self._train_minibatch(batches), state.totals)
+                state.batch += 1
+            if self._launched is not None:  # the last step
+                start = running_time()
+                loss = self.session.net.sync()
+                batch, self._launched = self._launched, None
+                self._add(batch, loss, running_time() - start)
+        return state.batch == len(loader)
+
+    def _stops(self) -> bool:
+        """Tell whether a signal came: to any process, so that all stop at the same minibatch."""
+        group = self.group
+        if self.interrupt.number if group.size == 1 else group.signal:
+            return True
+        group.signal = self.interrupt.number  # the next step tells the others
+        return False
+
+    def _train_minibatch(self, batches: Iterator[GraphBatch]) -> int:
+        """Train on the next minibatch; return its number of graphs."""
+        start = running_time()
+        net, pushes = self.session.net, pushes_of_steps(self.session, self._carried)
+        batch = next(batches)
+        ends = None if self._carried is None else self._carried.ends(batch)
+        # States that are carried stay on a GPU, where no other process reads them.
+        network = net if ends is None or shared(self.group) else net.on_device
+        with self.trace.minibatch(net) if self.trace else nullcontext():
+            loss = network.step(batch, self.optimizer, pushes, self.group, vertices=ends)
+            lags = net.steps_under_way > 0  # the loss is that of the step before
+        if self._carried is not None:
+            self._carried.keep(batch, network.outputs)
+        if self.average is not None:
+            self.average.update()
+        seconds = running_time() - start
+        if lags:
+            before, self._launched = self._launched, batch
+            self._add(before, loss, seconds)
+        else:
+            self._add(batch, loss, seconds, network.outputs if pushes else EMPTY)
+        return len(batch)
+
+    def _add(
+        self,
+        batch: GraphBatch | None,
+        loss: float,
+        seconds: float,
+        pushed: Mapping[str, np.ndarray] = EMPTY,
+    ) -> None:
+        """Add a step that has ended, if there is one, and the time until it was known."""
+        session, totals = self.session, self.state.totals
+        totals.seconds += seconds
+        if batch is not None:
+            whole = loss * batch.num_graphs
+            totals.add(session.task, batch, pushed, whole, session.dataset.labels)
+
+    def _end_epoch(self) -> bool:
+        """Judge the epoch on dev and write it down; False when interrupted."""
+        state, task = self.state, self.session.task
+        with self.average.in_place() if self.average else nullcontext():
+            dev = evaluate(self.session, "dev", self.interrupt, group=self.group)
+        if dev is None:
+            return False
+        dev.require_finite("dev")
+        train, epoch = state.totals, state.epoch + 1
+        measure = deciding(task, dev)
+        value = dev.value(measure)
+        improved = better(measure, value, state.best)
+        if improved:
+            state.measure, state.best, state.best_epoch, state.stale = measure, value, epoch, 0
+        else:
+            state.stale += 1
+        state.epoch, state.batch, state.totals = epoch, 0, Totals()
+        # In this order a crash in between loses nothing: a resumed run drops lines of epochs that
+        # its checkpoint does not know, and writes the same best checkpoint again.
+        trained = train.record(task, epoch, "train") | {"lr": self.optimizer.lr}
+        self.folder.append([trained, dev.record(task, epoch, "dev")])
+        if improved:
+            self._save(self.folder.best)
+        self._save(self.folder.last)
+        judged = "" if measure == "loss" else f", {shown(measure, value)}"
+        losses = (shown("loss", each.value("loss")) for each in (train, dev))
+        self.reporter.line(
+            f"epoch {epoch}/{self.session.options.epochs}  train {next(losses)}"
+            f"  dev {next(losses)}{judged}{' (best)' if improved else ''}"
+            f"  {train.graphs_per_s():.0f} graphs/s, {train.seconds:.1f} s"
+        )
+        return True
+
+    def _save(self, path: Path) -> None:
+        """Write a checkpoint, which all processes may read afterwards."""
+        self._write(path)
+        self.group.barrier(self.session.net.executor.model.store.values.nbytes / SLOW_DISK)
+
+    def _write(self, path: Path) -> None:
+        if self.folder.writes:
+            run_state.save(path, self.session, self.optimizer, self.state, self.average)
 
 
-def _quoted(folder: RunFolder) -> str:
-    return shlex.quote(str(folder.path))
+class Reporter:
+    """Print the lines of a run, and a bar on a terminal.
+
+    Args:
+        quiet: print neither bars nor lines per epoch.
+        silent: print nothing at all: another process does.
+    """
+
+    def __init__(self, *, quiet: bool, silent: bool) -> None:
+        self.quiet = quiet or silent
+        self.silent = silent
+
+    def line(self, text: str) -> None:
+        """Print a line about the run's course."""
+        if not self.quiet:
+            self.result(text)
+
+    def result(self, text: str) -> None:
+        """Print a line that is shown even when quiet, as long as there is a reader."""
+        if self.silent:
+            return
+        try:
+            say(text)
+        except BrokenPipeError:  # `| head -1` has what it wanted; the run has its folder
+            discard(sys.stdout.fileno())
+            self.warn("nobody reads the output any more; training goes on without it")
+
+    def warn(self, text: str) -> None:
+        """Print a line on stderr, shown even when quiet."""
+        if not self.silent:
+            say(f"vertexrt: {text}", sys.stderr)
+
+    @contextmanager
+    def bar(self, title: str, graphs: int, done: int) -> Iterator[Callable[[int, Totals], None]]:
+        """Show a bar over the graphs of an epoch, of which `done` are done already.
+
+        Yields: what moves it by a minibatch's graphs, with the epoch's mean loss and speed so far.
+        """
+        if self.quiet or not sys.stderr.isatty():
+            yield lambda graphs, totals: None
+            return
+        from tqdm import tqdm
+
+        bar = tqdm(
+            total=graphs,
+            initial=done,
+            desc=title,
+            file=sys.stderr,
+            bar_format=BAR,
+            leave=False,
+            dynamic_ncols=True,
+        )
+
+        def advance(graphs: int, totals: Totals) -> None:
+            text = f"loss {totals.value('loss'):.4f}, {totals.graphs_per_s():.0f} graphs/s"
+            bar.set_postfix_str(text, refresh=False)
+            bar.update(graphs)
+
+        try:
+            yield advance
+        finally:
+            bar.refresh()  # the last minibatches may have come too fast to be shown
+            bar.close()
+
+
+@dataclass(slots=True)
+class TraceFile:
+    """Record the first minibatches after the warm-up, and write them to a file."""
+
+    path: Path
+    kept: int = 0
+    _seen: int = 0
+    _timeline: Timeline | None = None
+
+    @contextmanager
+    def minibatch(self, net: Network) -> Iterator[None]:
+        """Surround a step."""
+        self._seen += 1
+        if not WARM_UP <= self._seen <= WARM_UP + KEPT:
+            yield
+            return
+        with net.trace(self._timeline) as timeline:
+            yield
+        self._timeline = timeline
+        if self._seen == WARM_UP:  # the recording itself was compiled here
+            timeline.clear()
+        else:
+            timeline.write(self.path)
+            self.kept += 1
+
+    def report(self) -> str:
+        """Say what was written."""
+        if self.kept:
+            return f"timeline of {self.kept} minibatches: {self.path} (open it in ui.perfetto.dev)"
+        return f"no timeline: it starts after {WARM_UP} minibatches, and there were {self._seen}"
