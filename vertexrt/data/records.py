@@ -100,11 +100,6 @@ class Collector:
         else:
             _check_lists(pulls, "pulls", where)
             pulls = {"": pulls}
-        if self._graphs and typed == (self._graphs[0].types is None):
-            got = f"{'' if typed else 'no '}vertex types"
-            expected = f"the {self._vertices.unit}s before differ"
-            action = "give all graphs vertex types, or none"
-            raise DataError.at(where, got, expected, action)
         first: dict[str, int] = {}
         end = 0
         for name, size in sizes.items():
@@ -119,6 +114,11 @@ class Collector:
             if relation.size:
                 owner = f" of {relation.key}" if typed else ""
                 self._edges.require_same(number, owner, relation.pulls)
+        if self._graphs and typed == (self._graphs[0].types is None):
+            got = f"{'' if typed else 'no '}vertex types"
+            expected = f"the {self._vertices.unit}s before differ"
+            action = "give all graphs vertex types, or none"
+            raise DataError.at(where, got, expected, action)
         of_edges = _in_slot_order(relations, first)
         self._edges.add(number, self._edges.count, of_edges, graph.num_edges)
         self._graphs.append(graph)

@@ -93,9 +93,14 @@ def parse_brackets(
             raise _mistake(content, file, line + index, labels)
         graph_ptr.append(len(label))
         lines.append(index)
-    ptr, slots = np.array(graph_ptr, np.int32), np.array(child_ptr, np.int32)
-    columns = np.array(child, np.int32), np.array(label, np.int32), np.array(word, np.int32)
-    forest = BracketForest(ptr, slots, *columns, tuple(words))
+    forest = BracketForest(
+        np.array(graph_ptr, np.int32),
+        np.array(child_ptr, np.int32),
+        np.array(child, np.int32),
+        np.array(label, np.int32),
+        np.array(word, np.int32),
+        tuple(words),
+    )
     if labels is not None and lines and np.max(forest.label) >= labels:
         vertex = np.argmax(forest.label >= labels)
         index = lines[int(np.searchsorted(forest.graph_ptr, vertex, side="right")) - 1]
