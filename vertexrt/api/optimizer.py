@@ -193,7 +193,6 @@ class Optimizer:
         row: of the table of optimizers; None for a class with an `update` of its own.
         weight_decay: at least 0; added to the gradient as weight_decay * value, or decoupled.
         clip_norm: largest global norm of the gradients, or None; clip_value: largest size of one.
-        lr: learning rate, at least 0; may be set between steps.
         initial_lr: the rate before any schedule, if there is one.
     """
 
@@ -285,6 +284,15 @@ class Optimizer:
         self._count[0] = count
 
     @property
+    def lr(self) -> float:
+        """Learning rate, at least 0; may be set between steps."""
+        return self._lr
+
+    @lr.setter
+    def lr(self, value: float) -> None:
+        self._lr = value
+
+    @property
     def groups(self) -> Mapping[str, Mapping[str, object]]:
         """Options of parameters by pattern of names; may be set as a whole between steps."""
         return MappingProxyType(
@@ -372,12 +380,12 @@ class Optimizer:
             moments=moments,
             clip_norm=self.clip_norm,
             options=self._numbers(int(count[0])),
-            whole=update_group((), self.lr, self.weight_decay, row.decoupled),
+            whole=update_group((), self._lr, self.weight_decay, row.decoupled),
             reach=reach,
             counts=(count, store.versions if home is store else UNCOUNTED, draws),
             optimizer=type(self).__name__,
             clip_value=self.clip_value,
-            groups=self._groups.at(self.lr, self.weight_decay, row.decoupled),
+            groups=self._groups.at(self._lr, self.weight_decay, row.decoupled),
         )
 
     def _settle(self, outcome: Outcome) -> None:
@@ -452,7 +460,7 @@ class Optimizer:
     def _numbers(self, steps: int = 0) -> dict[str, float]:
         """Return rate, number of the step and options, by their names in expressions."""
         assert self.row is not None
-        found = {"lr": self.lr, "t": steps + 1}
+        found = {"lr": self._lr, "t": steps + 1}
         for option in self.row.options:
             value = getattr(self, option.name)
             names, numbers = (option.parts, value) if option.parts else ((option.name,), (value,))
