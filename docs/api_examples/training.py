@@ -21,8 +21,9 @@ assert np.allclose(np.abs(net.parameters["u"] - before), 0.01)
 
 #: vrt.Optimizer.moment_names
 assert vrt.Adam(lr=0.01).moment_names == ("m", "v")
-#: vrt.Optimizer.groups
+#: vrt.Optimizer.lr
 optimizer.lr = 0.05
+#: vrt.Optimizer.groups
 optimizer.groups = {"table": {"frozen": True}}
 optimizer.groups = {}
 #: vrt.Optimizer.step

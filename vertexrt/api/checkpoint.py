@@ -99,7 +99,22 @@ def save_checkpoint(
     state = {} if optimizer is None else optimizer.state
     tensors = _prefixed(_PARAMETER, net.parameters) | _prefixed(_AVERAGE, averages)
     tensors |= _prefixed(_OPTIMIZER, state)
-    _require_storable(tensors)
+    for name, array in tensors.items():
+        dtype = np.asarray(array).dtype
+        if dtype not in DTYPES.values() or (dtype.kind != "f" and not name.startswith(_OPTIMIZER)):
+            raise UsageError.at(
+                "save_checkpoint",
+                f"{_spoken(name)} is of dtype {dtype}",
+                "float32 or float64, and int64 in an optimizer's state",
+                "convert it",
+            )
+        if not np.isfinite(array).all():
+            raise NumericError.at(
+                "save_checkpoint",
+                f"{_spoken(name)} is not finite",
+                "finite numbers; nothing was written",
+                "lower the learning rate, or bound the gradient with clip_norm",
+            )
     texts = {
         "format": FORMAT,
         "version": str(VERSION),
@@ -143,25 +158,6 @@ def _note(what: str, noted: Mapping[str, Any]) -> str:
             "convert the values, NumPy numbers with `.item()`",
         ) from error
     return note
-
-
-def _require_storable(tensors: Arrays) -> None:
-    for name, array in tensors.items():
-        dtype = np.asarray(array).dtype
-        if dtype not in DTYPES.values() or (dtype.kind != "f" and not name.startswith(_OPTIMIZER)):
-            raise UsageError.at(
-                "save_checkpoint",
-                f"{_spoken(name)} is of dtype {dtype}",
-                "float32 or float64, and int64 in an optimizer's state",
-                "convert it",
-            )
-        if not np.isfinite(array).all():
-            raise NumericError.at(
-                "save_checkpoint",
-                f"{_spoken(name)} is not finite",
-                "finite numbers; nothing was written",
-                "lower the learning rate, or bound the gradient with clip_norm",
-            )
 
 
 def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
@@ -214,24 +210,6 @@ def _read(
             "a checkpoint file",
             "check the path",
         ) from error
-    texts = _own_texts(path, content, format, version, writer)
-    try:
-        tensors = read_tensors(content)
-    except ValueError as error:
-        raise _damaged(path, f"{len(content)} bytes; {error}") from error
-    stated = texts.pop(CHECKSUM, None)
-    if stated != checksum(tensors, texts):
-        raise _damaged(path, f"{len(content)} bytes; its checksum is another")
-    return tensors, texts
-
-
-def _own_texts(
-    path: Path, content: bytes, format: str, version: int, writer: str
-) -> dict[str, str]:
-    """Return the texts of a file that `writer` wrote.
-
-    Raises: CheckpointError, when another program or another version wrote it.
-    """
     texts = read_texts(content)
     if texts is None:
         raise _unreadable(
@@ -251,7 +229,14 @@ def _own_texts(
             f"version {version}",
             "use the version of vertexrt that wrote it",
         )
-    return texts
+    try:
+        tensors = read_tensors(content)
+    except ValueError as error:
+        raise _damaged(path, f"{len(content)} bytes; {error}") from error
+    stated = texts.pop(CHECKSUM, None)
+    if stated != checksum(tensors, texts):
+        raise _damaged(path, f"{len(content)} bytes; its checksum is another")
+    return tensors, texts
 
 
 def _require_expected(path: Path, tensors: Arrays) -> None:

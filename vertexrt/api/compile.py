@@ -131,22 +131,6 @@ def compile(
         )
     parameters = function.parameters()
     device = device_named(device)
-    chosen = _checked_passes(passes)
-    module = module_of(device)
-    options = CompileOptions(
-        np.dtype(dtype), policy, chosen, precision, engine, threads, processors, tune=tune
-    )
-    module.check(device, options)
-    with _tracing.held:  # a thread at a time, since F notes what it has pulled and pushed
-        traced = function.trace()
-    executor = module.compile_for(device, traced, options)
-    for name, parameter in parameters.items():
-        executor.model.store.value(name)[...] = draw(name, parameter.shape, parameter.init, seed)
-    return Network(executor, seed, reduction)
-
-
-def _checked_passes(passes: object) -> Passes:
-    """Return which optimisations run: all by default."""
     chosen = Passes() if passes is None else passes
     if not isinstance(chosen, Passes):
         raise UsageError.at(
@@ -168,4 +152,14 @@ def _checked_passes(passes: object) -> Passes:
             f"1 to {MOST_STREAMS}",
             "leave streams out, or take 2",
         )
-    return chosen
+    module = module_of(device)
+    options = CompileOptions(
+        np.dtype(dtype), policy, chosen, precision, engine, threads, processors, tune=tune
+    )
+    module.check(device, options)
+    with _tracing.held:  # a thread at a time, since F notes what it has pulled and pushed
+        traced = function.trace()
+    executor = module.compile_for(device, traced, options)
+    for name, parameter in parameters.items():
+        executor.model.store.value(name)[...] = draw(name, parameter.shape, parameter.init, seed)
+    return Network(executor, seed, reduction)

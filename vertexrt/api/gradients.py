@@ -7,15 +7,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from vertexrt.api.arguments import real_array
+from vertexrt.api.arguments import Array, real_array
 from vertexrt.engine.executor import Executor
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.results import shapes_of
 from vertexrt.errors import PullError, UnknownParameterError, UsageError, nearest
 from vertexrt.memory.aligned import aligned_zeros
 from vertexrt.native.at_once import Write, write_at_once
-
-Array = np.ndarray[Any, Any]
 
 
 class AccumulatedGradients(Mapping[str, Array]):

@@ -69,9 +69,13 @@ class Model:
                 if strange:
                     got = f"{name} reads {relation!r} of a {type(strange[0]).__name__}"
                     raise self._error(got, "vertex functions that are attributes of the model")
-        names = NetworkNames(
-            _states(functions), {id(p): name for name, p in self.parameters().items()}
-        )
+        # The state of each function is called as the first whose vertices may be the same child.
+        states = {id(function): name for name, function in functions.items()}
+        for function in functions.values():
+            for relation in function.inputs:
+                several = [states[id(source)] for source in sources_of(function, relation)]
+                states = {k: several[0] if n in several else n for k, n in states.items()}
+        names = NetworkNames(states, {id(p): name for name, p in self.parameters().items()})
         numbers = {id(function): k for k, function in enumerate(functions.values())}
         parts = []
         for name, function in functions.items():
@@ -96,13 +100,3 @@ class Model:
     def _error(self, got: str, expected: str) -> TraceError:
         name = type(self).__name__
         return TraceError.at("model", f"{name} has {got}", expected, f"correct {name}")
-
-
-def _states(functions: dict[str, VertexFunction]) -> dict[int, str]:
-    """Name the state of each function: that of the first whose vertices may be the same child."""
-    found = {id(function): name for name, function in functions.items()}
-    for function in functions.values():
-        for relation in function.inputs:
-            several = [found[id(source)] for source in sources_of(function, relation)]
-            found = {k: several[0] if name in several else name for k, name in found.items()}
-    return found

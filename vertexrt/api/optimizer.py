@@ -93,11 +93,34 @@ class ParameterGroups:
     """
 
     def __init__(self, title: str, given: Mapping[str, GroupOptions] | None, lr: float) -> None:
-        given = {} if given is None else given
-        if not isinstance(given, Mapping):
-            raise _no_groups(title, f"groups is a {type(given).__name__}")
-        self.given = {key: _checked_group(title, key, own, lr) for key, own in given.items()}
+        groups: Any = {} if given is None else given
+        if not isinstance(groups, Mapping):
+            raise _no_groups(title, f"groups is a {type(groups).__name__}")
+        self.given: dict[str, GroupOptions] = {}
         self._title, self._lr = title, lr
+        for pattern, own in groups.items():
+            where = f"groups[{pattern!r:.60}]"
+            if not isinstance(pattern, str) or not isinstance(own, Mapping):
+                raise _no_groups(title, f"{where} is {own!r:.60}")
+            found = self.given[pattern] = GroupOptions()
+            for name, value in own.items():
+                if name not in OF_GROUPS:
+                    expected = "one of " + ", ".join(OF_GROUPS)
+                    close = nearest(str(name), OF_GROUPS)
+                    raise _no_groups(title, f"an option {name!r} in {where}", expected, close)
+                numbers = OF_GROUPS[name]
+                real = is_real(value) and numbers is not None and numbers.holds(value)
+                if not (real if numbers else isinstance(value, bool)):
+                    expected = f"{name} {numbers.text}" if numbers else "True or False"
+                    raise _no_groups(title, f"{where} has {name}={value!r:.60}", expected)
+                found[name] = float(value) if numbers else value  # type: ignore[literal-required]
+            if "lr" in found and lr == 0.0:
+                raise UsageError.at(
+                    title,
+                    f"{where} has a rate beside lr=0.0",
+                    "lr > 0, which it keeps its ratio to",
+                    "give the optimizer a rate, and freeze the others by frozen",
+                )
         self._parts: list[tuple[list[str], GroupOptions]] = []
 
     def divide(self, names: Sequence[str]) -> None:
@@ -150,39 +173,6 @@ def update_group(names: Sequence[str], lr: float, decay: float, decoupled: bool)
     return UpdateGroup(tuple(names), lr, decay, 1.0)
 
 
-def _checked_group(title: str, pattern: object, own: object, lr: float) -> GroupOptions:
-    """Return the options of a group; UsageError, when they are none."""
-    where = f"groups[{pattern!r:.60}]"
-    if not isinstance(pattern, str) or not isinstance(own, Mapping):
-        raise _no_groups(title, f"{where} is {own!r:.60}")
-    found = GroupOptions()
-    for name, value in own.items():
-        if name not in OF_GROUPS:
-            raise _no_groups(
-                title,
-                f"an option {name!r} in {where}",
-                "one of " + ", ".join(OF_GROUPS),
-                nearest(str(name), OF_GROUPS),
-            )
-        numbers = OF_GROUPS[name]
-        real = is_real(value) and numbers is not None and numbers.holds(value)
-        if not (real if numbers else isinstance(value, bool)):
-            raise _no_groups(
-                title,
-                f"{where} has {name}={value!r:.60}",
-                f"{name} {numbers.text}" if numbers else "True or False",
-            )
-        found[name] = float(value) if numbers else value  # type: ignore[literal-required]
-    if "lr" in found and lr == 0.0:
-        raise UsageError.at(
-            title,
-            f"{where} has a rate beside lr=0.0",
-            "lr > 0, which it keeps its ratio to",
-            "give the optimizer a rate, and freeze the others by frozen",
-        )
-    return found
-
-
 def _no_groups(
     title: str, got: str, expected: str = "options by pattern of names", close: str = ""
 ) -> UsageError:
@@ -203,7 +193,6 @@ class Optimizer:
         row: of the table of optimizers; None for a class with an `update` of its own.
         weight_decay: at least 0; added to the gradient as weight_decay * value, or decoupled.
         clip_norm: largest global norm of the gradients, or None; clip_value: largest size of one.
-        lr: learning rate, at least 0; may be set between steps.
         initial_lr: the rate before any schedule, if there is one.
     """
 
@@ -247,11 +236,8 @@ class Optimizer:
         Raises: UsageError, for an option out of its range, one that no update reads, and one that
             says what is kept for each parameter, which is decided when the optimizer is made.
         """
-        if not name.startswith("_"):
-            value = self._checked(name, value)
-        super().__setattr__(name, value)
-
-    def _checked(self, name: str, value: Any) -> Any:
+        if name.startswith("_"):
+            return super().__setattr__(name, value)
         title, row = type(self).__name__, self.row
         own = row.options if row else ()
         options = {option.name: option for option in (RATE, *own, *SHARED)}
@@ -277,7 +263,7 @@ class Optimizer:
                 "options that its update reads",
                 "leave it out",
             )
-        return value
+        return super().__setattr__(name, value)
 
     @property
     def _place(self) -> str:
@@ -296,6 +282,15 @@ class Optimizer:
     @steps.setter
     def steps(self, count: int) -> None:
         self._count[0] = count
+
+    @property
+    def lr(self) -> float:
+        """Learning rate, at least 0; may be set between steps."""
+        return self._lr
+
+    @lr.setter
+    def lr(self, value: float) -> None:
+        self._lr = value
 
     @property
     def groups(self) -> Mapping[str, Mapping[str, object]]:
@@ -385,12 +380,12 @@ class Optimizer:
             moments=moments,
             clip_norm=self.clip_norm,
             options=self._numbers(int(count[0])),
-            whole=update_group((), self.lr, self.weight_decay, row.decoupled),
+            whole=update_group((), self._lr, self.weight_decay, row.decoupled),
             reach=reach,
             counts=(count, store.versions if home is store else UNCOUNTED, draws),
             optimizer=type(self).__name__,
             clip_value=self.clip_value,
-            groups=self._groups.at(self.lr, self.weight_decay, row.decoupled),
+            groups=self._groups.at(self._lr, self.weight_decay, row.decoupled),
         )
 
     def _settle(self, outcome: Outcome) -> None:
@@ -465,7 +460,7 @@ class Optimizer:
     def _numbers(self, steps: int = 0) -> dict[str, float]:
         """Return rate, number of the step and options, by their names in expressions."""
         assert self.row is not None
-        found = {"lr": self.lr, "t": steps + 1}
+        found = {"lr": self._lr, "t": steps + 1}
         for option in self.row.options:
             value = getattr(self, option.name)
             names, numbers = (option.parts, value) if option.parts else ((option.name,), (value,))
@@ -513,31 +508,22 @@ class Optimizer:
             for name, view in store.views(flat).items()
         }
         if loaded or steps:  # of no step the moments are those of a start
-            self._check_fit(loaded, views, store.dtype)
+            if loaded.keys() != views.keys():
+                odd = min(loaded.keys() ^ views.keys())
+                raise self._misfit(
+                    f"'{odd}'" if odd in loaded else f"no '{odd}'",
+                    "one array for each moment and parameter",
+                )
+            for key, array in loaded.items():
+                if array.shape != views[key].shape or array.dtype.kind != "f":
+                    raise self._misfit(
+                        f"'{key}' with shape {array.shape}, {array.dtype}",
+                        f"shape {views[key].shape}, float",
+                    )
+                self._check_numbers(key, array, store.dtype)
         for key, array in loaded.items():
             views[key][...] = array
         return moments
-
-    def _check_fit(
-        self,
-        loaded: Mapping[str, Array],
-        views: Mapping[str, FloatArray],
-        dtype: np.dtype[Any],
-    ) -> None:
-        """Refuse a loaded state whose names, shapes or numbers do not fit the store's."""
-        if loaded.keys() != views.keys():
-            odd = min(loaded.keys() ^ views.keys())
-            raise self._misfit(
-                f"'{odd}'" if odd in loaded else f"no '{odd}'",
-                "one array for each moment and parameter",
-            )
-        for key, array in loaded.items():
-            if array.shape != views[key].shape or array.dtype.kind != "f":
-                raise self._misfit(
-                    f"'{key}' with shape {array.shape}, {array.dtype}",
-                    f"shape {views[key].shape}, float",
-                )
-            self._check_numbers(key, array, dtype)
 
     def _check_numbers(self, key: str, array: Array, dtype: np.dtype[Any]) -> None:
         """Refuse floats that are not finite in a dtype, and negative sums of squares."""

@@ -8,11 +8,9 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from vertexrt.api.arguments import check_mapping, real_array
+from vertexrt.api.arguments import Array, check_mapping, real_array
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.errors import CheckpointError, UnknownParameterError, nearest
-
-Array = np.ndarray[Any, Any]
 
 
 class NameDifferences(NamedTuple):

@@ -66,6 +66,10 @@ class RateSchedule:
     def _set(self) -> None:
         self._optimizer.lr = self.rate(self._initial, self.steps)
 
+    def is_of(self, optimizer: Optimizer) -> bool:
+        """Tell whether it sets the rate of an optimizer."""
+        return self._optimizer is optimizer
+
     @property
     def state(self) -> dict[str, Any]:
         """What continues a run."""
@@ -155,7 +159,7 @@ class SequentialLR(RateSchedule):
         self, optimizer: Optimizer, schedulers: Sequence[RateSchedule], milestones: Sequence[int]
     ) -> None:
         own = isinstance(schedulers, (list, tuple)) and all(
-            isinstance(each, RateSchedule) and each._optimizer is optimizer for each in schedulers
+            isinstance(each, RateSchedule) and each.is_of(optimizer) for each in schedulers
         )
         check_option("SequentialLR", "schedulers", schedulers, own, "schedules of this optimizer")
         starts = _rising(milestones)

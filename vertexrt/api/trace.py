@@ -258,7 +258,10 @@ class Trace:
     def program(
         self, declared: Mapping[str, Declared], state: dict[str, int], arity: int | None
     ) -> Program:
-        """Return the traced program with its declarations."""
+        """Return the traced program with its declarations.
+
+        Raises: TraceError, when edges of two relations have numbers and indices of one name.
+        """
         params = {name: p.shape for name, p in declared.items()}
         pulls: dict[str, Pull] = {}
         nodes: list[Node] = []
@@ -271,27 +274,20 @@ class Trace:
                     name = node["name"]
                     attrs |= {"name": f"({name} of edges {node.relation})", "edge": name}
                 node = replace(node, attrs=attributes(attrs))
-                self._note(node, pulls)
+                name, kind = node["name"], node.type
+                given = {key: node[key] for key in ("edge", "of") if node.has(key)}
+                form = Pull(name, kind.shape, kind.dtype, node.op == "edge_pull", **given)
+                pulls.setdefault(name, form)
+                others = [p for p in pulls.values() if p.edges and p.source == form.source]
+                if form.edges and any(pull.dtype != kind.dtype for pull in others):
+                    raise TraceError.at(
+                        "edge",
+                        f"{form.source!r} is a number in one relation and an index in another, at "
+                        f"{node.where}",
+                        "one of the two",
+                        "use two names, or declare edge(name, dtype='int') in both",
+                    )
             nodes.append(node)
         found = tuple(pulls.values())
         frozen = frozenset(name for name, p in declared.items() if not p.trainable)
         return Program(self.name, tuple(nodes), params, state, arity, found, frozen=frozen)
-
-    def _note(self, node: Node, pulls: dict[str, Pull]) -> None:
-        """Add the external value that a node reads to those that are declared.
-
-        Raises: TraceError, when edges of two relations have numbers and indices of one name.
-        """
-        name, kind = node["name"], node.type
-        of = {key: node[key] for key in ("edge", "of") if node.has(key)}
-        form = Pull(name, kind.shape, kind.dtype, node.op == "edge_pull", **of)
-        pulls.setdefault(name, form)
-        others = [pull for pull in pulls.values() if pull.edges and pull.source == form.source]
-        if form.edges and any(pull.dtype != kind.dtype for pull in others):
-            uses = "a number in one relation and an index in another"
-            raise TraceError.at(
-                "edge",
-                f"{form.source!r} is {uses}, at {node.where}",
-                "one of the two",
-                "use two names, or declare edge(name, dtype='int') in both",
-            )

@@ -33,6 +33,7 @@ from vertexrt.kernels.store_update import (
 )
 
 Touched = Mapping[str, RowArray]  # sorted, unique rows of sparse parameters
+Pieces = tuple[RowArray, RowArray, RowArray]  # pieces, spans, listed: `kernels.store_update`
 
 SMALLER = "lower the learning rate, or clip the gradient norm"
 NOTHING = -1.0  # no gradient is within this limit
@@ -104,14 +105,6 @@ class Outcome(NamedTuple):
     done: bool
     norm: float = 0.0
     reach: tuple[float, ...] = ()
-
-
-class Pieces(NamedTuple):
-    """A store cut into pieces, arrays as `kernels.store_update` describes."""
-
-    pieces: RowArray
-    spans: RowArray
-    listed: RowArray
 
 
 def limit_of(update: Update, dtype: np.dtype[Any]) -> tuple[float, tuple[float, ...]]:
@@ -204,7 +197,7 @@ def _cut(
         ends.append(ends[-1] + len(pieces))
     if len(found) > 1:
         pieces, spans = (np.concatenate(each) for each in zip(*found, strict=True))
-    return Pieces(pieces, spans, numbers), np.array(ends, np.int64)
+    return (pieces, spans, numbers), np.array(ends, np.int64)
 
 
 def _bind(store: ParameterStore, update: Update, limit: float = NOTHING) -> StoreUpdate:
@@ -212,7 +205,7 @@ def _bind(store: ParameterStore, update: Update, limit: float = NOTHING) -> Stor
     groups, parts = [update.whole], [(store.dense_size, store.sparse)]
     if update.groups:
         groups, parts = [*update.groups], [(0, group.names) for group in update.groups]
-    p, ends = _cut(store, parts)
+    (pieces, spans, listed), ends = _cut(store, parts)
     return StoreUpdate(
         rule=update.rule,
         scalars=np.array([update.scalars_of(group) for group in groups], np.float64),
@@ -222,9 +215,9 @@ def _bind(store: ParameterStore, update: Update, limit: float = NOTHING) -> Stor
         values=store.values,
         gradients=store.gradients,
         moments=update.moments,
-        pieces=p.pieces,
-        spans=p.spans,
-        listed=p.listed,
+        pieces=pieces,
+        spans=spans,
+        listed=listed,
         counts=update.counts,
         found=np.zeros(3),
     )
@@ -232,14 +225,12 @@ def _bind(store: ParameterStore, update: Update, limit: float = NOTHING) -> Stor
 
 def collect(store: ParameterStore, touched: Sequence[Touched]) -> None:
     """Add up the gradients of groups in the first one's, which the store calls its gradients."""
-    p = cut(store, touched)
-    add_up(store.copies, p.pieces, p.spans, p.listed)
+    add_up(store.copies, *cut(store, touched))
 
 
 def all_finite(store: ParameterStore, numbers: FloatArray) -> bool:
     """Tell whether values or gradients are finite, in the dense part and the touched rows."""
-    p = cut(store)
-    return bool(all_within(numbers, p.pieces, p.spans, p.listed, np.finfo(store.dtype).max))
+    return bool(all_within(numbers, *cut(store), np.finfo(store.dtype).max))
 
 
 def apply_update(

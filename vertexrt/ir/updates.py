@@ -27,8 +27,6 @@ from vertexrt.ir.scalar import FUNCTIONS
 
 Lines = tuple[tuple[str, str], ...]  # what is set, and its expression
 
-RATE_AND_COUNT = ("lr", "t")
-
 
 class Range(NamedTuple):
     """The numbers that an option may be: from `least` on or above it, and below `end`."""
@@ -214,7 +212,7 @@ def _rule(row: OptimizerRow, kept: tuple[StateSlot, ...]) -> UpdateRule:
     first = next(r for r in OPTIMIZERS if (r.state, r.lines, r.names()) == same)
     if first is not row:
         return _rule(first, kept)
-    host = _HostScalars(frozenset((*RATE_AND_COUNT, *row.names())))
+    host = _HostScalars(frozenset(("lr", "t", *row.names())))
     without = {slot.name: slot.without for slot in row.state if slot not in kept}
     lines = tuple(
         (name, ast.unparse(host.visit(ast.parse(without.get(name, made), mode="eval").body)))
