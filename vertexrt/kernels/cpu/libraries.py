@@ -6,7 +6,6 @@ One library for each dtype, made once and kept like a kernel. It knows no functi
 from __future__ import annotations
 
 from vertexrt.kernels.cpu.products import products
-from vertexrt.kernels.cpu.tiles import ProductTiles
 from vertexrt.lower.kernel import ROWS_A_SUM
 from vertexrt.native.code import Code, Register, arguments_of, int64, module_of
 
@@ -29,7 +28,7 @@ def library(real: str, size: int) -> str:
     """
     return module_of(
         [
-            *products(ProductTiles(real, size)),
+            *products(real, size),
             _copy_rows(real, "vrt_pack"),
             _copy_rows(real, "vrt_unpack"),
             _AddLookups(real),
