@@ -14,7 +14,6 @@ import operator
 import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import CodeType, FunctionType
 from typing import Any, NoReturn, cast
@@ -37,7 +36,6 @@ from vertexrt.native.values import (
     Type,
     Value,
     arrays_in,
-    count_arrays,
     element_type,
     held_in,
     is_number,
@@ -76,44 +74,14 @@ OF_ONE: dict[type, Callable[[Any], Any]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Translated:
-    """A function that was translated.
-
-    Attributes:
-        name: in the module; result: its type, None for no result.
-        roots: of each array of the result, the numbers of the arrays given that it may be.
-        written: the numbers of the arrays given that it writes to.
-        fails: it may fail; keeps: it leaves new arrays.
-    """
-
-    name: str
-    result: Type | None
-    roots: list[frozenset[int]]
-    written: frozenset[int]
-    fails: bool
-    keeps: bool
-
-    def call(self, code: Code, given: Sequence[Register]) -> Callable[[], list[Register]]:
-        """Append a call; return what takes the registers of its result, when it is there."""
-        kinds = [] if self.result is None else words(self.result)
-        if not kinds:
-            code.do(self.name, given)
-            return list
-        found = code.call(struct(kinds), self.name, given)
-        if len(kinds) == 1:
-            return lambda: [found]
-        return lambda: [code.op(kind, f"extractvalue {found}, {k}") for k, kind in enumerate(kinds)]
-
-
 class NativeModule:
     """The functions of a module: call `translate` for one, and what it calls comes with it."""
 
     def __init__(self) -> None:
         self.functions: list[Translation] = []
-        self._made: dict[Any, Translated | None] = {}
+        self._made: dict[Any, Translation | None] = {}
 
-    def translate(self, function: FunctionType, arguments: Sequence[Type | Static]) -> Translated:
+    def translate(self, function: FunctionType, arguments: Sequence[Type | Static]) -> Translation:
         """Translate a function for arguments of some types, or that are known.
 
         Raises: TranslationError, for what is not translated.
@@ -121,8 +89,8 @@ class NativeModule:
         key = (function, *arguments)
         if key not in self._made:
             self._made[key] = None  # while it is translated
-            code = Translation(function, self, len(self._made))
-            self._made[key] = code.translated(arguments)
+            code = Translation(function, self, len(self._made), arguments)
+            self._made[key] = code
             self.functions.append(code)
         found = self._made[key]
         if found is None:
@@ -131,14 +99,23 @@ class NativeModule:
 
 
 class Translation(Scope, ast.NodeVisitor):
-    """A function under translation: visits its source, and appends what that does."""
+    """A translated function: visits its source, and appends what that does.
 
-    def __init__(self, function: FunctionType, module: NativeModule, number: int) -> None:
+    Args:
+        number: of the function in its module; arguments: their types, or what is known of them.
+    Attributes:
+        keeps: it leaves new arrays.
+    """
+
+    def __init__(
+        self,
+        function: FunctionType,
+        module: NativeModule,
+        number: int,
+        arguments: Sequence[Type | Static],
+    ) -> None:
         super().__init__(function, number)
         self.module = module
-
-    def translated(self, arguments: Sequence[Type | Static]) -> Translated:
-        """Append the whole function for arguments of some types, or that are known."""
         node = _node(self.function)
         mark = self.load("ptr", CALL)
         self.assigned_once = _assigned_once(node)
@@ -153,19 +130,22 @@ class Translation(Scope, ast.NodeVisitor):
             self.assign(argument.arg, held_in(declared, iter(held), roots))
         self.run(node.body)
         self.enter(EXIT)
-        result = self.given_back
-        value = Static(None) if result is None else self.read(result)
+        value = Static(None) if self.given_back is None else self.read(self.given_back)
         if self.allocates:
             self._release(mark, arrays_in(value))
+        self.keeps = self.allocates and bool(arrays_in(value))
         self._leave_with(registers(value))
-        return Translated(
-            name=self.name,
-            result=None if result is None else result.type,
-            roots=[] if result is None else result.roots,
-            written=frozenset(self.written),
-            fails=self.fails,
-            keeps=self.allocates and result is not None and count_arrays(result.type) > 0,
-        )
+
+    def append_call(self, code: Code, given: Sequence[Register]) -> Callable[[], list[Register]]:
+        """Append a call of it; return what takes the registers of its result, when it is there."""
+        kinds = [] if self.given_back is None else words(self.given_back.type)
+        if not kinds:
+            code.do(self.name, given)
+            return list
+        found = code.call(self.result, self.name, given)
+        if len(kinds) == 1:
+            return lambda: [found]
+        return lambda: [code.op(kind, f"extractvalue {found}, {k}") for k, kind in enumerate(kinds)]
 
     def _release(self, mark: Register, kept: list[Array]) -> None:
         """Free what was taken since `mark`, but for what is returned."""
@@ -176,11 +156,15 @@ class Translation(Scope, ast.NodeVisitor):
 
     def _leave_with(self, held: list[Register]) -> None:
         """Return what some registers hold."""
-        self.result = struct([word(each.type) for each in held])
-        whole = held[0] if len(held) == 1 else Register(self.result, "undef")
-        if len(held) > 1:
-            for k, each in enumerate(held):
-                whole = self.op(self.result, f"insertvalue {whole}, {each}, {k}")
+        if len(held) == 1:
+            self.result = word(held[0].type)
+            self.leave(held[0])
+            return
+        if held:
+            self.result = f"{{{', '.join(word(each.type) for each in held)}}}"
+        whole = Register(self.result, "undef")
+        for k, each in enumerate(held):
+            whole = self.op(self.result, f"insertvalue {whole}, {each}, {k}")
         self.leave(whole if held else None)
 
     def constants(self) -> list[str]:
@@ -602,15 +586,16 @@ class Translation(Scope, ast.NodeVisitor):
             if not isinstance(type, Static)  # what is known is not passed
             for each in registers(value)
         ]
-        held = made.call(self, [CALL, *passed])
+        held = made.append_call(self, [CALL, *passed])
         if made.fails:
             self.leave_on_failure()
         self.allocates |= made.keeps
         own = [array.roots for value in given for array in arrays_in(value)]
         self.written |= _union(own, made.written)
-        if made.result is None:
+        back = made.given_back
+        if back is None:
             return Static(None)
-        return held_in(made.result, iter(held()), (_union(own, each) for each in made.roots))
+        return held_in(back.type, iter(held()), (_union(own, each) for each in back.roots))
 
     def _bound(self, function: FunctionType, given: Sequence[Value]) -> list[Value]:
         """Return the arguments of a call, with defaults, as they are declared."""
@@ -661,13 +646,6 @@ def _stored(node: ast.AST) -> list[str]:
 def _union(roots: Sequence[frozenset[int]], of: Iterable[int]) -> frozenset[int]:
     """Return the roots of several arrays, by their numbers."""
     return frozenset().union(*(roots[k] for k in of))
-
-
-def struct(kinds: Sequence[str]) -> str:
-    """Return the type of several registers as a result, in LLVM's words."""
-    if not kinds:
-        return "void"
-    return kinds[0] if len(kinds) == 1 else f"{{{', '.join(kinds)}}}"
 
 
 def _escaped(text: str) -> str:

@@ -22,7 +22,7 @@ from vertexrt.native.code import REALS, Code, Register, arguments_of, int64, mod
 from vertexrt.native.fingerprint import parts_of
 from vertexrt.native.load import LoadedCode, load_made
 from vertexrt.native.scope import CALL, FAILURE
-from vertexrt.native.translate import NativeModule, Translated
+from vertexrt.native.translate import NativeModule, Translation
 from vertexrt.native.values import (
     DOUBLE,
     INT,
@@ -208,7 +208,7 @@ AS_NUMBERS = {  # functions that read an object, and what they return of an erro
 class _Wrapper(Code):
     """The function that Python calls, under construction."""
 
-    def __init__(self, made: Translated, arguments: list[Type]) -> None:
+    def __init__(self, made: Translation, arguments: list[Type]) -> None:
         super().__init__(ENTRY, [SELF, GIVEN, COUNT], result="ptr")
         self.memory = self.place("{ptr, ptr}", zero=True)  # of the call
         self.root = self.place("ptr", zero=True)  # the tuple that is returned
@@ -222,13 +222,14 @@ class _Wrapper(Code):
             with self.when(self.not_zero(flags), holds=False):
                 self._raise("ValueError", READ_ONLY)
         thread = self.call("ptr", "PyEval_SaveThread", [])
-        held = made.call(self, passed)
+        held = made.append_call(self, passed)
         self.do("PyEval_RestoreThread", [thread])
         if made.fails:
             self._raise_failure()
         result: Value = Static(None)
-        if made.result is not None:
-            result = held_in(made.result, iter(held()), itertools.repeat(frozenset[int]()))
+        if made.given_back is not None:
+            roots = itertools.repeat(frozenset[int]())
+            result = held_in(made.given_back.type, iter(held()), roots)
         found = self._object(result)
         self._release()
         self.leave(found)

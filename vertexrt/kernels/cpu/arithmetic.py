@@ -10,11 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vertexrt.ir.expressions import translate
-from vertexrt.native.code import Code, Register
-
-INSTRUCTIONS = {"+": "fadd", "-": "fsub", "*": "fmul", "/": "fdiv"}
-TESTS = {">=": "oge", ">": "ogt", "==": "oeq", "!=": "une"}
-INTEGER_TESTS = {">=": "sge", ">": "sgt", "==": "eq", "!=": "ne"}
+from vertexrt.native.code import OF_REALS, ORDERED, SIGNED, Code, Register
 
 LOG2_E = 1.44269504
 ROUND = 12582912.0  # 1.5 * 2**23: adding it rounds to the nearest integer, in the lowest bits
@@ -51,7 +47,7 @@ class Arithmetic:
     def binary(self, operator: str, left: Register, right: Register, flags: str = "") -> Register:
         """Return the result of +, -, * or /."""
         left, right = self.as_real(left), self.as_real(right)
-        text = f"{INSTRUCTIONS[operator]} {flags or self.flags}{left}, {right.name}"
+        text = f"{OF_REALS[operator]} {flags or self.flags}{left}, {right.name}"
         return self.code.op(self.real, text)
 
     def negative(self, value: Register) -> Register:
@@ -61,9 +57,9 @@ class Arithmetic:
     def compare(self, operator: str, left: Register, right: Register) -> Register:
         """Return the truth of >=, >, == or !=; integers are compared as such."""
         if left.type == right.type == "i64":
-            return self.code.compare(INTEGER_TESTS[operator], left, right)
+            return self.code.compare(SIGNED[operator], left, right)
         left, right = self.as_real(left), self.as_real(right)
-        return self.code.op("i1", f"fcmp {TESTS[operator]} {left}, {right.name}")
+        return self.code.op("i1", f"fcmp {ORDERED[operator]} {left}, {right.name}")
 
     def choose(self, test: Register, yes: Register, no: Register) -> Register:
         """Return one of two values."""

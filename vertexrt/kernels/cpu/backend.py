@@ -13,29 +13,23 @@ from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.backend import TIMED, Processors
 from vertexrt.kernels.cpu.choose_products import choices, decide
 from vertexrt.kernels.cpu.costs import seconds_of, ways_of
-from vertexrt.kernels.cpu.drivers import run_table
 from vertexrt.kernels.cpu.kernels import REALS, LoadedKernels
-from vertexrt.kernels.cpu.processors import CpuProcessors
+from vertexrt.kernels.cpu.processors import CpuProcessors, run_table
 from vertexrt.kernels.cpu.render import render
 from vertexrt.kernels.cpu.update import finish
 from vertexrt.kernels.layout import Binding, Buffers
 from vertexrt.kernels.store_update import StoreUpdate
 from vertexrt.kernels.ways import Configuration, Work
-from vertexrt.lower.kernel import KernelIR
 from vertexrt.lower.lowering import lower
 from vertexrt.scheduler.batch_shape import BatchShape
 
 
-class CpuExecutable:
+class CpuExecutable(LoadedKernels):
     """Compiled task programs, and the driver that calls them."""
-
-    def __init__(self, kernels: list[KernelIR], dtype: np.dtype[Any], products: str) -> None:
-        self.loaded = LoadedKernels(kernels, dtype, products)
-        self.scratch, self.calls_blas = self.loaded.scratch, self.loaded.calls_blas
 
     def run(self, table: npt.NDArray[np.int64], buffers: Buffers) -> None:
         """Run the launches of a table in one compiled call."""
-        tasks, context = self.loaded.addresses, self.loaded.contexts.of(buffers)
+        tasks, context = self.addresses, self.contexts.of(buffers)
         run_table(np.ascontiguousarray(table), tasks, buffers.temporary, context)
 
 
@@ -98,5 +92,4 @@ class CpuBackend:
     ) -> Processors:
         """Lower segments for processors that are threads."""
         kernels = [lower(t.task, binding, t) for t in tasks]
-        loaded = LoadedKernels(kernels, self.dtype, self.products)
-        return CpuProcessors(loaded, [len(t.segments) for t in tasks])
+        return CpuProcessors(kernels, self.dtype, self.products)

@@ -6,7 +6,6 @@ One library for each dtype, made once and kept like a kernel. It knows no functi
 from __future__ import annotations
 
 from vertexrt.kernels.cpu.products import products
-from vertexrt.kernels.cpu.tiles import ProductTiles
 from vertexrt.lower.kernel import ROWS_A_SUM
 from vertexrt.native.code import Code, Register, arguments_of, int64, module_of
 
@@ -29,10 +28,10 @@ def library(real: str, size: int) -> str:
     """
     return module_of(
         [
-            *products(ProductTiles(real, size)),
+            *products(real, size),
             _copy_rows(real, "vrt_pack"),
             _copy_rows(real, "vrt_unpack"),
-            _AddLookups(real).code,
+            _AddLookups(real),
             _count_children(),
         ]
     )
@@ -55,7 +54,7 @@ def _copy_rows(real: str, name: str) -> Code:
 # Sums into rows of a table.
 
 
-class _AddLookups:
+class _AddLookups(Code):
     """Sums of the rows of a launch, into the rows of a gradient that they looked up.
 
     More than ROWS_A_SUM rows are chained by word, in their order, and added up in float64: what a
@@ -67,89 +66,86 @@ class _AddLookups:
     """
 
     def __init__(self, real: str) -> None:
-        self.real = real
         text = "*gradient size word0 word1 first end *source step *index *order lo *rows at n"
         arguments = arguments_of(text)
-        self.local = Register("i1", "%local")
+        local = Register("i1", "%local")
+        super().__init__("vrt_add_lookups", [*arguments, local], real)
+        self.local = local
         self.gradient, self.size, self.word0, self.word1, self.first, self.end = arguments[:6]
         self.source, self.step, self.index, self.order, self.lo, self.rows = arguments[6:12]
-        self.at, self.n = arguments[12:]
-        self.code = code = Code("vrt_add_lookups", [*arguments, self.local], real)
+        self.listed, self.n = arguments[12:]
         n = self.n
-        with code.when(code.compare("sle", n, ROWS_A_SUM)):
-            with code.loop(0, n) as i:
+        with self.when(self.compare("sle", n, ROWS_A_SUM)):
+            with self.loop(0, n) as i:
                 row, word = self._look_up(i)
-                with code.when(self._is_own(word)):
+                with self.when(self._is_own(word)):
                     self._add(self._target(word), self._row(i, row))
-            code.leave()
-        words = code.most(code.integer("sub", self.word1, self.word0), 0)
-        sizes = [code.mul(code.add(x, 1), 8) for x in (n, words, self.size)]
-        taken = [code.call("ptr", "malloc", [size]) for size in sizes]
+            self.leave()
+        words = self.most(self.integer("sub", self.word1, self.word0), 0)
+        sizes = [self.mul(self.add(x, 1), 8) for x in (n, words, self.size)]
+        taken = [self.call("ptr", "malloc", [size]) for size in sizes]
         self.following, self.newest, self.total = taken
         self._chain(words)
         self._clear()
-        with code.loop(0, n) as i:
+        with self.loop(0, n) as i:
             self._add_chain(i)
         for memory in taken:
-            code.do("free", [memory])
+            self.do("free", [memory])
 
     def _look_up(self, i: Register) -> tuple[Register, Register]:
         """Return row i of the launch, and what it looked up."""
-        code = self.code
-        listed = code.once(0, "listed", lambda: code.compare("slt", self.lo, 0))
-        row = code.variable(code.add(self.lo, i))
-        with code.when(listed):
-            code.store(code.load_index(self.rows, code.add(self.at, i)), row)
-        found = code.load("i64", row)
-        return found, code.load_index(self.index, code.load_index(self.order, found))
+        listed = self.once(0, "listed", lambda: self.compare("slt", self.lo, 0))
+        row = self.variable(self.add(self.lo, i))
+        with self.when(listed):
+            self.store(self.load_index(self.rows, self.add(self.listed, i)), row)
+        found = self.load("i64", row)
+        return found, self.load_index(self.index, self.load_index(self.order, found))
 
     def _is_own(self, word: Register) -> Register:
         """Tell whether this processor adds to the gradient of a word."""
-        after = self.code.compare("sge", word, self.word0)
-        return self.code.integer("and", after, self.code.compare("slt", word, self.word1))
+        after = self.compare("sge", word, self.word0)
+        return self.integer("and", after, self.compare("slt", word, self.word1))
 
     def _row(self, i: Register, row: Register) -> Register:
         """Return where row i of the launch lies."""
-        number = self.code.select(self.local, i, row)
-        return self.code.at(self.source, self.code.mul(number, self.step), self.real)
+        number = self.select(self.local, i, row)
+        return self.at(self.source, self.mul(number, self.step), self.real)
 
     def _chain(self, words: Register) -> None:
         """Link the rows of each word, the first to the next."""
-        code = self.code
-        with code.loop(0, words) as w:
-            code.store(int64(-1), self.newest, w)
-        with code.loop(0, self.n) as k:
-            i = code.integer("sub", code.add(self.n, -1), k)
+        with self.loop(0, words) as w:
+            self.store(int64(-1), self.newest, w)
+        with self.loop(0, self.n) as k:
+            i = self.integer("sub", self.add(self.n, -1), k)
             _, word = self._look_up(i)
-            with code.when(self._is_own(word)):
+            with self.when(self._is_own(word)):
                 newest = self._newest(word)
-                code.store(code.load("i64", newest), self.following, i)
-                code.store(i, newest)
+                self.store(self.load("i64", newest), self.following, i)
+                self.store(i, newest)
 
     def _add_chain(self, i: Register) -> None:
         """Add up the rows of a word, if row i is the first of them."""
-        code = self.code
         _, word = self._look_up(i)
-        with code.when(self._is_own(word)):
-            is_first = code.compare("eq", code.load("i64", self._newest(word)), i)
-            with code.when(is_first):
-                other = code.variable(i)
-                with code.repeat(lambda: code.compare("sge", code.load("i64", other), 0)):
-                    k = code.load("i64", other)
+        with self.when(self._is_own(word)):
+            is_first = self.compare("eq", self.load("i64", self._newest(word)), i)
+            with self.when(is_first):
+                other = self.variable(i)
+                with self.repeat(lambda: self.compare("sge", self.load("i64", other), 0)):
+                    k = self.load("i64", other)
                     self._add(self.total, self._row(k, self._look_up(k)[0]), "double")
-                    code.store(code.load("i64", self.following, k), other)
+                    self.store(self.load("i64", self.following, k), other)
                 self._add(self._target(word), self.total, self.real, "double")
                 self._clear()
 
     def _newest(self, word: Register) -> Register:
-        return self.code.at(self.newest, self.code.integer("sub", word, self.word0), "i64")
+        return self.at(self.newest, self.integer("sub", word, self.word0), "i64")
 
     def _target(self, word: Register) -> Register:
-        return self.code.at(self.gradient, self.code.mul(word, self.size), self.real)
+        return self.at(self.gradient, self.mul(word, self.size), self.real)
 
     def _clear(self) -> None:
-        with self.code.loop(self.first, self.end, independent=True) as j:
-            self.code.store(Register("double", "0.0"), self.total, j, independent=True)
+        with self.loop(self.first, self.end, independent=True) as j:
+            self.store(Register("double", "0.0"), self.total, j, independent=True)
 
     def _add(self, to: Register, source: Register, type: str = "", of: str = "") -> None:
         """Add a row to another.
@@ -157,19 +153,19 @@ class _AddLookups:
         Args:
             type, of: of the elements of both; the library's, where it is not said.
         """
-        code, type, of = self.code, type or self.real, of or self.real
-        with code.loop(self.first, self.end, independent=True) as j:
-            x = code.load(of, source, j, independent=True)
-            old = code.load(type, to, j, independent=True)
+        type, of = type or self.real, of or self.real
+        with self.loop(self.first, self.end, independent=True) as j:
+            x = self.load(of, source, j, independent=True)
+            old = self.load(type, to, j, independent=True)
             if type != self.real or of != self.real:  # in float64, rounded once
                 x, old = (self._wide(v) for v in (x, old))
-            total = code.op(x.type, f"fadd {old}, {x.name}")
+            total = self.op(x.type, f"fadd {old}, {x.name}")
             if total.type != type:
-                total = code.op(type, f"fptrunc {total} to {type}")
-            code.store(total, to, j, independent=True)
+                total = self.op(type, f"fptrunc {total} to {type}")
+            self.store(total, to, j, independent=True)
 
     def _wide(self, x: Register) -> Register:
-        return x if x.type == "double" else self.code.op("double", f"fpext {x} to double")
+        return x if x.type == "double" else self.op("double", f"fpext {x} to double")
 
 
 def _count_children() -> Code:

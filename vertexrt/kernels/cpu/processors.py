@@ -1,30 +1,165 @@
-"""Run scripts on CPU threads: one processor a thread, one compiled call a processor and step."""
+"""The two loops that call kernels: over a launch table, and over the script of a processor.
+
+A processor is a thread, and its script one compiled call a step. Processors wait for each other by
+counters, 64 bytes apart. A wait spins, gives its time slice away now and then (there may be more
+processors than cores), and ends with an error record when its time is up or another processor has
+failed, so that nothing hangs.
+
+The processors of one group share `counters`: the error record, then the counters.
+"""
 
 from __future__ import annotations
 
 import functools
 import time
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from vertexrt.errors import DeviceError
 from vertexrt.kernels.backend import ScriptRun
-from vertexrt.kernels.cpu.drivers import (
-    APART,
-    CLOCK,
-    FAILED,
-    INSTRUCTION,
-    PROCESSOR,
-    WAITED,
-    Member,
-    follow,
-    system,
-)
 from vertexrt.kernels.cpu.kernels import LoadedKernels
 from vertexrt.kernels.layout import Array
+from vertexrt.lower.kernel import KernelIR
+from vertexrt.native.compiled import compiled
+from vertexrt.native.foreign import Foreign
+from vertexrt.native.load import LoadedCode, load
+from vertexrt.script import isa
 
 SECONDS = 30.0  # of a wait: on a machine with much to do a thread may not run for a while
+APART = 16  # int32 words from one counter to the next
+FAILED, PROCESSOR, INSTRUCTION, WAITED = range(4)  # the error record, before the counters
+SPINS = 64  # between two looks at the clock
+
+# What a processor does beyond Python. What was written before the last change of a counter can be
+# read once that was read.
+SYSTEM = """
+declare i64 @llvm.readcyclecounter()
+declare i32 @sched_yield()
+define i64 @vrt_clock() {
+  %now = call i64 @llvm.readcyclecounter()
+  ret i64 %now
+}
+define void @vrt_yield() {
+  call i32 @sched_yield()
+  ret void
+}
+define i64 @vrt_read(ptr %counter) {
+  %found = load atomic i32, ptr %counter acquire, align 4
+  %wide = sext i32 %found to i64
+  ret i64 %wide
+}
+define void @vrt_add(ptr %counter) {
+  atomicrmw add ptr %counter, i32 1 acq_rel
+  ret void
+}
+"""
+CLOCK, YIELD = Foreign("i64", ""), Foreign("void", "")
+READ, ADD = Foreign("i64", "ptr"), Foreign("void", "ptr")
+# Segment, part and parts; rows, first, listed, edges and first edge; temporary and context.
+TASK = Foreign("void", "i64 i64 i64 i64 i64 i64 i64 i64 i64 ptr")
+
+
+class System(NamedTuple):
+    """The addresses of the functions of SYSTEM."""
+
+    clock: int
+    give_way: int
+    read: int
+    add: int
+
+
+@functools.cache
+def _code() -> LoadedCode:
+    return load(SYSTEM, ("vrt_clock", "vrt_yield", "vrt_read", "vrt_add"), {})
+
+
+@functools.cache
+def system() -> System:
+    """Return where they are."""
+    return System(*_code().values())
+
+
+class Member(NamedTuple):
+    """Which processor it is, of how many, and the cycles until it gives up waiting."""
+
+    part: int
+    parts: int
+    limit: int
+
+
+@compiled
+def run_table(table: Array, tasks: Array, temporary: int, context: Array) -> None:
+    """Call the task programs of a launch table.
+
+    Args:
+        tasks: their addresses; temporary: where temporaries start; context: of `Contexts`.
+    """
+    for t in range(len(table)):
+        program, rows, first, listed, edges, first_edge = table[t]
+        TASK(
+            tasks[program], 0, 0, 1, rows, first, listed, edges, first_edge, temporary, context
+        )  # fmt: skip
+
+
+@compiled
+def follow(
+    script: Array,
+    counters: Array,
+    member: Member,
+    times: Array,
+    programs: tuple[Array, Array],
+    memory: tuple[int, Array],
+    system: System,
+) -> None:
+    """Follow a script; note the clock where there is room for the times.
+
+    Args:
+        times: [instructions or 0, 3] get the start of each, the end of its wait, its end.
+        programs: addresses of the task programs, and the number of the first segment of each.
+        memory: where temporaries start, and the context.
+    """
+    tasks, segments = programs
+    temporary, context = memory
+    for t in range(len(script)):
+        _note(times, t, 0, system)
+        wait, program = script[t, isa.WAIT], script[t, isa.PROGRAM]
+        if wait >= 0 and not _arrive(counters, member, t, wait, system):
+            return
+        _note(times, t, 1, system)
+        TASK(
+            tasks[program], script[t, isa.OP] - segments[program], member.part, member.parts,
+            script[t, isa.ROWS], script[t, isa.FIRST], script[t, isa.LISTED], script[t, isa.EDGES],
+            script[t, isa.FIRST_EDGE], temporary + script[t, isa.TEMPORARY], context,
+        )  # fmt: skip
+        _note(times, t, 2, system)
+        if member.parts > 1:
+            ADD(system.add, counters[(t + 1) * APART :])
+
+
+def _note(times: Array, t: int, k: int, system: System) -> None:
+    if len(times):
+        times[t, k] = CLOCK(system.clock)
+
+
+def _arrive(counters: Array, member: Member, t: int, wait: int, system: System) -> bool:
+    """Wait until all processors have done an instruction; leave an error record if that fails."""
+    counter = counters[(wait + 1) * APART :]
+    start, spins = CLOCK(system.clock), 0
+    while READ(system.read, counter) < member.parts:
+        spins += 1
+        if spins % SPINS > 0:
+            continue
+        YIELD(system.give_way)
+        failed = READ(system.read, counters)
+        if failed == 0 and CLOCK(system.clock) - start > member.limit:
+            counters[PROCESSOR], counters[INSTRUCTION], counters[WAITED] = member.part, t, wait
+            ADD(system.add, counters)
+            return False
+        if failed > 0:
+            return False
+    return True
 
 
 @functools.cache
@@ -39,26 +174,24 @@ def cycles_per_second() -> float:
     return max(found)
 
 
-class CpuProcessors:
+class CpuProcessors(LoadedKernels):
     """Segments compiled for processors that are threads.
 
-    Args:
-        counts: of the segments of each task program.
     Attributes:
         seconds: until a processor gives up waiting.
     """
 
-    def __init__(self, loaded: LoadedKernels, counts: Sequence[int]) -> None:
+    def __init__(self, kernels: Sequence[KernelIR], dtype: np.dtype[Any], products: str) -> None:
+        super().__init__(kernels, dtype, products)
         self.seconds = SECONDS
-        self.loaded = loaded
-        self.scratch, self.calls_blas = loaded.scratch, loaded.calls_blas
+        counts = [len(kernel.segments) for kernel in kernels]
         self._first = np.cumsum([0, *counts], dtype=np.int64)  # segment of each task program
 
     def run(self, run: ScriptRun) -> None:
         """Run the script of one processor; see `Processors`."""
         limit = int(self.seconds * cycles_per_second()) if run.parts > 1 else 0
-        programs = self.loaded.addresses, self._first
-        memory = run.temporary, self.loaded.contexts.of(run.buffers)
+        programs = self.addresses, self._first
+        memory = run.temporary, self.contexts.of(run.buffers)
         member = Member(run.part, run.parts, limit)
         follow(run.script, run.counters, member, run.times, programs, memory, system())
 

@@ -23,9 +23,10 @@ from vertexrt.kernels.cpu.tiles import (
     SPREAD_ROWS,
     TAIL,
     TRANSPOSE,
-    ProductTiles,
+    VectorCode,
     dot_name,
     spread_name,
+    tiles,
 )
 from vertexrt.native.code import Code, Register, int64
 
@@ -36,14 +37,15 @@ STRIP_BLOCK = 256  # rows that meet all strips before the next do: they stay in 
 DEPTH = 256  # terms that are added up before they join a sum: more lose digits and leave caches
 
 
-def products(tiles: ProductTiles) -> list[Code]:
+def products(real: str, size: int) -> list[Code]:
     """Write the three functions, and the tiles that they call."""
-    return [*tiles.functions(), _product(tiles), _product_transposed(tiles), _outer(tiles)]
+    made = [each(real, size) for each in (_product, _product_transposed, _outer)]
+    return [*tiles(real, size), *made]
 
 
 def _start(
-    name: str, pointers: str, real: str, limits: tuple[str, ...] = ("tiled",)
-) -> tuple[Code, list[Register], Register]:
+    name: str, pointers: str, real: str, size: int, limits: tuple[str, ...] = ("tiled",)
+) -> tuple[VectorCode, list[Register], Register]:
     """Begin a function that does nothing without rows or outputs.
 
     Args:
@@ -52,7 +54,7 @@ def _start(
     """
     names = [Register("ptr", f"%{name}") for name in pointers.split()]
     names += [Register("i64", f"%{name}") for name in ("rows", "m", "n", "lo", "hi", *limits)]
-    code = Code(name, names, real)
+    code = VectorCode(name, names, real, size)
     rows, _, _, lo, hi, *_ = names[3:]
     wide = code.integer("sub", hi, lo)
     with code.when(code.compare("sle", code.mul(rows, wide), 0)):
@@ -60,9 +62,9 @@ def _start(
     return code, names, wide
 
 
-def _product(tiles: ProductTiles) -> Code:
+def _product(real: str, size: int) -> Code:
     """Write Y[rows, lo:hi] = X W[lo:hi]^T."""
-    code, names, wide = _start("vrt_product", "w x y", tiles.real, ("tiled", "strips"))
+    code, names, wide = _start("vrt_product", "w x y", real, size, ("tiled", "strips"))
     w, x, y, rows, m, n, lo, _, tiled, strips = names
     at, to = code.at(w, code.mul(lo, n), code.real), code.at(y, lo, code.real)
     with code.when(code.compare("sle", rows, tiled)):
@@ -76,31 +78,31 @@ def _product(tiles: ProductTiles) -> Code:
             ):
                 values = code.at(x, code.mul(first, n), code.real)
                 sums = code.at(to, code.mul(first, m), code.real)
-                append(code, tiles, [at, values, sums, m, n], height, wide)
+                append(code, [at, values, sums, m, n], height, wide)
         code.leave()
     _gemm(code, "TN", 0.0, [wide, rows, n], [(at, n), (x, n), (to, m)])
     return code
 
 
-def _product_transposed(tiles: ProductTiles) -> Code:
+def _product_transposed(real: str, size: int) -> Code:
     """Write Y[rows, lo:hi] = X W[:, lo:hi]."""
-    code, names, wide = _start("vrt_product_transposed", "w x y", tiles.real)
+    code, names, wide = _start("vrt_product_transposed", "w x y", real, size)
     w, x, y, rows, m, n, lo, _, tiled = names
     at, to = code.at(w, lo, code.real), code.at(y, lo, code.real)
     with code.when(code.compare("sle", rows, tiled)):
-        _Sweep(code, tiles, False, Matrices(at, x, to, n, m, n)).append(rows, wide, m)
+        _Sweep(code, False, Matrices(at, x, to, n, m, n)).append(rows, wide, m)
         code.leave()
     _gemm(code, "NN", 0.0, [wide, rows, m], [(at, n), (x, m), (to, n)])
     return code
 
 
-def _outer(tiles: ProductTiles) -> Code:
+def _outer(real: str, size: int) -> Code:
     """Write G[lo:hi, n] += D[rows, lo:hi]^T X[rows, n], where D has m columns."""
-    code, names, wide = _start("vrt_outer", "g d x", tiles.real)
+    code, names, wide = _start("vrt_outer", "g d x", real, size)
     g, d, x, rows, m, n, lo, _, tiled = names
     at, to = code.at(d, lo, code.real), code.at(g, code.mul(lo, n), code.real)
     with code.when(code.compare("sle", rows, tiled)):
-        _Sweep(code, tiles, True, Matrices(x, at, to, n, m, n)).append(wide, n, rows)
+        _Sweep(code, True, Matrices(x, at, to, n, m, n)).append(wide, n, rows)
         code.leave()
     _gemm(code, "NT", 1.0, [n, wide, rows], [(x, n), (at, m), (to, n)])
     return code
@@ -153,19 +155,17 @@ def _for_count(code: Code, count: Register, most: int, append: Callable[[int], N
             append(tall)
 
 
-def _columns(
-    code: Code, count: Register, tiles: ProductTiles, call: Callable[[Register, int], None]
-) -> None:
+def _columns(code: VectorCode, count: Register, call: Callable[[Register, int], None]) -> None:
     """Append calls for all outputs, each an element or a vector: full tiles first."""
-    full = code.integer("sdiv", count, tiles.outputs)
+    full = code.integer("sdiv", count, code.outputs)
     with code.loop(0, full) as t:
-        call(code.mul(t, tiles.outputs), tiles.outputs)
-    with code.loop(code.mul(full, tiles.outputs), count) as t:
+        call(code.mul(t, code.outputs), code.outputs)
+    with code.loop(code.mul(full, code.outputs), count) as t:
         call(t, 1)
 
 
 def _dot_block(
-    code: Code, tiles: ProductTiles, matrices: list[Register], rows: Register, outputs: Register
+    code: VectorCode, matrices: list[Register], rows: Register, outputs: Register
 ) -> None:
     """Append a product of a block of rows; the weight passes once.
 
@@ -189,11 +189,11 @@ def _dot_block(
             tile(code.mul(t, DOT_ROWS), DOT_ROWS)
         _for_count(code, left, DOT_ROWS - 1, lambda tall: tile(done, tall))
 
-    _columns(code, outputs, tiles, column)
+    _columns(code, outputs, column)
 
 
 def _strip_block(
-    code: Code, tiles: ProductTiles, matrices: list[Register], rows: Register, outputs: Register
+    code: VectorCode, matrices: list[Register], rows: Register, outputs: Register
 ) -> None:
     """Append a product of a block of rows; all meet each strip of the weight, transposed.
 
@@ -201,8 +201,8 @@ def _strip_block(
         matrices: w, x, y, and m and n as in `vrt_product`.
     """
     w, x, y, m, n = matrices
-    real, lanes = code.real, tiles.lanes
-    width = tiles.outputs * lanes
+    real, lanes = code.real, code.lanes
+    width = code.outputs * lanes
     strip = code.array(real, STRIP_DEPTH * width)
     with (
         _blocks(code, outputs, width) as (output, wide),
@@ -214,7 +214,7 @@ def _strip_block(
             to = code.at(strip, code.add(code.mul(k, width), o), real)
             code.do(TRANSPOSE, [source, to, n, int64(width), some, terms])
         values, sums = code.at(x, term, real), code.at(y, output, real)
-        sweep = _Sweep(code, tiles, False, Matrices(strip, values, sums, int64(width), n, m))
+        sweep = _Sweep(code, False, Matrices(strip, values, sums, int64(width), n, m))
         sweep.block((int64(0), rows), (int64(0), count), wide, code.compare("sgt", term, 0))
 
 
@@ -236,8 +236,8 @@ class _Sweep:
         down: x is stored with a row for each term, and y is added to.
     """
 
-    def __init__(self, code: Code, tiles: ProductTiles, down: bool, matrices: Matrices) -> None:
-        self.code, self.tiles, self.down, self.given = code, tiles, down, matrices
+    def __init__(self, code: VectorCode, down: bool, matrices: Matrices) -> None:
+        self.code, self.down, self.given = code, down, matrices
         self.copy = code.array(code.real, BLOCK * DEPTH) if down else matrices.x
 
     def append(self, rows: Register, columns: Register, depth: Register) -> None:
@@ -267,7 +267,7 @@ class _Sweep:
         w = code.at(m.w, code.mul(term, m.w_step), code.real)
         y = code.at(m.y, code.mul(first, m.y_step), code.real)
         x, x_step = self._values(block, terms)
-        lanes = self.tiles.lanes
+        lanes = code.lanes
         vectors, left = (code.integer(of, columns, lanes) for of in ("sdiv", "srem"))
 
         def tile(row: Register, tall: int, column: Register, wide: int) -> None:
@@ -282,7 +282,7 @@ class _Sweep:
             code.do(spread_name(self.down, tall, wide), given)
 
         def every(call: Callable[[Register, int], None]) -> None:
-            _columns(code, vectors, self.tiles, call)
+            _columns(code, vectors, call)
             with code.when(code.compare("sgt", left, 0)):
                 call(vectors, TAIL)
 
