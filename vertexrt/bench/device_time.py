@@ -55,7 +55,7 @@ def sample_host(net: vrt.Network, draw: Draw, steps: int = STEPS, rounds: int = 
     samples: Samples = defaultdict(list)
     for _ in range(rounds):
         with (
-            timed(net.executor.model, "prepare_share") as prepared,
+            timed(net.executor.model, "prepare") as prepared,
             timed(net.executor, "_launch") as launched,
         ):
             samples["whole"].append(take_steps(net, draw, steps))

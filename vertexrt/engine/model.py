@@ -147,12 +147,16 @@ class CompiledModel:
             self.variants[use, processors] = found
         return found
 
-    def prepare(self, use: Use, batch: GraphBatch) -> list[Run]:
-        """Schedule a batch, unless one like it has come before.
+    def prepare(self, use: Use, batch: GraphBatch, keeps: bool = True) -> list[Run]:
+        """Schedule a batch.
 
+        Args:
+            keeps: unless one like it has come before.
         Returns: one run for each worker or group that gets a share of it.
         """
-        return self.prepare_share(use, Share(batch)) if self._observed else self.kept(use, batch)
+        if keeps and not self._observed:
+            return self.kept(use, batch)
+        return self.prepare_share(use, Share(batch))
 
     def prepare_planned(self, use: Use, batch: GraphBatch) -> list[Run]:
         """Schedule a batch whose numbers will be others: no identical vertices are one."""

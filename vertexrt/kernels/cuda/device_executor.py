@@ -64,7 +64,6 @@ from vertexrt.kernels.cuda.streams import Streams
 from vertexrt.kernels.cuda.update_apart import update_apart
 from vertexrt.kernels.cuda.upload import ReadyRun, UploadSlot
 from vertexrt.locks import share
-from vertexrt.scheduler.balance import Share
 
 Array = np.ndarray[Any, Any]
 
@@ -180,7 +179,7 @@ class CudaExecutor:
         self.before_launch()
         start = time.perf_counter()
         use, batch = asked.use, asked.batch
-        (run,) = self.model.prepare_share(use, Share(batch))
+        (run,) = self.model.prepare(use, batch, keeps=False)
         fetch = fetch_of(run, asked.outputs, asked.vertices)
         prepared = time.perf_counter()
         slot = self._launch(run, run.forward(asked.seed), None, fetch.pieces)
@@ -368,7 +367,7 @@ class CudaExecutor:
         start = time.perf_counter()
         update: Update = optimizer._request(self.model.store, step.draws)
         use = ending_with(use, update.rule_in_step)
-        runs = self.model.prepare_share(use, Share(batch))
+        runs = self.model.prepare(use, batch, keeps=False)
         (run,) = runs
         scale = loss_scale(step.reduction, batch, runs)
         self.prepare_update(update.moments)

@@ -22,7 +22,6 @@ from vertexrt.graph.host_pulls import with_host_pulls
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import LOSS, NORM, REFUSED, Found, StepEnd
 from vertexrt.kernels.store_update import Counts
-from vertexrt.scheduler.balance import Share
 
 
 class SharedLanding(Protocol):
@@ -209,5 +208,5 @@ class Flights:
         attempt = lent._replace(batch=host)
         if not math.isfinite(loss):
             return NumericError(refused_loss(model, attempt, loss))
-        executor.begin_gradients(model.prepare_share(attempt.use, Share(attempt.batch)))
+        executor.begin_gradients(model.prepare(attempt.use, attempt.batch, keeps=False))
         return NumericError(refused_step(model, attempt, float(found[NORM]), False))
