@@ -192,6 +192,22 @@ def test_wrong_paths(tmp_path: Path) -> None:
         load(tmp_path / "file", format="trees")
 
 
+@pytest.mark.parametrize(
+    ("format", "splits", "text"),
+    [
+        ("trees", ("dev", "valid"), "the splits dev, valid; some of train, dev, test; name these"),
+        ("trees", ("all",), "the splits all; some of train, dev, test; name these"),
+        ("json-lines", ("all", "dev"), "the splits all, dev; some of train, dev, test; name these"),
+        ("text", ("dev",), "the splits dev without vocabularies; train among them, whose words"),
+    ],
+)
+def test_wrong_splits(format: str, splits: tuple[str, ...], text: str) -> None:
+    """They were a KeyError."""
+    with pytest.raises(UsageError) as caught:
+        load("generated", format=format, splits=splits)
+    assert str(caught.value).startswith(f"[data] {text}")
+
+
 def test_options_of_another_format_are_refused() -> None:
     with pytest.raises(UsageError) as caught:
         load("generated", format="text", binary=True)

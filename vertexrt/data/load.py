@@ -34,6 +34,7 @@ LABEL = "label"  # the pull whose words are classes: all are known
 HELD_OUT = 10  # of so many graphs of a file that is divided, one is for dev and one for test
 SEED = 0  # of the division: the same in every run
 Names = Mapping[str, Sequence[str]]  # of the file of each split
+SPLITS = ("train", "dev", "test")
 
 
 class Reading(NamedTuple):
@@ -118,6 +119,10 @@ def _text_format(
 
     def make(given: Reading) -> Dataset:
         read: TextFormat = form(**given.options)
+        if given.vocabularies is None and "train" not in given.splits:
+            got = f"the splits {', '.join(given.splits)} without vocabularies"
+            expected, action = "train among them, whose words are numbered", "add it, or pass them"
+            raise UsageError.at("data", got, expected, action)
         if given.path is None:
             made, about = generate(given.seed)
             sources = {split: (made[split], f"generated {split} {name}") for split in given.splits}
@@ -331,7 +336,7 @@ def load(
     *,
     format: str,
     seed: int = 0,
-    splits: Sequence[str] = ("train", "dev", "test"),
+    splits: Sequence[str] = SPLITS,
     vocabularies: Mapping[str, Vocabulary] | None = None,
     reals: Sequence[str] = (),
     **options: Unpack[LoadOptions],
@@ -368,11 +373,21 @@ def load(
     """
     row = format_named(format)
     given = _checked(options, row)
+    _check_splits(splits, data == GENERATED and row.generated)
     # A path object always means a folder; joined with "." it cannot be taken for a name.
     name = data if isinstance(data, str) else os.path.join(os.curdir, data)
     takes_file = row.file or WHOLE in splits
     path = None if name == GENERATED and row.generated else _path(name, row, takes_file)
     return row.make(Reading(name, path, seed, given, splits, vocabularies, reals))
+
+
+def _check_splits(splits: Sequence[str], generated: bool) -> None:
+    """Refuse names of splits that there are not, and the whole of a file beside others."""
+    for split in splits:
+        if split not in SPLITS and (split != WHOLE or generated or len(splits) > 1):
+            got, expected = f"the splits {', '.join(splits)}", f"some of {', '.join(SPLITS)}"
+            action = f"name these, or '{WHOLE}' alone, for a file that is not divided"
+            raise UsageError.at("data", got, expected, action + "." + nearest(split, SPLITS))
 
 
 def format_named(name: str) -> DataFormat:
