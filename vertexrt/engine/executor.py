@@ -207,11 +207,15 @@ class Evaluation:
         return self._outputs
 
 
-def step_on_host(executor: Executor, step: TrainStep) -> tuple[float, Outputs]:
-    """Do a step whose gradients are updated in the host's memory; see `Network.step`."""
+def step_on_host(executor: Executor, step: TrainStep, keeps: bool = True) -> tuple[float, Outputs]:
+    """Do a step whose gradients are updated in the host's memory; see `Network.step`.
+
+    Args:
+        keeps: of `CompiledModel.prepare`.
+    """
     start = time.perf_counter()
     model, store = executor.model, executor.model.store
-    runs = model.prepare(step.use, step.batch)
+    runs = model.prepare(step.use, step.batch, keeps)
     scale = loss_scale(step.reduction, step.batch, runs)
     touched = executor.begin_gradients(runs)
     update = step.optimizer._request(store, step.draws) if step.asks else None

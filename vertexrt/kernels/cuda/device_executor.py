@@ -409,10 +409,12 @@ class CudaExecutor:
     def _step_by_host(self, step: TrainStep) -> tuple[float, Outputs]:
         """Do a step whose update, or whose sum over processes, the host asks for."""
         self.to_host()
-        train = step_on_host if step.group is None else step_in_group
         self._own_update = not step.asks
         try:
-            self._flights.last_loss, found = train(self, step)
+            if step.group is None:
+                self._flights.last_loss, found = step_on_host(self, step, keeps=False)
+            else:
+                self._flights.last_loss, found = step_in_group(self, step)
         finally:
             self.copies.host_newer |= self._own_update
             self._own_update = False
