@@ -176,5 +176,5 @@ def test_one_stream_is_what_there_is_by_default() -> None:
     assert one.executor.session.device.queues is None  # type: ignore[attr-defined]
     assert "waits" not in count(one, batch)
     assert count(two, batch)["waits"] > 0
-    np.testing.assert_array_equal(mine.table, theirs.table)
-    assert mine.plan.total == theirs.plan.total
+    np.testing.assert_array_equal(mine.layout.table, theirs.layout.table)
+    assert mine.layout.plan.total == theirs.layout.plan.total
