@@ -7,6 +7,7 @@ goes on from what the network has, so that rounding errors do not add up from ca
 
 from __future__ import annotations
 
+import inspect
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -390,7 +391,10 @@ class Player:
 
         def watch(frame: FrameType, event: str, _: object) -> None:
             nonlocal calls
-            if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
+            code = frame.f_code
+            if code.co_flags & inspect.CO_GENERATOR:
+                return  # where it is closed, an exception would be lost
+            if event == "call" and code.co_filename.startswith(PACKAGE):
                 calls += 1
                 if calls == instant:
                     sys.setprofile(None)
