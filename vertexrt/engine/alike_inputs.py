@@ -62,7 +62,7 @@ def _columns(reader: Reader, taken: Taken) -> list[PullColumn] | None:
 
 def _rows_of(reader: Reader, pull: Pull, column: PullColumn, dtype: npt.DTypeLike) -> Any:
     """Return the rows of a real pull."""
-    if column is NOT_READ:
+    if column is NOT_READ or (column.table is not None and not len(column.table)):
         return no_rows(pull, dtype)
     return check_reals(reader.program, pull, column.table, len(column.numbers), dtype)
 
