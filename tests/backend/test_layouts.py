@@ -11,6 +11,7 @@ import vertexrt as vrt
 from tests.devices import gpu, require, shim
 from tests.runs import Way
 from vertexrt.engine.layouts import MOST_KEYS
+from vertexrt.engine.variant import Passes
 from vertexrt.errors import PullError
 from vertexrt.graph.alike import alike_key, number_alike
 from vertexrt.graph.batch import fields_of
@@ -252,3 +253,46 @@ def test_graphs_that_come_again_are_not_laid_out_again() -> None:
     other = layout_of(1)
     assert other is not first
     assert layout_of(1) is other
+
+
+class Pulling(vrt.VertexFunction):
+    """Pulls a real vector."""
+
+    def __init__(self) -> None:
+        super().__init__(state={"h": 2})
+        self.w = vrt.Parameter((2, 5))
+
+    def forward(self) -> None:
+        h = vrt.tanh(self.w @ self.pull("x", shape=(5,)))
+        self.scatter(h=h)
+        self.push("loss", vrt.sum(h))
+
+
+class Constant(vrt.VertexFunction):
+    """Pulls nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(state={"h": 2})
+        self.b = vrt.Parameter((2,))
+
+    def forward(self) -> None:
+        self.scatter(h=vrt.tanh(self.b * 1.0))
+        self.push("loss", vrt.sum(self.b))
+
+
+class Both(vrt.Model):
+    """Vertices of both types."""
+
+    def __init__(self) -> None:
+        self.a, self.b = Pulling(), Constant()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_pull_of_nobody_is_none_in_each_batch_of_a_source(threads: int) -> None:
+    """Issue 52: from the third on they were refused, with an assertion in several threads."""
+    graphs = [vrt.InputGraph.from_types({"a": 0, "b": 2}, {}, {"a": {"x": []}}) for _ in range(4)]
+    source = vrt.GraphBatch.from_graphs(graphs)
+    net = Way("cpu", threads=threads, passes=Passes(merge=False)).compile(Both())
+    losses = [net.forward(source.take([0, 1, 2, 3]))["loss"] for _ in range(8)]
+    for each in losses:
+        np.testing.assert_array_equal(each, losses[0])
