@@ -38,7 +38,7 @@ class Explanation(Protocol):
         """Say what a step calls or launches."""
 
     def counts(self, run: Run) -> dict[str, float]:
-        """Count what a step calls or launches, by name; see `bench.contender`."""
+        """Count what a step calls or launches, by name; see `bench.measure`."""
 
     def scripts(self, run: Run) -> str:
         """Print what the persistent engine runs."""

@@ -43,7 +43,7 @@ class StoreUpdate(NamedTuple):
         limit: of `engine.update.limit_of`.
         values: [total]; gradients: [trained]; moments: [*, trained], the state in the order of the
             rule. Frozen parameters come last in `values`.
-        pieces, spans, listed: how the store is cut, see `kernels.cpu.update`.
+        pieces, spans, listed: how the store is cut, see the module.
         counts: int64 [1] each, which are one more when the parameters have changed, in one call.
         found: [3] float64, the norm where it is bounded, whether a piece had to be tried, and
             whether the parameters have changed: they have, unless the norm or what the update would
