@@ -20,7 +20,7 @@ from vertexrt.api.optimizer import Optimizer
 from vertexrt.api.plan import Plan
 from vertexrt.api.turns import in_turn
 from vertexrt.engine.executor import Asked, Evaluation, Executor
-from vertexrt.engine.results import Gradients, PassResults, PushRows
+from vertexrt.engine.results import Gradients, PushRows
 from vertexrt.errors import PullError, UsageError
 from vertexrt.graph import GraphBatch
 from vertexrt.parallel.group import ProcessGroup
@@ -40,21 +40,16 @@ class OnDevice:
         executor: Executor,
         passes: ForwardPasses,
         evaluations: Evaluations,
-        results: PassResults | None = None,
     ) -> None:
         self.executor = executor
         self._passes, self._evaluations = passes, evaluations
-        self._results = executor.results_here() if results is None else results
+        self._results = executor.results_here()
         self._outputs = threading.local()
 
     def __repr__(self) -> str:
         return (
             f"OnDevice({self.executor.model.function.name} on {self.executor.model.backend.name})"
         )
-
-    def _returning(self, results: PassResults) -> OnDevice:
-        """Return one whose arrays are of another library."""
-        return OnDevice(self.executor, self._passes, self._evaluations, results)
 
     @property
     def outputs(self) -> dict[str, Any]:

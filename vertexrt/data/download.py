@@ -164,7 +164,7 @@ def _copy(given: IO[bytes], target: Path, most: int, what: str = "") -> str:
             digest.update(chunk)
             file.write(chunk)
             if file.tell() > most:
-                raise OSError(0, f"{what}more than {most >> 20} MiB")
+                raise OSError(f"{what}more than {most >> 20} MiB")
     return digest.hexdigest()
 
 

@@ -226,6 +226,7 @@ def bind(run: Run, store: ParameterStore, worker: Worker, param_at: Int64, part:
         while len(worker.bound) > MOST_BOUND:
             worker.bound.popitem(last=False)
         return bound
+    worker.bound.move_to_end(key)
     worker.take(bound.elements, run.zero_elements)
     bound.buffers.loss_scale, bound.buffers.random_seed = part.loss_scale, part.random_seed
     return bound

@@ -151,7 +151,7 @@ class CompiledModel:
         """Schedule a batch.
 
         Args:
-            keeps: unless one like it has come before.
+            keeps: take the run of a batch like it, if one came before; else keep this one.
         Returns: one run for each worker or group that gets a share of it.
         """
         if keeps and not self._observed:

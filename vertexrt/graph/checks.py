@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.checks import is_whole
 from vertexrt.errors import GraphError
 from vertexrt.graph.compiled import children_first
 from vertexrt.graph.owned import MOST, own_whole, read_array
@@ -145,7 +146,7 @@ def _misfit(where: str, got: str) -> GraphError:
 
 def count_of(given: object, what: str, where: str, most: int = MOST - 1) -> int:
     """Return a whole number from 0 to `most`. Raises: GraphError, when it is none."""
-    if isinstance(given, int | np.integer) and not isinstance(given, bool) and 0 <= given <= most:
+    if is_whole(given) and 0 <= given <= most:
         return int(given)
     expected = f"expected a whole number in 0..{most}"
     raise GraphError.at(where, f"{what} is {given!r:.60}", expected, "correct it")

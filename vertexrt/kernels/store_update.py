@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 FloatArray = npt.NDArray[np.floating[Any]]
 RowArray = npt.NDArray[np.int64]
 
-LANES = 64  # partial sums; 32 or fewer are not vectorised (10 GB/s against 28)
+LANES = 64  # partial sums of a loss or a norm; 32 or fewer are not vectorised (10 GB/s against 28)
 
 Counts = tuple[Array, Array, Array]  # of updates, of versions of the values, of random draws
 

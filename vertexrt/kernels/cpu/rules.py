@@ -1,6 +1,6 @@
 """Update rules as compiled loops over ranges of flat arrays: one for each rule, called by address.
 
-A loop works on pieces of a store (see `update.py`), a row of a piece at a time.
+A loop works on pieces of a store (see `kernels.store_update`), a row of a piece at a time.
 
     values                   float32 or float64 [total], contiguous
     gradients                [trained], of the same layout, without the frozen parameters at its end

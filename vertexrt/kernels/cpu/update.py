@@ -1,13 +1,4 @@
-"""The update of a step, over pieces of the parameter store.
-
-    pieces    int64 [P, 2] first element of row 0 and elements a row
-    spans     int64 [P, groups, 2] which entries of `listed` are the piece's rows: in column 0 all
-              that were touched, in column k those that group k touched
-    listed    int64 row numbers
-    copies    [groups, total] gradients of each group; those of all are added up in copies[0]
-
-Sums go over the groups and over the pieces in order, so that results repeat bit for bit.
-"""
+"""The update of a step on a CPU, over the pieces of a store: see `kernels.store_update`."""
 
 from __future__ import annotations
 
@@ -18,13 +9,19 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.kernels.cpu.rules import code_of, run_rule
-from vertexrt.kernels.store_update import FOUND_DONE, FOUND_NORM, FOUND_TRIED, StoreUpdate, within
+from vertexrt.kernels.store_update import (
+    FOUND_DONE,
+    FOUND_NORM,
+    FOUND_TRIED,
+    LANES,
+    StoreUpdate,
+    factor,
+    within,
+)
 from vertexrt.native.compiled import compiled
 
 FloatArray = npt.NDArray[np.floating[Any]]
 RowArray = npt.NDArray[np.int64]
-
-LANES = 64  # partial sums of a norm; 32 or fewer are not vectorised (10 GB/s against 28)
 
 
 @compiled
@@ -67,7 +64,7 @@ def check(rule: int, store: Any, cut: Any, scale: float, s: Any, limit: float, f
         rule: address of its loop; scale: factor of every gradient; s: scalars of `StoreUpdate`.
         store: values [total], gradients [trained], state [slots, trained].
         cut: pieces, spans, listed.
-        limit: of `update.limit_of`: ranges within it need not be tried; below 0, all are.
+        limit: of `StoreUpdate`: ranges within it need not be tried; below 0, all are.
         found: of `StoreUpdate`; says when a range was tried.
     """
     values, gradients, _ = store
@@ -109,8 +106,7 @@ def _finish(
         found[FOUND_NORM] = norm
         if not math.isfinite(norm):
             return
-        if norm > clip_norm:
-            scale = clip_norm / norm
+        scale = factor(norm, clip_norm)
         # A norm within the limit says that all gradients are, as they are clipped.
         checked = min(norm, clip_norm) <= limit
     for k in range(len(scalars)):

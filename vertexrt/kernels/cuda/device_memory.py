@@ -91,7 +91,7 @@ class DeviceMemory:
     def pinned(self, size: int) -> Array:
         """Return pinned memory that stays until everything is waited for, whatever comes before.
 
-        A signal may end a call whose copy is under way: nobody else may have that memory then.
+        A signal may end a call whose copy is under way; its memory is not to be used again before.
         """
         self._copied.append(self.device.pinned(size))
         return self._copied[-1]

@@ -104,12 +104,6 @@ def _stored_by(part: ThreadPart) -> Iterator[ValuePlace]:
             yield part.to
 
 
-def stored_places(segment: PathSegment) -> Iterator[ValuePlace]:
-    """Yield the places that a segment stores."""
-    for step in segment.flat:
-        yield from stores_of(step)
-
-
 class FullRead(NamedTuple):
     """What a step reads in memory, in full, of what processors make in parts.
 
