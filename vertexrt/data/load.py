@@ -107,6 +107,7 @@ def _text_format(
     generate: Callable[[int], tuple[Mapping[str, str], str]],
     fits: Callable[[Path], bool] = lambda path: False,
     optional: Sequence[str] = (),
+    inside: Callable[[Path], Path] = lambda path: path,
 ) -> DataFormat:
     """Return the row of a format of text.
 
@@ -115,6 +116,7 @@ def _text_format(
         names: of its files; optional: splits that a folder need not have.
         what: the files hold, for the description of a data set.
         generate: returns the text of each split for a seed, and a description.
+        inside: returns the folder with the files, for the one that is named.
     """
 
     def make(given: Reading) -> Dataset:
@@ -127,14 +129,14 @@ def _text_format(
             made, about = generate(given.seed)
             sources = {split: (made[split], f"generated {split} {name}") for split in given.splits}
         else:
-            folder = _folder_of(given.path) if form is Treebank else given.path
+            folder = inside(given.path)
             about = f"{what} from {folder}"
             files = files_of(folder, names, given.splits, optional)
             sources = {split: (read_text(file), str(file)) for split, file in files.items()}
         parsed = {split: read.parse(*source) for split, source in sources.items()}
         known = read.vocabularies(given.vocabularies, parsed)
         splits = {split: read.graphs(each, known) for split, each in parsed.items()}
-        classes = len(known["label"]) if "label" in known else getattr(read, "classes", 0)
+        classes = len(known[LABEL]) if LABEL in known else getattr(read, "classes", 0)
         return Dataset(given.name, name, splits, known, classes, about)
 
     return DataFormat(name, text, make, tuple(field.name for field in fields(form)), fits)
@@ -250,6 +252,7 @@ FORMATS = {
                 f"sentiment trees of a small grammar, seed {seed}",
             ),
             _has_trees,
+            inside=_folder_of,
         ),
         _text_format(
             "text",

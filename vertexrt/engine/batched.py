@@ -151,7 +151,7 @@ class Run:
         Args:
             seed: 32 random bits; seeds: of `Part`.
         """
-        return Part(slice(0, self.layout.forward_launches), random_seed=seed, seeds=seeds)
+        return Part(self.layout.forward, random_seed=seed, seeds=seeds)
 
     @property
     def num_rows(self) -> int:

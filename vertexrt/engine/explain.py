@@ -202,13 +202,9 @@ def count_levels(run: Run) -> int:
 
 def flops(run: Run, forward: bool) -> float:
     """Count multiplications and additions of all products of a step, forward or after."""
-    part = (
-        run.layout.table[: run.layout.forward_launches]
-        if forward
-        else run.layout.table[run.layout.forward_launches :]
-    )
+    launches = run.layout.forward if forward else run.layout.backward
     total = 0.0
-    for launch in part:
+    for launch in run.layout.table[launches]:
         task = run.variant.tasks[int(launch[PROGRAM])]
         nodes = task.program.nodes
         for step in task.steps:

@@ -84,7 +84,7 @@ def _part(way: WayBack, run: Run) -> Part:
     """Return the launches of a way back, and what they start from."""
     own = [way.scale * given[run.share.vertices] for given in way.d_outputs.values()]
     seeds = tuple(np.ascontiguousarray(given).reshape(-1) for given in own)
-    return Part(slice(run.layout.forward_launches, None), 1.0, way.seed, seeds)
+    return Part(run.layout.backward, 1.0, way.seed, seeds)
 
 
 def gradients_of(store: ParameterStore, sparse: bool) -> Gradients:

@@ -53,7 +53,7 @@ class KeptRuns:
         """
         kept = self.find(use, batch.form)
         if kept is not None:
-            return [_with_pulls(kept, batch)]
+            return [_with_pulls(kept, batch) if kept.variant.reader.reals else kept]
         runs = self._prepare(use, Share(batch))
         mine = id(self), use
         if mine not in batch.form.seen:
@@ -71,7 +71,5 @@ class KeptRuns:
 def _with_pulls(kept: Run, batch: GraphBatch) -> Run:
     """Return a kept run that reads the real pulls of a batch."""
     reader, dtype = kept.variant.reader, kept.inputs.no_reals.dtype
-    if not reader.reals:
-        return kept
     tables = [read_table(reader, k, batch, dtype) for k in reader.reals]
     return kept.with_floats(batch, tuple(tables))

@@ -61,6 +61,16 @@ class BatchLayout:
     _schedule: Schedule | None = None
 
     @property
+    def forward(self) -> slice:
+        """The launches of the way forward."""
+        return slice(0, self.forward_launches)
+
+    @property
+    def backward(self) -> slice:
+        """The launches of the way back."""
+        return slice(self.forward_launches, None)
+
+    @property
     def schedule(self) -> Schedule:
         """The schedule, array by array."""
         if self._schedule is None:

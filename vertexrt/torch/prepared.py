@@ -85,8 +85,7 @@ class PreparedPass:
         self._floats: list[Any] = list(whole.inputs.floats)
         for number, _, _ in self._sources:
             self._floats[number] = None
-        self._forward = run.forward().launches
-        self._backward = slice(self._forward.stop, None)
+        self._forward, self._backward = run.layout.forward, run.layout.backward
         self._no_seeds = bound.forward_passes.no_seeds(self._use)
         wanted = sorted(call.wanted)
         self._wanted = [wanted.index(n) if n in wanted else -1 for n in call.pulls]

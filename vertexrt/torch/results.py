@@ -219,8 +219,7 @@ class Seeds(NamedTuple):
 
     def part(self, run: Run, random_seed: int, reals: tuple[Any, ...] | None) -> Part:
         """Return the way back of a run."""
-        launches = slice(run.layout.forward_launches, None)
-        return Part(launches, 1.0, random_seed, self.rows, self.starts, reals=reals)
+        return Part(run.layout.backward, 1.0, random_seed, self.rows, self.starts, reals=reals)
 
 
 def seed_of(d: Any) -> Any:

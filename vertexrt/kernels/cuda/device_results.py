@@ -89,7 +89,7 @@ class DeviceResults:
             given if way.scale == 1.0 else given * way.scale for given in way.d_outputs.values()
         ]
         part = Part(
-            slice(run.layout.forward_launches, None),
+            run.layout.backward,
             1.0,
             way.seed,
             tuple(DeviceRows.of(given.reshape(-1)) for given in seeds),
