@@ -2,7 +2,7 @@
 
     python -m benchmarks.revisions BEFORE AFTER [...] --device cpu --trees SST --text PTB
 
-Each round starts a process for every checkout, in turn, which imports that checkout's package,
+Each round starts a process for every checkout, in turn and then the other way round, which imports that checkout's package,
 trains and evaluates the same minibatches and reports microseconds a step, as seconds of the
 process's thread on a CPU (other work on the machine counts less so) and of the clock on a GPU,
 waited for at the end of each block. A first process of each, which does not count, compiles.
@@ -38,7 +38,7 @@ def main() -> None:
         return
     found: dict[str, list[dict[str, float]]] = {path: [] for path in options.checkouts}
     for number in range(options.rounds + 1):
-        for path in options.checkouts:
+        for path in options.checkouts[:: 1 if number % 2 else -1]:  # a later process is slower
             took = run(path, options)
             what = f"round {number} of {options.rounds}" if number else "first, does not count"
             shown = ", ".join(f"{name} {each:.0f}" for name, each in took.items())
