@@ -10,11 +10,10 @@ import pytest
 import vertexrt as vrt
 from tests.devices import gpu, require, shim
 from tests.runs import Way
-from vertexrt.engine.layouts import MOST_KEYS
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import PullError
-from vertexrt.graph.alike import alike_key, number_alike
-from vertexrt.graph.batch import fields_of
+from vertexrt.graph.batch import fields_of, structure_key
+from vertexrt.graph.digest import digest_graphs
 from vertexrt.models import TreeFC
 
 WORDS, HIDDEN, LEAVES = 7, 5, 6
@@ -104,7 +103,7 @@ def test_batches_of_one_size_are_told_apart(way: Way) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_graphs_taken_from_a_pool_are_told_apart(way: Way) -> None:
-    """From the third batch on they are known by their numbers, and only pulls are copied."""
+    """They are known by their digests, and only pulls are copied."""
     require(way.device)
     net, rng = way.compile(TreeFC(WORDS, HIDDEN)), np.random.default_rng(8)
     trees, root = [random_tree(rng) for _ in range(3)], [2 * LEAVES - 2]
@@ -163,8 +162,12 @@ def test_which_graphs_are_alike() -> None:
         pulls = {"word": word, "target": vrt.Pulled(np.zeros((1, 1)), at)}
         graphs.append(vrt.InputGraph.from_children(tree, pulls))
     pool = vrt.GraphBatch.from_graphs(graphs)
-    found = number_alike(fields_of(pool)).tolist()
+    hashes = [tuple(each) for each in digest_graphs(fields_of(pool)).structure]
+    found = [hashes.index(each) for each in hashes]
     assert found == alike_one_by_one(pool)
+    keys = [structure_key(pool.take([k])) for k in range(60)]
+    assert [keys.index(each) for each in keys] == found
+    assert structure_key(vrt.GraphBatch.from_graphs(graphs[:7])) == structure_key(pool[:7])
     assert len(set(found)) < len(found), "some are alike"
 
 
@@ -221,18 +224,15 @@ def test_rows_that_are_merged_are_told_apart(way: Way) -> None:
         np.testing.assert_allclose(net.sync(), np.square(expected).sum() / 2, rtol=1e-9)
 
 
-def test_data_sets_that_come_one_after_another_are_known() -> None:
-    """A layout is known by few keys: the newest, however many there were."""
+def test_data_sets_with_the_same_graphs_share_a_layout() -> None:
     net, rng = vrt.compile(TreeFC(WORDS, HIDDEN), device="cpu"), np.random.default_rng(12)
     tree = random_tree(rng)
-    for _ in range(MOST_KEYS + 2):
+    for _ in range(3):
         pool = vrt.GraphBatch.from_graphs([graph(tree, rng, [0]) for _ in range(3)])
-        for _ in range(5):
-            net.step(pool.take([0, 1]), vrt.SGD(0.1))
+        net.step(pool.take([0, 1]), vrt.SGD(0.1))
+        net.step(pool.take([2, 1]), vrt.SGD(0.1))
     (variant,) = net.executor.model.variants.values()
-    key = alike_key(pool.take([0, 1]))
-    assert key is not None
-    assert variant.layouts.known(key) is not None
+    assert len(variant.layouts) == 1
 
 
 def test_graphs_that_come_again_are_not_laid_out_again() -> None:

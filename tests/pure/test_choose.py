@@ -1,8 +1,6 @@
 """The automatic choice: candidates, ranking, timing, and what stays on disk."""
 
-import gc
 import json
-import weakref
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +18,6 @@ from vertexrt.engine.choose import Chooser, ranked, work_of
 from vertexrt.engine.tune import SAMPLES, TIMED, Tuner, size_class
 from vertexrt.engine.variant import CompileOptions, Passes, Use
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.graph.alike import alike_key, all_alike
 from vertexrt.kernels.cpu.backend import CpuBackend
 from vertexrt.kernels.cpu.costs import seconds_of, ways_of
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
@@ -305,30 +302,14 @@ def test_functions_that_merge_words_never_come_again() -> None:
     assert not work_of(fc.trace()).merges  # its leaves are looked up, and no product
 
 
-def test_graphs_known_to_be_alike_have_the_same_choice() -> None:
+def test_graphs_that_are_alike_have_the_same_choice() -> None:
     chooser = Chooser(CPU, work(1e6), ways_of(2, None))
     pool = batch(8)
     picked = [chooser.pick(True, pool.take([k, k + 1])) for k in range(5)]
-    for _ in range(4):
-        alike_key(pool.take([0]))
-    assert all_alike(pool.take([0])) is not None
     assert [chooser.pick(True, pool.take([k, k + 1])) for k in range(5)] == picked
     only = ways_of(2, None)[-1]
     chooser.only(only)
     assert chooser.pick(True, pool.take([0, 1])) == only
-
-
-def test_a_choice_keeps_no_data_set_alive() -> None:
-    chooser, alive = Chooser(CPU, work(1e6), ways_of(2, None)), []
-    for _ in range(3):
-        pool = batch(4)
-        for _ in range(4):
-            alike_key(pool.take([0]))
-        chooser.pick(True, pool.take([1]))
-        alive.append(weakref.ref(all_alike(pool.take([0]))))
-        del pool
-    gc.collect()
-    assert [each() for each in alive] == [None] * 3
 
 
 def test_explain_shows_what_the_model_says() -> None:

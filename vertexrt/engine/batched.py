@@ -27,8 +27,8 @@ from vertexrt.engine.variant import Ready, Variant
 from vertexrt.errors import RoomError
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import with_values
-from vertexrt.graph.batch_form import BatchForm
 from vertexrt.graph.device_rows import refuse_device_rows
+from vertexrt.graph.digest import BatchForm
 from vertexrt.kernels.backend import HostExecutable, Processors, ScriptRun
 from vertexrt.kernels.layout import PAD, Buffers
 from vertexrt.kernels.ways import Configuration

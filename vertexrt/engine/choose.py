@@ -10,12 +10,11 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from weakref import WeakKeyDictionary
 
+from vertexrt.engine.recent import Recent
 from vertexrt.engine.variant import CompileOptions, draws_numbers
 from vertexrt.graph import GraphBatch
-from vertexrt.graph.alike import all_alike
-from vertexrt.graph.taken import AlikeGraphs
+from vertexrt.graph.batch import has_same_sizes, is_taken, structure_key
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.publish import leaf_products
 from vertexrt.ir.program import Domain, Node, Program, Stage
@@ -23,6 +22,7 @@ from vertexrt.kernels.backend import Backend
 from vertexrt.kernels.ways import FEWEST, Configuration, Work
 from vertexrt.scheduler.batch_shape import BatchShape, shape_of
 
+MOST_KNOWN = 1024  # structures whose way is known: they are not read again
 MARGIN = 0.96  # what is not faster than the plain way by this is an error of the model
 
 
@@ -125,25 +125,29 @@ class Chooser:
     work: Work
     ways: list[Configuration]
     _known: dict[tuple[bool, BatchShape], Configuration] = field(default_factory=dict)
-    _alike: WeakKeyDictionary[AlikeGraphs, dict[tuple[bool, int], Configuration]] = field(
-        default_factory=WeakKeyDictionary
+    _of_structure: Recent[Configuration] = field(
+        default_factory=lambda: Recent(MOST_KNOWN, MOST_KNOWN)
     )
 
     def pick(self, trains: bool, batch: GraphBatch) -> Configuration:
         """Return the way of a batch."""
         if len(self.ways) == 1:
             return self.ways[0]
-        # Where all graphs are alike, how many there are says all.
-        alike, few = all_alike(batch), (trains, batch.num_graphs)
-        of_source = {} if alike is None else self._alike.setdefault(alike, {})
-        found = of_source.get(few)
-        if found is not None:
-            return found
+        if not is_taken(batch) or not has_same_sizes(batch):
+            return self._by_shape(trains, batch)
+        # Graphs of one size are often alike; then nothing of them is read.
+        structure = trains, structure_key(batch)
+        found = self._of_structure.find(structure)
+        if found is None:
+            found = self._by_shape(trains, batch)
+            self._of_structure.keep(structure, found)
+        return found
+
+    def _by_shape(self, trains: bool, batch: GraphBatch) -> Configuration:
         key = trains, shape_of(batch)
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self.rank(*key)[0]
-        of_source[few] = found
         return found
 
     def rank(self, trains: bool, shape: BatchShape) -> list[Configuration]:
@@ -173,4 +177,4 @@ class Chooser:
 
     def _forget(self) -> None:
         self._known.clear()
-        self._alike.clear()
+        self._of_structure.clear()

@@ -14,10 +14,11 @@ from vertexrt.engine.real_rows import check_reals, no_rows, none_of, whose
 from vertexrt.engine.structure import Structure, edges_in_slot, read_structure
 from vertexrt.errors import GraphError, PullError, nearest
 from vertexrt.graph import GraphBatch, Pulled
-from vertexrt.graph.batch import edge_pulls_of, pulls_of
+from vertexrt.graph.batch import edge_pulls_of, pulls_of, taken_column
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.graph.owned import INT32
 from vertexrt.graph.pulls import held_index, is_of_none
+from vertexrt.graph.taken import PullColumn
 from vertexrt.ir.ops import FIRST_OF_GRAPH
 from vertexrt.ir.passes.specialise import MOST_SLOTS
 from vertexrt.ir.program import Node, Program, Pull
@@ -151,7 +152,11 @@ class Inputs:
 
 
 def read_inputs(
-    reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike, tables: bool = True
+    reader: Reader,
+    batch: GraphBatch,
+    dtype: npt.DTypeLike,
+    tables: bool = True,
+    structure: Structure | None = None,
 ) -> Inputs:
     """Read the structure of a batch, and the pulls that a program needs from it.
 
@@ -159,21 +164,28 @@ def read_inputs(
         batch: values by name: int [V] (-1: absent), real [V, *shape], or `Pulled`.
         dtype: of real values.
         tables: read these; else they are arrays without elements.
+        structure: of the batch, where it is known: its graphs are not copied then, numbers are.
     Raises: GraphError, as `read_structure` does; PullError, when a pull is missing, misshapen, or
         of the wrong kind; whether integers are in range is found when the vertices are read
         (`read_vertices`).
     """
     program = reader.program
-    structure = read_structure(program, batch)
+    known = structure is not None
+    structure = structure or read_structure(program, batch)
     count = batch.num_vertices
     edges = edges_read(batch, structure) if reader.reads_edges else NO_EDGES
     index = np.empty((len(reader.pulls), count + len(edges)), np.int32)
     floats: list[Array] = []
     for k, pull in enumerate(reader.pulls):
-        own = _read(reader, k, batch)
+        column = _taken_column(reader, k, batch) if known else None
+        own = _read(reader, k, batch) if column is None else column.numbers
         if pull.dtype != "int":
-            none = none_of(np.dtype(dtype))
-            floats.append(read_table(reader, k, batch, dtype) if tables else none)
+            if not tables:
+                floats.append(none_of(np.dtype(dtype)))
+            elif column is None:
+                floats.append(read_table(reader, k, batch, dtype))
+            else:
+                floats.append(check_reals(program, pull, column.table, count, dtype))
         if pull.of and reader.is_used[k]:
             own = in_slot(own, edges_in_slot(program, pull, structure))
         if not reader.reads_edges:
@@ -185,6 +197,18 @@ def read_inputs(
             index[k, :count] = own
             index[k, count:] = -1
     return Inputs(*structure, index, tuple(floats), none_of(np.dtype(dtype)))
+
+
+def _taken_column(reader: Reader, k: int, batch: GraphBatch) -> PullColumn | None:
+    """Return what each vertex of graphs that were taken has of a pull; None for what is no column.
+
+    The graphs are not copied for it.
+    """
+    pull = reader.pulls[k]
+    if not reader.is_used[k] or pull.of_edges or pull.name == FIRST_OF_GRAPH:
+        return None
+    found = taken_column(batch, pull.source)
+    return found if found and (found.table is None) == (pull.dtype == "int") else None
 
 
 def _read(reader: Reader, k: int, batch: GraphBatch) -> Any:

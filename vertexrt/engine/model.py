@@ -13,7 +13,7 @@ from vertexrt.engine.batched import Run
 from vertexrt.engine.choose import Chooser, ways_for, work_of
 from vertexrt.engine.graph_facts import GraphFacts, find_facts, rows_of_graphs
 from vertexrt.engine.inputs import read_inputs
-from vertexrt.engine.kept import KeptRuns
+from vertexrt.engine.kept import KeptRuns, find_numbers, with_pulls
 from vertexrt.engine.kinds import find_kinds, meet_kinds, take_kinds
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.prepare import prepare
@@ -31,7 +31,7 @@ from vertexrt.engine.variant import (
 from vertexrt.errors import GraphError, NoKernelError, PullError
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import source_of
-from vertexrt.graph.batch_form import BatchForm
+from vertexrt.graph.digest import BatchForm
 from vertexrt.ir.passes.parts import divide_parameters
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.stack import stack_parameters
@@ -120,7 +120,7 @@ class CompiledModel:
             self.tuner = Tuner(key, self.chooser, ways[0])
         self._facts: WeakKeyDictionary[GraphBatch, dict[Use, GraphFacts | None]]
         self._facts = WeakKeyDictionary()
-        self.kept = KeptRuns(self.prepare_share)
+        self.kept = KeptRuns()
         self.marks = {n: new_marks(self.store.shapes[n][0]) for n in self.sparse}
 
     def choose(self, use: Use, batch: GraphBatch) -> Configuration:
@@ -154,9 +154,16 @@ class CompiledModel:
             keeps: take the run of a batch like it, if one came before; else keep this one.
         Returns: one run for each worker or group that gets a share of it.
         """
-        if keeps and not self._observed:
-            return self.kept(use, batch)
-        return self.prepare_share(use, Share(batch))
+        if not keeps or self._observed:
+            return self.prepare_share(use, Share(batch))
+        if batch.form.numbers is not None or find_numbers(batch):
+            kept = self.kept.of(use, batch.form)
+            if kept is not None:
+                return [with_pulls(kept, batch) if kept.variant.reader.reals else kept]
+        runs = self.prepare_share(use, Share(batch))
+        if len(runs) == 1:
+            self.kept.note(use, batch.form, runs[0])
+        return runs
 
     def prepare_planned(self, use: Use, batch: GraphBatch) -> list[Run]:
         """Schedule a batch whose numbers will be others: no identical vertices are one."""
@@ -164,7 +171,7 @@ class CompiledModel:
 
     def kept_run(self, use: Use, form: BatchForm) -> Run | None:
         """Return the run of batches of a form, without pulls; None, where none may be used."""
-        return None if self._observed else self.kept.find(use, form)
+        return None if self._observed else self.kept.of(use, form)
 
     @property
     def _observed(self) -> bool:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import numpy.typing as npt
 
-from vertexrt.engine.alike_inputs import read_alike
 from vertexrt.engine.batched import Run
 from vertexrt.engine.inputs import Inputs, read_inputs
 from vertexrt.engine.kinds import meet_kinds
 from vertexrt.engine.lay_out import lay_out
-from vertexrt.engine.layouts import BatchLayout, Key
+from vertexrt.engine.layouts import BatchLayout, is_within
 from vertexrt.engine.variant import Variant
 from vertexrt.graph import GraphBatch
-from vertexrt.graph.alike import alike_key
-from vertexrt.graph.batch import graph_ptr_of
+from vertexrt.graph.batch import graph_ptr_of, numbers_key, structure_key
 from vertexrt.kernels.ways import Configuration
 from vertexrt.memory import MemoryPlan
 from vertexrt.scheduler import policy_of
@@ -40,43 +38,22 @@ def prepare(
     Raises: PullError, when pulled values do not fit; GraphError, when a vertex has more children
         than the function has slots.
     """
-    batch, merges = share.batch, variant.merges and merge
-    key = None if merges else alike_key(batch)
-    known = None if key is None else variant.layouts.known(key)
-    if known is not None:
-        found = read_alike(variant.reader, batch, known.inputs, dtype)
-        if found is not None:
-            return Run(variant, variant.ready(), share, found, known.layout, configuration)
-    inputs = read_inputs(variant.reader, batch, dtype)
-    layout = _layout_of(variant, batch, inputs, policy_of(policy), merges, key)
+    batch, reader, merges = share.batch, variant.reader, variant.merges and merge
+    key = None
+    if not merges:
+        key = structure_key(batch)
+    elif not reader.reads_integers:  # words never come again alike
+        key = numbers_key(batch)
+    layout = None if key is None else variant.layouts.find(key)
+    structure = None if layout is None else layout.structure
+    inputs = read_inputs(reader, batch, dtype, structure=structure)
+    if layout is not None and is_within(inputs.index, reader.used, reader.bounds):
+        layout.came_again = True
+    else:
+        layout = _lay_out(variant, batch, inputs, policy_of(policy), merges)
+        if key is not None:
+            variant.layouts.keep(key, layout, len(inputs.child_ptr))
     return Run(variant, variant.ready(), share, inputs, layout, configuration)
-
-
-def _layout_of(
-    variant: Variant,
-    batch: GraphBatch,
-    inputs: Inputs,
-    policy: int,
-    merges: bool,
-    key: Key | None,
-) -> BatchLayout:
-    """Return the layout of a batch: one that is kept, or a new one. Raises: as `prepare`.
-
-    Args:
-        merges: identical vertices are one, so that it depends on the numbers that they pull.
-        key: of the batch, by which the layout is known from now on.
-    """
-    if merges and variant.reader.reads_integers:  # words, which never come again alike
-        return _lay_out(variant, batch, inputs, policy, merges)
-    graph_ptr = graph_ptr_of(batch)
-    kept = variant.layouts.find(variant.reader, graph_ptr, inputs, merges)
-    if kept is None:
-        layout = _lay_out(variant, batch, inputs, policy, merges)
-        variant.layouts.keep(graph_ptr, inputs, layout, merges)
-        return layout
-    if key is not None:
-        variant.layouts.name(kept, key)
-    return kept.layout
 
 
 def _lay_out(
@@ -112,6 +89,7 @@ def _lay_out(
                 rows,
                 planned,
                 with_loss,
+                inputs.structure,
                 graph_ptr_of(batch),
             )
         meet_kinds(variant, batch, inputs)

@@ -18,8 +18,9 @@ from vertexrt.config import config
 from vertexrt.engine.inputs import Reader, make_reader
 from vertexrt.engine.launches import ProgramFacts
 from vertexrt.engine.lay_out import VertexFacts
-from vertexrt.engine.layouts import KeptLayouts
+from vertexrt.engine.layouts import MOST_LAYOUTS, MOST_VERTICES, BatchLayout
 from vertexrt.engine.pushes import Pushes
+from vertexrt.engine.recent import Recent
 from vertexrt.ir.autodiff import differentiate
 from vertexrt.ir.layers import chain_slot, with_layers
 from vertexrt.ir.ops import OPS
@@ -226,7 +227,9 @@ class Variant:
     origins: dict[object, int] = field(default_factory=dict)  # of nodes that passes have added
     paths: dict[int, Stored] = field(default_factory=dict)  # by the bits that the path depends on
     loaded: Ready | None = None  # None: there is no kind yet, or a new one
-    layouts: KeptLayouts = field(default_factory=KeptLayouts)  # for what is loaded
+    layouts: Recent[BatchLayout] = field(  # for what is loaded
+        default_factory=lambda: Recent(MOST_LAYOUTS, MOST_VERTICES)
+    )
     reader: Reader = field(init=False)  # what it reads of each vertex
     merges_inner: bool = field(init=False)  # so are identical vertices with children
     _vertex_facts: VertexFacts | None = None

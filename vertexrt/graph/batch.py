@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import GraphError
-from vertexrt.graph.batch_form import BatchForm, form_with
 from vertexrt.graph.checks import check_structure, int32_array
-from vertexrt.graph.compiled import count_graphs, numbers_of, starts_of_graphs
+from vertexrt.graph.compiled import count_graphs, numbers_of, starts_of_graphs, take_column
+from vertexrt.graph.digest import BatchForm, GraphDigests, digest_graphs, form_with
 from vertexrt.graph.graph_numbers import read_ids, read_key, too_large, wrong_graphs
 from vertexrt.graph.input_graph import (
     BracketTree,
@@ -24,7 +24,14 @@ from vertexrt.graph.input_graph import (
 )
 from vertexrt.graph.owned import INT32, MOST, as_it_is, assembler, hand_out, own, view_of
 from vertexrt.graph.pulls import Pulls, PullValue, check_pulls, describe_all, join_pulls
-from vertexrt.graph.taken import BatchFields, Taken, TakenParts, copy_graphs, find_parts
+from vertexrt.graph.taken import (
+    BatchFields,
+    PullColumn,
+    Taken,
+    TakenParts,
+    copy_graphs,
+    find_parts,
+)
 from vertexrt.graph.types import VertexTypes, check_types, join_types, unknown_type
 
 IntArray = npt.NDArray[np.int32]
@@ -328,6 +335,63 @@ def source_of(batch: GraphBatch) -> tuple[GraphBatch, npt.NDArray[np.int64]]:
     """Return the batch that graphs were taken from, and their numbers there."""
     taken = batch._taken
     return (batch, np.arange(batch.num_graphs)) if taken is None else (taken.source, taken.ids)
+
+
+def structure_key(batch: GraphBatch) -> bytes:
+    """Return the digest of the structure of a batch; see `graph/digest.py`. Nothing is copied."""
+    form = batch.form
+    if form.structure is None:
+        digests, graphs = _digests_of(batch)
+        form.structure = digests.key(digests.structure, graphs)
+    return form.structure
+
+
+def numbers_key(batch: GraphBatch) -> bytes:
+    """Return the digest of the structure of a batch and of the numbers that it pulls."""
+    form = batch.form
+    if form.numbers is None:
+        digests, graphs = _digests_of(batch)
+        form.numbers = digests.key(digests.numbers, graphs)
+    return form.numbers
+
+
+def _digests_of(batch: GraphBatch) -> tuple[GraphDigests, Any]:
+    """Return the digests of the batch that graphs were taken from, and their numbers there."""
+    taken = batch._taken
+    source, graphs = (batch, slice(None)) if taken is None else (taken.source, taken.ids)
+    if source.form.graphs is None:
+        source.form.graphs = digest_graphs(fields_of(source))
+    return source.form.graphs, graphs
+
+
+def taken_column(batch: GraphBatch, name: str) -> PullColumn | None:
+    """Return what each vertex of graphs that were taken has of a pull; the graphs are not copied.
+
+    Returns: None, where nothing was taken, or vertices have rows of real numbers in order.
+    """
+    taken = batch._taken
+    column = None if taken is None else parts_of(taken.source).by_name.get(name)
+    if taken is None or column is None:
+        return None
+    numbers = np.empty(batch.num_vertices, np.int32)
+    take_column(numbers, column.numbers, graph_ptr_of(taken.source), taken.ids)
+    return PullColumn(column.table, numbers)
+
+
+def has_same_sizes(batch: GraphBatch) -> bool:
+    """Tell whether all graphs of what a batch was taken from have one size.
+
+    Of a batch that was not taken, its own graphs, if there are several.
+    """
+    taken = batch._taken
+    if taken is not None:
+        return parts_of(taken.source).same_sizes
+    return batch.num_graphs > 1 and parts_of(batch).same_sizes
+
+
+def is_taken(batch: GraphBatch) -> bool:
+    """Tell whether the graphs of a batch were taken from another."""
+    return batch._taken is not None
 
 
 def starts_of(batch: GraphBatch) -> tuple[IntArray, IntArray]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from vertexrt.graph.batch import GraphBatch, edge_pulls_of, pulls_of, with_values
-from vertexrt.graph.batch_form import BatchForm
+from vertexrt.graph.digest import BatchForm
 from vertexrt.graph.owned import INT32, own
 from vertexrt.graph.pulls import Pulled, PullValue, held_index, held_values, pulled_unchecked
 

@@ -104,6 +104,22 @@ def take_graphs(
 
 
 @compiled
+def take_column(
+    out: IntArray, column: IntArray, graph_ptr: IntArray, graphs: npt.NDArray[np.int64]
+) -> None:
+    """Copy what the vertices of some graphs have, one graph after another.
+
+    Args:
+        out: of these vertices; column: [V] of all.
+    """
+    at = 0
+    for k in range(len(graphs)):
+        first, end = graph_ptr[graphs[k]], graph_ptr[graphs[k] + 1]
+        out[at : at + end - first] = column[first:end]
+        at += end - first
+
+
+@compiled
 def take_rows(
     whole: npt.NDArray[Any],
     rows: npt.NDArray[Any],

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from vertexrt.graph.batch import GraphBatch, edge_pulls_of, pulls_of, with_values
-from vertexrt.graph.batch_form import BatchForm
 from vertexrt.graph.device_rows import DeviceRows
+from vertexrt.graph.digest import BatchForm
 from vertexrt.graph.owned import own
 from vertexrt.graph.pulls import Pulled, PullValue, held_index, held_values, pulled_unchecked
 

@@ -66,27 +66,6 @@ class PullColumn(NamedTuple):
     numbers: IntArray
 
 
-class AlikeGraphs:
-    """Which graphs of a batch are alike: see `graph/alike.py`.
-
-    Attributes:
-        same_sizes: all graphs have as many vertices, and as many slots.
-        asked: how often `numbers` were wanted.
-        numbers: int32 [K], the first graph that each is like; None, until they were wanted often.
-        are_all: all graphs are like the first.
-        columns: by name, of the pulls that have one.
-        token: stands for this in what is kept longer than the batch.
-    """
-
-    __slots__ = ("__weakref__", "are_all", "asked", "columns", "numbers", "same_sizes", "token")
-
-    def __init__(self, same_sizes: bool) -> None:
-        self.same_sizes, self.token = same_sizes, object()
-        self.asked, self.are_all = 0, False
-        self.numbers: IntArray | None = None
-        self.columns: dict[str, PullColumn] = {}
-
-
 class TakenParts(NamedTuple):
     """What is copied of a batch besides its structure, found once.
 
@@ -97,7 +76,8 @@ class TakenParts(NamedTuple):
             where they are not the next of the columns.
         edge_ptr: int32 [K+1], the first edge of each graph.
         origin: of types.
-        alike: which of its graphs are.
+        same_sizes: all graphs have as many vertices, and as many slots.
+        by_name: what each vertex has of a pull, where it is a whole number or a row of a table.
     """
 
     columns: tuple[IntArray, ...]
@@ -105,18 +85,21 @@ class TakenParts(NamedTuple):
     forms: tuple[tuple[str, npt.NDArray[Any] | None, npt.NDArray[Any] | None], ...]
     edge_ptr: IntArray
     origin: TypedOrigin | None
-    alike: AlikeGraphs
+    same_sizes: bool
+    by_name: dict[str, PullColumn]
 
 
 def find_parts(batch: BatchFields) -> TakenParts:
     """Return what is copied of a batch."""
     columns: list[IntArray] = []
     forms: list[tuple[str, npt.NDArray[Any] | None, npt.NDArray[Any] | None]] = []
+    by_name: dict[str, PullColumn] = {}
     for name, pull in batch.pulls.items():
         table, column = _table_and_column(pull)
         if column is not None and column.dtype == INT32:
             columns.append(column)
             forms.append((name, table, None))
+            by_name[name] = PullColumn(table, column)
         else:
             forms.append((name, table, column if table is None else table))
     if batch.types is not None:
@@ -124,8 +107,8 @@ def find_parts(batch: BatchFields) -> TakenParts:
     edge_ptr = batch.child_ptr[batch.graph_ptr]
     origin = find_origin(batch.types, batch.child_ptr, batch.child)
     copied = tuple(columns) or _NO_COLUMNS
-    alike = AlikeGraphs(all_equal(batch.graph_ptr) and all_equal(edge_ptr))
-    return TakenParts(copied, len(columns), tuple(forms), edge_ptr, origin, alike)
+    same_sizes = all_equal(batch.graph_ptr) and all_equal(edge_ptr)
+    return TakenParts(copied, len(columns), tuple(forms), edge_ptr, origin, same_sizes, by_name)
 
 
 def all_equal(ptr: IntArray) -> bool:

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vertexrt.graph import GraphBatch
-from vertexrt.graph.alike import has_same_sizes
-from vertexrt.graph.batch import child_of, child_ptr_of, graph_ptr_of
+from vertexrt.graph.batch import child_of, child_ptr_of, graph_ptr_of, has_same_sizes
 from vertexrt.native.compiled import compiled
 from vertexrt.scheduler.balance import number_levels
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vertexrt.graph import GraphBatch, Pulled
 from vertexrt.graph.batch import edge_pulls_of, pulls_of, with_values
-from vertexrt.graph.batch_form import form_with
+from vertexrt.graph.digest import form_with
 from vertexrt.graph.pulls import with_rows
 from vertexrt.torch.binding import BoundNetwork
 from vertexrt.torch.results import readable, rows_of

@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from vertexrt.engine.launches import ProgramFacts
 from vertexrt.engine.lay_out import VertexFacts, lay_out
-from vertexrt.engine.layouts import is_alike
+from vertexrt.engine.layouts import is_within
+from vertexrt.graph.digest import FACTORS, STARTS, hash_graphs
 from vertexrt.kernels.cuda.device_scripts import UNKNOWN, Chosen, Known, LaidOut, write_all
 from vertexrt.kernels.cuda.pack import Arrays, Places, pack
 from vertexrt.kernels.cuda.script_rounds import Facts
@@ -69,8 +70,8 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     compile_ahead(
         lay_out, INTS, INTS, INTS, INTS, PULLS, reals, 0, False, False, False, VERTICES, PROGRAMS
     )
-    graphs = (INTS,) * 5
-    compile_ahead(is_alike, graphs, graphs, PULLS, (PULLS, LONGS, TABLE, False))
+    compile_ahead(hash_graphs, INTS, INTS, INTS, INTS, INTS, PULLS, PULLS, STARTS, FACTORS)
+    compile_ahead(is_within, PULLS, LONGS, TABLE)
     batch = Arrays(INTS, INTS, TABLE, INTS, INTS, reals, PULLS, LONGS)
     run = Places(0, 0, 0, 1.0, 0, 0, 0)
     lists = (INTS,) * 3, (LONGS, INTS), (INTS,) * 4

@@ -1,0 +1,204 @@
+"""What decides how a batch runs, as a key of 128 bits: batches with equal keys run alike.
+
+A batch runs as its graphs do: by their children, by the types of vertices and edges, and by who
+pulls a whole number or a row: the *structure*. Where equal vertices are computed once, it also
+depends on which numbers and rows these are: the *numbers*. What the rows hold decides nothing.
+Each graph is hashed once, whatever minibatches it comes in; a minibatch hashes those of its graphs.
+The hashes start from random bits of this process: nobody can write graphs that collide.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.graph.pulls import IntArray, Pulled, PullValue, held_index, held_values, in_order
+from vertexrt.graph.taken import BatchFields
+from vertexrt.native.compiled import compiled
+
+Array = np.ndarray[Any, Any]
+
+BITS_128 = 16  # bytes
+STARTS = np.frombuffer(os.urandom(16), np.uint64)  # of the hashes of this process
+FACTORS = np.array([0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93], np.uint64)
+NO_NUMBERS = np.zeros(0, np.int32)
+
+
+class GraphDigests(NamedTuple):
+    """The hashes of the graphs of a batch.
+
+    Attributes:
+        names: of types, relations and pulls, hashed.
+        structure, numbers: uint64 [K, 2].
+    """
+
+    names: bytes
+    structure: Array
+    numbers: Array
+
+    def key(self, of: Array, graphs: Any) -> bytes:
+        """Return the digest of some of the graphs, side by side.
+
+        Args:
+            of: `structure` or `numbers`.
+        """
+        return blake2b(of[graphs].tobytes(), digest_size=BITS_128, key=self.names).digest()
+
+
+class BatchForm:
+    """What a batch has in common with others that differ in the rows of real pulls alone.
+
+    Attributes:
+        graphs: of its graphs, structure, numbers: digests; None, until they are asked for.
+        comes_again: a batch with graphs of its own was prepared before.
+    """
+
+    __slots__ = ("comes_again", "graphs", "numbers", "structure")
+
+    def __init__(self) -> None:
+        self.graphs: GraphDigests | None = None
+        self.structure: bytes | None = None
+        self.numbers: bytes | None = None
+        self.comes_again = False
+
+
+def form_with(
+    form: BatchForm, held: Mapping[str, PullValue], new: Mapping[str, PullValue]
+) -> BatchForm:
+    """Return the form of a batch that has some pulls in addition, or in place of others."""
+    alike = all(_same_places(held.get(name), value) for name, value in new.items())
+    return form if alike else BatchForm()
+
+
+def _same_places(old: PullValue | None, new: PullValue) -> bool:
+    """Tell whether vertices pull real numbers from the places from which they pulled others.
+
+    Args:
+        old: None, where they pulled none; those that come in addition are a row for each vertex.
+    """
+    table, index = _parts_of(new)
+    before, places = (table, in_order(len(table))) if old is None else _parts_of(old)
+    return table.dtype.kind == before.dtype.kind == "f" and index is places
+
+
+def _parts_of(value: PullValue) -> tuple[Any, IntArray]:
+    """Return the numbers of a pull, and which of them each vertex has."""
+    table = held_values(value) if isinstance(value, Pulled) else value
+    index = held_index(value) if isinstance(value, Pulled) else None
+    return table, in_order(len(table)) if index is None else index
+
+
+def digest_graphs(batch: BatchFields) -> GraphDigests:
+    """Hash each graph of a batch."""
+    vertices = _columns_of(batch.pulls)
+    edges = _columns_of(batch.edge_pulls) if batch.edge_pulls else {}
+    types, kinds = batch.types, (NO_NUMBERS, NO_NUMBERS)
+    names: tuple[object, ...] = tuple(vertices), tuple(edges)
+    if types is not None:
+        names, kinds = (*names, types.names, types.relations), (types.of_vertex, types.of_edge)
+    structure, numbers = hash_graphs(
+        batch.graph_ptr,
+        batch.child_ptr,
+        batch.child,
+        *kinds,
+        _side_by_side(vertices, len(batch.child_ptr) - 1),
+        _side_by_side(edges, len(batch.child)),
+        STARTS,
+        FACTORS,
+    )
+    return GraphDigests(_digest_of(names), structure, numbers)
+
+
+@lru_cache(256)
+def _digest_of(names: tuple[object, ...]) -> bytes:
+    return blake2b(repr(names).encode(), digest_size=BITS_128).digest()
+
+
+def _columns_of(pulls: Mapping[str, PullValue]) -> dict[tuple[str, str], Array]:
+    """Return the whole number, or the row, that each vertex or edge has; by name and what it is.
+
+    Real numbers that have a row for each, in order, decide nothing.
+    """
+    found: dict[tuple[str, str], Array] = {}
+    for name in sorted(pulls):
+        value = pulls[name]
+        table: Any = held_values(value) if isinstance(value, Pulled) else value
+        index = held_index(value) if isinstance(value, Pulled) else None
+        if table.dtype.kind == "f":
+            if index is not None and index is not in_order(len(index)):
+                found[name, "row"] = index
+        elif index is None or not len(table):
+            found[name, "number"] = table if index is None else index
+        else:
+            found[name, "number"] = np.where(index >= 0, table[index], -1)
+    return found
+
+
+def _side_by_side(columns: Mapping[tuple[str, str], Array], length: int) -> npt.NDArray[np.int32]:
+    """Return columns as int32 [columns, length]."""
+    return np.array(list(columns.values()), np.int32).reshape(len(columns), length)
+
+
+@compiled
+def hash_graphs(
+    graph_ptr: Array,
+    child_ptr: Array,
+    child: Array,
+    of_vertex: Array,
+    of_edge: Array,
+    pulls: Array,
+    edge_pulls: Array,
+    starts: Array,
+    factors: Array,
+) -> tuple[Array, Array]:
+    """Hash the structure of each graph, and its structure with its numbers: uint64 [K, 2] each.
+
+    Args:
+        of_vertex: int32 [V], types; of_edge: int32 [E], relations; empty, where there are none.
+        pulls: int32 [pulls, V]; edge_pulls: int32 [pulls, E]; -1 for none.
+        starts, factors: uint64 [2].
+    """
+    count = len(graph_ptr) - 1
+    structure = np.empty((count, 2), np.uint64)
+    numbers = np.empty((count, 2), np.uint64)
+    start, typed = (starts[0], starts[1], factors[0], factors[1]), len(of_vertex) > 0
+    for g in range(count):
+        first, end = graph_ptr[g], graph_ptr[g + 1]
+        begin, stop = child_ptr[first], child_ptr[end]
+        key = _mixed(_mixed(start, end - first), stop - begin)
+        for v in range(first, end):
+            slots = child_ptr[v + 1] - child_ptr[v]
+            key = _mixed(key, (int(slots) << 32) + (of_vertex[v] if typed else 0))
+        for e in range(begin, stop):
+            number = child[e] - first + 1 if child[e] >= 0 else 0
+            key = _mixed(key, (int(number) << 32) + (of_edge[e] if typed else 0))
+        whole = key
+        for column in pulls:
+            for v in range(first, end):
+                if column[v] < 0:
+                    key = _mixed(key, v - first + 1)
+                whole = _mixed(whole, int(column[v]) + 1)
+            key = _mixed(key, 0)
+        for column in edge_pulls:
+            for e in range(begin, stop):
+                if column[e] < 0:
+                    key = _mixed(key, e - begin + 1)
+                whole = _mixed(whole, int(column[e]) + 1)
+            key = _mixed(key, 0)
+        structure[g, 0], structure[g, 1], _, _ = key
+        numbers[g, 0], numbers[g, 1], _, _ = whole
+    return structure, numbers
+
+
+def _mixed(keys: Any, value: int) -> Any:
+    """Mix a number into two hashes, each with its factor: neither loses what it held."""
+    word = np.uint64(value)
+    key, other, factor, second = keys
+    key, other = (key ^ word) * factor, (other ^ word) * second
+    return key ^ (key >> 32), other ^ (other >> 32), factor, second
