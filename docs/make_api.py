@@ -230,7 +230,7 @@ def ops_table(groups: dict[str, list[Entry]]) -> list[str]:
             what, link = " ".join(what.split()), anchor(entry.name)
             lines.append(row(f"{entry.name}({CALLS.get(name, 'x')})", what, doc, link))
             if name in OVER_CHILDREN:
-                call = f"{entry.name}(kids, over='children')"
+                call = f"{entry.name}(kids, axis='children')"
                 lines.append(row(call, "the same, over the children", "", link))
     return lines
 

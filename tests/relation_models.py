@@ -113,7 +113,7 @@ class Gate(vrt.VertexFunction):
         plain, inverted = (self.gather_all(name).h for name in ("plain", "inverted"))
         bias, weight = (self.edge("weight", relation=name) for name in ("plain", "inverted"))
         key = plain + vrt.embed(self.kinds, self.edge("kind", relation="plain"))
-        share = vrt.softmax(vrt.dot(vrt.tanh(self.q), key) * bias, over="children")
+        share = vrt.softmax(vrt.dot(vrt.tanh(self.q), key) * bias, axis="children")
         message = vrt.sum(share * (self.u @ vrt.log(1.5 + plain)))
         against = vrt.sum(vrt.tanh(self.v @ inverted) * weight)
         clock = self.z @ self.tick(self.gather("clock").h)

@@ -209,8 +209,8 @@ class Summary(vrt.VertexFunction):
 
     def forward(self) -> None:
         states = self.gather_all("over")
-        score = vrt.sum((self.key @ states.h) * states.h, over="elements")
-        h = vrt.sum(vrt.softmax(score, over="children") * states.h)
+        score = vrt.sum((self.key @ states.h) * states.h, axis="elements")
+        h = vrt.sum(vrt.softmax(score, axis="children") * states.h)
         self.push("h", h)
         self.push("loss", vrt.sum(h * h))
 
@@ -250,8 +250,8 @@ class Decode(vrt.VertexFunction):
 
     def forward(self) -> None:
         before, states = self.gather("before"), self.gather_all("over")
-        score = vrt.sum((self.key @ states.h) * before.h, over="elements")
-        read = vrt.sum(vrt.softmax(score, over="children") * states.h)
+        score = vrt.sum((self.key @ states.h) * before.h, axis="elements")
+        read = vrt.sum(vrt.softmax(score, axis="children") * states.h)
         x = vrt.embed(self.table, self.pull("last")) + read + vrt.mean(states.c)
         c, h = gates(self, x, before)
         self.scatter(c=c, h=h)

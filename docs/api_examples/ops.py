@@ -79,7 +79,7 @@ assert at_root(lambda f, x, y: vrt.zeros(2)) == [0.0, 0.0]
 assert at_root(lambda f, x, y: vrt.ones(2)) == [1.0, 1.0]
 #: vrt.sum
 assert at_root(lambda f, x, y: vrt.sum(x)) == 1.0
-assert at_root(lambda f, x, y: vrt.sum(f.gather_all().h, over="children")) == [4.0, 6.0]
+assert at_root(lambda f, x, y: vrt.sum(f.gather_all().h, axis="children")) == [4.0, 6.0]
 #: vrt.max
 assert at_root(lambda f, x, y: vrt.max(f.gather_all().h)) == [3.0, 4.0]
 #: vrt.mean
@@ -89,15 +89,15 @@ assert at_root(lambda f, x, y: vrt.mean(f.gather_all().h)) == [2.0, 3.0]
 #: vrt.softmax
 def attention(f, x, y):
     kids = f.gather_all()
-    score = vrt.sum(kids.h * y, over="elements")  # 4 and 11
-    return vrt.sum(vrt.softmax(score, over="children") * kids.h)
+    score = vrt.sum(kids.h * y, axis="elements")  # 4 and 11
+    return vrt.sum(vrt.softmax(score, axis="children") * kids.h)
 
 
 assert at_root(attention) == [2.998, 3.998]
 #: vrt.log_softmax
 assert at_root(lambda f, x, y: vrt.log_softmax(x)) == [-3.049, -0.049]
 #: vrt.logsumexp
-assert at_root(lambda f, x, y: vrt.logsumexp(f.gather_all().h, over="children")) == [3.127, 4.127]
+assert at_root(lambda f, x, y: vrt.logsumexp(f.gather_all().h, axis="children")) == [3.127, 4.127]
 #: vrt.split
 assert at_root(lambda f, x, y: vrt.split(vrt.concat(x, y), 2)[1]) == [3.0, 0.5]
 #: vrt.stack

@@ -35,7 +35,7 @@ class Node(vrt.VertexFunction):
 
     def forward(self) -> None:
         x = self.pull("x", shape=(SIZE,)) * self.pull("shared", shape=(SIZE,))
-        below = vrt.sum(self.gather_all().h * self.edge("y", shape=(SIZE,)), over="children")
+        below = vrt.sum(self.gather_all().h * self.edge("y", shape=(SIZE,)), axis="children")
         h = vrt.tanh(self.w @ (x + below) + vrt.embed(self.table, self.pull("word")) + self.fixed)
         self.scatter(h=h)
         self.push("h", h)

@@ -123,23 +123,23 @@ def embed(table: Parameter, number: Value) -> Value:
     return Value(table.t[number.index] if number.index >= 0 else zero)
 
 
-def sum(x: Any, over: str = "") -> Value:
+def sum(x: Any, axis: str = "") -> Value:
     """Add up over children, if there is a row for each, else over elements."""
     value = lift(x)
-    if value.rows and over != "elements":
+    if value.rows and axis != "elements":
         return Value(value.t.sum(0))
     return Value(value.t.sum(-1), value.rows)
 
 
-def mean(x: Any, over: str = "") -> Value:
+def mean(x: Any, axis: str = "") -> Value:
     """Average; 0 over no children."""
     value = lift(x)
-    if value.rows and over != "elements":
+    if value.rows and axis != "elements":
         return Value(value.t.sum(0) / builtin_max(1, len(value.t)))
     return Value(value.t.mean(-1), value.rows)
 
 
-def max(x: Any, over: str = "") -> Value:
+def max(x: Any, axis: str = "") -> Value:
     """Take the largest over children; 0 over none."""
     value = lift(x)
     assert value.rows
@@ -154,11 +154,11 @@ def max(x: Any, over: str = "") -> Value:
 builtin_max = __builtins__["max"] if isinstance(__builtins__, dict) else __builtins__.max
 
 
-def softmax(x: Any, over: str = "children") -> Value:
+def softmax(x: Any, axis: str = "children") -> Value:
     """Softmax over children."""
     value = lift(x)
     assert value.rows
-    assert over == "children"
+    assert axis == "children"
     return Value(value.t.softmax(0) if len(value.t) else value.t, True)
 
 

@@ -216,7 +216,7 @@ def _body(spec: FunctionSpec) -> Iterator[str]:
         elif node.op in TEXTS:
             text = TEXTS[node.op].format(*operands, *node.extra)
         else:  # reductions may say what they go over
-            operands += [f"over={over!r}" for over in node.extra if over]
+            operands += [f"axis={axis!r}" for axis in node.extra if axis]
             text = f"vrt.{node.op}({', '.join(operands)})"
         yield f"v{k} = {text}"
     if spec.state:

@@ -191,7 +191,7 @@ def term_text(spec: NetSpec, kind: TypeSpec, term: Term) -> str:
     every = f"self.gather_all({term.relation!r}).h"
     number = f"self.edge({term.edge!r}, dtype='int', relation={term.relation!r})"
     weight = f"self.edge({term.edge!r}, relation={term.relation!r})"
-    share = f"vrt.softmax(vrt.dot({first}, {every}), over='children')"
+    share = f"vrt.softmax(vrt.dot({first}, {every}), axis='children')"
     return {
         "embed": f"vrt.embed({first}, self.pull({term.pull!r}))",
         "vector": f"{times}self.pull({term.pull!r}, {shape})",

@@ -113,7 +113,7 @@ CASES: dict[str, Body] = {
     "equal": lambda vrt, f: vrt.max(f.kids + f.b),
     "greater": lambda vrt, f: (f.h > f.b) * f.h + (f.h < f.s) * f.b,
     "not_equal": lambda vrt, f: (f.h != 0.0) * f.b,
-    "straight_through": lambda vrt, f: vrt.sum(vrt.softmax(f.kids + f.b, over="children") * f.b),
+    "straight_through": lambda vrt, f: vrt.sum(vrt.softmax(f.kids + f.b, axis="children") * f.b),
     "where": lambda vrt, f: vrt.where(f.present(0), f.h * f.b, f.b * f.b),
     "sigmoid": lambda vrt, f: vrt.sigmoid(f.h + f.b),
     "tanh": lambda vrt, f: vrt.tanh(f.h + f.b),

@@ -96,8 +96,8 @@ def reduction(call: Callable[..., object]) -> Callable[[], None]:
         WithBody(inside).trace()
 
     def inside(f: Any) -> None:
-        for x, over in itertools.product(values(f), [*ODD, "children", "elements"]):
-            attempt(call, x, over=over)
+        for x, axis in itertools.product(values(f), [*ODD, "children", "elements"]):
+            attempt(call, x, axis=axis)
 
     return check
 

@@ -172,7 +172,7 @@ class VertexFunction:
                 may read several, each by itself.
         Returns: an object with one attribute a field, a value per child: compute with it, then
             reduce it over the children by `vrt.sum`, `vrt.max` or `vrt.mean`, weighted by
-            `vrt.softmax(score, over="children")` for attention. An empty slot is not a child, and
+            `vrt.softmax(score, axis="children")` for attention. An empty slot is not a child, and
             `initial` is not read. Values per child of two relations meet after they are reduced.
         Raises: TraceError for a name where a function stands alone, or of what `gather` reads.
         """
