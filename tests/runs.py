@@ -57,7 +57,7 @@ class Way:
 
     def compile(self, function: vrt.VertexFunction, seed: int = 3) -> vrt.Network:
         if self.device == "shim":
-            net = vrt.Network(self.executor(function), seed, "graph")
+            net = vrt.Network(self.executor(function), seed, "mean_graphs")
         else:
             net = vrt.compile(
                 function,

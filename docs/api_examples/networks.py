@@ -102,7 +102,7 @@ assert "tanh" in str(net.program)
 #: vrt.Network.device
 assert net.device == "reference"
 #: vrt.Network.reduction
-assert net.reduction == "graph"
+assert net.reduction == "mean_graphs"
 #: vrt.Network.pushes
 assert net.pushes == ("h", "loss")
 #: vrt.Network.outputs

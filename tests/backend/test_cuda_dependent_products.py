@@ -65,7 +65,7 @@ def network(dtype: str, engine: str, seed: int) -> vrt.Network:
     shim = ShimDevice(seed=seed)
     size = 2 if engine == "persistent" else None
     options = CompileOptions(np.dtype(dtype), "frontier", Passes(), "float32", engine, 1, size)
-    net = Network(compile_on(shim, TwoProducts().trace(), options), 1, "graph")
+    net = Network(compile_on(shim, TwoProducts().trace(), options), 1, "mean_graphs")
     rng = np.random.default_rng(7)
     net.set_parameters({n: rng.uniform(-0.3, 0.3, v.shape) for n, v in net.parameters.items()})
     return net

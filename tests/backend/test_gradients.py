@@ -61,15 +61,15 @@ def test_reductions_of_the_loss() -> None:
     graph = vrt.InputGraph.from_children([[], [], [0, 1]], pulls)
     batch = vrt.GraphBatch.from_graphs([graph] * 3)
     losses, gradients = {}, {}
-    for reduction in ("sum", "graph", "vertex"):
+    for reduction in ("sum", "mean_graphs", "mean_vertices"):
         made = vrt.compile(
             FUNCTIONS["tree-lstm"][0](), device="reference", dtype="float64", reduction=reduction
         )
         result = train(made, batch)
         losses[reduction], gradients[reduction] = result.loss, result.parameters["u_f"]
-    assert losses["graph"] == pytest.approx(losses["sum"] / 3)
-    assert losses["vertex"] == pytest.approx(losses["sum"] / 6)
-    np.testing.assert_allclose(gradients["vertex"], gradients["sum"] / 6, rtol=1e-12)
+    assert losses["mean_graphs"] == pytest.approx(losses["sum"] / 3)
+    assert losses["mean_vertices"] == pytest.approx(losses["sum"] / 6)
+    np.testing.assert_allclose(gradients["mean_vertices"], gradients["sum"] / 6, rtol=1e-12)
 
 
 # Composition: one function pulls what another pushed.

@@ -89,7 +89,7 @@ def assert_same_bits(one: object, other: Trained) -> None:
 WAYS = [
     ("tree-lstm", "Adam", {}),
     ("tree-lstm", "SGD", {"engine": "persistent", "threads": 2, "processors": 2}),
-    ("tree-lstm", "SGD", {"reduction": "vertex", "threads": 2}),
+    ("tree-lstm", "SGD", {"reduction": "mean_vertices", "threads": 2}),
     ("tree-lstm", "Adam", {"dtype": "float64"}),
     ("lstm-lm", "Adam", {"engine": "persistent", "processors": 1, "threads": 1}),
     ("lstm-lm", "SGD", {}),
@@ -113,7 +113,7 @@ def test_any_number_of_processes_gives_the_same_bits(
 
 
 @pytest.mark.parametrize("model", SETTINGS)
-@pytest.mark.parametrize("reduction", ["graph", "vertex", "sum"])
+@pytest.mark.parametrize("reduction", ["mean_graphs", "mean_vertices", "sum"])
 def test_a_step_is_that_of_one_process_up_to_rounding(model: str, reduction: str) -> None:
     """With SGD, so that what is compared is the gradient."""
     options = {"device": "reference", "dtype": "float64", "reduction": reduction}

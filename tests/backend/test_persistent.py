@@ -297,7 +297,7 @@ def test_each_wait_that_is_left_out_is_seen() -> None:
     batch, backend = generated("dag", 1), HastyBackend()
     way = Way("reference", engine="persistent", processors=2)
     executor = compile_on(backend, make().trace(), way.options())
-    net = way.with_values(vrt.Network(executor, 3, "graph"))
+    net = way.with_values(vrt.Network(executor, 3, "mean_graphs"))
     want = train(net, batch)
     waits = sorted(backend.processors.waits)
     assert len(waits) > 10

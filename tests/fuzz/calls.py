@@ -170,7 +170,7 @@ class Player:
     def compile(self) -> vrt.Network:
         """Compile a network of its own."""
         net = self.way.compile(self.build(vrt))
-        if self.spec.reduction != "graph":
+        if self.spec.reduction != "mean_graphs":
             net = vrt.Network(net.executor, 3, self.spec.reduction)
         return net
 

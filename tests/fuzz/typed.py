@@ -83,7 +83,7 @@ class NetSpec:
     parameters: Mapping[str, tuple[Shape, bool]]
     reals: Mapping[str, Shape]
     edges: Mapping[str, Shape | None]
-    reduction: str = "graph"
+    reduction: str = "mean_graphs"
 
     def of(self, name: str) -> TypeSpec:
         """Return a type."""
@@ -345,8 +345,8 @@ def draw_network(rng: np.random.Generator, wide: float = 0.02) -> NetSpec:
             if kind.size == size and (k == 0 or d.chance(0.5)):
                 terms = (*kind.terms, Term("carried", pull=CARRIED))
                 types[k] = replace(kind, terms=terms, carried=True)
-    reduction = str(rng.choice(["graph", "graph", "vertex", "vertex", "sum"]))
-    if reduction == "vertex" and any(loss.kind == "sum" for t in types for loss in t.losses):
+    reduction = str(rng.choice([*["mean_graphs"] * 2, *["mean_vertices"] * 2, "sum"]))
+    if reduction == "mean_vertices" and any(loss.kind == "sum" for t in types for loss in t.losses):
         reduction = "sum"  # whether a loss that is known to be 0 is one is not said
     return NetSpec(tuple(types), d.parameters, reals, d.edges, reduction)
 
@@ -441,8 +441,8 @@ def smaller_networks(spec: NetSpec) -> Iterator[NetSpec]:
     for p, (shape, trained) in spec.parameters.items():
         if not trained:
             yield replace(spec, parameters={**spec.parameters, p: (shape, True)})
-    if spec.reduction != "graph":
-        yield replace(spec, reduction="graph")
+    if spec.reduction != "mean_graphs":
+        yield replace(spec, reduction="mean_graphs")
 
 
 def _smaller_types(kind: TypeSpec) -> Iterator[TypeSpec]:

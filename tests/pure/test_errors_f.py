@@ -271,7 +271,7 @@ def test_a_value_of_another_function() -> None:
         ({"dtype": "float16"}, UsageError, "[compile] dtype is 'float16'; one of float32,"),
         ({"dtype": np.int32}, UsageError, "[compile] dtype is 'int32'; one of float32, float64;"),
         ({"dtype": object()}, UsageError, "[compile] dtype is '<object"),
-        ({"reduction": "graphs"}, UsageError, "choose one of these. Nearest: 'graph'."),
+        ({"reduction": "mean"}, UsageError, "choose one of these. Nearest: 'mean_graphs'"),
         ({"policy": None}, UsageError, "[compile] policy is None; one of frontier,"),
         ({"threads": 0}, UsageError, "[compile] threads is 0; 1 to 1024;"),
         (

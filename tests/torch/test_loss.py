@@ -17,10 +17,12 @@ from tests.torch.test_module import SIZE, Node, drawn, module, trees  # noqa: E4
 from vertexrt.errors import UsageError  # noqa: E402
 from vertexrt.models.tree_lstm import TreeLSTM  # noqa: E402
 
-COUNTS = {"graph": "num_graphs", "vertex": "num_vertices", "sum": ""}
+COUNTS = {"mean_graphs": "num_graphs", "mean_vertices": "num_vertices", "sum": ""}
 
 
-def by_pushes(mine: Any, batch: vrt.GraphBatch, reduction: str = "graph", **pulls: Any) -> Any:
+def by_pushes(
+    mine: Any, batch: vrt.GraphBatch, reduction: str = "mean_graphs", **pulls: Any
+) -> Any:
     """Return the loss as a pass through pushes makes it."""
     total = mine(batch, ["loss"], **pulls)["loss"].sum()
     return total / getattr(batch, COUNTS[reduction], 1)
@@ -261,7 +263,9 @@ class NoLoss(vrt.VertexFunction):
 
 def test_mistakes_are_named() -> None:
     mine, batch = module(), trees()
-    with pytest.raises(UsageError, match="reduction='mean'; one of graph, vertex, sum; name one"):
+    with pytest.raises(
+        UsageError, match="reduction='mean'; one of mean_graphs, mean_vertices, sum; name one"
+    ):
         mine.loss(batch, reduction="mean")
     with pytest.raises(UsageError, match="'y'; it pulls word, x"):
         mine.loss(batch, y=torch.zeros(3))

@@ -293,9 +293,9 @@ def total_loss(runs: Sequence[Run], arenas: Sequence[Array]) -> float:
 
 def loss_scale(reduction: str, batch: GraphBatch, runs: Sequence[Run]) -> float:
     """Return the factor on the summed loss: see `vrt.compile`."""
-    if reduction == "graph":
+    if reduction == "mean_graphs":
         return 1.0 / batch.num_graphs
-    if reduction == "vertex":
+    if reduction == "mean_vertices":
         return 1.0 / max(1, sum(run.layout.with_loss for run in runs))
     return 1.0
 

@@ -89,7 +89,8 @@ class Module(BoundModule):
 
         Args:
             batch, pulls: of `forward`.
-            reduction: "graph", "vertex" or "sum", see `vrt.compile`; by default the network's own.
+            reduction: "mean_graphs", "mean_vertices" or "sum", see `vrt.compile`; by default the
+                network's own.
         Returns: a tensor [] on the network's device.
         Raises: UsageError, where F pushes no loss, and for a pull or a reduction that there is not;
             PullError, when pulls do not fit. Inside `torch.compile` it ends a graph; with
