@@ -26,7 +26,7 @@ OPS |= {"Random numbers": "draws", "Losses": "losses"}
 GROUPS = {
     "Functions": "VertexFunction Model Parameter compile Passes",
     "Networks": "Network OnDevice Plan Gradients",
-    "Graphs": "InputGraph GraphBatch Pulled",
+    "Graphs": "InputGraph GraphBatch Rows",
     "Optimizers": "Optimizer SGD Adagrad Adam AdamW RMSprop Lion",
     "Averages and carried states": "ExponentialMovingAverage CarriedState",
     "Checkpoints and errors": "save_checkpoint load_checkpoint Checkpoint VertexrtError",

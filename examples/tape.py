@@ -60,11 +60,11 @@ class Tape:
         index = np.where(leaf, np.cumsum(leaf) - 1, -1)
         ends = np.r_[np.full(len(leaf) - 1, -1), 0]
         flags = {
-            name: vrt.Pulled(np.ones(1), np.array([0 if k == name else -1 for k in self.kinds]))
+            name: vrt.Rows(np.ones(1), np.array([0 if k == name else -1 for k in self.kinds]))
             for name in OPERATIONS
         }
-        pulls = {"value": vrt.Pulled(np.array(self.values), index), **flags}
-        pulls["target"] = vrt.Pulled(target[None], ends)
+        pulls = {"value": vrt.Rows(np.array(self.values), index), **flags}
+        pulls["target"] = vrt.Rows(target[None], ends)
         return vrt.InputGraph.from_children(self.operands, pulls)
 
 

@@ -96,7 +96,7 @@ def weighed_states(values: Any, batch: GraphBatch) -> Any:
 
 def rows_of(pull: Any) -> Any:
     """Return the values of a pull row by row."""
-    rows = pull.values[np.maximum(pull.index, 0)]
+    rows = pull.table[np.maximum(pull.index, 0)]
     return np.where(pull.index.reshape(-1, *[1] * (rows.ndim - 1)) >= 0, rows, 0.0)
 
 

@@ -25,7 +25,7 @@ __all__ = [
     "Parameter",
     "Passes",
     "Plan",
-    "Pulled",
+    "Rows",
     "VertexFunction",
     "VertexrtError",
     "__version__",
@@ -148,7 +148,7 @@ if TYPE_CHECKING:
     from vertexrt.engine.results import Gradients
     from vertexrt.engine.variant import Passes
     from vertexrt.errors import VertexrtError
-    from vertexrt.graph import GraphBatch, InputGraph, Pulled
+    from vertexrt.graph import GraphBatch, InputGraph, Rows
 else:
 
     def __getattr__(name: str) -> Any:
@@ -176,7 +176,7 @@ _NAMES = {
     "api.checkpoint": "Checkpoint load_checkpoint save_checkpoint",
     "api.average": "ExponentialMovingAverage",
     "engine.results": "Gradients",
-    "graph": "GraphBatch InputGraph Pulled",
+    "graph": "GraphBatch InputGraph Rows",
     "api.model": "Model",
     "api.network": "Network",
     "api.on_device": "OnDevice",

@@ -30,7 +30,7 @@ from tests.attacks.small_function import (
     Given,
     Invalid,
     Result,
-    Rows,
+    RowParts,
     Small,
     Table,
     evaluate,
@@ -77,8 +77,8 @@ def frozen(given: Given) -> Given:
     pulls = given.pulls
     if isinstance(pulls, dict):
         pulls = {
-            name: Rows(*(None if part is None else snapshot(part) for part in value))
-            if isinstance(value, Rows)
+            name: RowParts(*(None if part is None else snapshot(part) for part in value))
+            if isinstance(value, RowParts)
             else snapshot(value)
             for name, value in pulls.items()
         }

@@ -41,14 +41,14 @@ def batch(listed: bool) -> vrt.GraphBatch:
     if listed:
         index[::3] = -1
     x = np.random.default_rng(0).normal(size=(N, 4))
-    pulls = {"x": vrt.Pulled(x, index)}
+    pulls = {"x": vrt.Rows(x, index)}
     return vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(N, pulls)])
 
 
-def by_hand(net: vrt.Network, pulled: vrt.Pulled) -> dict[str, np.ndarray]:
+def by_hand(net: vrt.Network, pulled: vrt.Rows) -> dict[str, np.ndarray]:
     """Compute the pushes vertex by vertex in float64."""
     p = {name: np.asarray(value, np.float64) for name, value in net.parameters.items()}
-    x = np.where(pulled.index[:, None] >= 0, pulled.values[pulled.index], 0.0)
+    x = np.where(pulled.index[:, None] >= 0, pulled.table[pulled.index], 0.0)
     h = [x[0]]
     for _, row in pairwise(x):
         h.append(p["u2"] @ (p["u1"] @ h[-1]) + row)

@@ -116,7 +116,7 @@ LAST = np.array([2, 3, 7, 2, -1, -1], np.int32)  # of each word: two share one, 
 
 
 def words(values: np.ndarray) -> vrt.GraphBatch:
-    pulls = {"mark": vrt.Pulled(values, LAST)}
+    pulls = {"mark": vrt.Rows(values, LAST)}
     graph = vrt.InputGraph.from_children([[], [], [], [0, 1], [2, 3], [4, 4]], pulls)
     return vrt.GraphBatch.from_graphs([graph])
 
@@ -169,8 +169,8 @@ def test_a_pulled_array_without_an_index_has_a_gradient_a_vertex() -> None:
     """Absent rows have none, shared rows add up, and each form of a pull gets its shape back."""
     forms = {
         "plain": np.arange(6.0).reshape(3, 2),
-        "table": vrt.Pulled(np.arange(6.0).reshape(3, 2)),
-        "index": vrt.Pulled(np.arange(8.0).reshape(4, 2), np.array([3, -1, 3], np.int32)),
+        "table": vrt.Rows(np.arange(6.0).reshape(3, 2)),
+        "index": vrt.Rows(np.arange(8.0).reshape(4, 2), np.array([3, -1, 3], np.int32)),
     }
     found = {}
     for name, mark in forms.items():

@@ -61,13 +61,13 @@ def test_attention_over_one_relation_and_a_weighted_sum_over_another(
         slope = gradients.parameters[name]
         assert_slope(name, slope, value, lambda x, n=name: loss({**net.parameters, n: x}), RTOL)
     pull = batch.edge_pulls["weight"]
-    assert isinstance(pull, vrt.Pulled)
+    assert isinstance(pull, vrt.Rows)
 
     def loss_of_weights(x: np.ndarray) -> float:
-        moved = {**batch.edge_pulls, "weight": vrt.Pulled(x, pull.index)}
+        moved = {**batch.edge_pulls, "weight": vrt.Rows(x, pull.index)}
         return related.circuit_states(net.parameters, replace(batch, edge_pulls=moved))[1]
 
-    assert_slope("weight", gradients.pulled["weight"], pull.values, loss_of_weights, RTOL)
+    assert_slope("weight", gradients.pulled["weight"], pull.table, loss_of_weights, RTOL)
 
 
 def test_values_of_edges_that_nobody_reads_have_no_gradient() -> None:
@@ -77,7 +77,7 @@ def test_values_of_edges_that_nobody_reads_have_no_gradient() -> None:
     found = evaluate(net, batch).pulled["weight"]
     types, pull = batch.types, batch.edge_pulls["weight"]
     assert types is not None
-    assert isinstance(pull, vrt.Pulled)
+    assert isinstance(pull, vrt.Rows)
     assert pull.index is not None
     clocks = pull.index[types.of_edge == types.relations.index("clock")]
     assert len(clocks) == 7

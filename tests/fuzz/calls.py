@@ -502,11 +502,11 @@ class Player:
         batch = self.built[self.batches.index(of.batch)]
         for name in want.pulled.keys() & got.pulled.keys():
             d_rows, pull = want.pulled[name], batch.pulls[name]
-            if isinstance(pull, vrt.Pulled) and pull.index is not None:
+            if isinstance(pull, vrt.Rows) and pull.index is not None:
                 there = np.asarray(pull.index) >= 0
                 if not there.any():
                     continue
-                total = np.zeros((len(pull.values), *d_rows.shape[1:]))
+                total = np.zeros((len(pull.table), *d_rows.shape[1:]))
                 np.add.at(total, np.asarray(pull.index)[there], d_rows[there])
                 d_rows = total
             self.near(got.pulled[name], d_rows, f"gradient of pull {name}")

@@ -83,7 +83,7 @@ def test_more_chains_than_before_are_refused(text: Path) -> None:
     with pytest.raises(vrt.VertexrtError, match="a minibatch of 3 graphs after one of fewer"):
         carried.put(second)
     carried.restart()
-    assert not np.asarray(carried.put(second).pulls["h"].values).any()
+    assert not np.asarray(carried.put(second).pulls["h"].table).any()
 
 
 class Low(vrt.VertexFunction):

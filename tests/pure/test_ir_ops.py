@@ -222,8 +222,8 @@ def pulled(whole: vrt.GraphBatch) -> dict[str, PulledRows]:
     """Return the pulls of a batch, as the oracle takes them."""
     found = {}
     for name, pull in (*whole.pulls.items(), *whole.edge_pulls.items()):
-        if isinstance(pull, vrt.Pulled):
-            found[name] = PulledRows(pull.values, pull.index)
+        if isinstance(pull, vrt.Rows):
+            found[name] = PulledRows(pull.table, pull.index)
         elif pull.dtype.kind == "i":
             found[name] = PulledRows(None, pull)
         else:

@@ -238,7 +238,7 @@ def graphs_of_odd_parts() -> None:
     net = network_of()
     of_odd(vrt.InputGraph.from_children, 2)()
     of_odd(vrt.GraphBatch.from_graphs)()
-    of_odd(vrt.Pulled, 2)()
+    of_odd(vrt.Rows, 2)()
     for x in ODD:
         attempt(vrt.GraphBatch.from_graphs, [x])
         attempt(vrt.GraphBatch.from_arrays, x, [0, 0, 1], [0], {})
@@ -364,7 +364,7 @@ TABLE: dict[str, Callable[[], None]] = {
     "Network": network,
     "OnDevice": on_device,
     "Plan": plan,
-    **dict.fromkeys(("GraphBatch", "InputGraph", "Pulled"), graphs_of_odd_parts),
+    **dict.fromkeys(("GraphBatch", "InputGraph", "Rows"), graphs_of_odd_parts),
 }
 
 # Checked where their subject is, or made by vertexrt alone.

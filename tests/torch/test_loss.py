@@ -148,7 +148,7 @@ def test_rows_that_vertices_share() -> None:
     mine, batch = module(), trees()
     index = (np.arange(batch.num_vertices) % 2).astype(np.int32)
     words = np.zeros(batch.num_vertices, np.int32)
-    batch = batch.with_pulls({"x": vrt.Pulled(np.zeros((2, SIZE)), index), "word": words})
+    batch = batch.with_pulls({"x": vrt.Rows(np.zeros((2, SIZE)), index), "word": words})
     rows = torch.randn(2, SIZE, dtype=torch.float64, requires_grad=True)
     found, wanted = mine.loss(batch, x=rows), by_pushes(mine, batch, x=rows)
     assert_same(gradients(mine, found, rows), gradients(mine, wanted, rows))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from vertexrt.api.average import check_network
 from vertexrt.api.network import Network
 from vertexrt.errors import GraphError
-from vertexrt.graph import GraphBatch, Pulled
+from vertexrt.graph import GraphBatch, Rows
 
 Numbers = npt.NDArray[np.intp]
 Chains = tuple[Numbers, Numbers, Numbers]  # their numbers, first and last vertices
@@ -82,7 +82,7 @@ class CarriedState:
             kept = self._kept.get(name)
             if kept is None:
                 kept = np.zeros((len(rows), *shape), np.float32)
-            pulls[name] = Pulled(kept, index)
+            pulls[name] = Rows(kept, index)
         put = batch.with_pulls(pulls)
         self._found = put, found
         return put

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import PullError
-from vertexrt.graph import Pulled
+from vertexrt.graph import Rows
 from vertexrt.graph.device_rows import DeviceRows
-from vertexrt.graph.pulls import held_values, is_of_none
+from vertexrt.graph.pulls import held_table, is_of_none
 from vertexrt.ir.program import Program, Pull
 
 Array = np.ndarray[Any, Any]
@@ -22,7 +22,7 @@ def check_reals(program: Program, pull: Pull, value: Any, rows: int, dtype: npt.
     """Return the rows of a real pull, a flat array or `DeviceRows`. Raises: PullError."""
     if is_of_none(value):
         return no_rows(pull, dtype)
-    table = held_values(value) if isinstance(value, Pulled) else value
+    table = held_table(value) if isinstance(value, Rows) else value
     if table.dtype.kind != "f" or table.shape[1:] != pull.shape:
         raise PullError.at(
             "pull",

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from vertexrt.graph.batch import GraphBatch, fields_of, parts_of
 from vertexrt.graph.hashes import SPREAD, mixed
 from vertexrt.graph.owned import INT32
-from vertexrt.graph.pulls import Pulled, held_index, held_values
+from vertexrt.graph.pulls import Rows, held_index, held_table
 from vertexrt.graph.taken import AlikeGraphs, BatchFields, PullColumn
 from vertexrt.native.compiled import compiled
 
@@ -66,9 +66,9 @@ def _columns_of(batch: BatchFields) -> dict[str, PullColumn]:
     """Return `AlikeGraphs.columns`."""
     found: dict[str, PullColumn] = {}
     for name, pull in batch.pulls.items():
-        column = held_index(pull) if isinstance(pull, Pulled) else pull
+        column = held_index(pull) if isinstance(pull, Rows) else pull
         if column is not None and column.dtype is INT32:
-            table = held_values(pull) if isinstance(pull, Pulled) else None
+            table = held_table(pull) if isinstance(pull, Rows) else None
             found[name] = PullColumn(table, column)
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vertexrt.graph.pulls import IntArray, Pulled, PullValue, held_index, held_values, in_order
+from vertexrt.graph.pulls import IntArray, PullValue, Rows, held_index, held_table, in_order
 
 
 class BatchForm:
@@ -42,6 +42,6 @@ def _same_places(old: PullValue | None, new: PullValue) -> bool:
 
 def _parts_of(value: PullValue) -> tuple[Any, IntArray]:
     """Return the numbers of a pull, and which of them each vertex has."""
-    table = held_values(value) if isinstance(value, Pulled) else value
-    index = held_index(value) if isinstance(value, Pulled) else None
+    table = held_table(value) if isinstance(value, Rows) else value
+    index = held_index(value) if isinstance(value, Rows) else None
     return table, in_order(len(table)) if index is None else index

@@ -126,7 +126,7 @@ class Builder:
                 f"an operand is a {type(x).__name__}{what} at {user_line()}",
                 "a traced value, a vrt.Parameter or a number",
                 "pull an array by name; one that is equal for all vertices is a table of one "
-                "row, vrt.Pulled(array[None], zeros), which is not trained",
+                "row, vrt.Rows(array[None], zeros), which is not trained",
             )
         value = array.item()
         if not math.isfinite(value):

@@ -61,7 +61,7 @@ class Module(BoundModule):
             batch: graphs, as they are or as a `BatchTensors`; with their own pulls.
             outputs: names of pushes; all by default.
             pulls: by name, in place of the batch's or in addition: [V, *shape], or the rows [N,
-                *shape] of a pull that the batch has as a table (`vrt.Pulled`).
+                *shape] of a pull that the batch has as a table (`vrt.Rows`).
         Returns: name -> [V, *shape], in the order of the batch's vertices.
         Raises: UsageError, for names that the network does not have; PullError, when pulls do not
             fit.
