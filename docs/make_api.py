@@ -190,7 +190,7 @@ class Op(vrt.VertexFunction):
     def forward(self) -> None:
         kids, p = self.gather_all(), self.parameters()
         names = {**p, "vrt": vrt, "kids": kids.h, "n": 5, "N": 8, "a": p["p"][0]}
-        names["k"] = self.pull("k", dtype="int")
+        names["k"] = self.pull_index("k")
         value = eval(self.call, names)
         value = value[0] if isinstance(value, list) else value
         axes = ", ".join(AXES[extent] for extent in value.shape)

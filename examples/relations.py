@@ -29,7 +29,7 @@ class RelationNet(vrt.VertexFunction):
 
     def forward(self) -> None:
         children, weight = self.gather_all().h, self.edge("weight")
-        kind = self.edge("kind", dtype="int")
+        kind = self.edge_index("kind")
         message = weight * self.of_edge
         for number, linear in enumerate(self.by_kind):
             message = message + (kind == number) * (linear(children) * weight)

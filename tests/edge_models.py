@@ -25,7 +25,7 @@ class Weighed(vrt.VertexFunction):
 
     def forward(self) -> None:
         args, before = self.gather_all("args"), self.gather("before")
-        kind = self.edge("kind", dtype="int", relation="args")
+        kind = self.edge_index("kind", relation="args")
         weight, x = self.edge("weight", relation="args"), self.edge("x", X, relation="args")
         each = vrt.tanh(self.z @ args.h + self.e @ x + vrt.embed(self.kinds, kind)) * weight
         chosen = vrt.where(kind == 2, args.h, 0.0)

@@ -43,9 +43,12 @@ assert depths[:3].tolist() == [[1.0], [1.0], [2.0]]
 
 #: vrt.VertexFunction.pull
 assert at_root(lambda f, x, y: f.pull("x", shape=(2,))) == [-1.0, 2.0]
-assert at_root(lambda f, x, y: f.pull("k", dtype="int") + 1) == 2.0
+#: vrt.VertexFunction.pull_index
+assert at_root(lambda f, x, y: f.pull_index("k") + 1) == 2.0
 #: vrt.VertexFunction.edge
 assert at_root(lambda f, x, y: vrt.sum(f.edge("weight") * f.gather_all().h)) == [6.5, 9.0]
+#: vrt.VertexFunction.edge_index
+assert at_root(lambda f, x, y: vrt.sum(f.edge_index("kind") * f.gather_all().h)) == [7.0, 10.0]
 #: vrt.VertexFunction.present
 assert at_root(lambda f, x, y: f.present(0)) == 1.0
 #: vrt.VertexFunction.push

@@ -125,7 +125,7 @@ class OfEdges(vrt.VertexFunction):
         self.table = vrt.Parameter((ROWS, H))
 
     def forward(self) -> None:
-        kids, kind = self.gather_all().h, self.edge("kind", dtype="int")
+        kids, kind = self.gather_all().h, self.edge_index("kind")
         rows = vrt.embed(self.table[1:4], kind % 3) * vrt.embed(self.table, kind + 1)
         each = kids[kind] + (vrt.argmax(kids) == kind) * (kind // 2)
         h = 0.5 * self.pull("x", shape=(H,)) + vrt.sum(each * rows)
@@ -183,7 +183,7 @@ class Element(vrt.VertexFunction):
         super().__init__(state={})
 
     def forward(self) -> None:
-        x, k = self.pull("x", shape=(H,)), self.pull("k", dtype="int")
+        x, k = self.pull("x", shape=(H,)), self.pull_index("k")
         self.push("pulled", x[k])
         self.push("computed", x[k + 0])
 

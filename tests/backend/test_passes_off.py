@@ -117,7 +117,7 @@ class Labelled(vrt.VertexFunction):
     def forward(self) -> None:
         h = vrt.tanh(self.w @ self.gather(0).h + self.pull("x", shape=(3,)))
         self.scatter(h=h)
-        y = self.pull("y", dtype="int")
+        y = self.pull_index("y")
         losses = {
             "nll": lambda: vrt.cross_entropy(h, y),
             "smoothed": lambda: vrt.cross_entropy(h, y, label_smoothing=0.1),

@@ -160,7 +160,7 @@ class Spelt(vrt.VertexFunction):
     def forward(self) -> None:
         h = vrt.embed(self.table, self.pull("word"))
         if self.inputs:
-            kind = self.edge("kind", dtype="int", relation="of")
+            kind = self.edge_index("kind", relation="of")
             h = h + vrt.sum(self.gather_all("of").h + vrt.embed(self.kinds, kind))
         self.scatter(h=h)
         self.push("h", h)
@@ -228,7 +228,7 @@ class Looking(vrt.VertexFunction):
     def forward(self) -> None:
         h = self.pull("x", shape=(1,))
         for relation, table in (("calls", self.of_calls), ("owns", self.of_owns)):
-            kind = self.edge("kind", dtype="int", relation=relation)
+            kind = self.edge_index("kind", relation=relation)
             h = h + vrt.sum(self.gather_all(relation).h + vrt.embed(table, kind))
         self.scatter(h=h)
         self.push("h", h)

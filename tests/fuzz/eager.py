@@ -291,11 +291,19 @@ class VertexFunction:
         """Return what the vertex pulls."""
         return self.at.pulls[name]
 
+    def pull_index(self, name: str) -> Value:
+        """Return the integer that the vertex pulls."""
+        return self.pull(name)
+
     def edge(
         self, name: str, shape: Sequence[int] = (), dtype: str = "", relation: str = ""
     ) -> Value:
         """Return what the edges pull."""
         return self.at.edges[relation, name]
+
+    def edge_index(self, name: str, relation: str = "") -> Value:
+        """Return the integers that the edges pull."""
+        return self.edge(name, relation=relation)
 
     def scatter(self, **state: Any) -> None:
         """Keep the state."""

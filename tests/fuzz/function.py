@@ -228,7 +228,7 @@ def _body(spec: FunctionSpec) -> Iterator[str]:
 def _pull(name: str, form: PullForm, looked_up: bool) -> str:
     read = "self.edge" if form.edges else "self.pull"
     if form.bound:  # only a look-up shows by itself that it is an integer
-        return f"{read}({name!r})" if looked_up else f"{read}({name!r}, dtype='int')"
+        return f"{read}({name!r})" if looked_up else f"{read}_index({name!r})"
     return f"{read}({name!r}, {form.shape})" if form.shape else f"{read}({name!r})"
 
 

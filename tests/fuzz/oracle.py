@@ -213,6 +213,10 @@ class VertexFunction:
         assert found.shape == tuple(shape or ()), (name, found.shape, shape)
         return found
 
+    def pull_index(self, name: str) -> Value:
+        """Read an external integer."""
+        return self.pull(name)
+
     def edge(
         self,
         name: str,
@@ -227,6 +231,10 @@ class VertexFunction:
             found = self.vertex.edge(name, relation)
         assert found.shape == tuple(shape or ()), (name, found.shape, shape)
         return found
+
+    def edge_index(self, name: str, relation: int | str = "children") -> Value:
+        """Read an external integer of the edge to each child, or to the one in a slot."""
+        return self.edge(name, relation=relation)
 
     def present(self, what: int | str) -> Value:
         """Return 1.0 where there is a child in a slot, or a pulled value."""

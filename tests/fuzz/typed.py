@@ -189,7 +189,7 @@ def term_text(spec: NetSpec, kind: TypeSpec, term: Term) -> str:
     shape = spec.reals.get(term.pull, ())
     below = f"self.gather({term.relation!r}).h"
     every = f"self.gather_all({term.relation!r}).h"
-    number = f"self.edge({term.edge!r}, dtype='int', relation={term.relation!r})"
+    number = f"self.edge_index({term.edge!r}, relation={term.relation!r})"
     weight = f"self.edge({term.edge!r}, relation={term.relation!r})"
     share = f"vrt.softmax(vrt.dot({first}, {every}), axis='children')"
     return {

@@ -70,6 +70,7 @@ MISTAKES: list[tuple[Callable[[Any], None], str, str]] = [
     (lambda f: f.scatter(c=f.b * 1.0, h=f.b * 1.0), "push", "forward() pushes nothing"),
     # pull, present
     (lambda f: f.pull("x", dtype="double"), "pull", "dtype 'double' of 'x'"),
+    (lambda f: f.pull("x", dtype="int"), "pull", "pull_index and edge_index read integers"),
     (
         lambda f: (f.pull("x", shape=(2,)), f.pull("x", shape=(3,))),
         "pull",

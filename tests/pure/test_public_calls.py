@@ -58,7 +58,7 @@ ODD: list[Any] = [
 def values(f: Any) -> list[Any]:
     """Return what a forward() computes with, of every kind."""
     kids, first = f.gather_all(), f.gather(0)
-    integer, matrix = f.pull("i", dtype="int"), f.pull("m", shape=(2, 2))
+    integer, matrix = f.pull_index("i"), f.pull("m", shape=(2, 2))
     made = [f.b, f.w, f.b * 1.0, vrt.sum(f.b), first, first.h, kids, kids.h, integer, matrix]
     return [*made, vrt.Parameter((3,))]
 

@@ -160,7 +160,7 @@ class Builder:
                     "pull",
                     f"{node['name']!r} is used as a number and as an index, at {user_line()}",
                     "one of the two",
-                    "pull two arrays, or declare pull(name, dtype='int')",
+                    "pull two arrays, or write pull_index(name)",
                 )
             self.nodes[x.index] = settled
         return x
@@ -190,7 +190,7 @@ class Builder:
                 "index",
                 f"an index that is {found!r} at {user_line()}",
                 "an integer pull, or a number that is computed",
-                "declare pull(name, dtype='int'), or write vrt.argmax(x)",
+                "write pull_index(name), or vrt.argmax(x)",
             )
         return self.emit("equal", self.emit("arange", shape=(size,)), found)
 

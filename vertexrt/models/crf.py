@@ -51,7 +51,7 @@ class TagInPath(vrt.VertexFunction):
         # No exp is too large or all too small: a path's shares sum to 1.
         ways = [vrt.exp(self.moves[tag] + before.path[tag]) for tag in range(self.tags)]
         path = here.score + self.present("before") * vrt.log(reduce(add, ways))
-        total, label = vrt.logsumexp(path), self.pull("label", dtype="int")
+        total, label = vrt.logsumexp(path), self.pull_index("label")
         self.scatter(path=path - total, moved=vrt.embed(self.moves, label))
         both = path + here.rest
         self.push("logits", both - vrt.logsumexp(both))

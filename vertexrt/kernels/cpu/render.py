@@ -708,11 +708,12 @@ class _KernelCode(Code):
     def _add_lookups(self, step: AddLookups) -> None:
         place = step.source
         size = int64(step.size)
+        is_local = place.rows in (PlaceRows.LOCAL, PlaceRows.LOCAL_EDGE)
         arguments = [
             self.param(step.param, Field.GRADIENTS), size, *self.bounds(step.words),
             *self.bounds(step.columns), self.at(self.base(place), place.start, self.real),
             int64(place.step), self.array_in(Field.INTS, step.pull),
             *self._looked_up(step.edges),
-            Register("i1", "true" if place.rows in (PlaceRows.LOCAL, PlaceRows.LOCAL_EDGE) else "false"),
+            Register("i1", "true" if is_local else "false"),
         ]  # fmt: skip
         self.do("vrt_add_lookups", arguments)
