@@ -22,18 +22,18 @@ EXAMPLES, PAGE = DOCS / "api_examples", DOCS / "api.md"
 
 # In reading order. Ops are the functions of these modules; the rest of `vrt` is below.
 OPS = {"Elementwise": "elementwise", "Vectors and children": "functional"}
-OPS |= {"Random numbers": "draws", "Losses": "losses"}
 GROUPS = {
-    "Functions": "VertexFunction Model Parameter compile Passes",
+    "Functions": "VertexFunction Model Parameter compile",
     "Networks": "Network OnDevice Plan Gradients",
     "Graphs": "InputGraph GraphBatch Rows",
     "Optimizers": "Optimizer SGD Adagrad Adam AdamW RMSprop Lion",
     "Averages and carried states": "ExponentialMovingAverage CarriedState",
-    "Checkpoints and errors": "save_checkpoint load_checkpoint Checkpoint VertexrtError",
+    "Checkpoints": "save_checkpoint load_checkpoint Checkpoint",
     "Version": "__version__",
 }
-MODULES = {"nn": "Cells", "data": "Data", "schedules": "Schedules", "init": "Initializers"}
-MODULES |= {"parallel": "Several processes"}
+MODULES = {"random": "Ops: random numbers", "losses": "Ops: losses"}
+MODULES |= {"nn": "Cells", "data": "Data", "schedules": "Schedules", "init": "Initializers"}
+MODULES |= {"parallel": "Several processes", "errors": "Errors", "bench": "Ablations"}
 
 # Rows of the table of ops that are written with signs.
 OPERATORS = {
@@ -225,7 +225,7 @@ def ops_table(groups: dict[str, list[Entry]]) -> list[str]:
     lines += [row(call, what) for call, what in OPERATORS.items()]
     for title, group in groups.items():
         for entry in group if title.startswith("Ops") else ():
-            doc, name = inspect.getdoc(entry.value) or "", entry.name.removeprefix("vrt.")
+            doc, name = inspect.getdoc(entry.value) or "", entry.name.rpartition(".")[2]
             what = re.split(r"\.\n|\.$|\. [A-Z]", doc.removeprefix("Return "), maxsplit=1)[0]
             what, link = " ".join(what.split()), anchor(entry.name)
             lines.append(row(f"{entry.name}({CALLS.get(name, 'x')})", what, doc, link))

@@ -33,7 +33,7 @@ class Ponder(vrt.VertexFunction):
         self.scatter(h=h, halted=before.halted + share, sum=total)
         self.push("share", share)
         output = self.push("output", self.out(total))
-        error = vrt.squared_error(output, self.pull("target", shape=1, dtype="float"))
+        error = vrt.losses.squared_error(output, self.pull("target", shape=1, dtype="float"))
         self.push("loss", last * error + COST * left[0])
 
 

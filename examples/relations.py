@@ -36,7 +36,9 @@ class RelationNet(vrt.VertexFunction):
         h = self.number(self.pull("number", shape=1)) + vrt.sum(message)
         self.scatter(h=h)
         output = self.push("output", self.out(h))
-        self.push("loss", vrt.squared_error(output, self.pull("target", shape=1, dtype="float")))
+        self.push(
+            "loss", vrt.losses.squared_error(output, self.pull("target", shape=1, dtype="float"))
+        )
 
 
 def graph(rng: np.random.Generator, leaves: int = 3, inner: int = 4) -> vrt.InputGraph:

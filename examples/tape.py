@@ -34,7 +34,7 @@ class Operation(vrt.VertexFunction):
         self.scatter(y=y)
         self.push("y", y)
         target = self.pull("target", shape=SIZE)
-        self.push("loss", self.present("target") * vrt.squared_error(y, target))
+        self.push("loss", self.present("target") * vrt.losses.squared_error(y, target))
 
 
 @dataclass

@@ -39,7 +39,7 @@ class Down(vrt.VertexFunction):
         h = self.cell(self.gather("up").h, self.gather("parent").h)
         self.scatter(h=h)
         logits = self.push("logits", self.out(h))
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
 class UpAndDown(vrt.Model):

@@ -33,7 +33,7 @@ class Weighed(vrt.VertexFunction):
         h = vrt.tanh(own + vrt.sum(each) + vrt.sum(chosen) + self.u @ before.h)
         self.scatter(h=h)
         self.push("h", h)
-        self.push("loss", vrt.squared_error(h, 0.2) + vrt.sum(vrt.sum(x * weight)))
+        self.push("loss", vrt.losses.squared_error(h, 0.2) + vrt.sum(vrt.sum(x * weight)))
 
 
 class WeighedDag(vrt.Model):
@@ -132,7 +132,7 @@ class Related(vrt.VertexFunction):
         h = vrt.tanh(h)
         self.scatter(h=h)
         self.push("h", h)
-        self.push("loss", vrt.squared_error(h, 0.1))
+        self.push("loss", vrt.losses.squared_error(h, 0.1))
 
 
 class RelatedDag(vrt.Model):

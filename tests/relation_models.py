@@ -32,7 +32,7 @@ class Convolved(vrt.VertexFunction):
         h = vrt.tanh(total)
         self.scatter(h=h)
         self.push("h", h)
-        self.push("loss", vrt.squared_error(h, 0.1))
+        self.push("loss", vrt.losses.squared_error(h, 0.1))
 
 
 class RelationalDag(vrt.Model):
@@ -120,7 +120,7 @@ class Gate(vrt.VertexFunction):
         h = vrt.tanh(message - against + 0.5 * vrt.max(inverted) + clock + self.b)
         self.scatter(h=h)
         self.push("h", h)
-        self.push("loss", vrt.squared_error(h, 0.2) + vrt.mean(weight))
+        self.push("loss", vrt.losses.squared_error(h, 0.2) + vrt.mean(weight))
 
     def tick(self, h: vrt.Value) -> vrt.Value:
         """Return what is read of the clock."""

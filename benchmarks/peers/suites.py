@@ -61,7 +61,7 @@ class LSTM(vrt.VertexFunction):
         h = vrt.sigmoid(o) * vrt.tanh(c)
         self.scatter(c=c, h=h)
         logits = self.push("logits", self.v @ h)
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
 def make_suite(name: str, options: Options) -> Suite:

@@ -24,7 +24,7 @@ class Tree(vrt.VertexFunction):
         h = vrt.tanh(vrt.embed(self.table, self.pull("word")) + self.u @ below)
         self.scatter(h=h)
         self.push("h", h)
-        self.push("loss", vrt.cross_entropy(self.v @ h, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(self.v @ h, self.pull("label")))
 
 
 class Probe(vrt.VertexFunction):

@@ -93,8 +93,8 @@ program = Bag().trace()
 scale = vrt.Parameter(4, init=vrt.init.ones, trainable=False)
 #: vrt.compile
 net = vrt.compile(Tree(), device="reference", dtype="float64", seed=3)
-#: vrt.Passes
-plain = vrt.compile(Tree(), device="reference", passes=vrt.Passes(fuse=False, merge=False))
+#: vrt.bench.Passes
+plain = vrt.compile(Tree(), device="reference", passes=vrt.bench.Passes(fuse=False, merge=False))
 #: vrt.Network, vrt.Network.step
 losses = [net.step(batch, optimizer) for _ in range(5)]
 assert losses[-1] < losses[0]

@@ -102,19 +102,21 @@ assert at_root(lambda f, x, y: vrt.logsumexp(f.gather_all().h, axis="children"))
 assert at_root(lambda f, x, y: vrt.split(vrt.concat(x, y), 2)[1]) == [3.0, 0.5]
 #: vrt.stack
 assert at_root(lambda f, x, y: vrt.stack(x[1], y[1])) == [2.0, 0.5]
-#: vrt.dropout
-assert at_root(lambda f, x, y: vrt.dropout(x, 0.5)) == [-1.0, 2.0]  # drops in training only
-#: vrt.uniform
-assert all(1.0 <= number < 2.0 for number in at_root(lambda f, x, y: vrt.uniform(2, 1.0, 2.0)))
-#: vrt.normal
-sample = at_root(lambda f, x, y: vrt.normal(2, x, vrt.exp(y)))
-#: vrt.cross_entropy
-assert at_root(lambda f, x, y: vrt.cross_entropy(x, f.pull("k"))) == 0.049
-#: vrt.multi_margin_loss
-assert at_root(lambda f, x, y: vrt.multi_margin_loss(y, f.pull("k"))) == 1.75
-#: vrt.squared_error
-assert at_root(lambda f, x, y: vrt.squared_error(x, y)) == 18.25
-#: vrt.binary_cross_entropy_with_logits
-assert at_root(lambda f, x, y: vrt.binary_cross_entropy_with_logits(x, 1.0)) == 1.44
-#: vrt.hinge_loss
-assert at_root(lambda f, x, y: vrt.hinge_loss(x, 1.0)) == 2.0
+#: vrt.random.dropout
+assert at_root(lambda f, x, y: vrt.random.dropout(x, 0.5)) == [-1.0, 2.0]  # drops in training only
+#: vrt.random.uniform
+assert all(
+    1.0 <= number < 2.0 for number in at_root(lambda f, x, y: vrt.random.uniform(2, 1.0, 2.0))
+)
+#: vrt.random.normal
+sample = at_root(lambda f, x, y: vrt.random.normal(2, x, vrt.exp(y)))
+#: vrt.losses.cross_entropy
+assert at_root(lambda f, x, y: vrt.losses.cross_entropy(x, f.pull("k"))) == 0.049
+#: vrt.losses.multi_margin_loss
+assert at_root(lambda f, x, y: vrt.losses.multi_margin_loss(y, f.pull("k"))) == 1.75
+#: vrt.losses.squared_error
+assert at_root(lambda f, x, y: vrt.losses.squared_error(x, y)) == 18.25
+#: vrt.losses.binary_cross_entropy_with_logits
+assert at_root(lambda f, x, y: vrt.losses.binary_cross_entropy_with_logits(x, 1.0)) == 1.44
+#: vrt.losses.hinge_loss
+assert at_root(lambda f, x, y: vrt.losses.hinge_loss(x, 1.0)) == 2.0

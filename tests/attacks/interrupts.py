@@ -161,8 +161,8 @@ class Dropping(vrt.VertexFunction):
         x = vrt.embed(self.e, self.pull("word")) + self.u @ self.pull("mark", shape=(MARK,))
         h = vrt.tanh(x + self.a @ below)
         self.scatter(h=h)
-        out = self.push("out", self.v @ vrt.dropout(h, 0.25))
-        self.push("loss", vrt.cross_entropy(out, self.pull("label")))
+        out = self.push("out", self.v @ vrt.random.dropout(h, 0.25))
+        self.push("loss", vrt.losses.cross_entropy(out, self.pull("label")))
 
 
 def batch_of(draw: random.Random) -> vrt.GraphBatch:

@@ -39,7 +39,7 @@ class Small(vrt.VertexFunction):
         h = vrt.tanh(x + self.a @ below + self.pull("gain") * self.b)
         self.scatter(h=h)
         out = self.push("out", self.v @ h)
-        self.push("loss", vrt.cross_entropy(out, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(out, self.pull("label")))
 
 
 class Invalid(Exception):

@@ -87,7 +87,7 @@ class Sum(vrt.VertexFunction):
     def forward(self) -> None:
         h = vrt.tanh(self.w @ (self.gather(0).h + self.gather(1).h) + self.b)
         self.scatter(h=h)
-        self.push("loss", vrt.cross_entropy(h, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(h, self.pull("label")))
 
 
 @pytest.mark.parametrize("action", [ablation, breakdown])

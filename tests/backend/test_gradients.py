@@ -104,7 +104,7 @@ class Upper(vrt.VertexFunction):
         mark = self.pull("mark", shape=(MARK,))
         h = vrt.tanh(self.w @ mark + self.u @ vrt.sum(self.gather_all().h) + self.b)
         self.scatter(h=h)
-        self.push("loss", vrt.squared_error(h, 0.2))
+        self.push("loss", vrt.losses.squared_error(h, 0.2))
 
 
 def characters() -> vrt.GraphBatch:

@@ -119,10 +119,10 @@ class Labelled(vrt.VertexFunction):
         self.scatter(h=h)
         y = self.pull_index("y")
         losses = {
-            "nll": lambda: vrt.cross_entropy(h, y),
-            "smoothed": lambda: vrt.cross_entropy(h, y, label_smoothing=0.1),
-            "margin": lambda: vrt.multi_margin_loss(h, y),
-            "masked": lambda: vrt.where(y >= 0, vrt.squared_error(h, 0.5), 0.0),
+            "nll": lambda: vrt.losses.cross_entropy(h, y),
+            "smoothed": lambda: vrt.losses.cross_entropy(h, y, label_smoothing=0.1),
+            "margin": lambda: vrt.losses.multi_margin_loss(h, y),
+            "masked": lambda: vrt.where(y >= 0, vrt.losses.squared_error(h, 0.5), 0.0),
         }
         self.push("loss", losses[self.loss]())
 

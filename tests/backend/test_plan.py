@@ -111,7 +111,7 @@ class Noisy(vrt.VertexFunction):
         self.w = vrt.Parameter((SIZE, SIZE), vrt.init.normal(0.5))
 
     def forward(self) -> None:
-        x = vrt.dropout(self.pull("x", shape=(SIZE,)), 0.5) + vrt.uniform((SIZE,))
+        x = vrt.random.dropout(self.pull("x", shape=(SIZE,)), 0.5) + vrt.random.uniform((SIZE,))
         h = vrt.tanh(self.w @ (x + self.gather(0).h))
         self.scatter(h=self.push("h", h))
 

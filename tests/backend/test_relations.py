@@ -139,11 +139,13 @@ def _dropping() -> vrt.Model:
         def forward(self) -> None:
             total = vrt.embed(self.table, self.pull("word")) + self.w0 @ vrt.zeros(related.N)
             for name in related.RELATIONS:
-                total = total + self.w[name] @ vrt.sum(vrt.dropout(self.gather_all(name).h, 0.5))
+                total = total + self.w[name] @ vrt.sum(
+                    vrt.random.dropout(self.gather_all(name).h, 0.5)
+                )
             h = vrt.tanh(total)
             self.scatter(h=h)
             self.push("h", h)
-            self.push("loss", vrt.squared_error(h, 0.1))
+            self.push("loss", vrt.losses.squared_error(h, 0.1))
 
     model = vrt.Model()
     model.node = Dropping()
@@ -186,7 +188,7 @@ def test_bounds_of_types_are_those_of_vertices_where_edges_have_integers(word: i
     net = vrt.compile(TwoVocabularies(), device="reference", dtype="float64")
     batch = GraphBatch.from_graphs([graph])
     if word > 4:
-        with pytest.raises(vrt.VertexrtError, match="word"):
+        with pytest.raises(vrt.errors.VertexrtError, match="word"):
             net.forward(batch)
         return
     values = net.parameters
@@ -270,5 +272,5 @@ def test_a_number_is_bounded_by_the_table_of_its_own_relation(planned: bool) -> 
     for _ in range(2):
         assert states(2, 7, 9) == [0.0, 2.0, 18.0]
     for kinds, most in (((3, 0, 0), 2), ((0, 0, 10), 9)):
-        with pytest.raises(vrt.VertexrtError, match=rf"is {max(kinds)}; 0 to {most}, rows"):
+        with pytest.raises(vrt.errors.VertexrtError, match=rf"is {max(kinds)}; 0 to {most}, rows"):
             states(*kinds)

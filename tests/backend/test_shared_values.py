@@ -22,7 +22,7 @@ class OnEdgesAndInProducts(vrt.VertexFunction):
     def forward(self) -> None:
         a = vrt.sum(vrt.sum(self.gather_all().h + self.b))
         self.scatter(h=self.b)
-        self.push("loss", a + vrt.squared_error(self.w @ self.b, 0.3))
+        self.push("loss", a + vrt.losses.squared_error(self.w @ self.b, 0.3))
 
 
 def forest() -> vrt.GraphBatch:
@@ -101,7 +101,7 @@ class SharedLogits(vrt.VertexFunction):
         self.b = vrt.Parameter((7,))
 
     def forward(self) -> None:
-        self.push("loss", vrt.cross_entropy(self.b, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(self.b, self.pull("label")))
 
 
 @pytest.mark.parametrize("segment", [True, False])

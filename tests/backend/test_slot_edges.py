@@ -37,7 +37,7 @@ class Weighed(vrt.VertexFunction):
         h = vrt.tanh(total)
         self.scatter(h=h)
         self.push("h", h)
-        self.push("loss", vrt.squared_error(h, 0.1))
+        self.push("loss", vrt.losses.squared_error(h, 0.1))
 
 
 def tree() -> GraphBatch:

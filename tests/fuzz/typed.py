@@ -215,11 +215,11 @@ def loss_text(spec: NetSpec, loss: Loss) -> str:
     target = f"self.pull({loss.pull!r}, {shape})" if loss.pull else repr(loss.number)
     smoothed = f", label_smoothing={loss.number}" if loss.number else ""
     return {
-        "ce": f"vrt.cross_entropy({scores}, self.pull({loss.pull!r}){smoothed})",
-        "margin": f"vrt.multi_margin_loss({scores}, self.pull({loss.pull!r}))",
-        "square": f"vrt.squared_error(h, {target})",
-        "bce": f"vrt.binary_cross_entropy_with_logits(h, {target})",
-        "hinge": f"vrt.hinge_loss(h, {target})",
+        "ce": f"vrt.losses.cross_entropy({scores}, self.pull({loss.pull!r}){smoothed})",
+        "margin": f"vrt.losses.multi_margin_loss({scores}, self.pull({loss.pull!r}))",
+        "square": f"vrt.losses.squared_error(h, {target})",
+        "bce": f"vrt.losses.binary_cross_entropy_with_logits(h, {target})",
+        "hinge": f"vrt.losses.hinge_loss(h, {target})",
         "sum": "vrt.sum(h) * 0.1",
     }[loss.kind]
 

@@ -80,7 +80,9 @@ def test_more_chains_than_before_are_refused(text: Path) -> None:
     carried = vrt.CarriedState(vrt.compile(GRUWords(11), device="reference", dtype="float64"))
     assert carried.shapes == {"h": (HIDDEN,)}
     carried.keep(first[:1], {"h": np.ones((first[:1].num_vertices, HIDDEN))})
-    with pytest.raises(vrt.VertexrtError, match="a minibatch of 3 graphs after one of fewer"):
+    with pytest.raises(
+        vrt.errors.VertexrtError, match="a minibatch of 3 graphs after one of fewer"
+    ):
         carried.put(second)
     carried.restart()
     assert not np.asarray(carried.put(second).pulls["h"].table).any()

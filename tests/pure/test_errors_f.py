@@ -77,7 +77,7 @@ MISTAKES: list[tuple[Callable[[Any], None], str, str]] = [
         "'x' of shape [3]",
     ),
     (
-        lambda f: (f.pull("i") * 2.0, vrt.cross_entropy(f.b * 1.0, f.pull("i"))),
+        lambda f: (f.pull("i") * 2.0, vrt.losses.cross_entropy(f.b * 1.0, f.pull("i"))),
         "pull",
         "'i' is used as a number and as an index",
     ),
@@ -92,13 +92,21 @@ MISTAKES: list[tuple[Callable[[Any], None], str, str]] = [
     (lambda f: f.b[f.pull("x", dtype="float")], "index", "an integer pull, or a number that is"),
     (lambda f: f.b[f.b], "slice", "of a value of shape"),
     (lambda f: vrt.argmax(f.pull("x")), "reduce_max", "a vector"),
-    (lambda f: vrt.multi_margin_loss(f.pull("x"), f.pull("i")), "multi_margin_loss", "a vector"),
-    (lambda f: vrt.hinge_loss(f.b, f.pull("x")), "hinge_loss", "shapes [3] and []"),
-    (lambda f: vrt.cross_entropy(f.b, f.pull("i"), 2.0), "cross_entropy", "label_smoothing is 2.0"),
+    (
+        lambda f: vrt.losses.multi_margin_loss(f.pull("x"), f.pull("i")),
+        "multi_margin_loss",
+        "a vector",
+    ),
+    (lambda f: vrt.losses.hinge_loss(f.b, f.pull("x")), "hinge_loss", "shapes [3] and []"),
+    (
+        lambda f: vrt.losses.cross_entropy(f.b, f.pull("i"), 2.0),
+        "cross_entropy",
+        "label_smoothing is 2.0",
+    ),
     (lambda f: vrt.embed(f.b, f.pull("i")), "embed", "a parameter of shape [N, E]"),
     (lambda f: vrt.embed(f.w, f.b), "embed", "an integer pull as the index"),
-    (lambda f: vrt.cross_entropy(f.b, 1), "nll", "an integer label per vertex"),
-    (lambda f: vrt.cross_entropy(f.w @ f.gather_all().h, f.pull("i")), "nll", "per vertex"),
+    (lambda f: vrt.losses.cross_entropy(f.b, 1), "nll", "an integer label per vertex"),
+    (lambda f: vrt.losses.cross_entropy(f.w @ f.gather_all().h, f.pull("i")), "nll", "per vertex"),
     (lambda f: vrt.softmax(f.pull("x")), "logsumexp", "a vector"),
     (lambda f: vrt.sum(f.pull("x")), "reduce_sum", "a vector"),
     # what a reduction goes over
@@ -120,8 +128,8 @@ MISTAKES: list[tuple[Callable[[Any], None], str, str]] = [
     (lambda f: vrt.max(f.gather_all().h, axis=0), "max", "axis=0"),
     (lambda f: vrt.sum(f.gather_all().h[0], axis="elements"), "reduce_sum", "a vector"),
     # nothing is repeated to fit a target
-    (lambda f: vrt.squared_error(f.b, f.pull("x")), "squared_error", "shapes [3] and []"),
-    (lambda f: vrt.squared_error(f.pull("x"), f.b), "squared_error", "shapes [] and [3]"),
+    (lambda f: vrt.losses.squared_error(f.b, f.pull("x")), "squared_error", "shapes [3] and []"),
+    (lambda f: vrt.losses.squared_error(f.pull("x"), f.b), "squared_error", "shapes [] and [3]"),
     (lambda f: vrt.split(f.b, 2), "split", "shape [3] in 2 parts"),
     (lambda f: vrt.concat(f.b, 1.0), "concat", "operands of shapes [[3], []]"),
     (lambda f: f.b[3], "slice", "elements 3..3 inside the operand"),
@@ -158,10 +166,10 @@ MISTAKES: list[tuple[Callable[[Any], None], str, str]] = [
     (lambda f: f.b + np.ones(3), "trace", "an operand is a ndarray"),
     (lambda f: f.b + "1", "trace", "an operand is a str"),
     (lambda f: f.b + vrt.Parameter((3,)), "trace", "a parameter of shape (3,) has no name"),
-    (lambda f: vrt.dropout(f.b, 1.0), "dropout", "p is 1.0"),
-    (lambda f: vrt.dropout(f.b, 0.5, per="batch"), "dropout", "'vertex' or 'graph'"),
-    (lambda f: vrt.uniform(-1), "uniform", "shape -1"),
-    (lambda f: vrt.normal(3, f.gather_all().h, f.w), "mul", "equal shapes"),
+    (lambda f: vrt.random.dropout(f.b, 1.0), "dropout", "p is 1.0"),
+    (lambda f: vrt.random.dropout(f.b, 0.5, per="batch"), "dropout", "'vertex' or 'graph'"),
+    (lambda f: vrt.random.uniform(-1), "uniform", "shape -1"),
+    (lambda f: vrt.random.normal(3, f.gather_all().h, f.w), "mul", "equal shapes"),
 ]
 
 WITHOUT_LINE = ("forward() does not scatter", "forward() pushes nothing")  # no line is at fault

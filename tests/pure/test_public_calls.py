@@ -134,8 +134,8 @@ def compile_() -> None:
 
 
 def passes() -> None:
-    for field, x in itertools.product(dataclasses.fields(vrt.Passes), ODD):
-        chosen = vrt.Passes(**{field.name: x})
+    for field, x in itertools.product(dataclasses.fields(vrt.bench.Passes), ODD):
+        chosen = vrt.bench.Passes(**{field.name: x})
         attempt(vrt.compile, WithBody(), device="reference", passes=chosen)
 
 
@@ -331,21 +331,19 @@ TABLE: dict[str, Callable[[], None]] = {
     **{n: reduction(getattr(vrt, n)) for n in ("sum", "max", "mean")},
     **{n: reduction(getattr(vrt, n)) for n in ("softmax", "log_softmax", "logsumexp")},
     **{n: of_values(getattr(vrt, n), 2) for n in ("maximum", "minimum", "concat", "embed")},
-    **{n: of_values(getattr(vrt, n), 2) for n in ("cross_entropy", "squared_error", "split")},
+    "split": of_values(vrt.split, 2),
     **{n: of_values(getattr(vrt, n), 1) for n in ("abs", "softplus", "silu", "gelu", "stack")},
     **{n: of_values(getattr(vrt, n), 1) for n in ("stop_gradient", "ones", "zeros")},
     **{n: of_values(getattr(vrt, n), 2) for n in ("elu", "leaky_relu", "straight_through")},
     **{n: of_values(getattr(vrt, n), 1) for n in ("argmax", "floor")},
     "block_diagonal": of_values(vrt.block_diagonal, 2),
-    **{n: of_values(getattr(vrt, n), 2) for n in ("hinge_loss", "multi_margin_loss")},
-    "binary_cross_entropy_with_logits": of_values(vrt.binary_cross_entropy_with_logits, 2),
+    "losses": lambda: [of_values(getattr(vrt.losses, n), 2)() for n in vrt.losses.__all__] and None,
     **{n: of_values(getattr(vrt, n), 2) for n in ("dot", "full")},
     "clip": of_values(vrt.clip, 3),
-    "dropout": of_values(vrt.dropout, 3),
-    **{n: of_values(getattr(vrt, n), 2) for n in ("uniform", "normal")},
+    "random": lambda: [of_values(getattr(vrt.random, n), 3)() for n in vrt.random.__all__] and None,
     "where": of_values(vrt.where, 3),
     "Parameter": of_odd(vrt.Parameter, 2),
-    "Passes": passes,
+    "bench": passes,
     "Optimizer": of_odd(vrt.Optimizer, 3),
     **{
         row.title: optimizer(OPTIMIZERS[row.title], *(option.name for option in row.options))
@@ -371,8 +369,8 @@ TABLE: dict[str, Callable[[], None]] = {
 ELSEWHERE = {
     "Checkpoint",
     "Gradients",
-    "VertexrtError",
     "__version__",
+    "errors",
     "load_checkpoint",
     "save_checkpoint",
 }

@@ -28,7 +28,7 @@ class NestedParts(vrt.VertexFunction):
         h = self.gather(0).h + self.pull("x", shape=(H,))
         first, second = self.w1 @ h, self.w2 @ h + self.b
         self.scatter(h=vrt.tanh(first[:H] + second[:H] + self.c))
-        self.push("loss", vrt.squared_error(h, 0.3))
+        self.push("loss", vrt.losses.squared_error(h, 0.3))
 
 
 class TwoCells(vrt.VertexFunction):

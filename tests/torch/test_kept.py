@@ -271,7 +271,7 @@ class Dropping(vrt.VertexFunction):
         self.w, self.dropped = vrt.Parameter((SIZE, SIZE), vrt.init.normal(0.5)), dropped
 
     def forward(self) -> None:
-        x = vrt.dropout(self.pull("x", shape=(SIZE,)), self.dropped)
+        x = vrt.random.dropout(self.pull("x", shape=(SIZE,)), self.dropped)
         h = vrt.tanh(self.w @ self.gather(0).h + x)
         self.scatter(h=h)
         self.push("h", h)

@@ -35,7 +35,7 @@ class Node(vrt.VertexFunction):
 
     def forward(self) -> None:
         x = vrt.embed(self.embedding, self.pull("word")) + self.pull("x", shape=(SIZE,))
-        h, c = self.cell(vrt.dropout(x * self.fixed, self.dropout), self.gather_all())
+        h, c = self.cell(vrt.random.dropout(x * self.fixed, self.dropout), self.gather_all())
         self.scatter(h=h, c=c)
         self.push("h", h)
         self.push("loss", vrt.sum(h * h))

@@ -39,8 +39,8 @@ def embed(table: Matrix, index: Value) -> Value:
 def argmax(x: Operand) -> Value:
     """Return the number of the largest element of a vector, the first of equal ones; no gradient.
 
-    It is an index (`vrt.embed`, `x[index]`, a label of `vrt.cross_entropy`) and a number; for a
-    value per child, one for each.
+    It is an index (`vrt.embed`, `x[index]`, a label of `vrt.losses.cross_entropy`) and a number;
+    for a value per child, one for each.
 
     Raises: TraceError, when x is no vector.
     """

@@ -33,6 +33,8 @@ class MyNet(vrt.VertexFunction):
         gate, new = vrt.split(self.word(word) + self.children(below), 2)
         h = vrt.sigmoid(gate) * vrt.tanh(new)
         self.scatter(h=h)  # scatter: show the state to the parents
-        logits = self.classify(vrt.dropout(h, self.dropout))
+        logits = self.classify(vrt.random.dropout(h, self.dropout))
         self.push("logits", logits)  # push: what `--task classification` judges, and
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))  # what training makes less
+        self.push(
+            "loss", vrt.losses.cross_entropy(logits, self.pull("label"))
+        )  # what training makes less

@@ -29,7 +29,7 @@ class Scores(vrt.VertexFunction):
         then = after.score + after.rest
         ways = vrt.stack(*(vrt.logsumexp(self.moves[tag] + then) for tag in range(self.tags)))
         rest = self.present("after") * (ways - vrt.logsumexp(ways))
-        self.scatter(score=self.out(vrt.dropout(both, self.dropout)), rest=rest)
+        self.scatter(score=self.out(vrt.random.dropout(both, self.dropout)), rest=rest)
 
 
 class TagInPath(vrt.VertexFunction):

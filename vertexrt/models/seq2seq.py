@@ -45,7 +45,7 @@ class Decoder(vrt.VertexFunction):
         h = self.cell(vrt.concat(said, context), before)
         self.scatter(h=h)
         logits = self.push("logits", self.out(vrt.concat(h, context)))
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
 class Seq2Seq(vrt.Model):
