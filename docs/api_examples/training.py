@@ -22,6 +22,7 @@ assert np.allclose(np.abs(net.parameters["u"] - before), 0.01)
 #: vrt.Optimizer.moment_names
 assert vrt.Adam(lr=0.01).moment_names == ("m", "v")
 #: vrt.Optimizer.lr
+optimizer.lr = lambda steps: 0.1 / (1 + steps)
 optimizer.lr = 0.05
 #: vrt.Optimizer.groups
 optimizer.groups = {"table": {"frozen": True}}

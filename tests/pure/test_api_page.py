@@ -29,7 +29,6 @@ RETURNED = {
     "vrt.data.Examples",
     "vrt.data.GeneratedText",
     "vrt.parallel.ProcessGroup",
-    "vrt.schedules.RateSchedule",
 }
 
 

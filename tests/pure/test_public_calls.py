@@ -202,24 +202,28 @@ def model() -> None:
 
 
 def schedules() -> None:
-    """Make every schedule with odd options, and step and load the others with odd values."""
-    of = vrt.SGD(0.1)
-    names = ("StepLR", "LinearLR", "CosineAnnealingLR", "ReduceLROnPlateau")
-    for x in [*(x for x in ODD if not callable(x)), lambda steps: -1.0, lambda steps: "x"]:
-        attempt(vrt.schedules.LambdaLR, of, x)
+    """Make every schedule with odd options, and let one look at and load odd values."""
+    of = vrt.schedules
+    for x in (lambda steps: -1.0, lambda steps: "x"):
+        attempt(vrt.SGD, x)
+        attempt(vrt.SGD, 0.1, groups={"w": {"lr": x}})
     for x, y in itertools.product(ODD, ODD):
-        for name in names:
-            attempt(getattr(vrt.schedules, name), of, x, y)
-            attempt(getattr(vrt.schedules, name), x, 3)
-        one = [vrt.schedules.StepLR(of, 2)]
-        attempt(vrt.schedules.SequentialLR, of, x, y)
-        attempt(vrt.schedules.SequentialLR, of, [x], [y])
-        attempt(vrt.schedules.SequentialLR, of, one * 2, y)
-        attempt(vrt.schedules.StepLR(of, 3).load_state, {"steps": x, "initial_lr": y})
+        attempt(of.constant, x)
+        attempt(of.linear, x, 0.1, steps=y)
+        attempt(of.linear, 0.1, x, steps=y)
+        attempt(of.step, x, every=y)
+        attempt(of.step, 0.1, every=2, factor=x)
+        attempt(of.cosine, x, steps=y)
+        attempt(of.cosine, 0.1, steps=2, least=x)
+        attempt(of.join, x, at=y)
+        attempt(of.join, x, x, at=[y])
+        attempt(of.join, of.constant(0.1), of.constant(0.2), at=y)
+        attempt(of.Plateau(0.1).load_state, {"rate": x, "best": y, "bad": 0})
+        for option in ("mode", "factor", "patience", "threshold", "least"):
+            attempt(of.Plateau, x, **{option: y})
     for x in ODD:
-        attempt(vrt.schedules.StepLR(of, 3).load_state, x)
-        attempt(vrt.schedules.ReduceLROnPlateau(of).step, x)
-        attempt(vrt.schedules.ReduceLROnPlateau(of).load_state, x)
+        attempt(of.Plateau(0.1).observe, x)
+        attempt(of.Plateau(0.1).load_state, x)
         attempt(vrt.ExponentialMovingAverage, network_of(), x)
         attempt(vrt.ExponentialMovingAverage(network_of()).set_parameters, x)
 

@@ -279,7 +279,7 @@ def _update_by_itself(store: ParameterStore, optimizer: Trainer, draws: Array) -
     optimizer.update(draft)
     if not all_finite(draft, draft.values):
         raise NumericError(written_by(type(optimizer).__name__, draft))
-    draft.commit((store.versions, draws))
+    draft.commit((store.versions, draws, getattr(optimizer, "_count", UNCOUNTED)))
 
 
 def total_loss(runs: Sequence[Run], arenas: Sequence[Array]) -> float:
