@@ -33,7 +33,7 @@ net.backward()
 optimizer.step(net)
 #: vrt.Optimizer.state, vrt.Optimizer.load_state, vrt.Optimizer.steps
 again = vrt.SGD(lr=0.05)
-again.load_state(optimizer.state)
+again.load_state(optimizer.state())
 assert again.steps == optimizer.steps
 #: vrt.Optimizer.describe
 assert optimizer.describe()["lr"] == 0.05
@@ -57,8 +57,8 @@ average.update()
 #: vrt.ExponentialMovingAverage.in_place
 with average.in_place():
     averaged = net.forward(batch)
-#: vrt.ExponentialMovingAverage.set_parameters
-average.set_parameters(net.parameters)
+#: vrt.ExponentialMovingAverage.state, vrt.ExponentialMovingAverage.load_state
+average.load_state(average.state())
 
 
 #: vrt.CarriedState, vrt.CarriedState.put, vrt.CarriedState.keep, vrt.CarriedState.restart
@@ -80,5 +80,7 @@ for end in (3.0, 6.0):
     carried.keep(piece, pushed)
     assert pushed["n"][-1] == end
 carried.restart()
+#: vrt.CarriedState.state, vrt.CarriedState.load_state
+carried.load_state(carried.state())
 #: vrt.CarriedState.ends
 assert carried.ends(piece) == [2]

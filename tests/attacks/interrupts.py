@@ -211,7 +211,7 @@ class Side:
         found = {f"parameter {n}": a.copy() for n, a in self.net.parameters.items()}
         found |= {f"gradient {n}": a.copy() for n, a in self.net.gradients.items()}
         for name, optimizer in (("adam", self.adam), ("inner", self.own.inner)):
-            found |= {f"{name} {n}": np.copy(a) for n, a in optimizer.state.items()}
+            found |= {f"{name} {n}": np.copy(a) for n, a in optimizer.state().items()}
         passes = np.array(self.net.gradients.passes)
         return {**found, "passes": passes, "draws": np.array(self.net.random_state()["step"])}
 

@@ -90,7 +90,7 @@ def test_no_update_reaches_them(way: Way) -> None:
     optimizer.step(net)
     moved = {n for n, value in net.parameters.items() if (value != before[n]).any()}
     assert moved == {"u", "b"}
-    assert sorted(optimizer.state) == ["m/b", "m/u", "steps", "v/b", "v/u"]
+    assert sorted(optimizer.state()) == ["m/b", "m/u", "steps", "v/b", "v/u"]
     assert list(net.gradients) == ["u", "b"]
     with pytest.raises(UnknownParameterError, match="the parameters are u, b"):
         net.gradients["w"]

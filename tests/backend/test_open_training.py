@@ -116,7 +116,7 @@ def test_one_pass_ends_as_a_step_does(made: str, device: str) -> None:
             else:
                 net.step(batch(seed), optimizer)
         net.sync()
-        ends.append({**copied(net), **{k: v.copy() for k, v in optimizer.state.items()}})
+        ends.append({**copied(net), **{k: v.copy() for k, v in optimizer.state().items()}})
     for name, value in ends[1].items():
         np.testing.assert_array_equal(ends[0][name], value, err_msg=name)
 

@@ -235,7 +235,7 @@ class Player:
             who = "" if k == 0 else "other network's "
             for name, want in side.parameters.items():
                 self.same(side.net.parameters[name], want, f"{who}parameter {name}")
-            state = side.optimizer.state
+            state = side.optimizer.state()
             self.same(state["steps"], side.steps, f"{who}count of steps")
             for key, want in side.moments.items():
                 self.same(state[key], want, f"{who}moment {key}")
@@ -251,7 +251,7 @@ class Player:
     def take(self, side: Side) -> None:
         """Take what a network has as what is expected, after something unclear."""
         side.parameters = {n: np.array(x) for n, x in side.net.parameters.items()}
-        state = dict(side.optimizer.state)
+        state = dict(side.optimizer.state())
         side.steps = int(state.pop("steps"))
         side.moments = {key: np.array(x) for key, x in state.items()}
         if side.net._gradients is not None:
@@ -328,7 +328,7 @@ class Player:
             still = fixed.get(name, np.ones(want.shape, bool))
             self.near(got, want, f"updated {name}", still)
             side.parameters[name] = np.array(got)
-        state = side.optimizer.state
+        state = side.optimizer.state()
         for key, want in moments.items():
             self.near(state[key], want, f"moment {key}", fixed[key.partition("/")[2]])
             side.moments[key] = np.array(state[key])
@@ -410,7 +410,7 @@ class Player:
         self._thrown(side)
         if of.unclear:
             raise Unclear
-        if int(side.optimizer.state["steps"]) == side.steps:
+        if int(side.optimizer.state()["steps"]) == side.steps:
             for name, want in before.items():
                 self.same(side.net.parameters[name], want, f"interrupted, {name}")
             side.net.sync()
@@ -642,7 +642,7 @@ class Player:
         two.average, two.averaged = None, {}
         if one.average is not None:
             two.average = vrt.ExponentialMovingAverage(two.net, DECAY)
-            two.average.set_parameters(found.average)
+            two.average.load_state(found.average)
             two.averaged = {n: x.copy() for n, x in one.averaged.items()}
 
     def do_carried(self, b: int, trains: bool) -> None:

@@ -495,7 +495,7 @@ class Sequence:
             self.schedule.load_state(found.meta["schedule"])
             self.optimizer.lr = self.schedule
         self.average = vrt.ExponentialMovingAverage(self.net, self.decay)
-        self.average.set_parameters(found.average)
+        self.average.load_state(found.average)
         self.zero()
 
     def same(self, what: str, got: Any, want: Any, size: Any = 0.0) -> None:

@@ -207,7 +207,7 @@ def train(net: vrt.Network, batch: vrt.GraphBatch, optimizer: Any) -> Arrays:
     net.step(batch, optimizer)
     found = {"loss": np.float64(net.sync())}
     found |= {f"parameter {name}": value.copy() for name, value in net.parameters.items()}
-    return found | {f"state {n}": v.copy() for n, v in optimizer.state.items()}  # type: ignore[return-value]
+    return found | {f"state {n}": v.copy() for n, v in optimizer.state().items()}  # type: ignore[return-value]
 
 
 # Changes of a batch.

@@ -225,7 +225,7 @@ def schedules() -> None:
         attempt(of.Plateau(0.1).observe, x)
         attempt(of.Plateau(0.1).load_state, x)
         attempt(vrt.ExponentialMovingAverage, network_of(), x)
-        attempt(vrt.ExponentialMovingAverage(network_of()).set_parameters, x)
+        attempt(vrt.ExponentialMovingAverage(network_of()).load_state, x)
 
 
 def cells() -> None:

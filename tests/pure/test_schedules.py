@@ -161,7 +161,7 @@ def test_the_count_of_steps_continues_a_run() -> None:
     net, batch = network()
     for _ in range(11):
         net.step(batch, first)
-    again.load_state(first.state)
+    again.load_state(first.state())
     other, _ = network()
     other.set_parameters(net.parameters)
     for optimizer, each in ((first, net), (again, other)):

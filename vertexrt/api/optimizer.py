@@ -422,9 +422,8 @@ class Optimizer:
         """Note how an update has ended that was done."""
         self._reach = outcome.reach or (math.inf,) * len(self._moments)
 
-    @property
     def state(self) -> dict[str, Array]:
-        """What continues a run: "steps" (int64), and each moment as "MOMENT/PARAMETER".
+        """Return what continues a run: "steps" (int64), and each moment as "MOMENT/PARAMETER".
 
         The moments are live views in their parameter's shape, to read only, so that a state does
         not depend on the store's layout. Before the first update there are none, unless a state was
@@ -475,7 +474,7 @@ class Optimizer:
         self.steps = steps
 
     def describe(self) -> dict[str, Any]:
-        """Return the class and the options by name, as JSON can hold them, with the rates of now."""
+        """Return class and options by name, as JSON can hold them, with the rates of now."""
         found = {"class": type(self).__name__, "lr": self.lr}
         for option in self.row.options if self.row else ():
             value = getattr(self, option.name)

@@ -194,7 +194,7 @@ def restore(
         raise _not_of_one_run(stored.path, "the optimizer is not the one that the options name")
     session.net.set_parameters(checkpoint.parameters)
     if average is not None:
-        average.set_parameters(checkpoint.average)
+        average.load_state(checkpoint.average)
     session.net.set_random_state(stored.random)
     optimizer.load_state(checkpoint.optimizer_state)
     graphs = session.dataset.splits["train"].num_graphs
