@@ -34,7 +34,7 @@ from vertexrt.api.checkpoint import FORMAT, VERSION, read_tensors, read_texts, w
 from vertexrt.cli import run_state
 from vertexrt.cli.main import main as command_line
 from vertexrt.cli.session import RunSession, make_optimizer, open_session
-from vertexrt.data import generate_treebank
+from vertexrt.data.treebank import generate_treebank
 from vertexrt.errors import VertexrtError
 
 SMALL = ("--hidden", "4", "--embed", "3", "--batch-size", "8", "--device", "reference", "--quiet")

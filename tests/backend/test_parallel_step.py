@@ -18,6 +18,7 @@ from tests.processes import ThreadCommunicator, lost, together
 from tests.runs import Way
 from tests.shim import build as shim
 from tests.strategies import with_pulls
+from vertexrt.data.treebank import write_treebank
 from vertexrt.errors import NumericError, UsageError
 from vertexrt.models import get
 from vertexrt.parallel import ProcessGroup
@@ -39,7 +40,7 @@ class Trained(NamedTuple):
 def dataset(model: str) -> vrt.data.Dataset:
     folder = tempfile.mkdtemp()
     if model == "tree-lstm":
-        vrt.data.write_treebank(folder)
+        write_treebank(folder)
         return vrt.data.load(folder, format="trees")
     spec = get(model)
     rng = np.random.default_rng(4)

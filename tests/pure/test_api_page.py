@@ -23,11 +23,9 @@ RETURNED = {
     "vrt.Checkpoint",
     "vrt.Gradients",
     "vrt.Network",
-    "vrt.data.CatalogueEntry",
     "vrt.data.Dataset",
     "vrt.data.Embeddings",
     "vrt.data.Examples",
-    "vrt.data.GeneratedText",
     "vrt.parallel.ProcessGroup",
 }
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vertexrt.data import generate_text, generate_treebank, load, minibatches, write_treebank
-from vertexrt.data.generated_text import WORDS, with_s
-from vertexrt.data.treebank import Phrase, Role, compose, word
+from vertexrt.data import load
+from vertexrt.data.generated_text import WORDS, generate_text, with_s
+from vertexrt.data.loader import minibatches
+from vertexrt.data.treebank import Phrase, Role, compose, generate_treebank, word, write_treebank
 from vertexrt.errors import DataError, GraphError, UsageError
 from vertexrt.graph import BracketForest, GraphBatch, Rows, parse_brackets
 

@@ -11,10 +11,10 @@ import pytest
 
 import vertexrt as vrt
 from tests.train.cli_runs import Parts, records, write_trees
-from vertexrt import data
 from vertexrt.cli.main import main
 from vertexrt.cli.session import hash_of
 from vertexrt.data import Vocabulary
+from vertexrt.data.load import format_of
 from vertexrt.models.own import find
 
 MODEL = '''
@@ -180,19 +180,19 @@ def test_a_format_is_found_from_files(tmp_path: Path) -> None:
         (tmp_path / name / "train.txt").write_text(text)
     (tmp_path / "c" / "train.jsonl.gz").write_bytes(b"")
     (tmp_path / "x.jsonl").write_text("")
-    found = [data.format_of(str(tmp_path / name)) for name in ("a", "b", "x.jsonl")]
+    found = [format_of(str(tmp_path / name)) for name in ("a", "b", "x.jsonl")]
     with pytest.raises(vrt.errors.VertexrtError, match="there is no "):
-        data.format_of(str(tmp_path / "none"))
+        format_of(str(tmp_path / "none"))
     assert found == ["trees", "text", "json-lines"]
-    assert [data.format_of(name) for name in ("sst", "ptb")] == ["trees", "text"]
+    assert [format_of(name) for name in ("sst", "ptb")] == ["trees", "text"]
     with pytest.raises(
         vrt.errors.VertexrtError, match="data 'generated' without a format; one of trees"
     ):
-        data.format_of("generated")
+        format_of("generated")
     with pytest.raises(
         vrt.errors.VertexrtError, match=r"no data in .*; expected trees: trees in brackets"
     ):
-        data.format_of(str(tmp_path))
+        format_of(str(tmp_path))
 
 
 def test_what_does_not_fit_is_refused(

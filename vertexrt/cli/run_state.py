@@ -15,7 +15,9 @@ from vertexrt.cli.measures import MEASURES, Count, Totals
 from vertexrt.cli.run_options import RunOptions
 from vertexrt.cli.session import Fingerprint, RunSession, fingerprint, hash_of
 from vertexrt.cli.tasks import TASKS, Task
-from vertexrt.data import UNKNOWN, Vocabulary, real_pulls
+from vertexrt.data import Vocabulary
+from vertexrt.data.columns import real_pulls
+from vertexrt.data.dataset import UNKNOWN
 from vertexrt.errors import CheckpointError, DataError
 
 FORMAT = "vertexrt-train-3"  # tells these checkpoints from those of other programs
