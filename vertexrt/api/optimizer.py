@@ -475,7 +475,7 @@ class Optimizer:
 
     def describe(self) -> dict[str, Any]:
         """Return class and options by name, as JSON can hold them, with the rates of now."""
-        found = {"class": type(self).__name__, "lr": self.lr}
+        found: dict[str, Any] = {"class": type(self).__name__, "lr": self.lr}
         for option in self.row.options if self.row else ():
             value = getattr(self, option.name)
             found[option.name] = list(value) if option.parts else value
@@ -483,16 +483,20 @@ class Optimizer:
         if self.clip_value is not None:
             found["clip_value"] = self.clip_value
         if self._groups.given:
-            found["groups"] = {
-                pattern: {name: v(self.steps) if callable(v) else v for name, v in own.items()}
-                for pattern, own in self.groups.items()
-            }
+            found["groups"] = {}
+            for pattern, own in self._groups.given.items():
+                found["groups"][pattern] = dict(own)
+                if "lr" in own:
+                    rate = rate_at(found["class"], "groups lr", own["lr"], self.steps)
+                    found["groups"][pattern]["lr"] = rate
         return found
 
     def _numbers(self, steps: int = 0) -> dict[str, float]:
         """Return rate, number of the step and options, by their names in expressions."""
         assert self.row is not None
-        rate = rate_at(type(self).__name__, "lr", self._lr, steps)
+        rate = self._lr
+        if callable(rate):
+            rate = rate_at(type(self).__name__, "lr", rate, steps)
         found = {"lr": rate, "t": steps + 1}
         for option in self.row.options:
             value = getattr(self, option.name)

@@ -35,6 +35,5 @@ class MyNet(vrt.VertexFunction):
         self.scatter(h=h)  # scatter: show the state to the parents
         logits = self.classify(vrt.random.dropout(h, self.dropout))
         self.push("logits", logits)  # push: what `--task classification` judges, and
-        self.push(
-            "loss", vrt.losses.cross_entropy(logits, self.pull("label"))
-        )  # what training makes less
+        loss = vrt.losses.cross_entropy(logits, self.pull("label"))
+        self.push("loss", loss)  # what training makes less
