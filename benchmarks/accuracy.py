@@ -41,7 +41,7 @@ class Classifier(vrt.VertexFunction):
         x = vrt.embed(self.e, self.pull("word"))
         h = vrt.tanh(x + self.u @ self.gather(0).h + self.b)
         self.scatter(h=h)
-        self.push("loss", vrt.cross_entropy(self.v @ h, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(self.v @ h, self.pull("label")))
 
 
 class Capture:

@@ -22,18 +22,18 @@ EXAMPLES, PAGE = DOCS / "api_examples", DOCS / "api.md"
 
 # In reading order. Ops are the functions of these modules; the rest of `vrt` is below.
 OPS = {"Elementwise": "elementwise", "Vectors and children": "functional"}
-OPS |= {"Random numbers": "draws", "Losses": "losses"}
 GROUPS = {
-    "Functions": "VertexFunction Model Parameter compile Passes",
+    "Functions": "VertexFunction Model Parameter compile",
     "Networks": "Network OnDevice Plan Gradients",
-    "Graphs": "InputGraph GraphBatch Pulled",
+    "Graphs": "InputGraph GraphBatch Rows",
     "Optimizers": "Optimizer SGD Adagrad Adam AdamW RMSprop Lion",
     "Averages and carried states": "ExponentialMovingAverage CarriedState",
-    "Checkpoints and errors": "save_checkpoint load_checkpoint Checkpoint VertexrtError",
+    "Checkpoints": "save_checkpoint load_checkpoint Checkpoint",
     "Version": "__version__",
 }
-MODULES = {"nn": "Cells", "data": "Data", "schedules": "Schedules", "init": "Initializers"}
-MODULES |= {"parallel": "Several processes"}
+MODULES = {"random": "Ops: random numbers", "losses": "Ops: losses"}
+MODULES |= {"nn": "Cells", "data": "Data", "schedules": "Schedules", "init": "Initializers"}
+MODULES |= {"parallel": "Several processes", "errors": "Errors", "bench": "Ablations"}
 
 # Rows of the table of ops that are written with signs.
 OPERATORS = {
@@ -190,7 +190,7 @@ class Op(vrt.VertexFunction):
     def forward(self) -> None:
         kids, p = self.gather_all(), self.parameters()
         names = {**p, "vrt": vrt, "kids": kids.h, "n": 5, "N": 8, "a": p["p"][0]}
-        names["k"] = self.pull("k", dtype="int")
+        names["k"] = self.pull_index("k")
         value = eval(self.call, names)
         value = value[0] if isinstance(value, list) else value
         axes = ", ".join(AXES[extent] for extent in value.shape)
@@ -225,12 +225,12 @@ def ops_table(groups: dict[str, list[Entry]]) -> list[str]:
     lines += [row(call, what) for call, what in OPERATORS.items()]
     for title, group in groups.items():
         for entry in group if title.startswith("Ops") else ():
-            doc, name = inspect.getdoc(entry.value) or "", entry.name.removeprefix("vrt.")
+            doc, name = inspect.getdoc(entry.value) or "", entry.name.rpartition(".")[2]
             what = re.split(r"\.\n|\.$|\. [A-Z]", doc.removeprefix("Return "), maxsplit=1)[0]
             what, link = " ".join(what.split()), anchor(entry.name)
             lines.append(row(f"{entry.name}({CALLS.get(name, 'x')})", what, doc, link))
             if name in OVER_CHILDREN:
-                call = f"{entry.name}(kids, over='children')"
+                call = f"{entry.name}(kids, axis='children')"
                 lines.append(row(call, "the same, over the children", "", link))
     return lines
 

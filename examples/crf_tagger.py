@@ -30,7 +30,7 @@ class CRF(vrt.VertexFunction):
         before = self.gather(0)
         h = self.cell(self.embedding(self.pull("word")), before.h)
         score = self.out(h)
-        tag, tag_before = self.pull("tag", dtype="int"), self.pull("tag_before", dtype="int")
+        tag, tag_before = self.pull_index("tag"), self.pull_index("tag_before")
         paths = [vrt.logsumexp(before.alpha + row) for row in self.into]
         alpha = score + self.present(0) * vrt.stack(*paths)
         self.scatter(h=h, alpha=alpha)

@@ -33,7 +33,7 @@ class Ponder(vrt.VertexFunction):
         self.scatter(h=h, halted=before.halted + share, sum=total)
         self.push("share", share)
         output = self.push("output", self.out(total))
-        error = vrt.squared_error(output, self.pull("target", shape=1, dtype="float"))
+        error = vrt.losses.squared_error(output, self.pull("target", shape=1, dtype="float"))
         self.push("loss", last * error + COST * left[0])
 
 
@@ -41,7 +41,7 @@ def example(rng: np.random.Generator) -> vrt.InputGraph:
     """Draw numbers; the target is their parity of signs."""
     x = rng.choice([-1.0, 1.0], INPUT)
     last = np.r_[np.zeros(STEPS - 1), 1.0]
-    target = vrt.Pulled(np.full((1, 1), x.prod()), np.r_[np.full(STEPS - 1, -1), 0])
+    target = vrt.Rows(np.full((1, 1), x.prod()), np.r_[np.full(STEPS - 1, -1), 0])
     return vrt.InputGraph.chain(
         STEPS, {"x": np.tile(x, (STEPS, 1)), "last": last, "target": target}
     )

@@ -29,14 +29,16 @@ class RelationNet(vrt.VertexFunction):
 
     def forward(self) -> None:
         children, weight = self.gather_all().h, self.edge("weight")
-        kind = self.edge("kind", dtype="int")
+        kind = self.edge_index("kind")
         message = weight * self.of_edge
         for number, linear in enumerate(self.by_kind):
             message = message + (kind == number) * (linear(children) * weight)
         h = self.number(self.pull("number", shape=1)) + vrt.sum(message)
         self.scatter(h=h)
         output = self.push("output", self.out(h))
-        self.push("loss", vrt.squared_error(output, self.pull("target", shape=1, dtype="float")))
+        self.push(
+            "loss", vrt.losses.squared_error(output, self.pull("target", shape=1, dtype="float"))
+        )
 
 
 def graph(rng: np.random.Generator, leaves: int = 3, inner: int = 4) -> vrt.InputGraph:

@@ -34,7 +34,7 @@ class Operation(vrt.VertexFunction):
         self.scatter(y=y)
         self.push("y", y)
         target = self.pull("target", shape=SIZE)
-        self.push("loss", self.present("target") * vrt.squared_error(y, target))
+        self.push("loss", self.present("target") * vrt.losses.squared_error(y, target))
 
 
 @dataclass
@@ -60,11 +60,11 @@ class Tape:
         index = np.where(leaf, np.cumsum(leaf) - 1, -1)
         ends = np.r_[np.full(len(leaf) - 1, -1), 0]
         flags = {
-            name: vrt.Pulled(np.ones(1), np.array([0 if k == name else -1 for k in self.kinds]))
+            name: vrt.Rows(np.ones(1), np.array([0 if k == name else -1 for k in self.kinds]))
             for name in OPERATIONS
         }
-        pulls = {"value": vrt.Pulled(np.array(self.values), index), **flags}
-        pulls["target"] = vrt.Pulled(target[None], ends)
+        pulls = {"value": vrt.Rows(np.array(self.values), index), **flags}
+        pulls["target"] = vrt.Rows(target[None], ends)
         return vrt.InputGraph.from_children(self.operands, pulls)
 
 

@@ -39,7 +39,7 @@ class Down(vrt.VertexFunction):
         h = self.cell(self.gather("up").h, self.gather("parent").h)
         self.scatter(h=h)
         logits = self.push("logits", self.out(h))
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
 class UpAndDown(vrt.Model):
@@ -62,7 +62,7 @@ def tree(rng: np.random.Generator, leaves: int) -> vrt.InputGraph:
             parents.append((count, child))
         tops[at : at + 2] = [count]
         count += 1
-    pulled = vrt.Pulled(numbers, np.r_[np.arange(leaves), np.full(count - leaves, -1)])
+    pulled = vrt.Rows(numbers, np.r_[np.arange(leaves), np.full(count - leaves, -1)])
     label = np.full(count, -1)
     label[:leaves] = numbers[:, 0] == numbers.max()
     return vrt.InputGraph.from_types(

@@ -25,7 +25,7 @@ class Weighed(vrt.VertexFunction):
 
     def forward(self) -> None:
         args, before = self.gather_all("args"), self.gather("before")
-        kind = self.edge("kind", dtype="int", relation="args")
+        kind = self.edge_index("kind", relation="args")
         weight, x = self.edge("weight", relation="args"), self.edge("x", X, relation="args")
         each = vrt.tanh(self.z @ args.h + self.e @ x + vrt.embed(self.kinds, kind)) * weight
         chosen = vrt.where(kind == 2, args.h, 0.0)
@@ -33,7 +33,7 @@ class Weighed(vrt.VertexFunction):
         h = vrt.tanh(own + vrt.sum(each) + vrt.sum(chosen) + self.u @ before.h)
         self.scatter(h=h)
         self.push("h", h)
-        self.push("loss", vrt.squared_error(h, 0.2) + vrt.sum(vrt.sum(x * weight)))
+        self.push("loss", vrt.losses.squared_error(h, 0.2) + vrt.sum(vrt.sum(x * weight)))
 
 
 class WeighedDag(vrt.Model):
@@ -96,7 +96,7 @@ def weighed_states(values: Any, batch: GraphBatch) -> Any:
 
 def rows_of(pull: Any) -> Any:
     """Return the values of a pull row by row."""
-    rows = pull.values[np.maximum(pull.index, 0)]
+    rows = pull.table[np.maximum(pull.index, 0)]
     return np.where(pull.index.reshape(-1, *[1] * (rows.ndim - 1)) >= 0, rows, 0.0)
 
 
@@ -132,7 +132,7 @@ class Related(vrt.VertexFunction):
         h = vrt.tanh(h)
         self.scatter(h=h)
         self.push("h", h)
-        self.push("loss", vrt.squared_error(h, 0.1))
+        self.push("loss", vrt.losses.squared_error(h, 0.1))
 
 
 class RelatedDag(vrt.Model):

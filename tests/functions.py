@@ -47,7 +47,7 @@ class GRU(vrt.VertexFunction):
         h = (1.0 - z) * n + z * h
         self.scatter(h=h)
         logits = self.push("logits", self.v @ h)
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
 class LSTMChain(vrt.VertexFunction):
@@ -65,13 +65,13 @@ class LSTMChain(vrt.VertexFunction):
 
     def forward(self) -> None:
         before = self.gather(0)
-        word = vrt.dropout(vrt.embed(self.embedding, self.pull("word")), self.dropout)
+        word = vrt.random.dropout(vrt.embed(self.embedding, self.pull("word")), self.dropout)
         i, f, o, u = vrt.split(self.w @ word + self.b + self.u @ before.h, 4)
         c = vrt.sigmoid(i) * vrt.tanh(u) + vrt.sigmoid(f) * before.c
         h = vrt.sigmoid(o) * vrt.tanh(c)
         self.scatter(c=c, h=h)
-        logits = self.push("logits", self.v @ vrt.dropout(h, self.dropout) + self.v_b)
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        logits = self.push("logits", self.v @ vrt.random.dropout(h, self.dropout) + self.v_b)
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
 class ForgetAll(vrt.VertexFunction):
@@ -96,7 +96,7 @@ class ForgetAll(vrt.VertexFunction):
         h = vrt.sigmoid(x_o + o) * vrt.tanh(c)
         self.scatter(c=c, h=h)
         logits = self.push("logits", self.v @ h)
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
 class Attention(vrt.VertexFunction):
@@ -121,7 +121,7 @@ class Attention(vrt.VertexFunction):
         h = vrt.tanh(x + vrt.sum((weight / total) * (self.value @ kids.h)))
         self.scatter(h=h)
         self.push("h", h)
-        self.push("loss", vrt.squared_error(h, 0.3))
+        self.push("loss", vrt.losses.squared_error(h, 0.3))
 
 
 class MaxMean(vrt.VertexFunction):
@@ -177,7 +177,7 @@ class Tied(vrt.VertexFunction):
         h = vrt.tanh(x + self.u @ self.gather(0).h)
         self.scatter(h=h)
         logits = self.push("logits", self.embedding @ h)
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
 class Dropout(vrt.VertexFunction):
@@ -192,12 +192,12 @@ class Dropout(vrt.VertexFunction):
 
     def forward(self) -> None:
         kids = self.gather_all()
-        x = vrt.dropout(vrt.embed(self.embedding, self.pull("word")), 0.3)
-        each = vrt.sum(vrt.dropout(kids.h, 0.4))
-        h = vrt.tanh(vrt.dropout(self.w @ x + self.u @ each, 0.2))
+        x = vrt.random.dropout(vrt.embed(self.embedding, self.pull("word")), 0.3)
+        each = vrt.sum(vrt.random.dropout(kids.h, 0.4))
+        h = vrt.tanh(vrt.random.dropout(self.w @ x + self.u @ each, 0.2))
         self.scatter(h=h)
-        logits = self.push("logits", self.v @ vrt.dropout(h, 0.5))
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        logits = self.push("logits", self.v @ vrt.random.dropout(h, 0.5))
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
 class NoGather(vrt.VertexFunction):
@@ -212,7 +212,7 @@ class NoGather(vrt.VertexFunction):
     def forward(self) -> None:
         x = vrt.embed(self.embedding, self.pull("word"))
         logits = self.push("logits", self.v @ vrt.tanh(x) + self.b)
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
 class PassOn(vrt.VertexFunction):
@@ -255,7 +255,7 @@ class Marks(vrt.VertexFunction):
         self.scatter(h=h)
         out = self.push("out", h * gain)
         self.push("mark", mark)
-        error = vrt.squared_error(out[:MARK], mark)
+        error = vrt.losses.squared_error(out[:MARK], mark)
         self.push("loss", self.present("gain") * error)
 
 

@@ -74,7 +74,7 @@ def network(device: str, last: int) -> vrt.Network:
     gpu = EndingGpu()
     gpu.last = last
     given = CompileOptions(np.dtype("float32"), "frontier", Passes(), "float32", "batched", 1, None)
-    net = vrt.Network(compile_on(gpu, function.trace(), given), 3, "graph")
+    net = vrt.Network(compile_on(gpu, function.trace(), given), 3, "mean_graphs")
     net.set_parameters(vrt.compile(function, device="reference", seed=3).parameters)
     return net
 

@@ -81,7 +81,7 @@ def run(optimizer: Optimizer, store: ParameterStore, first: int = 0, last: int =
 
 def state_of(optimizer: Optimizer) -> dict[str, np.ndarray]:
     """Copy an optimizer's state."""
-    return {name: np.array(array) for name, array in optimizer.state.items()}
+    return {name: np.array(array) for name, array in optimizer.state().items()}
 
 
 def squares_of(name: str) -> list[str]:

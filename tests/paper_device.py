@@ -94,4 +94,4 @@ def on_paper(
         np.dtype("float32"), policy, passes or Passes(), "float32", engine, 1, processors
     )
     executor = compile_on(PaperDevice(of_device, clusters), function.trace(), options)
-    return Network(executor, 0, "graph")
+    return Network(executor, 0, "mean_graphs")

@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 def tables_of(batch: vrt.GraphBatch) -> dict[str, Array]:
     """Return what a request gives to have the pulls of a batch."""
     each = {**batch.pulls, **batch.edge_pulls}
-    return {name: v.values if isinstance(v, vrt.Pulled) else v for name, v in each.items()}
+    return {name: v.table if isinstance(v, vrt.Rows) else v for name, v in each.items()}
 
 
 def other_numbers(batch: vrt.GraphBatch) -> vrt.GraphBatch:
@@ -28,11 +28,11 @@ def other_numbers(batch: vrt.GraphBatch) -> vrt.GraphBatch:
 def _others(pulls: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pulls.items():
-        table = value.values if isinstance(value, vrt.Pulled) else value
+        table = value.table if isinstance(value, vrt.Rows) else value
         other = np.where(table >= 0, 0, -1) if table.dtype.kind == "i" else np.full_like(table, 0.5)
         found[name] = other
-        if isinstance(value, vrt.Pulled):
-            found[name] = vrt.Pulled(other, value.index)
+        if isinstance(value, vrt.Rows):
+            found[name] = vrt.Rows(other, value.index)
     return found
 
 

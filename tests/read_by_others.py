@@ -42,7 +42,7 @@ class Reader(vrt.VertexFunction):
         h = vrt.tanh(self.body(self) + (self.u @ self.gather("before").h if self.chain else 0.0))
         if self.chain:
             self.scatter(h=h)
-        self.push("loss", vrt.squared_error(h, 0.3))
+        self.push("loss", vrt.losses.squared_error(h, 0.3))
 
 
 class Forks(vrt.Model):

@@ -32,7 +32,7 @@ class Convolved(vrt.VertexFunction):
         h = vrt.tanh(total)
         self.scatter(h=h)
         self.push("h", h)
-        self.push("loss", vrt.squared_error(h, 0.1))
+        self.push("loss", vrt.losses.squared_error(h, 0.1))
 
 
 class RelationalDag(vrt.Model):
@@ -113,14 +113,14 @@ class Gate(vrt.VertexFunction):
         plain, inverted = (self.gather_all(name).h for name in ("plain", "inverted"))
         bias, weight = (self.edge("weight", relation=name) for name in ("plain", "inverted"))
         key = plain + vrt.embed(self.kinds, self.edge("kind", relation="plain"))
-        share = vrt.softmax(vrt.dot(vrt.tanh(self.q), key) * bias, over="children")
+        share = vrt.softmax(vrt.dot(vrt.tanh(self.q), key) * bias, axis="children")
         message = vrt.sum(share * (self.u @ vrt.log(1.5 + plain)))
         against = vrt.sum(vrt.tanh(self.v @ inverted) * weight)
         clock = self.z @ self.tick(self.gather("clock").h)
         h = vrt.tanh(message - against + 0.5 * vrt.max(inverted) + clock + self.b)
         self.scatter(h=h)
         self.push("h", h)
-        self.push("loss", vrt.squared_error(h, 0.2) + vrt.mean(weight))
+        self.push("loss", vrt.losses.squared_error(h, 0.2) + vrt.mean(weight))
 
     def tick(self, h: vrt.Value) -> vrt.Value:
         """Return what is read of the clock."""

@@ -158,7 +158,7 @@ def replay(make: Make, batches: Sequence[vrt.GraphBatch]) -> dict[str, str]:
         options = Way("cpu", "float32", engine=engine, processors=processors).options()
         of_cpu = compile_on_host(WritingBackend(options.dtype, seen), make().trace(), options)
         for each in (of_cpu, compile_on_gpu(WritingDevice(seen), make().trace(), options)):
-            net = vrt.Network(each, 3, "graph")
+            net = vrt.Network(each, 3, "mean_graphs")
             try:
                 for batch in batches:
                     net.step(batch, vrt.SGD(0.0))

@@ -57,7 +57,7 @@ class Way:
 
     def compile(self, function: vrt.VertexFunction, seed: int = 3) -> vrt.Network:
         if self.device == "shim":
-            net = vrt.Network(self.executor(function), seed, "graph")
+            net = vrt.Network(self.executor(function), seed, "mean_graphs")
         else:
             net = vrt.compile(
                 function,
@@ -242,7 +242,7 @@ def _with_pull(batch: vrt.GraphBatch, name: str, by: np.ndarray) -> vrt.GraphBat
     of_edges = name in batch.edge_pulls
     given = batch.edge_pulls if of_edges else batch.pulls
     pull = given[name]
-    moved = vrt.Pulled(pull.values + by, pull.index) if isinstance(pull, vrt.Pulled) else pull + by
+    moved = vrt.Rows(pull.table + by, pull.index) if isinstance(pull, vrt.Rows) else pull + by
     both = {**given, name: moved}
     return replace(batch, edge_pulls=both) if of_edges else replace(batch, pulls=both)
 

@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from vertexrt.graph import GraphBatch, InputGraph, Pulled
+from vertexrt.graph import GraphBatch, InputGraph, Rows
 
 ChildLists = list[list[int]]
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -159,8 +159,8 @@ def pulls_for(size: int, seed: int) -> dict[str, Any]:
     return {
         "word": some(WORDS),
         "label": some(CLASSES),
-        "mark": Pulled(rng.standard_normal((4, MARK)), some(4)),
-        "target": Pulled(rng.standard_normal((3, 1)), some(3)),
+        "mark": Rows(rng.standard_normal((4, MARK)), some(4)),
+        "target": Rows(rng.standard_normal((3, 1)), some(3)),
         "gain": rng.standard_normal(size),
     }
 

@@ -49,7 +49,7 @@ class Tag(vrt.VertexFunction):
     def forward(self) -> None:
         logits = self.v @ self.gather("left").h + self.q @ self.gather("right").h
         self.push("logits", logits)
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
 class CharTagger(vrt.Model):
@@ -166,7 +166,7 @@ class Down(vrt.VertexFunction):
         d = vrt.tanh(self.a @ self.gather("up").h + self.z @ self.gather("parent").d)
         self.scatter(d=d)
         self.push("d", d)
-        self.push("loss", vrt.squared_error(d, 0.3))
+        self.push("loss", vrt.losses.squared_error(d, 0.3))
 
 
 class UpDown(vrt.Model):
@@ -209,8 +209,8 @@ class Summary(vrt.VertexFunction):
 
     def forward(self) -> None:
         states = self.gather_all("over")
-        score = vrt.sum((self.key @ states.h) * states.h, over="elements")
-        h = vrt.sum(vrt.softmax(score, over="children") * states.h)
+        score = vrt.sum((self.key @ states.h) * states.h, axis="elements")
+        h = vrt.sum(vrt.softmax(score, axis="children") * states.h)
         self.push("h", h)
         self.push("loss", vrt.sum(h * h))
 
@@ -250,13 +250,13 @@ class Decode(vrt.VertexFunction):
 
     def forward(self) -> None:
         before, states = self.gather("before"), self.gather_all("over")
-        score = vrt.sum((self.key @ states.h) * before.h, over="elements")
-        read = vrt.sum(vrt.softmax(score, over="children") * states.h)
+        score = vrt.sum((self.key @ states.h) * before.h, axis="elements")
+        read = vrt.sum(vrt.softmax(score, axis="children") * states.h)
         x = vrt.embed(self.table, self.pull("last")) + read + vrt.mean(states.c)
         c, h = gates(self, x, before)
         self.scatter(c=c, h=h)
         logits = self.push("logits", self.v @ h)
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
 class Join(vrt.VertexFunction):
@@ -268,7 +268,7 @@ class Join(vrt.VertexFunction):
 
     def forward(self) -> None:
         args, own = self.gather_all("args"), self.gather("own")
-        each = vrt.dropout(vrt.tanh(self.z @ args.h + own.c), 0.3)
+        each = vrt.random.dropout(vrt.tanh(self.z @ args.h + own.c), 0.3)
         h = vrt.tanh(self.a @ own.h + vrt.sum(each) + vrt.max(args.h))
         self.scatter(h=h)
         self.push("joined", h)
@@ -368,7 +368,7 @@ class Top(vrt.VertexFunction):
     def forward(self) -> None:
         h = vrt.tanh(self.z @ self.gather("total").h)
         self.scatter(h=h)
-        self.push("loss", vrt.squared_error(h, 0.2))
+        self.push("loss", vrt.losses.squared_error(h, 0.2))
 
 
 class WideSum(vrt.Model):

@@ -108,7 +108,7 @@ def watched(way: Way, function: vrt.VertexFunction) -> tuple[vrt.Network, Watche
     """Compile for the CPU in one way."""
     backend = WatchedBackend(np.dtype(way.dtype))
     executor = compile_on(backend, function.trace(), way.options())
-    return way.with_values(vrt.Network(executor, 3, "graph")), backend
+    return way.with_values(vrt.Network(executor, 3, "mean_graphs")), backend
 
 
 def wait_for_itself(call: Call) -> None:

@@ -23,45 +23,41 @@ __all__ = [
     "OnDevice",
     "Optimizer",
     "Parameter",
-    "Passes",
     "Plan",
-    "Pulled",
+    "Rows",
     "VertexFunction",
-    "VertexrtError",
     "__version__",
     "abs",
     "argmax",
-    "binary_cross_entropy_with_logits",
+    "bench",
     "block_diagonal",
     "clip",
     "compile",
     "concat",
-    "cross_entropy",
     "data",
     "dot",
-    "dropout",
     "elu",
     "embed",
+    "errors",
     "exp",
     "floor",
     "full",
     "gelu",
-    "hinge_loss",
     "init",
     "leaky_relu",
     "load_checkpoint",
     "log",
     "log_softmax",
     "logsumexp",
+    "losses",
     "max",
     "maximum",
     "mean",
     "minimum",
-    "multi_margin_loss",
     "nn",
-    "normal",
     "ones",
     "parallel",
+    "random",
     "relu",
     "save_checkpoint",
     "schedules",
@@ -71,26 +67,23 @@ __all__ = [
     "softplus",
     "split",
     "sqrt",
-    "squared_error",
     "stack",
     "stop_gradient",
     "straight_through",
     "sum",
     "tanh",
-    "uniform",
     "where",
     "zeros",
 ]
 __all__ += [row.title for row in _OPTIMIZERS]
 
 if TYPE_CHECKING:
-    from vertexrt import data, nn, parallel
-    from vertexrt.api import init, schedules
+    from vertexrt import bench, data, errors, nn, parallel
+    from vertexrt.api import init, losses, random, schedules
     from vertexrt.api.average import ExponentialMovingAverage
     from vertexrt.api.carried import CarriedState
     from vertexrt.api.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
     from vertexrt.api.compile import compile
-    from vertexrt.api.draws import dropout, normal, uniform
     from vertexrt.api.elementwise import (
         abs,
         clip,
@@ -130,13 +123,6 @@ if TYPE_CHECKING:
         sum,
         zeros,
     )
-    from vertexrt.api.losses import (
-        binary_cross_entropy_with_logits,
-        cross_entropy,
-        hinge_loss,
-        multi_margin_loss,
-        squared_error,
-    )
     from vertexrt.api.model import Model
     from vertexrt.api.network import Network
     from vertexrt.api.on_device import OnDevice
@@ -146,9 +132,7 @@ if TYPE_CHECKING:
     from vertexrt.api.plan import Plan
     from vertexrt.api.vertex_function import VertexFunction
     from vertexrt.engine.results import Gradients
-    from vertexrt.engine.variant import Passes
-    from vertexrt.errors import VertexrtError
-    from vertexrt.graph import GraphBatch, InputGraph, Pulled
+    from vertexrt.graph import GraphBatch, InputGraph, Rows
 else:
 
     def __getattr__(name: str) -> Any:
@@ -169,23 +153,21 @@ else:
 
 
 # The modules among the public names, and the names of each other module.
-_MODULES = {"data": "data", "init": "api.init", "nn": "nn"}
-_MODULES |= {"parallel": "parallel", "schedules": "api.schedules"}
+_MODULES = {name: name for name in ("bench", "data", "errors", "nn", "parallel")}
+_MODULES |= {name: f"api.{name}" for name in ("init", "losses", "random", "schedules")}
 _NAMES = {
     "api.carried": "CarriedState",
     "api.checkpoint": "Checkpoint load_checkpoint save_checkpoint",
     "api.average": "ExponentialMovingAverage",
     "engine.results": "Gradients",
-    "graph": "GraphBatch InputGraph Pulled",
+    "graph": "GraphBatch InputGraph Rows",
     "api.model": "Model",
     "api.network": "Network",
     "api.on_device": "OnDevice",
     "api.plan": "Plan",
     "api.optimizer": "Optimizer",
     "api.parameter": "Parameter",
-    "engine.variant": "Passes",
     "api.vertex_function": "VertexFunction",
-    "errors": "VertexrtError",
     "api.elementwise": (
         "abs clip elu exp floor gelu leaky_relu log maximum minimum relu sigmoid silu "
         "softplus sqrt stop_gradient straight_through tanh where"
@@ -194,11 +176,7 @@ _NAMES = {
         "argmax block_diagonal concat dot embed full log_softmax logsumexp max mean ones "
         "softmax split stack sum zeros"
     ),
-    "api.losses": (
-        "binary_cross_entropy_with_logits cross_entropy hinge_loss multi_margin_loss squared_error"
-    ),
     "api.compile": "compile",
-    "api.draws": "dropout normal uniform",
 }
 _HOMES = _MODULES | {name: home for home, names in _NAMES.items() for name in names.split()}
 _HOMES |= {row.title: "api.optim" for row in _OPTIMIZERS}

@@ -8,6 +8,24 @@ import difflib
 from collections.abc import Iterable
 from typing import Self
 
+__all__ = [
+    "CheckpointError",
+    "DataError",
+    "DeviceError",
+    "FieldError",
+    "GraphError",
+    "NoKernelError",
+    "NumericError",
+    "ParallelError",
+    "PlanError",
+    "PullError",
+    "RoomError",
+    "TraceError",
+    "UnknownParameterError",
+    "UsageError",
+    "VertexrtError",
+]
+
 
 class VertexrtError(Exception):
     """Stand above every error that vertexrt raises on purpose."""

@@ -11,7 +11,8 @@ from vertexrt.api.network import Network
 from vertexrt.cli.export import read
 from vertexrt.cli.run_options import RunOptions
 from vertexrt.cli.session import compile_model
-from vertexrt.data import WHOLE, Dataset, Vocabulary, load
+from vertexrt.data import Dataset, Vocabulary, load
+from vertexrt.data.files import WHOLE
 from vertexrt.graph import GraphBatch
 from vertexrt.models.catalogue import require_known
 from vertexrt.models.own import find, full_name

@@ -28,7 +28,7 @@ class Small(vrt.VertexFunction):
         below = self.w @ (self.gather(0).h - self.gather(1).h)
         h = vrt.tanh(below + vrt.embed(self.embedding, self.pull("word")))
         self.scatter(h=h)
-        self.push("loss", vrt.cross_entropy(h, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(h, self.pull("label")))
 
 
 def seconds_of_a_step(net: vrt.Network, batch: vrt.GraphBatch) -> float:

@@ -71,5 +71,5 @@ def step_of(net: vrt.Network, batch: vrt.GraphBatch) -> Callable[[], Any]:
 def batch_on_device(net: vrt.Network, batch: vrt.GraphBatch) -> vrt.GraphBatch:
     """Return a batch whose `x` lies on the GPU of a network."""
     x = batch.pulls["x"]
-    assert isinstance(x, vrt.Pulled), type(x)
-    return batch.with_pulls({"x": vrt.Pulled(arrays_of(net).asarray(x.values), x.index)})
+    assert isinstance(x, vrt.Rows), type(x)
+    return batch.with_pulls({"x": vrt.Rows(arrays_of(net).asarray(x.table), x.index)})

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from vertexrt import GraphBatch, Pulled
+from vertexrt import GraphBatch, Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def build_complete(trees: GraphBatch) -> CompleteLevels:
     Raises: ValueError, when the batch is not made of such trees.
     """
     target = trees.pulls["target"]
-    if not isinstance(target, Pulled):
+    if not isinstance(target, Rows):
         raise ValueError("the peer of Tree-FC takes targets as a table with an index map")
     row, word, target_row, sizes = _build(
         trees.child_ptr, trees.child, trees.pulls["word"], target.index
@@ -50,7 +50,7 @@ def build_complete(trees: GraphBatch) -> CompleteLevels:
             "and targets at the roots"
         )
     level_ptr = np.cumsum([0, *sizes]).tolist()
-    return CompleteLevels(level_ptr, word, target.values[target_row], row)
+    return CompleteLevels(level_ptr, word, target.table[target_row], row)
 
 
 @njit(cache=True)

@@ -61,7 +61,7 @@ class LSTM(vrt.VertexFunction):
         h = vrt.sigmoid(o) * vrt.tanh(c)
         self.scatter(c=c, h=h)
         logits = self.push("logits", self.v @ h)
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
 def make_suite(name: str, options: Options) -> Suite:
@@ -110,7 +110,7 @@ def _tree_fc(leaves: int, hidden: int) -> Suite:
     at_root = np.full(pool.num_vertices, -1, np.int32)
     at_root[pool.graph_ptr[1:] - 1] = np.arange(TREE_FC_TREES)
     target = rng.standard_normal((TREE_FC_TREES, 1)).astype(np.float32)
-    pulls = {"word": word.ravel(), "target": vrt.Pulled(target, at_root)}
+    pulls = {"word": word.ravel(), "target": vrt.Rows(target, at_root)}
     pool = vrt.GraphBatch.from_arrays(pool.graph_ptr, pool.child_ptr, pool.child, pulls)
     text = (
         f"Tree-FC, hidden {hidden}; complete binary trees of {leaves} leaves, {TREE_FC_WORDS} "

@@ -16,7 +16,7 @@ from torch import Tensor
 from benchmarks.peers.cuda_graph import Graph
 from benchmarks.peers.torch_peer import Buffers, pack_floats, unpack_floats
 from benchmarks.peers.tree_fc import LevelBatchedManual, Plan
-from vertexrt import GraphBatch, Pulled
+from vertexrt import GraphBatch, Rows
 from vertexrt.bench.measure import Arrays
 
 
@@ -88,7 +88,7 @@ def words_and_targets(batch: GraphBatch) -> tuple[np.ndarray[Any, Any], np.ndarr
     Leaves come first in each tree, from left to right, and have words alone; roots have targets.
     """
     word, target = np.asarray(batch.pulls["word"]), batch.pulls["target"]
-    assert isinstance(target, Pulled), type(target)
+    assert isinstance(target, Rows), type(target)
     index = target.index
     assert index is not None, "targets of the roots alone"
-    return word[word >= 0].astype(np.int64), np.asarray(target.values)[index[index >= 0]]
+    return word[word >= 0].astype(np.int64), np.asarray(target.table)[index[index >= 0]]

@@ -12,8 +12,6 @@ import vertexrt as vrt
 train = vrt.data.from_records([{"chain": 2, "pulls": {"word": ["a", "b"], "x": [0.5, None]}}])
 assert train.vocabularies["word"].words == ("<unk>", "a", "b")
 assert train.batch.num_graphs == 1
-#: vrt.data.real_pulls
-assert vrt.data.real_pulls(train.batch) == ["x"]
 #: vrt.data.write_jsonl
 vrt.data.write_jsonl(folder / "train.jsonl", train.batch, train.vocabularies)
 #: vrt.data.read_jsonl
@@ -82,40 +80,18 @@ assert vocabulary.find("good") == vocabulary.index("good") == 1
 assert vocabulary.encode(["good", "new"]).tolist() == [1, 0]
 #: vrt.data.Vocabulary.decode
 assert vocabulary.decode([1, -1]) == ["good", None]
-#: vrt.data.UNKNOWN
-assert vocabulary.words[0] == vrt.data.UNKNOWN
-#: vrt.data.FORMATS
-assert "json-lines" in vrt.data.FORMATS
-#: vrt.data.WHOLE
-whole = vrt.data.load(folder / "train.jsonl", format="json-lines", splits=(vrt.data.WHOLE,))
 #: vrt.data.load, vrt.data.Dataset
 trees = vrt.data.load("generated", format="trees", splits=("train", "dev"))
 assert trees.classes == 5
+whole = vrt.data.load(folder / "train.jsonl", format="json-lines", splits=("all",))
 #: vrt.data.Dataset.vocabulary
 assert trees.vocabulary.words[0] == "<unk>"
 #: vrt.data.Dataset.labels
 assert trees.labels == ()  # numbers
 #: vrt.data.Dataset.sizes
 assert trees.sizes()["classes"] == 5
-#: vrt.data.catalogue, vrt.data.CatalogueEntry
+#: vrt.data.catalogue
 assert "sst" in [entry.name for entry in vrt.data.catalogue("trees")]
-#: vrt.data.CatalogueEntry.folder, vrt.data.CatalogueEntry.cached, vrt.data.fetch
-for entry in vrt.data.catalogue():
-    if entry.source and entry.cached:  # else it would be downloaded
-        assert vrt.data.fetch(entry.name) == entry.folder
-#: vrt.data.format_of
-assert vrt.data.format_of("sst") == "trees"
-#: vrt.data.generate_text, vrt.data.GeneratedText
-text = vrt.data.generate_text(seed=1)["dev"]
-assert text.perplexity > 1.0
-#: vrt.data.generate_treebank
-first_tree = vrt.data.generate_treebank(seed=1)["dev"].split("\n")[0]
-#: vrt.data.write_treebank
-vrt.data.write_treebank(folder / "treebank")
-assert (folder / "treebank" / "dev.txt").exists()
-#: vrt.data.minibatches
-first, last = vrt.data.minibatches(np.array([5, 3, 4]), 2, seed=0, epoch=0)
-assert sorted([*first, *last]) == [0, 1, 2]
 #: vrt.data.Loader, vrt.data.Loader.state, vrt.data.Loader.load_state
 loader = vrt.data.Loader(batch, batch_size=1, seed=3)
 for minibatch in loader:

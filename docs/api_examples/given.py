@@ -24,7 +24,7 @@ class Tree(vrt.VertexFunction):
         h = vrt.tanh(vrt.embed(self.table, self.pull("word")) + self.u @ below)
         self.scatter(h=h)
         self.push("h", h)
-        self.push("loss", vrt.cross_entropy(self.v @ h, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(self.v @ h, self.pull("label")))
 
 
 class Probe(vrt.VertexFunction):
@@ -44,12 +44,13 @@ class Probe(vrt.VertexFunction):
 def at_root(compute):
     """Evaluate `compute(f, x, y)` at the root of a tree: x = [-1, 2], y = [3, 0.5].
 
-    Its two children have the state h = [1, 2] and [3, 4]; their edges weigh 0.5 and 2.
+    Its two children have the state h = [1, 2] and [3, 4]; their edges weigh 0.5 and 2,
+    and are of the kinds 1 and 2.
     """
     pulls = {"x": [[1.0, 2.0], [3.0, 4.0], [-1.0, 2.0]], "y": [[0.0, 0.0], [0.0, 0.0], [3.0, 0.5]]}
     pulls = {name: np.array(rows) for name, rows in pulls.items()}
     pulls["k"] = np.array([-1, -1, 1])  # an integer, which leaves do not have
-    weights = {"weight": np.array([0.5, 2.0])}
+    weights = {"weight": np.array([0.5, 2.0]), "kind": np.array([1, 2])}
     graph = vrt.InputGraph.from_children([[], [], [0, 1]], pulls, weights)
     net = vrt.compile(Probe(compute), device="reference", dtype="float64")
     return net.forward(vrt.GraphBatch.from_graphs([graph]))["out"][2].round(3).tolist()

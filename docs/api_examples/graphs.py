@@ -55,6 +55,6 @@ assert batch.take([1]).num_graphs == 1
 assert batch.with_pulls({"weight": np.ones(6)}).pulls["weight"].sum() == 6.0
 #: vrt.GraphBatch.of_type
 assert vrt.GraphBatch.from_graphs([typed]).of_type("sentence").tolist() == [2]
-#: vrt.Pulled
-image = vrt.Pulled(np.ones((2, 5)), np.array([1, -1, 0], dtype=np.int32))
+#: vrt.Rows
+image = vrt.Rows(np.ones((2, 5)), np.array([1, -1, 0], dtype=np.int32))
 with_images = vrt.InputGraph.chain(3, {"image": image})

@@ -43,9 +43,12 @@ assert depths[:3].tolist() == [[1.0], [1.0], [2.0]]
 
 #: vrt.VertexFunction.pull
 assert at_root(lambda f, x, y: f.pull("x", shape=(2,))) == [-1.0, 2.0]
-assert at_root(lambda f, x, y: f.pull("k", dtype="int") + 1) == 2.0
+#: vrt.VertexFunction.pull_index
+assert at_root(lambda f, x, y: f.pull_index("k") + 1) == 2.0
 #: vrt.VertexFunction.edge
 assert at_root(lambda f, x, y: vrt.sum(f.edge("weight") * f.gather_all().h)) == [6.5, 9.0]
+#: vrt.VertexFunction.edge_index
+assert at_root(lambda f, x, y: vrt.sum(f.edge_index("kind") * f.gather_all().h)) == [7.0, 10.0]
 #: vrt.VertexFunction.present
 assert at_root(lambda f, x, y: f.present(0)) == 1.0
 #: vrt.VertexFunction.push
@@ -90,8 +93,8 @@ program = Bag().trace()
 scale = vrt.Parameter(4, init=vrt.init.ones, trainable=False)
 #: vrt.compile
 net = vrt.compile(Tree(), device="reference", dtype="float64", seed=3)
-#: vrt.Passes
-plain = vrt.compile(Tree(), device="reference", passes=vrt.Passes(fuse=False, merge=False))
+#: vrt.bench.Passes
+plain = vrt.compile(Tree(), device="reference", passes=vrt.bench.Passes(fuse=False, merge=False))
 #: vrt.Network, vrt.Network.step
 losses = [net.step(batch, optimizer) for _ in range(5)]
 assert losses[-1] < losses[0]
@@ -102,7 +105,7 @@ assert "tanh" in str(net.program)
 #: vrt.Network.device
 assert net.device == "reference"
 #: vrt.Network.reduction
-assert net.reduction == "graph"
+assert net.reduction == "mean_graphs"
 #: vrt.Network.pushes
 assert net.pushes == ("h", "loss")
 #: vrt.Network.outputs

@@ -79,7 +79,7 @@ assert at_root(lambda f, x, y: vrt.zeros(2)) == [0.0, 0.0]
 assert at_root(lambda f, x, y: vrt.ones(2)) == [1.0, 1.0]
 #: vrt.sum
 assert at_root(lambda f, x, y: vrt.sum(x)) == 1.0
-assert at_root(lambda f, x, y: vrt.sum(f.gather_all().h, over="children")) == [4.0, 6.0]
+assert at_root(lambda f, x, y: vrt.sum(f.gather_all().h, axis="children")) == [4.0, 6.0]
 #: vrt.max
 assert at_root(lambda f, x, y: vrt.max(f.gather_all().h)) == [3.0, 4.0]
 #: vrt.mean
@@ -89,32 +89,34 @@ assert at_root(lambda f, x, y: vrt.mean(f.gather_all().h)) == [2.0, 3.0]
 #: vrt.softmax
 def attention(f, x, y):
     kids = f.gather_all()
-    score = vrt.sum(kids.h * y, over="elements")  # 4 and 11
-    return vrt.sum(vrt.softmax(score, over="children") * kids.h)
+    score = vrt.sum(kids.h * y, axis="elements")  # 4 and 11
+    return vrt.sum(vrt.softmax(score, axis="children") * kids.h)
 
 
 assert at_root(attention) == [2.998, 3.998]
 #: vrt.log_softmax
 assert at_root(lambda f, x, y: vrt.log_softmax(x)) == [-3.049, -0.049]
 #: vrt.logsumexp
-assert at_root(lambda f, x, y: vrt.logsumexp(f.gather_all().h, over="children")) == [3.127, 4.127]
+assert at_root(lambda f, x, y: vrt.logsumexp(f.gather_all().h, axis="children")) == [3.127, 4.127]
 #: vrt.split
 assert at_root(lambda f, x, y: vrt.split(vrt.concat(x, y), 2)[1]) == [3.0, 0.5]
 #: vrt.stack
 assert at_root(lambda f, x, y: vrt.stack(x[1], y[1])) == [2.0, 0.5]
-#: vrt.dropout
-assert at_root(lambda f, x, y: vrt.dropout(x, 0.5)) == [-1.0, 2.0]  # drops in training only
-#: vrt.uniform
-assert all(1.0 <= number < 2.0 for number in at_root(lambda f, x, y: vrt.uniform(2, 1.0, 2.0)))
-#: vrt.normal
-sample = at_root(lambda f, x, y: vrt.normal(2, x, vrt.exp(y)))
-#: vrt.cross_entropy
-assert at_root(lambda f, x, y: vrt.cross_entropy(x, f.pull("k"))) == 0.049
-#: vrt.multi_margin_loss
-assert at_root(lambda f, x, y: vrt.multi_margin_loss(y, f.pull("k"))) == 1.75
-#: vrt.squared_error
-assert at_root(lambda f, x, y: vrt.squared_error(x, y)) == 18.25
-#: vrt.binary_cross_entropy_with_logits
-assert at_root(lambda f, x, y: vrt.binary_cross_entropy_with_logits(x, 1.0)) == 1.44
-#: vrt.hinge_loss
-assert at_root(lambda f, x, y: vrt.hinge_loss(x, 1.0)) == 2.0
+#: vrt.random.dropout
+assert at_root(lambda f, x, y: vrt.random.dropout(x, 0.5)) == [-1.0, 2.0]  # drops in training only
+#: vrt.random.uniform
+assert all(
+    1.0 <= number < 2.0 for number in at_root(lambda f, x, y: vrt.random.uniform(2, 1.0, 2.0))
+)
+#: vrt.random.normal
+sample = at_root(lambda f, x, y: vrt.random.normal(2, x, vrt.exp(y)))
+#: vrt.losses.cross_entropy
+assert at_root(lambda f, x, y: vrt.losses.cross_entropy(x, f.pull("k"))) == 0.049
+#: vrt.losses.multi_margin_loss
+assert at_root(lambda f, x, y: vrt.losses.multi_margin_loss(y, f.pull("k"))) == 1.75
+#: vrt.losses.squared_error
+assert at_root(lambda f, x, y: vrt.losses.squared_error(x, y)) == 18.25
+#: vrt.losses.binary_cross_entropy_with_logits
+assert at_root(lambda f, x, y: vrt.losses.binary_cross_entropy_with_logits(x, 1.0)) == 1.44
+#: vrt.losses.hinge_loss
+assert at_root(lambda f, x, y: vrt.losses.hinge_loss(x, 1.0)) == 2.0

@@ -2,38 +2,25 @@
 
 import vertexrt as vrt
 
-#: vrt.schedules.RateSchedule, vrt.schedules.LambdaLR, vrt.schedules.RateSchedule.step
-sgd = vrt.SGD(lr=1.0)
-schedule = vrt.schedules.LambdaLR(sgd, lambda steps: 1.0 / (1.0 + steps))
-schedule.step()
-assert sgd.lr == 0.5
-#: vrt.schedules.RateSchedule.is_of
-assert schedule.is_of(sgd)
-#: vrt.schedules.RateSchedule.state, vrt.schedules.RateSchedule.load_state
-schedule.load_state(schedule.state)
-#: vrt.schedules.StepLR
-sgd = vrt.SGD(lr=1.0)
-schedule = vrt.schedules.StepLR(sgd, step_size=1, gamma=0.5)
-schedule.step()
-assert sgd.lr == 0.5
-#: vrt.schedules.LinearLR
-sgd = vrt.SGD(lr=1.0)
-schedule = vrt.schedules.LinearLR(sgd, start_factor=0.5, total_iters=10)
-assert sgd.lr == 0.5
-#: vrt.schedules.CosineAnnealingLR
-sgd = vrt.SGD(lr=1.0)
-schedule = vrt.schedules.CosineAnnealingLR(sgd, T_max=2)
-schedule.step()
-assert round(sgd.lr, 6) == 0.5
-#: vrt.schedules.SequentialLR
-sgd = vrt.SGD(lr=1.0)
-parts = [vrt.schedules.LinearLR(sgd, total_iters=5), vrt.schedules.CosineAnnealingLR(sgd, T_max=20)]
-schedule = vrt.schedules.SequentialLR(sgd, parts, milestones=[5])
-#: vrt.schedules.ReduceLROnPlateau, vrt.schedules.ReduceLROnPlateau.step
-sgd = vrt.SGD(lr=1.0)
-plateau = vrt.schedules.ReduceLROnPlateau(sgd, patience=0)
+#: vrt.schedules.constant
+assert vrt.schedules.constant(0.1)(5) == 0.1
+#: vrt.schedules.linear
+sgd = vrt.SGD(lr=vrt.schedules.linear(0.0, 1.0, steps=10))
+assert sgd.lr == 0.0  # of the first update
+#: vrt.schedules.step
+halved = vrt.schedules.step(1.0, every=1, factor=0.5)
+assert [halved(steps) for steps in range(3)] == [1.0, 0.5, 0.25]
+#: vrt.schedules.cosine
+schedule = vrt.schedules.cosine(1.0, steps=2)
+assert [round(schedule(steps), 6) for steps in range(3)] == [1.0, 0.5, 0.0]
+#: vrt.schedules.join
+parts = [vrt.schedules.linear(0.1, 1.0, steps=5), vrt.schedules.cosine(1.0, steps=20)]
+schedule = vrt.schedules.join(*parts, at=[5])
+#: vrt.schedules.Plateau, vrt.schedules.Plateau.observe
+plateau = vrt.schedules.Plateau(1.0, patience=0)
+sgd = vrt.SGD(lr=plateau)
 for dev_loss in (1.0, 1.0):
-    plateau.step(dev_loss)
+    plateau.observe(dev_loss)
 assert sgd.lr == 0.1
-#: vrt.schedules.ReduceLROnPlateau.state, vrt.schedules.ReduceLROnPlateau.load_state
-plateau.load_state(plateau.state)
+#: vrt.schedules.Plateau.state, vrt.schedules.Plateau.load_state
+plateau.load_state(plateau.state())

@@ -22,6 +22,7 @@ assert np.allclose(np.abs(net.parameters["u"] - before), 0.01)
 #: vrt.Optimizer.moment_names
 assert vrt.Adam(lr=0.01).moment_names == ("m", "v")
 #: vrt.Optimizer.lr
+optimizer.lr = lambda steps: 0.1 / (1 + steps)
 optimizer.lr = 0.05
 #: vrt.Optimizer.groups
 optimizer.groups = {"table": {"frozen": True}}
@@ -32,7 +33,7 @@ net.backward()
 optimizer.step(net)
 #: vrt.Optimizer.state, vrt.Optimizer.load_state, vrt.Optimizer.steps
 again = vrt.SGD(lr=0.05)
-again.load_state(optimizer.state)
+again.load_state(optimizer.state())
 assert again.steps == optimizer.steps
 #: vrt.Optimizer.describe
 assert optimizer.describe()["lr"] == 0.05
@@ -56,8 +57,8 @@ average.update()
 #: vrt.ExponentialMovingAverage.in_place
 with average.in_place():
     averaged = net.forward(batch)
-#: vrt.ExponentialMovingAverage.set_parameters
-average.set_parameters(net.parameters)
+#: vrt.ExponentialMovingAverage.state, vrt.ExponentialMovingAverage.load_state
+average.load_state(average.state())
 
 
 #: vrt.CarriedState, vrt.CarriedState.put, vrt.CarriedState.keep, vrt.CarriedState.restart
@@ -79,5 +80,7 @@ for end in (3.0, 6.0):
     carried.keep(piece, pushed)
     assert pushed["n"][-1] == end
 carried.restart()
+#: vrt.CarriedState.state, vrt.CarriedState.load_state
+carried.load_state(carried.state())
 #: vrt.CarriedState.ends
 assert carried.ends(piece) == [2]

@@ -30,7 +30,7 @@ from tests.attacks.small_function import (
     Given,
     Invalid,
     Result,
-    Rows,
+    RowParts,
     Small,
     Table,
     evaluate,
@@ -77,8 +77,8 @@ def frozen(given: Given) -> Given:
     pulls = given.pulls
     if isinstance(pulls, dict):
         pulls = {
-            name: Rows(*(None if part is None else snapshot(part) for part in value))
-            if isinstance(value, Rows)
+            name: RowParts(*(None if part is None else snapshot(part) for part in value))
+            if isinstance(value, RowParts)
             else snapshot(value)
             for name, value in pulls.items()
         }
@@ -208,7 +208,7 @@ def run_case(networks: Networks, seed: int, number: int) -> tuple[str, str]:
         batch = case.build(case.given)
         for act in case.after:
             batch = act(batch)
-    except vrt.VertexrtError as error:
+    except vrt.errors.VertexrtError as error:
         if lists is None:
             return name, f"refused: {type(error).__name__}"
         return name, f"{FAILED}: a right batch was refused: {error}"
@@ -224,7 +224,7 @@ def run_case(networks: Networks, seed: int, number: int) -> tuple[str, str]:
 def _evaluated(networks: Networks, case: Case, batch: Any, lists: Any, pulls: Any) -> str:
     try:
         networks.check(case.rng, batch, lists, pulls, case.gradient)
-    except vrt.VertexrtError as error:
+    except vrt.errors.VertexrtError as error:
         return f"refused: {type(error).__name__}"
     except Exception as error:  # noqa: BLE001
         return f"{FAILED}: {_where(error)}"

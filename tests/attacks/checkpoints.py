@@ -34,7 +34,7 @@ from vertexrt.api.checkpoint import FORMAT, VERSION, read_tensors, read_texts, w
 from vertexrt.cli import run_state
 from vertexrt.cli.main import main as command_line
 from vertexrt.cli.session import RunSession, make_optimizer, open_session
-from vertexrt.data import generate_treebank
+from vertexrt.data.treebank import generate_treebank
 from vertexrt.errors import VertexrtError
 
 SMALL = ("--hidden", "4", "--embed", "3", "--batch-size", "8", "--device", "reference", "--quiet")
@@ -258,8 +258,8 @@ def _load(path: Path, original: run_state.StoredRun, session: RunSession, *, dam
         if found.options.shape != original.options.shape or found.options.model != "tree-lstm":
             models.get(found.options.model).build(session.dataset, **found.options.shape)
             return LOADED
-        optimizer = make_optimizer(found.options)
         here = RunSession(found.options, session.spec, session.dataset, session.net)
+        optimizer = make_optimizer(here)
         run_state.restore(found, here, optimizer)
         batch = session.dataset.splits["dev"].take(np.arange(2, dtype=np.int32))
         session.net.step(batch, optimizer)

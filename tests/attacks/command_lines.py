@@ -25,7 +25,7 @@ import numpy as np
 import vertexrt as vrt
 from tests.attacks.forked import LIMIT, Child, Ended
 from tests.attacks.outcomes import FAILED, Tally, finish
-from vertexrt.data import generate_treebank
+from vertexrt.data.treebank import generate_treebank
 
 REFUSED, DONE = "refused in one line", "done as asked"
 SIZES = {"train": 8, "dev": 4, "test": 4}

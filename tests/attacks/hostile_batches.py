@@ -14,7 +14,7 @@ import numpy as np
 
 import vertexrt as vrt
 from tests.attacks.hostile_arrays import CHANGES, scribble, snapshot
-from tests.attacks.small_function import CLASSES, MARK, WORDS, Given, Rows
+from tests.attacks.small_function import CLASSES, MARK, WORDS, Given, RowParts
 
 FIELDS = ("graph_ptr", "child_ptr", "child")
 
@@ -50,13 +50,13 @@ def draw(rng: random.Random) -> Given:
     pulls: dict[Any, Any] = {
         "word": np.array([rng.randrange(-1, WORDS) for _ in range(n)], np.int32),
         "label": np.array([rng.randrange(-1, CLASSES) for _ in range(n)], np.int32),
-        "mark": Rows(table, np.array(some, np.int32)),
+        "mark": RowParts(table, np.array(some, np.int32)),
         "gain": np.array([rng.gauss(0, 1) for _ in range(n)], real),
     }
     if rng.random() < 0.3:
         pulls["mark"] = np.array([rng.gauss(0, 1) for _ in range(MARK * n)], real).reshape(n, MARK)
     if rng.random() < 0.2:
-        pulls["word"] = Rows(np.arange(WORDS, dtype=np.int32), pulls["word"])
+        pulls["word"] = RowParts(np.arange(WORDS, dtype=np.int32), pulls["word"])
     return Given(*(np.array(a, np.int32) for a in (ends, slots, child)), pulls)
 
 
@@ -65,7 +65,7 @@ def draw(rng: random.Random) -> Given:
 
 def pulled(value: Any) -> Any:
     """Make a table with an index of a pair."""
-    return vrt.Pulled(*value) if isinstance(value, Rows) else value
+    return vrt.Rows(*value) if isinstance(value, RowParts) else value
 
 
 def pulls_of(given: Given) -> Any:
@@ -111,7 +111,7 @@ def graph_by_graph(given: Given) -> vrt.GraphBatch:
         slots = given.child_ptr[a : b + 1]
         child = given.child[slots[0] : slots[-1]]
         pulls = {
-            name: Rows(v.table, v.index[a:b]) if isinstance(v, Rows) else v[a:b]
+            name: RowParts(v.table, v.index[a:b]) if isinstance(v, RowParts) else v[a:b]
             for name, v in given.pulls.items()
         }
         part = Given(None, slots - slots[0], np.where(child >= 0, child - a, -1), pulls)
@@ -141,11 +141,11 @@ def change_array(case: Case, name: str) -> None:
                 setattr(case.given, place, change(case.rng, array))
             continue
         value = case.given.pulls[place]
-        parts = list(value) if isinstance(value, Rows) else [value]
+        parts = list(value) if isinstance(value, RowParts) else [value]
         k = case.rng.randrange(len(parts))
         if _is_plain(parts[k]):
             parts[k] = change(case.rng, parts[k])
-        case.given.pulls[place] = Rows(*parts) if isinstance(value, Rows) else parts[0]
+        case.given.pulls[place] = RowParts(*parts) if isinstance(value, RowParts) else parts[0]
 
 
 def _is_plain(value: Any) -> bool:
@@ -207,18 +207,18 @@ def other_pulls(case: Case) -> None:
     elif way == 5:
         pulls["word"], pulls["label"] = pulls["label"], pulls["word"]
     elif way == 6:
-        pulls["mark"] = Rows(np.zeros((0, MARK)), np.full(n, rng.choice((-1, -1, 0)), np.int32))
+        pulls["mark"] = RowParts(np.zeros((0, MARK)), np.full(n, rng.choice((-1, -1, 0)), np.int32))
     elif way == 7:
-        pulls["word"] = Rows(np.zeros(0, np.int32), np.full(n, rng.choice((-1, 0)), np.int32))
+        pulls["word"] = RowParts(np.zeros(0, np.int32), np.full(n, rng.choice((-1, 0)), np.int32))
     else:
-        pulls["mark"] = Rows(np.ones((n, MARK)))
+        pulls["mark"] = RowParts(np.ones((n, MARK)))
 
 
 def kept_references(case: Case) -> None:
     """Write to all arrays that a batch was built of, once it is built."""
     kept = [getattr(case.given, name) for name in FIELDS]
     for value in case.given.pulls.values():
-        kept += list(value) if isinstance(value, Rows) else [value]
+        kept += list(value) if isinstance(value, RowParts) else [value]
     if case.rng.random() < 0.3:  # arrays that nobody else holds
         del kept[:3]
     views = [a[:] if case.rng.random() < 0.3 else a for a in kept]
@@ -237,7 +237,7 @@ def handed_out(case: Case) -> None:
     def write(batch: vrt.GraphBatch) -> vrt.GraphBatch:
         arrays: list[Any] = [getattr(batch, name) for name in FIELDS]
         for value in batch.pulls.values():
-            parts = (value.values, value.index) if isinstance(value, vrt.Pulled) else (value,)
+            parts = (value.table, value.index) if isinstance(value, vrt.Rows) else (value,)
             arrays += [part for part in parts if part is not None]
         for array in arrays:
             scribble(case.rng, array)

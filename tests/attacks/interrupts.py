@@ -161,8 +161,8 @@ class Dropping(vrt.VertexFunction):
         x = vrt.embed(self.e, self.pull("word")) + self.u @ self.pull("mark", shape=(MARK,))
         h = vrt.tanh(x + self.a @ below)
         self.scatter(h=h)
-        out = self.push("out", self.v @ vrt.dropout(h, 0.25))
-        self.push("loss", vrt.cross_entropy(out, self.pull("label")))
+        out = self.push("out", self.v @ vrt.random.dropout(h, 0.25))
+        self.push("loss", vrt.losses.cross_entropy(out, self.pull("label")))
 
 
 def batch_of(draw: random.Random) -> vrt.GraphBatch:
@@ -211,7 +211,7 @@ class Side:
         found = {f"parameter {n}": a.copy() for n, a in self.net.parameters.items()}
         found |= {f"gradient {n}": a.copy() for n, a in self.net.gradients.items()}
         for name, optimizer in (("adam", self.adam), ("inner", self.own.inner)):
-            found |= {f"{name} {n}": np.copy(a) for n, a in optimizer.state.items()}
+            found |= {f"{name} {n}": np.copy(a) for n, a in optimizer.state().items()}
         passes = np.array(self.net.gradients.passes)
         return {**found, "passes": passes, "draws": np.array(self.net.random_state()["step"])}
 

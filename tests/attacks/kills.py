@@ -25,7 +25,7 @@ import vertexrt as vrt
 from tests.attacks.forked import Child, run, timed
 from tests.attacks.outcomes import FAILED, Tally, finish
 from vertexrt.cli.run_folder import WRITTEN
-from vertexrt.data import generate_treebank
+from vertexrt.data.treebank import generate_treebank
 
 SHAPE = ("--hidden", "4", "--embed", "3", "--batch-size", "8", "--threads", "1", "--quiet")
 VARIANTS = (

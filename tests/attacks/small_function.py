@@ -39,15 +39,15 @@ class Small(vrt.VertexFunction):
         h = vrt.tanh(x + self.a @ below + self.pull("gain") * self.b)
         self.scatter(h=h)
         out = self.push("out", self.v @ h)
-        self.push("loss", vrt.cross_entropy(out, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(out, self.pull("label")))
 
 
 class Invalid(Exception):
     """What was given is no batch, or not one of this function."""
 
 
-class Rows(NamedTuple):
-    """What a `Pulled` is made of."""
+class RowParts(NamedTuple):
+    """What `vrt.Rows` are made of."""
 
     table: Any
     index: Any = None
@@ -55,7 +55,7 @@ class Rows(NamedTuple):
 
 @dataclass
 class Given:
-    """What a batch is made of: a pull is an array or `Rows`."""
+    """What a batch is made of: a pull is an array or `RowParts`."""
 
     graph_ptr: Any
     child_ptr: Any
@@ -136,7 +136,7 @@ def in_order(lists: list[list[int]]) -> Iterator[int]:
 
 def read_pull(value: Any, size: int, real: bool) -> Table:
     """Read an array, or a table with an index; or raise Invalid."""
-    table, index = value if isinstance(value, Rows) else (value, None)
+    table, index = value if isinstance(value, RowParts) else (value, None)
     if not isinstance(table, np.ndarray) or table.ndim == 0:
         raise Invalid("no table")
     if real and (table.dtype.kind != "f" or table.dtype.itemsize not in (4, 8)):
@@ -161,7 +161,7 @@ def read_pulls(given: Given, size: int) -> dict[str, Table]:
     for name, value in given.pulls.items():
         if not isinstance(name, str):
             raise Invalid("name")
-        table = value.table if isinstance(value, Rows) else value
+        table = value.table if isinstance(value, RowParts) else value
         real = isinstance(table, np.ndarray) and table.dtype.kind == "f"
         found[name] = read_pull(value, size, real)
     return found

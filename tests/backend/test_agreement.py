@@ -123,7 +123,7 @@ def two_kinds(name: str, size: int) -> vrt.GraphBatch:
         pulls["word"] = np.where(leaf, np.maximum(pulls["word"], 0), -1).astype(np.int32)
         pulls["label"] = np.maximum(pulls["label"], 0)
         for pull in ("mark", "target"):
-            pulls[pull] = vrt.Pulled(pulls[pull].values, np.maximum(pulls[pull].index, 0))
+            pulls[pull] = vrt.Rows(pulls[pull].table, np.maximum(pulls[pull].index, 0))
         graphs.append(vrt.InputGraph.from_children(lists, pulls))
     return vrt.GraphBatch.from_graphs(graphs)
 

@@ -60,13 +60,14 @@ def test_an_average_is_stored_as_a_network_is(tmp_path: Path) -> None:
     vrt.save_checkpoint(tmp_path / "average", average, meta={"decay": average.decay})
     again = vrt.ExponentialMovingAverage(net, 0.5)
     values = vrt.load_checkpoint(tmp_path / "average").parameters
-    assert again.set_parameters(values) == ((), ())
+    assert again.load_state(values) == ((), ())
+    assert again.load_state(average.state()) == ((), ())
     for name, value in average.parameters.items():
         np.testing.assert_array_equal(again.parameters[name], value)
     del values["w"]
     with pytest.raises(CheckpointError, match=r"missing \['w'\], unknown \[\]"):
-        again.set_parameters(values)
-    assert again.set_parameters(values, strict=False).missing == ("w",)
+        again.load_state(values)
+    assert again.load_state(values, strict=False).missing == ("w",)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -80,7 +81,7 @@ def test_constants_are_those_of_the_network(device: str) -> None:
         np.testing.assert_array_equal(net.parameters["w"], old + 1.0)
     np.testing.assert_array_equal(average.parameters["w"], old + 1.0)
     stored = {name: value.copy() for name, value in average.parameters.items()}
-    average.set_parameters(stored | {"w": old})
+    average.load_state(stored | {"w": old})
     np.testing.assert_array_equal(net.parameters["w"], old)
 
 

@@ -13,7 +13,7 @@ from vertexrt.bench.measure import count
 from vertexrt.bench.record import read
 from vertexrt.bench.run import Job, JobOptions
 from vertexrt.cli.main import main
-from vertexrt.graph import GraphBatch, InputGraph, Pulled
+from vertexrt.graph import GraphBatch, InputGraph, Rows
 
 H, LEAVES = 8, 4
 
@@ -23,7 +23,7 @@ def trees(count: int = 1) -> GraphBatch:
     graphs = []
     for k in range(count):
         word = np.where(np.arange(size) < LEAVES, k * LEAVES + np.arange(size), -1)
-        target = Pulled(np.ones((1, 1), np.float32), np.where(np.arange(size) == size - 1, 0, -1))
+        target = Rows(np.ones((1, 1), np.float32), np.where(np.arange(size) == size - 1, 0, -1))
         graphs.append(InputGraph.complete_tree(LEAVES, pulls={"word": word, "target": target}))
     return GraphBatch.from_graphs(graphs)
 
@@ -87,7 +87,7 @@ class Sum(vrt.VertexFunction):
     def forward(self) -> None:
         h = vrt.tanh(self.w @ (self.gather(0).h + self.gather(1).h) + self.b)
         self.scatter(h=h)
-        self.push("loss", vrt.cross_entropy(h, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(h, self.pull("label")))
 
 
 @pytest.mark.parametrize("action", [ablation, breakdown])

@@ -46,7 +46,7 @@ class Compared(vrt.VertexFunction):
         self.b = vrt.Parameter((H,))
 
     def forward(self) -> None:
-        relation, other = self.pull("relation", dtype="int"), self.pull("other")
+        relation, other = self.pull_index("relation"), self.pull("other")
         x = self.pull("x", shape=(H,))
         looked = vrt.embed(self.rows, other)
         below = self.u @ (self.gather(0).h + self.gather(1).h)
@@ -116,8 +116,8 @@ def test_numbers_of_numpy_are_numbers(two: Any) -> None:
             + (two - f.b) / two
             + vrt.maximum(f.b, two)
             + (two == f.b * two) * (f.b < two) * (two > f.b)
-            + (f.pull("i", dtype="int") == two)
-            + (two == f.pull("i", dtype="int"))
+            + (f.pull_index("i") == two)
+            + (two == f.pull_index("i"))
         )
     )
     graph = vrt.InputGraph.from_children([[]], {"i": np.array([2])})

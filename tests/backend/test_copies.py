@@ -85,9 +85,9 @@ def test_moments_that_are_loaded_are_used(device: str, lent: bool) -> None:
         adam = vrt.Adam(0.1)
         for seed in range(3):
             net.step(batch(seed), adam)
-        kept = {name: 3.0 * moment for name, moment in adam.state.items() if name != "steps"}
+        kept = {name: 3.0 * moment for name, moment in adam.state().items() if name != "steps"}
         net.step(batch(4), adam)
-        adam.load_state({**kept, "steps": adam.state["steps"]})
+        adam.load_state({**kept, "steps": adam.state()["steps"]})
         net.forward(batch(5))
         net.step(batch(6), adam)
         found.append(copied(net))

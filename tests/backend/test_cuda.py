@@ -140,7 +140,7 @@ def test_steps_agree_with_the_reference(device: str, name: str) -> None:
     assert losses[0] == pytest.approx(losses[1], rel=1e-10)
     for key, value in nets[1].parameters.items():
         assert_close(nets[0].parameters[key], value, 1e-10, key)
-    states = [optimizer.state for optimizer in optimizers]
+    states = [optimizer.state() for optimizer in optimizers]
     assert states[0].keys() == states[1].keys()
     for key, value in states[1].items():
         assert_close(np.asarray(states[0][key]), np.asarray(value), 1e-10, key)

@@ -41,14 +41,14 @@ def batch(listed: bool) -> vrt.GraphBatch:
     if listed:
         index[::3] = -1
     x = np.random.default_rng(0).normal(size=(N, 4))
-    pulls = {"x": vrt.Pulled(x, index)}
+    pulls = {"x": vrt.Rows(x, index)}
     return vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(N, pulls)])
 
 
-def by_hand(net: vrt.Network, pulled: vrt.Pulled) -> dict[str, np.ndarray]:
+def by_hand(net: vrt.Network, pulled: vrt.Rows) -> dict[str, np.ndarray]:
     """Compute the pushes vertex by vertex in float64."""
     p = {name: np.asarray(value, np.float64) for name, value in net.parameters.items()}
-    x = np.where(pulled.index[:, None] >= 0, pulled.values[pulled.index], 0.0)
+    x = np.where(pulled.index[:, None] >= 0, pulled.table[pulled.index], 0.0)
     h = [x[0]]
     for _, row in pairwise(x):
         h.append(p["u2"] @ (p["u1"] @ h[-1]) + row)
@@ -65,7 +65,7 @@ def network(dtype: str, engine: str, seed: int) -> vrt.Network:
     shim = ShimDevice(seed=seed)
     size = 2 if engine == "persistent" else None
     options = CompileOptions(np.dtype(dtype), "frontier", Passes(), "float32", engine, 1, size)
-    net = Network(compile_on(shim, TwoProducts().trace(), options), 1, "graph")
+    net = Network(compile_on(shim, TwoProducts().trace(), options), 1, "mean_graphs")
     rng = np.random.default_rng(7)
     net.set_parameters({n: rng.uniform(-0.3, 0.3, v.shape) for n, v in net.parameters.items()})
     return net

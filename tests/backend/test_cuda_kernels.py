@@ -52,7 +52,7 @@ def cases() -> list[Case]:
     """Sizes: a multiple of everything, one of 16 bytes only, and an odd one."""
     words = {"word": np.array([1, 2, -1, 3, -1, -1])}
     label = {"label": np.array([0, -1, 1, 2, -1, 3])}
-    target = {"target": vrt.Pulled(np.ones((1, 1)), np.array([-1, -1, -1, -1, -1, 0]))}
+    target = {"target": vrt.Rows(np.ones((1, 1)), np.array([-1, -1, -1, -1, -1, 0]))}
     text = {"word": np.arange(4), "label": np.array([1, 2, -1, 3])}
     found = []
     for size in (256, 100, 37):

@@ -41,7 +41,7 @@ class States(vrt.VertexFunction):
 
     def classify(self, h: vrt.Value) -> None:
         logits = self.push("logits", self.v @ h)
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
 class Operands(States):
@@ -96,12 +96,12 @@ class Parts(vrt.VertexFunction):
     def forward(self) -> None:
         left, right = self.gather(0), self.gather(1)
         x = vrt.embed(self.embedding, self.pull("word"))
-        a, b = vrt.split(vrt.dropout(self.t @ left.h, 0.4), 2)
+        a, b = vrt.split(vrt.random.dropout(self.t @ left.h, 0.4), 2)
         number = vrt.tanh((self.u @ right.p)[3])
         h = vrt.tanh(a - b + x) * number
         self.scatter(h=h + x, p=(self.w @ right.h)[HIDDEN:])
         logits = self.push("logits", self.v @ h)
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
 MODELS: dict[str, tuple[Callable[[], vrt.VertexFunction], list[list[int]]]] = {

@@ -161,7 +161,7 @@ def test_a_checkpoint_continues_a_run(
     again.set_random_state(stored.meta["random"])
     optimizer.load_state(stored.optimizer_state)
     go_on(again, optimizer, steps, 4)
-    for net, state in ((part, part_optimizer.state), (again, optimizer.state)):
+    for net, state in ((part, part_optimizer.state()), (again, optimizer.state())):
         assert net.sync() == whole.sync()
         for name, value in whole.parameters.items():
             assert np.array_equal(net.parameters[name], value), name

@@ -37,7 +37,7 @@ class WideRows(vrt.VertexFunction):
         h = vrt.tanh(self.v @ steps) * vrt.exp(-vrt.sum(y * y))
         self.scatter(h=h)
         logits = self.push("logits", self.u @ h)
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
 @pytest.fixture

@@ -108,7 +108,7 @@ def test_phrases_of_several_graphs_in_groups_of_as_few_processors_as_fit(device:
     executor = compile_on(gpu_device, function.trace(), options)
     few = Configuration(True, 1, FEWEST)
     executor.model.chooser.only(few)
-    found, plain = Network(executor, 3, "graph"), PLAIN.compile(function)
+    found, plain = Network(executor, 3, "mean_graphs"), PLAIN.compile(function)
     found.set_parameters(plain.parameters)
     graphs = []
     for last in range(8):  # the first four vertices are equal in all

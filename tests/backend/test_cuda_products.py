@@ -22,7 +22,7 @@ from vertexrt.kernels.cuda.products import few_rows_products
 from vertexrt.kernels.cuda.steps import Kernel
 from vertexrt.lower.kernel import MatrixProduct, Operand
 from vertexrt.lower.launches import CopiedProduct, LaunchPlan
-from vertexrt.lower.places import Memory, Rows, Temporary, ValuePlace
+from vertexrt.lower.places import Memory, PlaceRows, Temporary, ValuePlace
 
 Shapes = Sequence[tuple[bool, int, int, int]]  # transposed, m, n, rows of it for each row
 Edit = Callable[[np.ndarray, np.ndarray], None]
@@ -54,7 +54,7 @@ def product(number: int, transposed: bool, m: int, n: int, each: int) -> CopiedP
     """Return a product of rows of one tensor, which writes rows of the next."""
     wide, deep = (n, m) if transposed else (m, n)
     x, y = (
-        Operand(ValuePlace(Memory.TENSOR, 2 * number + k, each * size, Rows.ROW), None)
+        Operand(ValuePlace(Memory.TENSOR, 2 * number + k, each * size, PlaceRows.ROW), None)
         for k, size in enumerate((deep, wide))
     )
     return CopiedProduct(MatrixProduct(number, transposed, x, y, False, each, m, n, ((0, wide),)))

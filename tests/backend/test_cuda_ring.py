@@ -51,7 +51,7 @@ class Handed(vrt.VertexFunction):
             p = left.h if self.way == "a copy" else self.q @ left.h
         self.scatter(h=h, p=p)
         logits = self.push("logits", self.v @ h)
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
 @pytest.mark.parametrize("way", ["a product", "one element", "an operand", "a copy"])

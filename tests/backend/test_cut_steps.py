@@ -65,7 +65,7 @@ def batch_of(form: Form, sequences: int) -> GraphBatch:
 def network(device: Device, form: Form, passes: Passes | None = None) -> Network:
     options = replace(OPTIONS, passes=passes or Passes())
     executor = compile_on(device, Stack(form).trace(), options)
-    return Way().with_values(Network(executor, 0, "graph"))
+    return Way().with_values(Network(executor, 0, "mean_graphs"))
 
 
 def test_a_script_is_cut_where_products_that_are_apart_are_not_next_to_each_other() -> None:

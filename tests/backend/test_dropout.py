@@ -28,13 +28,15 @@ class Dropped(vrt.VertexFunction):
     def forward(self) -> None:
         x = self.pull("x", shape=(SIZE,))
         self.scatter(x=x)
-        own = self.push("own", vrt.dropout(x, 0.5))
-        below = self.push("below", vrt.sum(vrt.dropout(self.gather_all().x, 0.5)))
-        kept = self.push("graph", vrt.dropout(x, 0.5, per="graph"))
-        below = below + vrt.sum(vrt.dropout(self.gather_all().x, 0.5, per="graph"))
-        even = self.push("even", vrt.uniform(SIZE, -1.0, 1.0))
-        self.push("drawn", vrt.normal(SIZE) * (self.w == self.w) + 8.0 * vrt.uniform(()))
-        self.push("loss", vrt.sum(self.w * vrt.dropout(own + below + kept * even, 0.25)))
+        own = self.push("own", vrt.random.dropout(x, 0.5))
+        below = self.push("below", vrt.sum(vrt.random.dropout(self.gather_all().x, 0.5)))
+        kept = self.push("graph", vrt.random.dropout(x, 0.5, per="graph"))
+        below = below + vrt.sum(vrt.random.dropout(self.gather_all().x, 0.5, per="graph"))
+        even = self.push("even", vrt.random.uniform(SIZE, -1.0, 1.0))
+        self.push(
+            "drawn", vrt.random.normal(SIZE) * (self.w == self.w) + 8.0 * vrt.random.uniform(())
+        )
+        self.push("loss", vrt.sum(self.w * vrt.random.dropout(own + below + kept * even, 0.25)))
 
 
 def batch() -> vrt.GraphBatch:
@@ -93,10 +95,10 @@ class Drawn(vrt.VertexFunction):
         self.a, self.b = vrt.Parameter((64,)), vrt.Parameter((64,))
 
     def forward(self) -> None:
-        plain = [vrt.uniform(64), vrt.normal(64)]
+        plain = [vrt.random.uniform(64), vrt.random.normal(64)]
         for name, value in zip(("uniform", "normal"), plain, strict=True):
             self.push(name, value)
-        moved = vrt.uniform(64, self.a, self.b) + vrt.normal(64, self.a, self.b)
+        moved = vrt.random.uniform(64, self.a, self.b) + vrt.random.normal(64, self.a, self.b)
         self.push("loss", vrt.sum(moved))
 
 
@@ -131,7 +133,7 @@ def test_normal_draws_are_quantiles_of_uniform_ones() -> None:
             self.b = vrt.Parameter((4096,))
 
         def forward(self) -> None:
-            drawn = self.push("normal", vrt.normal(4096))
+            drawn = self.push("normal", vrt.random.normal(4096))
             self.push("loss", vrt.sum(drawn * self.b))
 
     batch = vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children([[]], {})])

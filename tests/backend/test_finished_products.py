@@ -44,7 +44,7 @@ class OfEdges(vrt.VertexFunction):
     def forward(self) -> None:
         x = self.w @ self.pull("x", (IN,))
         below = vrt.tanh(self.u @ self.gather_all().h + self.b)
-        h = vrt.tanh(x + vrt.sum(below, over="children"))
+        h = vrt.tanh(x + vrt.sum(below, axis="children"))
         self.scatter(h=h)
         self.push("loss", vrt.sum(h * h))
 

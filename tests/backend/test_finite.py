@@ -141,7 +141,7 @@ def assert_continues(
     for key, value in other.parameters.items():
         np.testing.assert_array_equal(net.parameters[key], value, err_msg=key)
     for key, array in state_of(without).items():
-        np.testing.assert_array_equal(array, optimizer.state[key], err_msg=key)
+        np.testing.assert_array_equal(array, optimizer.state()[key], err_msg=key)
     return text
 
 
@@ -263,11 +263,11 @@ def test_an_update_of_ones_own_that_fails_changes_nothing(way: Way, error: BaseE
     """Issue 52: what it had written until then stayed."""
     net, optimizer = network(way, Linear()), Failing(error)
     net.step(batch_of(0.25), optimizer.inner)
-    before = net.parameters["w"].copy(), optimizer.inner.state["m/w"].copy(), net.random_state()
+    before = net.parameters["w"].copy(), optimizer.inner.state()["m/w"].copy(), net.random_state()
     with pytest.raises(type(error)):
         net.step(batch_of(0.25), optimizer)
     np.testing.assert_array_equal(net.parameters["w"], before[0])
-    np.testing.assert_array_equal(optimizer.inner.state["m/w"], before[1])
+    np.testing.assert_array_equal(optimizer.inner.state()["m/w"], before[1])
     assert (optimizer.inner.steps, net.random_state()) == (1, before[2])
     again = network(way, Linear())
     wanted = vrt.Adam(0.1)

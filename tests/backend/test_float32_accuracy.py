@@ -24,7 +24,7 @@ class Classifier(vrt.VertexFunction):
     def forward(self) -> None:
         h = vrt.tanh(self.u @ self.gather(0).h + self.b + self.pull("x", self.b.shape))
         self.scatter(h=h)
-        self.push("loss", vrt.cross_entropy(self.v @ h, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(self.v @ h, self.pull("label")))
 
 
 class Deep(vrt.VertexFunction):

@@ -27,7 +27,7 @@ class Chain(vrt.VertexFunction):
         before = self.gather(0)
         h, c = self.cell(vrt.embed(self.table, self.pull("word")), (before.h, before.c))
         self.scatter(h=h, c=c)
-        self.push("loss", vrt.squared_error(h, 0.3))
+        self.push("loss", vrt.losses.squared_error(h, 0.3))
 
 
 def chains(count: int) -> GraphBatch:

@@ -21,7 +21,7 @@ class Masked(vrt.VertexFunction):
     def forward(self) -> None:
         x, y = self.pull("x", shape=(SIZE,)), self.pull("y", shape=(SIZE,))
         self.scatter(x=x)
-        self.push("loss", vrt.sum(self.push("out", vrt.dropout(self.w * x + y, 0.5))))
+        self.push("loss", vrt.sum(self.push("out", vrt.random.dropout(self.w * x + y, 0.5))))
 
 
 def batch(scale: float = 1.0) -> vrt.GraphBatch:

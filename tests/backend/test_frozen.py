@@ -40,7 +40,7 @@ class Cell(vrt.VertexFunction):
         below = self.u @ (self.gather(0).h + self.gather(1).h)
         h = vrt.tanh(self.w @ x + vrt.sigmoid(self.w2 @ x) * below + self.b) * self.gain
         self.scatter(h=h)
-        self.push("loss", vrt.squared_error(self.push("h", h), 0.3))
+        self.push("loss", vrt.losses.squared_error(self.push("h", h), 0.3))
 
 
 def batch(*seeds: int) -> vrt.GraphBatch:
@@ -90,7 +90,7 @@ def test_no_update_reaches_them(way: Way) -> None:
     optimizer.step(net)
     moved = {n for n, value in net.parameters.items() if (value != before[n]).any()}
     assert moved == {"u", "b"}
-    assert sorted(optimizer.state) == ["m/b", "m/u", "steps", "v/b", "v/u"]
+    assert sorted(optimizer.state()) == ["m/b", "m/u", "steps", "v/b", "v/u"]
     assert list(net.gradients) == ["u", "b"]
     with pytest.raises(UnknownParameterError, match="the parameters are u, b"):
         net.gradients["w"]
@@ -120,7 +120,7 @@ class Top(vrt.VertexFunction):
     def forward(self) -> None:
         h = vrt.tanh(self.gather(0).h + self.w)
         self.scatter(h=h)
-        self.push("loss", vrt.squared_error(self.v @ h, 0.3))
+        self.push("loss", vrt.losses.squared_error(self.v @ h, 0.3))
 
 
 @pytest.mark.parametrize("way", [*each(), pytest.param(Way("cuda"), marks=gpu)])
@@ -179,7 +179,7 @@ class Lookup(vrt.VertexFunction):
     def forward(self) -> None:
         h = vrt.embed(self.table, self.pull("word")) + self.b + self.gather(0).h
         self.scatter(h=h)
-        self.push("loss", vrt.squared_error(h, 0.5))
+        self.push("loss", vrt.losses.squared_error(h, 0.5))
 
 
 def test_mistakes() -> None:

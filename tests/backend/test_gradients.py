@@ -61,15 +61,15 @@ def test_reductions_of_the_loss() -> None:
     graph = vrt.InputGraph.from_children([[], [], [0, 1]], pulls)
     batch = vrt.GraphBatch.from_graphs([graph] * 3)
     losses, gradients = {}, {}
-    for reduction in ("sum", "graph", "vertex"):
+    for reduction in ("sum", "mean_graphs", "mean_vertices"):
         made = vrt.compile(
             FUNCTIONS["tree-lstm"][0](), device="reference", dtype="float64", reduction=reduction
         )
         result = train(made, batch)
         losses[reduction], gradients[reduction] = result.loss, result.parameters["u_f"]
-    assert losses["graph"] == pytest.approx(losses["sum"] / 3)
-    assert losses["vertex"] == pytest.approx(losses["sum"] / 6)
-    np.testing.assert_allclose(gradients["vertex"], gradients["sum"] / 6, rtol=1e-12)
+    assert losses["mean_graphs"] == pytest.approx(losses["sum"] / 3)
+    assert losses["mean_vertices"] == pytest.approx(losses["sum"] / 6)
+    np.testing.assert_allclose(gradients["mean_vertices"], gradients["sum"] / 6, rtol=1e-12)
 
 
 # Composition: one function pulls what another pushed.
@@ -104,7 +104,7 @@ class Upper(vrt.VertexFunction):
         mark = self.pull("mark", shape=(MARK,))
         h = vrt.tanh(self.w @ mark + self.u @ vrt.sum(self.gather_all().h) + self.b)
         self.scatter(h=h)
-        self.push("loss", vrt.squared_error(h, 0.2))
+        self.push("loss", vrt.losses.squared_error(h, 0.2))
 
 
 def characters() -> vrt.GraphBatch:
@@ -116,7 +116,7 @@ LAST = np.array([2, 3, 7, 2, -1, -1], np.int32)  # of each word: two share one, 
 
 
 def words(values: np.ndarray) -> vrt.GraphBatch:
-    pulls = {"mark": vrt.Pulled(values, LAST)}
+    pulls = {"mark": vrt.Rows(values, LAST)}
     graph = vrt.InputGraph.from_children([[], [], [], [0, 1], [2, 3], [4, 4]], pulls)
     return vrt.GraphBatch.from_graphs([graph])
 
@@ -169,8 +169,8 @@ def test_a_pulled_array_without_an_index_has_a_gradient_a_vertex() -> None:
     """Absent rows have none, shared rows add up, and each form of a pull gets its shape back."""
     forms = {
         "plain": np.arange(6.0).reshape(3, 2),
-        "table": vrt.Pulled(np.arange(6.0).reshape(3, 2)),
-        "index": vrt.Pulled(np.arange(8.0).reshape(4, 2), np.array([3, -1, 3], np.int32)),
+        "table": vrt.Rows(np.arange(6.0).reshape(3, 2)),
+        "index": vrt.Rows(np.arange(8.0).reshape(4, 2), np.array([3, -1, 3], np.int32)),
     }
     found = {}
     for name, mark in forms.items():

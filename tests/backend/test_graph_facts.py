@@ -157,7 +157,7 @@ class Rows(vrt.VertexFunction):
         self.w, self.size = vrt.Parameter((4, size)), size
 
     def forward(self) -> None:
-        x = vrt.dropout(self.pull("x", shape=(self.size,)), 0.3, per="graph")
+        x = vrt.random.dropout(self.pull("x", shape=(self.size,)), 0.3, per="graph")
         h = vrt.tanh(self.w @ x + self.gather(0).h)
         self.scatter(h=h)
         self.push("loss", vrt.sum(h * h))

@@ -91,7 +91,7 @@ def trees_of(shape: ChildLists, count_of: int) -> vrt.GraphBatch:
     for _ in range(count_of):
         word = np.where(inner, -1, rng.integers(WORDS, size=size)).astype(np.int32)
         at_root = np.where(np.arange(size) == size - 1, 0, -1).astype(np.int32)
-        target = vrt.Pulled(rng.standard_normal((1, 1)).astype(np.float32), at_root)
+        target = vrt.Rows(rng.standard_normal((1, 1)).astype(np.float32), at_root)
         graphs.append(vrt.InputGraph.from_children(shape, {"word": word, "target": target}))
     return vrt.GraphBatch.from_graphs(graphs)
 

@@ -45,12 +45,12 @@ class Indexed(vrt.VertexFunction):
         self.push("hit", vrt.argmax(x) == label)
         self.push("arithmetic", (7 - label) // 2 + (label % 3) * label)
         self.push("label", label)
-        self.push("smooth", vrt.cross_entropy(x, label, label_smoothing=0.2))
-        self.push("own", vrt.cross_entropy(x, vrt.argmax(x)))
-        self.push("margin", vrt.multi_margin_loss(x, label, 0.5))
-        self.push("binary", vrt.binary_cross_entropy_with_logits(x, 0.25))
-        self.push("hinge", vrt.hinge_loss(x, -1.0))
-        self.push("loss", vrt.sum(h * h) + h[label] + vrt.cross_entropy(h, label, 0.1))
+        self.push("smooth", vrt.losses.cross_entropy(x, label, label_smoothing=0.2))
+        self.push("own", vrt.losses.cross_entropy(x, vrt.argmax(x)))
+        self.push("margin", vrt.losses.multi_margin_loss(x, label, 0.5))
+        self.push("binary", vrt.losses.binary_cross_entropy_with_logits(x, 0.25))
+        self.push("hinge", vrt.losses.hinge_loss(x, -1.0))
+        self.push("loss", vrt.sum(h * h) + h[label] + vrt.losses.cross_entropy(h, label, 0.1))
 
 
 LABEL = np.array([3, -1, 0, 2, 1, 3])
@@ -125,7 +125,7 @@ class OfEdges(vrt.VertexFunction):
         self.table = vrt.Parameter((ROWS, H))
 
     def forward(self) -> None:
-        kids, kind = self.gather_all().h, self.edge("kind", dtype="int")
+        kids, kind = self.gather_all().h, self.edge_index("kind")
         rows = vrt.embed(self.table[1:4], kind % 3) * vrt.embed(self.table, kind + 1)
         each = kids[kind] + (vrt.argmax(kids) == kind) * (kind // 2)
         h = 0.5 * self.pull("x", shape=(H,)) + vrt.sum(each * rows)
@@ -183,7 +183,7 @@ class Element(vrt.VertexFunction):
         super().__init__(state={})
 
     def forward(self) -> None:
-        x, k = self.pull("x", shape=(H,)), self.pull("k", dtype="int")
+        x, k = self.pull("x", shape=(H,)), self.pull_index("k")
         self.push("pulled", x[k])
         self.push("computed", x[k + 0])
 

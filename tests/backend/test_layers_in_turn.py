@@ -119,7 +119,9 @@ class Out(vrt.VertexFunction):
         self.w = vrt.Parameter((3, 5))
 
     def forward(self) -> None:
-        self.push("loss", vrt.cross_entropy(self.w @ self.gather("below").h, self.pull("label")))
+        self.push(
+            "loss", vrt.losses.cross_entropy(self.w @ self.gather("below").h, self.pull("label"))
+        )
 
 
 def both_ways(lengths: tuple[int, ...]) -> vrt.GraphBatch:

@@ -47,7 +47,7 @@ def graph(tree: Children, rng: np.random.Generator, targets: Sequence[int]) -> v
     word = np.full(len(tree), -1, np.int32)
     word[:LEAVES] = rng.integers(WORDS, size=LEAVES)
     values = rng.standard_normal((max(1, len(targets)), 1))
-    return vrt.InputGraph.from_children(tree, {"word": word, "target": vrt.Pulled(values, at)})
+    return vrt.InputGraph.from_children(tree, {"word": word, "target": vrt.Rows(values, at)})
 
 
 def outputs_by_hand(batch: vrt.GraphBatch, values: dict[str, np.ndarray]) -> np.ndarray:
@@ -144,7 +144,7 @@ def alike_one_by_one(pool: vrt.GraphBatch) -> list[int]:
         pulls = {name: np.asarray(value) for name, value in one.pulls.items() if name == "word"}
         there = {name: tuple(value >= 0) for name, value in pulls.items()}
         at = one.pulls["target"]
-        assert isinstance(at, vrt.Pulled)
+        assert isinstance(at, vrt.Rows)
         kind = tuple(one.child_ptr), tuple(one.child), there, tuple(at.index >= 0)
         kinds.append(kind)
     return [kinds.index(kind) for kind in kinds]
@@ -159,7 +159,7 @@ def test_which_graphs_are_alike() -> None:
         word = np.where(rng.random(len(tree)) < 0.9, 1, -1)
         at = np.full(len(tree), -1, np.int32)
         at[-1] = 0 if rng.random() < 0.5 else -1
-        pulls = {"word": word, "target": vrt.Pulled(np.zeros((1, 1)), at)}
+        pulls = {"word": word, "target": vrt.Rows(np.zeros((1, 1)), at)}
         graphs.append(vrt.InputGraph.from_children(tree, pulls))
     pool = vrt.GraphBatch.from_graphs(graphs)
     hashes = [tuple(each) for each in digest_graphs(fields_of(pool)).structure]
@@ -212,7 +212,7 @@ def test_rows_that_are_merged_are_told_apart(way: Way) -> None:
     chains = vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(3)] * 2)
     for index in indices + indices[::-1]:
         rows = rng.standard_normal((6, HIDDEN))
-        batch = chains.with_pulls({"x": vrt.Pulled(rows, np.array(index, np.int32))})
+        batch = chains.with_pulls({"x": vrt.Rows(rows, np.array(index, np.int32))})
         h, expected = np.zeros(HIDDEN), []
         for v, row in enumerate(rows[index]):
             before = h if v % 3 else np.zeros(HIDDEN)

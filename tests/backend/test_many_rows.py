@@ -32,7 +32,7 @@ class Deep(vrt.VertexFunction):
         h = self.second @ vrt.tanh(self.first @ x) + before
         self.scatter(h=h)
         self.push("h", h)
-        self.push("loss", vrt.squared_error(h, 0.2))
+        self.push("loss", vrt.losses.squared_error(h, 0.2))
 
 
 @pytest.mark.parametrize("device", SHIM_AND_GPU)

@@ -35,7 +35,7 @@ class Node(vrt.VertexFunction):
 
     def forward(self) -> None:
         x = self.pull("x", shape=(SIZE,)) * self.pull("shared", shape=(SIZE,))
-        below = vrt.sum(self.gather_all().h * self.edge("y", shape=(SIZE,)), over="children")
+        below = vrt.sum(self.gather_all().h * self.edge("y", shape=(SIZE,)), axis="children")
         h = vrt.tanh(self.w @ (x + below) + vrt.embed(self.table, self.pull("word")) + self.fixed)
         self.scatter(h=h)
         self.push("h", h)
@@ -63,7 +63,7 @@ def batch() -> vrt.GraphBatch:
         pulls = {
             "x": rng.normal(size=(n, SIZE)).astype(np.float32),
             "word": rng.integers(-1, 5, n),
-            "shared": vrt.Pulled(table, rng.integers(0, 3, n)),
+            "shared": vrt.Rows(table, rng.integers(0, 3, n)),
         }
         edge_pulls = {"y": rng.normal(size=(edges, SIZE)).astype(np.float32)}
         made.append(vrt.InputGraph.from_children(lists, pulls, edge_pulls=edge_pulls))
@@ -106,7 +106,7 @@ def test_forward_and_backward(device: str, engine: str, sparse: bool) -> None:
     graphs, rng = batch(), np.random.default_rng(3)
     there = {"x": lend(device, graphs.pulls["x"])}
     shared = graphs.pulls["shared"]
-    there["shared"] = vrt.Pulled(lend(device, shared.values), shared.index)
+    there["shared"] = vrt.Rows(lend(device, shared.table), shared.index)
     there["h"] = rng.normal(size=(graphs.num_vertices, SIZE)).astype(np.float32)
     given = {"h": there.pop("h")}
     for _ in range(2):
@@ -348,6 +348,6 @@ def test_a_refused_step_that_reads_arrays_of_the_device(device: str) -> None:
     (piece,) = pieces(1)
     wrong = np.zeros((2, SIZE), np.float32)
     wrong[1, 2] = np.nan
-    lent = vrt.Pulled(lend(device, wrong), np.array([0, -1, -1, 1, -1, -1]))
+    lent = vrt.Rows(lend(device, wrong), np.array([0, -1, -1, 1, -1, -1]))
     with pytest.raises(NumericError, match="pull of vertex 0 of graph 1"):
         net.on_device.step(piece.with_pulls({"h": lent}), vrt.SGD(0.1))

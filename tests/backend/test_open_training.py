@@ -35,7 +35,7 @@ class Tree(vrt.VertexFunction):
         x = self.w @ vrt.embed(self.table, self.pull("word"))
         h = vrt.tanh(x + self.u @ (self.gather(0).h + self.gather(1).h))
         self.scatter(h=h)
-        self.push("loss", vrt.squared_error(self.push("h", h), 0.3))
+        self.push("loss", vrt.losses.squared_error(self.push("h", h), 0.3))
 
 
 def graph(seed: int) -> vrt.InputGraph:
@@ -116,7 +116,7 @@ def test_one_pass_ends_as_a_step_does(made: str, device: str) -> None:
             else:
                 net.step(batch(seed), optimizer)
         net.sync()
-        ends.append({**copied(net), **{k: v.copy() for k, v in optimizer.state.items()}})
+        ends.append({**copied(net), **{k: v.copy() for k, v in optimizer.state().items()}})
     for name, value in ends[1].items():
         np.testing.assert_array_equal(ends[0][name], value, err_msg=name)
 
@@ -254,7 +254,7 @@ class Dropped(vrt.VertexFunction):
         self.b = vrt.Parameter((64,), init=vrt.init.constant(1.0))
 
     def forward(self) -> None:
-        self.scatter(h=self.push("h", vrt.dropout(self.b * 1.0, 0.5)))
+        self.scatter(h=self.push("h", vrt.random.dropout(self.b * 1.0, 0.5)))
 
 
 @pytest.mark.parametrize("change", ["step", "optimizer", "set"])

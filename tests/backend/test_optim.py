@@ -154,12 +154,12 @@ def test_only_touched_rows_move(name: str) -> None:
     store = make_store("float64")
     optimizer = OPTIMIZERS[name](weight_decay=0.1)
     run(optimizer, store, 0, 1)
-    before, state = store.value("table").copy(), {k: a.copy() for k, a in optimizer.state.items()}
+    before, state = store.value("table").copy(), {k: a.copy() for k, a in optimizer.state().items()}
     run(optimizer, store, 1, 2)
     rest = np.setdiff1d(np.arange(11), store.touched["table"])
     np.testing.assert_array_equal(store.value("table")[rest], before[rest])
     assert (store.value("table")[store.touched["table"]] != before[store.touched["table"]]).all()
-    for key, array in optimizer.state.items():
+    for key, array in optimizer.state().items():
         if key.endswith("/table"):
             np.testing.assert_array_equal(array[rest], state[key][rest])
 
@@ -203,7 +203,7 @@ def test_norm_of_large_float32_gradients_does_not_overflow() -> None:
 def test_gradients_that_are_not_finite_change_nothing(name: str) -> None:
     store, optimizer = make_store("float32"), OPTIMIZERS[name](clip_norm=1.0)
     run(optimizer, store, 0, 2)
-    before = {key: array.copy() for key, array in optimizer.state.items()}
+    before = {key: array.copy() for key, array in optimizer.state().items()}
     values = store.values.copy()
     store.gradient("b")[2] = np.nan
     with pytest.raises(NumericError) as caught:
@@ -214,7 +214,7 @@ def test_gradients_that_are_not_finite_change_nothing(name: str) -> None:
         "or clip the gradient norm."
     )
     np.testing.assert_array_equal(store.values, values)
-    for key, array in optimizer.state.items():
+    for key, array in optimizer.state().items():
         np.testing.assert_array_equal(array, before[key])
 
 

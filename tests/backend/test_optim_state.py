@@ -41,10 +41,10 @@ def test_a_saved_state_continues_bit_for_bit(
         again.value(key)[...] = checkpoint.parameters[key]
     rest.load_state(checkpoint.optimizer_state)
     assert rest.steps == pause
-    assert rest.state.keys() == half.state.keys()
+    assert rest.state().keys() == half.state().keys()
     run(rest, again, pause)
     np.testing.assert_array_equal(again.values, store.values)
-    assert len(rest.state) == 1 + len(SHAPES) * len(rest.moment_names)
+    assert len(rest.state()) == 1 + len(SHAPES) * len(rest.moment_names)
 
 
 @every_optimizer
@@ -56,7 +56,7 @@ def test_a_state_fits_any_layout_of_its_parameters(name: str) -> None:
     for key in shapes:
         other.value(key)[...] = store.value(key)
     second = OPTIMIZERS[name]()
-    second.load_state(first.state)
+    second.load_state(first.state())
     for step in range(2, STEPS):
         set_gradients(store, step)
         other.zero_gradients()
@@ -73,13 +73,13 @@ def test_a_state_fits_any_layout_of_its_parameters(name: str) -> None:
 def test_loading_into_a_running_optimizer_keeps_its_arrays(name: str) -> None:
     optimizer, store = OPTIMIZERS[name](), make_store("float64")
     run(optimizer, store, 0, 2)
-    saved = {key: array.copy() for key, array in optimizer.state.items()}
+    saved = {key: array.copy() for key, array in optimizer.state().items()}
     values = store.values.copy()
     run(optimizer, store, 2)
     after = store.values.copy()
-    live = optimizer.state
+    live = optimizer.state()
     optimizer.load_state(saved)
-    for key, array in optimizer.state.items():
+    for key, array in optimizer.state().items():
         np.testing.assert_array_equal(array, saved[key])
         assert key == "steps" or np.shares_memory(array, live[key])
     store.values[...] = values
@@ -107,7 +107,7 @@ def misfit(optimizer: Optimizer, state: dict[str, Array]) -> str:
 def test_states_that_do_not_fit_are_refused() -> None:
     adam, store = Adam(), make_store("float32")
     run(adam, store, 0, 2)
-    state = adam.state
+    state = adam.state()
     assert misfit(Adagrad(0.1), state) == (
         "[Adagrad.load_state] the state holds moments m, v; expected: sum; load the state of the "
         "same optimizer and network."
@@ -127,10 +127,10 @@ def test_a_network_without_trained_parameters_has_a_state_too(name: str) -> None
     optimizer, store = OPTIMIZERS[name](), make_store("float32", {})
     run(optimizer, store, 0, 2)
     fresh = OPTIMIZERS[name]()
-    fresh.load_state(optimizer.state)
+    fresh.load_state(optimizer.state())
     run(fresh, make_store("float32", {}), 2, 3)
     assert fresh.steps == 3
-    assert fresh.state.keys() == {"steps"}
+    assert fresh.state().keys() == {"steps"}
 
 
 def test_a_count_without_moments_is_refused_at_the_first_update() -> None:
@@ -144,8 +144,8 @@ def test_a_state_of_another_network_is_refused_at_the_first_update() -> None:
     adam, store = Adam(), make_store("float32")
     run(adam, store, 0, 1)
     fresh, small = Adam(), make_store("float32", {"w": (3, 2)})
-    fresh.load_state(adam.state)
-    assert fresh.state["m/w"].shape == (9, 7)
+    fresh.load_state(adam.state())
+    assert fresh.state()["m/w"].shape == (9, 7)
     before = small.values.copy()
     with pytest.raises(CheckpointError, match="the state holds 'm/b'; expected: one array"):
         run(fresh, small, 0, 1)

@@ -44,19 +44,19 @@ class Attention(vrt.VertexFunction):
 
     def forward(self) -> None:
         kids, x = self.gather_all(), self.pull("x", shape=(H,))
-        weight = vrt.softmax((self.query @ kids.h)[0], over="children")
-        gates = vrt.softmax(self.u @ kids.h + x, over="children")
-        inner = vrt.softmax(kids.h * x, over="elements")
-        logs = vrt.log_softmax(kids.h, over="children") + vrt.log_softmax(kids.h, over="elements")
+        weight = vrt.softmax((self.query @ kids.h)[0], axis="children")
+        gates = vrt.softmax(self.u @ kids.h + x, axis="children")
+        inner = vrt.softmax(kids.h * x, axis="elements")
+        logs = vrt.log_softmax(kids.h, axis="children") + vrt.log_softmax(kids.h, axis="elements")
         h = vrt.tanh(x + vrt.sum(weight * kids.h) + vrt.sum(gates * kids.h) - vrt.sum(inner * logs))
-        numbers = vrt.sum(kids.h, over="elements") + vrt.max(kids.h, over="elements")
+        numbers = vrt.sum(kids.h, axis="elements") + vrt.max(kids.h, axis="elements")
         self.scatter(h=h)
         self.push("weight", vrt.sum(weight))
         self.push("gates", vrt.sum(gates))
-        self.push("inner", vrt.sum(vrt.sum(inner, over="elements")))
-        self.push("log", vrt.logsumexp(self.u @ kids.h, over="children"))
-        self.push("numbers", vrt.sum(numbers * vrt.mean(kids.h, over="elements")))
-        self.push("each", vrt.sum(vrt.logsumexp(kids.h, over="elements")))
+        self.push("inner", vrt.sum(vrt.sum(inner, axis="elements")))
+        self.push("log", vrt.logsumexp(self.u @ kids.h, axis="children"))
+        self.push("numbers", vrt.sum(numbers * vrt.mean(kids.h, axis="elements")))
+        self.push("each", vrt.sum(vrt.logsumexp(kids.h, axis="elements")))
         self.push("h", h)
         self.push("loss", vrt.sum(h * h))
 
@@ -127,12 +127,12 @@ def test_large_scores_and_empty_slots(level: float) -> None:
 
     def halves(f: vrt.VertexFunction) -> object:
         return vrt.sum(
-            vrt.softmax(f.gather_all().s, over="children") * f.pull("x", shape=(1,)) + 1.0
+            vrt.softmax(f.gather_all().s, axis="children") * f.pull("x", shape=(1,)) + 1.0
         )
 
     for reduce, want in (
         (halves, 2.0),
-        (lambda f: vrt.logsumexp(f.gather_all().s, over="children"), level + np.log(2.0)),
+        (lambda f: vrt.logsumexp(f.gather_all().s, axis="children"), level + np.log(2.0)),
     ):
         net = vrt.compile(Scores(reduce), device="reference", dtype="float64")
         out = net.forward(one, train=True)["out"]

@@ -55,7 +55,7 @@ def network(device: Device, model: str, **options: Any) -> vrt.Network:
         1,
         processors,
     )
-    net = vrt.Network(compile_on(device, function.trace(), compiled), 3, "graph")
+    net = vrt.Network(compile_on(device, function.trace(), compiled), 3, "mean_graphs")
     rng = np.random.default_rng(3)
     net.set_parameters({n: 0.3 * rng.standard_normal(v.shape) for n, v in net.parameters.items()})
     return net

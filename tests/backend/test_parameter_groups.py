@@ -58,7 +58,7 @@ def trained(way: Way, optimizer: Optimizer) -> tuple[list[float], dict[str, np.n
     for seeds in ((1, 1), (2, 3), (1, 4)):
         net.step(batch(*seeds), optimizer)
         losses.append(net.sync())
-    return losses, {**copied(net), **{k: v.copy() for k, v in optimizer.state.items()}}
+    return losses, {**copied(net), **{k: v.copy() for k, v in optimizer.state().items()}}
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: f"{way.device}-{way.engine}")

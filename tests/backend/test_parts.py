@@ -132,7 +132,9 @@ def test_users_see_whole_parameters(tmp_path: Path) -> None:
         np.testing.assert_array_equal(other.parameters[name], value)
     assert net.parameters["c"].shape == (2, H, H)
     wrong = vrt.InputGraph.from_children([[]], {"x": np.zeros((1, H)), "i": np.array([ROWS])})
-    said = text_of(vrt.VertexrtError, lambda: net.forward(vrt.GraphBatch.from_graphs([wrong])))
+    said = text_of(
+        vrt.errors.VertexrtError, lambda: net.forward(vrt.GraphBatch.from_graphs([wrong]))
+    )
     assert "the rows of 'table'" in said
 
 
@@ -182,7 +184,7 @@ class Step(vrt.VertexFunction):
             y, z = self.w[:H] @ before, self.w[H:] @ x
         else:
             y, z = vrt.split(self.w @ (before + x), 2)
-        mask = self.push("mask", vrt.dropout(vrt.ones(H), 0.5, per="graph"))
+        mask = self.push("mask", vrt.random.dropout(vrt.ones(H), 0.5, per="graph"))
         h = vrt.tanh(y * mask + z + x)
         self.scatter(h=h)
         self.push("loss", vrt.sum(h * h))

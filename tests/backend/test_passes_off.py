@@ -117,12 +117,12 @@ class Labelled(vrt.VertexFunction):
     def forward(self) -> None:
         h = vrt.tanh(self.w @ self.gather(0).h + self.pull("x", shape=(3,)))
         self.scatter(h=h)
-        y = self.pull("y", dtype="int")
+        y = self.pull_index("y")
         losses = {
-            "nll": lambda: vrt.cross_entropy(h, y),
-            "smoothed": lambda: vrt.cross_entropy(h, y, label_smoothing=0.1),
-            "margin": lambda: vrt.multi_margin_loss(h, y),
-            "masked": lambda: vrt.where(y >= 0, vrt.squared_error(h, 0.5), 0.0),
+            "nll": lambda: vrt.losses.cross_entropy(h, y),
+            "smoothed": lambda: vrt.losses.cross_entropy(h, y, label_smoothing=0.1),
+            "margin": lambda: vrt.losses.multi_margin_loss(h, y),
+            "masked": lambda: vrt.where(y >= 0, vrt.losses.squared_error(h, 0.5), 0.0),
         }
         self.push("loss", losses[self.loss]())
 
@@ -147,7 +147,7 @@ def test_vertices_with_a_label_are_counted(way: Way, loss: str, off: str) -> Non
     way = replace(way, passes=replace(Passes(), **{off: False}) if off else Passes())
     pulls = {"x": np.ones((5, 3)), "y": np.array([0, -1, -1, 1, -1])}
     batch = GraphBatch.from_graphs([InputGraph.chain(5, pulls)] * 2)
-    net = vrt.Network(way.executor(Labelled(loss)), 1, "vertex")
+    net = vrt.Network(way.executor(Labelled(loss)), 1, "mean_vertices")
     total = net.forward(batch)["loss"].sum()
     net.step(batch, vrt.SGD(0.0))
     assert net.sync() == pytest.approx(total / 4, rel=1e-9)

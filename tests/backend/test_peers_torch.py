@@ -80,7 +80,7 @@ def complete_trees(rng: np.random.Generator, leaves: int, count: int) -> GraphBa
     at_root[batch.roots] = rng.permutation(count)
     pulls = {
         "word": np.where(is_leaf, rng.integers(WORDS, size=len(is_leaf)), -1),
-        "target": vrt.Pulled(rng.normal(size=(count, 1)).astype(np.float32), at_root),
+        "target": vrt.Rows(rng.normal(size=(count, 1)).astype(np.float32), at_root),
     }
     return GraphBatch.from_arrays(batch.graph_ptr, batch.child_ptr, batch.child, pulls)
 

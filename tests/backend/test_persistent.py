@@ -53,7 +53,7 @@ class Untied(vrt.VertexFunction):
         h = vrt.where(self.present(0), inner, vrt.tanh(self.w_leaf @ x))
         self.scatter(h=h)
         logits = self.push("logits", self.v @ h)
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
 class TwoExchanges(vrt.VertexFunction):
@@ -75,7 +75,7 @@ class TwoExchanges(vrt.VertexFunction):
         h = z * h + (1.0 - z) * vrt.tanh(w_n + self.u_n @ (r * h))
         self.scatter(h=h)
         logits = self.push("logits", self.v @ h)
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
 class LabelBesideShare(vrt.VertexFunction):
@@ -87,7 +87,7 @@ class LabelBesideShare(vrt.VertexFunction):
         self.b = vrt.Parameter((E,))
 
     def forward(self) -> None:
-        loss = vrt.cross_entropy(self.v @ self.b, self.pull("label"))
+        loss = vrt.losses.cross_entropy(self.v @ self.b, self.pull("label"))
         self.push("loss", loss + vrt.sum(vrt.exp(self.w @ self.b)))
 
 
@@ -116,7 +116,7 @@ class GivenGradient(vrt.VertexFunction):
         h = self.gather(0).h
         self.scatter(h=h)
         self.push("twice", self.w @ (self.w @ h) + self.b)
-        self.push("loss", vrt.cross_entropy(self.v @ h, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(self.v @ h, self.pull("label")))
 
 
 ALL_FUNCTIONS = {
@@ -297,7 +297,7 @@ def test_each_wait_that_is_left_out_is_seen() -> None:
     batch, backend = generated("dag", 1), HastyBackend()
     way = Way("reference", engine="persistent", processors=2)
     executor = compile_on(backend, make().trace(), way.options())
-    net = way.with_values(vrt.Network(executor, 3, "graph"))
+    net = way.with_values(vrt.Network(executor, 3, "mean_graphs"))
     want = train(net, batch)
     waits = sorted(backend.processors.waits)
     assert len(waits) > 10

@@ -111,7 +111,7 @@ class Noisy(vrt.VertexFunction):
         self.w = vrt.Parameter((SIZE, SIZE), vrt.init.normal(0.5))
 
     def forward(self) -> None:
-        x = vrt.dropout(self.pull("x", shape=(SIZE,)), 0.5) + vrt.uniform((SIZE,))
+        x = vrt.random.dropout(self.pull("x", shape=(SIZE,)), 0.5) + vrt.random.uniform((SIZE,))
         h = vrt.tanh(self.w @ (x + self.gather(0).h))
         self.scatter(h=self.push("h", h))
 
@@ -188,7 +188,7 @@ def test_tables_of_a_device(device: str) -> None:
     judge.set_parameters(net.parameters)
     wanted = judge.forward(graphs)["h"]
     shared = graphs.pulls["shared"]
-    lent = vrt.Pulled(lend(device, shared.values), shared.index)
+    lent = vrt.Rows(lend(device, shared.table), shared.index)
     given = {name: lend(device, tables_of(graphs)[name]) for name in ("x", "shared")}
     for planned in (other_numbers(graphs), graphs.with_pulls({"shared": lent})):
         plan = net.on_device.plan(planned, ["h"])
@@ -262,7 +262,7 @@ def test_forms_of_what_is_given() -> None:
         ({"x": np.zeros((6, WIDTH))}, r"pull 'x' has \[6, 5\]; expected \[7, ...\]"),
         ({"x": np.zeros((7, 3))}, r"'x' is float64 \[7, 3\]; an array float32 \[7, 5\], as it was"),
         ({"x": np.zeros(7, int)}, r"'x' is int32 \[7\]; an array float32 \[7, 5\]"),
-        ({"x": vrt.Pulled(np.zeros((7, 5)))}, r"'x' is a Pulled of float64 \[7, 5\]"),
+        ({"x": vrt.Rows(np.zeros((7, 5)))}, r"'x' is Rows of float64 \[7, 5\]"),
         ({"word": np.zeros(7)}, r"'word' is float64 \[7\]; an array int32 \[7\]"),
         ({"word": [0, 0, 0, 0, 6, 0, -1]}, r"'word' of vertex 1 of graph 1 is 6; 0 to 5, the rows"),
         ({"word": [0, -1, 0, 0, 0, 0, -1]}, "'word' of vertex 1 of graph 0 is absent; present, as"),

@@ -61,13 +61,13 @@ def test_attention_over_one_relation_and_a_weighted_sum_over_another(
         slope = gradients.parameters[name]
         assert_slope(name, slope, value, lambda x, n=name: loss({**net.parameters, n: x}), RTOL)
     pull = batch.edge_pulls["weight"]
-    assert isinstance(pull, vrt.Pulled)
+    assert isinstance(pull, vrt.Rows)
 
     def loss_of_weights(x: np.ndarray) -> float:
-        moved = {**batch.edge_pulls, "weight": vrt.Pulled(x, pull.index)}
+        moved = {**batch.edge_pulls, "weight": vrt.Rows(x, pull.index)}
         return related.circuit_states(net.parameters, replace(batch, edge_pulls=moved))[1]
 
-    assert_slope("weight", gradients.pulled["weight"], pull.values, loss_of_weights, RTOL)
+    assert_slope("weight", gradients.pulled["weight"], pull.table, loss_of_weights, RTOL)
 
 
 def test_values_of_edges_that_nobody_reads_have_no_gradient() -> None:
@@ -77,7 +77,7 @@ def test_values_of_edges_that_nobody_reads_have_no_gradient() -> None:
     found = evaluate(net, batch).pulled["weight"]
     types, pull = batch.types, batch.edge_pulls["weight"]
     assert types is not None
-    assert isinstance(pull, vrt.Pulled)
+    assert isinstance(pull, vrt.Rows)
     assert pull.index is not None
     clocks = pull.index[types.of_edge == types.relations.index("clock")]
     assert len(clocks) == 7
@@ -139,11 +139,13 @@ def _dropping() -> vrt.Model:
         def forward(self) -> None:
             total = vrt.embed(self.table, self.pull("word")) + self.w0 @ vrt.zeros(related.N)
             for name in related.RELATIONS:
-                total = total + self.w[name] @ vrt.sum(vrt.dropout(self.gather_all(name).h, 0.5))
+                total = total + self.w[name] @ vrt.sum(
+                    vrt.random.dropout(self.gather_all(name).h, 0.5)
+                )
             h = vrt.tanh(total)
             self.scatter(h=h)
             self.push("h", h)
-            self.push("loss", vrt.squared_error(h, 0.1))
+            self.push("loss", vrt.losses.squared_error(h, 0.1))
 
     model = vrt.Model()
     model.node = Dropping()
@@ -160,7 +162,7 @@ class Spelt(vrt.VertexFunction):
     def forward(self) -> None:
         h = vrt.embed(self.table, self.pull("word"))
         if self.inputs:
-            kind = self.edge("kind", dtype="int", relation="of")
+            kind = self.edge_index("kind", relation="of")
             h = h + vrt.sum(self.gather_all("of").h + vrt.embed(self.kinds, kind))
         self.scatter(h=h)
         self.push("h", h)
@@ -186,7 +188,7 @@ def test_bounds_of_types_are_those_of_vertices_where_edges_have_integers(word: i
     net = vrt.compile(TwoVocabularies(), device="reference", dtype="float64")
     batch = GraphBatch.from_graphs([graph])
     if word > 4:
-        with pytest.raises(vrt.VertexrtError, match="word"):
+        with pytest.raises(vrt.errors.VertexrtError, match="word"):
             net.forward(batch)
         return
     values = net.parameters
@@ -228,7 +230,7 @@ class Looking(vrt.VertexFunction):
     def forward(self) -> None:
         h = self.pull("x", shape=(1,))
         for relation, table in (("calls", self.of_calls), ("owns", self.of_owns)):
-            kind = self.edge("kind", dtype="int", relation=relation)
+            kind = self.edge_index("kind", relation=relation)
             h = h + vrt.sum(self.gather_all(relation).h + vrt.embed(table, kind))
         self.scatter(h=h)
         self.push("h", h)
@@ -270,5 +272,5 @@ def test_a_number_is_bounded_by_the_table_of_its_own_relation(planned: bool) -> 
     for _ in range(2):
         assert states(2, 7, 9) == [0.0, 2.0, 18.0]
     for kinds, most in (((3, 0, 0), 2), ((0, 0, 10), 9)):
-        with pytest.raises(vrt.VertexrtError, match=rf"is {max(kinds)}; 0 to {most}, rows"):
+        with pytest.raises(vrt.errors.VertexrtError, match=rf"is {max(kinds)}; 0 to {most}, rows"):
             states(*kinds)

@@ -35,7 +35,7 @@ def trees(rng: np.random.Generator, leaves: int = LEAVES, count: int = TREES) ->
     at_root = np.full(batch.num_vertices, -1, np.int32)
     at_root[batch.graph_ptr[1:] - 1] = np.arange(count)
     target = rng.standard_normal((count, 1)).astype(np.float32)
-    return batch.with_pulls({"word": word.ravel(), "target": vrt.Pulled(target, at_root)})
+    return batch.with_pulls({"word": word.ravel(), "target": vrt.Rows(target, at_root)})
 
 
 def sentences(rng: np.random.Generator, length: int, count: int) -> vrt.GraphBatch:
@@ -236,8 +236,8 @@ def test_large_uploads_go_to_the_buffers() -> None:
     batch = trees(np.random.default_rng(8))
     table = np.zeros((MOST_BYTES // LEAST_KEPT // 4 + 1, 1), np.float32)
     target = batch.pulls["target"]
-    assert isinstance(target, vrt.Pulled)
-    large = batch.with_pulls({"target": vrt.Pulled(table, target.index)})
+    assert isinstance(target, vrt.Rows)
+    large = batch.with_pulls({"target": vrt.Rows(table, target.index)})
     for _ in range(6):
         net.step(large, vrt.SGD(0.01))
     assert len(net.executor.replays) == 0

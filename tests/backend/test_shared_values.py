@@ -22,7 +22,7 @@ class OnEdgesAndInProducts(vrt.VertexFunction):
     def forward(self) -> None:
         a = vrt.sum(vrt.sum(self.gather_all().h + self.b))
         self.scatter(h=self.b)
-        self.push("loss", a + vrt.squared_error(self.w @ self.b, 0.3))
+        self.push("loss", a + vrt.losses.squared_error(self.w @ self.b, 0.3))
 
 
 def forest() -> vrt.GraphBatch:
@@ -62,7 +62,7 @@ def test_the_second_share_of_a_batch_has_kinds_that_the_first_has_not(
     x = np.random.default_rng(0).normal(size=(4, 3))
     index = np.array([-1, -1, 1, 3], np.int32)
     graph_ptr, child_ptr, child = [0, 2, 4], [0, 0, 1, 1, 2], [0, 2]
-    batch = vrt.GraphBatch.from_arrays(graph_ptr, child_ptr, child, {"x": vrt.Pulled(x, index)})
+    batch = vrt.GraphBatch.from_arrays(graph_ptr, child_ptr, child, {"x": vrt.Rows(x, index)})
     net = Way(threads=2, engine=engine, processors=processors).compile(Pulls())
     assert_output_gradients(net, batch)
     assert_loss_gradients(net, batch)
@@ -86,7 +86,7 @@ class MaxOfConstant(vrt.VertexFunction):
 @pytest.mark.parametrize("device", ["reference", "cpu"])
 def test_the_largest_of_a_constant_over_children(device: str) -> None:
     require(device)
-    x = vrt.Pulled(np.ones((1, 4)), np.array([0, 0, -1], np.int32))
+    x = vrt.Rows(np.ones((1, 4)), np.array([0, 0, -1], np.int32))
     graph = vrt.InputGraph.from_children([[], [], [0, 1]], {"x": x})
     net = Way(device).compile(MaxOfConstant())
     best = net.forward(vrt.GraphBatch.from_graphs([graph]))["best"]
@@ -101,7 +101,7 @@ class SharedLogits(vrt.VertexFunction):
         self.b = vrt.Parameter((7,))
 
     def forward(self) -> None:
-        self.push("loss", vrt.cross_entropy(self.b, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(self.b, self.pull("label")))
 
 
 @pytest.mark.parametrize("segment", [True, False])

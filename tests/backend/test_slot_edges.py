@@ -37,7 +37,7 @@ class Weighed(vrt.VertexFunction):
         h = vrt.tanh(total)
         self.scatter(h=h)
         self.push("h", h)
-        self.push("loss", vrt.squared_error(h, 0.1))
+        self.push("loss", vrt.losses.squared_error(h, 0.1))
 
 
 def tree() -> GraphBatch:
@@ -48,7 +48,7 @@ def tree() -> GraphBatch:
         index = np.where(rng.random(slots) < 0.8, np.arange(slots), -1)
         values = {
             "kind": rng.integers(-1, KINDS, slots),
-            "x": vrt.Pulled(rng.standard_normal((slots, N)), index),
+            "x": vrt.Rows(rng.standard_normal((slots, N)), index),
         }
         graphs.append(InputGraph.from_children(lists, {}, values))
     return GraphBatch.from_graphs(graphs)
@@ -80,17 +80,17 @@ def test_a_tree_with_values_of_edges(way: Way) -> None:
         batch.edge_pulls["x"],
     )
     gradients = net.backward({"h": d[0]}, of=found)
-    assert isinstance(pull, vrt.Pulled)
+    assert isinstance(pull, vrt.Rows)
 
     def total(values: Any, x: Any) -> float:
-        moved = replace(batch, edge_pulls={**batch.edge_pulls, "x": vrt.Pulled(x, pull.index)})
+        moved = replace(batch, edge_pulls={**batch.edge_pulls, "x": vrt.Rows(x, pull.index)})
         return float((states(values, moved) * d[0]).sum())
 
     values = net.parameters
     for name, gradient in gradients.parameters.items():
-        loss = partial(lambda x, n: total({**values, n: x}, pull.values), n=name)
+        loss = partial(lambda x, n: total({**values, n: x}, pull.table), n=name)
         assert_slope(name, gradient, values[name], loss)
-    assert_slope("x", gradients.pulled["x"], pull.values, lambda x: total(values, x))
+    assert_slope("x", gradients.pulled["x"], pull.table, lambda x: total(values, x))
     assert gradients.pulled.keys() == {"x"}
 
 

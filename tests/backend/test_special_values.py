@@ -127,7 +127,7 @@ class Attention(vrt.VertexFunction):
 
     def forward(self) -> None:
         kids = self.gather_all()
-        weighed = vrt.sum(vrt.softmax(kids.score, over="children") * kids.h)
+        weighed = vrt.sum(vrt.softmax(kids.score, axis="children") * kids.h)
         self.push("h", weighed)
         self.scatter(h=self.pull("x", shape=(1,)), score=self.pull("score", shape=(1,)))
 

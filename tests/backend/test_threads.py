@@ -40,7 +40,7 @@ class Small(vrt.VertexFunction):
         h = vrt.tanh(x + self.u @ (self.gather(0).h + self.gather(1).h))
         self.scatter(h=h)
         logits = self.push("logits", self.v @ h)
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
 def batch_of(graphs: int) -> vrt.GraphBatch:

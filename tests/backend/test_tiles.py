@@ -49,7 +49,7 @@ class NothingKept(vrt.VertexFunction):
         self.v = vrt.Parameter((1, 8))
 
     def forward(self) -> None:
-        self.pull("word", dtype="int")
+        self.pull_index("word")
         told = self.present("word")
         y = vrt.relu(self.v @ (self.w @ self.gather(2).h + self.b))
         self.scatter(h=y * told)

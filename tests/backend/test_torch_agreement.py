@@ -40,7 +40,7 @@ class TreeLSTM(vrt.VertexFunction):
         h = vrt.sigmoid(x_o + u_o) * vrt.tanh(c)
         self.scatter(c=c, h=h)
         logits = self.push("logits", self.v @ h)
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
 def random_graph(rng: np.random.Generator, leaves: int, kind: str) -> InputGraph:

@@ -31,7 +31,7 @@ class TwoLayers(vrt.VertexFunction):
         h, c = self.first(word, (before.h, before.c))
         g, d = self.second(h, (before.g, before.d))
         self.scatter(h=h, c=c, g=g, d=d)
-        self.push("loss", vrt.squared_error(g, 0.3))
+        self.push("loss", vrt.losses.squared_error(g, 0.3))
 
 
 def chains(count: int) -> GraphBatch:

@@ -224,10 +224,10 @@ def test_values_of_edges_have_gradients() -> None:
     assert found.pulled.keys() == {"weight", "x"}
     for name, gradient in found.pulled.items():
         pull = batch.edge_pulls[name]
-        assert isinstance(pull, vrt.Pulled)
+        assert isinstance(pull, vrt.Rows)
         d, sums = rng.standard_normal(gradient.shape), []
         for step in (STEP, -STEP):
-            moved = {**batch.edge_pulls, name: vrt.Pulled(pull.values + step * d, pull.index)}
+            moved = {**batch.edge_pulls, name: vrt.Rows(pull.table + step * d, pull.index)}
             outputs = net.forward(replace(batch, edge_pulls=moved))
             sums.append(sum(float((outputs[n] * given).sum()) for n, given in d_outputs.items()))
         slope = (sums[0] - sums[1]) / (2 * STEP)

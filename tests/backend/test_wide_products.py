@@ -21,7 +21,7 @@ from vertexrt.kernels.cuda.steps import Launches
 from vertexrt.kernels.cuda.wide_products import TILE, load_wide, split_bytes, splits_of, wide_splits
 from vertexrt.lower.kernel import MatrixProduct, Operand, Outer
 from vertexrt.lower.launches import LaunchPlan, LibraryProduct
-from vertexrt.lower.places import Memory, Rows, ValuePlace
+from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
 
 FLOAT32 = np.dtype(np.float32)
 SCALARS = np.array([0, 1], np.float32)
@@ -31,7 +31,7 @@ LESS = [(4, 8, 20), (3, 10, 6), (1, 5, 1)]
 
 
 def operand(number: int, size: int) -> Operand:
-    return Operand(ValuePlace(Memory.TENSOR, number, size, Rows.ROW), None)
+    return Operand(ValuePlace(Memory.TENSOR, number, size, PlaceRows.ROW), None)
 
 
 def of_form(form: str, rows: int, wide: int, deep: int) -> tuple[LibraryProduct, list[np.ndarray]]:

@@ -254,28 +254,28 @@ def _typed_batch(batch: BatchSpec, backwards: bool) -> vrt.GraphBatch:
     for name, pull in batch.pulls.items():
         if pull.form.edges:
             index, table = rows[name].index[order], rows[name].table
-            of_edges[name] = index if table is None else vrt.Pulled(table, index)
+            of_edges[name] = index if table is None else vrt.Rows(table, index)
         else:
             pulls[name] = _pull(pull, rows[name])
     return replace(found, pulls=pulls, edge_pulls=of_edges)
 
 
-def _pull(pull: PullSpec, rows: PulledRows) -> Array | vrt.Pulled:
+def _pull(pull: PullSpec, rows: PulledRows) -> Array | vrt.Rows:
     if rows.table is not None:
-        return vrt.Pulled(rows.table, rows.index) if pull.shared else rows.table
+        return vrt.Rows(rows.table, rows.index) if pull.shared else rows.table
     if not pull.shared:
         return rows.index  # type: ignore[return-value]
     last = pull.form.bound - 1
     table = np.arange(last, -1, -1, dtype=np.int32)
-    return vrt.Pulled(table, np.where(rows.index >= 0, last - rows.index, -1).astype(np.int32))
+    return vrt.Rows(table, np.where(rows.index >= 0, last - rows.index, -1).astype(np.int32))
 
 
-def _of_graph(pull: Array | vrt.Pulled, start: int, end: int) -> Array | vrt.Pulled:
+def _of_graph(pull: Array | vrt.Rows, start: int, end: int) -> Array | vrt.Rows:
     """Return the pull of one graph; a table is shared by all."""
-    if not isinstance(pull, vrt.Pulled):
+    if not isinstance(pull, vrt.Rows):
         return pull[start:end]
     assert pull.index is not None
-    return vrt.Pulled(pull.values, pull.index[start:end])
+    return vrt.Rows(pull.table, pull.index[start:end])
 
 
 def fit(batch: BatchSpec, spec: FunctionSpec) -> BatchSpec:

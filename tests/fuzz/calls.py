@@ -170,7 +170,7 @@ class Player:
     def compile(self) -> vrt.Network:
         """Compile a network of its own."""
         net = self.way.compile(self.build(vrt))
-        if self.spec.reduction != "graph":
+        if self.spec.reduction != "mean_graphs":
             net = vrt.Network(net.executor, 3, self.spec.reduction)
         return net
 
@@ -235,7 +235,7 @@ class Player:
             who = "" if k == 0 else "other network's "
             for name, want in side.parameters.items():
                 self.same(side.net.parameters[name], want, f"{who}parameter {name}")
-            state = side.optimizer.state
+            state = side.optimizer.state()
             self.same(state["steps"], side.steps, f"{who}count of steps")
             for key, want in side.moments.items():
                 self.same(state[key], want, f"{who}moment {key}")
@@ -251,7 +251,7 @@ class Player:
     def take(self, side: Side) -> None:
         """Take what a network has as what is expected, after something unclear."""
         side.parameters = {n: np.array(x) for n, x in side.net.parameters.items()}
-        state = dict(side.optimizer.state)
+        state = dict(side.optimizer.state())
         side.steps = int(state.pop("steps"))
         side.moments = {key: np.array(x) for key, x in state.items()}
         if side.net._gradients is not None:
@@ -328,7 +328,7 @@ class Player:
             still = fixed.get(name, np.ones(want.shape, bool))
             self.near(got, want, f"updated {name}", still)
             side.parameters[name] = np.array(got)
-        state = side.optimizer.state
+        state = side.optimizer.state()
         for key, want in moments.items():
             self.near(state[key], want, f"moment {key}", fixed[key.partition("/")[2]])
             side.moments[key] = np.array(state[key])
@@ -410,7 +410,7 @@ class Player:
         self._thrown(side)
         if of.unclear:
             raise Unclear
-        if int(side.optimizer.state["steps"]) == side.steps:
+        if int(side.optimizer.state()["steps"]) == side.steps:
             for name, want in before.items():
                 self.same(side.net.parameters[name], want, f"interrupted, {name}")
             side.net.sync()
@@ -502,11 +502,11 @@ class Player:
         batch = self.built[self.batches.index(of.batch)]
         for name in want.pulled.keys() & got.pulled.keys():
             d_rows, pull = want.pulled[name], batch.pulls[name]
-            if isinstance(pull, vrt.Pulled) and pull.index is not None:
+            if isinstance(pull, vrt.Rows) and pull.index is not None:
                 there = np.asarray(pull.index) >= 0
                 if not there.any():
                     continue
-                total = np.zeros((len(pull.values), *d_rows.shape[1:]))
+                total = np.zeros((len(pull.table), *d_rows.shape[1:]))
                 np.add.at(total, np.asarray(pull.index)[there], d_rows[there])
                 d_rows = total
             self.near(got.pulled[name], d_rows, f"gradient of pull {name}")
@@ -642,7 +642,7 @@ class Player:
         two.average, two.averaged = None, {}
         if one.average is not None:
             two.average = vrt.ExponentialMovingAverage(two.net, DECAY)
-            two.average.set_parameters(found.average)
+            two.average.load_state(found.average)
             two.averaged = {n: x.copy() for n, x in one.averaged.items()}
 
     def do_carried(self, b: int, trains: bool) -> None:

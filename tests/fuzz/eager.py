@@ -7,6 +7,7 @@ are those of PyTorch's eager autograd.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -123,23 +124,23 @@ def embed(table: Parameter, number: Value) -> Value:
     return Value(table.t[number.index] if number.index >= 0 else zero)
 
 
-def sum(x: Any, over: str = "") -> Value:
+def sum(x: Any, axis: str = "") -> Value:
     """Add up over children, if there is a row for each, else over elements."""
     value = lift(x)
-    if value.rows and over != "elements":
+    if value.rows and axis != "elements":
         return Value(value.t.sum(0))
     return Value(value.t.sum(-1), value.rows)
 
 
-def mean(x: Any, over: str = "") -> Value:
+def mean(x: Any, axis: str = "") -> Value:
     """Average; 0 over no children."""
     value = lift(x)
-    if value.rows and over != "elements":
+    if value.rows and axis != "elements":
         return Value(value.t.sum(0) / builtin_max(1, len(value.t)))
     return Value(value.t.mean(-1), value.rows)
 
 
-def max(x: Any, over: str = "") -> Value:
+def max(x: Any, axis: str = "") -> Value:
     """Take the largest over children; 0 over none."""
     value = lift(x)
     assert value.rows
@@ -154,11 +155,11 @@ def max(x: Any, over: str = "") -> Value:
 builtin_max = __builtins__["max"] if isinstance(__builtins__, dict) else __builtins__.max
 
 
-def softmax(x: Any, over: str = "children") -> Value:
+def softmax(x: Any, axis: str = "children") -> Value:
     """Softmax over children."""
     value = lift(x)
     assert value.rows
-    assert over == "children"
+    assert axis == "children"
     return Value(value.t.softmax(0) if len(value.t) else value.t, True)
 
 
@@ -291,11 +292,19 @@ class VertexFunction:
         """Return what the vertex pulls."""
         return self.at.pulls[name]
 
+    def pull_index(self, name: str) -> Value:
+        """Return the integer that the vertex pulls."""
+        return self.pull(name)
+
     def edge(
         self, name: str, shape: Sequence[int] = (), dtype: str = "", relation: str = ""
     ) -> Value:
         """Return what the edges pull."""
         return self.at.edges[relation, name]
+
+    def edge_index(self, name: str, relation: str = "") -> Value:
+        """Return the integers that the edges pull."""
+        return self.edge(name, relation=relation)
 
     def scatter(self, **state: Any) -> None:
         """Keep the state."""
@@ -310,3 +319,6 @@ class VertexFunction:
 
 class Model:
     """Holds vertex functions as attributes."""
+
+
+losses = random = sys.modules[__name__]  # namespaces of vertexrt

@@ -28,7 +28,7 @@ TEXTS = {
     "add": "{0} + {1}",
     "sub": "{0} - {1}",
     "mul": "{0} * {1}",
-    "smoothed": "vrt.cross_entropy({0}, {1}, {2})",
+    "smoothed": "vrt.losses.cross_entropy({0}, {1}, {2})",
     "div": "{0} / {1}",
     "floordiv": "{0} // {1}",
     "mod": "{0} % {1}",
@@ -39,8 +39,8 @@ TEXTS = {
     "full": "vrt.full({0}, {1})",
     "ones": "vrt.ones({0})",
     "zeros": "vrt.zeros({0})",
-    "dropout": "vrt.dropout({0}, {1}, {2!r})",
-    "drawn": "vrt.clip(vrt.{0}({1}), {2}, {2})",
+    "dropout": "vrt.random.dropout({0}, {1}, {2!r})",
+    "drawn": "vrt.clip(vrt.random.{0}({1}), {2}, {2})",
     "equal": "{0} == {1}",
     "not_equal": "{0} != {1}",
     "less": "{0} < {1}",
@@ -48,6 +48,8 @@ TEXTS = {
     "greater": "{0} > {1}",
     "greater_equal": "{0} >= {1}",
 }
+LOSSES = ("binary_cross_entropy_with_logits", "cross_entropy", "hinge_loss")
+LOSSES += ("multi_margin_loss", "squared_error")
 PULLS = ("pull", "edge", "slot_edge")  # extra: a name, and of which slot
 PARAMETERS = ("parameter", "part")  # extra: a name, and which part
 INDEXING = (
@@ -216,8 +218,9 @@ def _body(spec: FunctionSpec) -> Iterator[str]:
         elif node.op in TEXTS:
             text = TEXTS[node.op].format(*operands, *node.extra)
         else:  # reductions may say what they go over
-            operands += [f"over={over!r}" for over in node.extra if over]
-            text = f"vrt.{node.op}({', '.join(operands)})"
+            operands += [f"axis={axis!r}" for axis in node.extra if axis]
+            home = "vrt.losses" if node.op in LOSSES else "vrt"
+            text = f"{home}.{node.op}({', '.join(operands)})"
         yield f"v{k} = {text}"
     if spec.state:
         yield f"self.scatter({', '.join(f'{f}={name(k)}' for f, k in spec.scatter.items())})"
@@ -228,7 +231,7 @@ def _body(spec: FunctionSpec) -> Iterator[str]:
 def _pull(name: str, form: PullForm, looked_up: bool) -> str:
     read = "self.edge" if form.edges else "self.pull"
     if form.bound:  # only a look-up shows by itself that it is an integer
-        return f"{read}({name!r})" if looked_up else f"{read}({name!r}, dtype='int')"
+        return f"{read}({name!r})" if looked_up else f"{read}_index({name!r})"
     return f"{read}({name!r}, {form.shape})" if form.shape else f"{read}({name!r})"
 
 

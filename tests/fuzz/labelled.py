@@ -8,11 +8,11 @@ from tests.fuzz.function import Build, FunctionSpec, PullForm, builder
 
 # Of logits `z` and a label `y`.
 LOSSES = (
-    "vrt.cross_entropy(z, y)",
-    "vrt.cross_entropy(z, y, 0.1)",
-    "vrt.multi_margin_loss(z, y)",
-    "0.5 * vrt.cross_entropy(z, y, 0.2) + vrt.cross_entropy(2.0 * z, y)",
-    "vrt.cross_entropy(z, y) * vrt.cross_entropy(z, y)",
+    "vrt.losses.cross_entropy(z, y)",
+    "vrt.losses.cross_entropy(z, y, 0.1)",
+    "vrt.losses.multi_margin_loss(z, y)",
+    "0.5 * vrt.losses.cross_entropy(z, y, 0.2) + vrt.losses.cross_entropy(2.0 * z, y)",
+    "vrt.losses.cross_entropy(z, y) * vrt.losses.cross_entropy(z, y)",
 )
 BELOW = {2: "self.gather(0).h + self.gather(1).h", None: "vrt.sum(self.gather_all().h)"}
 CELLS = ("vrt.tanh(x + self.u @ b)", "vrt.tanh(self.u @ (x * b) + x)", "vrt.tanh(x + b)")

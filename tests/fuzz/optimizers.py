@@ -184,8 +184,12 @@ class Judge:
 Make = Callable[[Any, Any], Any]
 
 
-def draw_schedule(rng: np.random.Generator) -> Make:
-    """Return what makes a schedule, of a module of schedules and an optimizer."""
+def draw_schedule(rng: np.random.Generator, lr: float) -> tuple[Any, Make]:
+    """Return a schedule, and what makes PyTorch's of its module of schedules and an optimizer.
+
+    Args:
+        lr: of the optimizer.
+    """
     count, share = int(rng.integers(1, 6)), float(rng.uniform(0.1, 0.9))
     least, patience = float(rng.uniform(0.0, 0.02)), int(rng.integers(0, 3))
     mode = str(rng.choice(["min", "max"]))
@@ -195,15 +199,31 @@ def draw_schedule(rng: np.random.Generator) -> Make:
         second = of.CosineAnnealingLR(optimizer, 2 * count, least)
         return of.SequentialLR(optimizer, [first, second], milestones=[count])
 
-    made: list[Make] = [
-        lambda of, optimizer: of.StepLR(optimizer, count, share),
-        lambda of, optimizer: of.LinearLR(optimizer, share, 1.0 - share, total_iters=count),
-        lambda of, optimizer: of.CosineAnnealingLR(optimizer, 3 * count, eta_min=least),
-        lambda of, optimizer: of.LambdaLR(optimizer, lambda n: share ** (n % count)),
-        lambda of, optimizer: of.ReduceLROnPlateau(
-            optimizer, mode, factor=share, patience=patience, min_lr=least
+    ours = vrt.schedules
+    warm_up = ours.linear(share * lr, lr, steps=count)
+    plateau = {"mode": mode, "factor": share, "patience": patience}
+    made: list[tuple[Any, Make]] = [
+        (
+            ours.step(lr, every=count, factor=share),
+            lambda of, optimizer: of.StepLR(optimizer, count, share),
         ),
-        sequence,
+        (
+            ours.linear(share * lr, (1.0 - share) * lr, steps=count),
+            lambda of, optimizer: of.LinearLR(optimizer, share, 1.0 - share, total_iters=count),
+        ),
+        (
+            ours.cosine(lr, steps=3 * count, least=least),
+            lambda of, optimizer: of.CosineAnnealingLR(optimizer, 3 * count, eta_min=least),
+        ),
+        (
+            lambda n: lr * share ** (n % count),
+            lambda of, optimizer: of.LambdaLR(optimizer, lambda n: share ** (n % count)),
+        ),
+        (
+            ours.Plateau(lr, least=least, **plateau),
+            lambda of, optimizer: of.ReduceLROnPlateau(optimizer, min_lr=least, **plateau),
+        ),
+        (ours.join(warm_up, ours.cosine(lr, steps=2 * count, least=least), at=[count]), sequence),
     ]
     return made[int(rng.integers(len(made)))]
 
@@ -236,15 +256,17 @@ class Sequence:
             "clip_value": self.choice(None, None, 0.3, 1e3),
         }
         groups = self.draw_groups() if rng.random() < 0.6 else {}
-        self.optimizer = self.make(lr=lr, groups=groups, **options)
-        self.judge = Judge(row.title, own, self.values(), lr, groups, lr, **options)
         self.schedule: Any = None
         if rng.random() < 0.6:
-            self.make_schedule = draw_schedule(rng)
-            self.schedule = self.make_schedule(vrt.schedules, self.optimizer)
+            self.schedule, make_theirs = draw_schedule(rng, lr)
+            self.at_first = copy.deepcopy(self.schedule)
             theirs = torch.optim.SGD([torch.zeros(1)], lr=lr)
             self.rates = theirs.param_groups[0]
-            self.their_schedule = self.make_schedule(lr_scheduler, theirs)
+            self.their_schedule = make_theirs(lr_scheduler, theirs)
+        self.peak = getattr(self.schedule, "peak", lr)  # groups are in proportion to it
+        self.optimizer = self.make(lr=self.schedule or lr, groups=groups, **options)
+        self.judge = Judge(row.title, own, self.values(), lr, groups, self.peak, **options)
+        if self.schedule is not None:
             self.judge.lr = self.rates["lr"]
         self.decay = float(rng.choice([0.0, 0.5, 0.9]))
         self.average = vrt.ExponentialMovingAverage(self.net, self.decay)
@@ -320,7 +342,7 @@ class Sequence:
         want = self.loss(self.judge.now(), gradients)
         got = self.net.step(batch, self.optimizer, outputs)
         got = self.net.sync()
-        self.judge.step(gradients, rows)
+        self.updated(gradients, rows)
         self.same("loss", got, *want)
 
     @staticmethod
@@ -346,7 +368,7 @@ class Sequence:
         if not self.passes:
             self.backward()
         self.optimizer.step(self.net)
-        self.judge.step(self.total, self.rows)
+        self.updated(self.total, self.rows)
         if self.rng.random() < 0.7:
             self.zero()
 
@@ -373,24 +395,31 @@ class Sequence:
         raise Wrong("a gradient that is not finite was taken")
 
     def rate(self) -> None:
-        """The schedule goes on, or the rate is set."""
+        """The schedule looks at a measure, or the rate is set."""
         if self.schedule is None:
             self.optimizer.lr = self.judge.lr = float(self.choice(0.0, 0.02, 0.5))
-            return
-        of_measure = isinstance(self.schedule, vrt.schedules.ReduceLROnPlateau)
-        given = [float(self.choice(1.0, 0.5, 2.0, np.nan))] if of_measure else []
-        self.schedule.step(*given)
-        self.their_schedule.step(*given)
-        self.judge.lr = self.rates["lr"]
+        elif isinstance(self.schedule, vrt.schedules.Plateau):
+            metric = float(self.choice(1.0, 0.5, 2.0, np.nan))
+            self.schedule.observe(metric)
+            self.their_schedule.step(metric)
+            self.judge.lr = self.rates["lr"]
         self.same("lr", self.optimizer.lr, self.judge.lr)
+
+    def updated(self, gradients: Mapping[str, Array], rows: Mapping[str, set[int]]) -> None:
+        """The judge has an update too, after which a schedule of steps goes on."""
+        self.judge.step(gradients, rows)
+        if self.schedule is not None and not isinstance(self.schedule, vrt.schedules.Plateau):
+            self.their_schedule.step()
+            self.judge.lr = self.rates["lr"]
 
     def regroup(self) -> None:
         """Groups are given while it trains: some thaw, some have rates of their own."""
-        if self.judge.lr == 0.0:
+        if self.schedule is None and self.judge.lr == 0.0:
             return  # rates of groups keep their ratio to it
         groups = self.choice({}, self.draw_groups())
         self.optimizer.groups = copy.deepcopy(groups)
-        self.judge.groups, self.judge.lr_of_groups = groups, self.judge.lr
+        now = self.judge.lr if self.schedule is None else self.peak
+        self.judge.groups, self.judge.lr_of_groups = groups, now
 
     def option(self) -> None:
         """An option is set while it trains; momentum keeps whether it is 0."""
@@ -441,7 +470,8 @@ class Sequence:
         """Another network, optimizer, average and schedule go on from a checkpoint."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "saved"
-            kept = {} if self.schedule is None else {"schedule": self.schedule.state}
+            plateau = isinstance(self.schedule, vrt.schedules.Plateau)
+            kept = {"schedule": self.schedule.state()} if plateau else {}
             kept = json.loads(json.dumps(kept))
             vrt.save_checkpoint(path, self.net, self.optimizer, kept, self.average)
             found = vrt.load_checkpoint(path)
@@ -449,7 +479,7 @@ class Sequence:
         self.net.set_parameters(found.parameters)
         judge = self.judge
         self.optimizer = self.make(
-            lr=judge.lr_of_groups,
+            lr=judge.lr_of_groups if self.schedule is None else self.at_first,
             groups=judge.groups,
             weight_decay=judge.weight_decay,
             clip_norm=judge.clip_norm,
@@ -458,12 +488,14 @@ class Sequence:
         for name, value in judge.options.items():
             setattr(self.optimizer, name, value)
         self.optimizer.load_state(found.optimizer_state)
-        self.optimizer.lr = judge.lr
-        if self.schedule is not None:
-            self.schedule = self.make_schedule(vrt.schedules, self.optimizer)
+        if self.schedule is None:
+            self.optimizer.lr = judge.lr
+        elif plateau:
+            self.schedule = copy.deepcopy(self.at_first)
             self.schedule.load_state(found.meta["schedule"])
+            self.optimizer.lr = self.schedule
         self.average = vrt.ExponentialMovingAverage(self.net, self.decay)
-        self.average.set_parameters(found.average)
+        self.average.load_state(found.average)
         self.zero()
 
     def same(self, what: str, got: Any, want: Any, size: Any = 0.0) -> None:

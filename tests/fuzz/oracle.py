@@ -7,6 +7,7 @@ vertexrt is imported; what a name means is written here a second time, from its 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar, Protocol
@@ -213,6 +214,10 @@ class VertexFunction:
         assert found.shape == tuple(shape or ()), (name, found.shape, shape)
         return found
 
+    def pull_index(self, name: str) -> Value:
+        """Read an external integer."""
+        return self.pull(name)
+
     def edge(
         self,
         name: str,
@@ -227,6 +232,10 @@ class VertexFunction:
             found = self.vertex.edge(name, relation)
         assert found.shape == tuple(shape or ()), (name, found.shape, shape)
         return found
+
+    def edge_index(self, name: str, relation: int | str = "children") -> Value:
+        """Read an external integer of the edge to each child, or to the one in a slot."""
+        return self.edge(name, relation=relation)
 
     def present(self, what: int | str) -> Value:
         """Return 1.0 where there is a child in a slot, or a pulled value."""
@@ -273,3 +282,6 @@ def zeros(shape: Any) -> Value:
 def ones(shape: Any) -> Value:
     """Return ones."""
     return full(shape, 1.0)
+
+
+losses = random = sys.modules[__name__]  # namespaces of vertexrt

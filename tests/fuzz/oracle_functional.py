@@ -54,15 +54,15 @@ def stack(*numbers: Operand) -> Value:
 def dot(x: Operand, y: Operand) -> Value:
     """Return the dot product, for each child if per child."""
     first, second = together(x, y)
-    return sum(first * second, over="elements")
+    return sum(first * second, axis="elements")
 
 
 # Over children, or over the elements of a vector.
 
 
-def _axes(x: Value, over: str | None) -> tuple[int, ...]:
+def _axes(x: Value, axis: str | None) -> tuple[int, ...]:
     """Return the axis of the children, the default where there are some, or those of a row."""
-    children = over == "children" or (over is None and x.children is not None)
+    children = axis == "children" or (axis is None and x.children is not None)
     assert not children or x.children is not None, "children of a value per vertex"
     return (0,) if children else tuple(range(1, x.number.value.ndim))
 
@@ -84,35 +84,35 @@ def _reduced(
     )
 
 
-def sum(x: Operand, *, over: str | None = None) -> Value:
+def sum(x: Operand, *, axis: str | None = None) -> Value:
     """Add up over the children of a value per child, else over the elements."""
     v = lift(x)
-    axes = _axes(v, over)
+    axes = _axes(v, axis)
     return _reduced(v, axes, v.number.sum(axes), lambda g: g.broadcast(v.number.shape))
 
 
-def mean(x: Operand, *, over: str | None = None) -> Value:
+def mean(x: Operand, *, axis: str | None = None) -> Value:
     """Average as `sum` adds up; zeros without children."""
     v = lift(x)
-    count = int(np.prod([v.number.shape[axis] for axis in _axes(v, over)]))
-    return sum(v, over=over) / float(builtins.max(count, 1))
+    count = int(np.prod([v.number.shape[k] for k in _axes(v, axis)]))
+    return sum(v, axis=axis) / float(builtins.max(count, 1))
 
 
-def max(x: Operand, *, over: str | None = None) -> Value:
+def max(x: Operand, *, axis: str | None = None) -> Value:
     """Take the largest as `sum` adds up; tied elements share the gradient."""
     v = lift(x)
-    (axis,) = _axes(v, over)
-    if not v.number.shape[axis]:
-        return sum(v, over=over)
-    index = np.expand_dims(v.number.value.argmax(axis), axis)
+    (along,) = _axes(v, axis)
+    if not v.number.shape[along]:
+        return sum(v, axis=axis)
+    index = np.expand_dims(v.number.value.argmax(along), along)
     top = Bounded(
-        np.take_along_axis(v.number.value, index, axis),
-        np.take_along_axis(v.number.error, index, axis),
+        np.take_along_axis(v.number.value, index, along),
+        np.take_along_axis(v.number.error, index, along),
     )
-    _compare_others(v, top, index, axis)
+    _compare_others(v, top, index, along)
     hit = (v.number.value == top.value).astype(np.float64)
-    share = exact(hit / hit.sum(axis, keepdims=True))
-    return _reduced(v, (axis,), top, lambda g: g * share)
+    share = exact(hit / hit.sum(along, keepdims=True))
+    return _reduced(v, (along,), top, lambda g: g * share)
 
 
 def _compare_others(v: Value, top: Bounded, index: np.ndarray[Any, Any], axis: int) -> None:
@@ -127,14 +127,14 @@ def _compare_others(v: Value, top: Bounded, index: np.ndarray[Any, Any], axis: i
     v.tape.compared(number[others], whole[others])
 
 
-def logsumexp(x: Operand, *, over: str | None = None) -> Value:
+def logsumexp(x: Operand, *, axis: str | None = None) -> Value:
     """Return log(sum(exp(x))) over the elements, or the children; zeros without children."""
     v = lift(x)
-    (axis,) = _axes(v, over)
-    if not v.number.shape[axis]:
-        return sum(v, over=over)
-    share, total = _partition(v, axis)
-    return _reduced(v, (axis,), total, lambda g: g * share)
+    (along,) = _axes(v, axis)
+    if not v.number.shape[along]:
+        return sum(v, axis=axis)
+    share, total = _partition(v, along)
+    return _reduced(v, (along,), total, lambda g: g * share)
 
 
 def _partition(v: Value, axis: int) -> tuple[Bounded, Bounded]:
@@ -152,23 +152,23 @@ def _partition(v: Value, axis: int) -> tuple[Bounded, Bounded]:
     return Bounded(share, share * beside), Bounded(value, error)
 
 
-def softmax(x: Operand, *, over: str | None = None) -> Value:
+def softmax(x: Operand, *, axis: str | None = None) -> Value:
     """Return exp(x) / sum(exp(x)) over the elements, or the children."""
     v = lift(x)
-    (axis,) = _axes(v, over)
-    if not v.number.shape[axis]:
+    (along,) = _axes(v, axis)
+    if not v.number.shape[along]:
         return v * 1.0
-    share, _ = _partition(v, axis)
+    share, _ = _partition(v, along)
 
     def vjp(g: Bounded) -> Sequence[Bounded]:
-        return (share * (g - (g * share).sum(axis, keepdims=True)),)
+        return (share * (g - (g * share).sum(along, keepdims=True)),)
 
     return Value(v.tape, share, v.shape, v.children, (v,), vjp)
 
 
-def log_softmax(x: Operand, *, over: str | None = None) -> Value:
+def log_softmax(x: Operand, *, axis: str | None = None) -> Value:
     """Return the logarithm of the softmax."""
-    return lift(x) - logsumexp(x, over=over)
+    return lift(x) - logsumexp(x, axis=axis)
 
 
 def argmax(x: Operand) -> Value:

@@ -133,7 +133,7 @@ class Bench:
             self.d_pushes = cotangents(shapes)
         self.base = run(self.first, self.batch, self.d_pushes)
 
-    def network(self, reduction: str = "graph") -> vrt.Network:
+    def network(self, reduction: str = "mean_graphs") -> vrt.Network:
         """Compile the function once more, with the same parameters."""
         return self.way.compile(
             self.case.make(), self.case.parameters, self.shuffle, reduction=reduction
@@ -207,7 +207,7 @@ def train(net: vrt.Network, batch: vrt.GraphBatch, optimizer: Any) -> Arrays:
     net.step(batch, optimizer)
     found = {"loss": np.float64(net.sync())}
     found |= {f"parameter {name}": value.copy() for name, value in net.parameters.items()}
-    return found | {f"state {n}": v.copy() for n, v in optimizer.state.items()}  # type: ignore[return-value]
+    return found | {f"state {n}": v.copy() for n, v in optimizer.state().items()}  # type: ignore[return-value]
 
 
 # Changes of a batch.
@@ -421,14 +421,14 @@ def split_in_two(bench: Bench) -> Texts:
 
 
 def labels_counted(bench: Bench) -> Texts:
-    """Under `reduction="vertex"` only labelled vertices count, in parts of a batch as in all."""
+    """Under "mean_vertices" only labelled vertices count, in parts of a batch as in all."""
     batch, label = bench.case.batch, bench.case.label
     if not label:
         return
     counts = [sum(y >= 0 for y in p.pulls[label]) for p in pieces(batch)]
     if not sum(counts):
         return
-    net = bench.network("vertex")
+    net = bench.network("mean_vertices")
     got = stepped(net, bench.batch)
     scale = len(counts) / sum(counts)
     want = {n: scale * v for n, v in bench.base.items() if n.startswith(("loss", "updated"))}

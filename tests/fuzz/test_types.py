@@ -77,7 +77,7 @@ def typed(given: list[tuple[str, str, FunctionSpec, BatchSpec]]) -> vrt.GraphBat
                 index = rows.index if key is None else rows.index[at[key]]
                 into = pulls[name] if key is None else edge_pulls[key]
                 table = rows.table
-                into[f"{name}{pull}"] = index if table is None else vrt.Pulled(table, index)
+                into[f"{name}{pull}"] = index if table is None else vrt.Rows(table, index)
     sizes = {name: len(batch.children) for name, _, _, batch in given}
     graph = vrt.InputGraph.from_types(sizes, edges, pulls, edge_pulls)
     return vrt.GraphBatch.from_graphs([graph])

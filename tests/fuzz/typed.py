@@ -83,7 +83,7 @@ class NetSpec:
     parameters: Mapping[str, tuple[Shape, bool]]
     reals: Mapping[str, Shape]
     edges: Mapping[str, Shape | None]
-    reduction: str = "graph"
+    reduction: str = "mean_graphs"
 
     def of(self, name: str) -> TypeSpec:
         """Return a type."""
@@ -189,9 +189,9 @@ def term_text(spec: NetSpec, kind: TypeSpec, term: Term) -> str:
     shape = spec.reals.get(term.pull, ())
     below = f"self.gather({term.relation!r}).h"
     every = f"self.gather_all({term.relation!r}).h"
-    number = f"self.edge({term.edge!r}, dtype='int', relation={term.relation!r})"
+    number = f"self.edge_index({term.edge!r}, relation={term.relation!r})"
     weight = f"self.edge({term.edge!r}, relation={term.relation!r})"
-    share = f"vrt.softmax(vrt.dot({first}, {every}), over='children')"
+    share = f"vrt.softmax(vrt.dot({first}, {every}), axis='children')"
     return {
         "embed": f"vrt.embed({first}, self.pull({term.pull!r}))",
         "vector": f"{times}self.pull({term.pull!r}, {shape})",
@@ -215,11 +215,11 @@ def loss_text(spec: NetSpec, loss: Loss) -> str:
     target = f"self.pull({loss.pull!r}, {shape})" if loss.pull else repr(loss.number)
     smoothed = f", label_smoothing={loss.number}" if loss.number else ""
     return {
-        "ce": f"vrt.cross_entropy({scores}, self.pull({loss.pull!r}){smoothed})",
-        "margin": f"vrt.multi_margin_loss({scores}, self.pull({loss.pull!r}))",
-        "square": f"vrt.squared_error(h, {target})",
-        "bce": f"vrt.binary_cross_entropy_with_logits(h, {target})",
-        "hinge": f"vrt.hinge_loss(h, {target})",
+        "ce": f"vrt.losses.cross_entropy({scores}, self.pull({loss.pull!r}){smoothed})",
+        "margin": f"vrt.losses.multi_margin_loss({scores}, self.pull({loss.pull!r}))",
+        "square": f"vrt.losses.squared_error(h, {target})",
+        "bce": f"vrt.losses.binary_cross_entropy_with_logits(h, {target})",
+        "hinge": f"vrt.losses.hinge_loss(h, {target})",
         "sum": "vrt.sum(h) * 0.1",
     }[loss.kind]
 
@@ -345,8 +345,8 @@ def draw_network(rng: np.random.Generator, wide: float = 0.02) -> NetSpec:
             if kind.size == size and (k == 0 or d.chance(0.5)):
                 terms = (*kind.terms, Term("carried", pull=CARRIED))
                 types[k] = replace(kind, terms=terms, carried=True)
-    reduction = str(rng.choice(["graph", "graph", "vertex", "vertex", "sum"]))
-    if reduction == "vertex" and any(loss.kind == "sum" for t in types for loss in t.losses):
+    reduction = str(rng.choice([*["mean_graphs"] * 2, *["mean_vertices"] * 2, "sum"]))
+    if reduction == "mean_vertices" and any(loss.kind == "sum" for t in types for loss in t.losses):
         reduction = "sum"  # whether a loss that is known to be 0 is one is not said
     return NetSpec(tuple(types), d.parameters, reals, d.edges, reduction)
 
@@ -441,8 +441,8 @@ def smaller_networks(spec: NetSpec) -> Iterator[NetSpec]:
     for p, (shape, trained) in spec.parameters.items():
         if not trained:
             yield replace(spec, parameters={**spec.parameters, p: (shape, True)})
-    if spec.reduction != "graph":
-        yield replace(spec, reduction="graph")
+    if spec.reduction != "mean_graphs":
+        yield replace(spec, reduction="mean_graphs")
 
 
 def _smaller_types(kind: TypeSpec) -> Iterator[TypeSpec]:

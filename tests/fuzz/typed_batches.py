@@ -241,7 +241,7 @@ class Evaluated:
 
     def scale(self) -> float:
         """Return the factor of the sum of the losses."""
-        if self.spec.reduction == "graph":
+        if self.spec.reduction == "mean_graphs":
             return 1.0 / len(self.batch)
         if self.spec.reduction == "sum":
             return 1.0

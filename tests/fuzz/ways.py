@@ -39,7 +39,7 @@ class NamedWay:
         function: vrt.VertexFunction,
         parameters: dict[str, Array] | None,
         shuffle: int,
-        reduction: str = "graph",
+        reduction: str = "mean_graphs",
     ) -> vrt.Network:
         """Compile a function and give it its parameters.
 

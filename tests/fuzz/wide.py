@@ -50,7 +50,8 @@ SOURCE = """def build(vrt):
             {cell}
             self.scatter(h=h)
             z = self.push("z", self.v @ h + self.c)
-            self.push("loss", vrt.cross_entropy(z, self.pull("y")) + vrt.squared_error(h, 0.25))
+            near = vrt.losses.squared_error(h, 0.25)
+            self.push("loss", vrt.losses.cross_entropy(z, self.pull("y")) + near)
 
     return F()
 """

@@ -126,7 +126,7 @@ def test_what_is_no_mapping(net: vrt.Network) -> None:
 
 
 def test_a_table_of_words_without_a_row(net: vrt.Network) -> None:
-    pulls = {"word": vrt.Pulled(np.zeros(0, np.int32), [-1, -1, -1]), "label": np.zeros(3, int)}
+    pulls = {"word": vrt.Rows(np.zeros(0, np.int32), [-1, -1, -1]), "label": np.zeros(3, int)}
     none = vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children([[], [], [0, 1]], pulls)])
     absent = pulls | {"word": np.full(3, -1)}
     want = vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children([[], [], [0, 1]], absent)])

@@ -15,7 +15,7 @@ from vertexrt.bench.measure import WARM_STEPS, Arrays, Disagreement, Draw, compa
 from vertexrt.bench.record import Results
 from vertexrt.bench.run import describe, pinned
 from vertexrt.config import THREAD_VARIABLES
-from vertexrt.graph import GraphBatch, InputGraph, Pulled
+from vertexrt.graph import GraphBatch, InputGraph, Rows
 
 
 def ten_chains() -> GraphBatch:
@@ -162,7 +162,7 @@ def test_complete_schedule_lays_children_side_by_side() -> None:
         at_root = np.where(np.arange(size) == size - 1, 0, -1)
         pulls = {
             "word": np.where(np.arange(size) < leaves, np.arange(size), -1),
-            "target": Pulled(np.array([[leaves]], np.float32), at_root),
+            "target": Rows(np.array([[leaves]], np.float32), at_root),
         }
         return InputGraph.complete_tree(leaves, pulls=pulls)
 

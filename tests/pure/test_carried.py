@@ -57,6 +57,8 @@ def test_pieces_are_one_text(text: Path, whole_pushes: bool) -> None:
         outputs = net.forward(batch)
         ends = net.forward(batch, vertices=carried.ends(batch))
         carried.keep(batch, outputs if whole_pushes else ends)
+        state, carried = carried.state(), vrt.CarriedState(net)  # another one goes on
+        carried.load_state(state)
         found.append(states(batch, outputs["h"]))
     for stream in range(STREAMS):
         parts = [piece[stream] for piece in found if stream < len(piece)]
@@ -80,10 +82,33 @@ def test_more_chains_than_before_are_refused(text: Path) -> None:
     carried = vrt.CarriedState(vrt.compile(GRUWords(11), device="reference", dtype="float64"))
     assert carried.shapes == {"h": (HIDDEN,)}
     carried.keep(first[:1], {"h": np.ones((first[:1].num_vertices, HIDDEN))})
-    with pytest.raises(vrt.VertexrtError, match="a minibatch of 3 graphs after one of fewer"):
+    with pytest.raises(
+        vrt.errors.VertexrtError, match="a minibatch of 3 graphs after one of fewer"
+    ):
         carried.put(second)
     carried.restart()
-    assert not np.asarray(carried.put(second).pulls["h"].values).any()
+    assert not np.asarray(carried.put(second).pulls["h"].table).any()
+
+
+def test_what_is_no_state_is_refused(text: Path) -> None:
+    first = pieces_of(text)[0]
+    carried = vrt.CarriedState(vrt.compile(GRUWords(11), device="reference", dtype="float64"))
+    carried.keep(first, {"h": np.ones((first.num_vertices, HIDDEN))})
+    state = carried.state()
+    for wrong in (
+        {},
+        {**state, "graphs": 1},
+        {**state, "graphs": 1.0},
+        {**state, "chains": state["chains"][:1]},
+        {**state, "chains": state["chains"] * 1.0},
+        {**state, "kept": {"c": state["kept"]["h"]}},
+        {**state, "kept": {"h": state["kept"]["h"][:, :1]}},
+    ):
+        with pytest.raises(vrt.errors.CheckpointError, match=r"^\[carried state\] the state"):
+            carried.load_state(wrong)
+    assert carried.state()["graphs"] == STREAMS
+    carried.restart()
+    carried.load_state(carried.state())
 
 
 class Low(vrt.VertexFunction):

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from vertexrt.config import config
-from vertexrt.data import catalogue, download, fetch, load
+from vertexrt.data import catalogue, download, load
 from vertexrt.data.catalogue import CatalogueEntry, Source, SourceFile
+from vertexrt.data.download import fetch
 from vertexrt.errors import DataError, UsageError
 
 TEXTS = {name: f"({n} word)\n".encode() for n, name in enumerate(("train", "dev", "test"))}

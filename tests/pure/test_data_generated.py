@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vertexrt.data import generate_text, generate_treebank, load, minibatches, write_treebank
-from vertexrt.data.generated_text import WORDS, with_s
-from vertexrt.data.treebank import Phrase, Role, compose, word
+from vertexrt.data import load
+from vertexrt.data.generated_text import WORDS, generate_text, with_s
+from vertexrt.data.loader import minibatches
+from vertexrt.data.treebank import Phrase, Role, compose, generate_treebank, word, write_treebank
 from vertexrt.errors import DataError, GraphError, UsageError
-from vertexrt.graph import BracketForest, GraphBatch, Pulled, parse_brackets
+from vertexrt.graph import BracketForest, GraphBatch, Rows, parse_brackets
 
 SAMPLES = Path(__file__).resolve().parents[2] / "datasets" / "samples"
 
@@ -195,10 +196,10 @@ def test_tree_fc() -> None:
     assert train.num_graphs == 512
     assert set(train.sizes().tolist()) == {15}
     word_pull, target = np.asarray(train.pulls["word"]), train.pulls["target"]
-    assert isinstance(target, Pulled)
+    assert isinstance(target, Rows)
     assert target.index is not None
-    assert target.values.shape == (512, 1)
-    assert target.values.dtype == np.float32
+    assert target.table.shape == (512, 1)
+    assert target.table.dtype == np.float32
     np.testing.assert_array_equal(np.flatnonzero(target.index >= 0), train.roots)
     leaves = np.diff(train.child_ptr) == 0
     np.testing.assert_array_equal(word_pull >= 0, leaves)
@@ -206,8 +207,8 @@ def test_tree_fc() -> None:
     # The target is a linear function of how often each word occurs.
     table = np.zeros((512, len(data.vocabulary)))
     np.add.at(table, (train.graph_of[leaves], word_pull[leaves]), 1.0)
-    fitted = table @ np.linalg.lstsq(table, target.values, rcond=None)[0]
-    np.testing.assert_allclose(fitted, target.values, atol=1e-5)
+    fitted = table @ np.linalg.lstsq(table, target.table, rcond=None)[0]
+    np.testing.assert_allclose(fitted, target.table, atol=1e-5)
     again = load("generated", format="tree-fc", leaves=8, seed=5).splits["train"]
     np.testing.assert_array_equal(np.asarray(again.pulls["word"]), word_pull)
     with pytest.raises(GraphError, match="a complete tree of 6 leaves and arity 2"):

@@ -55,9 +55,9 @@ def test_children_and_pulls(tmp_path: Path) -> None:
     assert batch.pulls["word"].tolist() == [1, 2, -1, 1, 2, -1]  # type: ignore[union-attr]
     assert batch.pulls["label"].tolist() == [0, -1, 0, 0, -1, 0]  # type: ignore[union-attr]
     table = batch.pulls["x"]
-    assert isinstance(table, vrt.Pulled)
-    assert table.values.dtype == np.float32
-    assert table.values.tolist() == [1, 0.5, 2, 3, 4]
+    assert isinstance(table, vrt.Rows)
+    assert table.table.dtype == np.float32
+    assert table.table.tolist() == [1, 0.5, 2, 3, 4]
     assert table.index is not None
     assert table.index.tolist() == [0, 1, -1, 2, 3, 4]
 
@@ -102,8 +102,8 @@ def test_types_relations_and_pulls_by_type(tmp_path: Path) -> None:
     assert found.batch.pulls["letter"].tolist() == [1, 2, 1, -1, -1, -1]  # type: ignore[union-attr]
     assert found.batch.pulls["tag"].tolist() == [-1, -1, -1, 1, -1, 4]  # type: ignore[union-attr]
     rows = found.batch.pulls["v"]
-    assert isinstance(rows, vrt.Pulled)
-    assert rows.values[rows.index[3:]].tolist() == [[1, 2], [3, 4], [5, 6]]  # type: ignore[index]
+    assert isinstance(rows, vrt.Rows)
+    assert rows.table[rows.index[3:]].tolist() == [[1, 2], [3, 4], [5, 6]]  # type: ignore[index]
 
 
 def same_structure(a: vrt.GraphBatch, b: vrt.GraphBatch) -> bool:
@@ -148,9 +148,9 @@ def test_edges_have_values_in_the_order_that_they_are_given_in(tmp_path: Path) -
     assert found.batch.child.tolist() == [0, 1, 0, -1, 4]
     assert words_of_edges(found) == [None, "a", "b", None, "a"]
     table = found.batch.edge_pulls["w"]
-    assert isinstance(table, vrt.Pulled)
+    assert isinstance(table, vrt.Rows)
     assert table.index is not None
-    rows = [table.values[row].tolist() if row >= 0 else None for row in table.index]
+    rows = [table.table[row].tolist() if row >= 0 else None for row in table.index]
     assert rows == [[3, 4], [1, 2], [5, 6], None, [7, 8]]
     vrt.data.write_jsonl(tmp_path / "again", found.batch, found.vocabularies)
     again = vrt.data.read_jsonl(tmp_path / "again", vocabularies=found.vocabularies)
@@ -189,7 +189,7 @@ def test_edges_of_relations_have_values(tmp_path: Path) -> None:
     expected = vrt.InputGraph.from_types({"a": 2, "b": 2}, pairs, None, edges)
     assert np.array_equal(found.batch[0].child, expected.child)
     tables = [graph.edge_pulls["w"] for graph in (found.batch[0], expected)]
-    w = [t.values[t.index].tolist() for t in tables]  # type: ignore[union-attr]
+    w = [t.table[t.index].tolist() for t in tables]  # type: ignore[union-attr]
     present = [(t.index >= 0).tolist() for t in tables]  # type: ignore[union-attr,operator]
     assert present[0] == present[1]
     assert np.array(w[0])[present[0]].tolist() == np.array(w[1])[present[0]].tolist()
@@ -352,9 +352,9 @@ def test_real_numbers_that_are_whole_in_a_file(tmp_path: Path) -> None:
     pulls = vrt.data.read_jsonl(path, reals=["x", "y"]).batch.pulls
     for name, values, index in (("x", [-1.0, 2.0], [0, 1, -1]), ("y", [], [-1, -1, -1])):
         table = pulls[name]
-        assert isinstance(table, vrt.Pulled)
+        assert isinstance(table, vrt.Rows)
         assert table.index is not None
-        assert (table.values.dtype, table.values.tolist()) == (np.float32, values)
+        assert (table.table.dtype, table.table.tolist()) == (np.float32, values)
         assert table.index.tolist() == index
 
 

@@ -121,7 +121,7 @@ def is_expected(graph: vrt.InputGraph, expected: vrt.InputGraph = EXPECTED) -> b
 
 def weights(graph: vrt.InputGraph) -> list[float]:
     pull = graph.edge_pulls["w"]
-    return (pull.values[pull.index] if isinstance(pull, vrt.Pulled) else pull).tolist()  # type: ignore[return-value]
+    return (pull.table[pull.index] if isinstance(pull, vrt.Rows) else pull).tolist()  # type: ignore[return-value]
 
 
 def test_data_of_pytorch_geometric() -> None:
@@ -272,7 +272,7 @@ def test_edges_of_networkx_have_values() -> None:
     again = vrt.InputGraph.from_networkx(network, edge_pulls=["w"]).edge_pulls["w"]
     made = vrt.data.from_networkx([network], edge_pulls=["w"]).batch.edge_pulls["w"]
     for pull in (again, made):
-        assert isinstance(pull, vrt.Pulled)
+        assert isinstance(pull, vrt.Rows)
         assert pull.index is not None
         assert pull.index.tolist() == [-1, 0, 1, 2]  # the empty slot has none
-        assert pull.values.tolist() == [0.5, 1.5, 2.5]
+        assert pull.table.tolist() == [0.5, 1.5, 2.5]

@@ -12,7 +12,8 @@ import pytest
 
 import vertexrt as vrt
 from tests.messages import text_of
-from vertexrt.data import Loader, minibatches
+from vertexrt.data import Loader
+from vertexrt.data.loader import minibatches
 from vertexrt.errors import VertexrtError
 
 SIZES = np.random.default_rng(0).integers(1, 30, 23)

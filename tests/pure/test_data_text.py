@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import vertexrt as vrt
 from tests.messages import text_of
 from vertexrt.data import load
+from vertexrt.data.load import format_of
 from vertexrt.data.treebank import generate_treebank
 from vertexrt.errors import DataError, VertexrtError
 from vertexrt.graph import parse_brackets
@@ -280,6 +281,6 @@ def test_compressed_sentiment_trees(tmp_path: Path) -> None:
     for split in ("train", "dev", "test"):
         (tmp_path / f"{split}.txt.gz").write_bytes(gzip.compress(b"(3 (2 a) (3 b))\n"))
     assert load(tmp_path, format="trees").splits["dev"].num_vertices == 3
-    assert vrt.data.format_of(str(tmp_path)) == "trees"
+    assert format_of(str(tmp_path)) == "trees"
     (tmp_path / "train.txt").write_bytes(b"\xef\xbb\xbf(3 (2 a) (3 b))\n")  # a byte order mark
-    assert vrt.data.format_of(str(tmp_path)) == "trees"
+    assert format_of(str(tmp_path)) == "trees"

@@ -49,7 +49,7 @@ def test_many_graphs_are_those_built_one_by_one() -> None:
     np.testing.assert_array_equal(together.types.of_edge, apart.types.of_edge)
     for name in ("word", "label"):
         np.testing.assert_array_equal(together.pulls[name], apart.pulls[name])
-    rows = [batch.pulls["x"].values[batch.pulls["x"].index] for batch in (together, apart)]  # type: ignore[union-attr]
+    rows = [batch.pulls["x"].table[batch.pulls["x"].index] for batch in (together, apart)]  # type: ignore[union-attr]
     chosen = together.of_type("word")
     np.testing.assert_array_equal(rows[0][chosen], rows[1][chosen])
 

@@ -89,11 +89,11 @@ def test_real_rows_decide_nothing_and_names_do() -> None:
     assert numbers_key(plain) != numbers_key(batch(other=word))
     assert structure_key(plain) == structure_key(batch(word=word[::-1]))
     assert numbers_key(plain) != numbers_key(batch(word=word[::-1]))
-    by_index = [batch(x=vrt.Pulled(rows, np.array(index))) for index in ([0, 1], [1, 1], [1, -1])]
+    by_index = [batch(x=vrt.Rows(rows, np.array(index))) for index in ([0, 1], [1, 1], [1, -1])]
     assert len({numbers_key(each) for each in by_index}) == 3
     assert len({structure_key(each) for each in by_index}) == 2
-    assert numbers_key(plain) != numbers_key(batch(word=vrt.Pulled(rows, word)))
-    table = vrt.Pulled(np.array([5, 0, 1]), np.array([1, 2]))
+    assert numbers_key(plain) != numbers_key(batch(word=vrt.Rows(rows, word)))
+    table = vrt.Rows(np.array([5, 0, 1]), np.array([1, 2]))
     assert numbers_key(plain) == numbers_key(batch(word=table)), "the same numbers, by an index"
 
 

@@ -158,7 +158,7 @@ def test_labels_need_not_be_given_for_inference() -> None:
             "vertex: [3, 2]; convert or reshape the array, or declare pull(name, shape=..., "
             "dtype=...).",
         ),
-        ("mark", vrt.Pulled(np.zeros((5, 1)), np.array([0, -1, 1])), "'mark' is float64 of shape"),
+        ("mark", vrt.Rows(np.zeros((5, 1)), np.array([0, -1, 1])), "'mark' is float64 of shape"),
         ("gain", np.zeros(3, np.int32), "'gain' is int32 of shape [3]"),
         ("gain", np.zeros((3, 1)), "'gain' is float64 of shape [3, 1]"),
     ],

@@ -12,7 +12,7 @@ from hypothesis import given
 
 from tests.strategies import ChildLists, chains, child_lists, dags, forests, input_graphs, trees
 from vertexrt.errors import DataError, GraphError, PullError
-from vertexrt.graph import InputGraph, Pulled
+from vertexrt.graph import InputGraph, Rows
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -114,12 +114,12 @@ def test_networkx_attributes_by_name() -> None:
     assert lists_of(graph) == [[], [], [1, 0]]
     assert np.asarray(graph.pulls["word"]).tolist() == [3, -1, -1]
     x, y = graph.pulls["x"], graph.pulls["y"]
-    assert isinstance(x, Pulled)
-    assert isinstance(y, Pulled)
+    assert isinstance(x, Rows)
+    assert isinstance(y, Rows)
     assert x.index is not None
-    assert x.values.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    assert x.table.tolist() == [[1.0, 2.0], [3.0, 4.0]]
     assert x.index.tolist() == [0, 1, -1]
-    assert y.values.tolist() == [0.5, 1.5]
+    assert y.table.tolist() == [0.5, 1.5]
     assert InputGraph.from_networkx(graph.to_networkx(), ["x"]).pulls["x"] is not None
 
 
@@ -250,9 +250,9 @@ def test_what_is_no_graph_is_refused(make: Any, text: str) -> None:
             "pull 'p' has rows of unequal length; expected rows of one shape",
         ),
         ([0, 0, 2**33], "pull 'p' has a whole number beyond 32 bits; expected rows of one"),
-        (Pulled(np.zeros((2, 4))), "a table of shape [2, 4] without an index; expected [3, ...]"),
+        (Rows(np.zeros((2, 4))), "a table of shape [2, 4] without an index; expected [3, ...]"),
         (
-            Pulled(np.zeros((2, 4)), np.array([0, 1], np.int32)),
+            Rows(np.zeros((2, 4)), np.array([0, 1], np.int32)),
             "an index int32 [2]; expected whole numbers [3]",
         ),
     ],

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.strategies import ChildLists, graph_batches, input_graphs
 from vertexrt.errors import GraphError, PullError
-from vertexrt.graph import GraphBatch, InputGraph, Pulled, PullValue
+from vertexrt.graph import GraphBatch, InputGraph, PullValue, Rows
 
 
 def graph_at(batch: GraphBatch, number: int) -> tuple[ChildLists, dict[str, object]]:
@@ -23,10 +23,10 @@ def graph_at(batch: GraphBatch, number: int) -> tuple[ChildLists, dict[str, obje
 
 
 def _rows(pull: PullValue, first: int, end: int) -> list[object]:
-    if not isinstance(pull, Pulled):
+    if not isinstance(pull, Rows):
         return list(pull[first:end].tolist())
     index = np.arange(first, end) if pull.index is None else pull.index[first:end]
-    return [pull.values[row].tolist() if row >= 0 else None for row in index]
+    return [pull.table[row].tolist() if row >= 0 else None for row in index]
 
 
 def same_type(a: GraphBatch, b: GraphBatch) -> bool:
@@ -149,9 +149,9 @@ def test_take_pulls_of_every_form() -> None:
                 "whole": np.arange(n),
                 "vector": np.full((n, 2, 3), n, np.float32),
                 "scalar": np.full(n, 0.5 + n),
-                "table": Pulled(table, np.full(n, n % 3, np.int32)),
-                "rows": Pulled(np.full((n, 2), n, np.float64)),
-                "own": Pulled(np.full((1, 1), n, np.float32), np.array([0] + [-1] * (n - 1))),
+                "table": Rows(table, np.full(n, n % 3, np.int32)),
+                "rows": Rows(np.full((n, 2), n, np.float64)),
+                "own": Rows(np.full((1, 1), n, np.float32), np.array([0] + [-1] * (n - 1))),
                 "empty": np.zeros((n, 0)),
             },
         )
@@ -159,12 +159,12 @@ def test_take_pulls_of_every_form() -> None:
     ]
     batch = GraphBatch.from_graphs(graphs)
     own, shared = batch.pulls["own"], batch.pulls["table"]
-    assert isinstance(own, Pulled)
-    assert isinstance(shared, Pulled)
+    assert isinstance(own, Rows)
+    assert isinstance(shared, Rows)
     assert own.index is not None
     assert own.index.tolist() == [0, -1, -1, 1, 2, -1, -1, -1]
-    assert own.values.tolist() == [[3.0], [1.0], [4.0]]
-    assert shared.values.tolist() == table.tolist()
+    assert own.table.tolist() == [[3.0], [1.0], [4.0]]
+    assert shared.table.tolist() == table.tolist()
     taken = batch.take(np.array([2, 0]))
     assert graph_at(taken, 0) == graph_at(batch, 2)
     assert graph_at(taken, 1) == graph_at(batch, 0)
@@ -173,8 +173,8 @@ def test_take_pulls_of_every_form() -> None:
     assert vector.shape == (7, 2, 3)
     assert vector.dtype == np.float32
     taken_table = taken.pulls["table"]
-    assert isinstance(taken_table, Pulled)
-    assert np.shares_memory(taken_table.values, shared.values)
+    assert isinstance(taken_table, Rows)
+    assert np.shares_memory(taken_table.table, shared.table)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_from_graphs_refuses() -> None:
     )
     with pytest.raises(PullError, match=r"^\[graph 1\] a pull 'label'; graph 0 has none;"):
         GraphBatch.from_graphs([b, a])
-    c = InputGraph.chain(2, {"word": Pulled(np.zeros((1, 3)), np.array([0, -1], np.int32))})
+    c = InputGraph.chain(2, {"word": Rows(np.zeros((1, 3)), np.array([0, -1], np.int32))})
     with pytest.raises(PullError) as caught:
         GraphBatch.from_graphs([b, b, c])
     assert str(caught.value) == (

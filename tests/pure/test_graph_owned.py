@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from vertexrt.errors import GraphError, PullError
-from vertexrt.graph import GraphBatch, InputGraph, Pulled, parse_brackets
+from vertexrt.graph import GraphBatch, InputGraph, Rows, parse_brackets
 
 TABLE = np.arange(6, dtype=np.float32).reshape(3, 2)
 
@@ -33,8 +33,8 @@ def batch_of(arrays: dict[str, Any]) -> GraphBatch:
     pulls = {
         "word": arrays["word"],
         "gain": arrays["gain"],
-        "mark": Pulled(arrays["table"], arrays["index"]),
-        "rows": Pulled(arrays["gain"]),
+        "mark": Rows(arrays["table"], arrays["index"]),
+        "rows": Rows(arrays["gain"]),
     }
     return GraphBatch(arrays["graph_ptr"], arrays["child_ptr"], arrays["child"], pulls)
 
@@ -45,7 +45,7 @@ def arrays_of(batch: GraphBatch | InputGraph) -> Iterator[np.ndarray[Any, Any]]:
     yield batch.child_ptr
     yield batch.child
     for pull in batch.pulls.values():
-        for array in (pull.values, pull.index) if isinstance(pull, Pulled) else (pull,):
+        for array in (pull.table, pull.index) if isinstance(pull, Rows) else (pull,):
             if array is not None:
                 yield array
 
@@ -59,7 +59,7 @@ BATCHES = 10  # not made when tests are collected: their first use compiles
 
 def every_batch() -> list[GraphBatch | InputGraph]:
     batch = batch_of(given())
-    pulls = {"word": np.arange(2), "gain": np.ones(2), "mark": Pulled(TABLE, np.array([1, -1]))}
+    pulls = {"word": np.arange(2), "gain": np.ones(2), "mark": Rows(TABLE, np.array([1, -1]))}
     graphs = [InputGraph.chain(2, pulls) for _ in range(2)]
     return [
         batch,
@@ -175,42 +175,42 @@ def test_every_way_to_make_a_batch_checks(changes: dict[str, Any], text: str) ->
 @pytest.mark.parametrize(
     ("values", "index", "text"),
     [
-        (TABLE, [0, 3], "[Pulled] row 3 at vertex 1; expected rows 0..2, or -1 where"),
-        (TABLE, [0.0, 1.0], "[Pulled] an index float64 [2]; expected whole numbers [V]"),
-        (TABLE, [[0, 1]], "[Pulled] an index int32 [1, 2]; expected whole numbers [V]"),
-        (TABLE, [-2], "[Pulled] row -2 at vertex 0; expected rows 0..2"),
-        (np.float64(1.0), [0], "[Pulled] a table of shape []; expected [N, ...], one row a value"),
-        (np.array([0, -7]), None, "[Pulled] -7 at row 1; expected at least 0, or -1 where the row"),
-        ("abc", None, "[Pulled] dtype <U3; expected rows of one shape, of whole numbers of 32"),
-        (np.ma.masked_equal([1.0, 2.0], 2.0), None, "[Pulled] a masked array, whose mask would be"),
-        (np.zeros(3, [("a", "i4")]), None, "[Pulled] dtype [('a', '<i4')]; expected rows of"),
-        (np.array([True, False]), None, "[Pulled] dtype bool; expected rows of one shape"),
+        (TABLE, [0, 3], "[Rows] row 3 at vertex 1; expected rows 0..2, or -1 where"),
+        (TABLE, [0.0, 1.0], "[Rows] an index float64 [2]; expected whole numbers [V]"),
+        (TABLE, [[0, 1]], "[Rows] an index int32 [1, 2]; expected whole numbers [V]"),
+        (TABLE, [-2], "[Rows] row -2 at vertex 0; expected rows 0..2"),
+        (np.float64(1.0), [0], "[Rows] a table of shape []; expected [N, ...], one row a value"),
+        (np.array([0, -7]), None, "[Rows] -7 at row 1; expected at least 0, or -1 where the row"),
+        ("abc", None, "[Rows] dtype <U3; expected rows of one shape, of whole numbers of 32"),
+        (np.ma.masked_equal([1.0, 2.0], 2.0), None, "[Rows] a masked array, whose mask would be"),
+        (np.zeros(3, [("a", "i4")]), None, "[Rows] dtype [('a', '<i4')]; expected rows of"),
+        (np.array([True, False]), None, "[Rows] dtype bool; expected rows of one shape"),
     ],
 )
 def test_tables_are_checked_when_they_are_given(values: Any, index: Any, text: str) -> None:
     with pytest.raises(PullError) as caught:
-        Pulled(values, index)
+        Rows(values, index)
     assert str(caught.value).startswith(text)
 
 
 def test_graphs_that_are_given_the_same_table_share_a_copy() -> None:
     table = np.array([[np.nan, 1.0], [2.0, 3.0]])
-    first, second = Pulled(table, [0]), Pulled(table, [1])
-    assert np.shares_memory(first.values, second.values)
-    assert not np.shares_memory(first.values, table)
-    assert np.shares_memory(Pulled(first.values, [1, 0]).values, first.values)
+    first, second = Rows(table, [0]), Rows(table, [1])
+    assert np.shares_memory(first.table, second.table)
+    assert not np.shares_memory(first.table, table)
+    assert np.shares_memory(Rows(first.table, [1, 0]).table, first.table)
     table[0, 0] = 5.0
-    third = Pulled(table, [0])
-    assert not np.shares_memory(third.values, first.values)
-    assert third.values[0, 0] == 5.0
-    assert np.isnan(first.values[0, 0])
+    third = Rows(table, [0])
+    assert not np.shares_memory(third.table, first.table)
+    assert third.table[0, 0] == 5.0
+    assert np.isnan(first.table[0, 0])
 
 
 def test_a_dtype_that_is_equal_but_not_the_same() -> None:
     other = np.dtype(np.int32, metadata={"from": "elsewhere"})
     assert other == np.int32
     table = np.arange(3, dtype=other)
-    pulls = {"word": Pulled(table, np.array([2, 0], other)), "label": np.array([1, 0], other)}
+    pulls = {"word": Rows(table, np.array([2, 0], other)), "label": np.array([1, 0], other)}
     graphs = [InputGraph(np.array([0, 0, 1], other), np.array([0], other), pulls)] * 2
     batch = GraphBatch.from_graphs(graphs).take(np.array([1, 0], other)).take([1])
     assert [array.dtype.metadata for array in arrays_of(batch)] == [None] * 6
@@ -219,12 +219,12 @@ def test_a_dtype_that_is_equal_but_not_the_same() -> None:
 
 def test_a_shared_table_is_joined_and_pickled_once() -> None:
     table = np.arange(2000.0).reshape(1000, 2)
-    graphs = [InputGraph.chain(2, {"x": Pulled(table, [k, -1])}) for k in range(3)]
+    graphs = [InputGraph.chain(2, {"x": Rows(table, [k, -1])}) for k in range(3)]
     batch = GraphBatch.from_graphs(graphs)
     pull = batch.take([2, 0]).pulls["x"]
-    assert isinstance(pull, Pulled)
+    assert isinstance(pull, Rows)
     assert pull.index is not None
-    assert (pull.values.shape, pull.index.tolist()) == ((1000, 2), [2, -1, 0, -1])
+    assert (pull.table.shape, pull.index.tolist()) == ((1000, 2), [2, -1, 0, -1])
     text = pickle.dumps(graphs)
     assert len(text) < 1.5 * table.nbytes
     again = GraphBatch.from_graphs(pickle.loads(text))
@@ -234,7 +234,7 @@ def test_a_shared_table_is_joined_and_pickled_once() -> None:
 def test_a_table_of_an_address_that_is_used_again() -> None:
     for number in range(50):  # arrays that die take their place in memory one after another
         table = np.full((4, 3), number, np.float32)
-        assert (Pulled(table, [0]).values == number).all()
+        assert (Rows(table, [0]).table == number).all()
         del table
         gc.collect(0)
 
@@ -243,7 +243,7 @@ def test_more_rows_than_int32_can_number() -> None:
     whole = GraphBatch.from_graphs([InputGraph.chain(100_000)])
     with pytest.raises(GraphError, match=r"^\[take\] 2500000000 vertices with 2499975000 slots;"):
         whole.take(np.zeros(25_000, np.int32))
-    wide = [InputGraph.chain(1, {"x": Pulled(np.zeros((2**30 + k, 0)), [k])}) for k in (0, 1)]
+    wide = [InputGraph.chain(1, {"x": Rows(np.zeros((2**30 + k, 0)), [k])}) for k in (0, 1)]
     with pytest.raises(PullError, match=r"the tables of pull 'x' have 2147483649 rows together"):
         GraphBatch.from_graphs(wide)
     huge = np.broadcast_to(np.float32(1.0), (3, 2**48))
@@ -280,4 +280,4 @@ def test_one_line_says_what_a_batch_holds() -> None:
     )
     graph = InputGraph.from_children([[], [0, -1]])
     assert repr(graph) == "InputGraph(2 vertices, 2 slots (1 children); pulls: none)"
-    assert repr(batch.pulls["mark"]) == "Pulled(float32 [3, 2] with an index [3])"
+    assert repr(batch.pulls["mark"]) == "Rows(float32 [3, 2] with an index [3])"

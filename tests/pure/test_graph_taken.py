@@ -16,7 +16,7 @@ from tests.backend.test_on_device import Lent
 from tests.strategies import graph_batches
 from vertexrt.data import Loader
 from vertexrt.errors import GraphError
-from vertexrt.graph import GraphBatch, InputGraph, Pulled
+from vertexrt.graph import GraphBatch, InputGraph, Rows
 from vertexrt.graph.batch import fill, source_of, starts_of
 from vertexrt.graph.types import origin_of
 
@@ -131,9 +131,9 @@ def test_a_worker_of_a_loader_copies() -> None:
 
 def test_rows_on_a_gpu_are_shared() -> None:
     rows = Lent(np.arange(22, dtype=np.float32).reshape(11, 2))
-    batch = pool().with_pulls({"x": Pulled(rows)}).take([1, 3])
+    batch = pool().with_pulls({"x": Rows(rows)}).take([1, 3])
     pulled = batch.pulls["x"]
-    assert isinstance(pulled, Pulled)
+    assert isinstance(pulled, Rows)
     assert pulled.index is not None
     assert pulled.index.tolist() == [3, 6, 7, 8, 9, 10]
-    assert len(pulled.values) == 11
+    assert len(pulled.table) == 11

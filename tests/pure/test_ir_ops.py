@@ -113,7 +113,7 @@ CASES: dict[str, Body] = {
     "equal": lambda vrt, f: vrt.max(f.kids + f.b),
     "greater": lambda vrt, f: (f.h > f.b) * f.h + (f.h < f.s) * f.b,
     "not_equal": lambda vrt, f: (f.h != 0.0) * f.b,
-    "straight_through": lambda vrt, f: vrt.sum(vrt.softmax(f.kids + f.b, over="children") * f.b),
+    "straight_through": lambda vrt, f: vrt.sum(vrt.softmax(f.kids + f.b, axis="children") * f.b),
     "where": lambda vrt, f: vrt.where(f.present(0), f.h * f.b, f.b * f.b),
     "sigmoid": lambda vrt, f: vrt.sigmoid(f.h + f.b),
     "tanh": lambda vrt, f: vrt.tanh(f.h + f.b),
@@ -124,9 +124,9 @@ CASES: dict[str, Body] = {
     "exp": lambda vrt, f: vrt.exp(f.h - f.b),
     "log": lambda vrt, f: vrt.log(1.5 + f.h * f.h),
     "sqrt": lambda vrt, f: vrt.sqrt(1.5 + f.h * f.h),
-    "dropout": lambda vrt, f: vrt.dropout(f.h + f.b, 0.4),
-    "dropout_by": lambda vrt, f: vrt.dropout(f.h + f.b, 0.4, per="graph"),
-    "uniform": lambda vrt, f: vrt.clip(vrt.uniform(H), 0.25, 0.25) * f.h + f.b,
+    "dropout": lambda vrt, f: vrt.random.dropout(f.h + f.b, 0.4),
+    "dropout_by": lambda vrt, f: vrt.random.dropout(f.h + f.b, 0.4, per="graph"),
+    "uniform": lambda vrt, f: vrt.clip(vrt.random.uniform(H), 0.25, 0.25) * f.h + f.b,
     "slice": lambda vrt, f: (f.h + f.b)[1:3],
     "concat": lambda vrt, f: vrt.concat(f.h[:1], f.b, f.mark),
     "to_edges": lambda vrt, f: vrt.sum(vrt.sigmoid(f.kids + (f.w @ f.word))),
@@ -134,8 +134,8 @@ CASES: dict[str, Body] = {
     "reduce_max": lambda vrt, f: vrt.max(f.h + f.b),
     "spread": lambda vrt, f: vrt.sum(f.h) * f.b,
     "logsumexp": lambda vrt, f: vrt.logsumexp(f.h + f.b),
-    "nll": lambda vrt, f: vrt.cross_entropy(f.logits, f.pull("label")),
-    "nll_grad": lambda vrt, f: vrt.cross_entropy(f.v @ f.word, f.pull("label")),
+    "nll": lambda vrt, f: vrt.losses.cross_entropy(f.logits, f.pull("label")),
+    "nll_grad": lambda vrt, f: vrt.losses.cross_entropy(f.v @ f.word, f.pull("label")),
     "segment_sum": lambda vrt, f: vrt.sum(f.kids * f.b),
     "segment_max": lambda vrt, f: vrt.max(vrt.sigmoid(f.kids * f.b)),
     "embed": lambda vrt, f: f.word * f.b,
@@ -222,8 +222,8 @@ def pulled(whole: vrt.GraphBatch) -> dict[str, PulledRows]:
     """Return the pulls of a batch, as the oracle takes them."""
     found = {}
     for name, pull in (*whole.pulls.items(), *whole.edge_pulls.items()):
-        if isinstance(pull, vrt.Pulled):
-            found[name] = PulledRows(pull.values, pull.index)
+        if isinstance(pull, vrt.Rows):
+            found[name] = PulledRows(pull.table, pull.index)
         elif pull.dtype.kind == "i":
             found[name] = PulledRows(None, pull)
         else:

@@ -29,7 +29,7 @@ class Tiny(vrt.VertexFunction):
         x = vrt.embed(self.table, self.pull("word"))
         h = vrt.tanh(self.w @ self.gather(0).h + x)
         self.scatter(h=h)
-        self.push("loss", vrt.cross_entropy(h, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(h, self.pull("label")))
 
 
 FORWARD = """\

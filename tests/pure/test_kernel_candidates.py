@@ -67,7 +67,7 @@ def evaluate(
         executor.model.chooser.only(Configuration(True, 1, FEWEST))  # whatever is predicted
     pulls = {"word": [0, 1, -1], "label": [1, 1, 1]}
     batch = GraphBatch.from_graphs([InputGraph.from_children([[], [], [0, 1]], pulls)])
-    vrt.Network(executor, 0, "graph").forward(batch, ("logits",))
+    vrt.Network(executor, 0, "mean_graphs").forward(batch, ("logits",))
 
 
 def layers(
@@ -76,7 +76,7 @@ def layers(
     """Train layers on sequences of 35 steps."""
     how = np.dtype("float32"), "frontier", Passes(), "float32"
     options = CompileOptions(*how, engine, 1, processors)
-    net = vrt.Network(compile_on(device, Stack(form).trace(), options), 0, "graph")
+    net = vrt.Network(compile_on(device, Stack(form).trace(), options), 0, "mean_graphs")
     net.step(stack_batch(form, np.zeros((sequences, 35, form.hidden), np.float32)), vrt.SGD(0.0))
     return net
 
@@ -187,9 +187,9 @@ def test_a_function_with_too_many_words_runs_batched(
     device = PaperDevice(argument_bytes=argument_bytes)
     executor = compile_on(device, function.trace(), CompileOptions(*how, "persistent", 1, 1))
     with pytest.raises(NoKernelError, match=text):
-        vrt.Network(executor, 0, "graph").forward(batch)
+        vrt.Network(executor, 0, "mean_graphs").forward(batch)
     executor = compile_on(device, function.trace(), CompileOptions(*how, "auto", 1, None))
     chooser = executor.model.chooser
     assert chooser.pick(False, batch).persistent
-    vrt.Network(executor, 0, "graph").forward(batch)
+    vrt.Network(executor, 0, "mean_graphs").forward(batch)
     assert not chooser.pick(False, batch).persistent

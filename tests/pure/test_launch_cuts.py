@@ -24,7 +24,7 @@ class Wide(vrt.VertexFunction):
         h = vrt.tanh(self.gather(0).h + self.pull("x", 4))
         self.scatter(h=h)
         logits = self.w @ h
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
 @pytest.mark.parametrize("policy", POLICIES)

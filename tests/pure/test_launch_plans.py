@@ -36,7 +36,7 @@ from vertexrt.lower.launches import (
     OuterProduct,
     RowSum,
 )
-from vertexrt.lower.places import Memory, Rows, Temporary, ValuePlace
+from vertexrt.lower.places import Memory, PlaceRows, Temporary, ValuePlace
 from vertexrt.lower.verify_launches import verify_launches
 from vertexrt.models import TreeLSTM
 
@@ -222,7 +222,10 @@ def test_deep_products_of_many_rows_are_shared_out() -> None:
     sizes = [(200, 10000), (650, 10000), (10000, 200), (2600, 1024), (8, 8192)]
     splits = [row_splits(product(wide, deep).product) for wide, deep in sizes]
     assert splits == [8, 4, 1, 1, 1]
-    wide, partial = product(64, 4096).product, ValuePlace(Memory.TEMPORARY, 0, 4 * 64, Rows.LOCAL)
+    wide, partial = (
+        product(64, 4096).product,
+        ValuePlace(Memory.TEMPORARY, 0, 4 * 64, PlaceRows.LOCAL),
+    )
     step = large_product(wide, None, BLOCK, FLOATS, partial)
     plan = LaunchPlan((step,), False, (Temporary(0, 0, 0),), (4 * 64, 0, 0))
     assert verify_launches(plan, LIMITS.counters) is plan
@@ -246,7 +249,7 @@ def product(wide: int, deep: int, transposed: bool = False, number: int = 0) -> 
     """Return a product of the rows of a tensor."""
     m, n = (deep, wide) if transposed else (wide, deep)
     x, y = (
-        Operand(ValuePlace(Memory.TENSOR, at, size, Rows.ROW), None)
+        Operand(ValuePlace(Memory.TENSOR, at, size, PlaceRows.ROW), None)
         for at, size in ((2 * number, deep), (2 * number + 1, wide))
     )
     return CopiedProduct(MatrixProduct(number, transposed, x, y, False, 1, m, n, ((0, wide),)))

@@ -359,7 +359,7 @@ class WordTree(vrt.VertexFunction):
         a, b = vrt.split(self.w @ vrt.embed(self.table, self.pull("word")), 2)
         h = vrt.tanh(a * b + self.u @ (self.gather(0).h + self.gather(1).h))
         self.scatter(h=h)
-        self.push("loss", vrt.squared_error(h, 0.1))
+        self.push("loss", vrt.losses.squared_error(h, 0.1))
 
 
 def test_launches_of_a_round_have_counters_of_their_own() -> None:

@@ -26,7 +26,8 @@ INSIDE = ("graph", "ir", "scheduler", "memory", "script", "script.isa", *KERNELS
 
 # `engine.devices` names the modules of devices, which its table imports when asked.
 # Who may import what. A name is a module or a folder of the package; the longest one that fits a
-# module is its layer, so `script.isa` is a layer of its own. "" is vertexrt/__init__.py.
+# module is its layer, so `script.isa` is a layer of its own. "" is vertexrt/__init__.py, and
+# `bench.*` are the modules of a folder whose `__init__.py`, `bench`, is a layer below them.
 LAYERS: dict[str, tuple[str, ...]] = {
     "errors": (),
     "checks": ("errors",),
@@ -67,10 +68,11 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "api": (*BASE, "parallel", "ir", "graph", "engine"),
     "nn": (*BASE, "ir", "api"),
     "data": (*BASE, "graph"),
-    "": ("ir", "engine", "api", "nn", "graph", "data", "parallel", "errors"),
+    "bench": ("engine",),
+    "": ("ir", "engine", "api", "nn", "graph", "data", "parallel", "errors", "bench"),
     "torch": (*BASE, "ir", "graph", "engine", "api", "nn", ""),
     "models": (*BASE, "api", "nn", ""),
-    "bench": (
+    "bench.*": (
         *BASE,
         *INSIDE,
         "kernels",
@@ -81,7 +83,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "models",
         "data",
     ),
-    "cli": (*BASE, *INSIDE, "kernels", "parallel", "api", "", "models", "data", "bench"),
+    "cli": (*BASE, *INSIDE, "kernels", "parallel", "api", "", "models", "data", "bench", "bench.*"),
     "hub": (*BASE, "graph", "api", "models", "data", "cli"),
     "__main__": ("cli",),
 }
@@ -95,6 +97,8 @@ def layer_of(module: str) -> str | None:
     inside = module.removeprefix(PACKAGE).removeprefix(".")
     while inside and inside not in LAYERS:
         inside = inside.rpartition(".")[0]
+        if f"{inside}.*" in LAYERS:
+            return f"{inside}.*"
     return inside if inside or module == PACKAGE else None
 
 

@@ -12,7 +12,7 @@ from vertexrt.ir.program import Stage
 from vertexrt.lower.expressions import Constant, J, ReadElement
 from vertexrt.lower.kernel import Fill, KernelIR, MatrixProduct, Reduce, RowLoop
 from vertexrt.lower.lowering import lower
-from vertexrt.lower.places import Memory, Rows, ValuePlace
+from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
 from vertexrt.lower.verify import verify
 
 
@@ -69,14 +69,14 @@ def without(kind: type) -> Callable[[RowLoop], RowLoop]:
 
 def shifted(loop: RowLoop) -> RowLoop:
     """Let a fill read the element after the one that it writes."""
-    place = ValuePlace(Memory.TENSOR, 0, 8, Rows.ROW)
+    place = ValuePlace(Memory.TENSOR, 0, 8, PlaceRows.ROW)
     fill = Fill(place, ReadElement(place.part(1, 7), J), ((0, 7),))
     return replace(loop, body=(*loop.body, fill))
 
 
 def beyond(loop: RowLoop) -> RowLoop:
     """Let a fill write outside of its rows."""
-    place = ValuePlace(Memory.TENSOR, 0, 8, Rows.ROW, start=4, stride=8)
+    place = ValuePlace(Memory.TENSOR, 0, 8, PlaceRows.ROW, start=4, stride=8)
     return replace(loop, body=(*loop.body, Fill(place, Constant(0.0), ((0, 8),))))
 
 

@@ -14,7 +14,7 @@ from vertexrt.kernels.cuda.path_products import read_width
 from vertexrt.kernels.cuda.path_steps import products_in, readers_of
 from vertexrt.kernels.cuda.path_task import PathTask, plan_task
 from vertexrt.kernels.cuda.thread_groups import RowScratch, place_members
-from vertexrt.lower.places import Memory, Rows
+from vertexrt.lower.places import Memory, PlaceRows
 from vertexrt.lower.thread_loops import DraftKernel
 from vertexrt.lower.values import Memories, ValuePlaces
 from vertexrt.models import TreeLSTM
@@ -87,7 +87,7 @@ def test_temporaries_lie_one_after_another() -> None:
     )
     places = [temporaries.taken[x.number] for x in (first, second, edge)]
     assert [(x.rows, x.edges) for x in places] == [(0, 0), (5, 0), (13, 0)]
-    assert (first.step, second.step, edge.size, edge.rows) == (5, 8, 1, Rows.LOCAL_EDGE)
+    assert (first.step, second.step, edge.size, edge.rows) == (5, 8, 1, PlaceRows.LOCAL_EDGE)
     assert temporaries.elements == (13, 1, 0)
 
 

@@ -58,7 +58,7 @@ ODD: list[Any] = [
 def values(f: Any) -> list[Any]:
     """Return what a forward() computes with, of every kind."""
     kids, first = f.gather_all(), f.gather(0)
-    integer, matrix = f.pull("i", dtype="int"), f.pull("m", shape=(2, 2))
+    integer, matrix = f.pull_index("i"), f.pull("m", shape=(2, 2))
     made = [f.b, f.w, f.b * 1.0, vrt.sum(f.b), first, first.h, kids, kids.h, integer, matrix]
     return [*made, vrt.Parameter((3,))]
 
@@ -96,8 +96,8 @@ def reduction(call: Callable[..., object]) -> Callable[[], None]:
         WithBody(inside).trace()
 
     def inside(f: Any) -> None:
-        for x, over in itertools.product(values(f), [*ODD, "children", "elements"]):
-            attempt(call, x, over=over)
+        for x, axis in itertools.product(values(f), [*ODD, "children", "elements"]):
+            attempt(call, x, axis=axis)
 
     return check
 
@@ -134,8 +134,8 @@ def compile_() -> None:
 
 
 def passes() -> None:
-    for field, x in itertools.product(dataclasses.fields(vrt.Passes), ODD):
-        chosen = vrt.Passes(**{field.name: x})
+    for field, x in itertools.product(dataclasses.fields(vrt.bench.Passes), ODD):
+        chosen = vrt.bench.Passes(**{field.name: x})
         attempt(vrt.compile, WithBody(), device="reference", passes=chosen)
 
 
@@ -202,26 +202,30 @@ def model() -> None:
 
 
 def schedules() -> None:
-    """Make every schedule with odd options, and step and load the others with odd values."""
-    of = vrt.SGD(0.1)
-    names = ("StepLR", "LinearLR", "CosineAnnealingLR", "ReduceLROnPlateau")
-    for x in [*(x for x in ODD if not callable(x)), lambda steps: -1.0, lambda steps: "x"]:
-        attempt(vrt.schedules.LambdaLR, of, x)
+    """Make every schedule with odd options, and let one look at and load odd values."""
+    of = vrt.schedules
+    for x in (lambda steps: -1.0, lambda steps: "x"):
+        attempt(vrt.SGD, x)
+        attempt(vrt.SGD, 0.1, groups={"w": {"lr": x}})
     for x, y in itertools.product(ODD, ODD):
-        for name in names:
-            attempt(getattr(vrt.schedules, name), of, x, y)
-            attempt(getattr(vrt.schedules, name), x, 3)
-        one = [vrt.schedules.StepLR(of, 2)]
-        attempt(vrt.schedules.SequentialLR, of, x, y)
-        attempt(vrt.schedules.SequentialLR, of, [x], [y])
-        attempt(vrt.schedules.SequentialLR, of, one * 2, y)
-        attempt(vrt.schedules.StepLR(of, 3).load_state, {"steps": x, "initial_lr": y})
+        attempt(of.constant, x)
+        attempt(of.linear, x, 0.1, steps=y)
+        attempt(of.linear, 0.1, x, steps=y)
+        attempt(of.step, x, every=y)
+        attempt(of.step, 0.1, every=2, factor=x)
+        attempt(of.cosine, x, steps=y)
+        attempt(of.cosine, 0.1, steps=2, least=x)
+        attempt(of.join, x, at=y)
+        attempt(of.join, x, x, at=[y])
+        attempt(of.join, of.constant(0.1), of.constant(0.2), at=y)
+        attempt(of.Plateau(0.1).load_state, {"rate": x, "best": y, "bad": 0})
+        for option in ("mode", "factor", "patience", "threshold", "least"):
+            attempt(of.Plateau, x, **{option: y})
     for x in ODD:
-        attempt(vrt.schedules.StepLR(of, 3).load_state, x)
-        attempt(vrt.schedules.ReduceLROnPlateau(of).step, x)
-        attempt(vrt.schedules.ReduceLROnPlateau(of).load_state, x)
+        attempt(of.Plateau(0.1).observe, x)
+        attempt(of.Plateau(0.1).load_state, x)
         attempt(vrt.ExponentialMovingAverage, network_of(), x)
-        attempt(vrt.ExponentialMovingAverage(network_of()).set_parameters, x)
+        attempt(vrt.ExponentialMovingAverage(network_of()).load_state, x)
 
 
 def cells() -> None:
@@ -238,7 +242,7 @@ def graphs_of_odd_parts() -> None:
     net = network_of()
     of_odd(vrt.InputGraph.from_children, 2)()
     of_odd(vrt.GraphBatch.from_graphs)()
-    of_odd(vrt.Pulled, 2)()
+    of_odd(vrt.Rows, 2)()
     for x in ODD:
         attempt(vrt.GraphBatch.from_graphs, [x])
         attempt(vrt.GraphBatch.from_arrays, x, [0, 0, 1], [0], {})
@@ -331,21 +335,19 @@ TABLE: dict[str, Callable[[], None]] = {
     **{n: reduction(getattr(vrt, n)) for n in ("sum", "max", "mean")},
     **{n: reduction(getattr(vrt, n)) for n in ("softmax", "log_softmax", "logsumexp")},
     **{n: of_values(getattr(vrt, n), 2) for n in ("maximum", "minimum", "concat", "embed")},
-    **{n: of_values(getattr(vrt, n), 2) for n in ("cross_entropy", "squared_error", "split")},
+    "split": of_values(vrt.split, 2),
     **{n: of_values(getattr(vrt, n), 1) for n in ("abs", "softplus", "silu", "gelu", "stack")},
     **{n: of_values(getattr(vrt, n), 1) for n in ("stop_gradient", "ones", "zeros")},
     **{n: of_values(getattr(vrt, n), 2) for n in ("elu", "leaky_relu", "straight_through")},
     **{n: of_values(getattr(vrt, n), 1) for n in ("argmax", "floor")},
     "block_diagonal": of_values(vrt.block_diagonal, 2),
-    **{n: of_values(getattr(vrt, n), 2) for n in ("hinge_loss", "multi_margin_loss")},
-    "binary_cross_entropy_with_logits": of_values(vrt.binary_cross_entropy_with_logits, 2),
+    "losses": lambda: [of_values(getattr(vrt.losses, n), 2)() for n in vrt.losses.__all__] and None,
     **{n: of_values(getattr(vrt, n), 2) for n in ("dot", "full")},
     "clip": of_values(vrt.clip, 3),
-    "dropout": of_values(vrt.dropout, 3),
-    **{n: of_values(getattr(vrt, n), 2) for n in ("uniform", "normal")},
+    "random": lambda: [of_values(getattr(vrt.random, n), 3)() for n in vrt.random.__all__] and None,
     "where": of_values(vrt.where, 3),
     "Parameter": of_odd(vrt.Parameter, 2),
-    "Passes": passes,
+    "bench": passes,
     "Optimizer": of_odd(vrt.Optimizer, 3),
     **{
         row.title: optimizer(OPTIMIZERS[row.title], *(option.name for option in row.options))
@@ -364,15 +366,15 @@ TABLE: dict[str, Callable[[], None]] = {
     "Network": network,
     "OnDevice": on_device,
     "Plan": plan,
-    **dict.fromkeys(("GraphBatch", "InputGraph", "Pulled"), graphs_of_odd_parts),
+    **dict.fromkeys(("GraphBatch", "InputGraph", "Rows"), graphs_of_odd_parts),
 }
 
 # Checked where their subject is, or made by vertexrt alone.
 ELSEWHERE = {
     "Checkpoint",
     "Gradients",
-    "VertexrtError",
     "__version__",
+    "errors",
     "load_checkpoint",
     "save_checkpoint",
 }

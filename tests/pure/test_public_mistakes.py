@@ -81,7 +81,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "if of a mask": (traced(lambda f: 1 if f.b > 0 else 2), "multiply by a comparison"),
     "in a list": (traced(lambda f: f.b in [f.w * 1.0]), "objects are compared by `is`"),
     "an integer with a real": (
-        traced(lambda f: f.pull("i", dtype="int") == 0.5),
+        traced(lambda f: f.pull_index("i") == 0.5),
         "an integer pull and 0.5",
     ),
     "a value that outlived its forward": (lambda: left_over() + 1.0, "outlived its forward()"),

@@ -33,7 +33,7 @@ class Shared(vrt.VertexFunction):
         x = self.w @ vrt.embed(self.table, self.pull("word"))
         x = x + vrt.sigmoid(self.w @ left) * vrt.tanh(self.w @ right)
         x = x + self.once @ left + self.added @ (left + right)
-        h = vrt.tanh(x + vrt.sum(vrt.softmax(self.u @ every, over="children")[0] * every))
+        h = vrt.tanh(x + vrt.sum(vrt.softmax(self.u @ every, axis="children")[0] * every))
         self.scatter(h=h)
         self.push("loss", vrt.sum(h * h))
 

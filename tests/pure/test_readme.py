@@ -14,7 +14,7 @@ from vertexrt.cli import run_lock
 from vertexrt.cli.parser import parse
 from vertexrt.cli.run_folder import WRITTEN
 from vertexrt.cli.tasks import TASKS
-from vertexrt.data import FORMATS
+from vertexrt.data.load import FORMATS
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -82,7 +82,7 @@ class Words(vrt.VertexFunction):
         self.w, self.u = vrt.Parameter((HIDDEN, HIDDEN)), vrt.Parameter((HIDDEN, HIDDEN))
 
     def forward(self) -> None:
-        x = vrt.embed(self.table, self.pull("word", dtype="int"))
+        x = vrt.embed(self.table, self.pull_index("word"))
         h = self.push("h", vrt.tanh(self.w @ x + self.u @ self.gather(0).h))
         self.scatter(h=h)
 

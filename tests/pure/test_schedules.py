@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -11,36 +13,47 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from vertexrt.api.optimizer import Optimizer
 from vertexrt.errors import CheckpointError, UsageError
 
 STEPS = 25
-Make = Callable[[Any, Any], Any]  # from the module of schedules and an optimizer
-
-
-def sequence(of: Any, optimizer: Any) -> Any:
-    parts = [of.LinearLR(optimizer, 0.1, total_iters=4), of.CosineAnnealingLR(optimizer, 12, 0.01)]
-    return of.SequentialLR(optimizer, parts, milestones=[4])
-
-
-MADE: dict[str, Make] = {
-    "StepLR": lambda of, optimizer: of.StepLR(optimizer, 3, 0.5),
-    "LinearLR": lambda of, optimizer: of.LinearLR(optimizer, 0.2, 0.8, total_iters=7),
-    "CosineAnnealingLR": lambda of, optimizer: of.CosineAnnealingLR(optimizer, 9, eta_min=0.02),
-    "LambdaLR": lambda of, optimizer: of.LambdaLR(optimizer, lambda n: 1.0 / (1.0 + n)),
-    "SequentialLR": sequence,
+of = vrt.schedules
+MADE: dict[str, Callable[[int], float]] = {
+    "constant": of.constant(0.3),
+    "step": of.step(0.3, every=3, factor=0.5),
+    "linear": of.linear(0.06, 0.24, steps=7),
+    "cosine": of.cosine(0.3, steps=9, least=0.02),
+    "own": lambda n: 0.3 / (1.0 + n),
+    "join": of.join(of.linear(0.03, 0.3, steps=4), of.cosine(0.3, steps=12, least=0.01), at=[4]),
 }
 EXPECTED: dict[str, Callable[[int], float]] = {
-    "StepLR": lambda n: 0.3 * 0.5 ** (n // 3),
-    "LinearLR": lambda n: 0.3 * (0.2 + 0.6 * min(n, 7) / 7),
-    "CosineAnnealingLR": lambda n: 0.02 + 0.14 * (1 + math.cos(math.pi * n / 9)),
-    "LambdaLR": lambda n: 0.3 / (1 + n),
-    "SequentialLR": lambda n: (
+    "constant": lambda n: 0.3,
+    "step": lambda n: 0.3 * 0.5 ** (n // 3),
+    "linear": lambda n: 0.3 * (0.2 + 0.6 * min(n, 7) / 7),
+    "cosine": lambda n: 0.02 + 0.14 * (1 + math.cos(math.pi * n / 9)),
+    "own": lambda n: 0.3 / (1 + n),
+    "join": lambda n: (
         0.3 * (0.1 + 0.9 * n / 4)
         if n < 4
         else 0.01 + 0.145 * (1 + math.cos(math.pi * (n - 4) / 12))
     ),
 }
+
+
+def theirs(of: Any, name: str, optimizer: Any) -> Any:
+    """Return the schedule of PyTorch that is the same."""
+    if name == "join":
+        first = of.LinearLR(optimizer, 0.1, total_iters=4)
+        second = of.CosineAnnealingLR(optimizer, 12, 0.01)
+        return of.SequentialLR(optimizer, [first, second], milestones=[4])
+    return {
+        "constant": lambda: of.ConstantLR(optimizer, 1.0),
+        "step": lambda: of.StepLR(optimizer, 3, 0.5),
+        "linear": lambda: of.LinearLR(optimizer, 0.2, 0.8, total_iters=7),
+        "cosine": lambda: of.CosineAnnealingLR(optimizer, 9, eta_min=0.02),
+        "own": lambda: of.LambdaLR(optimizer, lambda n: 1.0 / (1.0 + n)),
+    }[name]()
+
+
 METRICS = [
     3.0,
     2.0,
@@ -58,98 +71,6 @@ METRICS = [
 ]
 
 
-def rates_of(schedule: Any, optimizer: Optimizer, steps: int = STEPS) -> list[float]:
-    found = [optimizer.lr]
-    for _ in range(steps):
-        schedule.step()
-        found.append(optimizer.lr)
-    return found
-
-
-@pytest.mark.parametrize("name", MADE)
-def test_rates_follow_the_formula(name: str) -> None:
-    optimizer = vrt.SGD(0.3)
-    found = rates_of(MADE[name](vrt.schedules, optimizer), optimizer)
-    np.testing.assert_allclose(found, [EXPECTED[name](n) for n in range(STEPS + 1)], rtol=1e-12)
-
-
-@pytest.mark.filterwarnings("ignore")  # of PyTorch, about the order of calls
-@pytest.mark.parametrize("name", MADE)
-def test_rates_are_those_of_pytorch(name: str) -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch is an optional extra")
-    theirs = torch.optim.SGD([torch.zeros(1)], lr=0.3)
-    schedule, expected = MADE[name](torch.optim.lr_scheduler, theirs), []
-    for _ in range(STEPS + 1):
-        expected.append(theirs.param_groups[0]["lr"])
-        schedule.step()
-    optimizer = vrt.SGD(0.3)
-    found = rates_of(MADE[name](vrt.schedules, optimizer), optimizer)
-    np.testing.assert_allclose(found, expected, rtol=1e-10)
-
-
-@pytest.mark.parametrize("mode", ["min", "max"])
-def test_plateaus_are_those_of_pytorch(mode: str) -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch is an optional extra")
-    theirs, ours = torch.optim.SGD([torch.zeros(1)], lr=0.3), vrt.SGD(0.3)
-    options: dict[str, Any] = {"mode": mode, "factor": 0.5, "patience": 2, "min_lr": 0.05}
-    judge = torch.optim.lr_scheduler.ReduceLROnPlateau(theirs, **options)
-    schedule = vrt.schedules.ReduceLROnPlateau(ours, **options)
-    for metric in METRICS:
-        judge.step(metric)
-        schedule.step(metric)
-        assert ours.lr == theirs.param_groups[0]["lr"]
-
-
-def test_a_plateau_reduces_the_rate() -> None:
-    optimizer = vrt.SGD(0.8)
-    schedule = vrt.schedules.ReduceLROnPlateau(optimizer, factor=0.5, patience=1, min_lr=0.15)
-    found = []
-    for metric in (2.0, 1.0, 1.0, 1.0, 0.9, math.nan, np.float32("inf"), 0.9, 0.9, 0.9, 0.9):
-        schedule.step(metric)
-        found.append(optimizer.lr)
-    assert found == [0.8, 0.8, 0.8, 0.4, 0.4, 0.4, 0.2, 0.2, 0.15, 0.15, 0.15]
-    assert schedule.best == 0.9
-    assert schedule.bad_steps == 0
-
-
-@pytest.mark.parametrize("name", MADE)
-def test_a_state_continues_a_run(name: str) -> None:
-    whole = vrt.SGD(0.3)
-    expected = rates_of(MADE[name](vrt.schedules, whole), whole)
-    first = vrt.SGD(0.3)
-    schedule = MADE[name](vrt.schedules, first)
-    rates_of(schedule, first, 11)
-    again = vrt.SGD(0.3)
-    continued = MADE[name](vrt.schedules, again)
-    continued.load_state(json.loads(json.dumps(schedule.state)))
-    assert rates_of(continued, again, STEPS - 11) == expected[11:]
-    assert schedule.state == {"steps": 11, "initial_lr": 0.3}
-
-
-def test_a_plateau_continues() -> None:
-    optimizers = [vrt.SGD(0.3) for _ in range(3)]
-    whole, first, again = (vrt.schedules.ReduceLROnPlateau(o, patience=1) for o in optimizers)
-    for metric in METRICS[:6]:
-        whole.step(metric)
-        first.step(metric)
-    again.load_state(json.loads(json.dumps(first.state)))
-    for metric in METRICS[6:]:
-        whole.step(metric)
-        again.step(metric)
-    assert optimizers[0].lr == optimizers[2].lr < 0.3
-    assert whole.state == again.state
-
-
-def test_rates_of_groups_change_in_proportion() -> None:
-    optimizer = vrt.SGD(0.4, groups={"w": {"lr": 0.1}})
-    schedule = vrt.schedules.StepLR(optimizer, 1, 0.5)
-    schedule.step()
-    net = vrt.compile(Sum(), device="reference", dtype="float64")
-    net.step(vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(1, {})]), optimizer)
-    np.testing.assert_allclose(net.parameters["w"], -0.05)
-    np.testing.assert_allclose(net.parameters["b"], -0.2)
-
-
 class Sum(vrt.VertexFunction):
     """The gradient of each element is 1."""
 
@@ -162,43 +83,189 @@ class Sum(vrt.VertexFunction):
         self.push("loss", vrt.sum(self.w + self.b))
 
 
+def network() -> tuple[vrt.Network, vrt.GraphBatch]:
+    net = vrt.compile(Sum(), device="reference", dtype="float64")
+    return net, vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(1, {})])
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_rates_follow_the_formula(name: str) -> None:
+    found = [MADE[name](n) for n in range(STEPS)]
+    np.testing.assert_allclose(found, [EXPECTED[name](n) for n in range(STEPS)], rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore")  # of PyTorch, about the order of calls
+@pytest.mark.parametrize("name", MADE)
+def test_rates_are_those_of_pytorch(name: str) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is an optional extra")
+    judge = torch.optim.SGD([torch.zeros(1)], lr=0.3)
+    schedule, expected = theirs(torch.optim.lr_scheduler, name, judge), []
+    for _ in range(STEPS):
+        expected.append(judge.param_groups[0]["lr"])
+        schedule.step()
+    np.testing.assert_allclose([MADE[name](n) for n in range(STEPS)], expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_each_update_has_the_rate_of_its_number(name: str) -> None:
+    net, batch = network()
+    optimizer = vrt.SGD(MADE[name])
+    for n in range(6):
+        assert optimizer.lr == MADE[name](n)
+        before = net.parameters["w"].copy()
+        net.step(batch, optimizer)
+        np.testing.assert_allclose(before - net.parameters["w"], MADE[name](n), rtol=1e-12)
+
+
+def test_an_update_of_ones_own_has_the_rate_of_its_number() -> None:
+    class Own(vrt.Optimizer):
+        def update(self, store: Any) -> None:
+            store.value("w")[...] -= self.lr
+
+    net, batch = network()
+    optimizer, before = Own(of.linear(0.0, 0.5, steps=5)), net.parameters["w"].copy()
+    for _ in range(3):
+        net.step(batch, optimizer)
+    np.testing.assert_allclose(before - net.parameters["w"], 0.0 + 0.1 + 0.2)
+    assert optimizer.steps == 3
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_plateaus_are_those_of_pytorch(mode: str) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is an optional extra")
+    judge = torch.optim.SGD([torch.zeros(1)], lr=0.3)
+    options = {"mode": mode, "factor": 0.5, "patience": 2}
+    schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(judge, min_lr=0.05, **options)
+    ours = of.Plateau(0.3, least=0.05, **options)
+    optimizer = vrt.SGD(ours)
+    for metric in METRICS:
+        schedule.step(metric)
+        ours.observe(metric)
+        assert optimizer.lr == judge.param_groups[0]["lr"]
+
+
+def test_a_plateau_reduces_the_rate() -> None:
+    plateau = of.Plateau(0.8, factor=0.5, patience=1, least=0.15)
+    found = []
+    for metric in (2.0, 1.0, 1.0, 1.0, 0.9, math.nan, np.float32("inf"), 0.9, 0.9, 0.9, 0.9):
+        plateau.observe(metric)
+        found.append(plateau(0))
+    assert found == [0.8, 0.8, 0.8, 0.4, 0.4, 0.4, 0.2, 0.2, 0.15, 0.15, 0.15]
+    assert plateau.best == 0.9
+    assert plateau.bad == 0
+    assert repr(plateau) == "Plateau(0.8; 0.15 now)"
+
+
+def test_the_count_of_steps_continues_a_run() -> None:
+    whole, first, again = (vrt.SGD(MADE["join"]) for _ in range(3))
+    net, batch = network()
+    for _ in range(11):
+        net.step(batch, first)
+    again.load_state(first.state())
+    other, _ = network()
+    other.set_parameters(net.parameters)
+    for optimizer, each in ((first, net), (again, other)):
+        each.step(batch, optimizer)
+    np.testing.assert_array_equal(net.parameters["w"], other.parameters["w"])
+    assert again.lr == MADE["join"](12) != whole.lr
+
+
+def test_a_plateau_continues() -> None:
+    whole, first, again = (of.Plateau(0.3, patience=1) for _ in range(3))
+    for metric in METRICS[:6]:
+        whole.observe(metric)
+        first.observe(metric)
+    again.load_state(json.loads(json.dumps(first.state())))
+    for metric in METRICS[6:]:
+        whole.observe(metric)
+        again.observe(metric)
+    assert whole.rate == again.rate < 0.3
+    assert whole.state() == again.state()
+
+
+@pytest.mark.parametrize(
+    ("lr", "group", "rates"),
+    [
+        (of.step(0.4, every=1, factor=0.5), 0.1, [(0.4, 0.1), (0.2, 0.05)]),
+        (of.linear(0.0, 0.4, steps=2), 0.1, [(0.0, 0.0), (0.2, 0.05), (0.4, 0.1)]),
+        (lambda n: 0.4 / (1 + n), 0.1, [(0.4, 0.1), (0.2, 0.05)]),
+        (of.Plateau(0.4), 0.1, [(0.4, 0.1), (0.4, 0.1)]),
+        (0.4, of.linear(0.0, 0.4, steps=2), [(0.4, 0.0), (0.4, 0.2)]),
+        (of.linear(0.0, 0.4, steps=2), lambda n: 0.3, [(0.0, 0.3), (0.2, 0.3)]),
+    ],
+)
+def test_rates_of_groups_change_in_proportion_or_by_themselves(
+    lr: Any, group: Any, rates: list[tuple[float, float]]
+) -> None:
+    optimizer = vrt.SGD(lr, groups={"w": {"lr": group}})
+    net, batch = network()
+    for wanted in rates:
+        before = {name: value.copy() for name, value in net.parameters.items()}
+        net.step(batch, optimizer)
+        found = [before[name] - net.parameters[name] for name in ("b", "w")]
+        np.testing.assert_allclose(found, np.repeat(wanted, 2).reshape(2, 2), atol=1e-15)
+
+
+def test_an_optimizer_says_its_rate_of_now() -> None:
+    optimizer = vrt.SGD(of.step(0.4, every=1), groups={"w": {"lr": of.constant(0.1)}})
+    assert optimizer.describe()["lr"] == 0.4
+    assert optimizer.describe()["groups"] == {"w": {"lr": 0.1}}
+    optimizer.lr = 0.2
+    assert optimizer.lr == 0.2
+    optimizer.lr = of.constant(0.1)
+    assert optimizer.lr == 0.1
+    for copied in (copy.deepcopy(optimizer), pickle.loads(pickle.dumps(optimizer))):
+        assert copied.describe() == optimizer.describe()
+    assert repr(MADE["cosine"]) == "cosine(0.3, 9, 0.02)"
+
+
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda s, o: s.StepLR(3, 1), "[StepLR] a int; an optimizer; pass an optimizer"),
-        (lambda s, o: s.StepLR(o, 0), "[StepLR] step_size=0; step_size must be a whole number"),
-        (lambda s, o: s.StepLR(o, 1, math.nan), "[StepLR] gamma=nan; gamma must be in [0, 1]"),
-        (lambda s, o: s.LambdaLR(o, 3), "[LambdaLR] lr_lambda=3; lr_lambda must be a function"),
-        (lambda s, o: s.LambdaLR(o, lambda n: -1.0), "[LambdaLR] lr_lambda(0)=-1.0; lr_lambda(0) "),
-        (lambda s, o: s.CosineAnnealingLR(o, 1.5), "[CosineAnnealingLR] T_max=1.5; T_max must be"),
-        (lambda s, o: s.SequentialLR(o, [3], []), "[SequentialLR] schedulers=[3]; schedulers must"),
+        (lambda: of.step(0.1, every=0), "[step] every=0; every must be a whole number >= 1"),
+        (lambda: of.step(0.1, every=1, factor=math.nan), "[step] factor=nan; factor must be in"),
+        (lambda: of.constant(-1.0), "[constant] rate=-1.0; rate must be a finite number >= 0"),
+        (lambda: of.linear(0.1, "1", steps=1), "[linear] last='1'; last must be a finite number"),
+        (lambda: of.cosine(0.1, steps=1.5), "[cosine] steps=1.5; steps must be a whole number"),
+        (lambda: of.join(3, at=[]), "[join] schedules=(3,); schedules must be schedules of"),
         (
-            lambda s, o: s.SequentialLR(o, [s.StepLR(o, 1)] * 3, [5, 4]),
-            "[SequentialLR] milestones=[5, 4]; milestones must be whole numbers above 0 that rise",
+            lambda: of.join(*[of.constant(0.1)] * 3, at=[5, 4]),
+            "[join] at=[5, 4]; at must be whole numbers above 0 that rise, one less than",
+        ),
+        (lambda: of.Plateau(0.1, mode="low"), "[Plateau] mode='low'; mode must be 'min' or 'max'"),
+        (lambda: of.Plateau(0.1).observe("1"), "[Plateau] metric='1'; metric must be a number"),
+        (lambda: vrt.SGD(lambda n: -1.0), "[SGD] lr(0)=-1.0; lr(0) >= 0"),
+        (lambda: vrt.Adam(lambda n: "x"), "[Adam] lr(0)='x'; lr(0) >= 0"),
+        (
+            lambda: vrt.SGD(0.1, groups={"w": {"lr": lambda n: math.inf}}),
+            "[SGD] groups['w'] lr(0)=inf; groups['w'] lr(0) >= 0",
         ),
         (
-            lambda s, o: s.SequentialLR(o, [s.StepLR(vrt.SGD(0.1), 1)], []),
-            "[SequentialLR] schedulers=[<vertexrt",
-        ),
-        (lambda s, o: s.ReduceLROnPlateau(o, "low"), "[ReduceLROnPlateau] mode='low'; mode must"),
-        (
-            lambda s, o: s.ReduceLROnPlateau(o).step("1"),
-            "[ReduceLROnPlateau] metric='1'; metric must be a number",
+            lambda: vrt.SGD(lambda n: 0.0, groups={"w": {"lr": 0.1}}),
+            "[SGD] groups['w'] has a rate beside lr=0.0; lr > 0, which it keeps its ratio to",
         ),
     ],
 )
-def test_mistakes(make: Callable[[Any, Any], Any], text: str) -> None:
+def test_mistakes(make: Callable[[], Any], text: str) -> None:
     with pytest.raises(UsageError) as found:
-        make(vrt.schedules, vrt.SGD(0.1))
+        make()
     assert str(found.value).startswith(text)
 
 
+def test_a_rate_that_becomes_wrong_ends_a_step_that_changes_nothing() -> None:
+    net, batch = network()
+    optimizer = vrt.Adam(lambda n: 0.1 - n)
+    net.step(batch, optimizer)
+    before = net.parameters["w"].copy()
+    with pytest.raises(UsageError, match=r"^\[Adam\] lr\(1\)=-0.9; lr\(1\) >= 0"):
+        net.step(batch, optimizer)
+    np.testing.assert_array_equal(net.parameters["w"], before)
+    assert optimizer.steps == 1
+
+
 def test_what_is_no_state_is_refused() -> None:
-    optimizer = vrt.SGD(0.1)
-    schedule = vrt.schedules.StepLR(optimizer, 1)
-    schedule.step()
-    for state in ({}, {"steps": -1, "initial_lr": 1.0}, {"steps": 1, "initial_lr": 1.0, "x": 1}):
+    plateau = of.Plateau(0.1)
+    for state in ({}, {"rate": -1.0, "best": None, "bad": 0}, {**plateau.state(), "x": 1}):
         with pytest.raises(CheckpointError, match=r"^\[schedule\]"):
-            schedule.load_state(state)
-    assert schedule.steps == 1
-    assert optimizer.lr == pytest.approx(0.01)
+            plateau.load_state(state)
+    assert plateau.rate == 0.1

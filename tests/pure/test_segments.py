@@ -61,7 +61,7 @@ class TwoStates(vrt.VertexFunction):
         x = vrt.tanh(vrt.embed(self.table, self.pull("word")))
         h = vrt.tanh(self.u @ self.gather(0).x + self.w @ self.gather(1).h + x)
         self.scatter(h=h, x=x)
-        self.push("loss", vrt.cross_entropy(h, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(h, self.pull("label")))
 
 
 def lowered(make: Callable[[], vrt.VertexFunction], processors: int) -> list[LoweredTask]:

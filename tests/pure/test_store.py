@@ -28,7 +28,7 @@ class NestedParts(vrt.VertexFunction):
         h = self.gather(0).h + self.pull("x", shape=(H,))
         first, second = self.w1 @ h, self.w2 @ h + self.b
         self.scatter(h=vrt.tanh(first[:H] + second[:H] + self.c))
-        self.push("loss", vrt.squared_error(h, 0.3))
+        self.push("loss", vrt.losses.squared_error(h, 0.3))
 
 
 class TwoCells(vrt.VertexFunction):
@@ -79,7 +79,7 @@ def batch(lists: list[list[int]], pulls: tuple[str, ...]) -> vrt.GraphBatch:
     for name in pulls:
         index = np.arange(len(lists), dtype=np.int32)
         index[1::2] = -1 if name == "y" else index[1::2]
-        found[name] = vrt.Pulled(rng.normal(size=(len(lists), H)), index)
+        found[name] = vrt.Rows(rng.normal(size=(len(lists), H)), index)
     return vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children(lists, found)])
 
 

@@ -17,7 +17,7 @@ from vertexrt.kernels.cuda.thread_groups import GroupContext, lower_group, row_t
 from vertexrt.kernels.cuda.thread_text import ThreadText
 from vertexrt.kernels.cuda.thread_widths import width_of
 from vertexrt.lower.expressions import Index, Number, ReadElement
-from vertexrt.lower.places import Memory, Rows, ValuePlace
+from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
 from vertexrt.lower.threads import (
     ElementLoop,
     MakeElements,
@@ -108,7 +108,7 @@ def test_loops_take_vectors_where_all_starts_on_16_bytes(
     start: int, shift: int, size: int, width: int
 ) -> None:
     to, of = (
-        ValuePlace(Memory.TENSOR, n, size, Rows.ROW, stride=2 * size, start=at)
+        ValuePlace(Memory.TENSOR, n, size, PlaceRows.ROW, stride=2 * size, start=at)
         for n, at in enumerate((start, 0))
     )
     store = StoreElements(to, ReadElement(of, Index(True, shift)))

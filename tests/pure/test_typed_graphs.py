@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import vertexrt as vrt
 from tests import typed_models as typed
 from vertexrt.errors import GraphError, PullError
-from vertexrt.graph import GraphBatch, InputGraph, Pulled
+from vertexrt.graph import GraphBatch, InputGraph, Rows
 from vertexrt.graph.types import origin_of
 from vertexrt.ir.passes import specialise
 from vertexrt.scheduler import balance
@@ -53,14 +53,14 @@ def test_reals_of_types_are_joined() -> None:
         {},
         {
             "a": {"x": np.ones((2, 3))},
-            "c": {"x": Pulled(np.full((4, 3), 2.0), np.array([3, -1], np.int32))},
+            "c": {"x": Rows(np.full((4, 3), 2.0), np.array([3, -1], np.int32))},
         },
     )
     pull = graph.pulls["x"]
-    assert isinstance(pull, Pulled)
+    assert isinstance(pull, Rows)
     assert pull.index is not None
     assert pull.index.tolist() == [0, 1, -1, 5, -1]
-    assert pull.values[pull.index[[0, 3]]].tolist() == [[1.0] * 3, [2.0] * 3]
+    assert pull.table[pull.index[[0, 3]]].tolist() == [[1.0] * 3, [2.0] * 3]
 
 
 def test_values_of_edges_keep_their_edges() -> None:
@@ -100,9 +100,9 @@ def test_values_of_edges_of_types() -> None:
     assert [graph.children(v) for v in (2, 3)] == [[0], [1, 2]]
     assert np.asarray(graph.edge_pulls["kind"]).tolist() == [-1, -1, 3]
     pull = graph.edge_pulls["w"]
-    assert isinstance(pull, Pulled)
+    assert isinstance(pull, Rows)
     assert pull.index is not None
-    assert pull.values[pull.index].tolist() == [[5.0, 6.0], [3.0, 4.0], [1.0, 2.0]]
+    assert pull.table[pull.index].tolist() == [[5.0, 6.0], [3.0, 4.0], [1.0, 2.0]]
 
 
 def test_names_of_types_are_joined_over_graphs() -> None:
@@ -327,7 +327,7 @@ class PullingBoth(vrt.Model):
 
 @pytest.mark.parametrize(("name", "dtype"), [("w", "int"), ("v", "int"), ("v", "float")])
 @pytest.mark.parametrize(
-    "nothing", [[], np.zeros(0, int), np.zeros((0, 3)), vrt.Pulled(np.ones(4), np.zeros(0, int))]
+    "nothing", [[], np.zeros(0, int), np.zeros((0, 3)), vrt.Rows(np.ones(4), np.zeros(0, int))]
 )
 def test_what_no_vertex_pulls_has_no_dtype(name: str, dtype: str, nothing: Any) -> None:
     """Of a type that a graph has no vertices of; before and after others, and alone (issue 52)."""

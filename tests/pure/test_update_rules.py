@@ -49,7 +49,8 @@ def test_a_class_has_types_and_its_text_the_update_and_ranges(row: OptimizerRow)
     made = getattr(vrt, row.title)
     for name, parameter in inspect.signature(made).parameters.items():
         groups = "Mapping[str, GroupOptions] | None"
-        assert parameter.annotation in ("float", "float | None", "tuple[float, float]", groups)
+        known = ("Rate", "float", "float | None", "tuple[float, float]", groups)
+        assert parameter.annotation in known
         assert f"    {name}: " in made.__doc__
     assert all(f"        {name} = {expression}\n" in made.__doc__ for name, expression in row.lines)
     for option in row.options:
@@ -74,7 +75,7 @@ vrt.Adamm()
 WRONG = {
     7: 'Unexpected keyword argument "beta" for "Adam"',
     8: 'Missing positional argument "lr" in call to "SGD"',
-    9: 'incompatible type "str"; expected "float"',
+    9: 'incompatible type "str"; expected "float | Callable[[int], float]"',
     10: 'incompatible type "float"; expected "tuple[float, float]"',
     11: 'has no attribute "Adamm"',
 }

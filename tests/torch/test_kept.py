@@ -270,7 +270,7 @@ class Dropping(vrt.VertexFunction):
         self.w, self.dropped = vrt.Parameter((SIZE, SIZE), vrt.init.normal(0.5)), dropped
 
     def forward(self) -> None:
-        x = vrt.dropout(self.pull("x", shape=(SIZE,)), self.dropped)
+        x = vrt.random.dropout(self.pull("x", shape=(SIZE,)), self.dropped)
         h = vrt.tanh(self.w @ self.gather(0).h + x)
         self.scatter(h=h)
         self.push("h", h)
@@ -308,14 +308,14 @@ def test_what_decides_how_a_batch_runs() -> None:
     graph = vrt.InputGraph.from_children([[], [0], [1]], pulls={"word": [0, 1, 2]})
     rows, index = np.ones((3, 2), np.float32), np.array([0, 1, 1], np.int32)
     batch = vrt.GraphBatch.from_graphs([graph]).with_pulls({"x": rows})
-    table = batch.with_pulls({"x": vrt.Pulled(rows, index)})
+    table = batch.with_pulls({"x": vrt.Rows(rows, index)})
     assert batch.with_pulls({"x": 2 * rows}).form is batch.form
     assert batch.with_pulls({"y": rows}).form is batch.form
     for other in (
         table,
         batch.with_pulls({"word": np.array([0, 1, 1])}),
         batch.with_pulls({"x": np.arange(3)}),
-        table.with_pulls({"x": vrt.Pulled(rows, index[::-1])}),
+        table.with_pulls({"x": vrt.Rows(rows, index[::-1])}),
         table.with_pulls({"x": rows}),
         batch[[0]],
     ):
@@ -329,7 +329,7 @@ def test_results_follow_other_places() -> None:
     rows = rng.standard_normal((3, SIZE)).astype(np.float32)
     for _ in range(3):
         for index in ([0, 1, 2], [2, 2, 0], [0, 1, -1]):
-            pulls = {"x": vrt.Pulled(rows, np.array(index))}
+            pulls = {"x": vrt.Rows(rows, np.array(index))}
             found = net.forward(batch.with_pulls(pulls))["h"]
             own = np.where(np.array(index)[:, None] < 0, 0.0, rows[index]).astype(np.float32)
             wanted = net.forward(batch.with_pulls({"x": own}))["h"]
@@ -369,7 +369,7 @@ def test_a_way_back_that_is_older_than_a_kind(place: str, monkeypatch: pytest.Mo
     module = vt.Module(net)
 
     def batch(*index: int) -> vrt.GraphBatch:
-        pulls = {"x": vrt.Pulled(np.zeros((4, SIZE)), np.array(index))}
+        pulls = {"x": vrt.Rows(np.zeros((4, SIZE)), np.array(index))}
         return vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(len(index), pulls)])
 
     where = next(module.parameters()).device

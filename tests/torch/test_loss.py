@@ -17,10 +17,12 @@ from tests.torch.test_module import SIZE, Node, drawn, module, trees  # noqa: E4
 from vertexrt.errors import UsageError  # noqa: E402
 from vertexrt.models.tree_lstm import TreeLSTM  # noqa: E402
 
-COUNTS = {"graph": "num_graphs", "vertex": "num_vertices", "sum": ""}
+COUNTS = {"mean_graphs": "num_graphs", "mean_vertices": "num_vertices", "sum": ""}
 
 
-def by_pushes(mine: Any, batch: vrt.GraphBatch, reduction: str = "graph", **pulls: Any) -> Any:
+def by_pushes(
+    mine: Any, batch: vrt.GraphBatch, reduction: str = "mean_graphs", **pulls: Any
+) -> Any:
     """Return the loss as a pass through pushes makes it."""
     total = mine(batch, ["loss"], **pulls)["loss"].sum()
     return total / getattr(batch, COUNTS[reduction], 1)
@@ -146,7 +148,7 @@ def test_rows_that_vertices_share() -> None:
     mine, batch = module(), trees()
     index = (np.arange(batch.num_vertices) % 2).astype(np.int32)
     words = np.zeros(batch.num_vertices, np.int32)
-    batch = batch.with_pulls({"x": vrt.Pulled(np.zeros((2, SIZE)), index), "word": words})
+    batch = batch.with_pulls({"x": vrt.Rows(np.zeros((2, SIZE)), index), "word": words})
     rows = torch.randn(2, SIZE, dtype=torch.float64, requires_grad=True)
     found, wanted = mine.loss(batch, x=rows), by_pushes(mine, batch, x=rows)
     assert_same(gradients(mine, found, rows), gradients(mine, wanted, rows))
@@ -261,7 +263,9 @@ class NoLoss(vrt.VertexFunction):
 
 def test_mistakes_are_named() -> None:
     mine, batch = module(), trees()
-    with pytest.raises(UsageError, match="reduction='mean'; one of graph, vertex, sum; name one"):
+    with pytest.raises(
+        UsageError, match="reduction='mean'; one of mean_graphs, mean_vertices, sum; name one"
+    ):
         mine.loss(batch, reduction="mean")
     with pytest.raises(UsageError, match="'y'; it pulls word, x"):
         mine.loss(batch, y=torch.zeros(3))

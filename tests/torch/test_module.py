@@ -35,7 +35,7 @@ class Node(vrt.VertexFunction):
 
     def forward(self) -> None:
         x = vrt.embed(self.embedding, self.pull("word")) + self.pull("x", shape=(SIZE,))
-        h, c = self.cell(vrt.dropout(x * self.fixed, self.dropout), self.gather_all())
+        h, c = self.cell(vrt.random.dropout(x * self.fixed, self.dropout), self.gather_all())
         self.scatter(h=h, c=c)
         self.push("h", h)
         self.push("loss", vrt.sum(h * h))
@@ -243,7 +243,7 @@ def test_sparse_gradients_of_tables() -> None:
 def test_an_index_map_of_the_batch_is_kept() -> None:
     mine, batch = module(), trees()
     index = np.arange(batch.num_vertices) % 2
-    table = vrt.Pulled(np.zeros((2, SIZE)), index.astype(np.int32))
+    table = vrt.Rows(np.zeros((2, SIZE)), index.astype(np.int32))
     rows = torch.randn(2, SIZE, dtype=torch.float64, requires_grad=True)
     found = mine(batch.with_pulls({"x": table}), ["h"], x=rows)["h"]
     wanted = mine(batch, ["h"], x=rows[torch.from_numpy(index)])["h"]
@@ -465,7 +465,7 @@ def test_tensors_that_are_no_arrays() -> None:
         for take in (
             lambda x: vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(3)]).with_pulls({"x": x}),
             lambda x: vrt.InputGraph.chain(3, {"x": x}),
-            lambda x: vrt.Pulled(x, np.arange(3)),
+            lambda x: vrt.Rows(x, np.arange(3)),
         ):
             with pytest.raises(vrt.errors.PullError, match="that is no array"):
                 take(given)

@@ -108,7 +108,7 @@ class MovedWay(Way):
 
 def test_failures_become_small() -> None:
     rng = np.random.default_rng(4)
-    spec = replace(draw_network(rng, 0.0), reduction="graph")
+    spec = replace(draw_network(rng, 0.0), reduction="mean_graphs")
     batches = tuple((draw_graph(rng, spec), draw_graph(rng, spec)) for _ in range(4))
     calls = (("step", 0, (), False), ("forward", 1, ("loss",), ""), ("zero",), ("step", 1, ()))
     one = Played(spec, batches, calls, Rule("SGD", {"lr": 0.25}), MovedWay())

@@ -13,7 +13,7 @@ import numpy as np
 import vertexrt as vrt
 from vertexrt.api.checkpoint import FORMAT, VERSION, read_tensors, read_texts, write_tensors
 from vertexrt.cli.main import main
-from vertexrt.data import generate_treebank
+from vertexrt.data.treebank import generate_treebank
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = (sys.executable, "-m", "vertexrt")

@@ -151,7 +151,7 @@ def test_explain_prints_kernels(data: Path, capsys: pytest.CaptureFixture[str]) 
 def test_only_explain_prints_kernels(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["warm", "tree-lstm", "--data", str(data), *SMALL, "--kernels"]) == 2
     assert "--kernels" in capsys.readouterr().err
-    with pytest.raises(vrt.VertexrtError, match="kernels='cuda'; one of ir, llvm"):
+    with pytest.raises(vrt.errors.VertexrtError, match="kernels='cuda'; one of ir, llvm"):
         vrt.compile(TreeLSTM(5, 4, 4, 3)).explain(kernels="cuda")
 
 

@@ -122,7 +122,9 @@ def test_a_model_of_a_user_goes_with_its_file(
     shutil.move("out", "elsewhere")
     there = "elsewhere/my_model.py:MyNet"
     assert "--model out/my_model.py:MyNet" in Path("elsewhere/README.md").read_text()
-    with pytest.raises(vrt.VertexrtError, match=r"Read it, then pass model='.*elsewhere/my_model"):
+    with pytest.raises(
+        vrt.errors.VertexrtError, match=r"Read it, then pass model='.*elsewhere/my_model"
+    ):
         load_pretrained("elsewhere")
     run = load_pretrained("elsewhere", device="reference", model=there)
     assert run.vocabularies["label"].words == ("no", "yes")

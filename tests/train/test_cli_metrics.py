@@ -17,7 +17,7 @@ from vertexrt.cli.run_folder import RunFolder
 from vertexrt.cli.run_state import RunState
 from vertexrt.cli.tasks import TASKS
 from vertexrt.errors import CheckpointError, NumericError
-from vertexrt.graph import GraphBatch, InputGraph, Pulled
+from vertexrt.graph import GraphBatch, InputGraph, Rows
 
 C = 3
 CLASSIFY, TEXT = TASKS["classification"], TASKS["language-model"]
@@ -73,7 +73,7 @@ def test_perplexity_is_over_labelled_vertices() -> None:
 
 def test_errors_are_over_the_numbers_of_vertices_that_have_them() -> None:
     output = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 7.0]], np.float32)
-    table = Pulled(np.array([[1.5, 2.0], [5.0, 5.0]], np.float32), np.array([0, -1, 1], np.int32))
+    table = Rows(np.array([[1.5, 2.0], [5.0, 5.0]], np.float32), np.array([0, -1, 1], np.int32))
     totals = Totals()
     totals.add(TASKS["regression"], chain(3, {"target": table}), {"output": output}, 0.0)
     assert totals.value("mean_squared_error") == pytest.approx((0.5**2 + 2.0**2) / 4)

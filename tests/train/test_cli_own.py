@@ -11,10 +11,10 @@ import pytest
 
 import vertexrt as vrt
 from tests.train.cli_runs import Parts, records, write_trees
-from vertexrt import data
 from vertexrt.cli.main import main
 from vertexrt.cli.session import hash_of
 from vertexrt.data import Vocabulary
+from vertexrt.data.load import format_of
 from vertexrt.models.own import find
 
 MODEL = '''
@@ -35,7 +35,7 @@ class Tree(vrt.VertexFunction):
         h = vrt.tanh(vrt.embed(self.table, self.pull("word")) + self.w @ both)
         self.scatter(h=h)
         logits = self.push("logits", self.v @ h)
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
 class Sum(vrt.VertexFunction):
@@ -51,7 +51,7 @@ class Sum(vrt.VertexFunction):
         self.scatter(s=s)
         output = self.push("output", self.w @ s)
         target = self.pull("target", shape=(1,), dtype="float")
-        self.push("loss", self.present("target") * vrt.squared_error(output, target))
+        self.push("loss", self.present("target") * vrt.losses.squared_error(output, target))
 '''
 WHOLE = MODEL.replace("from helper import WIDTH", "WIDTH = 5")
 RUN = ("--device", "reference", "--batch-size", "4", "--epochs", "2")
@@ -180,17 +180,19 @@ def test_a_format_is_found_from_files(tmp_path: Path) -> None:
         (tmp_path / name / "train.txt").write_text(text)
     (tmp_path / "c" / "train.jsonl.gz").write_bytes(b"")
     (tmp_path / "x.jsonl").write_text("")
-    found = [data.format_of(str(tmp_path / name)) for name in ("a", "b", "x.jsonl")]
-    with pytest.raises(vrt.VertexrtError, match="there is no "):
-        data.format_of(str(tmp_path / "none"))
+    found = [format_of(str(tmp_path / name)) for name in ("a", "b", "x.jsonl")]
+    with pytest.raises(vrt.errors.VertexrtError, match="there is no "):
+        format_of(str(tmp_path / "none"))
     assert found == ["trees", "text", "json-lines"]
-    assert [data.format_of(name) for name in ("sst", "ptb")] == ["trees", "text"]
-    with pytest.raises(vrt.VertexrtError, match="data 'generated' without a format; one of trees"):
-        data.format_of("generated")
+    assert [format_of(name) for name in ("sst", "ptb")] == ["trees", "text"]
     with pytest.raises(
-        vrt.VertexrtError, match=r"no data in .*; expected trees: trees in brackets"
+        vrt.errors.VertexrtError, match="data 'generated' without a format; one of trees"
     ):
-        data.format_of(str(tmp_path))
+        format_of("generated")
+    with pytest.raises(
+        vrt.errors.VertexrtError, match=r"no data in .*; expected trees: trees in brackets"
+    ):
+        format_of(str(tmp_path))
 
 
 def test_what_does_not_fit_is_refused(

@@ -274,7 +274,7 @@ def test_parameters_that_are_not_finite_are_never_saved(data: Path, tmp_path: Pa
     text = r"^\[save_checkpoint\] the parameter 'b' is not finite; finite numbers; nothing was"
     path = tmp_path / "last.safetensors"
     with pytest.raises(NumericError, match=text):
-        run_state.save(path, session, make_optimizer(options), run_state.RunState())
+        run_state.save(path, session, make_optimizer(session), run_state.RunState())
     assert not path.exists()
 
 

@@ -39,7 +39,7 @@ def crf(lib: Any, p: Any, batch: vrt.GraphBatch) -> Any:
 def up_and_down(lib: Any, p: Any, batch: vrt.GraphBatch) -> Any:
     """Evaluate one tree."""
     pulled, label = batch.pulls["number"], np.asarray(batch.pulls["label"])
-    assert isinstance(pulled, vrt.Pulled)
+    assert isinstance(pulled, vrt.Rows)
     count = batch.num_vertices // 2
     up: list[Any] = []
     down: dict[int, Any] = {}
@@ -48,7 +48,7 @@ def up_and_down(lib: Any, p: Any, batch: vrt.GraphBatch) -> Any:
         children = batch[0].children(vertex)
         above |= dict.fromkeys(children, vertex)
         given = lib.concatenate([up[child] for child in children]) if children else None
-        x = constant(lib, pulled.values[vertex]) if given is None else given
+        x = constant(lib, pulled.table[vertex]) if given is None else given
         name = "up.leaf" if given is None else "up.inner"
         up.append(lib.tanh(p[f"{name}.weight"] @ x + p[f"{name}.bias"]))
     loss = 0.0
@@ -62,7 +62,7 @@ def up_and_down(lib: Any, p: Any, batch: vrt.GraphBatch) -> Any:
 
 def ponder(lib: Any, p: Any, batch: vrt.GraphBatch) -> Any:
     target = batch.pulls["target"]
-    assert isinstance(target, vrt.Pulled)
+    assert isinstance(target, vrt.Rows)
     inputs = [constant(lib, row) for row in np.asarray(batch.pulls["x"])]
     states = along(lib, gru, part(p, "cell."), inputs)
     left, total, cost = 1.0, 0.0, 0.0
@@ -71,14 +71,14 @@ def ponder(lib: Any, p: Any, batch: vrt.GraphBatch) -> Any:
         wish = sigmoid(lib, p["halt.weight"] @ h + p["halt.bias"])[0]
         share = left if at == len(states) - 1 or wish > left else wish
         left, total = left - share, total + share * h
-    error = p["out.weight"] @ total + p["out.bias"] - float(target.values[0, 0])
+    error = p["out.weight"] @ total + p["out.bias"] - float(target.table[0, 0])
     return cost + (error * error).sum()
 
 
 def recorded(lib: Any, p: Any, batch: vrt.GraphBatch) -> Any:
     value, target = batch.pulls["value"], batch.pulls["target"]
-    assert isinstance(value, vrt.Pulled)
-    assert isinstance(target, vrt.Pulled)
+    assert isinstance(value, vrt.Rows)
+    assert isinstance(target, vrt.Rows)
     assert value.index is not None
     known: list[Any] = []
     for vertex in range(batch.num_vertices):
@@ -86,12 +86,12 @@ def recorded(lib: Any, p: Any, batch: vrt.GraphBatch) -> Any:
         kinds = {name: batch.pulls[name].index[vertex] for name in tape.OPERATIONS}  # type: ignore[union-attr, index]
         kind = next((name for name, at in kinds.items() if at >= 0), "leaf")
         if kind == "leaf":
-            known.append(constant(lib, value.values[value.index[vertex]]))
+            known.append(constant(lib, value.table[value.index[vertex]]))
         elif kind == "matrix":
             known.append(p["w"] @ a)
         else:
             known.append(lib.tanh(a) if kind == "tanh" else a + b if kind == "add" else a * b)
-    error = known[-1] - constant(lib, target.values[0])
+    error = known[-1] - constant(lib, target.table[0])
     return (error * error).sum()
 
 

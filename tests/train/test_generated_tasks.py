@@ -11,7 +11,7 @@ import pytest
 import vertexrt as vrt
 from vertexrt import models
 from vertexrt.data import load
-from vertexrt.graph import GraphBatch, Pulled
+from vertexrt.graph import GraphBatch, Rows
 
 STEPS = 40
 
@@ -43,10 +43,10 @@ def test_labels_beat_the_most_frequent_one(name: str) -> None:
 def test_probabilities_beat_their_mean() -> None:
     net, dev = learned("deepgate", hidden=16)
     target = dev.pulls["target"]
-    assert isinstance(target, Pulled)
+    assert isinstance(target, Rows)
     assert target.index is not None
     found = net.forward(dev, outputs=["output"])["output"][target.index >= 0]
-    want = target.values[target.index[target.index >= 0]]
+    want = target.table[target.index[target.index >= 0]]
     assert np.abs(found - want).mean() < 0.6 * np.abs(want - want.mean()).mean()
 
 

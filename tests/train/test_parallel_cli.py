@@ -314,7 +314,7 @@ class Noisy(vrt.VertexFunction):
         self.w = vrt.Parameter((3, 3))
 
     def forward(self):
-        h = vrt.tanh(self.w @ vrt.uniform(3) + self.gather(0).h + self.gather(1).h)
+        h = vrt.tanh(self.w @ vrt.random.uniform(3) + self.gather(0).h + self.gather(1).h)
         self.scatter(h=h)
         self.push("loss", vrt.sum(h * h))
 """

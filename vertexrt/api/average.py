@@ -35,7 +35,7 @@ class ExponentialMovingAverage:
             net.forward(test)
 
     It starts from the parameters as they are. `vrt.save_checkpoint(path, net, average=average)`
-    stores it, and `average.set_parameters(vrt.load_checkpoint(path).average)` goes on from there.
+    stores it, and `average.load_state(vrt.load_checkpoint(path).average)` goes on from there.
 
     Attributes:
         parameters: the averages by name; of what is not trained, the network's own arrays.
@@ -88,16 +88,18 @@ class ExponentialMovingAverage:
             self._net.set_parameters(own)
             self._inside = False
 
-    def set_parameters(
-        self, values: Mapping[str, Array], *, strict: bool = True
-    ) -> NameDifferences:
+    def state(self) -> dict[str, Array]:
+        """Return what continues a run: copies of the averages by name."""
+        return {name: value.copy() for name, value in self.parameters.items()}
+
+    def load_state(self, state: Mapping[str, Array], *, strict: bool = True) -> NameDifferences:
         """Set averages by name, as `Network.set_parameters` does the network's parameters.
 
         What is not trained is set in the network.
         """
-        names = NameDifferences.between(values, self.parameters, strict, "the average")
+        names = NameDifferences.between(state, self.parameters, strict, "the average")
         known = self._net.parameters
-        new = {n: known.checked(n, v) for n, v in values.items() if n in self.parameters}
+        new = {n: known.checked(n, v) for n, v in state.items() if n in self.parameters}
         for name, value in new.items():
             if name in self._trained:
                 self.parameters[name] = value.copy()

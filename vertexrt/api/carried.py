@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from vertexrt.api.average import check_network
 from vertexrt.api.network import Network
-from vertexrt.errors import GraphError
-from vertexrt.graph import GraphBatch, Pulled
+from vertexrt.checks import is_whole
+from vertexrt.errors import CheckpointError, GraphError
+from vertexrt.graph import GraphBatch, Rows
 
 Numbers = npt.NDArray[np.intp]
 Chains = tuple[Numbers, Numbers, Numbers]  # their numbers, first and last vertices
@@ -56,6 +57,47 @@ class CarriedState:
         """Forget what was kept: the next minibatch is the first of its streams."""
         self._kept = {}
 
+    def state(self) -> dict[str, Any]:
+        """Return what was kept, for `load_state`.
+
+        Returns: "graphs" of the last minibatch, a number; "chains", int64 [n], of which of its
+            chains each row is; "kept": by name [n, *shape], arrays of the host or of a GPU; none
+            at the beginning.
+        """
+        if not self._kept:
+            return {"graphs": 0, "chains": NONE, "kept": {}}
+        return {"graphs": self._graphs, "chains": self._rows, "kept": dict(self._kept)}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state, of a network of the same function; its arrays are taken as they are.
+
+        Raises: CheckpointError, when it is not one.
+        """
+        if not self._fits(state):
+            raise CheckpointError.at(
+                "carried state",
+                f"the state {state!r:.80}",
+                f"what state() returns, of {', '.join(self.shapes) or 'nothing'}",
+                "load the state of the same function",
+            )
+        self._kept, self._graphs = dict(state["kept"]), int(state["graphs"])
+        self._rows = state["chains"].astype(np.intp)
+
+    def _fits(self, state: object) -> bool:
+        if not isinstance(state, Mapping) or state.keys() != {"graphs", "chains", "kept"}:
+            return False
+        graphs, chains, kept = state["graphs"], state["chains"], state["kept"]
+        if not is_whole(graphs) or graphs < 0 or not isinstance(kept, Mapping):
+            return False
+        if not isinstance(chains, np.ndarray) or chains.ndim != 1 or chains.dtype.kind not in "iu":
+            return False
+        if ((chains < 0) | (chains >= graphs * max(len(self._types), 1))).any():
+            return False
+        shapes = self.shapes if len(kept) else {}
+        return kept.keys() == shapes.keys() and all(
+            np.shape(kept[name]) == (len(chains), *shape) for name, shape in shapes.items()
+        )
+
     def put(self, batch: GraphBatch, draw: object = None) -> GraphBatch:
         """Return a minibatch whose chains begin with what was kept, zeros where nothing was.
 
@@ -82,7 +124,7 @@ class CarriedState:
             kept = self._kept.get(name)
             if kept is None:
                 kept = np.zeros((len(rows), *shape), np.float32)
-            pulls[name] = Pulled(kept, index)
+            pulls[name] = Rows(kept, index)
         put = batch.with_pulls(pulls)
         self._found = put, found
         return put

@@ -66,7 +66,7 @@ class Checkpoint:
         optimizer_state: for `Optimizer.load_state`; empty when none was saved.
         optimizer: class and options of the optimizer, as `Optimizer.describe` gave them.
         meta: what the caller of `save_checkpoint` passed; tuples have become lists.
-        average: arrays by the user's name, for `average.set_parameters`; empty when none was saved.
+        average: arrays by the user's name, for `average.load_state`; empty when none was saved.
     """
 
     parameters: dict[str, Array]
@@ -96,7 +96,7 @@ def save_checkpoint(
         CheckpointError, when the file cannot be written.
     """
     averages = {} if average is None else average.parameters
-    state = {} if optimizer is None else optimizer.state
+    state = {} if optimizer is None else optimizer.state()
     tensors = _prefixed(_PARAMETER, net.parameters) | _prefixed(_AVERAGE, averages)
     tensors |= _prefixed(_OPTIMIZER, state)
     for name, array in tensors.items():

@@ -41,7 +41,7 @@ def compile(
     threads: int | None = None,
     processors: int | None = None,
     tune: bool = False,
-    reduction: str = "graph",
+    reduction: str = "mean_graphs",
     precision: str = "float32",
     passes: Passes | None = None,
 ) -> Network:
@@ -66,7 +66,8 @@ def compile(
         tune: let `auto` time the best four by that model on the first minibatches of each size, and
             keep the fastest, on disk too. Runs may differ in the last bits then.
         reduction: the loss is the sum over vertices of push `loss`, divided by the number of
-            graphs (`graph`), by the number of vertices that have a loss (`vertex`), or not (`sum`).
+            graphs (`mean_graphs`), by the number of vertices that have a loss (`mean_vertices`), or
+            not (`sum`).
         precision: of products of float32 on a GPU: `float32`; `tf32`, whose operands keep 10 bits
             of the mantissa (relative error about 1e-3 a product); or, with the persistent engine,
             `bf16`, which keeps 7 (about 1e-2), and holds the weights of the recurrence in half the

@@ -16,7 +16,7 @@ from vertexrt.ir.values import Value
 
 Operand = Any  # Value | Parameter | float
 
-CHILDREN, ELEMENTS = "children", "elements"  # what a reduction goes over
+CHILDREN, ELEMENTS = "children", "elements"  # axes of a reduction
 
 
 def _value(x: Operand) -> Value:
@@ -39,8 +39,8 @@ def embed(table: Matrix, index: Value) -> Value:
 def argmax(x: Operand) -> Value:
     """Return the number of the largest element of a vector, the first of equal ones; no gradient.
 
-    It is an index (`vrt.embed`, `x[index]`, a label of `vrt.cross_entropy`) and a number; for a
-    value per child, one for each.
+    It is an index (`vrt.embed`, `x[index]`, a label of `vrt.losses.cross_entropy`) and a number;
+    for a value per child, one for each.
 
     Raises: TraceError, when x is no vector.
     """
@@ -140,7 +140,7 @@ def dot(x: Operand, y: Operand) -> Value:
             "two vectors of one length",
             "slice one of them",
         )
-    return sum(left * right, over=ELEMENTS)
+    return sum(left * right, axis=ELEMENTS)
 
 
 def block_diagonal(weights: Matrix, x: Operand) -> Value:
@@ -171,21 +171,21 @@ def _no_vectors(got: str) -> TraceError:
     )
 
 
-def sum(x: Operand, *, over: str | None = None) -> Value:
+def sum(x: Operand, *, axis: str | None = None) -> Value:
     """Sum over the children of a value from `gather_all`; else over the elements of a vector.
 
     Args:
         x: [N], or a value per child of any shape.
-        over: "children", the default of a value per child, or "elements", which leaves a number
+        axis: "children", the default of a value per child, or "elements", which leaves a number
             per child there.
     Returns: over children, the shape of x, zeros for a vertex without any; else a number.
     Raises: TraceError for a value per vertex over "children", and for a number over "elements".
     """
     value = _value(x)
-    return emit("segment_sum" if _over_children("sum", value, over) else "reduce_sum", value)
+    return emit("segment_sum" if _over_children("sum", value, axis) else "reduce_sum", value)
 
 
-def max(x: Operand, *, over: str | None = None) -> Value:
+def max(x: Operand, *, axis: str | None = None) -> Value:
     """Take the largest over the children of a value from `gather_all`; else over the elements.
 
     Ties share the gradient.
@@ -193,16 +193,16 @@ def max(x: Operand, *, over: str | None = None) -> Value:
     Args, Returns, Raises: as those of `sum`; a vertex without children gets zeros.
     """
     value = _value(x)
-    return emit("segment_max" if _over_children("max", value, over) else "reduce_max", value)
+    return emit("segment_max" if _over_children("max", value, axis) else "reduce_max", value)
 
 
-def mean(x: Operand, *, over: str | None = None) -> Value:
+def mean(x: Operand, *, axis: str | None = None) -> Value:
     """Average over the children of a value from `gather_all`; else over the elements.
 
     Args, Returns, Raises: as those of `sum`; a vertex without children gets zeros.
     """
     value = _value(x)
-    if _over_children("mean", value, over):
+    if _over_children("mean", value, axis):
         readers = [n for n in value.builder.nodes if n.op in ("gather_all", "edge_pull")]
         slot = int(readers[0]["slot"])  # which stands for all children
         degree = value.builder.emit("degree", slot=slot, **_relation_of(value))
@@ -211,28 +211,28 @@ def mean(x: Operand, *, over: str | None = None) -> Value:
 
 
 def _over_children(
-    where: str, value: Value, over: str | None, default: str | None = CHILDREN
+    where: str, value: Value, axis: str | None, default: str | None = CHILDREN
 ) -> bool:
     """Tell whether a function goes over the children of each vertex, not over a value's elements.
 
     Args:
-        over: what the user wrote.
+        axis: what the user wrote.
         default: of a value per child; None where the user has to say it.
     """
     per_child = value.type.domain == Domain.EDGE
-    chosen = over if isinstance(over, str) else None
-    if over is None:
+    chosen = axis if isinstance(axis, str) else None
+    if axis is None:
         chosen = default if per_child else ELEMENTS
     if chosen == ELEMENTS or (chosen == CHILDREN and per_child):
         return chosen == CHILDREN
-    if over is None:
-        got, expected = "a value per child", "over='children' or over='elements'"
-        action = f"write vrt.{where}(x, over='children') for attention over the children"
+    if axis is None:
+        got, expected = "a value per child", "axis='children' or axis='elements'"
+        action = f"write vrt.{where}(x, axis='children') for attention over the children"
     elif chosen == CHILDREN:
-        got, expected = "over='children' of a value per vertex", "a value per child"
-        action = "read the children by gather_all, or leave over out"
+        got, expected = "axis='children' of a value per vertex", "a value per child"
+        action = "read the children by gather_all, or leave axis out"
     else:
-        got, expected = f"over={over!r}", "'children' or 'elements'"
+        got, expected = f"axis={axis!r}", "'children' or 'elements'"
         action = "choose one of them"
     raise TraceError.at(where, f"{got} at {user_line()}", expected, action)
 
@@ -242,51 +242,51 @@ def _relation_of(value: Value) -> dict[str, int]:
     return related(value.builder.relation_of(value))
 
 
-def logsumexp(x: Operand, *, over: str | None = None) -> Value:
+def logsumexp(x: Operand, *, axis: str | None = None) -> Value:
     """Return log(sum(exp(x))) without overflow.
 
     Args:
         x: [N], or a value per child.
-        over: "elements", the default of a value per vertex, or "children"; a value per child has
+        axis: "elements", the default of a value per vertex, or "children"; a value per child has
             no default.
     Returns: over elements, a number; over children, the shape of x per vertex, where a vertex
         without children gets zeros, as from `sum` and `max` (the limit, -inf, would poison what
         is computed from it).
-    Raises: TraceError for a value per child without `over`, and as `sum`.
+    Raises: TraceError for a value per child without `axis`, and as `sum`.
     """
     value = _value(x)
-    if not _over_children("logsumexp", value, over, None):
+    if not _over_children("logsumexp", value, axis, None):
         return emit("logsumexp", value)
     top, total = _children_exp(value)[1:]
     return top + log(total)
 
 
-def softmax(x: Operand, *, over: str | None = None) -> Value:
+def softmax(x: Operand, *, axis: str | None = None) -> Value:
     """Return exp(x) / sum(exp(x)).
 
-    Attention over children: `vrt.sum(vrt.softmax(score, over="children") * kids.h)`, with a score
+    Attention over children: `vrt.sum(vrt.softmax(score, axis="children") * kids.h)`, with a score
     [] for each child. A vertex without children has no rows, and the sum of none is zero.
 
     Args:
         x: [N], or a value per child.
-        over: "elements", the default of a value per vertex; "children", for each element of x by
+        axis: "elements", the default of a value per vertex; "children", for each element of x by
             itself. A value per child has no default.
     Returns: the shape of x.
     Raises: as `logsumexp`.
     """
     value = _value(x)
-    if not _over_children("softmax", value, over, None):
+    if not _over_children("softmax", value, axis, None):
         return exp(value - emit("logsumexp", value))
     each, _, total = _children_exp(value)
     return each / total
 
 
-def log_softmax(x: Operand, *, over: str | None = None) -> Value:
+def log_softmax(x: Operand, *, axis: str | None = None) -> Value:
     """Return the logarithm of the softmax. Args, Returns, Raises: as those of `softmax`."""
     value = _value(x)
-    if not _over_children("log_softmax", value, over, None):
+    if not _over_children("log_softmax", value, axis, None):
         return value - emit("logsumexp", value)
-    return value - logsumexp(value, over=CHILDREN)
+    return value - logsumexp(value, axis=CHILDREN)
 
 
 def _children_exp(value: Value) -> tuple[Value, Value, Value]:

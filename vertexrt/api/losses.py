@@ -12,6 +12,14 @@ from vertexrt.ir.builder import is_computed
 from vertexrt.ir.user_line import user_line
 from vertexrt.ir.values import Operators, Value
 
+__all__ = [
+    "binary_cross_entropy_with_logits",
+    "cross_entropy",
+    "hinge_loss",
+    "multi_margin_loss",
+    "squared_error",
+]
+
 Operand = Any  # Value | Parameter | float
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from vertexrt.api.optimizer import GroupOptions, Optimizer
+from vertexrt.api.optimizer import GroupOptions, Optimizer, Rate
 from vertexrt.ir.updates import OPTIMIZERS as ROWS
 
 _ROWS = {row.title: row for row in ROWS}
@@ -25,7 +25,7 @@ class SGD(Optimizer):
         value = value - lr * velocity
 
     Args:
-        lr: learning rate; may be set between steps (>= 0).
+        lr: learning rate, a number or a function of the updates so far (>= 0).
         momentum: share of the velocity that a step keeps; 0: none (in [0, 1)).
         weight_decay: added to g as weight_decay * value (>= 0).
         clip_norm: largest norm of all gradients together (> 0, or None).
@@ -38,7 +38,7 @@ class SGD(Optimizer):
 
     def __init__(
         self,
-        lr: float,
+        lr: Rate,
         momentum: float = 0.0,
         *,
         weight_decay: float = 0.0,
@@ -58,7 +58,7 @@ class Adagrad(Optimizer):
         value = value - lr * g / (sqrt(sum) + eps)
 
     Args:
-        lr: learning rate; may be set between steps (>= 0).
+        lr: learning rate, a number or a function of the updates so far (>= 0).
         eps: added to the root, as large as a gradient (> 0).
         weight_decay: added to g as weight_decay * value (>= 0).
         clip_norm: largest norm of all gradients together (> 0, or None).
@@ -71,7 +71,7 @@ class Adagrad(Optimizer):
 
     def __init__(
         self,
-        lr: float,
+        lr: Rate,
         eps: float = 1e-10,
         *,
         weight_decay: float = 0.0,
@@ -92,7 +92,7 @@ class Adam(Optimizer):
         value = value - lr / (1 - beta1**t) * m / (sqrt(v) * (1 / sqrt(1 - beta2**t)) + eps)
 
     Args:
-        lr: learning rate; may be set between steps (>= 0).
+        lr: learning rate, a number or a function of the updates so far (>= 0).
         betas: shares of the averages of g and of its square that a step keeps (in [0, 1)).
         eps: added to the root, as large as a gradient (> 0).
         weight_decay: added to g as weight_decay * value (>= 0).
@@ -106,7 +106,7 @@ class Adam(Optimizer):
 
     def __init__(
         self,
-        lr: float = 0.001,
+        lr: Rate = 0.001,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-08,
         *,
@@ -128,7 +128,7 @@ class AdamW(Optimizer):
         value = value - lr / (1 - beta1**t) * m / (sqrt(v) * (1 / sqrt(1 - beta2**t)) + eps)
 
     Args:
-        lr: learning rate; may be set between steps (>= 0).
+        lr: learning rate, a number or a function of the updates so far (>= 0).
         betas: shares of the averages of g and of its square that a step keeps (in [0, 1)).
         eps: added to the root, as large as a gradient (> 0).
         weight_decay: value is multiplied by 1 - lr * weight_decay first (>= 0).
@@ -142,7 +142,7 @@ class AdamW(Optimizer):
 
     def __init__(
         self,
-        lr: float = 0.001,
+        lr: Rate = 0.001,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-08,
         *,
@@ -164,7 +164,7 @@ class RMSprop(Optimizer):
         value = value - lr * velocity
 
     Args:
-        lr: learning rate; may be set between steps (>= 0).
+        lr: learning rate, a number or a function of the updates so far (>= 0).
         alpha: share of the average of squares that a step keeps (in [0, 1)).
         eps: added to the root, as large as a gradient (> 0).
         momentum: share of the velocity that a step keeps; 0: none (in [0, 1)).
@@ -179,7 +179,7 @@ class RMSprop(Optimizer):
 
     def __init__(
         self,
-        lr: float = 0.001,
+        lr: Rate = 0.001,
         alpha: float = 0.99,
         eps: float = 1e-08,
         momentum: float = 0.0,
@@ -204,7 +204,7 @@ class Lion(Optimizer):
         m = beta2 * m + (1 - beta2) * g
 
     Args:
-        lr: learning rate; may be set between steps (>= 0).
+        lr: learning rate, a number or a function of the updates so far (>= 0).
         betas: shares of the average that the direction and a step keep (in [0, 1)).
         weight_decay: value is multiplied by 1 - lr * weight_decay first (>= 0).
         clip_norm: largest norm of all gradients together (> 0, or None).
@@ -217,7 +217,7 @@ class Lion(Optimizer):
 
     def __init__(
         self,
-        lr: float = 0.0001,
+        lr: Rate = 0.0001,
         betas: tuple[float, float] = (0.9, 0.99),
         *,
         weight_decay: float = 0.0,

@@ -6,7 +6,7 @@ parameters and touched rows.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Any, ClassVar, TypedDict
@@ -26,6 +26,7 @@ from vertexrt.native.at_once import write_at_once
 STEPS = "steps"  # name of the step count in an optimizer's state
 LARGEST_COUNT = 2**53  # of steps or draws: as a float64, which kernels take, it is still exact
 Array = npt.NDArray[Any]
+Rate = float | Callable[[int], float]  # or of the number of updates so far: `vrt.schedules`
 NO_MOMENTS: FloatArray = np.zeros((0, 0))
 
 # Options of all optimizers, before and after those of their rows.
@@ -65,17 +66,29 @@ def checked(title: str, option: Option, value: Any) -> Any:
     return float(value)
 
 
+def rate_at(title: str, name: str, rate: Rate, steps: int) -> float:
+    """Return a rate, a number or a function, after so many updates.
+
+    Raises: UsageError, for what is out of its range.
+    """
+    if not callable(rate):
+        return rate
+    return float(checked(title, Option(f"{name}({steps})", NOT_NEGATIVE), rate(steps)))
+
+
 class GroupOptions(TypedDict, total=False):
     """What a group may have of its own; the rest is the optimizer's.
 
     Attributes:
-        lr: learning rate. Where the optimizer's is set to another number, by a schedule say, this
-            one changes in proportion.
+        lr: learning rate, a function of the updates so far or a number. Where the optimizer's rate
+            changes, a number changes in proportion: it is the rate of the group when that of the
+            optimizer is what it is now; if that is a function, its `peak`, or without one its rate
+            of the first update.
         weight_decay: as the optimizer's.
         frozen: the parameters rest, and do not count in `clip_norm`.
     """
 
-    lr: float
+    lr: Rate
     weight_decay: float
     frozen: bool
 
@@ -88,16 +101,18 @@ class ParameterGroups:
     Args:
         title: of the optimizer, for messages.
         given: pattern -> options.
-        lr: of the optimizer, now: the rates of groups keep their ratio to it.
+        lr: of the optimizer: rates of groups that are numbers keep their ratio to it.
     Raises: UsageError, for what is no such mapping, and for options out of their range.
     """
 
-    def __init__(self, title: str, given: Mapping[str, GroupOptions] | None, lr: float) -> None:
+    def __init__(self, title: str, given: Mapping[str, GroupOptions] | None, lr: Rate) -> None:
         groups: Any = {} if given is None else given
         if not isinstance(groups, Mapping):
             raise _no_groups(title, f"groups is a {type(groups).__name__}")
         self.given: dict[str, GroupOptions] = {}
-        self._title, self._lr = title, lr
+        self._title = title
+        peak = getattr(lr, "peak", None) if callable(lr) else lr
+        self._lr = float(peak) if is_real(peak) else rate_at(title, "lr", lr, 0)
         for pattern, own in groups.items():
             where = f"groups[{pattern!r:.60}]"
             if not isinstance(pattern, str) or not isinstance(own, Mapping):
@@ -109,12 +124,16 @@ class ParameterGroups:
                     close = nearest(str(name), OF_GROUPS)
                     raise _no_groups(title, f"an option {name!r} in {where}", expected, close)
                 numbers = OF_GROUPS[name]
+                if name == "lr" and callable(value):
+                    rate_at(title, f"{where} lr", value, 0)
+                    found["lr"] = value
+                    continue
                 real = is_real(value) and numbers is not None and numbers.holds(value)
                 if not (real if numbers else isinstance(value, bool)):
                     expected = f"{name} {numbers.text}" if numbers else "True or False"
                     raise _no_groups(title, f"{where} has {name}={value!r:.60}", expected)
                 found[name] = float(value) if numbers else value  # type: ignore[literal-required]
-            if "lr" in found and lr == 0.0:
+            if "lr" in found and not callable(found["lr"]) and self._lr == 0.0:
                 raise UsageError.at(
                     title,
                     f"{where} has a rate beside lr=0.0",
@@ -148,11 +167,13 @@ class ParameterGroups:
             else:
                 alike.append(name)
 
-    def at(self, lr: float, weight_decay: float, decoupled: bool) -> tuple[UpdateGroup, ...]:
+    def at(
+        self, steps: int, lr: float, weight_decay: float, decoupled: bool
+    ) -> tuple[UpdateGroup, ...]:
         """Return the groups of an update, of which none is frozen; () where there are none.
 
         Args:
-            lr, weight_decay: of the optimizer; decoupled: see `ir.updates`.
+            steps: updates before it; lr, weight_decay: of the optimizer; decoupled: `ir.updates`.
         """
         if not self.given:
             return ()
@@ -160,7 +181,11 @@ class ParameterGroups:
         for names, own in self._parts:
             if own.get("frozen"):
                 continue
-            rate = own["lr"] * (lr / self._lr) if "lr" in own else lr
+            rate = own.get("lr", lr)
+            if callable(rate):
+                rate = rate_at(self._title, "groups lr", rate, steps)
+            elif "lr" in own:
+                rate *= lr / self._lr
             decay = own.get("weight_decay", weight_decay)
             found.append(update_group(names, rate, decay, decoupled))
         return tuple(found)
@@ -193,14 +218,13 @@ class Optimizer:
         row: of the table of optimizers; None for a class with an `update` of its own.
         weight_decay: at least 0; added to the gradient as weight_decay * value, or decoupled.
         clip_norm: largest global norm of the gradients, or None; clip_value: largest size of one.
-        initial_lr: the rate before any schedule, if there is one.
     """
 
     row: ClassVar[OptimizerRow | None] = None
 
     def __init__(
         self,
-        lr: float,
+        lr: Rate,
         weight_decay: float = 0.0,
         clip_norm: float | None = None,
         clip_value: float | None = None,
@@ -215,15 +239,14 @@ class Optimizer:
                 f"{', '.join(titles[:-1])} or {titles[-1]}",
                 "take one",
             )
+        self._count = np.zeros(1, np.int64)
         self.lr = lr
-        self.initial_lr: float | None = None
         for option in self.row.options if self.row else ():
             setattr(self, option.name, options[option.name])
         self.weight_decay = weight_decay
         self.clip_norm, self.clip_value = clip_norm, clip_value
         self._store: ParameterStore | None = None
         self.groups = groups
-        self._count = np.zeros(1, np.int64)
         self._rule = rule_of(self.row, self._numbers()) if self.row else None
         self._slots = self._rule.state if self._rule else ()
         self._moments: FloatArray = NO_MOMENTS  # [*, trained_size] of the store's layout
@@ -241,7 +264,9 @@ class Optimizer:
         title, row = type(self).__name__, self.row
         own = row.options if row else ()
         options = {option.name: option for option in (RATE, *own, *SHARED)}
-        if name in options:
+        if name == "lr" and callable(value):
+            rate_at(title, name, value, self.steps)
+        elif name in options:
             value = checked(title, options[name], value)
             before = vars(self).get(name, value)
             kept = [slot.option for slot in row.state] if row else []
@@ -252,7 +277,7 @@ class Optimizer:
                     "a moment from the first step or none",
                     "make another optimizer",
                 )
-        elif "row" in vars(type(self)) and name not in ("groups", "initial_lr", "steps"):
+        elif "row" in vars(type(self)) and name not in ("groups", "steps"):
             known = (*options, "groups")
             expected, close = f"one of {', '.join(known)}", nearest(name, known)
             raise UsageError.at(title, f"no option {name!r}", expected, f"correct it{close}")
@@ -285,11 +310,14 @@ class Optimizer:
 
     @property
     def lr(self) -> float:
-        """Learning rate, at least 0; may be set between steps."""
-        return self._lr
+        """Learning rate of the next update, at least 0.
+
+        A number, or a function of the number of updates so far, may be set between steps.
+        """
+        return rate_at(type(self).__name__, "lr", self._lr, self.steps)
 
     @lr.setter
-    def lr(self, value: float) -> None:
+    def lr(self, value: Rate) -> None:
         self._lr = value
 
     @property
@@ -301,7 +329,7 @@ class Optimizer:
 
     @groups.setter
     def groups(self, given: Mapping[str, GroupOptions] | None) -> None:
-        groups = ParameterGroups(type(self).__name__, given, self.lr)
+        groups = ParameterGroups(type(self).__name__, given, self._lr)
         if self._store is not None:
             groups.divide(self._store.trained)
         self._groups = groups
@@ -372,6 +400,8 @@ class Optimizer:
             self._bind(home)
         row, rule = self.row, self._rule
         count, moments = store.to_write(self._count), store.to_write(self._moments)
+        steps = int(count[0])
+        options = self._numbers(steps)
         reach, self._reach = self._reach, (math.inf,) * len(moments)
         assert row, "`_bind` refuses it"
         assert rule
@@ -379,22 +409,21 @@ class Optimizer:
             rule=rule,
             moments=moments,
             clip_norm=self.clip_norm,
-            options=self._numbers(int(count[0])),
-            whole=update_group((), self._lr, self.weight_decay, row.decoupled),
+            options=options,
+            whole=update_group((), options["lr"], self.weight_decay, row.decoupled),
             reach=reach,
             counts=(count, store.versions if home is store else UNCOUNTED, draws),
             optimizer=type(self).__name__,
             clip_value=self.clip_value,
-            groups=self._groups.at(self._lr, self.weight_decay, row.decoupled),
+            groups=self._groups.at(steps, options["lr"], self.weight_decay, row.decoupled),
         )
 
     def _settle(self, outcome: Outcome) -> None:
         """Note how an update has ended that was done."""
         self._reach = outcome.reach or (math.inf,) * len(self._moments)
 
-    @property
     def state(self) -> dict[str, Array]:
-        """What continues a run: "steps" (int64), and each moment as "MOMENT/PARAMETER".
+        """Return what continues a run: "steps" (int64), and each moment as "MOMENT/PARAMETER".
 
         The moments are live views in their parameter's shape, to read only, so that a state does
         not depend on the store's layout. Before the first update there are none, unless a state was
@@ -445,8 +474,8 @@ class Optimizer:
         self.steps = steps
 
     def describe(self) -> dict[str, Any]:
-        """Return the class and the options by name, as JSON can hold them."""
-        found = {"class": type(self).__name__, "lr": self.lr}
+        """Return class and options by name, as JSON can hold them, with the rates of now."""
+        found: dict[str, Any] = {"class": type(self).__name__, "lr": self.lr}
         for option in self.row.options if self.row else ():
             value = getattr(self, option.name)
             found[option.name] = list(value) if option.parts else value
@@ -454,13 +483,21 @@ class Optimizer:
         if self.clip_value is not None:
             found["clip_value"] = self.clip_value
         if self._groups.given:
-            found["groups"] = {pattern: dict(own) for pattern, own in self.groups.items()}
+            found["groups"] = {}
+            for pattern, own in self._groups.given.items():
+                found["groups"][pattern] = dict(own)
+                if "lr" in own:
+                    rate = rate_at(found["class"], "groups lr", own["lr"], self.steps)
+                    found["groups"][pattern]["lr"] = rate
         return found
 
     def _numbers(self, steps: int = 0) -> dict[str, float]:
         """Return rate, number of the step and options, by their names in expressions."""
         assert self.row is not None
-        found = {"lr": self._lr, "t": steps + 1}
+        rate = self._lr
+        if callable(rate):
+            rate = rate_at(type(self).__name__, "lr", rate, steps)
+        found = {"lr": rate, "t": steps + 1}
         for option in self.row.options:
             value = getattr(self, option.name)
             names, numbers = (option.parts, value) if option.parts else ((option.name,), (value,))

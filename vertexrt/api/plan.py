@@ -50,7 +50,7 @@ class Plan:
         """Evaluate F with other pulled values.
 
         Args:
-            pulls: by name, of vertices or edges, in the shapes of `pulls`; of a `Pulled`, its
+            pulls: by name, of vertices or edges, in the shapes of `pulls`; of `Rows`, its
                 table. Those left out are as the batch had them. Whole numbers are -1 at the same
                 vertices. Real ones may lie on a GPU, for a network that does.
             seed: of what is drawn, from 0 to 2**32 - 1; by default the next of the network's.

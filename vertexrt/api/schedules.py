@@ -1,15 +1,11 @@
-"""Learning rates that change: objects that set `optimizer.lr`, with PyTorch's names and numbers.
+"""Learning rates that change: functions of the number of updates so far, 0 for the first.
 
-    optimizer = vrt.Adam(1e-3)
-    schedule = vrt.schedules.CosineAnnealingLR(optimizer, T_max=epochs)
-    for epoch in range(epochs):
-        ...
-        schedule.step()
+    optimizer = vrt.Adam(lr=vrt.schedules.cosine(1e-3, steps=1000))
 
-`step` is called after an epoch, or after an update, whichever the options count. Rates of an
-optimizer's groups change in proportion. `state` is of numbers that JSON can hold, for
-`save_checkpoint(..., meta={"schedule": schedule.state})`; `load_state` goes on from there. All
-raise UsageError for options that they do not take.
+Any function of yours is one, too. A number of a group stays in proportion to `peak`, the largest
+rate of a schedule; of a function of yours, to its rate of the first update. What a run has to keep
+is the optimizer's count of updates alone; `Plateau`, which looks at a measure, has a state of its
+own. All raise UsageError for options that they do not take.
 """
 
 from __future__ import annotations
@@ -17,247 +13,191 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from vertexrt.api.arguments import check_not_negative, check_option
 from vertexrt.api.json_record import JsonRecord
-from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
+from vertexrt.api.optimizer import LARGEST_COUNT
 from vertexrt.checks import is_real, is_whole
-from vertexrt.errors import UsageError
 
-__all__ = [
-    "CosineAnnealingLR",
-    "LambdaLR",
-    "LinearLR",
-    "RateSchedule",
-    "ReduceLROnPlateau",
-    "SequentialLR",
-    "StepLR",
-]
+__all__ = ["Plateau", "constant", "cosine", "join", "linear", "step"]
 
 LARGEST = 1.7e308
-LEAST_CHANGE = 1e-8  # of a rate, for ReduceLROnPlateau
-
-Rate = Callable[[float, int], float]
+LEAST_CHANGE = 1e-8  # of a rate, for `Plateau`
 
 
-class RateSchedule:
-    """A rate that depends on the steps so far alone.
+@dataclass(frozen=True, slots=True, repr=False)
+class Schedule:
+    """A rate that depends on the number of updates so far alone.
 
-    Args:
-        rate: of the initial rate, which the optimizer had before any schedule, and of the steps.
     Attributes:
-        steps: how often `step` was called.
+        peak: the largest rate.
+        rate: of the number of updates and of `options`.
     """
 
-    def __init__(self, optimizer: Optimizer, rate: Rate) -> None:
-        self._optimizer, self.rate = optimizer, rate
-        self._initial = _initial(type(self).__name__, optimizer)
-        self.steps = 0
-        self._set()
+    peak: float
+    rate: Callable[..., float]
+    options: tuple[Any, ...]
 
-    def step(self) -> None:
-        """Go on by one, and set the rate."""
-        self.steps += 1
-        self._set()
+    def __call__(self, steps: int) -> float:
+        """Return the rate of the update after so many."""
+        return self.rate(steps, *self.options)
 
-    def _set(self) -> None:
-        self._optimizer.lr = self.rate(self._initial, self.steps)
-
-    def is_of(self, optimizer: Optimizer) -> bool:
-        """Tell whether it sets the rate of an optimizer."""
-        return self._optimizer is optimizer
-
-    @property
-    def state(self) -> dict[str, Any]:
-        """What continues a run."""
-        return {"steps": self.steps, "initial_lr": self._initial}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state. Raises: CheckpointError, when it is not one."""
-        fields = JsonRecord(state, "schedule")
-        steps = fields.whole("steps", 0, LARGEST_COUNT)
-        initial = fields.real("initial_lr", 0.0, LARGEST)
-        fields.end()
-        self.steps, self._initial = steps, initial
-        self._set()
+    def __repr__(self) -> str:
+        return f"{self.rate.__name__.strip('_')}({', '.join(map(repr, self.options))})"
 
 
-class LambdaLR(RateSchedule):
-    """The initial rate times a function of the steps so far."""
-
-    def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float]) -> None:
-        check_option("LambdaLR", "lr_lambda", lr_lambda, callable(lr_lambda), "a function of steps")
-
-        def rate(initial: float, steps: int) -> float:
-            share = lr_lambda(steps)
-            check_not_negative("LambdaLR", **{f"lr_lambda({steps})": share})
-            return initial * share
-
-        super().__init__(optimizer, rate)
+def constant(rate: float) -> Schedule:
+    """Return a schedule of one rate, as a part of `join`."""
+    check_not_negative("constant", rate=rate)
+    return Schedule(rate, _constant, (rate,))
 
 
-class StepLR(RateSchedule):
-    """The rate times `gamma` after every `step_size` steps."""
+def linear(first: float, last: float, *, steps: int) -> Schedule:
+    """Return a schedule from one rate to another in so many updates: a warm-up.
 
-    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1) -> None:
-        _check_count("StepLR", "step_size", step_size)
-        check_option("StepLR", "gamma", gamma, is_real(gamma) and 0.0 <= gamma <= 1.0, "in [0, 1]")
-        super().__init__(optimizer, lambda initial, steps: initial * gamma ** (steps // step_size))
-
-
-class LinearLR(RateSchedule):
-    """From one share of the initial rate to another in `total_iters` steps: a warm-up.
-
-    Source: Goyal et al. 2017, section 2.2, for the gradual warm-up.
+    It stays at the last one. Source: Goyal et al. 2017, section 2.2, for the gradual warm-up.
     """
-
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        start_factor: float = 1.0 / 3.0,
-        end_factor: float = 1.0,
-        total_iters: int = 5,
-    ) -> None:
-        _check_count("LinearLR", "total_iters", total_iters)
-        check_not_negative("LinearLR", start_factor=start_factor, end_factor=end_factor)
-
-        def rate(initial: float, steps: int) -> float:
-            done = min(steps, total_iters) / total_iters
-            return initial * (start_factor + (end_factor - start_factor) * done)
-
-        super().__init__(optimizer, rate)
+    check_not_negative("linear", first=first, last=last)
+    _check_count("linear", "steps", steps)
+    return Schedule(max(first, last), _linear, (first, last, steps))
 
 
-class CosineAnnealingLR(RateSchedule):
-    """From the initial rate to `eta_min` along half a cosine of `T_max` steps, and then back.
+def step(rate: float, *, every: int, factor: float = 0.1) -> Schedule:
+    """Return a schedule that multiplies the rate by `factor` after `every` so many updates."""
+    check_not_negative("step", rate=rate)
+    _check_count("step", "every", every)
+    fits = is_real(factor) and 0.0 <= factor <= 1.0
+    check_option("step", "factor", factor, fits, "in [0, 1]")
+    return Schedule(rate, _step, (rate, every, factor))
+
+
+def cosine(rate: float, *, steps: int, least: float = 0.0) -> Schedule:
+    """Return a schedule down to `least` along half a cosine of so many updates, and then back.
 
     Source: Loshchilov and Hutter, ICLR 2017 (SGDR), equation 5, without restarts.
     """
-
-    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0) -> None:
-        _check_count("CosineAnnealingLR", "T_max", T_max)
-        check_not_negative("CosineAnnealingLR", eta_min=eta_min)
-
-        def rate(initial: float, steps: int) -> float:
-            return eta_min + (initial - eta_min) * (1.0 + math.cos(math.pi * steps / T_max)) / 2.0
-
-        super().__init__(optimizer, rate)
+    check_not_negative("cosine", rate=rate, least=least)
+    _check_count("cosine", "steps", steps)
+    return Schedule(max(rate, least), _cosine, (rate, steps, least))
 
 
-class SequentialLR(RateSchedule):
-    """One schedule after another, each from its own step 0: a warm-up, and what comes then.
+def join(*schedules: Schedule, at: Sequence[int]) -> Schedule:
+    """Return one schedule after another, each from its own update 0.
 
     Args:
-        schedulers: of the same optimizer; `step` is called of this one alone.
-        milestones: the steps at which the second, third, ... begin, rising.
+        schedules: a warm-up, say, and what comes then.
+        at: the updates at which the second, third, ... begin, rising.
     """
-
-    def __init__(
-        self, optimizer: Optimizer, schedulers: Sequence[RateSchedule], milestones: Sequence[int]
-    ) -> None:
-        own = isinstance(schedulers, (list, tuple)) and all(
-            isinstance(each, RateSchedule) and each.is_of(optimizer) for each in schedulers
-        )
-        check_option("SequentialLR", "schedulers", schedulers, own, "schedules of this optimizer")
-        starts = _rising(milestones)
-        fits = len(starts) == len(schedulers)
-        expected = "whole numbers above 0 that rise, one less than schedulers"
-        check_option("SequentialLR", "milestones", milestones, fits, expected)
-
-        def rate(initial: float, steps: int) -> float:
-            k = max(k for k, start in enumerate(starts) if start <= steps)
-            return schedulers[k].rate(initial, steps - starts[k])
-
-        super().__init__(optimizer, rate)
+    own = all(isinstance(each, Schedule) for each in schedules) and len(schedules) > 0
+    check_option("join", "schedules", schedules, own, "schedules of this module")
+    whole = isinstance(at, (list, tuple)) and all(is_whole(start) for start in at)
+    starts = (0, *at) if whole else ()
+    fits = len(starts) == len(schedules) and all(a < b for a, b in itertools.pairwise(starts))
+    check_option("join", "at", at, fits, "whole numbers above 0 that rise, one less than schedules")
+    return Schedule(max(each.peak for each in schedules), _join, (schedules, starts))
 
 
-def _rising(milestones: object) -> list[int]:
-    """Return 0 and the milestones; nothing, if they are not whole numbers that rise."""
-    if not isinstance(milestones, (list, tuple)) or not all(is_whole(m) for m in milestones):
-        return []
-    starts = [0, *milestones]
-    return starts if all(a < b for a, b in itertools.pairwise(starts)) else []
+def _constant(steps: int, rate: float) -> float:
+    return rate
 
 
-class ReduceLROnPlateau:
-    """The rate times `factor` when a measure has not improved for more than `patience` steps.
+def _linear(steps: int, first: float, last: float, count: int) -> float:
+    return first + (last - first) * (min(steps, count) / count)
+
+
+def _step(steps: int, rate: float, every: int, factor: float) -> float:
+    return rate * factor ** (steps // every)
+
+
+def _cosine(steps: int, rate: float, count: int, least: float) -> float:
+    return least + (rate - least) * (1.0 + math.cos(math.pi * steps / count)) / 2.0
+
+
+def _join(steps: int, schedules: Sequence[Schedule], starts: Sequence[int]) -> float:
+    k = max(k for k, start in enumerate(starts) if start <= steps)
+    return schedules[k](steps - starts[k])
+
+
+class Plateau:
+    """A rate that is multiplied by `factor` when a measure has not improved for too long.
+
+        plateau = vrt.schedules.Plateau(1e-3, patience=2)
+        optimizer = vrt.Adam(lr=plateau)
+        plateau.observe(dev_loss)  # after an epoch
 
     Args:
+        rate: at first.
         mode: "min" for a loss, "max" for an accuracy.
-        threshold: how much better it must be than the best so far, as a share of that.
-        min_lr: below which the rate does not go.
+        patience: how many measures may pass without being better.
+        threshold: how much better one must be than the best so far, as a share of that.
+        least: below which the rate does not go.
     Attributes:
-        best: measure; None before the first step.
-        bad_steps: steps since it, or since the last reduction.
+        peak: the rate at first; rate: that of now.
+        best: measure; None before the first one.
+        bad: measures since it, or since the last reduction.
     """
 
     def __init__(
         self,
-        optimizer: Optimizer,
+        rate: float,
+        *,
         mode: str = "min",
         factor: float = 0.1,
         patience: int = 10,
         threshold: float = 1e-4,
-        min_lr: float = 0.0,
+        least: float = 0.0,
     ) -> None:
-        title = "ReduceLROnPlateau"
-        _initial(title, optimizer)
         known = isinstance(mode, str) and mode in ("min", "max")
-        check_option(title, "mode", mode, known, "'min' or 'max'")
-        check_option(title, "factor", factor, is_real(factor) and 0.0 <= factor < 1.0, "in [0, 1)")
-        _check_count(title, "patience", patience, least=0)
-        check_not_negative(title, threshold=threshold, min_lr=min_lr)
-        self._optimizer, self._sign = optimizer, 1.0 if mode == "max" else -1.0
+        check_option("Plateau", "mode", mode, known, "'min' or 'max'")
+        fits = is_real(factor) and 0.0 <= factor < 1.0
+        check_option("Plateau", "factor", factor, fits, "in [0, 1)")
+        _check_count("Plateau", "patience", patience, least=0)
+        check_not_negative("Plateau", rate=rate, threshold=threshold, least=least)
+        self.peak = self.rate = float(rate)
+        self._sign = 1.0 if mode == "max" else -1.0
         self._factor, self._patience = factor, patience
-        self._threshold, self._min_lr = threshold, min_lr
+        self._threshold, self._least = threshold, least
         self.best: float | None = None
-        self.bad_steps = 0
+        self.bad = 0
 
-    def step(self, metric: float) -> None:
+    def __call__(self, steps: int) -> float:
+        """Return the rate of now, whatever the number of updates."""
+        return self.rate
+
+    def __repr__(self) -> str:
+        return f"Plateau({self.peak!r}; {self.rate!r} now)"
+
+    def observe(self, metric: float) -> None:
         """Look at a measure, and reduce the rate when it is time; nan and inf improve nothing."""
         lost = isinstance(metric, float | np.floating) and not math.isfinite(metric)
-        check_option("ReduceLROnPlateau", "metric", metric, lost or is_real(metric), "a number")
+        check_option("Plateau", "metric", metric, lost or is_real(metric), "a number")
         bound = None if self.best is None else self.best * (1.0 + self._sign * self._threshold)
         better = bound is None or self._sign * metric > self._sign * bound
         if not lost and better:
-            self.best, self.bad_steps = float(metric), 0
+            self.best, self.bad = float(metric), 0
         else:
-            self.bad_steps += 1
-        if self.bad_steps > self._patience:
-            reduced = max(self._optimizer.lr * self._factor, self._min_lr)
-            if self._optimizer.lr - reduced > LEAST_CHANGE:
-                self._optimizer.lr = reduced
-            self.bad_steps = 0
+            self.bad += 1
+        if self.bad > self._patience:
+            reduced = max(self.rate * self._factor, self._least)
+            if self.rate - reduced > LEAST_CHANGE:
+                self.rate = reduced
+            self.bad = 0
 
-    @property
     def state(self) -> dict[str, Any]:
-        """What continues a run; the rate is a part of it."""
-        return {"lr": self._optimizer.lr, "best": self.best, "bad_steps": self.bad_steps}
+        """Return what continues a run: numbers that JSON can hold."""
+        return {"rate": self.rate, "best": self.best, "bad": self.bad}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on from a state. Raises: CheckpointError, when it is not one."""
         fields = JsonRecord(state, "schedule")
         best = None if fields.null("best") else fields.real("best")
-        bad_steps, lr = fields.whole("bad_steps", 0, LARGEST_COUNT), fields.real("lr", 0.0, LARGEST)
+        bad, rate = fields.whole("bad", 0, LARGEST_COUNT), fields.real("rate", 0.0, LARGEST)
         fields.end()
-        self.best, self.bad_steps, self._optimizer.lr = best, bad_steps, lr
-
-
-def _initial(where: str, optimizer: object) -> float:
-    """Return the rate that an optimizer had before any schedule."""
-    if not isinstance(optimizer, Optimizer):
-        raise UsageError.at(
-            where,
-            f"a {type(optimizer).__name__}",
-            "an optimizer",
-            "pass an optimizer such as vrt.Adam(1e-3)",
-        )
-    if optimizer.initial_lr is None:
-        optimizer.initial_lr = optimizer.lr
-    return optimizer.initial_lr
+        self.best, self.bad, self.rate = best, bad, rate
 
 
 def _check_count(where: str, name: str, value: object, least: int = 1) -> None:

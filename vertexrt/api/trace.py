@@ -196,11 +196,20 @@ class Trace:
         _active.trace = self._outer
         self.builder.closed = True
 
-    def read(self, op: str, name: object, shape: object, dtype: str | None, **attrs: Any) -> Value:
+    def read(
+        self,
+        op: str,
+        name: object,
+        shape: object,
+        dtype: str | None,
+        index: bool = False,
+        **attrs: Any,
+    ) -> Value:
         """Return an external value of the vertex, or of its edges in a relation; it is read once.
 
         Args:
             op: of PULLS; attrs: of its node, which say whose edges they are.
+            dtype: "float" where it may not become an integer; index: it is one.
         Raises: TraceError, when the name was read before in another way, or too many are.
         """
         of_edges = op == "edge_pull" or "edge" in attrs
@@ -209,19 +218,19 @@ class Trace:
             raise TraceError.at(
                 what, f"name {name!r} at {user_line()}", "a string", "name an array of the batch"
             )
-        if dtype is not None and (not isinstance(dtype, str) or dtype not in ("int", "float")):
+        if dtype is not None and (not isinstance(dtype, str) or dtype != "float"):
             raise TraceError.at(
                 "pull",
                 f"dtype {dtype!r} of {name!r} at {user_line()}",
-                "'int' or 'float'",
-                "leave dtype out, or name one of them",
+                "'float'",
+                "leave dtype out; pull_index and edge_index read integers",
             )
         extents = read_shape(() if shape is None else shape)
-        if extents is None or (dtype == "int" and extents):
+        if extents is None:
             raise TraceError.at(
                 "pull",
                 f"shape {shape!r} of {name!r} at {user_line()}",
-                "a tuple of positive integers, and () for an integer",
+                "a tuple of positive integers",
                 "pull reals by shape, and integers one by one",
             )
         if self._of_edges.setdefault(name, of_edges) != of_edges:
@@ -249,7 +258,7 @@ class Trace:
                     f"at most {MOST_PULLS} names",
                     "pull vectors instead of many numbers",
                 )
-            given = {"dtype": dtype or "float", "auto": not dtype, **attrs}
+            given = {"dtype": "int" if index else "float", "auto": not (index or dtype), **attrs}
             extents = extents if before is None else before.shape
             found = self.builder.emit(op, name=called, shape=extents, **given)
             self._read[name, whose] = self.pulled[called] = found
@@ -285,7 +294,7 @@ class Trace:
                         f"{form.source!r} is a number in one relation and an index in another, at "
                         f"{node.where}",
                         "one of the two",
-                        "use two names, or declare edge(name, dtype='int') in both",
+                        "use two names, or write edge_index(name) in both",
                     )
             nodes.append(node)
         found = tuple(pulls.values())

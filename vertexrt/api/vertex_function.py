@@ -172,7 +172,7 @@ class VertexFunction:
                 may read several, each by itself.
         Returns: an object with one attribute a field, a value per child: compute with it, then
             reduce it over the children by `vrt.sum`, `vrt.max` or `vrt.mean`, weighted by
-            `vrt.softmax(score, over="children")` for attention. An empty slot is not a child, and
+            `vrt.softmax(score, axis="children")` for attention. An empty slot is not a child, and
             `initial` is not read. Values per child of two relations meet after they are reduced.
         Raises: TraceError for a name where a function stands alone, or of what `gather` reads.
         """
@@ -258,11 +258,22 @@ class VertexFunction:
         Args:
             name: of the array in the graph batch.
             shape: per vertex; a number by default.
-            dtype: `int` or `float`; by default an integer if it is used as an index or a label. An
-                integer is -1 where the vertex has none; in arithmetic it is a real number.
+            dtype: "float" where it may not become an integer; by default it is one, as from
+                `pull_index`, if it is used as an index or a label.
         Raises: TraceError, when it was pulled before in another shape, or too many are pulled.
         """
         return self._tracing("pull").read("pull", name, shape, dtype)
+
+    def pull_index(self, name: str) -> Value:
+        """Read an integer of this vertex; -1 where the vertex has none.
+
+        In arithmetic it is a real number.
+
+        Args:
+            name: of the array in the graph batch.
+        Raises: TraceError, as `pull` does.
+        """
+        return self._tracing("pull").read("pull", name, (), None, index=True)
 
     def edge(
         self,
@@ -282,13 +293,31 @@ class VertexFunction:
         Returns: a value per child, of a slot one per vertex; zero (or -1) where an edge has none.
         Raises: TraceError, as `pull`, `gather` and `gather_all` do.
         """
+        return self._edge(name, shape, dtype, relation)
+
+    def edge_index(self, name: str, relation: int | str = CHILDREN) -> Value:
+        """Read an integer of each edge to the children that `gather_all` reads, or of one.
+
+        Args, Returns, Raises: as those of `edge`; -1 where an edge has none.
+        """
+        return self._edge(name, (), None, relation, index=True)
+
+    def _edge(
+        self,
+        name: str,
+        shape: object,
+        dtype: str | None,
+        relation: int | str,
+        *,
+        index: bool = False,
+    ) -> Value:
         trace = self._tracing("edge")
         slot = trace.relations.one_child(relation)
         if slot is not None:
             self._slot("edge", relation)
-            return trace.read("pull", name, shape, dtype, edge=name, of=slot)
+            return trace.read("pull", name, shape, dtype, index, edge=name, of=slot)
         of = related(trace.relations.read_all(relation))
-        return trace.read("edge_pull", name, shape, dtype, slot=self.arity or 0, **of)
+        return trace.read("edge_pull", name, shape, dtype, index, slot=self.arity or 0, **of)
 
     def present(self, what: int | str) -> Value:
         """Return 1.0 where the vertex has a child in a slot, or a pulled value; else 0.0.

@@ -4,3 +4,18 @@
 timed, `record.py` the JSON file. `ablation.py` and `switches.py`, `breakdown.py` and
 `device_time.py`, `page.py` and `compare.py` are the commands; `text.py` and `figures.py` show.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["Passes"]
+
+if TYPE_CHECKING:
+    from vertexrt.engine.variant import Passes
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Load `Passes` when it is asked for: some commands of `vertexrt bench` need no engine."""
+        if name not in __all__:
+            raise AttributeError(f"module 'vertexrt.bench' has no attribute {name!r}")
+        return getattr(import_module("vertexrt.engine.variant"), name)

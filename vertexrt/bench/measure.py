@@ -20,7 +20,7 @@ import vertexrt as vrt
 from vertexrt.api.network import Network
 from vertexrt.bench.record import Results
 from vertexrt.bench.run import say
-from vertexrt.data import minibatches
+from vertexrt.data.loader import minibatches
 from vertexrt.engine.explain import flops
 from vertexrt.engine.explain_host import kernel_calls
 from vertexrt.engine.variant import Use

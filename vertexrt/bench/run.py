@@ -26,6 +26,7 @@ from vertexrt.bench.record import Entry, Key, Results
 from vertexrt.bench.switches import ALL, Setting
 from vertexrt.bench.text import table
 from vertexrt.config import limit_threads, usable_threads
+from vertexrt.data.load import format_of
 from vertexrt.engine.devices import device_named
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import UsageError
@@ -102,7 +103,7 @@ def make_job(
     elif source is None:
         raise UsageError.at(model, "no data", "expected graphs to measure", "give --data")
     else:
-        spec = find(model, "loss", data.format_of(source))
+        spec = find(model, "loss", format_of(source))
     given = {"leaves": leaves, **spec.reading(spec.options)}
     dataset = data.load(source or spec.train["data"], format=spec.format, **given)
     pool = dataset.splits["train"]

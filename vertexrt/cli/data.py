@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 
 from vertexrt.bench.text import aligned
-from vertexrt.data import catalogue, fetch
+from vertexrt.data import catalogue
+from vertexrt.data.download import fetch
 
 HEADINGS = ("name", "format", "cached", "licence", "home")
 

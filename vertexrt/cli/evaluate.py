@@ -19,8 +19,9 @@ from vertexrt.cli.output import say
 from vertexrt.cli.run_options import data_name, with_model
 from vertexrt.cli.run_state import StoredRun
 from vertexrt.cli.session import RunSession, compile_model, device_lines, require_graphs
-from vertexrt.data import UNKNOWN, WHOLE, Dataset, load
-from vertexrt.data.files import expanded
+from vertexrt.data import Dataset, load
+from vertexrt.data.dataset import UNKNOWN
+from vertexrt.data.files import WHOLE, expanded
 from vertexrt.data.jsonl import line_of
 from vertexrt.errors import CheckpointError, UsageError
 from vertexrt.graph import GraphBatch

@@ -44,7 +44,7 @@ def warm(given: argparse.Namespace) -> int:
     options = resolve(given)
     session = open_session(options)
     require_task(session)
-    optimizer = make_optimizer(options)
+    optimizer = make_optimizer(session)
     warm_up(session, optimizer)
     carried = carried_state(session)
     first = next(iter(training_loader(session, carried)))

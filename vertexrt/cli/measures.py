@@ -16,7 +16,7 @@ from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT
 from vertexrt.cli.tasks import Task
 from vertexrt.errors import NumericError
-from vertexrt.graph import GraphBatch, Pulled
+from vertexrt.graph import GraphBatch, Rows
 
 Sums = dict[str, float]
 Count = Annotated[int, JsonRecord.whole, 0, LARGEST_COUNT]
@@ -37,7 +37,7 @@ class Judged:
     """
 
     batch: GraphBatch
-    label: np.ndarray | Pulled | None
+    label: np.ndarray | Rows | None
     answer: np.ndarray | None
     names: Sequence[str] = ()
 
@@ -63,18 +63,18 @@ def _share(part: str, whole: str) -> Callable[[Mapping[str, float]], float]:
     return lambda sums: sums[part] / sums[whole] if sums[whole] else math.nan
 
 
-def classes_of(label: np.ndarray | Pulled | None) -> np.ndarray | None:
+def classes_of(label: np.ndarray | Rows | None) -> np.ndarray | None:
     """Return the class of each vertex, -1 where it has none; None where there are no classes."""
-    if isinstance(label, Pulled):
+    if isinstance(label, Rows):
         label = rows_of(label, np.int32(-1))
     return label if label is not None and label.dtype.kind == "i" else None
 
 
-def rows_of(table: Pulled, absent: np.generic) -> np.ndarray:
+def rows_of(table: Rows, absent: np.generic) -> np.ndarray:
     """Return the row of each vertex, `absent` where it has none."""
     if table.index is None:
-        return table.values
-    found = table.values[np.maximum(table.index, 0)] if len(table.values) else table.values
+        return table.table
+    found = table.table[np.maximum(table.index, 0)] if len(table.table) else table.table
     missing = (table.index < 0).reshape(-1, *[1] * (found.ndim - 1))
     return np.where(missing, absent, found)
 
@@ -148,7 +148,7 @@ def _numbers(judged: Judged) -> Sums:
         return {}
     none = np.float64(math.nan)
     label = judged.label
-    right = rows_of(label, none) if isinstance(label, Pulled) else label
+    right = rows_of(label, none) if isinstance(label, Rows) else label
     right = right.reshape(len(right), -1)
     off = judged.answer.reshape(len(right), -1).astype(np.float64) - right
     off = off[~np.isnan(off).any(axis=1)]

@@ -29,10 +29,11 @@ class MyNet(vrt.VertexFunction):
     def forward(self) -> None:
         """Compute one vertex. Shapes are those of one vertex; there is no batch axis."""
         word = vrt.embed(self.embedding, self.pull("word"))  # pull: read what the data say
-        below = vrt.sum(self.gather_all().h, over="children")  # gather: read the children
+        below = vrt.sum(self.gather_all().h, axis="children")  # gather: read the children
         gate, new = vrt.split(self.word(word) + self.children(below), 2)
         h = vrt.sigmoid(gate) * vrt.tanh(new)
         self.scatter(h=h)  # scatter: show the state to the parents
-        logits = self.classify(vrt.dropout(h, self.dropout))
+        logits = self.classify(vrt.random.dropout(h, self.dropout))
         self.push("logits", logits)  # push: what `--task classification` judges, and
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))  # what training makes less
+        loss = vrt.losses.cross_entropy(logits, self.pull("label"))
+        self.push("loss", loss)  # what training makes less

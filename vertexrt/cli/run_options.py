@@ -22,9 +22,9 @@ from vertexrt.cli.options import (
 )
 from vertexrt.cli.tasks import TASKS
 from vertexrt.config import usable_threads
-from vertexrt.data import FORMATS, catalogue, format_of
+from vertexrt.data import catalogue
 from vertexrt.data.files import expanded
-from vertexrt.data.load import format_named
+from vertexrt.data.load import FORMATS, format_named, format_of
 from vertexrt.errors import CheckpointError, UsageError
 from vertexrt.models import ModelSpec, get, names
 from vertexrt.models.catalogue import is_own, require_known

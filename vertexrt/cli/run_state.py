@@ -15,7 +15,9 @@ from vertexrt.cli.measures import MEASURES, Count, Totals
 from vertexrt.cli.run_options import RunOptions
 from vertexrt.cli.session import Fingerprint, RunSession, fingerprint, hash_of
 from vertexrt.cli.tasks import TASKS, Task
-from vertexrt.data import UNKNOWN, Vocabulary, real_pulls
+from vertexrt.data import Vocabulary
+from vertexrt.data.columns import real_pulls
+from vertexrt.data.dataset import UNKNOWN
 from vertexrt.errors import CheckpointError, DataError
 
 FORMAT = "vertexrt-train-3"  # tells these checkpoints from those of other programs
@@ -194,7 +196,7 @@ def restore(
         raise _not_of_one_run(stored.path, "the optimizer is not the one that the options name")
     session.net.set_parameters(checkpoint.parameters)
     if average is not None:
-        average.set_parameters(checkpoint.average)
+        average.load_state(checkpoint.average)
     session.net.set_random_state(stored.random)
     optimizer.load_state(checkpoint.optimizer_state)
     graphs = session.dataset.splits["train"].num_graphs

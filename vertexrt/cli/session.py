@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import vertexrt as vrt
 from vertexrt.api import optim
 from vertexrt.api.json_record import JsonRecord
-from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
+from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer, Rate
 from vertexrt.cli.measures import Count
 from vertexrt.cli.options import OPTIMIZERS, WITH_MOMENTUM
 from vertexrt.cli.run_options import RunOptions
@@ -135,15 +135,20 @@ def rate_of(options: RunOptions, epoch: int) -> float:
     return options.lr
 
 
-def make_optimizer(options: RunOptions) -> Optimizer:
-    """Build the optimizer that the options name."""
+def make_optimizer(session: RunSession) -> Optimizer:
+    """Build the optimizer that the options name; a schedule of epochs is one of its steps."""
+    options = session.options
+    rate: Rate = options.lr
+    if options.schedule != "constant":
+        steps_of_epoch = -(-session.dataset.splits["train"].num_graphs // options.batch_size)
+        rate = lambda steps: rate_of(options, steps // steps_of_epoch)  # noqa: E731
     hyper: dict[str, Any] = {
         "weight_decay": options.weight_decay,
         "clip_norm": options.clip_norm or None,
     }
     if options.optimizer in WITH_MOMENTUM:
         hyper["momentum"] = options.momentum
-    return optim.OPTIMIZERS[OPTIMIZERS[options.optimizer].title](options.lr, **hyper)
+    return optim.OPTIMIZERS[OPTIMIZERS[options.optimizer].title](rate, **hyper)
 
 
 def make_average(session: RunSession) -> vrt.ExponentialMovingAverage | None:

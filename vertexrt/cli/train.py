@@ -123,7 +123,7 @@ def _start_or_continue(
             require_task(session)
         else:
             require_same_data(session.dataset, stored.data, run)
-        optimizer, average = make_optimizer(options), make_average(session)
+        optimizer, average = make_optimizer(session), make_average(session)
         reporter = Reporter(quiet=given.quiet, silent=group.rank > 0)  # one process prints
         if stored is not None:
             state = run_state.restore(stored, session, optimizer, average)
@@ -296,7 +296,6 @@ class Training:
     def _train_epoch(self) -> bool:
         """Train on the minibatches that are left of this epoch; False when interrupted."""
         options, state = self.session.options, self.state
-        self.optimizer.lr = rate_of(options, state.epoch)
         loader = training_loader(self.session, self._carried)
         loader.load_state({**loader.state(), "epoch": state.epoch, "batch": state.batch})
         batches = iter(loader)
@@ -376,7 +375,9 @@ class Training:
         state.epoch, state.batch, state.totals = epoch, 0, Totals()
         # In this order a crash in between loses nothing: a resumed run drops lines of epochs that
         # its checkpoint does not know, and writes the same best checkpoint again.
-        trained = train.record(task, epoch, "train") | {"lr": self.optimizer.lr}
+        trained = train.record(task, epoch, "train") | {
+            "lr": rate_of(self.session.options, epoch - 1)
+        }
         self.folder.append([trained, dev.record(task, epoch, "dev")])
         if improved:
             self._save(self.folder.best)

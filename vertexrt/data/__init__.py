@@ -1,50 +1,34 @@
 """Data sets: readers, generated data, download with a checksum, and minibatches."""
 
-from vertexrt.data.catalogue import CatalogueEntry, catalogue
-from vertexrt.data.columns import Examples, real_pulls
-from vertexrt.data.dataset import UNKNOWN, Dataset, Vocabulary
-from vertexrt.data.download import fetch
+from vertexrt.data.catalogue import catalogue
+from vertexrt.data.columns import Examples
+from vertexrt.data.dataset import Dataset, Vocabulary
 from vertexrt.data.embeddings import Embeddings, read_embeddings
-from vertexrt.data.files import WHOLE
-from vertexrt.data.generated_text import GeneratedText, generate_text
 from vertexrt.data.graph_libraries import from_dgl, from_networkx, from_pyg
 from vertexrt.data.jsonl import from_records, read_jsonl, write_jsonl
-from vertexrt.data.load import FORMATS, format_of, load
-from vertexrt.data.loader import Loader, minibatches
+from vertexrt.data.load import load
+from vertexrt.data.loader import Loader
 from vertexrt.data.sentences import read_conll, read_conllu, read_tagged
-from vertexrt.data.treebank import generate_treebank, write_treebank
 from vertexrt.data.trees import from_nltk, read_trees
 
 __all__ = [
-    "FORMATS",
-    "UNKNOWN",
-    "WHOLE",
-    "CatalogueEntry",
     "Dataset",
     "Embeddings",
     "Examples",
-    "GeneratedText",
     "Loader",
     "Vocabulary",
     "catalogue",
-    "fetch",
-    "format_of",
     "from_dgl",
     "from_networkx",
     "from_nltk",
     "from_pyg",
     "from_records",
-    "generate_text",
-    "generate_treebank",
     "load",
-    "minibatches",
     "read_conll",
     "read_conllu",
     "read_embeddings",
     "read_jsonl",
     "read_tagged",
     "read_trees",
-    "real_pulls",
     "write_jsonl",
-    "write_treebank",
 ]

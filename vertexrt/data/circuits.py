@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from vertexrt.data.dataset import Dataset
-from vertexrt.graph import GraphBatch, InputGraph, Pulled
+from vertexrt.graph import GraphBatch, InputGraph, Rows
 
 SPLITS = {"train": 300, "dev": 60, "test": 60}
 INPUTS, GATES = 5, 16
@@ -74,5 +74,5 @@ def circuit_graph(kinds: list[str], below: list[list[int]], targets: np.ndarray)
             edges[kinds[child], "reads", kind].append(pair)
             edges["reverse", "readers", "reverse"].append((place[signal], place[child]))
     sizes = {kind: kinds.count(kind) for kind in KINDS} | {"reverse": len(kinds)}
-    target = {"target": Pulled(targets[order, None].astype(np.float32))}
+    target = {"target": Rows(targets[order, None].astype(np.float32))}
     return InputGraph.from_types(sizes, edges, {"reverse": target})

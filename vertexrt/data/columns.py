@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from vertexrt.data.dataset import Vocabulary
 from vertexrt.errors import DataError, UsageError, nearest
-from vertexrt.graph import GraphBatch, Pulled, PullValue
+from vertexrt.graph import GraphBatch, PullValue, Rows
 
 LARGEST = 2**31 - 2  # of whole numbers
 
@@ -48,7 +48,7 @@ class Examples(NamedTuple):
 def real_pulls(batch: GraphBatch) -> list[str]:
     """Return the pulls of vertices and edges that are real: `reals` of `ReadOptions`."""
     tables = {
-        name: pull.values if isinstance(pull, Pulled) else pull
+        name: pull.table if isinstance(pull, Rows) else pull
         for pulls in (batch.pulls, batch.edge_pulls)
         for name, pull in pulls.items()
     }
@@ -271,7 +271,7 @@ class Column:
             return values
         index = np.full(self.owner.count, -1, np.int32)
         index[rows] = np.arange(len(rows))
-        return Pulled(values, index)
+        return Rows(values, index)
 
     def _refuse_vector(self, present: Sequence[int], dtype: npt.DTypeLike) -> NoReturn:
         """Raise the error for the first vector that is not as the first one."""

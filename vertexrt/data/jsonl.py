@@ -17,7 +17,7 @@ from vertexrt.data.dataset import Vocabulary
 from vertexrt.data.files import expanded, read_file
 from vertexrt.data.records import Collector
 from vertexrt.errors import DataError, UsageError
-from vertexrt.graph import GraphBatch, InputGraph, Pulled, PullValue
+from vertexrt.graph import GraphBatch, InputGraph, PullValue, Rows
 from vertexrt.plain_files import write_atomically
 
 Values = dict[str, list[Any]]  # by pull: a value for each vertex of the batch, None for none
@@ -126,7 +126,7 @@ def line_of(record: object) -> str:
 
 def _all_values(pulls: Mapping[str, PullValue], vocabularies: Mapping[str, Vocabulary]) -> Values:
     for name, pull in pulls.items():
-        table = pull.values if isinstance(pull, Pulled) else pull
+        table = pull.table if isinstance(pull, Rows) else pull
         if not (table <= LARGEST if table.dtype.kind == "i" else np.isfinite(table)).all():
             got = f"the pull '{name}' is not finite, or above {LARGEST}"
             raise DataError.at("write_jsonl", got, "expected what read_jsonl reads", "replace it")
@@ -135,8 +135,8 @@ def _all_values(pulls: Mapping[str, PullValue], vocabularies: Mapping[str, Vocab
 
 def _values(pull: PullValue, vocabulary: Vocabulary | None) -> list[Any]:
     """Return the value of each vertex as JSON has it."""
-    if isinstance(pull, Pulled):
-        table = _values(pull.values, vocabulary)
+    if isinstance(pull, Rows):
+        table = _values(pull.table, vocabulary)
         if pull.index is None:
             return table
         return [table[row] if row >= 0 else None for row in pull.index.tolist()]

@@ -9,7 +9,7 @@ ATC 2018), where only the speed is of interest; the target is ours.
 import numpy as np
 
 from vertexrt.data.dataset import UNKNOWN, Dataset, Vocabulary
-from vertexrt.graph import GraphBatch, InputGraph, Pulled
+from vertexrt.graph import GraphBatch, InputGraph, Rows
 
 LEAVES = 256
 WORDS = 100
@@ -40,7 +40,7 @@ def tree_fc_dataset(*, leaves: int | None = None, seed: int = 0) -> Dataset:
         target = scores[word[:, :leaves]].sum(axis=1, keepdims=True) / np.sqrt(leaves)
         at_root = np.full(shape.num_vertices, -1, np.int32)
         at_root[shape.graph_ptr[1:] - 1] = np.arange(count)
-        pulls = {"word": word.ravel(), "target": Pulled(target.astype(np.float32), at_root)}
+        pulls = {"word": word.ravel(), "target": Rows(target.astype(np.float32), at_root)}
         splits[split] = GraphBatch.from_arrays(shape.graph_ptr, shape.child_ptr, shape.child, pulls)
     description = f"complete binary trees of {leaves} leaves"
     return Dataset("generated", "tree-fc", splits, {"word": vocabulary}, 0, description)

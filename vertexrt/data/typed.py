@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.graph import GraphBatch, InputGraph, Pulled
+from vertexrt.graph import GraphBatch, InputGraph, Rows
 
 IntArray = npt.NDArray[np.int32]
 Relation = tuple[str, str, str]
@@ -49,10 +49,10 @@ def typed_batch(
     )
 
 
-def _ordered(pull: npt.NDArray[Any] | Pulled, order: IntArray) -> npt.NDArray[Any] | Pulled:
-    if isinstance(pull, Pulled):
+def _ordered(pull: npt.NDArray[Any] | Rows, order: IntArray) -> npt.NDArray[Any] | Rows:
+    if isinstance(pull, Rows):
         index = order if pull.index is None else pull.index[order]
-        return Pulled(pull.values, index)
+        return Rows(pull.table, index)
     return pull[order]
 
 

@@ -279,7 +279,7 @@ def _update_by_itself(store: ParameterStore, optimizer: Trainer, draws: Array) -
     optimizer.update(draft)
     if not all_finite(draft, draft.values):
         raise NumericError(written_by(type(optimizer).__name__, draft))
-    draft.commit((store.versions, draws))
+    draft.commit((store.versions, draws, getattr(optimizer, "_count", UNCOUNTED)))
 
 
 def total_loss(runs: Sequence[Run], arenas: Sequence[Array]) -> float:
@@ -293,9 +293,9 @@ def total_loss(runs: Sequence[Run], arenas: Sequence[Array]) -> float:
 
 def loss_scale(reduction: str, batch: GraphBatch, runs: Sequence[Run]) -> float:
     """Return the factor on the summed loss: see `vrt.compile`."""
-    if reduction == "graph":
+    if reduction == "mean_graphs":
         return 1.0 / batch.num_graphs
-    if reduction == "vertex":
+    if reduction == "mean_vertices":
         return 1.0 / max(1, sum(run.layout.with_loss for run in runs))
     return 1.0
 

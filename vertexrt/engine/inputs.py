@@ -13,7 +13,7 @@ from vertexrt.engine.edge_rows import edges_read, in_slot, parents, rows_of_edge
 from vertexrt.engine.real_rows import check_reals, no_rows, none_of, whose
 from vertexrt.engine.structure import Structure, edges_in_slot, read_structure
 from vertexrt.errors import GraphError, PullError, nearest
-from vertexrt.graph import GraphBatch, Pulled
+from vertexrt.graph import GraphBatch, Rows
 from vertexrt.graph.batch import edge_pulls_of, pulls_of, taken_column
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.graph.owned import INT32
@@ -161,7 +161,7 @@ def read_inputs(
     """Read the structure of a batch, and the pulls that a program needs from it.
 
     Args:
-        batch: values by name: int [V] (-1: absent), real [V, *shape], or `Pulled`.
+        batch: values by name: int [V] (-1: absent), real [V, *shape], or `Rows`.
         dtype: of real values.
         tables: read these; else they are arrays without elements.
         structure: of the batch, where it is known: its graphs are not copied then, numbers are.
@@ -218,7 +218,7 @@ def _read(reader: Reader, k: int, batch: GraphBatch) -> Any:
         return NO_EDGES if pull.edges else -1
     value = _given(program, pull, batch)
     if pull.dtype != "int":
-        index = held_index(value) if isinstance(value, Pulled) else None
+        index = held_index(value) if isinstance(value, Rows) else None
         return np.arange(_count(pull, batch), dtype=np.int32) if index is None else index
     if type(value) is np.ndarray and value.dtype is INT32:
         return value  # a batch's own whole numbers
@@ -381,7 +381,7 @@ def _declared(table: Node) -> str:
 def _integers(program: Program, pull: Pull, value: Any, rows: int) -> Array:
     if is_of_none(value):
         return np.full(rows, -1, np.int32)
-    given = value.values if isinstance(value, Pulled) else value
+    given = value.table if isinstance(value, Rows) else value
     if given.dtype.kind != "i" or given.ndim != 1:
         raise PullError.at(
             "pull",
@@ -389,6 +389,6 @@ def _integers(program: Program, pull: Pull, value: Any, rows: int) -> Array:
             f"{program.name} reads an integer per {whose(pull)}: [{rows}]",
             f"pass an integer array with -1 where {whose(pull, 'a')} has none",
         )
-    if not isinstance(value, Pulled) or value.index is None:
+    if not isinstance(value, Rows) or value.index is None:
         return np.asarray(given)
     return np.where(value.index >= 0, given[value.index], -1)

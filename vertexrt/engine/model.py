@@ -45,7 +45,7 @@ from vertexrt.scheduler.balance import Share, divide
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 T = TypeVar("T")
-REDUCTIONS = ("graph", "vertex", "sum")
+REDUCTIONS = ("mean_graphs", "mean_vertices", "sum")
 
 
 def sparse_parameters(program: Program) -> list[str]:

@@ -294,8 +294,9 @@ class StoreDraft(ParameterStore):
         return self._copies[id(array)][1]
 
     def commit(self, counts: Sequence[Array]) -> None:
-        """Let all copies take their places at once, and count one more in each of some arrays."""
-        write_at_once([*self._copies.values(), *((count, count + 1) for count in counts)])
+        """Let all copies take their places at once, and count one more in arrays without one."""
+        counted = [(count, count + 1) for count in counts if id(count) not in self._copies]
+        write_at_once([*self._copies.values(), *counted])
 
 
 def _refusal(got: str, expected: str, action: str) -> UsageError:

@@ -25,11 +25,11 @@ from vertexrt.engine.inputs import (
 )
 from vertexrt.engine.structure import edges_in_slot
 from vertexrt.errors import PullError, nearest
-from vertexrt.graph import GraphBatch, Pulled
+from vertexrt.graph import GraphBatch, Rows
 from vertexrt.graph.batch import edge_pulls_of, pulls_of
 from vertexrt.graph.device_rows import DeviceRows, on_device
 from vertexrt.graph.owned import INT32
-from vertexrt.graph.pulls import check_pulls, held_index, held_values
+from vertexrt.graph.pulls import check_pulls, held_index, held_table
 from vertexrt.ir.program import Pull
 from vertexrt.scheduler.kinds import NOT_BOUNDED
 
@@ -131,7 +131,7 @@ class PlannedPulls:
             given = _given(self._batch, pull)
             if not self._reader.is_used[k] or given is None:
                 continue
-            table, none = held_values(given), np.zeros(0, np.int32)
+            table, none = held_table(given), np.zeros(0, np.int32)
             if k >= integers:
                 place = _Place(pull, k, k - integers, table, none, none, none, ())
             else:
@@ -200,7 +200,7 @@ class PlannedPulls:
             return table
         each = "edge" if place.pull.of_edges else "vertex"
         table = check_pulls({name: given}, shape[0], "plan", each)[name]
-        if isinstance(table, Pulled) or table.dtype.kind != dtype.kind or table.shape != shape:
+        if isinstance(table, Rows) or table.dtype.kind != dtype.kind or table.shape != shape:
             self._misfit(place, table)
         return table
 
@@ -216,12 +216,12 @@ class PlannedPulls:
 
     def _misfit(self, place: _Place, given: Any) -> NoReturn:
         """Say in what form a pull was planned."""
-        indexed = isinstance(given, Pulled)
-        has = given.values if indexed else given
+        indexed = isinstance(given, Rows)
+        has = given.table if indexed else given
         dtype = self._dtype if isinstance(has, DeviceRows) else place.table.dtype
         raise PullError.at(
             "plan",
-            f"pull {place.pull.source!r} is {'a Pulled of ' if indexed else ''}{has.dtype} "
+            f"pull {place.pull.source!r} is {'Rows of ' if indexed else ''}{has.dtype} "
             f"{list(has.shape)}",
             f"an array {dtype} {list(place.table.shape)}, as it was planned",
             "give that, or plan a batch that has the other",

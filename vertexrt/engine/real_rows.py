@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import PullError
-from vertexrt.graph import Pulled
+from vertexrt.graph import Rows
 from vertexrt.graph.device_rows import DeviceRows
-from vertexrt.graph.pulls import held_values
+from vertexrt.graph.pulls import held_table
 from vertexrt.ir.program import Program, Pull
 
 Array = np.ndarray[Any, Any]
@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 def check_reals(program: Program, pull: Pull, value: Any, rows: int, dtype: npt.DTypeLike) -> Any:
     """Return the rows of a real pull, a flat array or `DeviceRows`. Raises: PullError."""
-    table = held_values(value) if isinstance(value, Pulled) else value
+    table = held_table(value) if isinstance(value, Rows) else value
     if not len(table):  # of no vertices: any dtype and shape
         return no_rows(pull, dtype)
     if table.dtype.kind != "f" or table.shape[1:] != pull.shape:

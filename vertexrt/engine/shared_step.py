@@ -82,7 +82,7 @@ def divide_step(model: CompiledModel, step: TrainStep, group: ProcessGroup) -> S
     parts = min(group.shares, len(graphs))
     owner = assign_graphs(facts.costs[graphs], parts)
     shares = shares_of(Share(step.batch), owner, range(parts)[group.own])
-    if step.reduction == "vertex":
+    if step.reduction == "mean_vertices":
         scale = 1.0 / max(1, int(facts.with_loss[graphs].sum()))
     else:
         scale = loss_scale(step.reduction, step.batch, ())

@@ -3,7 +3,7 @@
 from vertexrt.graph.batch import GraphBatch
 from vertexrt.graph.brackets import BracketForest, parse_brackets
 from vertexrt.graph.input_graph import BracketTree, InputGraph
-from vertexrt.graph.pulls import Pulled, PullValue
+from vertexrt.graph.pulls import PullValue, Rows
 
 __all__ = [
     "BracketForest",
@@ -11,6 +11,6 @@ __all__ = [
     "GraphBatch",
     "InputGraph",
     "PullValue",
-    "Pulled",
+    "Rows",
     "parse_brackets",
 ]

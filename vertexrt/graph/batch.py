@@ -51,7 +51,7 @@ class GraphBatch:
         graph_ptr: int32 [K+1], first vertex of each graph.
         child_ptr: int32 [V+1], first slot of each vertex in `child`.
         child: int32 [E], vertices of the batch, -1 in an empty slot.
-        pulls: by name, int32 [V] (-1: absent), floats [V, *shape], or `Pulled`.
+        pulls: by name, int32 [V] (-1: absent), floats [V, *shape], or `Rows`.
         types: of vertices and edges, for a network of several functions: see `from_types` of
             `InputGraph`.
         edge_pulls: by name, values for each edge, in the order of `child`; forms as of `pulls`.

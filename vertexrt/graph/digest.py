@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.graph.pulls import IntArray, Pulled, PullValue, held_index, held_values, in_order
+from vertexrt.graph.pulls import IntArray, PullValue, Rows, held_index, held_table, in_order
 from vertexrt.graph.taken import BatchFields
 from vertexrt.native.compiled import compiled
 
@@ -89,8 +89,8 @@ def _same_places(old: PullValue | None, new: PullValue) -> bool:
 
 def _parts_of(value: PullValue) -> tuple[Any, IntArray]:
     """Return the numbers of a pull, and which of them each vertex has."""
-    table = held_values(value) if isinstance(value, Pulled) else value
-    index = held_index(value) if isinstance(value, Pulled) else None
+    table = held_table(value) if isinstance(value, Rows) else value
+    index = held_index(value) if isinstance(value, Rows) else None
     return table, in_order(len(table)) if index is None else index
 
 
@@ -128,8 +128,8 @@ def _columns_of(pulls: Mapping[str, PullValue]) -> dict[tuple[str, str], Array]:
     found: dict[tuple[str, str], Array] = {}
     for name in sorted(pulls):
         value = pulls[name]
-        table: Any = held_values(value) if isinstance(value, Pulled) else value
-        index = held_index(value) if isinstance(value, Pulled) else None
+        table: Any = held_table(value) if isinstance(value, Rows) else value
+        index = held_index(value) if isinstance(value, Rows) else None
         if table.dtype.kind == "f":
             if index is not None and index is not in_order(len(index)):
                 found[name, "row"] = index

@@ -11,7 +11,7 @@ from vertexrt.graph.batch import GraphBatch, edge_pulls_of, pulls_of, with_value
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.graph.digest import BatchForm
 from vertexrt.graph.owned import own
-from vertexrt.graph.pulls import Pulled, PullValue, held_index, held_values, pulled_unchecked
+from vertexrt.graph.pulls import PullValue, Rows, held_index, held_table, rows_unchecked
 
 Download = Callable[[np.ndarray[Any, Any], int], None]
 
@@ -28,9 +28,9 @@ def with_host_pulls(batch: GraphBatch, download: Download) -> GraphBatch:
 
 
 def _on_host(value: PullValue, download: Download) -> PullValue:
-    table: Any = held_values(value) if isinstance(value, Pulled) else value
-    if not isinstance(value, Pulled) or not isinstance(table, DeviceRows):
+    table: Any = held_table(value) if isinstance(value, Rows) else value
+    if not isinstance(value, Rows) or not isinstance(table, DeviceRows):
         return value
     copied = np.empty(table.shape, table.dtype)
     download(copied, table.address)
-    return pulled_unchecked(own(copied, copied.dtype), held_index(value))
+    return rows_unchecked(own(copied, copied.dtype), held_index(value))

@@ -36,7 +36,7 @@ class InputGraph:
     Attributes:
         child_ptr: int32 [V+1], first slot of each vertex in `child`.
         child: int32 [E], the child in each slot, -1 in an empty one.
-        pulls: by name, int32 [V] (-1: absent), floats [V, *shape], or `Pulled`.
+        pulls: by name, int32 [V] (-1: absent), floats [V, *shape], or `Rows`.
         types: of vertices and edges, for a network of several functions: see `from_types`.
         edge_pulls: by name, values for each edge, in the order of `child`; forms as of `pulls`.
     Raises: GraphError, on a child out of range, a cycle (its vertices are named), bad offsets, or
@@ -170,9 +170,9 @@ class InputGraph:
             edges: (child type, relation, parent type) -> pairs (child, parent), as PyTorch
                 Geometric and DGL name the edges of heterogeneous graphs. A parent's children in a
                 relation keep the order given.
-            pulls: vertex type -> name -> array with a row for each vertex of the type, or `Pulled`.
+            pulls: vertex type -> name -> array with a row for each vertex of the type, or `Rows`.
             edge_pulls: (child type, relation, parent type) -> name -> array with a row for each of
-                these pairs, or `Pulled`; what PyTorch Geometric calls `edge_attr`.
+                these pairs, or `Rows`; what PyTorch Geometric calls `edge_attr`.
         Raises: GraphError, when a type is unknown, a vertex out of range, or edges form a cycle;
             PullError, when an array does not fit.
         """

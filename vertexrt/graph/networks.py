@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import GraphError, PullError
-from vertexrt.graph.pulls import Pulled, PullValue
+from vertexrt.graph.pulls import PullValue, Rows
 from vertexrt.graph.types import VertexTypes
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _attribute(of: str, name: str, several: Sequence[Mapping[str, Any]]) -> Pull
         return whole
     if has.all():
         return values
-    return Pulled(values, np.where(has, np.cumsum(has) - 1, -1).astype(np.int32))
+    return Rows(values, np.where(has, np.cumsum(has) - 1, -1).astype(np.int32))
 
 
 def write_networkx(
@@ -134,9 +134,9 @@ def write_networkx(
 def _values_at(pulls: Mapping[str, PullValue], at: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, pull in pulls.items():
-        if isinstance(pull, Pulled):
+        if isinstance(pull, Rows):
             row = at if pull.index is None else int(pull.index[at])
-            value = None if row < 0 else pull.values[row]
+            value = None if row < 0 else pull.table[row]
         else:
             value = None if pull.dtype == np.int32 and pull[at] == -1 else pull[at]
         if value is not None:

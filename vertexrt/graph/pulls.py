@@ -40,16 +40,16 @@ _copies: WeakValueDictionary[int, Array] = WeakValueDictionary()
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Pulled:
+class Rows:
     """Give vertices rows of a table through an index map.
 
     Construction checks everything and copies both arrays, so that nothing changes later. Objects
     that are given the same table share one copy of it, as long as it has not changed between them.
     To know that is to compare it: where a large table is shared by many graphs, give all but the
-    first the `values` of the first, which is taken as it is.
+    first the `table` of the first, which is taken as it is.
 
     Attributes:
-        values: float32, float64 or int32 [N, *shape], the table; whole numbers are -1 where there
+        table: float32, float64 or int32 [N, *shape]; whole numbers are -1 where there
             is none. Real ones may lie on a GPU (arrays of CuPy, PyTorch, JAX), for a network that
             does: these are neither copied nor looked at.
         index: int32 [V], the row that each vertex pulls, -1 where it pulls nothing; None when
@@ -57,31 +57,31 @@ class Pulled:
     Raises: PullError, on a dtype or shape that does not fit, or a row that is not in the table.
     """
 
-    values: npt.NDArray[Any]
+    table: npt.NDArray[Any]
     index: IntArray | None = None
 
     def __post_init__(self) -> None:
-        values: Any = held_values(self)
-        values = DeviceRows.of(values) if on_device(values) else _own_table(values)
-        object.__setattr__(self, "values", values)
+        table: Any = held_table(self)
+        table = DeviceRows.of(table) if on_device(table) else _own_table(table)
+        object.__setattr__(self, "table", table)
         if self.index is not None:
-            object.__setattr__(self, "index", _own_index(self.index, len(values)))
+            object.__setattr__(self, "index", _own_index(self.index, len(table)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Pulled, (held_values(self), held_index(self))  # pickled once, if it is shared
+        return Rows, (held_table(self), held_index(self))  # pickled once, if it is shared
 
     def __setstate__(self, state: Sequence[Any]) -> None:
-        Pulled.__init__(self, *state)
+        Rows.__init__(self, *state)
 
     def __repr__(self) -> str:
-        return f"Pulled({describe(self)})"
+        return f"Rows({describe(self)})"
 
 
-pulled_unchecked = assembler(Pulled)
-held_values, held_index = hand_out(Pulled, view_of, "values", "index")
+rows_unchecked = assembler(Rows)
+held_table, held_index = hand_out(Rows, view_of, "table", "index")
 
 # Whole numbers [V], floats [V, *shape], or a table with an index map.
-PullValue = npt.NDArray[Any] | Pulled
+PullValue = npt.NDArray[Any] | Rows
 
 
 class Pulls(Mapping[str, PullValue]):
@@ -94,7 +94,7 @@ class Pulls(Mapping[str, PullValue]):
 
     def __getitem__(self, name: str) -> PullValue:
         value = self._held[name]
-        return value if isinstance(value, Pulled) else value.view()
+        return value if isinstance(value, Rows) else value.view()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._held)
@@ -112,7 +112,7 @@ def check_pulls(
     """Return the pulls as arrays of an allowed dtype, read-only and fit for V vertices.
 
     Args:
-        pulls: by name; arrays, nested lists or `Pulled`.
+        pulls: by name; arrays, nested lists or `Rows`.
         count: V; or E for pulls of edges.
         where: name for error messages.
         each: whose pulls they are, `vertex` or `edge`.
@@ -130,18 +130,18 @@ def check_pulls(
             raise PullError.at(where, got, "expected text", "use the name that F pulls")
         if on_device(value):
             value = _by_row(value, name, count, where)
-        check = _check_pulled if isinstance(value, Pulled) else _check_plain
+        check = _check_pulled if isinstance(value, Rows) else _check_plain
         what = "pull" if each == "vertex" else "edge pull"
         found[name] = check(f"{what} '{name}' has", value, (count, each), where)
     return found
 
 
-def _by_row(given: Any, name: str, count: int, where: str) -> Pulled:
+def _by_row(given: Any, name: str, count: int, where: str) -> Rows:
     """Return an array of a GPU, a row for each vertex (or edge), with that as an index map."""
     rows = DeviceRows.of(given)
     if len(rows) != count:
         raise _misfit(where, f"pull '{name}' has {shape_of(rows)}", f"[{count}, ...]")
-    return pulled_unchecked(rows, in_order(count))
+    return rows_unchecked(rows, in_order(count))
 
 
 @lru_cache(64)
@@ -150,25 +150,25 @@ def in_order(count: int) -> IntArray:
     return own(np.arange(count, dtype=INT32), INT32)
 
 
-def with_rows(pulled: Pulled, rows: Any) -> Pulled:
+def with_rows(pulled: Rows, rows: Any) -> Rows:
     """Return other rows for the vertices that pull some by an index map.
 
-    Raises: PullError, as `Pulled` does.
+    Raises: PullError, as `Rows` do.
     """
-    index, few = held_index(pulled), len(rows) < len(held_values(pulled))
+    index, few = held_index(pulled), len(rows) < len(held_table(pulled))
     if index is None or few:
-        return Pulled(rows, index)
+        return Rows(rows, index)
     values = DeviceRows.of(rows) if on_device(rows) else _own_table(rows)
-    return pulled_unchecked(values, index)  # which was checked for as many rows
+    return rows_unchecked(values, index)  # which was checked for as many rows
 
 
 def rows_of_pull(value: PullValue, rows: npt.NDArray[np.integer[Any]]) -> PullValue:
     """Return what some vertices (or edges) pull, in another order."""
-    if not isinstance(value, Pulled):
+    if not isinstance(value, Rows):
         return own(value[rows], value.dtype)
     index = held_index(value)
     taken = rows.astype(np.int32) if index is None else index[rows]
-    return pulled_unchecked(held_values(value), own(taken, INT32))
+    return rows_unchecked(held_table(value), own(taken, INT32))
 
 
 def take_pulls(
@@ -199,10 +199,10 @@ def ordered_pulls(
 
 def describe(value: PullValue) -> str:
     """Return dtypes and shapes of a pull in a few words."""
-    if not isinstance(value, Pulled):
+    if not isinstance(value, Rows):
         return f"{value.dtype} {shape_of(value)}"
     rows = "rows by vertex" if value.index is None else f"an index {shape_of(value.index)}"
-    return f"{value.values.dtype} {shape_of(value.values)} with {rows}"
+    return f"{value.table.dtype} {shape_of(value.table)} with {rows}"
 
 
 def describe_all(pulls: Mapping[str, PullValue]) -> str:
@@ -250,38 +250,38 @@ def join_pulls(
 
 def is_of_none(value: PullValue) -> bool:
     """Tell whether nobody pulls anything, of no dtype and shape: a table without rows."""
-    return isinstance(value, Pulled) and not len(held_values(value))
+    return isinstance(value, Rows) and not len(held_table(value))
 
 
 def _like(form: PullValue, value: PullValue) -> PullValue:
     """Return a pull, one of nothing in the form of another."""
-    if not isinstance(value, Pulled) or not is_of_none(value):
+    if not isinstance(value, Rows) or not is_of_none(value):
         return value
-    if not isinstance(form, Pulled):
+    if not isinstance(form, Rows):
         return cast("Array", held_index(value))
-    rows = held_values(form)
-    return pulled_unchecked(own(np.empty((0, *rows.shape[1:])), rows.dtype), held_index(value))
+    rows = held_table(form)
+    return rows_unchecked(own(np.empty((0, *rows.shape[1:])), rows.dtype), held_index(value))
 
 
 def _join(name: str, parts: list[PullValue], sizes: Sequence[int]) -> PullValue:
-    plain = [part for part in parts if not isinstance(part, Pulled)]
+    plain = [part for part in parts if not isinstance(part, Rows)]
     if plain:
         return own(np.concatenate(plain), plain[0].dtype)
-    return _join_pulled(name, [part for part in parts if isinstance(part, Pulled)], sizes)
+    return _join_pulled(name, [part for part in parts if isinstance(part, Rows)], sizes)
 
 
-def _join_pulled(name: str, tables: list[Pulled], sizes: Sequence[int]) -> Pulled:
+def _join_pulled(name: str, tables: list[Rows], sizes: Sequence[int]) -> Rows:
     """Join tables with or without an index map; equal ones are shared."""
-    values = [held_values(table) for table in tables]
+    values = [held_table(table) for table in tables]
     _refuse_device_rows(name, values)
     maps = [index for index in map(held_index, tables) if index is not None]
     if len(values) == 1:
         return tables[0]
     if not maps:
-        return pulled_unchecked(own(np.concatenate(values), values[0].dtype), None)
+        return rows_unchecked(own(np.concatenate(values), values[0].dtype), None)
     index = np.concatenate(maps)
     if all(each is values[0] or same_memory(each, values[0]) for each in values):
-        return pulled_unchecked(values[0], own(index, INT32))
+        return rows_unchecked(values[0], own(index, INT32))
     return _join_tables(name, values, index, sizes)
 
 
@@ -293,7 +293,7 @@ def _refuse_device_rows(name: str, tables: Sequence[Any]) -> None:
         raise PullError.at("graph batch", got, "one array, of the batch", action)
 
 
-def _join_tables(name: str, values: list[Array], index: IntArray, sizes: Sequence[int]) -> Pulled:
+def _join_tables(name: str, values: list[Array], index: IntArray, sizes: Sequence[int]) -> Rows:
     """Put tables one after another; each graph's part of the index moves with its table."""
     rows = [len(each) for each in values]
     if sum(rows) > MOST:
@@ -301,7 +301,7 @@ def _join_tables(name: str, values: list[Array], index: IntArray, sizes: Sequenc
         raise PullError.at("graph batch", got, f"at most {MOST}", "let graphs share a table")
     before = np.repeat(np.cumsum([0, *rows[:-1]]), sizes)
     moved = np.where(index >= 0, index + before, -1)
-    return pulled_unchecked(own(np.concatenate(values), values[0].dtype), own(moved, INT32))
+    return rows_unchecked(own(np.concatenate(values), values[0].dtype), own(moved, INT32))
 
 
 def _missing(
@@ -318,15 +318,15 @@ def _missing(
 
 def _form(value: PullValue) -> tuple[object, ...]:
     """Return what must agree between graphs; rows of a table that has an index may differ."""
-    if isinstance(value, Pulled):
-        return value.values.dtype, value.values.shape[1:], value.index is None
+    if isinstance(value, Rows):
+        return value.table.dtype, value.table.shape[1:], value.index is None
     return value.dtype, value.shape[1:]
 
 
 def _form_text(value: PullValue) -> str:
-    values = value.values if isinstance(value, Pulled) else value
+    values = value.table if isinstance(value, Rows) else value
     shape = "".join(f", {n}" for n in values.shape[1:])
-    if not isinstance(value, Pulled):
+    if not isinstance(value, Rows):
         return f"{values.dtype} [V{shape}]"
     return f"{values.dtype} [N{shape}] {'without' if value.index is None else 'with'} an index"
 
@@ -344,12 +344,12 @@ def _check_plain(has: str, given: Any, of: tuple[int, str], where: str) -> PullV
     return array
 
 
-def _check_pulled(has: str, given: Pulled, of: tuple[int, str], where: str) -> Pulled:
+def _check_pulled(has: str, given: Rows, of: tuple[int, str], where: str) -> Rows:
     """Check how many vertices (or edges) it is for; the rest was checked when it was made."""
     (count, each), index = of, held_index(given)
     if index is None:
-        if len(held_values(given)) != count:
-            got = f"{has} a table of shape {shape_of(given.values)} without an index"
+        if len(held_table(given)) != count:
+            got = f"{has} a table of shape {shape_of(given.table)} without an index"
             expected = f"[{count}, ...], one row {'an' if each == 'edge' else 'a'} {each}"
             raise _misfit(where, got, expected)
     elif len(index) != count:
@@ -365,13 +365,13 @@ def _own_table(given: Any) -> Array:
         array = read_array(given)
         if isinstance(array, np.ndarray) and _same_bits(array, held):
             return held
-    values = _numbers("", given, "Pulled")
+    values = _numbers("", given, "Rows")
     if values.ndim == 0:
-        raise _misfit("Pulled", "a table of shape []", "[N, ...], one row a value")
+        raise _misfit("Rows", "a table of shape []", "[N, ...], one row a value")
     if values.dtype.kind == "i":
         if values.ndim != 1:
-            raise _misfit("Pulled", f"whole numbers of shape {shape_of(values)}", "[N]")
-        _check_lowest("", values, "row", "Pulled")
+            raise _misfit("Rows", f"whole numbers of shape {shape_of(values)}", "[N]")
+        _check_lowest("", values, "row", "Rows")
     if not isinstance(given, np.ndarray) or not same_memory(given, values):
         _copies[id(given)] = values
     return values
@@ -385,15 +385,15 @@ def _same_bits(array: Array, held: Array) -> bool:
 
 
 def _own_index(given: Any, rows: int) -> IntArray:
-    index = _numbers("", given, "Pulled")
+    index = _numbers("", given, "Rows")
     if index.dtype != INT32 or index.ndim != 1:
         got = f"an index {index.dtype} {shape_of(index)}"
-        raise _misfit("Pulled", got, "whole numbers [V]")
+        raise _misfit("Rows", got, "whole numbers [V]")
     wrong = (index < -1) | (index >= rows)
     if wrong.any():
         vertex = int(np.argmax(wrong))
         expected = f"rows 0..{rows - 1}, or -1 where the vertex has none"
-        raise _misfit("Pulled", f"row {int(index[vertex])} at vertex {vertex}", expected)
+        raise _misfit("Rows", f"row {int(index[vertex])} at vertex {vertex}", expected)
     return index
 
 

@@ -16,12 +16,12 @@ from vertexrt.graph.compiled import take_graphs, take_rows
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.graph.owned import INT32, own, unwritten
 from vertexrt.graph.pulls import (
-    Pulled,
     PullValue,
+    Rows,
     held_index,
-    held_values,
+    held_table,
     in_order,
-    pulled_unchecked,
+    rows_unchecked,
     take_pulls,
 )
 from vertexrt.graph.types import TypedOrigin, VertexTypes, find_origin, take_types
@@ -119,9 +119,9 @@ def all_equal(ptr: IntArray) -> bool:
 
 def _table_and_column(pull: PullValue) -> tuple[Any, npt.NDArray[Any] | None]:
     """Return the table of a pull, and what each vertex has; None for none."""
-    if not isinstance(pull, Pulled):
+    if not isinstance(pull, Rows):
         return None, pull
-    table: Any = held_values(pull)
+    table: Any = held_table(pull)
     index = held_index(pull)
     if index is None and isinstance(table, DeviceRows):
         index = in_order(len(table))  # rows on a GPU are not copied
@@ -145,12 +145,12 @@ def copy_graphs(batch: BatchFields, parts: TakenParts, taken: Taken) -> BatchFie
         if rows is None:
             column = whole[end : end + vertices]
             end += vertices
-            pulls[name] = column if table is None else pulled_unchecked(table, column)
+            pulls[name] = column if table is None else rows_unchecked(table, column)
             continue
         copied = unwritten(vertices * math.prod(rows.shape[1:]), rows.dtype)
         take_rows(copied, rows, batch.graph_ptr, ids)
         copied = copied.reshape(vertices, *rows.shape[1:])
-        pulls[name] = copied if table is None else pulled_unchecked(copied, None)
+        pulls[name] = copied if table is None else rows_unchecked(copied, None)
     types = take_types(batch.types, parts.origin, whole[end:], slots, parts.edge_ptr, ids)
     of_edges = take_pulls(batch.edge_pulls, parts.edge_ptr, ids)
     return BatchFields(graph_ptr, child_ptr, child, pulls, types, of_edges)

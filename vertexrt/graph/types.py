@@ -14,7 +14,7 @@ from vertexrt.errors import GraphError, PullError, nearest
 from vertexrt.graph.checks import count_of, int32_array, pairs_of
 from vertexrt.graph.compiled import take_rows
 from vertexrt.graph.owned import INT32, own, read_array, unwritten
-from vertexrt.graph.pulls import Pulled, ordered_pulls
+from vertexrt.graph.pulls import Rows, ordered_pulls
 
 IntArray = npt.NDArray[np.int32]
 
@@ -232,14 +232,14 @@ def _join_pulls(counts: Mapping[Any, int], pulls: object, each: str = "vertices"
             index[first[owner] : first[owner] + size] = at
         there = [owner for owner in owners if counts[owner]]
         if not there:  # of no vertices: any dtype and shape
-            found[name] = Pulled(np.zeros(0), index)
+            found[name] = Rows(np.zeros(0), index)
         elif not tables:
             found[name] = index
         elif len(tables) < len(there) or len({table.shape[1:] for table in tables}) > 1:
             got = f"{name!r} of {', '.join(map(str, owners))} differs in dtype or shape"
             raise PullError.at(_WHERE, got, "one dtype and shape for each name", "rename one")
         else:
-            found[name] = Pulled(tables[0] if len(tables) == 1 else np.concatenate(tables), index)
+            found[name] = Rows(tables[0] if len(tables) == 1 else np.concatenate(tables), index)
     return found
 
 
@@ -247,8 +247,8 @@ def _read_pull(
     what: str, given: Any, size: int, each: str
 ) -> tuple[npt.NDArray[Any] | None, IntArray]:
     """Return a table, None for whole numbers, and the row (or the number) of each vertex."""
-    if isinstance(given, Pulled):
-        rows: Any = given.values if given.index is None else given.index
+    if isinstance(given, Rows):
+        rows: Any = given.table if given.index is None else given.index
     else:
         rows = read_array(given)
     wrong = rows if isinstance(rows, str) else "" if rows.ndim else "no rows"
@@ -257,9 +257,9 @@ def _read_pull(
     if wrong:
         expected = f"an array with a row for each of {size} {each}"
         raise PullError.at(_WHERE, f"{what} has {wrong}", expected, "correct it")
-    if isinstance(given, Pulled) and given.index is not None:
-        return given.values, rows
-    if not isinstance(given, Pulled) and rows.dtype.kind in "iu":
+    if isinstance(given, Rows) and given.index is not None:
+        return given.table, rows
+    if not isinstance(given, Rows) and rows.dtype.kind in "iu":
         return None, int32_array(rows, what, _WHERE)
     return rows, np.arange(size, dtype=np.int32)
 

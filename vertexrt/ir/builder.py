@@ -126,7 +126,7 @@ class Builder:
                 f"an operand is a {type(x).__name__}{what} at {user_line()}",
                 "a traced value, a vrt.Parameter or a number",
                 "pull an array by name; one that is equal for all vertices is a table of one "
-                "row, vrt.Pulled(array[None], zeros), which is not trained",
+                "row, vrt.Rows(array[None], zeros), which is not trained",
             )
         value = array.item()
         if not math.isfinite(value):
@@ -160,7 +160,7 @@ class Builder:
                     "pull",
                     f"{node['name']!r} is used as a number and as an index, at {user_line()}",
                     "one of the two",
-                    "pull two arrays, or declare pull(name, dtype='int')",
+                    "pull two arrays, or write pull_index(name)",
                 )
             self.nodes[x.index] = settled
         return x
@@ -190,7 +190,7 @@ class Builder:
                 "index",
                 f"an index that is {found!r} at {user_line()}",
                 "an integer pull, or a number that is computed",
-                "declare pull(name, dtype='int'), or write vrt.argmax(x)",
+                "write pull_index(name), or vrt.argmax(x)",
             )
         return self.emit("equal", self.emit("arange", shape=(size,)), found)
 

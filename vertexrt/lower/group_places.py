@@ -9,7 +9,7 @@ from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Domain
-from vertexrt.lower.places import Rows, ValuePlace
+from vertexrt.lower.places import PlaceRows, ValuePlace
 from vertexrt.lower.shares import Shares
 from vertexrt.lower.values import Memories, ValuePlaces
 
@@ -34,7 +34,7 @@ class GroupPlaces:
     def decide(self, members: Sequence[int]) -> None:
         """Give places to what a group must have in memory."""
         # A scratch row holds what the last row of its own loop left.
-        self.values.place = {k: p for k, p in self.values.place.items() if p.rows != Rows.ONE}
+        self.values.place = {k: p for k, p in self.values.place.items() if p.rows != PlaceRows.ONE}
         self.values.place |= {k: self._home(k) for k in members if k in self.task.homes}
         for k in members:
             if self.nodes[k].op == "concat" and k in self.values.place:

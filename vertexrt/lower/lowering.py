@@ -32,7 +32,7 @@ from vertexrt.lower.kernel import (
     SumEdges,
     SumRows,
 )
-from vertexrt.lower.places import Memory, OwnPart, Rows, Spans, ValuePlace
+from vertexrt.lower.places import Memory, OwnPart, PlaceRows, Spans, ValuePlace
 from vertexrt.lower.products import lower_product
 from vertexrt.lower.shares import Shares
 from vertexrt.lower.values import Memories, ValuePlaces
@@ -144,7 +144,7 @@ class _Lowering:
     def _publish(self, k: int) -> None:
         """Copy the processor's share of a value that all processors make to its tensor."""
         place, to = self.values.place[k], self.values.home(k, self.task.homes[k])
-        if place.memory == Memory.TEMPORARY and place.rows != Rows.ONE:
+        if place.memory == Memory.TEMPORARY and place.rows != PlaceRows.ONE:
             self._fill(to, ReadElement(place, J), self.shares.published(k))
 
     def _number(self, k: int, node: Node) -> None:
@@ -192,7 +192,7 @@ class _Lowering:
             source = found.sources[0]
             assert isinstance(source, FromParents)
             self.body.append(Choose(k, source, size, found))
-            self.values.place[k] = ValuePlace(Memory.CHOSEN, k, size, Rows.ONE)
+            self.values.place[k] = ValuePlace(Memory.CHOSEN, k, size, PlaceRows.ONE)
             return
         self.body.append(found)
         if node.type.shape == ():

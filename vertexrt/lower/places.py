@@ -27,7 +27,7 @@ class Memory(Enum):
     SUMS = "sums"  # partial sums of a product, by its position; readers add them up
 
 
-class Rows(Enum):
+class PlaceRows(Enum):
     """What counts the rows of a place."""
 
     ROW = "row"  # execution rows
@@ -57,7 +57,7 @@ class ValuePlace:
     memory: Memory
     number: int
     size: int
-    rows: Rows
+    rows: PlaceRows
     start: int = 0
     stride: int = 0
     slot: int = -1
@@ -76,8 +76,8 @@ class ValuePlace:
     def __str__(self) -> str:
         if self.memory == Memory.REGISTER:
             return register_name(self.number)
-        rows = "" if self.rows == Rows.ONE else f"[{self.rows.value}]"
-        rows = f"[slot {self.slot}]" if self.rows == Rows.SLOT else rows
+        rows = "" if self.rows == PlaceRows.ONE else f"[{self.rows.value}]"
+        rows = f"[slot {self.slot}]" if self.rows == PlaceRows.SLOT else rows
         of = f" of {self.stride}" if self.stride else ""
         elements = f"[{self.start}:{self.start + self.size}{of}]"
         return f"{self.memory.value} {self.number}{rows}{elements}"

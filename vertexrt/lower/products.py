@@ -8,7 +8,7 @@ from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.program import Domain, Node, Type
 from vertexrt.kernels.task_tensors import by_rows, gradients_of
 from vertexrt.lower.kernel import AddLookups, MatrixProduct, Operand, Outer, Step
-from vertexrt.lower.places import Rows
+from vertexrt.lower.places import PlaceRows
 from vertexrt.lower.shares import Shares
 from vertexrt.lower.values import Memories, ValuePlaces
 
@@ -25,7 +25,7 @@ def lower_product(
     def operand(i: int) -> Operand:
         """Return rows of memory, which are packed where they are not contiguous."""
         place = values.place[i]
-        scattered = place.rows == Rows.ROW and by_rows(task.stage)
+        scattered = place.rows == PlaceRows.ROW and by_rows(task.stage)
         return Operand(place, values.pack(place, memories) if scattered else None)
 
     if node.op == "embed_grad":

@@ -23,7 +23,7 @@ from vertexrt.lower.expressions import (
     ReadElement,
 )
 from vertexrt.lower.group_places import REDUCTIONS, SUMS_OVER_EDGES
-from vertexrt.lower.places import Memory, Rows, ValuePlace
+from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
 from vertexrt.lower.threads import (
     Cuts,
     EdgeSum,
@@ -208,7 +208,7 @@ class _Loops:
         self.copies = 0
 
     def _register(self, k: int) -> ValuePlace:
-        return ValuePlace(Memory.REGISTER, k, max(self.nodes[k].type.size, 1), Rows.ONE)
+        return ValuePlace(Memory.REGISTER, k, max(self.nodes[k].type.size, 1), PlaceRows.ONE)
 
     def run(self) -> DraftKernel:
         """Return all loops."""

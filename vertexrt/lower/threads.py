@@ -28,7 +28,7 @@ from typing import Any
 
 from vertexrt.lower.expressions import Apply, Expression, ReadElement, expressions_in
 from vertexrt.lower.kernel import FromParents
-from vertexrt.lower.places import Memory, Rows, ValuePlace, register_name
+from vertexrt.lower.places import Memory, PlaceRows, ValuePlace, register_name
 
 Cuts = tuple[int, ...]  # first elements of pieces, and the size
 NEAR = "near"  # a leaf: `gather`, of a state that may be in a row of the ring
@@ -305,7 +305,7 @@ def read_by(part: ThreadPart) -> Iterator[Expression | FromParents]:
 
 def with_register(x: ElementStatement, place: ValuePlace, register: int) -> ElementStatement:
     """Return a statement that reads a register in place of elements in memory."""
-    held = ValuePlace(Memory.REGISTER, register, place.size, Rows.ONE)
+    held = ValuePlace(Memory.REGISTER, register, place.size, PlaceRows.ONE)
 
     def read(e: Expression) -> Expression:
         if isinstance(e, ReadElement) and e.place == place:

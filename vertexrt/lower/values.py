@@ -24,7 +24,7 @@ from vertexrt.lower.expressions import (
     ReadElement,
 )
 from vertexrt.lower.kernel import FromParents
-from vertexrt.lower.places import Memory, Rows, Temporary, ValuePlace
+from vertexrt.lower.places import Memory, PlaceRows, Temporary, ValuePlace
 
 # Absent labels cost nothing: whatever their row holds.
 NLL = "x0 - x1 if x2 != 0.0 else 0.0"
@@ -63,7 +63,7 @@ class Memories:
             self.edges += stride or size
         else:
             self.rows += stride or size
-        rows = Rows.LOCAL_EDGE if edges else Rows.LOCAL
+        rows = PlaceRows.LOCAL_EDGE if edges else PlaceRows.LOCAL
         number = len(self.taken) - 1
         return ValuePlace(Memory.TEMPORARY, number, size, rows, stride=stride, own=own)
 
@@ -72,7 +72,7 @@ class Memories:
         size = max(size, 1)
         self.taken.append(self.end)
         self.once += -(-size // PAD) * PAD
-        return ValuePlace(Memory.SCRATCH, len(self.taken) - 1, size, Rows.ONE)
+        return ValuePlace(Memory.SCRATCH, len(self.taken) - 1, size, PlaceRows.ONE)
 
 
 class ValuePlaces:
@@ -92,7 +92,7 @@ class ValuePlaces:
 
     def tensor(self, key: Key, size: int, edges: bool) -> ValuePlace:
         """Return where the rows of a tensor lie."""
-        rows = Rows.EDGE if edges else Rows.ROW
+        rows = PlaceRows.EDGE if edges else PlaceRows.ROW
         return ValuePlace(Memory.TENSOR, self.binding.tensors[key], max(size, 1), rows)
 
     def home(self, k: int, key: Key) -> ValuePlace:
@@ -202,7 +202,7 @@ class ValuePlaces:
         if node.op == "scatter_children":
             return to, -1
         slot = node["slot"]  # a vertex may have fewer slots than F
-        return replace(to, rows=Rows.SLOT, slot=slot), slot
+        return replace(to, rows=PlaceRows.SLOT, slot=slot), slot
 
     def _view(self, node: Node, index: Index) -> Expression:
         (i,) = node.inputs

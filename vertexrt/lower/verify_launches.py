@@ -32,7 +32,7 @@ from vertexrt.lower.launches import (
     RowRange,
     RowSum,
 )
-from vertexrt.lower.places import Memory, Rows, Temporary, ValuePlace
+from vertexrt.lower.places import Memory, PlaceRows, Temporary, ValuePlace
 from vertexrt.lower.threads import (
     ElementLoop,
     ElementStatement,
@@ -242,14 +242,14 @@ class _LaunchVerifier:
     def _rows_of(self, operand: Operand) -> ValuePlace:
         """Return where the rows of an operand are, which must be contiguous."""
         place = operand.place
-        if self.launch.listed and place.rows == Rows.ROW:
+        if self.launch.listed and place.rows == PlaceRows.ROW:
             if operand.packed is None:
                 self._fail(f"{place} is an operand", "rows that are packed where they are listed")
             return operand.packed
         return place
 
     def _reads(self, place: ValuePlace) -> None:
-        rows = self.launch.m if place.rows == Rows.LOCAL_EDGE else self.launch.n
+        rows = self.launch.m if place.rows == PlaceRows.LOCAL_EDGE else self.launch.n
         if place.memory == Memory.TEMPORARY and rows:
             elements = {*range(place.start, place.start + place.size)}
             if elements - self.written.get(place.number, set()):
@@ -261,7 +261,7 @@ class _LaunchVerifier:
         elements = range(place.start, place.start + place.size)
         self.written.setdefault(place.number, set()).update(elements)
         at, step = self.plan.temporaries[place.number], place.step
-        edges = place.rows == Rows.LOCAL_EDGE
+        edges = place.rows == PlaceRows.LOCAL_EDGE
         end = Temporary(at.rows + step * (not edges), at.edges + step * edges, at.once)
         self._takes(at, end)
 

@@ -16,7 +16,7 @@ class Direction(vrt.VertexFunction):
 
     def forward(self) -> None:
         """Compute one word."""
-        x, before = vrt.dropout(self.gather("word").h, self.dropout), self.gather("before")
+        x, before = vrt.random.dropout(self.gather("word").h, self.dropout), self.gather("before")
         h, c = self.cell(x, (before.h, before.c))
         self.scatter(h=h, c=c)
 
@@ -32,8 +32,8 @@ class Tag(vrt.VertexFunction):
     def forward(self) -> None:
         """Compute one word."""
         both = vrt.concat(self.gather("left").h, self.gather("right").h)
-        logits = self.push("logits", self.out(vrt.dropout(both, self.dropout)))
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        logits = self.push("logits", self.out(vrt.random.dropout(both, self.dropout)))
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
 class BiLSTMTagger(vrt.Model):

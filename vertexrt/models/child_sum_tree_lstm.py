@@ -28,8 +28,8 @@ class ChildSumTreeLSTM(vrt.VertexFunction):
 
     def forward(self) -> None:
         """Compute one vertex."""
-        word = vrt.dropout(vrt.embed(self.embedding, self.pull("word")), self.dropout)
+        word = vrt.random.dropout(vrt.embed(self.embedding, self.pull("word")), self.dropout)
         h, c = self.cell(word, self.gather_all())
         self.scatter(h=h, c=c)
-        logits = self.push("logits", self.out(vrt.dropout(h, self.dropout)))
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        logits = self.push("logits", self.out(vrt.random.dropout(h, self.dropout)))
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))

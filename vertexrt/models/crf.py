@@ -29,7 +29,7 @@ class Scores(vrt.VertexFunction):
         then = after.score + after.rest
         ways = vrt.stack(*(vrt.logsumexp(self.moves[tag] + then) for tag in range(self.tags)))
         rest = self.present("after") * (ways - vrt.logsumexp(ways))
-        self.scatter(score=self.out(vrt.dropout(both, self.dropout)), rest=rest)
+        self.scatter(score=self.out(vrt.random.dropout(both, self.dropout)), rest=rest)
 
 
 class TagInPath(vrt.VertexFunction):
@@ -51,7 +51,7 @@ class TagInPath(vrt.VertexFunction):
         # No exp is too large or all too small: a path's shares sum to 1.
         ways = [vrt.exp(self.moves[tag] + before.path[tag]) for tag in range(self.tags)]
         path = here.score + self.present("before") * vrt.log(reduce(add, ways))
-        total, label = vrt.logsumexp(path), self.pull("label", dtype="int")
+        total, label = vrt.logsumexp(path), self.pull_index("label")
         self.scatter(path=path - total, moved=vrt.embed(self.moves, label))
         both = path + here.rest
         self.push("logits", both - vrt.logsumexp(both))

@@ -37,7 +37,7 @@ class DagLabel(vrt.VertexFunction):
         """Compute one vertex."""
         logits = self.out(vrt.concat(*(self.gather(name).h for name in self.inputs)))
         self.push("logits", logits)
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
 class DAGNN(vrt.Model):

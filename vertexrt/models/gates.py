@@ -10,7 +10,7 @@ from vertexrt import nn
 
 def attend(score: vrt.Parameter, states: Any) -> Any:
     """Return the sum of children's states, by attention: a softmax of `score . state`."""
-    share = vrt.softmax(vrt.sum(score * states, over="elements"), over="children")
+    share = vrt.softmax(vrt.sum(score * states, axis="elements"), axis="children")
     return vrt.sum(share * states)
 
 

@@ -66,7 +66,9 @@ class RecurrentLayer(vrt.VertexFunction):
         if form.carried:
             pulled = [self.pull(name, shape=(form.hidden,)) for name in form.state]
             state = [kept + start for kept, start in zip(state, pulled, strict=True)]
-        found = self.cell(vrt.dropout(x, form.dropout), state if len(state) > 1 else state[0])
+        found = self.cell(
+            vrt.random.dropout(x, form.dropout), state if len(state) > 1 else state[0]
+        )
         found = found if len(state) > 1 else (found,)
         after = dict(zip(form.fields, found, strict=True))
         self.scatter(**({"h": found[0] + x} if form.residual else {}), **after)
@@ -84,10 +86,10 @@ class NextWord(vrt.VertexFunction):
 
     def forward(self) -> None:
         """Compute one word."""
-        x = vrt.dropout(self.gather("below").h, self.dropout)
+        x = vrt.random.dropout(self.gather("below").h, self.dropout)
         logits = self.weight @ x + self.bias
         self.push("logits", logits)
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
 class LanguageModel(vrt.Model):

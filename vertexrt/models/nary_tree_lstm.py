@@ -34,8 +34,8 @@ class NaryTreeLSTM(vrt.VertexFunction):
     def forward(self) -> None:
         """Compute one vertex."""
         children = [self.gather(k) for k in range(self.arity or 0)]
-        word = vrt.dropout(vrt.embed(self.embedding, self.pull("word")), self.dropout)
+        word = vrt.random.dropout(vrt.embed(self.embedding, self.pull("word")), self.dropout)
         h, c = self.cell(word, [(child.h, child.c) for child in children])
         self.scatter(h=h, c=c)
-        logits = self.push("logits", self.out(vrt.dropout(h, self.dropout)))
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        logits = self.push("logits", self.out(vrt.random.dropout(h, self.dropout)))
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))

@@ -28,8 +28,8 @@ class RvNN(vrt.VertexFunction):
     def forward(self) -> None:
         """Compute one vertex."""
         both = vrt.concat(self.gather(0).h, self.gather(1).h)
-        word = vrt.dropout(vrt.embed(self.embedding, self.pull("word")), self.dropout)
+        word = vrt.random.dropout(vrt.embed(self.embedding, self.pull("word")), self.dropout)
         h = word + self.present(0) * vrt.tanh(self.compose(both))
         self.scatter(h=h)
-        logits = self.push("logits", self.out(vrt.dropout(h, self.dropout)))
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        logits = self.push("logits", self.out(vrt.random.dropout(h, self.dropout)))
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))

@@ -40,12 +40,12 @@ class Decoder(vrt.VertexFunction):
         before = self.gather("before").h + self.gather("start").h
         source = self.gather_all("source")
         match = vrt.tanh(source.key + self.query @ before)
-        share = vrt.softmax(vrt.sum(self.score * match, over="elements"), over="children")
+        share = vrt.softmax(vrt.sum(self.score * match, axis="elements"), axis="children")
         context, said = vrt.sum(share * source.h), vrt.embed(self.embedding, self.pull("said"))
         h = self.cell(vrt.concat(said, context), before)
         self.scatter(h=h)
         logits = self.push("logits", self.out(vrt.concat(h, context)))
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
 class Seq2Seq(vrt.Model):

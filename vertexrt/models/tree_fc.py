@@ -32,4 +32,4 @@ class TreeFC(vrt.VertexFunction):
         self.scatter(h=h)
         target = self.pull("target", shape=(1,), dtype="float")
         output = self.push("output", self.v @ h)
-        self.push("loss", self.present("target") * vrt.squared_error(output, target))
+        self.push("loss", self.present("target") * vrt.losses.squared_error(output, target))

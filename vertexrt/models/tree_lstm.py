@@ -39,7 +39,7 @@ class TreeLSTM(vrt.VertexFunction):
         """Compute one vertex."""
         children = [self.gather(k) for k in range(self.arity or 0)]
         word = vrt.embed(self.embedding, self.pull("word"))
-        x_i, x_f, x_o, x_u = vrt.split(self.w @ vrt.dropout(word, self.dropout) + self.b, 4)
+        x_i, x_f, x_o, x_u = vrt.split(self.w @ vrt.random.dropout(word, self.dropout) + self.b, 4)
         h_sum = sum(child.h for child in children)
         u_i, u_o, u_u = vrt.split(self.u_iou @ h_sum, 3)
         c = vrt.sigmoid(x_i + u_i) * vrt.tanh(x_u + u_u)
@@ -47,5 +47,5 @@ class TreeLSTM(vrt.VertexFunction):
             c = c + vrt.sigmoid(x_f + self.u_f @ child.h) * child.c
         h = vrt.sigmoid(x_o + u_o) * vrt.tanh(c)
         self.scatter(c=c, h=h)
-        logits = self.push("logits", self.v @ vrt.dropout(h, self.dropout))
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        logits = self.push("logits", self.v @ vrt.random.dropout(h, self.dropout))
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))

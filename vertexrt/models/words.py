@@ -50,6 +50,8 @@ class SpeltWord(vrt.VertexFunction):
 
     def forward(self) -> None:
         """Compute one word."""
-        known = vrt.dropout(vrt.ones(1), self.dropout)[0]  # of a whole word: its letters must do
+        known = vrt.random.dropout(vrt.ones(1), self.dropout)[
+            0
+        ]  # of a whole word: its letters must do
         word = known * vrt.embed(self.weight, self.pull("word"))
         self.scatter(h=vrt.concat(word, self.gather("forth").h, self.gather("back").h))

@@ -114,6 +114,6 @@ class LayerNorm(Cell):
     def __call__(self, x: Operand) -> Value:
         """Return [size] of x [size]."""
         value = current_builder().lift(x)
-        moved = value - mean(value, over="elements")
-        variance = mean(moved * moved, over="elements")
+        moved = value - mean(value, axis="elements")
+        variance = mean(moved * moved, axis="elements")
         return moved / sqrt(variance + self.eps) * self.weight + self.bias

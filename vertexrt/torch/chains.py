@@ -19,7 +19,7 @@ from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import unchecked_batch
 from vertexrt.graph.owned import INT32, unwritten
-from vertexrt.graph.pulls import PullValue, pulled_unchecked
+from vertexrt.graph.pulls import PullValue, rows_unchecked
 from vertexrt.native.compiled import compiled
 from vertexrt.native.foreign import filled_here
 
@@ -188,10 +188,10 @@ def _chains_of(layout: ChainLayout) -> Chains:
     graphs, in_order = _lay_chains(whole, vertices, last, counts, resets, reads)
     child, order, index = whole[:total], whole[total : 2 * total], whole[2 * total : 3 * total]
     child_ptr, graph_ptr = whole[3 * total : 4 * total + 1], whole[4 * total + 1 :][: graphs + 1]
-    pulls: dict[str, PullValue] = {"x": pulled_unchecked(_zeros(total, 0), order)}
+    pulls: dict[str, PullValue] = {"x": rows_unchecked(_zeros(total, 0), order)}
     tables = count if layout.given else 1  # rows, of which none is read where none is given
     for name, size in layout.sizes:
-        pulls[first(name)] = pulled_unchecked(_zeros(tables, size), index)
+        pulls[first(name)] = rows_unchecked(_zeros(tables, size), index)
     batch = unchecked_batch(graph_ptr, child_ptr, child, pulls, None, {})
     steps = None if in_order else VertexRows(vertices, order)
     return Chains(batch, steps, VertexRows(last), tuple([name for name, _ in layout.sizes]))

@@ -61,7 +61,7 @@ class Module(BoundModule):
             batch: graphs, as they are or as a `BatchTensors`; with their own pulls.
             outputs: names of pushes; all by default.
             pulls: by name, in place of the batch's or in addition: [V, *shape], or the rows [N,
-                *shape] of a pull that the batch has as a table (`vrt.Pulled`).
+                *shape] of a pull that the batch has as a table (`vrt.Rows`).
         Returns: name -> [V, *shape], in the order of the batch's vertices.
         Raises: UsageError, for names that the network does not have; PullError, when pulls do not
             fit.
@@ -89,7 +89,8 @@ class Module(BoundModule):
 
         Args:
             batch, pulls: of `forward`.
-            reduction: "graph", "vertex" or "sum", see `vrt.compile`; by default the network's own.
+            reduction: "mean_graphs", "mean_vertices" or "sum", see `vrt.compile`; by default the
+                network's own.
         Returns: a tensor [] on the network's device.
         Raises: UsageError, where F pushes no loss, and for a pull or a reduction that there is not;
             PullError, when pulls do not fit. Inside `torch.compile` it ends a graph; with

@@ -20,7 +20,7 @@ from vertexrt.engine.variant import Use
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import edge_pulls_of, pulls_of, with_values
 from vertexrt.graph.device_rows import ALIGNED, DeviceRows
-from vertexrt.graph.pulls import held_index, held_values, pulled_unchecked
+from vertexrt.graph.pulls import held_index, held_table, rows_unchecked
 from vertexrt.torch.binding import BoundNetwork
 from vertexrt.torch.call import Call
 from vertexrt.torch.chains import wanted_of
@@ -206,9 +206,9 @@ def _form_alone(batch: GraphBatch, call: Call) -> GraphBatch:
     held, found = pulls_of(batch), {}
     for name in call.pulls:
         table: Any = held[name]
-        values = held_values(table)
+        values = held_table(table)
         rows: Any = DeviceRows.at(0, None, values.shape, values.dtype)
-        found[name] = pulled_unchecked(rows, held_index(table))
+        found[name] = rows_unchecked(rows, held_index(table))
     return with_values(batch, found, {}, batch.form)
 
 
@@ -225,7 +225,7 @@ def _sources(
         of_edges = pull.of_edges
         held: Any = (edge_pulls_of if of_edges else pulls_of)(batch).get(pull.source)
         if not of_edges and pull.source in call.pulls:
-            shape = tuple(held_values(held).shape)
+            shape = tuple(held_table(held).shape)
             sources.append(PulledTensor(number, call.pulls.index(pull.source), shape))
         elif reader.is_used[k]:
             others.append((of_edges, pull.source, held))

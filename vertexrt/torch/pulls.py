@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vertexrt.graph import GraphBatch, Pulled
+from vertexrt.graph import GraphBatch, Rows
 from vertexrt.graph.batch import edge_pulls_of, pulls_of, with_values
 from vertexrt.graph.digest import form_with
 from vertexrt.graph.pulls import with_rows
@@ -53,7 +53,7 @@ def with_pulls(
     before, tables = pulls_of(graphs), True
     for name, tensor in zip(names, given, strict=True):
         table, values = before.get(name), _values_of(bound, tensor.detach())
-        is_table = isinstance(table, Pulled)
+        is_table = isinstance(table, Rows)
         found[name] = with_rows(table, values) if is_table else values
         tables = tables and is_table
     if tables and form_with(graphs.form, before, found) is graphs.form:  # the rest was checked

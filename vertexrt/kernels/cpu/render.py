@@ -41,7 +41,7 @@ from vertexrt.lower.kernel import (
     SumEdges,
     SumRows,
 )
-from vertexrt.lower.places import Memory, OwnPart, Rows, Span, Spans, ValuePlace
+from vertexrt.lower.places import Memory, OwnPart, PlaceRows, Span, Spans, ValuePlace
 from vertexrt.native.code import Code, Register, int64, module_of
 
 FUNCTION, ROW, EDGE = range(3)  # scopes of `Code.once`
@@ -185,7 +185,7 @@ class _KernelCode(Code):
         base = self.base(place)
         if place.memory == Memory.TEMPORARY:
             return base
-        first = LO if place.rows == Rows.ROW else EDGE_LO
+        first = LO if place.rows == PlaceRows.ROW else EDGE_LO
         return self.at(base, self.mul(first, place.step), self.real)
 
     def base(self, place: ValuePlace) -> Register:
@@ -205,21 +205,21 @@ class _KernelCode(Code):
             return self.at(base, at, self.real)
 
         key = (place.memory, place.number, place.rows, place.slot, place.start, place.step)
-        if place.rows == Rows.ONE:
+        if place.rows == PlaceRows.ONE:
             return self.at(base, place.start, self.real)
-        of_edge = place.rows in (Rows.EDGE, Rows.LOCAL_EDGE)
+        of_edge = place.rows in (PlaceRows.EDGE, PlaceRows.LOCAL_EDGE)
         return self.once(EDGE if of_edge else ROW, key, make)
 
     def _row_of(self, place: ValuePlace) -> Register:
         """Return the number of the row that a place has now."""
         match place.rows:
-            case Rows.ROW:
+            case PlaceRows.ROW:
                 return self.row
-            case Rows.LOCAL:
+            case PlaceRows.LOCAL:
                 return self.local
-            case Rows.EDGE:
+            case PlaceRows.EDGE:
                 return self.edge
-            case Rows.LOCAL_EDGE:
+            case PlaceRows.LOCAL_EDGE:
                 return self.integer("sub", self.edge, EDGE_LO)
         return self.add(self.first_edge(Field.EDGE_PTR), place.slot)
 
@@ -708,11 +708,12 @@ class _KernelCode(Code):
     def _add_lookups(self, step: AddLookups) -> None:
         place = step.source
         size = int64(step.size)
+        is_local = place.rows in (PlaceRows.LOCAL, PlaceRows.LOCAL_EDGE)
         arguments = [
             self.param(step.param, Field.GRADIENTS), size, *self.bounds(step.words),
             *self.bounds(step.columns), self.at(self.base(place), place.start, self.real),
             int64(place.step), self.array_in(Field.INTS, step.pull),
             *self._looked_up(step.edges),
-            Register("i1", "true" if place.rows in (Rows.LOCAL, Rows.LOCAL_EDGE) else "false"),
+            Register("i1", "true" if is_local else "false"),
         ]  # fmt: skip
         self.do("vrt_add_lookups", arguments)

@@ -45,7 +45,7 @@ from vertexrt.kernels.cuda.wide_products import multiply
 from vertexrt.kernels.layout import PAD
 from vertexrt.lower.kernel import MatrixProduct, Operand
 from vertexrt.lower.launches import LibraryProduct, RowRange
-from vertexrt.lower.places import Memory, Rows, Temporary
+from vertexrt.lower.places import Memory, PlaceRows, Temporary
 from vertexrt.native.compiled import compiled
 
 Array = np.ndarray[Any, Any]
@@ -313,7 +313,7 @@ def _encode_operand(
         t = taken[place.number]
         at = numbers["temporary"], IN_TEMPORARY, place.step, place.start
         return *at, t.rows, t.edges, t.once
-    by, t = BY_EDGE if place.rows == Rows.EDGE else BY_ROW, NOTHING
+    by, t = BY_EDGE if place.rows == PlaceRows.EDGE else BY_ROW, NOTHING
     if operand.packed is not None:
         by, t = ROW_OR_TEMPORARY, taken[operand.packed.number]
     return numbers[tensor_word(place)], by, place.step, place.start, t.rows, t.edges, t.once

@@ -24,7 +24,7 @@ from vertexrt.ir.passes.store import Key, is_free
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.layout import Binding
 from vertexrt.kernels.task_tensors import edge_key
-from vertexrt.lower.places import Memory, Rows, ValuePlace
+from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
 from vertexrt.native.compiled import compiled
 
 Array = np.ndarray[Any, Any]
@@ -147,7 +147,7 @@ class _Without:
     def _rows_of(self, key: Key, size: int) -> ValuePlace:
         """Return the rows of the edges of each vertex, as one row."""
         number, stride = self.binding.tensors[key], size if self.slots > 1 else 0
-        return ValuePlace(Memory.TENSOR, number, self.slots * size, Rows.EDGE, 0, stride)
+        return ValuePlace(Memory.TENSOR, number, self.slots * size, PlaceRows.EDGE, 0, stride)
 
     # What is left.
 

@@ -43,7 +43,7 @@ from vertexrt.lower.launches import (
     OuterProduct,
     RowSum,
 )
-from vertexrt.lower.places import Memory, Rows, Temporary, ValuePlace, register_name
+from vertexrt.lower.places import Memory, PlaceRows, Temporary, ValuePlace, register_name
 from vertexrt.lower.threads import ThreadKernel
 
 
@@ -297,7 +297,7 @@ def _first(t: RowText, operand: Operand) -> str:
     if place.memory == Memory.TEMPORARY:
         return t.origin(place) + start
     word = t.word(tensor_word(place), "real*")
-    if place.rows == Rows.EDGE:
+    if place.rows == PlaceRows.EDGE:
         return f"{word} + a.elo * {place.step}{start}"
     rows = f"{word} + a.lo * {place.step}{start}"
     return f"(a.lo >= 0 ? {rows} : {t.origin(operand.packed)})" if operand.packed else rows
@@ -308,12 +308,12 @@ def _row(t: RowText, place: ValuePlace, listed: bool) -> str:
     origin = t.origin(place)
     start = f" + {place.start}" if place.start else ""
     number = "i"
-    if place.rows == Rows.EDGE:
+    if place.rows == PlaceRows.EDGE:
         number = "(a.elo + i)"
-    elif place.rows == Rows.ROW and listed:
+    elif place.rows == PlaceRows.ROW and listed:
         rows = t.word("rows", "const int*")
         number = f"(a.lo >= 0 ? a.lo + i : {rows}[a.at + i])"
-    elif place.rows == Rows.ROW:
+    elif place.rows == PlaceRows.ROW:
         number = "(a.lo + i)"
     return (
         "[&](int i) -> const real* { return "

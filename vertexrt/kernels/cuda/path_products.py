@@ -22,7 +22,7 @@ from vertexrt.kernels.cuda.segments import (
 from vertexrt.kernels.cuda.weight_layout import TILE_ROWS
 from vertexrt.kernels.cuda.weights import ResidentWeight
 from vertexrt.lower.expressions import J, ReadElement
-from vertexrt.lower.places import Memory, Rows, ValuePlace
+from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
 from vertexrt.lower.products import rows_of
 from vertexrt.lower.threads import Cuts, ElementLoop, MakeElements, ThreadPart
 
@@ -96,7 +96,7 @@ def _computed(context: SegmentContext, x: int) -> ComputedRows:
     _, parts = place_group(here, Group(Domain.VERTEX, tuple(sorted(made))))
     if not parts:
         return ComputedRows(width, (), (values.expression(x, J),))
-    register = ValuePlace(Memory.REGISTER, x, nodes[x].type.size, Rows.ONE)
+    register = ValuePlace(Memory.REGISTER, x, nodes[x].type.size, PlaceRows.ONE)
     return ComputedRows(width, tuple(_made(parts)), (ReadElement(register, J),))
 
 

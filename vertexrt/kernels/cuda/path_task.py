@@ -14,7 +14,7 @@ from vertexrt.kernels.cuda.partial_sums import added_by_groups, pieces_alike
 from vertexrt.kernels.cuda.path_steps import Step, own_cuts, steps_of
 from vertexrt.kernels.cuda.weights import most_own
 from vertexrt.kernels.layout import Binding
-from vertexrt.lower.places import Memory, Rows, ValuePlace
+from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
 from vertexrt.lower.threads import Cuts
 from vertexrt.lower.values import Memories, ValuePlaces
 
@@ -103,7 +103,7 @@ def plan_task(plan: SegmentedTask, binding: Binding, vector: int, processors: in
     operands = _operands(task)
     for k in sorted({*task.local - inlined, *also}):
         if k in summed:
-            place[k] = ValuePlace(Memory.SUMS, k, max(nodes[k].type.size, 1), Rows.ROW)
+            place[k] = ValuePlace(Memory.SUMS, k, max(nodes[k].type.size, 1), PlaceRows.ROW)
         else:
             place[k] = _temporary(plan, k, processors, k in operands, temporaries)
     return PathTask(

@@ -23,7 +23,7 @@ from vertexrt.kernels.cuda.segments import CopyAhead
 from vertexrt.kernels.cuda.weight_layout import THREADS
 from vertexrt.kernels.cuda.weights import most_own
 from vertexrt.lower.expressions import J, Leaf, ReadElement
-from vertexrt.lower.places import Memory, Rows, ValuePlace
+from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
 from vertexrt.lower.threads import Cuts
 
 READ = ("gather", "pull")  # rows of memory that the segment does not write
@@ -139,4 +139,4 @@ def _lies_in_rows(node: Node, place: ValuePlace | None) -> bool:
         return False
     if place is None:
         return node.op in READ
-    return place.memory == Memory.TENSOR and place.rows == Rows.ROW
+    return place.memory == Memory.TENSOR and place.rows == PlaceRows.ROW

@@ -16,7 +16,7 @@ from vertexrt.kernels.cuda.segments import (
 from vertexrt.kernels.cuda.thread_text import ROW_PAD, ThreadText
 from vertexrt.kernels.cuda.weights import own_row
 from vertexrt.lower.expressions import Leaf, ReadElement
-from vertexrt.lower.places import Memory, Rows, ValuePlace
+from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
 from vertexrt.lower.threads import ThreadKernel
 
 
@@ -126,7 +126,7 @@ class ProductText:
         origin = self.t.origin(place)
         if place.memory == Memory.TEMPORARY:
             return f"({origin}{start})"
-        lo = "a.elo" if place.rows == Rows.EDGE else "a.lo"
+        lo = "a.elo" if place.rows == PlaceRows.EDGE else "a.lo"
         return f"({origin} + (long long){lo} * {place.step}{start})"
 
 

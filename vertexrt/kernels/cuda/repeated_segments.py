@@ -53,7 +53,7 @@ from vertexrt.kernels.cuda.thread_text import ROW_PAD
 from vertexrt.kernels.cuda.weight_layout import THREADS
 from vertexrt.lower.expressions import J, Leaf, Picked, ReadElement
 from vertexrt.lower.kernel import FromParents
-from vertexrt.lower.places import Memory, Rows, ValuePlace
+from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
 from vertexrt.lower.threads import (
     ElementLoop,
     ElementStatement,
@@ -277,7 +277,7 @@ def _left(x: ElementStatement, carried: Collection[CopyAhead]) -> Iterator[Store
 def _register(x: StoreElements | PublishElements) -> ReadElement:
     if isinstance(x, StoreElements):
         return x.value
-    return ReadElement(ValuePlace(Memory.REGISTER, x.register, x.to.size, Rows.ONE), J)
+    return ReadElement(ValuePlace(Memory.REGISTER, x.register, x.to.size, PlaceRows.ONE), J)
 
 
 # Groups of several processors.

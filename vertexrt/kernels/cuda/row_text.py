@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from vertexrt.kernels.layout import PAD
-from vertexrt.lower.places import Memory, Rows, Temporary, ValuePlace
+from vertexrt.lower.places import Memory, PlaceRows, Temporary, ValuePlace
 
 WARP = 32
 # Words that are there only where edges are split or of several relations, or something of edges is
@@ -142,7 +142,7 @@ class RowText:
         if place.memory == Memory.SCRATCH:
             return f"((scratch + {place.number}){start})"
         origin, rows = self.origin(place), place.rows.value
-        if place.rows == Rows.SLOT:
+        if place.rows == PlaceRows.SLOT:
             rows, counter = f"slot{place.slot}", f"({self.first_edge()} + {place.slot})"
         else:
             counter = self._counters[place.rows]
@@ -150,19 +150,19 @@ class RowText:
         inside = place.memory in (Memory.TEMPORARY, Memory.CARRIED)
         wide = f"({self.count if inside else 'long long'})"
         value = f"{origin} + {wide}{counter} * {place.step}{start}"
-        if place.rows in (Rows.EDGE, Rows.LOCAL_EDGE):
+        if place.rows in (PlaceRows.EDGE, PlaceRows.LOCAL_EDGE):
             return self.edge_value(name, "auto", value)
         return self.row_value(name, "auto", value)
 
     @property
-    def _counters(self) -> Mapping[Rows, str]:
+    def _counters(self) -> Mapping[PlaceRows, str]:
         """What counts the rows of places."""
         local = "(row - a.lo)" if self.edges else "i"
         return {
-            Rows.ROW: "row",
-            Rows.LOCAL: local,
-            Rows.EDGE: "e",
-            Rows.LOCAL_EDGE: "(e - a.elo)",
+            PlaceRows.ROW: "row",
+            PlaceRows.LOCAL: local,
+            PlaceRows.EDGE: "e",
+            PlaceRows.LOCAL_EDGE: "(e - a.elo)",
         }
 
     def origin(self, place: ValuePlace) -> str:

@@ -19,7 +19,7 @@ from vertexrt.kernels.cuda.segments import (
 )
 from vertexrt.lower.expressions import Expression, Leaf, Picked, ReadElement
 from vertexrt.lower.kernel import FromParents
-from vertexrt.lower.places import Memory, Rows, ValuePlace
+from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
 from vertexrt.lower.threads import (
     ElementLoop,
     MakeNumber,
@@ -64,7 +64,7 @@ def is_whole(part: ThreadPart) -> bool:
 def is_row(place: ValuePlace | PartialSums) -> TypeGuard[ValuePlace]:
     """Tell whether a place is in a tensor by rows: the ring may have it, too."""
     in_tensor = isinstance(place, ValuePlace) and place.memory == Memory.TENSOR
-    return in_tensor and place.rows == Rows.ROW
+    return in_tensor and place.rows == PlaceRows.ROW
 
 
 def expressions_read(step: PlainStep, whole: bool = False) -> Iterator[Expression | FromParents]:

@@ -49,7 +49,7 @@ from vertexrt.lower.launches import (
     RowRange,
     RowSum,
 )
-from vertexrt.lower.places import Rows, ValuePlace
+from vertexrt.lower.places import PlaceRows, ValuePlace
 from vertexrt.lower.products import lower_product
 from vertexrt.lower.shares import Shares
 from vertexrt.lower.threads import ElementLoop, StoreElements, ThreadKernel, with_register
@@ -182,7 +182,7 @@ class _LaunchLowering:
         size, names = place.size, gradients_of(self.task, k)
         step = RowSum(
             place,
-            place.rows in (Rows.EDGE, Rows.LOCAL_EDGE),
+            place.rows in (PlaceRows.EDGE, PlaceRows.LOCAL_EDGE),
             tuple(self.values.binding.params[name] for name in names),
             self.listed,
             self.memories.end,

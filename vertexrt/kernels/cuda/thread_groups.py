@@ -16,7 +16,7 @@ from vertexrt.kernels.cuda.row_text import WARP
 from vertexrt.kernels.cuda.thread_places import Placer
 from vertexrt.kernels.cuda.thread_widths import loads_of, width_of
 from vertexrt.kernels.layout import Binding
-from vertexrt.lower.places import Memory, Rows, ValuePlace
+from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
 from vertexrt.lower.thread_loops import (
     DraftKernel,
     draft_loops,
@@ -72,7 +72,7 @@ class RowScratch:
         if self.taken + padded > self.most:
             return None
         self.taken += padded
-        return ValuePlace(Memory.SCRATCH, self.taken - padded, size, Rows.ONE)
+        return ValuePlace(Memory.SCRATCH, self.taken - padded, size, PlaceRows.ONE)
 
 
 def row_threads(widest: int, vector: int, block: int) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from vertexrt.lower.expressions import (
     ReadElement,
 )
 from vertexrt.lower.kernel import FromParents
-from vertexrt.lower.places import Memory, Rows, ValuePlace
+from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
 from vertexrt.lower.thread_loops import (
     DraftKernel,
     DraftLoop,
@@ -164,7 +164,7 @@ class Placer:
 
 
 def _store(to: ValuePlace, register: int) -> StoreElements:
-    place = ValuePlace(Memory.REGISTER, register, to.size, Rows.ONE)
+    place = ValuePlace(Memory.REGISTER, register, to.size, PlaceRows.ONE)
     return StoreElements(to, ReadElement(place, J))
 
 

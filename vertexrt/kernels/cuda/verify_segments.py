@@ -25,7 +25,7 @@ from vertexrt.kernels.cuda.segments import (
 )
 from vertexrt.kernels.cuda.verify_puts import verify_puts
 from vertexrt.lower.expressions import Picked, ReadElement
-from vertexrt.lower.places import Memory, Rows, ValuePlace
+from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
 from vertexrt.lower.threads import ThreadKernel
 from vertexrt.lower.verify import share_memory
 from vertexrt.lower.verify_threads import verify_threads
@@ -162,7 +162,7 @@ class _SegmentVerifier:
     def _fits(self, place: ValuePlace) -> None:
         if place.memory != Memory.TEMPORARY:
             return
-        edges, taken = place.rows == Rows.LOCAL_EDGE, self.task.task.temporaries.taken
+        edges, taken = place.rows == PlaceRows.LOCAL_EDGE, self.task.task.temporaries.taken
         first = taken[place.number].edges if edges else taken[place.number].rows
         room = self.segment.scratch[1 if edges else 0]
         if first + max(place.step, place.start + place.size) > room:

@@ -27,7 +27,7 @@ from vertexrt.lower.expressions import (
     ReadElement,
 )
 from vertexrt.lower.kernel import Choose, FromParents, KernelIR
-from vertexrt.lower.places import Memory, Rows, ValuePlace
+from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
 from vertexrt.script.verifier import ranges
 
 
@@ -186,15 +186,15 @@ class Evaluator:
 
     def _row(self, place: ValuePlace, at: Points) -> Array:
         match place.rows:
-            case Rows.ROW:
+            case PlaceRows.ROW:
                 return at.row
-            case Rows.EDGE:
+            case PlaceRows.EDGE:
                 return at.edge
-            case Rows.LOCAL_EDGE:
+            case PlaceRows.LOCAL_EDGE:
                 return at.edge - self.launch.first_edge
-            case Rows.SLOT:
+            case PlaceRows.SLOT:
                 return np.asarray(self.s.edge_ptr[at.row] + place.slot)
-        assert place.rows == Rows.LOCAL, f"{place} has no rows in memory"
+        assert place.rows == PlaceRows.LOCAL, f"{place} has no rows in memory"
         return at.local
 
     def read(self, place: ValuePlace, at: Points, index: Array) -> Array:

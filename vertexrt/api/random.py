@@ -17,6 +17,8 @@ from vertexrt.ir.ops import FIRST_OF_GRAPH
 from vertexrt.ir.user_line import user_line
 from vertexrt.ir.values import Value
 
+__all__ = ["dropout", "normal", "uniform"]
+
 Operand = Any  # Value | Parameter | float
 
 # Quantiles of the normal distribution: algorithm AS 241, PPND7 (Wichura 1988), to 7 digits.
@@ -81,7 +83,8 @@ def uniform(shape: tuple[int, ...] | int, low: Operand = 0.0, high: Operand = 1.
 def normal(shape: tuple[int, ...] | int, mean: Operand = 0.0, std: Operand = 1.0) -> Value:
     """Draw normally distributed numbers, in training and in inference alike.
 
-    `vrt.normal(n, mu, sigma)` of two vectors is the reparametrisation of Kingma and Welling 2014.
+    `vrt.random.normal(n, mu, sigma)` of two vectors is the reparametrisation of Kingma and Welling
+    2014.
 
     Args:
         shape: per vertex.
