@@ -30,7 +30,7 @@ LEAST_CHANGE = 1e-8  # of a rate, for `Plateau`
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Schedule:
+class RateSchedule:
     """A rate that depends on the number of updates so far alone.
 
     Attributes:
@@ -50,55 +50,55 @@ class Schedule:
         return f"{self.rate.__name__.strip('_')}({', '.join(map(repr, self.options))})"
 
 
-def constant(rate: float) -> Schedule:
+def constant(rate: float) -> RateSchedule:
     """Return a schedule of one rate, as a part of `join`."""
     check_not_negative("constant", rate=rate)
-    return Schedule(rate, _constant, (rate,))
+    return RateSchedule(rate, _constant, (rate,))
 
 
-def linear(first: float, last: float, *, steps: int) -> Schedule:
+def linear(first: float, last: float, *, steps: int) -> RateSchedule:
     """Return a schedule from one rate to another in so many updates: a warm-up.
 
     It stays at the last one. Source: Goyal et al. 2017, section 2.2, for the gradual warm-up.
     """
     check_not_negative("linear", first=first, last=last)
     _check_count("linear", "steps", steps)
-    return Schedule(max(first, last), _linear, (first, last, steps))
+    return RateSchedule(max(first, last), _linear, (first, last, steps))
 
 
-def step(rate: float, *, every: int, factor: float = 0.1) -> Schedule:
+def step(rate: float, *, every: int, factor: float = 0.1) -> RateSchedule:
     """Return a schedule that multiplies the rate by `factor` after `every` so many updates."""
     check_not_negative("step", rate=rate)
     _check_count("step", "every", every)
     fits = is_real(factor) and 0.0 <= factor <= 1.0
     check_option("step", "factor", factor, fits, "in [0, 1]")
-    return Schedule(rate, _step, (rate, every, factor))
+    return RateSchedule(rate, _step, (rate, every, factor))
 
 
-def cosine(rate: float, *, steps: int, least: float = 0.0) -> Schedule:
+def cosine(rate: float, *, steps: int, least: float = 0.0) -> RateSchedule:
     """Return a schedule down to `least` along half a cosine of so many updates, and then back.
 
     Source: Loshchilov and Hutter, ICLR 2017 (SGDR), equation 5, without restarts.
     """
     check_not_negative("cosine", rate=rate, least=least)
     _check_count("cosine", "steps", steps)
-    return Schedule(max(rate, least), _cosine, (rate, steps, least))
+    return RateSchedule(max(rate, least), _cosine, (rate, steps, least))
 
 
-def join(*schedules: Schedule, at: Sequence[int]) -> Schedule:
+def join(*schedules: RateSchedule, at: Sequence[int]) -> RateSchedule:
     """Return one schedule after another, each from its own update 0.
 
     Args:
         schedules: a warm-up, say, and what comes then.
         at: the updates at which the second, third, ... begin, rising.
     """
-    own = all(isinstance(each, Schedule) for each in schedules) and len(schedules) > 0
+    own = all(isinstance(each, RateSchedule) for each in schedules) and len(schedules) > 0
     check_option("join", "schedules", schedules, own, "schedules of this module")
     whole = isinstance(at, (list, tuple)) and all(is_whole(start) for start in at)
     starts = (0, *at) if whole else ()
     fits = len(starts) == len(schedules) and all(a < b for a, b in itertools.pairwise(starts))
     check_option("join", "at", at, fits, "whole numbers above 0 that rise, one less than schedules")
-    return Schedule(max(each.peak for each in schedules), _join, (schedules, starts))
+    return RateSchedule(max(each.peak for each in schedules), _join, (schedules, starts))
 
 
 def _constant(steps: int, rate: float) -> float:
@@ -117,7 +117,7 @@ def _cosine(steps: int, rate: float, count: int, least: float) -> float:
     return least + (rate - least) * (1.0 + math.cos(math.pi * steps / count)) / 2.0
 
 
-def _join(steps: int, schedules: Sequence[Schedule], starts: Sequence[int]) -> float:
+def _join(steps: int, schedules: Sequence[RateSchedule], starts: Sequence[int]) -> float:
     k = max(k for k, start in enumerate(starts) if start <= steps)
     return schedules[k](steps - starts[k])
 
