@@ -98,12 +98,19 @@ def cut(
     if not effects:
         return None
     homes, done = _made_in_place(nodes, effects)
-    live = _live(program, stage, effects)
+    live: set[int] = set()  # what the effects need of this stage, and the leaves that it reads
+    stack = list(effects)
+    while stack:
+        k = stack.pop()
+        if k not in live:
+            live.add(k)
+            stack += (i for i in nodes[k].inputs if nodes[i].stage == stage or is_free(nodes[i]))
     reads = {i: stored.reads[i] for i in _read(nodes, live) if i not in live}
     live -= done
     alone = {k for k in live if is_apart(nodes[k], apart)}
     time = _times(program, live, alone, fuse)
-    operands = _operands(program, live, alone)
+    # What products read and no earlier stage has put into memory.
+    operands = {nodes[k].inputs[at] for k in alone for at in operand_positions(nodes[k])} & live
     steps = _steps(program, live, time, alone, operands, fuse)
     local = (_crossing(nodes, live, steps) | operands) - set(homes)
     return TaskProgram(stage, program, reads, homes, frozenset(local), steps)
@@ -133,20 +140,6 @@ def _read(nodes: Sequence[Node], readers: Iterable[int]) -> dict[int, None]:
     return {i: None for k in readers for i in nodes[k].inputs if not is_free(nodes[i])}
 
 
-def _live(program: Program, stage: Stage, effects: list[int]) -> set[int]:
-    """Collect the nodes of this stage that its effects need, and the leaves they read."""
-    live: set[int] = set()
-    stack = list(effects)
-    while stack:
-        k = stack.pop()
-        if k not in live:
-            live.add(k)
-            for i in program.nodes[k].inputs:
-                if program.nodes[i].stage == stage or is_free(program.nodes[i]):
-                    stack.append(i)
-    return live
-
-
 def _times(program: Program, live: set[int], apart: set[int], fuse: bool) -> dict[int, int]:
     """Return the number of the group of each node; a product of time t runs after group t."""
     order = sorted(live)
@@ -172,15 +165,6 @@ def _gap(program: Program, apart: set[int], source: int, reader: int, fuse: bool
     return 0 if fuse or made == "leaf" or reader in apart or reads == "effect" else 1
 
 
-def _operands(program: Program, live: set[int], apart: set[int]) -> set[int]:
-    """List the values that products read and that no earlier stage has put into memory."""
-    found: set[int] = set()
-    for k in apart:
-        node = program.nodes[k]
-        found |= {node.inputs[position] for position in operand_positions(node)} & live
-    return found
-
-
 def _steps(
     program: Program,
     live: set[int],
@@ -198,15 +182,11 @@ def _steps(
         (time[k], len(Domain), k): Product(k) for k in products
     }
     for key, members in groups.items():
-        members |= _leaves(program, members, operands)
+        # Leaves are read where they stand, whatever their own domain.
+        read = {i for k in members for i in program.nodes[k].inputs}
+        members |= {i for i in read - operands if is_free(program.nodes[i])}
         steps[key] = Group(Domain(key[1]), tuple(sorted(members)))
     return tuple(steps[key] for key in sorted(steps))
-
-
-def _leaves(program: Program, nodes: set[int], operands: set[int]) -> set[int]:
-    """List the leaves that nodes read where they stand, whatever the leaves' own domain."""
-    read = {i for k in nodes for i in program.nodes[k].inputs}
-    return {i for i in read - operands if is_free(program.nodes[i])}
 
 
 def _domain(program: Program, k: int) -> Domain:
