@@ -9,10 +9,9 @@ import numpy as np
 from vertexrt.engine.batched import Run
 from vertexrt.engine.variant import Variant
 from vertexrt.ir.passes.fuse import Group
-from vertexrt.ir.passes.segment import segment_tasks
+from vertexrt.ir.passes.segment import segment_tasks, segments_of
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.ir.program import Stage
-from vertexrt.ir.segment_text import segments_of
 from vertexrt.kernels.backend import HostBackend, LaunchByLaunch
 from vertexrt.kernels.layout import PROGRAM
 from vertexrt.lower.lowering import lower
