@@ -37,7 +37,7 @@ from vertexrt.lower.launches import (
     RowSum,
 )
 from vertexrt.lower.places import Memory, Rows, Temporary, ValuePlace
-from vertexrt.lower.verify_launches import verify_launches
+from vertexrt.lower.verify import verify_launches
 from vertexrt.models import TreeLSTM
 
 FLOATS, BLOCK = 4, 256

@@ -54,7 +54,7 @@ from vertexrt.lower.products import lower_product
 from vertexrt.lower.shares import Shares
 from vertexrt.lower.threads import ElementLoop, StoreElements, ThreadKernel, with_register
 from vertexrt.lower.values import Memories, ValuePlaces
-from vertexrt.lower.verify_launches import verify_launches
+from vertexrt.lower.verify import verify_launches
 
 NOTHING: Mapping[int, Finished] = MappingProxyType({})
 NO_PLACES: Mapping[int, ValuePlace] = MappingProxyType({})
