@@ -9,7 +9,7 @@ leaves it where a later one finds it; and every effect of the program happens.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -29,10 +29,9 @@ from vertexrt.kernels.task_tensors import by_rows, edge_key, gradients_of, per_e
 TO_CHILDREN = ("scatter_child", "scatter_children")
 
 
-def refuse(task: TaskProgram, node: int | str, got: str, expected: str) -> NoReturn:
+def refuse(task: TaskProgram, k: int, got: str, expected: str) -> NoReturn:
     """Raise PlanError about a node of a task program."""
-    name = format_node(node, task.program.nodes[node]) if isinstance(node, int) else node
-    where = f"stage {STAGE_WORD[task.stage]}, {name}"
+    where = f"stage {STAGE_WORD[task.stage]}, {format_node(k, task.program.nodes[k])}"
     raise PlanError.at("tasks", f"{where}: {got}", expected, "report this as a bug")
 
 
@@ -69,21 +68,23 @@ def verify_tasks(variant: Variant) -> None:
     Raises: PlanError, which names what is read, and the node that reads it.
     """
     for task in variant.tasks:
-        verify_steps(task)
+        _walk(task, task.steps, set())
     written: list[tuple[Kind, WrittenElements]] = []  # by lazy kind: it says which slots there are
     for lazy in variant.lazy_kinds.values():
         known = variant.atoms.on_path(lazy.bits)
         for path in variant.path_kinds.values():
             if path.bits == known:
                 written.append((lazy, _verify_kind(variant, path, lazy)))
-    for _, found in written:
-        _verify_outputs(variant, found)
+    keys = variant.pushes.keys
+    for name in variant.use.outputs:
+        if name in keys and any(keys[name] not in found.elements for _, found in written):
+            raise PlanError.at(
+                "tasks",
+                f"vertices of a kind do not push {name!r}",
+                "every push, of every vertex",
+                "report this as a bug",
+            )
     _verify_neighbours(variant, written)
-
-
-def verify_steps(task: TaskProgram) -> None:
-    """Check that the steps of a task program leave what later ones read."""
-    _walk(task, task.steps, set())
 
 
 def verify_segments(plan: SegmentedTask) -> None:
@@ -98,22 +99,17 @@ def verify_segments(plan: SegmentedTask) -> None:
         _walk(task, segment.steps, done)
         for step in segment.steps:
             for k in step.nodes:
-                crossing = [
-                    i for i in stored_inputs(nodes, step, k) if made.get(i, number) != number
-                ]
-                for i in crossing:
-                    _verify_crossing(plan, k, i, {segment.split, plan.segments[made[i]].split})
+                for i in stored_inputs(nodes, step, k):
+                    if (source := made.get(i, number)) == number or i in task.homes:
+                        continue
+                    splits = {segment.split, plan.segments[source].split}
+                    alike = i in plan.whole or Split.SUMS not in splits
+                    private = alike and not by_rows(task.stage)  # each processor has its own
+                    if not (private and i in task.local):
+                        got = f"%{i} of another segment has no tensor"
+                        refuse(task, k, got, "a value to exchange")
         for k in segment.members:
             made.setdefault(k, number)
-
-
-def _verify_crossing(plan: SegmentedTask, k: int, i: int, splits: set[Split]) -> None:
-    """Check that what a segment reads of another one, the value at i, is there for the node k."""
-    task = plan.task
-    alike = i in plan.whole or Split.SUMS not in splits
-    private = alike and not by_rows(task.stage)  # each processor has its own
-    if i not in task.homes and not (private and i in task.local):
-        refuse(task, k, f"%{i} of another segment has no tensor", "a value to exchange")
 
 
 def _walk(task: TaskProgram, steps: Sequence[Group | Product], done: set[int]) -> None:
@@ -177,27 +173,20 @@ def _verify_effects(program: Program, stage: Stage, task: TaskProgram | None) ->
     """Check that a task program does all that its stage of a kind has to do."""
     effects = [n for n in program.nodes if n.stage == stage and OPS[n.op].role == "effect"]
     wanted = Counter(_effect(n) for n in effects)
-    done = Counter() if task is None else _done(task, wanted)
+    done = Counter[Key]()  # its effects, and tensors that are wanted
+    if task is not None:
+        for k in task.members:
+            node = task.program.nodes[k]
+            if OPS[node.op].role == "effect":
+                done[_effect(node)] += 1
+            done.update(("gradient", name) for name in gradients_of(task, k))
+            if k in task.homes and task.homes[k] in wanted:
+                done[task.homes[k]] += 1
     if wanted != done:
         missing, more = wanted - done, done - wanted
         text = f"left out: {list(missing)}; too much: {list(more)}"
-        where = f"stage {STAGE_WORD[stage]}: {text}"
-        raise PlanError.at(
-            "tasks", where, "every effect of the program once", "report this as a bug"
-        )
-
-
-def _done(task: TaskProgram, wanted: Collection[Key]) -> Counter[Key]:
-    """Count what a task program does: its effects, and tensors that are wanted."""
-    done: Counter[Key] = Counter()
-    for k in task.members:
-        node = task.program.nodes[k]
-        if OPS[node.op].role == "effect":
-            done[_effect(node)] += 1
-        done.update(("gradient", name) for name in gradients_of(task, k))
-        if k in task.homes and task.homes[k] in wanted:
-            done[task.homes[k]] += 1
-    return done
+        where, expected = f"stage {STAGE_WORD[stage]}: {text}", "every effect of the program once"
+        raise PlanError.at("tasks", where, expected, "report this as a bug")
 
 
 def _effect(node: Node) -> Key:
@@ -208,19 +197,6 @@ def _effect(node: Node) -> Key:
     return (*edge_key(node["field"], node["every"]), node["slot"])
 
 
-def _verify_outputs(variant: Variant, written: WrittenElements) -> None:
-    """Check that what is read when a run is over is there for vertices of every kind."""
-    keys = variant.pushes.keys
-    for name in variant.use.outputs:
-        if name in keys and keys[name] not in written.elements:
-            raise PlanError.at(
-                "tasks",
-                f"vertices of a kind do not push {name!r}",
-                "every push, of every vertex",
-                "report this as a bug",
-            )
-
-
 def _verify_neighbours(variant: Variant, found: Sequence[tuple[Kind, WrittenElements]]) -> None:
     """Check what a vertex reads of its children, and of the edges to its parents."""
     for task in variant.tasks:
@@ -228,18 +204,20 @@ def _verify_neighbours(variant: Variant, found: Sequence[tuple[Kind, WrittenElem
             node = task.program.nodes[k]
             if node.op in ("gather", "gather_all"):
                 key, size = ("state", node["field"]), max(node.type.size, 1)
-                makers = [w for kind, w in found if _makes_state(variant, kind, node["field"])]
-                if not all(w.has(key, 0, size, size, False) for w in makers):
+                # Of the kinds whose function has that field of the state.
+                makers = {
+                    n.function
+                    for n in variant.program.nodes
+                    if n.op == "scatter" and n["field"] == node["field"]
+                }
+                if not all(
+                    written.has(key, 0, size, size, False)
+                    for kind, written in found
+                    if variant.atoms.function_of(kind.bits) in makers
+                ):
                     refuse(task, k, f"children of a kind do not write {key}", "a state of all")
             elif node.op == "gather_parents":
                 _verify_edges(variant, task, k, found)
-
-
-def _makes_state(variant: Variant, kind: Kind, name: str) -> bool:
-    """Tell whether vertices of a kind have a field of the state."""
-    function = variant.atoms.function_of(kind.bits)
-    nodes = variant.program.nodes
-    return any(n.op == "scatter" and (n.function, n["field"]) == (function, name) for n in nodes)
 
 
 def _verify_edges(
