@@ -178,7 +178,7 @@ def _reach(
             reach[k] = most
             return after(reach)[rule.state[k].name]
 
-        # Bounds are linear in a slot: `first` of a slot of 0, and `slope` more for each of its size.
+        # Linear in the slot: `first` of a slot of 0, and `slope` more for each of its size.
         first = made(0.0)
         slope = made(first) / first - 1.0
         if not slope < 1.0 - FORGETS:

@@ -89,18 +89,14 @@ def number_rows(
     parent_ptr = part_of(ints, extents, PARENT_PTR)
     parent_ptr[:] = 0
     edge_row, edge_ptr = part_of(ints, extents, EDGE_ROW), part_of(ints, extents, EDGE_PTR)
+    graph, into = (child_ptr, child, functions), (child_row, edge_row, parent_ptr)
+    edges = _rewrite(graph, begins, user[:rows], row_of, edge_ptr, into, 0, False)
     if len(begins) == 0:
-        edges = _rewrite(
-            child_ptr, child, user[:rows], row_of, edge_ptr, child_row, edge_row, parent_ptr
-        )
         extents[EVERY_PTR] = extents[EDGE_PTR]
     else:
         _cut(extents, EVERY_PTR, rows + 1)
-        graph = child_ptr, child, functions
-        pointers = edge_ptr, part_of(ints, extents, EVERY_PTR)
-        edges = _rewrite_apart(
-            graph, begins, user[:rows], row_of, pointers, (child_row, edge_row, parent_ptr)
-        )
+        every_ptr = part_of(ints, extents, EVERY_PTR)
+        edges = _rewrite(graph, begins, user[:rows], row_of, every_ptr, into, edges, True)
     if len(first_of) > 0:
         _cut(extents, RELATION_PTR, rows * ((len(first_of) - 1) // max(count, 1)) + 1)
         _begin_relations(child_ptr, first_of, user[:rows], ints, extents)
@@ -138,70 +134,43 @@ def _cut(extents: Array, part: int, size: int) -> None:
 
 
 def _rewrite(
-    child_ptr: Array,
-    child: Array,
-    order: Array,
-    row_of: Array,
-    edge_ptr: Array,
-    child_row: Array,
-    edge_row: Array,
-    parent_ptr: Array,
-) -> int:
-    """Write the edges by row, and count those to each child in `parent_ptr`, one place after it.
-
-    Returns: how many edges there are.
-    """
-    edges = 0
-    for r in range(len(order)):
-        v = order[r]
-        edge_ptr[r] = edges
-        for e in range(child_ptr[v], child_ptr[v + 1]):
-            c = child[e]
-            row = -1
-            if c >= 0:
-                row = row_of[c]
-                parent_ptr[row + 1] += 1
-            child_row[edges] = row
-            edge_row[edges] = r
-            edges += 1
-    edge_ptr[len(order)] = edges
-    return edges
-
-
-def _rewrite_apart(
     graph: tuple[Array, Array, Array],
     begins: Array,
     order: Array,
     row_of: Array,
-    pointers: tuple[Array, Array],
+    ptr: Array,
     into: tuple[Array, Array, Array],
+    edges: int,
+    others: bool,
 ) -> int:
-    """Do as `_rewrite`, with the edges of the slots of all rows before all others.
+    """Write the edges by row, and count those to each child in `parent_ptr`, one place after it.
 
     Args:
-        graph: child_ptr, child and functions; begins: see `number_rows`.
-        pointers: get the first edge of each row, among those of slots and among the others.
-        into: child_row, edge_row and parent_ptr of `_rewrite`.
+        graph: child_ptr, child and functions.
+        begins: see `number_rows`. Where there are any, the edges of the slots of all rows come
+            before all `others`.
+        ptr: gets the first edge of each row.
+        into: child_row, edge_row and parent_ptr, from the number `edges` on.
+    Returns: how many edges there are.
     """
     child_ptr, child, functions = graph
     child_row, edge_row, parent_ptr = into
-    edges, others = 0, False
-    for ptr in pointers:
-        for r in range(len(order)):
-            v = order[r]
-            ptr[r] = edges
-            first, end = child_ptr[v], child_ptr[v + 1]
+    for r in range(len(order)):
+        v = order[r]
+        ptr[r] = edges
+        first, end = child_ptr[v], child_ptr[v + 1]
+        if len(begins) > 0:
             middle = min(first + begins[functions[v]], end)
-            for e in range(middle if others else first, end if others else middle):
-                row = -1
-                if child[e] >= 0:
-                    row = row_of[child[e]]
-                    parent_ptr[row + 1] += 1
-                child_row[edges] = row
-                edge_row[edges] = r
-                edges += 1
-        ptr[len(order)] = edges
-        others = True
+            first, end = middle if others else first, end if others else middle
+        for e in range(first, end):
+            row = -1
+            if child[e] >= 0:
+                row = row_of[child[e]]
+                parent_ptr[row + 1] += 1
+            child_row[edges] = row
+            edge_row[edges] = r
+            edges += 1
+    ptr[len(order)] = edges
     return edges
 
 
