@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -38,8 +38,7 @@ class Traced(Protocol):
     def persistent(self) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Special:
+class Special(NamedTuple):
     """An instruction that runs no task program.
 
     Attributes:
@@ -183,7 +182,10 @@ def _slices(record: GroupRecord, processor: int, row: int, origin: int) -> list[
             args |= {"wait": i.wait, "threshold": threshold}
             whole = "wait" if threshold <= len(record.script) else "wait for all"
             slices.append((whole, "wait", *wait, args))
-        found += [_slice(row, *each) for each in sorted(slices, key=lambda x: x[2:4])]
+        for text, kind, begins, ends, about in sorted(slices, key=lambda x: x[2:4]):
+            time = {"ts": begins, "dur": round(ends - begins, 3)}
+            of = {"name": text, "cat": kind, "ph": "X", "pid": 0, "tid": row}
+            found.append({**of, **time, "args": about})
     return found
 
 
@@ -196,11 +198,6 @@ def _about(record: GroupRecord, k: int, i: Instruction) -> tuple[str, str, Event
     args |= {"program": i.program, "rows": i.rows}
     args["first"] = i.first if i.first != NONE else "listed"
     return f"{stage}.{record.parts[k]}", stage, args
-
-
-def _slice(row: int, name: str, kind: str, start: float, end: float, args: Event) -> Event:
-    common = {"ph": "X", "pid": 0, "tid": row, "args": args}
-    return {"name": name, "cat": kind, "ts": start, "dur": round(end - start, 3)} | common
 
 
 @contextmanager

@@ -79,16 +79,10 @@ def _join_parameters(program: Program, members: list[int], names: tuple[str, ...
         type=Type(shape, "float", Domain.PARAM),
         attrs=attributes({"name": "+".join(names), "shape": shape}),
     )
-    draft = _Draft(list(nodes))
+    draft = _Draft(program)
     at = draft.add(weight)
     type_ = replace(first.type, shape=(shape[0],))
-    whole = draft.add(replace(first, inputs=(at, operand), type=type_))
-    start = 0
-    for k, n in zip(members, rows, strict=True):
-        node = nodes[k]
-        draft.instead[k] = draft.add(_slice(node, whole, start))
-        start += n
-    return draft.program(program)
+    return draft.sliced(members, replace(first, inputs=(at, operand), type=type_))
 
 
 def stack_rows(
@@ -153,20 +147,15 @@ def _join_products(
     """Make one product of several: each is a slice of it."""
     nodes = program.nodes
     first = nodes[members[0]]
-    draft = _Draft(list(nodes))
+    draft = _Draft(program)
     operand = _rows(draft, [nodes[k].inputs[1] for k in members], first, origin)
-    size = first.type.size
-    whole = draft.add(
-        replace(
-            first,
-            inputs=(first.inputs[0], operand),
-            type=replace(first.type, shape=(len(members), size)),
-            origin=origin(("product", tuple(nodes[k].origin for k in members))),
-        )
+    whole = replace(
+        first,
+        inputs=(first.inputs[0], operand),
+        type=replace(first.type, shape=(len(members), first.type.size)),
+        origin=origin(("product", tuple(nodes[k].origin for k in members))),
     )
-    for m, k in enumerate(members):
-        draft.instead[k] = draft.add(_slice(nodes[k], whole, m * size))
-    return draft.program(program)
+    return draft.sliced(members, whole)
 
 
 def _join_gradients(
@@ -175,7 +164,7 @@ def _join_gradients(
     """Make one outer product of several, and keep the first of the effects that take them."""
     nodes = program.nodes
     first = nodes[members[0]]
-    draft = _Draft(list(nodes))
+    draft = _Draft(program)
     d, x = (
         _rows(draft, [nodes[k].inputs[side] for k in members], first, origin) for side in (0, 1)
     )
@@ -183,7 +172,7 @@ def _join_gradients(
     for k, node in enumerate(nodes):
         if node.op == "param_grad" and node.inputs[0] in members[1:]:
             draft.gone.add(k)
-    return draft.program(program)
+    return draft.finished()
 
 
 def _rows(draft: _Draft, sources: list[int], like: Node, origin: Callable[[Hashable], int]) -> int:
@@ -205,17 +194,11 @@ def _rows(draft: _Draft, sources: list[int], like: Node, origin: Callable[[Hasha
     return draft.add(replace(made, origin=origin(key)))
 
 
-def _slice(node: Node, whole: int, start: int) -> Node:
-    """Stand for a joined product: its own part of the whole, under its own origin."""
-    made = attributes({"start": start, "shape": node.type.shape})
-    return replace(node, op="slice", inputs=(whole,), attrs=made)
-
-
 class _Draft:
     """Nodes in any order, and which positions others now stand for."""
 
-    def __init__(self, nodes: list[Node]) -> None:
-        self.nodes = nodes
+    def __init__(self, program: Program) -> None:
+        self.program, self.nodes = program, list(program.nodes)
         self.instead: dict[int, int] = {}  # what stands for a node
         self.gone: set[int] = set()  # effects that are dropped
 
@@ -223,7 +206,18 @@ class _Draft:
         self.nodes.append(node)
         return len(self.nodes) - 1
 
-    def program(self, program: Program) -> Program:
+    def sliced(self, members: list[int], joined: Node) -> Program:
+        """Add a joined product: members become their own parts of it, under their own origins."""
+        whole, start = self.add(joined), 0
+        for k in members:
+            node = self.nodes[k]
+            made = attributes({"start": start, "shape": node.type.shape})
+            part = replace(node, op="slice", inputs=(whole,), attrs=made)
+            self.instead[k] = self.add(part)
+            start += node.type.size
+        return self.finished()
+
+    def finished(self) -> Program:
         """Redirect readers, sort by dependence (otherwise in the old order), drop what is dead."""
         nodes = [n.moved(tuple(self.instead.get(i, i) for i in n.inputs)) for n in self.nodes]
         placed: dict[int, int] = {}  # position -> its new number
@@ -235,4 +229,4 @@ class _Draft:
             else:
                 placed.setdefault(stack.pop(), len(placed))
         final = [nodes[k].moved(tuple(placed[i] for i in nodes[k].inputs)) for k in placed]
-        return drop_dead(program.with_nodes(final))
+        return drop_dead(self.program.with_nodes(final))
