@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
-from vertexrt.ir.passes.segment import SegmentedTask, Split
+from vertexrt.ir.passes.segment import SegmentedTask, Split, rows_in_storage
 from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Domain, Node, Type
 from vertexrt.kernels.layout import Binding
@@ -36,8 +37,7 @@ from vertexrt.lower.kernel import (
     SumEdges,
     SumRows,
 )
-from vertexrt.lower.places import Memory, OwnPart, Rows, Spans, ValuePlace
-from vertexrt.lower.shares import Shares
+from vertexrt.lower.places import Memory, OwnPart, Rows, Span, Spans, ValuePlace
 from vertexrt.lower.values import Memories, ValuePlaces
 
 SUMS_OVER_EDGES = ("gather_parents", "segment_sum", "segment_max")
@@ -53,6 +53,55 @@ def lower(task: TaskProgram, binding: Binding, plan: SegmentedTask | None = None
 def can_move(node: Node) -> bool:
     """Tell whether a value can be made as a part of a concat, where that lies."""
     return not is_free(node) and OPS[node.op].role in ("scalar", "row")
+
+
+class Shares:
+    """What a processor makes of each value of a task program.
+
+    Args:
+        plan: how processors share the task; None, when one runs all of it.
+
+    Attributes:
+        split: of the segment that is being lowered.
+    """
+
+    def __init__(self, task: TaskProgram, plan: SegmentedTask | None) -> None:
+        self.task, self.plan = task, plan
+        self.nodes = task.program.nodes
+        self.split: Split | None = None
+
+    def is_private(self, k: int) -> bool:
+        """Tell whether all processors make a value for themselves, of a segment split by units."""
+        return self.split == Split.UNITS and self.plan is not None and k in self.plan.whole
+
+    def of_value(self, k: int, start: int = 0, size: int | None = None) -> Spans:
+        """Return the elements of a value that this processor makes.
+
+        Args:
+            start, size: only these elements, counted from `start`.
+        """
+        whole = max(self.nodes[k].type.size, 1)
+        if self.plan is None or self.split == Split.ROWS or k in self.plan.whole:
+            return ((0, whole if size is None else size),)
+        # Where it is cut into ranges that are shared out one by one.
+        cuts = self.plan.cuts.get(k, (0, whole)) if self.split == Split.UNITS else (0, whole)
+        end = cuts[-1] if size is None else start + size
+        assert {start, end} <= set(cuts), f"%{k}: cuts {cuts} do not meet {start}"
+        inside = cuts[cuts.index(start) : cuts.index(end) + 1]
+        return tuple(OwnPart(a - start, b - a) for a, b in pairwise(inside))
+
+    def own_rows(self, name: str, rows: int) -> Span:
+        """Return the rows of a gradient that this processor adds to."""
+        if self.split != Split.SUMS:
+            return 0, rows
+        begin, whole = rows_in_storage(self.task.program, name)
+        return OwnPart(0, rows) if rows == whole else OwnPart(0, rows, whole, begin)
+
+    def own_words(self, name: str, rows: int, size: int) -> tuple[Span, Span]:
+        """Return the rows and the columns of a table's gradient that it adds to."""
+        if self.split == Split.SUMS and self.plan is not None and name in self.plan.by_columns:
+            return (0, rows), OwnPart(0, size)
+        return self.own_rows(name, rows), (0, size)
 
 
 class _Lowering:
@@ -204,7 +253,9 @@ class _Lowering:
         """Copy the processor's share of a value that all processors make to its tensor."""
         place, to = self.values.place[k], self.values.home(k, self.task.homes[k])
         if place.memory == Memory.TEMPORARY and place.rows != Rows.ONE:
-            self._fill(to, ReadElement(place, J), self.shares.published(k))
+            assert self.plan is not None, f"%{k} is of one processor"
+            spans = tuple(OwnPart(a, b - a) for a, b in pairwise(self.plan.cuts[k]))
+            self._fill(to, ReadElement(place, J), spans)
 
     def _number(self, k: int, node: Node) -> None:
         place = self.values.place.get(k)
@@ -214,8 +265,9 @@ class _Lowering:
             self.body.append(Compute(k, self.values.expression(k, FIRST)))
         self.values.numbers.add(k)
         if place is not None:
-            whole = place.memory == Memory.TEMPORARY
-            self._fill(place, Number(k), ((0, 1),) if whole else self.shares.of_number())
+            # A number that all processors have made is written by one of them.
+            shared = place.memory != Memory.TEMPORARY and self.shares.split == Split.UNITS
+            self._fill(place, Number(k), (OwnPart(0, 1) if shared else (0, 1),))
 
     def _concat(self, k: int, node: Node) -> None:
         whole, start = self.values.place[k], 0
@@ -313,7 +365,7 @@ def lower_product(
     weight, x_at = node.inputs
     m, n = nodes[weight].type.shape
     param = values.binding.params[nodes[weight]["name"]]
-    spans = shares.outputs(k, n if node["transpose"] else m)
+    spans = shares.of_value(k, 0, n if node["transpose"] else m)
     rows = rows_of(node.type)
     x = operand(x_at)
     return [MatrixProduct(param, node["transpose"], x, operand(k), *rows, m, n, spans)]

@@ -49,9 +49,8 @@ from vertexrt.lower.launches import (
     RowRange,
     RowSum,
 )
-from vertexrt.lower.lowering import lower_product
+from vertexrt.lower.lowering import Shares, lower_product
 from vertexrt.lower.places import Rows, ValuePlace
-from vertexrt.lower.shares import Shares
 from vertexrt.lower.threads import ElementLoop, StoreElements, ThreadKernel, with_register
 from vertexrt.lower.values import Memories, ValuePlaces
 from vertexrt.lower.verify import verify_launches
