@@ -13,9 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-import numpy as np
-import numpy.typing as npt
-
 from vertexrt.engine.variant import Kind, Variant
 from vertexrt.errors import PlanError
 from vertexrt.ir.ops import OPS
@@ -40,26 +37,21 @@ class WrittenElements:
     """What the stages of a vertex have written so far.
 
     Attributes:
-        elements: key -> which elements of a row hold a value; rows are edges where `edges` says so.
+        rows: key -> elements of a row, and whether rows are those of edges.
         slots: (field, slot, tensor of `edge_key`) of the edges that got a gradient; the slot of
             all children is -1.
     """
 
-    elements: dict[Key, npt.NDArray[np.bool_]] = field(default_factory=dict)
-    edges: dict[Key, bool] = field(default_factory=dict)
+    rows: dict[Key, tuple[int, bool]] = field(default_factory=dict)
     slots: set[tuple[str, int, bool]] = field(default_factory=set)
 
     def write(self, key: Key, size: int, edges: bool) -> None:
         """Note that all elements of a row are written."""
-        self.elements[key] = np.ones(max(size, 1), np.bool_)
-        self.edges[key] = edges
+        self.rows[key] = max(size, 1), edges
 
     def has(self, key: Key, start: int, size: int, width: int, edges: bool) -> bool:
         """Tell whether elements of a row of so many are there."""
-        found = self.elements.get(key)
-        if found is None or len(found) != width or self.edges[key] != edges:
-            return False
-        return start >= 0 and start + size <= width and bool(found[start : start + size].all())
+        return self.rows.get(key) == (width, edges) and 0 <= start <= width - size
 
 
 def verify_tasks(variant: Variant) -> None:
@@ -77,7 +69,7 @@ def verify_tasks(variant: Variant) -> None:
                 written.append((lazy, _verify_kind(variant, path, lazy)))
     keys = variant.pushes.keys
     for name in variant.use.outputs:
-        if name in keys and any(keys[name] not in found.elements for _, found in written):
+        if name in keys and any(keys[name] not in found.rows for _, found in written):
             raise PlanError.at(
                 "tasks",
                 f"vertices of a kind do not push {name!r}",

@@ -95,16 +95,42 @@ def number_rows(
         extents[EVERY_PTR] = extents[EDGE_PTR]
     else:
         _cut(extents, EVERY_PTR, rows + 1)
-        every_ptr = part_of(ints, extents, EVERY_PTR)
+    every_ptr = part_of(ints, extents, EVERY_PTR)
+    if len(begins) > 0:
         edges = _rewrite(graph, begins, user[:rows], row_of, every_ptr, into, edges, True)
     if len(first_of) > 0:
-        _cut(extents, RELATION_PTR, rows * ((len(first_of) - 1) // max(count, 1)) + 1)
-        _begin_relations(child_ptr, first_of, user[:rows], ints, extents)
+        # Where the edges of each row begin in each relation that is read whole.
+        whole = (len(first_of) - 1) // max(count, 1)
+        _cut(extents, RELATION_PTR, rows * whole + 1)
+        begin_of = part_of(ints, extents, RELATION_PTR)
+        for r in range(rows):
+            v = user[r]
+            # In the batch, the first child of those that are read whole: they come last.
+            first = child_ptr[v + 1] - (every_ptr[r + 1] - every_ptr[r])
+            for k in range(whole):
+                begin_of[r * whole + k] = every_ptr[r] + max(first_of[v * whole + k] - first, 0)
+        begin_of[rows * whole] = every_ptr[rows]
     if len(layers) > 0:
-        _end_layers(functions, layers, user[:rows], ints, extents)
+        # The first edge of the rows that are of a layer above each one; rows are by layer.
+        above, done = part_of(ints, extents, ABOVE_EDGE), 0
+        for t in range(tasks):
+            row = new_lo[t]
+            while done < layers[functions[user[row]]]:
+                above[done] = edge_ptr[row]
+                done += 1
+        above[done:] = edge_ptr[rows]
     if lists_edges:
+        # Where the external values of each edge are: after those of all vertices.
         _cut(extents, EDGE_ORDER, edges)
-        _order_edges(child_ptr, user[:rows], ints, extents)
+        place = part_of(ints, extents, EDGE_ORDER)
+        for r in range(rows):
+            first = count + child_ptr[user[r]]
+            for e in range(edge_ptr[r], edge_ptr[r + 1]):
+                place[e] = first + e - edge_ptr[r]
+            if len(begins) > 0:
+                first += edge_ptr[r + 1] - edge_ptr[r]
+                for e in range(every_ptr[r], every_ptr[r + 1]):
+                    place[e] = first + e - every_ptr[r]
     listed = _list_parents(child_row[:edges], parent_ptr, part_of(ints, extents, PARENT_EDGE))
     _cut(extents, CHILD_ROW, edges)
     _cut(extents, EDGE_ROW, edges)
@@ -172,48 +198,6 @@ def _rewrite(
             edges += 1
     ptr[len(order)] = edges
     return edges
-
-
-def _begin_relations(
-    child_ptr: Array, first_of: Array, order: Array, ints: Array, extents: Array
-) -> None:
-    """Write where the edges of each row begin in each relation that is read whole."""
-    every_ptr, out = part_of(ints, extents, EVERY_PTR), part_of(ints, extents, RELATION_PTR)
-    whole = (len(first_of) - 1) // max(len(child_ptr) - 1, 1)
-    for r in range(len(order)):
-        v = order[r]
-        # In the batch, the first child of those that are read whole: they come last.
-        first = child_ptr[v + 1] - (every_ptr[r + 1] - every_ptr[r])
-        for k in range(whole):
-            out[r * whole + k] = every_ptr[r] + max(first_of[v * whole + k] - first, 0)
-    out[len(order) * whole] = every_ptr[len(order)]
-
-
-def _end_layers(functions: Array, layers: Array, order: Array, ints: Array, extents: Array) -> None:
-    """Write the first edge of the rows that are of a layer above each one; rows are by layer."""
-    edge_ptr, out = part_of(ints, extents, EDGE_PTR), part_of(ints, extents, ABOVE_EDGE)
-    task_lo, task_kind = part_of(ints, extents, TASK_LO), part_of(ints, extents, TASK_KIND)
-    done = 0
-    for t in range(len(task_kind)):
-        row = task_lo[t]
-        while done < layers[functions[order[row]]]:
-            out[done] = edge_ptr[row]
-            done += 1
-    out[done:] = edge_ptr[len(order)]
-
-
-def _order_edges(child_ptr: Array, order: Array, ints: Array, extents: Array) -> None:
-    """Write where the external values of each edge are: after those of all vertices."""
-    edge_ptr, every_ptr = part_of(ints, extents, EDGE_PTR), part_of(ints, extents, EVERY_PTR)
-    out = part_of(ints, extents, EDGE_ORDER)
-    after, is_split = len(child_ptr) - 1, extents[EVERY_PTR, 0] != extents[EDGE_PTR, 0]
-    for r in range(len(order)):
-        first = after + child_ptr[order[r]]
-        for e in range(edge_ptr[r], edge_ptr[r + 1]):
-            out[e] = first + e - edge_ptr[r]
-        first += edge_ptr[r + 1] - edge_ptr[r]
-        for e in range(every_ptr[r], every_ptr[r + 1] if is_split else every_ptr[r]):
-            out[e] = first + e - every_ptr[r]
 
 
 def _list_parents(child_row: Array, parent_ptr: Array, parent_edge: Array) -> int:
