@@ -23,7 +23,7 @@ from vertexrt.graph import GraphBatch
 from vertexrt.ir.autodiff import DERIVED
 from vertexrt.ir.program import Node
 from vertexrt.kernels.backend import WatchedExecutable, host_backend
-from vertexrt.scheduler.balance import share_out
+from vertexrt.scheduler.balance import Share, divide
 
 Array = np.ndarray[Any, Any]
 
@@ -122,7 +122,7 @@ def find_origins(model: CompiledModel, attempt: Attempt) -> Origins:
     about = host_backend("reference", model.store.dtype), model.param_names, passes
     variant = make_variant(model.function, attempt.use, *about, policy=model.policy)
     origins = Origins(np.zeros_like(model.store.gradients))
-    for share in share_out(attempt.batch, attempt.parts):
+    for share in divide(Share(attempt.batch), attempt.parts):
         run = prepare(variant, share, model.policy, model.store.dtype)
         executable = cast("WatchedExecutable", variant.ready().executable)
 

@@ -66,19 +66,15 @@ class Share(NamedTuple):
         return vertices, first
 
 
-def share_out(batch: GraphBatch, parts: int, level: float = LEVEL) -> list[Share]:
-    """Divide the graphs of a batch.
+def divide(share: Share, parts: int, level: float = LEVEL) -> list[Share]:
+    """Divide the graphs of a share; its vertices keep their numbers.
 
     Args:
+        share: of a batch, or `Share(batch)`: all of it.
         parts: how many shares, at most one a graph.
         level: vertices that a level of its own is worth.
     Returns: shares that together have every graph once.
     """
-    return divide(Share(batch), parts, level)
-
-
-def divide(share: Share, parts: int, level: float = LEVEL) -> list[Share]:
-    """Divide a share as `share_out` does a batch; its vertices keep their numbers."""
     batch = share.batch
     if min(parts, batch.num_graphs) == 1:
         return [share]
