@@ -97,12 +97,6 @@ class Shares:
         begin, whole = rows_in_storage(self.task.program, name)
         return OwnPart(0, rows) if rows == whole else OwnPart(0, rows, whole, begin)
 
-    def own_words(self, name: str, rows: int, size: int) -> tuple[Span, Span]:
-        """Return the rows and the columns of a table's gradient that it adds to."""
-        if self.split == Split.SUMS and self.plan is not None and name in self.plan.by_columns:
-            return (0, rows), OwnPart(0, size)
-        return self.own_rows(name, rows), (0, size)
-
 
 class _Lowering:
     """The kernel of one task program, built up step by step.
@@ -222,16 +216,12 @@ class _Lowering:
         elif node.type.shape == () and not self._is_read_in_place(k, node):
             self._number(k, node)
         elif k in self.values.place and not self._is_copied(k, node):
-            self._make(k)
-
-    def _make(self, k: int) -> None:
-        """Make a value in its place, element by element."""
-        to = self.values.place[k]
-        self._fill(to, self.values.expression(k, J), self.shares.of_value(k))
-        if to.memory == Memory.TEMPORARY:
-            self.copied.add(k)
-        elif to.in_tensor:
-            self.stored.add(k)
+            to = self.values.place[k]
+            self._fill(to, self.values.expression(k, J), self.shares.of_value(k))
+            if to.memory == Memory.TEMPORARY:
+                self.copied.add(k)
+            elif to.in_tensor:
+                self.stored.add(k)
 
     def _is_read_in_place(self, k: int, node: Node) -> bool:
         """Tell whether a value is a part of the expressions that use it."""
@@ -343,18 +333,17 @@ def lower_product(
     if node.op == "embed_grad":
         pull, source = node.inputs
         m, size = node.type.shape
-        of_edges, number = nodes[pull].op == "edge_pull", values.integer(pull)
-        return [
-            AddLookups(
-                values.binding.params[name],
-                number,
-                size,
-                values.place[source],
-                *shares.own_words(name, m, size),
-                of_edges,
-            )
-            for name in gradients_of(task, k)
-        ]
+        found: list[Step] = []
+        for name in gradients_of(task, k):
+            words: Span = shares.own_rows(name, m)
+            columns: Span = (0, size)
+            if shares.split == Split.SUMS and shares.plan and name in shares.plan.by_columns:
+                words, columns = (0, m), OwnPart(0, size)
+            param, number = values.binding.params[name], values.integer(pull)
+            edges = nodes[pull].op == "edge_pull"
+            place = values.place[source]
+            found.append(AddLookups(param, number, size, place, words, columns, edges))
+        return found
     if node.op == "outer":
         d, x = (operand(i) for i in node.inputs)
         (m, n), rows = node.type.shape, rows_of(nodes[node.inputs[0]].type)
