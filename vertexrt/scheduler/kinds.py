@@ -81,9 +81,30 @@ def read_vertices(
         level = _levels_of_layers(child_ptr, child, functions, layers, ordered)
     elif not ordered:
         level = find_levels(child_ptr, child)
-    masks, known = (path_masks, lazy_masks), (path_known, lazy_known)
-    found, v, bits, losses = _number_kinds(has, functions, masks, known, has_loss, path, lazy)
-    return found, v, bits, path, lazy, level, forest, losses
+    for u in range(len(functions)):
+        has[u] |= int(functions[u]) << FUNCTION_AT
+    # Kinds met so far, each where a hash of its bits says: most batches have a handful.
+    met = np.full(MET, -1, np.int64)
+    met_path = np.empty(MET, np.int32)
+    met_lazy = np.empty(MET, np.int32)
+    losses = 0
+    for u in range(count):
+        bits = has[u]
+        function = int(functions[u]) if len(functions) > 0 else 0
+        at = (bits ^ (bits >> 5) ^ (bits >> 10) ^ function) & (MET - 1)
+        if met[at] != bits:
+            on_path, matters = bits & path_masks[function], bits & lazy_masks[function]
+            path_kind = _number(on_path, path_known)
+            if path_kind < 0:
+                return NEW_PATH_KIND, u, on_path, path, lazy, level, forest, losses
+            lazy_kind = _number(matters, lazy_known)
+            if lazy_kind < 0:
+                return NEW_LAZY_KIND, u, matters, path, lazy, level, forest, losses
+            met[at], met_path[at], met_lazy[at] = bits, path_kind, lazy_kind
+        path[u] = met_path[at]
+        lazy[u] = met_lazy[at]
+        losses += has_loss[met_lazy[at]]
+    return FINE, -1, 0, path, lazy, level, forest, losses
 
 
 def _highest(layers: Array) -> int:
@@ -122,49 +143,6 @@ def _levels_of_layers(
     for v in range(count):
         level[v] += begin[layers[functions[v]]]
     return level
-
-
-def _number_kinds(
-    has: Array,
-    functions: Array,
-    masks: tuple[Array, Array],
-    known: tuple[Array, Array],
-    has_loss: Array,
-    path: Array,
-    lazy: Array,
-) -> tuple[int, int, int, int]:
-    """Write the numbers of the kinds of each vertex, as `read_vertices` says.
-
-    Args:
-        has: the bits of vertices, to which those of their functions are added.
-        masks, known: of the path, and of all that matters.
-    Returns: what was found, at which vertex, its bits; how many vertices have a loss.
-    """
-    (path_masks, lazy_masks), (path_known, lazy_known) = masks, known
-    for v in range(len(functions)):
-        has[v] |= int(functions[v]) << FUNCTION_AT
-    # Kinds met so far, each where a hash of its bits says: most batches have a handful.
-    met = np.full(MET, -1, np.int64)
-    met_path = np.empty(MET, np.int32)
-    met_lazy = np.empty(MET, np.int32)
-    losses = 0
-    for v in range(len(has)):
-        bits = has[v]
-        function = int(functions[v]) if len(functions) > 0 else 0
-        at = (bits ^ (bits >> 5) ^ (bits >> 10) ^ function) & (MET - 1)
-        if met[at] != bits:
-            on_path, matters = bits & path_masks[function], bits & lazy_masks[function]
-            path_kind = _number(on_path, path_known)
-            if path_kind < 0:
-                return NEW_PATH_KIND, v, on_path, losses
-            lazy_kind = _number(matters, lazy_known)
-            if lazy_kind < 0:
-                return NEW_LAZY_KIND, v, matters, losses
-            met[at], met_path[at], met_lazy[at] = bits, path_kind, lazy_kind
-        path[v] = met_path[at]
-        lazy[v] = met_lazy[at]
-        losses += has_loss[met_lazy[at]]
-    return FINE, -1, 0, losses
 
 
 def _read_children(
