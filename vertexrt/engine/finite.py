@@ -110,10 +110,6 @@ class Bound:
         return Bound(self.form, size if other.least >= 1.0 else size * UP, least)
 
 
-def _known_root(x: Bound) -> Bound:
-    return Bound(x.form, math.sqrt(x.size), math.sqrt(x.least)) if x.least >= 0.0 else Bound(x.form)
-
-
 @cache
 def _codes(rule: UpdateRule) -> list[tuple[str, CodeType]]:
     """Return what a rule sets, and the code that makes its bound from others by name."""
@@ -153,7 +149,9 @@ def _reach(
     functions = {
         "exactly": lambda x: Bound(form, abs(x), x),
         "either": lambda x, y: Bound(form, max(x.size, y.size), min(x.least, y.least)),
-        "sqrt": _known_root,
+        "sqrt": lambda x: (
+            Bound(form, math.sqrt(x.size), math.sqrt(x.least)) if x.least >= 0.0 else Bound(form)
+        ),
         **dict.fromkeys(("exp", "log"), lambda x: Bound(form)),
         **dict.fromkeys(
             ("tanh", "sigmoid"), lambda x: Bound(form, 1.0 if x.size < math.inf else math.inf)

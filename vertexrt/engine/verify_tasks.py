@@ -139,26 +139,17 @@ def _verify_kind(variant: Variant, path: Kind, lazy: Kind) -> WrittenElements:
                 reader = next(k for k in task.members if i in nodes[k].inputs)
                 at = f"elements {read.start}..{read.start + size - 1} of {read.width} of {read.key}"
                 refuse(task, reader, f"reads %{i} from {at}", "what an earlier stage has written")
-        _note(task, written)
+        for k in task.members:
+            node = nodes[k]
+            if k in task.homes:
+                written.write(task.homes[k], node.type.size, node.type.domain == Domain.EDGE)
+            if node.op in TENSOR_OF_EFFECT:
+                key, source = TENSOR_OF_EFFECT[node.op](node), nodes[node.inputs[0]]
+                written.write(key, stored_size(node, source), per_edge(node, source))
+            elif node.op in TO_CHILDREN:
+                slot = -1 if node.op == TO_CHILDREN[1] else node["slot"]
+                written.slots.add((node["field"], slot, node["every"]))
     return written
-
-
-def _note(task: TaskProgram, written: WrittenElements) -> None:
-    """Note what a task program writes."""
-    nodes = task.program.nodes
-    for k in task.members:
-        node = nodes[k]
-        if k in task.homes:
-            written.write(task.homes[k], node.type.size, node.type.domain == Domain.EDGE)
-        if OPS[node.op].role != "effect":
-            continue
-        source = nodes[node.inputs[0]]
-        if node.op in TENSOR_OF_EFFECT:
-            key = TENSOR_OF_EFFECT[node.op](node)
-            written.write(key, stored_size(node, source), per_edge(node, source))
-        elif node.op in TO_CHILDREN:
-            slot = -1 if node.op == TO_CHILDREN[1] else node["slot"]
-            written.slots.add((node["field"], slot, node["every"]))
 
 
 def _verify_effects(program: Program, stage: Stage, task: TaskProgram | None) -> None:
@@ -209,20 +200,14 @@ def _verify_neighbours(variant: Variant, found: Sequence[tuple[Kind, WrittenElem
                 ):
                     refuse(task, k, f"children of a kind do not write {key}", "a state of all")
             elif node.op == "gather_parents":
-                _verify_edges(variant, task, k, found)
-
-
-def _verify_edges(
-    variant: Variant, task: TaskProgram, k: int, found: Sequence[tuple[Kind, WrittenElements]]
-) -> None:
-    node, program = task.program.nodes[k], variant.program
-    for kind, written in found:
-        facts = variant.atoms.facts(kind.bits, variant.atoms.lazy)
-        wanted = {
-            (node["field"], slot, slot < 0 if node["slots"] and node["every"] else node["every"])
-            for slot in slots_with_gradient(program, facts.function, node)
-            if facts.slots.get(slot if slot >= 0 else program.arity or 0, True)
-        }
-        if not wanted <= written.slots:
-            missing = sorted(wanted - written.slots)
-            refuse(task, k, f"parents of a kind leave nothing in {missing}", "a gradient each")
+                both, arity = node["slots"] and node["every"], variant.program.arity or 0
+                for kind, written in found:
+                    facts = variant.atoms.facts(kind.bits, variant.atoms.lazy)
+                    wanted = {
+                        (node["field"], slot, slot < 0 if both else node["every"])
+                        for slot in slots_with_gradient(variant.program, facts.function, node)
+                        if facts.slots.get(slot if slot >= 0 else arity, True)
+                    }
+                    if not wanted <= written.slots:
+                        got = f"parents of a kind leave nothing in {sorted(wanted - written.slots)}"
+                        refuse(task, k, got, "a gradient each")
