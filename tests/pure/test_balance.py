@@ -6,13 +6,20 @@ from hypothesis import strategies as st
 
 from tests.strategies import graph_batches
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.scheduler.balance import LEVEL, assign_graphs, graph_costs, number_levels, share_out
+from vertexrt.scheduler.balance import (
+    LEVEL,
+    Share,
+    assign_graphs,
+    divide,
+    graph_costs,
+    number_levels,
+)
 from vertexrt.scheduler.compiled import find_levels
 
 
 @given(graph_batches(), st.integers(1, 6))
 def test_every_vertex_is_in_one_share(batch: GraphBatch, parts: int) -> None:
-    shares = share_out(batch, parts)
+    shares = divide(Share(batch), parts)
     assert len(shares) == min(parts, batch.num_graphs)
     vertices = np.concatenate([share.vertices for share in shares])
     assert sorted(vertices.tolist()) == list(range(batch.num_vertices))
@@ -37,7 +44,7 @@ def costs_of(batch: GraphBatch, level: float) -> np.ndarray:
 def test_shares_cost_about_the_same() -> None:
     sizes = np.random.default_rng(0).integers(5, 100, 200)
     batch = GraphBatch.from_graphs([InputGraph.chain(int(n)) for n in sizes])
-    loads = [costs_of(s.batch, LEVEL).sum() for s in share_out(batch, 7)]
+    loads = [costs_of(s.batch, LEVEL).sum() for s in divide(Share(batch), 7)]
     assert max(loads) - min(loads) <= 0.02 * np.mean(loads)
 
 
@@ -62,7 +69,7 @@ def test_each_graph_goes_to_the_share_with_the_least_so_far(costs: list[int], pa
 
 def test_the_largest_graph_stands_alone() -> None:
     batch = GraphBatch.from_graphs([InputGraph.chain(n) for n in (1000, 1, 1, 1)])
-    assert sorted(s.batch.num_graphs for s in share_out(batch, 2)) == [1, 3]
+    assert sorted(s.batch.num_graphs for s in divide(Share(batch), 2)) == [1, 3]
 
 
 def test_the_cost_of_a_graph_is_its_vertices_and_its_depth() -> None:

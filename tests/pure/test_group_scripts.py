@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.schedules import make_schedule
 from tests.strategies import graph_batches
 from vertexrt.errors import PlanError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.layers import Phase
 from vertexrt.ir.passes.segment import Split
 from vertexrt.ir.program import Stage
-from vertexrt.scheduler import POLICIES, Schedule, make_schedule
+from vertexrt.scheduler import POLICIES, Schedule
 from vertexrt.script.assemble import Batch, GroupSize
 from vertexrt.script.groups import Groups as Shared
 from vertexrt.script.groups import assemble_groups

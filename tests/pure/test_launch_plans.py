@@ -37,7 +37,7 @@ from vertexrt.lower.launches import (
     RowSum,
 )
 from vertexrt.lower.places import Memory, PlaceRows, Temporary, ValuePlace
-from vertexrt.lower.verify_launches import verify_launches
+from vertexrt.lower.verify import verify_launches
 from vertexrt.models import TreeLSTM
 
 FLOATS, BLOCK = 4, 256
@@ -222,10 +222,8 @@ def test_deep_products_of_many_rows_are_shared_out() -> None:
     sizes = [(200, 10000), (650, 10000), (10000, 200), (2600, 1024), (8, 8192)]
     splits = [row_splits(product(wide, deep).product) for wide, deep in sizes]
     assert splits == [8, 4, 1, 1, 1]
-    wide, partial = (
-        product(64, 4096).product,
-        ValuePlace(Memory.TEMPORARY, 0, 4 * 64, PlaceRows.LOCAL),
-    )
+    wide = product(64, 4096).product
+    partial = ValuePlace(Memory.TEMPORARY, 0, 4 * 64, PlaceRows.LOCAL)
     step = large_product(wide, None, BLOCK, FLOATS, partial)
     plan = LaunchPlan((step,), False, (Temporary(0, 0, 0),), (4 * 64, 0, 0))
     assert verify_launches(plan, LIMITS.counters) is plan

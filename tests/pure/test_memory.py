@@ -21,8 +21,7 @@ from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.layers import Phase
 from vertexrt.ir.program import Stage
 from vertexrt.memory import MemoryPlan, TensorTable, place_tensors
-from vertexrt.memory.compiled import ALIGN
-from vertexrt.memory.plan import share
+from vertexrt.memory.plan import ALIGN, share
 
 STAGES = list(Stage)
 

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.schedules import make_schedule
 from tests.strategies import ChildLists, child_lists
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.graph.compiled import children_first
 from vertexrt.kernels.cuda import pack
-from vertexrt.scheduler import POLICIES, Schedule, make_schedule, rows
+from vertexrt.scheduler import POLICIES, Schedule, policy_of, rows
 from vertexrt.scheduler.kinds import (
     FINE,
     NEW_LAZY_KIND,
@@ -317,32 +318,12 @@ def test_merging_without_pulls() -> None:
 
 
 def test_unknown_policy() -> None:
-    graph = InputGraph.chain(2)
     with pytest.raises(UsageError) as error:
-        make_schedule(graph.child_ptr, graph.child, np.zeros(2, np.int32), 1, "frontiers")
+        policy_of("frontiers")
     assert str(error.value) == (
         "[schedule] policy is 'frontiers'; one of frontier, depth, agenda, serial; "
         "choose one of these. Nearest: 'frontier'."
     )
-
-
-def test_golden_text_of_a_schedule() -> None:
-    tree = InputGraph.complete_tree(4)
-    batch = GraphBatch.from_graphs([tree, InputGraph.chain(5)])
-    kinds = (np.diff(batch.child_ptr) > 0).astype(np.int32)
-    s = make_schedule(batch.child_ptr, batch.child, kinds, 2)
-    assert s.describe() == (
-        "5 tasks over 12 vertices\n"
-        "  V_0: 5 rows of kind 0\n"
-        "  V_1: 3 rows of kind 1\n"
-        "  V_2: 2 rows of kind 1\n"
-        "  V_3: 1 rows of kind 1\n"
-        "  V_4: 1 rows of kind 1"
-    )
-    assert s.describe(limit=2).splitlines()[2:] == [
-        "  ... 3 more tasks ...",
-        "  V_4: 1 rows of kind 1",
-    ]
 
 
 def test_parts_of_a_schedule_are_numbered_alike_by_who_uploads_them() -> None:

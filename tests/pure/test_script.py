@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.schedules import make_schedule
 from tests.strategies import graph_batches
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.layers import Phase
 from vertexrt.ir.passes.segment import Split
 from vertexrt.ir.program import Stage
-from vertexrt.scheduler import make_schedule
 from vertexrt.script import isa
 from vertexrt.script.assemble import Batch, Scripts, assemble
 from vertexrt.script.isa import (

@@ -27,7 +27,7 @@ from vertexrt.lower.threads import (
     ThreadKernel,
 )
 from vertexrt.lower.values import Memories, ValuePlaces
-from vertexrt.lower.verify_threads import verify_threads
+from vertexrt.lower.verify import verify_threads
 
 WORDS, HIDDEN, VECTOR = 5, 8, 4
 

@@ -22,7 +22,7 @@ from vertexrt.lower.launches import (
     LibraryProduct,
 )
 from vertexrt.lower.places import Temporary
-from vertexrt.lower.verify_launches import verify_launches
+from vertexrt.lower.verify import verify_launches
 
 
 def shared(*parts: BlockProduct, elements: int = 1 << 20) -> LaunchPlan:

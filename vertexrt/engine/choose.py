@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from vertexrt.engine.recent import Recent
@@ -17,7 +17,7 @@ from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import has_same_sizes, is_taken, structure_key
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.publish import leaf_products
-from vertexrt.ir.program import Domain, Node, Program, Stage
+from vertexrt.ir.program import Domain, Node, Program, Stage, longest_chains
 from vertexrt.kernels.backend import Backend
 from vertexrt.kernels.ways import FEWEST, Configuration, Work
 from vertexrt.scheduler.batch_shape import BatchShape, shape_of
@@ -29,7 +29,11 @@ MARGIN = 0.96  # what is not faster than the plain way by this is an error of th
 def work_of(function: Program) -> Work:
     """Return what F computes, with the layers of its functions, where it has some."""
     nodes = place(function).nodes
-    products, handed = _positions(nodes, "matmul"), _positions(nodes, "scatter")
+    products, handed = (
+        {k for k, node in enumerate(nodes) if node.op == op} for op in ("matmul", "scatter")
+    )
+    # Vertices that pull the same numbers are computed once, where that pays.
+    whole = any(node.op == "pull" and node["dtype"] == "int" for node in function.nodes)
     on_path = {k for k in products if nodes[k].stage == Stage.PATH}
     of_edges = {k for k in on_path if nodes[k].type.domain == Domain.EDGE}
     types = len({node.function for node in nodes})
@@ -43,34 +47,16 @@ def work_of(function: Program) -> Work:
         types=several,
         together=max(together.values(), default=1),
         share=several / types,
-        products=_longest_chain(nodes, on_path),
+        products=max(longest_chains(nodes, lambda k: k in on_path)),
         state=_read_by(nodes, handed) // types,
         trains=True,
-        merges=_may_merge(function),
+        merges=whole and not draws_numbers(function) and bool(leaf_products(function)),
     )
-
-
-def _may_merge(function: Program) -> bool:
-    """Tell whether vertices that pull the same numbers are computed once."""
-    whole = any(node.op == "pull" and node["dtype"] == "int" for node in function.nodes)
-    return whole and not draws_numbers(function) and bool(leaf_products(function))
-
-
-def _positions(nodes: Sequence[Node], op: str) -> set[int]:
-    return {k for k, node in enumerate(nodes) if node.op == op}
 
 
 def _read_by(nodes: Sequence[Node], chosen: Iterable[int]) -> int:
     """Count the elements of the first operands of some nodes: of products, the weights."""
     return sum(nodes[nodes[k].inputs[0]].type.size for k in chosen)
-
-
-def _longest_chain(nodes: Sequence[Node], chosen: Collection[int]) -> int:
-    """Count the most of some nodes that need each other."""
-    needed: list[int] = []
-    for k, node in enumerate(nodes):
-        needed.append(max((needed[i] for i in node.inputs), default=0) + (k in chosen))
-    return max(needed)
 
 
 def ways_for(options: CompileOptions, ways: Sequence[Configuration]) -> list[Configuration]:

@@ -23,7 +23,7 @@ from vertexrt.graph import GraphBatch
 from vertexrt.ir.autodiff import DERIVED
 from vertexrt.ir.program import Node
 from vertexrt.kernels.backend import WatchedExecutable, host_backend
-from vertexrt.scheduler.balance import share_out
+from vertexrt.scheduler.balance import Share, divide
 
 Array = np.ndarray[Any, Any]
 
@@ -122,15 +122,25 @@ def find_origins(model: CompiledModel, attempt: Attempt) -> Origins:
     about = host_backend("reference", model.store.dtype), model.param_names, passes
     variant = make_variant(model.function, attempt.use, *about, policy=model.policy)
     origins = Origins(np.zeros_like(model.store.gradients))
-    for share in share_out(attempt.batch, attempt.parts):
+    for share in divide(Share(attempt.batch), attempt.parts):
         run = prepare(variant, share, model.policy, model.store.dtype)
         executable = cast("WatchedExecutable", variant.ready().executable)
 
         def watch(node: Node, value: Array, rows: Array, whole: Array = share.vertices) -> None:
             bad = np.flatnonzero(~np.isfinite(value).all(axis=1))
-            if len(bad):
-                vertex = int(whole[rows[bad[0]]]) if len(value) == len(rows) else None
-                _note(origins, attempt.batch, node, vertex)
+            if not len(bad):
+                return
+            whose = "a value of all vertices"
+            if len(value) == len(rows):
+                whose = vertex_name(attempt.batch, int(whole[rows[bad[0]]]))
+            derived = node.where.startswith(DERIVED)
+            where = f", {'in' if derived else 'at'} {node.where}" if node.where else ""
+            text = f"{node.op} of {whose}{where}"
+            origins.first = origins.first or text
+            if derived:
+                origins.of_df = origins.of_df or text
+            else:
+                origins.of_f = origins.of_f or text
 
         executable.watch = watch
         part = Part(loss_scale=attempt.scale, random_seed=attempt.seed)
@@ -140,16 +150,3 @@ def find_origins(model: CompiledModel, attempt: Attempt) -> Origins:
             for call in jobs.calls:
                 call()
     return origins
-
-
-def _note(origins: Origins, batch: GraphBatch, node: Node, vertex: int | None) -> None:
-    """Remember a node whose value is not finite, if it is the first."""
-    whose = "a value of all vertices" if vertex is None else vertex_name(batch, vertex)
-    derived = node.where.startswith(DERIVED)
-    where = "" if not node.where else f", {'in' if derived else 'at'} {node.where}"
-    text = f"{node.op} of {whose}{where}"
-    origins.first = origins.first or text
-    if derived:
-        origins.of_df = origins.of_df or text
-    else:
-        origins.of_f = origins.of_f or text

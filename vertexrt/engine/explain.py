@@ -16,7 +16,7 @@ from vertexrt.engine.variant import PATH_STAGES, Kind, Use, Variant, ending_with
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.ops import OPS
-from vertexrt.ir.passes.fuse import Group, TaskProgram
+from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
 from vertexrt.ir.passes.store import LAZY_STAGES
 from vertexrt.ir.pretty import STAGE_WORD, format_node, format_program
 from vertexrt.ir.program import Domain, Program, Stage
@@ -42,23 +42,25 @@ def explain_function(executor: Executor, kernels: str = "") -> str:
     Raises: UsageError for another form.
     """
     if kernels not in ("", *KERNEL_FORMS):
-        expected, action = (
-            f"one of {', '.join(KERNEL_FORMS)}",
-            "choose one of these, or leave it out",
-        )
+        expected = f"one of {', '.join(KERNEL_FORMS)}"
+        action = "choose one of these, or leave it out"
         raise UsageError.at("explain", f"kernels={kernels!r}", expected, action)
     model, explanation = executor.model, executor.explanation()
-    variant = _training_variant(model)
+    use = training_use(model)  # as it has been compiled so far, or for the batched engine
+    met = [variant for (known, _), variant in model.variants.items() if known == use]
+    variant = met[-1] if met else model.variant(use, BATCHED)
     lines = ["F", format_program(model.function), ""]
     lines += ["F and dF, each node with the stage in which it runs", _stages(variant.program)]
     if variant.path_kinds:
         lines += ["", "Kinds of vertices, and the kernels of each stage"]
-        for kind in variant.path_kinds.values():
-            name = variant.atoms.describe(kind.bits, variant.atoms.path)
-            lines += _kind(variant, f"path kind {name}", kind, PATH_STAGES, explanation)
-        for kind in variant.lazy_kinds.values():
-            name = variant.atoms.describe(kind.bits, variant.atoms.lazy)
-            lines += _kind(variant, f"lazy kind {name}", kind, LAZY_STAGES, explanation)
+        atoms = variant.atoms
+        for word, kinds, masks, stages in (
+            ("path", variant.path_kinds, atoms.path, PATH_STAGES),
+            ("lazy", variant.lazy_kinds, atoms.lazy, LAZY_STAGES),
+        ):
+            for kind in kinds.values():
+                lines.append(f"  {word} kind {atoms.describe(kind.bits, masks)}")
+                lines += _kind(variant, kind, stages, explanation)
         lines += ["", "Dynamic tensors: elements a row of each vertex (V) or edge (E), and life"]
         lines += [f"  {spec.describe()}" for spec in variant.table]
         if kernels:
@@ -94,13 +96,6 @@ def _kernels(variant: Variant, explanation: Explanation, host: HostBackend | Non
     return lines
 
 
-def _training_variant(model: CompiledModel) -> Variant:
-    """Return training as it has been compiled so far, or for the batched engine."""
-    use = training_use(model)
-    met = [variant for (known, _), variant in model.variants.items() if known == use]
-    return met[-1] if met else model.variant(use, BATCHED)
-
-
 def _stages(program: Program) -> str:
     lines = []
     for stage in Stage:
@@ -113,28 +108,27 @@ def _stages(program: Program) -> str:
 
 
 def _kind(
-    variant: Variant, title: str, kind: Kind, stages: Sequence[Stage], explanation: Explanation
+    variant: Variant, kind: Kind, stages: Sequence[Stage], explanation: Explanation
 ) -> list[str]:
-    lines = [f"  {title}"]
+    lines = []
     for stage in stages:
         number = kind.programs[stage]
         if number < 0:
             continue
         task = variant.tasks[number]
         lines.append(f"    {STAGE_WORD[stage]} (task program {number})")
-        for step in task.steps:
-            lines.append("      " + _step(task, step))
-        lines += ["      " + text for text in explanation.program(variant, number)]
+        steps = [_step(task, step) for step in task.steps]
+        lines += ["      " + text for text in (*steps, *explanation.program(variant, number))]
     return lines
 
 
-def _step(task: TaskProgram, step: object) -> str:
+def _step(task: TaskProgram, step: Group | Product) -> str:
     nodes = task.program.nodes
     if isinstance(step, Group):
         names = [nodes[k].op for k in step.nodes]
         what = "edges" if step.domain == Domain.EDGE else "rows"
         return f"fused over {what}: {' '.join(names)}"
-    node = nodes[step.node]  # type: ignore[attr-defined]
+    node = nodes[step.node]
     shapes = " ".join(str(nodes[i].type) for i in node.inputs)
     return f"product: {node.op} {shapes} -> {node.type}"
 
@@ -164,7 +158,6 @@ def _run(executor: Executor, run: Run) -> list[str]:
     rows = np.diff(s.task_lo)
     quartiles = np.percentile(rows, [0, 25, 50, 75, 100]).astype(int).tolist()
     atoms = run.variant.atoms
-    names = [atoms.describe(bits, atoms.path) for bits in run.ready.kinds]
     lines = [
         f"levels: {count_levels(run)}",
         f"rows: {len(s.order)} of {run.share.batch.num_vertices} vertices, identical ones once"
@@ -172,9 +165,10 @@ def _run(executor: Executor, run: Run) -> list[str]:
         else f"rows: {len(s.order)}, one a vertex",
         f"batching tasks: {s.num_tasks}; rows a task (min, quartiles, max): {quartiles}",
     ]
-    for k, name in enumerate(names):
+    for k, bits in enumerate(run.ready.kinds):
         mine = rows[s.task_kind == k]
         if len(mine):
+            name = atoms.describe(bits, atoms.path)
             lines.append(f"  kind {name}: {len(mine)} tasks, {int(mine.sum())} rows")
     forward = flops(run, forward=True)
     lines += [

@@ -9,10 +9,9 @@ import numpy as np
 from vertexrt.engine.batched import Run
 from vertexrt.engine.variant import Variant
 from vertexrt.ir.passes.fuse import Group
-from vertexrt.ir.passes.segment import segment_tasks
+from vertexrt.ir.passes.segment import segment_tasks, segments_of
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.ir.program import Stage
-from vertexrt.ir.segment_text import segments_of
 from vertexrt.kernels.backend import HostBackend, LaunchByLaunch
 from vertexrt.kernels.layout import PROGRAM
 from vertexrt.lower.lowering import lower
@@ -73,8 +72,26 @@ class HostExplanation:
         }
 
     def scripts(self, run: Run) -> str:
-        """Print segments and scripts."""
-        return explain_scripts(run)
+        """Print segments, statistics and the head of a script of one group."""
+        variant, shape, scripts = run.variant, run.ready.shape, scripts_of(run)
+        assert shape is not None
+        known = variant.tasks[: len(shape.stage)]  # a batch after it may have had other kinds
+        tasks = segment_tasks(known, variant.processors == 1, variant.passes.segment)
+        words = scripts.words
+        names = [f"{STAGE_WORD[t.task.stage]}[{k}]" for k, t in enumerate(tasks)]
+        lines = [f"Segments of the task programs, {run.configuration}"]
+        for name, task in zip(names, tasks, strict=True):
+            lines += ["  " + line for line in segments_of(name, task)]
+        lines += ["", "Scripts of a group: what one processor does"]
+        lines += ["  " + line for line in _statistics(shape, run.layout.table, scripts)]
+        count = words.shape[1]
+        lines += [
+            "",
+            f"Script of processor 0, the first {min(HEAD, count)} of {count} instructions",
+        ]
+        segments = isa.segment_names(names, shape.segment_ptr.tolist())
+        lines.append(isa.disassemble(words[0, :HEAD], segments))
+        return "\n".join(lines)
 
 
 def kernel_calls(run: Run) -> tuple[int, int]:
@@ -94,30 +111,6 @@ def scripts_of(run: Run) -> Scripts:
     assert shape is not None, f"{chosen} has no scripts"
     batch = Batch(run.layout.table, s.edge_ptr, s.every_ptr, s.child_row)
     return assemble(shape, batch, chosen.processors, chosen.tile)
-
-
-def explain_scripts(run: Run) -> str:
-    """Print segments, statistics and the head of a script of one group.
-
-    Args:
-        run: of a persistent variant.
-    """
-    variant, shape, scripts = run.variant, run.ready.shape, scripts_of(run)
-    assert shape is not None
-    known = variant.tasks[: len(shape.stage)]  # a batch after it may have had other kinds
-    tasks = segment_tasks(known, variant.processors == 1, variant.passes.segment)
-    words = scripts.words
-    names = [f"{STAGE_WORD[t.task.stage]}[{k}]" for k, t in enumerate(tasks)]
-    lines = [f"Segments of the task programs, {run.configuration}"]
-    for name, task in zip(names, tasks, strict=True):
-        lines += ["  " + line for line in segments_of(name, task)]
-    lines += ["", "Scripts of a group: what one processor does"]
-    lines += ["  " + line for line in _statistics(shape, run.layout.table, scripts)]
-    count = words.shape[1]
-    lines += ["", f"Script of processor 0, the first {min(HEAD, count)} of {count} instructions"]
-    segments = isa.segment_names(names, shape.segment_ptr.tolist())
-    lines.append(isa.disassemble(words[0, :HEAD], segments))
-    return "\n".join(lines)
 
 
 def _statistics(shape: Shape, table: Array, scripts: Scripts) -> list[str]:

@@ -14,7 +14,8 @@ where there is decay, of |value|; with decay at most 1, g is at most 2 L.
   leaves it finite. Other sums stay below the largest number by more than roundings are.
 - Where this does not do (Adam divides its first moment by eps), a slot that may be negative is held
   to a *reach*: a size within which it stays, roundings included, once it is. With all else as it
-  may be, a slot of 0 becomes a size; some doubling of that size is the reach, if there is one.
+  may be, a slot of size x becomes one of at most b + a x: it stays within b / (1 - a), a little
+  more for roundings, where a is below 1.
 - Scalars are taken at the first step and at infinity, for the rate at hand and for 0: rates and
   bias corrections go one way.
 
@@ -109,10 +110,6 @@ class Bound:
         return Bound(self.form, size if other.least >= 1.0 else size * UP, least)
 
 
-def _known_root(x: Bound) -> Bound:
-    return Bound(x.form, math.sqrt(x.size), math.sqrt(x.least)) if x.least >= 0.0 else Bound(x.form)
-
-
 @cache
 def _codes(rule: UpdateRule) -> list[tuple[str, CodeType]]:
     """Return what a rule sets, and the code that makes its bound from others by name."""
@@ -152,7 +149,9 @@ def _reach(
     functions = {
         "exactly": lambda x: Bound(form, abs(x), x),
         "either": lambda x, y: Bound(form, max(x.size, y.size), min(x.least, y.least)),
-        "sqrt": _known_root,
+        "sqrt": lambda x: (
+            Bound(form, math.sqrt(x.size), math.sqrt(x.least)) if x.least >= 0.0 else Bound(form)
+        ),
         **dict.fromkeys(("exp", "log"), lambda x: Bound(form)),
         **dict.fromkeys(
             ("tanh", "sigmoid"), lambda x: Bound(form, 1.0 if x.size < math.inf else math.inf)
@@ -177,9 +176,13 @@ def _reach(
             reach[k] = most
             return after(reach)[rule.state[k].name]
 
+        # Linear in the slot: `first` of a slot of 0, and `slope` more for each of its size.
         first = made(0.0)
-        doubled = (first * 2.0**n for n in range(22))  # 1 / FORGETS times, and for roundings
-        return next((x for x in doubled if made(x) <= x * (1.0 - FORGETS / 2.0)), math.inf)
+        slope = made(first) / first - 1.0
+        if not slope < 1.0 - FORGETS:
+            return math.inf
+        most = UP * first / (1.0 - slope - FORGETS / 2.0)
+        return most if made(most) <= most * (1.0 - FORGETS / 2.0) else math.inf
 
     free = (math.inf,) * len(rule.state)
     if math.inf not in after(free).values():

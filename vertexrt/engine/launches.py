@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vertexrt.kernels.layout import COLUMNS, temporaries
-from vertexrt.memory.compiled import NO_ROW
+from vertexrt.memory.plan import NO_ROW
 
 Array = np.ndarray[Any, Any]
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vertexrt.engine.launches import ProgramFacts, build_table
-from vertexrt.memory.compiled import place_tensors
+from vertexrt.memory.plan import place_tensors
 from vertexrt.native.compiled import compiled
 from vertexrt.scheduler.kinds import FINE, read_vertices
 from vertexrt.scheduler.rows import EVERY_PTR, ORDER, TASK_KIND, TASK_LO, number_rows, part_of

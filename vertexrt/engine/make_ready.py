@@ -18,8 +18,7 @@ from vertexrt.ir.passes.store import LAZY_STAGES
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.backend import HostExecutable, LaunchByLaunch
 from vertexrt.kernels.task_tensors import tensor_uses, uses_edges
-from vertexrt.memory.plan import share
-from vertexrt.memory.tensors import TensorTable
+from vertexrt.memory.plan import TensorTable, share
 from vertexrt.script.shape import shape_of
 from vertexrt.script.verify import verify_sums
 

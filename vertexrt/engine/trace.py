@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.backend import Processors
 from vertexrt.plain_files import write_atomically
-from vertexrt.script.isa import NONE, OP, PROGRAM, WAIT, Instruction, decode
+from vertexrt.script.isa import NONE, OP, PROGRAM, WAIT, decode
 from vertexrt.script.shape import Shape
 
 Array = np.ndarray[Any, Any]
@@ -38,8 +38,7 @@ class Traced(Protocol):
     def persistent(self) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Special:
+class Special(NamedTuple):
     """An instruction that runs no task program.
 
     Attributes:
@@ -173,34 +172,28 @@ def _slices(record: GroupRecord, processor: int, row: int, origin: int) -> list[
     instructions = decode(record.script[processor])
     for k, i in enumerate(instructions):
         start, ready, end = at[k].tolist()
-        name, stage, args = _about(record, k, i)
         wait, work = (start, ready), (ready, end)
-        if record.special and (special := record.special[k]) and special.waits_last:
-            work, wait = wait, work
+        number = int(record.numbers[k])
+        args: Event = {"run": record.run, "group": record.group, "instruction": number}
+        if record.special and (special := record.special[k]):
+            name = stage = special.name
+            if special.waits_last:
+                work, wait = wait, work
+        else:
+            stage = STAGE_WORD[Stage(int(record.stages[i.program]))]
+            name, first = f"{stage}.{record.parts[k]}", i.first if i.first != NONE else "listed"
+            args |= {"program": i.program, "rows": i.rows, "first": first}
         slices = [(name, stage, *work, args)]
         threshold = int(record.waits_for[k])
         if threshold:
             args |= {"wait": i.wait, "threshold": threshold}
             whole = "wait" if threshold <= len(record.script) else "wait for all"
             slices.append((whole, "wait", *wait, args))
-        found += [_slice(row, *each) for each in sorted(slices, key=lambda x: x[2:4])]
+        for text, kind, begins, ends, about in sorted(slices, key=lambda x: x[2:4]):
+            time = {"ts": begins, "dur": round(ends - begins, 3)}
+            of = {"name": text, "cat": kind, "ph": "X", "pid": 0, "tid": row}
+            found.append({**of, **time, "args": about})
     return found
-
-
-def _about(record: GroupRecord, k: int, i: Instruction) -> tuple[str, str, Event]:
-    """Return the name of an instruction, its stage, and what is said of it."""
-    args: Event = {"run": record.run, "group": record.group, "instruction": int(record.numbers[k])}
-    if record.special and (special := record.special[k]):
-        return special.name, special.name, args
-    stage = STAGE_WORD[Stage(int(record.stages[i.program]))]
-    args |= {"program": i.program, "rows": i.rows}
-    args["first"] = i.first if i.first != NONE else "listed"
-    return f"{stage}.{record.parts[k]}", stage, args
-
-
-def _slice(row: int, name: str, kind: str, start: float, end: float, args: Event) -> Event:
-    common = {"ph": "X", "pid": 0, "tid": row, "args": args}
-    return {"name": name, "cat": kind, "ts": start, "dur": round(end - start, 3)} | common
 
 
 @contextmanager

@@ -44,7 +44,7 @@ from vertexrt.ir.verify import verify
 from vertexrt.kernels.backend import FIXED, Backend, Executable
 from vertexrt.kernels.layout import Binding
 from vertexrt.kernels.task_tensors import tensor_uses
-from vertexrt.memory.tensors import TensorTable
+from vertexrt.memory.plan import TensorTable
 from vertexrt.script.shape import Shape
 
 Int64 = npt.NDArray[np.int64]

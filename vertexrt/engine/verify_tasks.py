@@ -9,12 +9,9 @@ leaves it where a later one finds it; and every effect of the program happens.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
-
-import numpy as np
-import numpy.typing as npt
 
 from vertexrt.engine.variant import Kind, Variant
 from vertexrt.errors import PlanError
@@ -29,10 +26,9 @@ from vertexrt.kernels.task_tensors import by_rows, edge_key, gradients_of, per_e
 TO_CHILDREN = ("scatter_child", "scatter_children")
 
 
-def refuse(task: TaskProgram, node: int | str, got: str, expected: str) -> NoReturn:
+def refuse(task: TaskProgram, k: int, got: str, expected: str) -> NoReturn:
     """Raise PlanError about a node of a task program."""
-    name = format_node(node, task.program.nodes[node]) if isinstance(node, int) else node
-    where = f"stage {STAGE_WORD[task.stage]}, {name}"
+    where = f"stage {STAGE_WORD[task.stage]}, {format_node(k, task.program.nodes[k])}"
     raise PlanError.at("tasks", f"{where}: {got}", expected, "report this as a bug")
 
 
@@ -41,26 +37,21 @@ class WrittenElements:
     """What the stages of a vertex have written so far.
 
     Attributes:
-        elements: key -> which elements of a row hold a value; rows are edges where `edges` says so.
+        rows: key -> elements of a row, and whether rows are those of edges.
         slots: (field, slot, tensor of `edge_key`) of the edges that got a gradient; the slot of
             all children is -1.
     """
 
-    elements: dict[Key, npt.NDArray[np.bool_]] = field(default_factory=dict)
-    edges: dict[Key, bool] = field(default_factory=dict)
+    rows: dict[Key, tuple[int, bool]] = field(default_factory=dict)
     slots: set[tuple[str, int, bool]] = field(default_factory=set)
 
     def write(self, key: Key, size: int, edges: bool) -> None:
         """Note that all elements of a row are written."""
-        self.elements[key] = np.ones(max(size, 1), np.bool_)
-        self.edges[key] = edges
+        self.rows[key] = max(size, 1), edges
 
     def has(self, key: Key, start: int, size: int, width: int, edges: bool) -> bool:
         """Tell whether elements of a row of so many are there."""
-        found = self.elements.get(key)
-        if found is None or len(found) != width or self.edges[key] != edges:
-            return False
-        return start >= 0 and start + size <= width and bool(found[start : start + size].all())
+        return self.rows.get(key) == (width, edges) and 0 <= start <= width - size
 
 
 def verify_tasks(variant: Variant) -> None:
@@ -69,21 +60,23 @@ def verify_tasks(variant: Variant) -> None:
     Raises: PlanError, which names what is read, and the node that reads it.
     """
     for task in variant.tasks:
-        verify_steps(task)
+        _walk(task, task.steps, set())
     written: list[tuple[Kind, WrittenElements]] = []  # by lazy kind: it says which slots there are
     for lazy in variant.lazy_kinds.values():
         known = variant.atoms.on_path(lazy.bits)
         for path in variant.path_kinds.values():
             if path.bits == known:
                 written.append((lazy, _verify_kind(variant, path, lazy)))
-    for _, found in written:
-        _verify_outputs(variant, found)
+    keys = variant.pushes.keys
+    for name in variant.use.outputs:
+        if name in keys and any(keys[name] not in found.rows for _, found in written):
+            raise PlanError.at(
+                "tasks",
+                f"vertices of a kind do not push {name!r}",
+                "every push, of every vertex",
+                "report this as a bug",
+            )
     _verify_neighbours(variant, written)
-
-
-def verify_steps(task: TaskProgram) -> None:
-    """Check that the steps of a task program leave what later ones read."""
-    _walk(task, task.steps, set())
 
 
 def verify_segments(plan: SegmentedTask) -> None:
@@ -98,22 +91,17 @@ def verify_segments(plan: SegmentedTask) -> None:
         _walk(task, segment.steps, done)
         for step in segment.steps:
             for k in step.nodes:
-                crossing = [
-                    i for i in stored_inputs(nodes, step, k) if made.get(i, number) != number
-                ]
-                for i in crossing:
-                    _verify_crossing(plan, k, i, {segment.split, plan.segments[made[i]].split})
+                for i in stored_inputs(nodes, step, k):
+                    if (source := made.get(i, number)) == number or i in task.homes:
+                        continue
+                    splits = {segment.split, plan.segments[source].split}
+                    alike = i in plan.whole or Split.SUMS not in splits
+                    private = alike and not by_rows(task.stage)  # each processor has its own
+                    if not (private and i in task.local):
+                        got = f"%{i} of another segment has no tensor"
+                        refuse(task, k, got, "a value to exchange")
         for k in segment.members:
             made.setdefault(k, number)
-
-
-def _verify_crossing(plan: SegmentedTask, k: int, i: int, splits: set[Split]) -> None:
-    """Check that what a segment reads of another one, the value at i, is there for the node k."""
-    task = plan.task
-    alike = i in plan.whole or Split.SUMS not in splits
-    private = alike and not by_rows(task.stage)  # each processor has its own
-    if i not in task.homes and not (private and i in task.local):
-        refuse(task, k, f"%{i} of another segment has no tensor", "a value to exchange")
 
 
 def _walk(task: TaskProgram, steps: Sequence[Group | Product], done: set[int]) -> None:
@@ -151,53 +139,37 @@ def _verify_kind(variant: Variant, path: Kind, lazy: Kind) -> WrittenElements:
                 reader = next(k for k in task.members if i in nodes[k].inputs)
                 at = f"elements {read.start}..{read.start + size - 1} of {read.width} of {read.key}"
                 refuse(task, reader, f"reads %{i} from {at}", "what an earlier stage has written")
-        _note(task, written)
+        for k in task.members:
+            node = nodes[k]
+            if k in task.homes:
+                written.write(task.homes[k], node.type.size, node.type.domain == Domain.EDGE)
+            if node.op in TENSOR_OF_EFFECT:
+                key, source = TENSOR_OF_EFFECT[node.op](node), nodes[node.inputs[0]]
+                written.write(key, stored_size(node, source), per_edge(node, source))
+            elif node.op in TO_CHILDREN:
+                slot = -1 if node.op == TO_CHILDREN[1] else node["slot"]
+                written.slots.add((node["field"], slot, node["every"]))
     return written
-
-
-def _note(task: TaskProgram, written: WrittenElements) -> None:
-    """Note what a task program writes."""
-    nodes = task.program.nodes
-    for k in task.members:
-        node = nodes[k]
-        if k in task.homes:
-            written.write(task.homes[k], node.type.size, node.type.domain == Domain.EDGE)
-        if OPS[node.op].role != "effect":
-            continue
-        source = nodes[node.inputs[0]]
-        if node.op in TENSOR_OF_EFFECT:
-            key = TENSOR_OF_EFFECT[node.op](node)
-            written.write(key, stored_size(node, source), per_edge(node, source))
-        elif node.op in TO_CHILDREN:
-            slot = -1 if node.op == TO_CHILDREN[1] else node["slot"]
-            written.slots.add((node["field"], slot, node["every"]))
 
 
 def _verify_effects(program: Program, stage: Stage, task: TaskProgram | None) -> None:
     """Check that a task program does all that its stage of a kind has to do."""
     effects = [n for n in program.nodes if n.stage == stage and OPS[n.op].role == "effect"]
     wanted = Counter(_effect(n) for n in effects)
-    done = Counter() if task is None else _done(task, wanted)
+    done = Counter[Key]()  # its effects, and tensors that are wanted
+    if task is not None:
+        for k in task.members:
+            node = task.program.nodes[k]
+            if OPS[node.op].role == "effect":
+                done[_effect(node)] += 1
+            done.update(("gradient", name) for name in gradients_of(task, k))
+            if k in task.homes and task.homes[k] in wanted:
+                done[task.homes[k]] += 1
     if wanted != done:
         missing, more = wanted - done, done - wanted
         text = f"left out: {list(missing)}; too much: {list(more)}"
-        where = f"stage {STAGE_WORD[stage]}: {text}"
-        raise PlanError.at(
-            "tasks", where, "every effect of the program once", "report this as a bug"
-        )
-
-
-def _done(task: TaskProgram, wanted: Collection[Key]) -> Counter[Key]:
-    """Count what a task program does: its effects, and tensors that are wanted."""
-    done: Counter[Key] = Counter()
-    for k in task.members:
-        node = task.program.nodes[k]
-        if OPS[node.op].role == "effect":
-            done[_effect(node)] += 1
-        done.update(("gradient", name) for name in gradients_of(task, k))
-        if k in task.homes and task.homes[k] in wanted:
-            done[task.homes[k]] += 1
-    return done
+        where, expected = f"stage {STAGE_WORD[stage]}: {text}", "every effect of the program once"
+        raise PlanError.at("tasks", where, expected, "report this as a bug")
 
 
 def _effect(node: Node) -> Key:
@@ -208,19 +180,6 @@ def _effect(node: Node) -> Key:
     return (*edge_key(node["field"], node["every"]), node["slot"])
 
 
-def _verify_outputs(variant: Variant, written: WrittenElements) -> None:
-    """Check that what is read when a run is over is there for vertices of every kind."""
-    keys = variant.pushes.keys
-    for name in variant.use.outputs:
-        if name in keys and keys[name] not in written.elements:
-            raise PlanError.at(
-                "tasks",
-                f"vertices of a kind do not push {name!r}",
-                "every push, of every vertex",
-                "report this as a bug",
-            )
-
-
 def _verify_neighbours(variant: Variant, found: Sequence[tuple[Kind, WrittenElements]]) -> None:
     """Check what a vertex reads of its children, and of the edges to its parents."""
     for task in variant.tasks:
@@ -228,31 +187,27 @@ def _verify_neighbours(variant: Variant, found: Sequence[tuple[Kind, WrittenElem
             node = task.program.nodes[k]
             if node.op in ("gather", "gather_all"):
                 key, size = ("state", node["field"]), max(node.type.size, 1)
-                makers = [w for kind, w in found if _makes_state(variant, kind, node["field"])]
-                if not all(w.has(key, 0, size, size, False) for w in makers):
+                # Of the kinds whose function has that field of the state.
+                makers = {
+                    n.function
+                    for n in variant.program.nodes
+                    if n.op == "scatter" and n["field"] == node["field"]
+                }
+                if not all(
+                    written.has(key, 0, size, size, False)
+                    for kind, written in found
+                    if variant.atoms.function_of(kind.bits) in makers
+                ):
                     refuse(task, k, f"children of a kind do not write {key}", "a state of all")
             elif node.op == "gather_parents":
-                _verify_edges(variant, task, k, found)
-
-
-def _makes_state(variant: Variant, kind: Kind, name: str) -> bool:
-    """Tell whether vertices of a kind have a field of the state."""
-    function = variant.atoms.function_of(kind.bits)
-    nodes = variant.program.nodes
-    return any(n.op == "scatter" and (n.function, n["field"]) == (function, name) for n in nodes)
-
-
-def _verify_edges(
-    variant: Variant, task: TaskProgram, k: int, found: Sequence[tuple[Kind, WrittenElements]]
-) -> None:
-    node, program = task.program.nodes[k], variant.program
-    for kind, written in found:
-        facts = variant.atoms.facts(kind.bits, variant.atoms.lazy)
-        wanted = {
-            (node["field"], slot, slot < 0 if node["slots"] and node["every"] else node["every"])
-            for slot in slots_with_gradient(program, facts.function, node)
-            if facts.slots.get(slot if slot >= 0 else program.arity or 0, True)
-        }
-        if not wanted <= written.slots:
-            missing = sorted(wanted - written.slots)
-            refuse(task, k, f"parents of a kind leave nothing in {missing}", "a gradient each")
+                both, arity = node["slots"] and node["every"], variant.program.arity or 0
+                for kind, written in found:
+                    facts = variant.atoms.facts(kind.bits, variant.atoms.lazy)
+                    wanted = {
+                        (node["field"], slot, slot < 0 if both else node["every"])
+                        for slot in slots_with_gradient(variant.program, facts.function, node)
+                        if facts.slots.get(slot if slot >= 0 else arity, True)
+                    }
+                    if not wanted <= written.slots:
+                        got = f"parents of a kind leave nothing in {sorted(wanted - written.slots)}"
+                        refuse(task, k, got, "a gradient each")

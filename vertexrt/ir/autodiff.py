@@ -9,12 +9,21 @@ add up, one for each use of a parameter.
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial, reduce
+from operator import add
 from typing import Any
 
 from vertexrt.errors import PlanError
 from vertexrt.ir.builder import Builder
 from vertexrt.ir.ops import OPS, Site, on_children
-from vertexrt.ir.program import Domain, Node, Program, attributes, slots_with_gradient
+from vertexrt.ir.program import (
+    Domain,
+    Node,
+    Program,
+    attributes,
+    depending,
+    slots_with_gradient,
+)
 from vertexrt.ir.values import Value
 
 DERIVED = "the derivative of "  # before the user's line, where a node of dF says whence it comes
@@ -78,33 +87,28 @@ class _Backward:
             if OPS[node.op].role == "effect":
                 self._seed(node)
             elif index in self.gradients:
-                parts = self.gradients.pop(index)
-                d = parts[0]
-                for more in parts[1:]:
-                    d = d + more
-                self._propagate(index, node, d)
-        self._leave_together()
-        self._fill_unwritten()
+                self._propagate(index, node, reduce(add, self.gradients.pop(index)))
+        # Gradients of the edges of several relations leave together, added up.
+        for (function, effect, attrs), parts in self.together.items():
+            self.b.where, self.b.function = parts[0].node.where, function
+            self.b.emit(effect, reduce(add, parts), **dict(attrs))
+        # `gather_parents` sums over all edges of a child, so each edge must have been written:
+        # zeros, through slots and fields that no gradient reached.
+        for node in [n for n in self.b.nodes if n.op == "gather_parents"]:
+            for function in range(max(len(self.program.sites), 1)):
+                self.b.function = function
+                self._fill(node)
         return self.program.with_nodes(self.b.nodes)
 
     def _differentiable(self) -> list[bool]:
         """Mark what depends on a trained parameter or a wanted pull, also through states."""
-        carried: set[str] = set()  # fields that do
+        nodes, carried = self.program.nodes, set[str]()  # fields that do
         while True:
-            found = self._depending(carried)
-            scattered = [n for n in self.program.nodes if n.op == "scatter"]
-            now = {n["field"] for n in scattered if found[n.inputs[0]]}
+            found = depending(nodes, partial(self._is_wanted, fields=carried))
+            now = {n["field"] for n in nodes if n.op == "scatter" and found[n.inputs[0]]}
             if now == carried:
                 return found
             carried = now
-
-    def _depending(self, fields: Collection[str]) -> list[bool]:
-        """Mark what depends on a trained parameter, a wanted pull or one of these states."""
-        found: list[bool] = []
-        for node in self.program.nodes:
-            here = self._is_wanted(node, fields)
-            found.append(here or any(found[i] for i in node.inputs))
-        return found
 
     def _is_wanted(self, node: Node, fields: Collection[str]) -> bool:
         if node.op in ("pull", "edge_pull"):
@@ -119,7 +123,12 @@ class _Backward:
         if not self.depends[source]:
             return
         if node.op == "push" and node["name"] in self.seeds:
-            self._add(source, self._of_push(node))
+            if node["name"] != "loss" or not self.scaled_loss:
+                d = self.b.emit("seed", name=node["name"], shape=node["shape"])
+            else:
+                d = self.b.emit("loss_scale")
+                d = d * self.b.emit("weight") if self.weighted else d
+            self._add(source, d)
         elif node.op == "scatter":
             slots, every = self._tensors(node["field"])
             if slots or every:
@@ -144,13 +153,6 @@ class _Backward:
         )
         both = bool(by_slot & by_all) and not self.program.sites
         return bool(by_slot) and (not by_all or both), bool(by_all)
-
-    def _of_push(self, node: Node) -> Value:
-        """Return the gradient of a push: the user's, or that of the loss."""
-        if node["name"] != "loss" or not self.scaled_loss:
-            return self.b.emit("seed", name=node["name"], shape=node["shape"])
-        d = self.b.emit("loss_scale")
-        return d * self.b.emit("weight") if self.weighted else d
 
     def _add(self, index: int, d: Value) -> None:
         """Add a contribution to the gradient of a node, summed to the node's shape."""
@@ -204,32 +206,6 @@ class _Backward:
         else:
             self.together.setdefault((node.function, effect, attributes(attrs)), []).append(d)
 
-    def _leave_together(self) -> None:
-        """Hand gradients of the edges of several relations to the outside, added up."""
-        for (function, effect, attrs), (d, *others) in self.together.items():
-            self.b.where, self.b.function = d.node.where, function
-            for more in others:
-                d = d + more
-            self.b.emit(effect, d, **dict(attrs))
-
-    def _to_children(self, every: bool, field: str, slot: int, d: Value) -> None:
-        """Leave a gradient on the edge to the child in a slot, or on the edges to all children."""
-        by_slot, by_all = self._tensors(field)
-        self.written.add((self.b.function, field, -1 if every else slot))
-        op = "scatter_children" if every else "scatter_child"
-        tensor = every if by_slot and by_all else by_all
-        self.b.emit(op, d, field=field, slot=slot, shape=d.shape, every=tensor)
-
-    def _fill_unwritten(self) -> None:
-        """Give the children a zero gradient through slots and fields that no gradient reached.
-
-        `gather_parents` sums over all edges of a child, so each edge must have been written.
-        """
-        for node in [n for n in self.b.nodes if n.op == "gather_parents"]:
-            for function in range(max(len(self.program.sites), 1)):
-                self.b.function = function
-                self._fill(node)
-
     def _fill(self, node: Node) -> None:
         """Leave zeros where a function leaves no gradient of a field."""
         field, here, arity = node["field"], self.b.function, self.program.arity or 0
@@ -241,3 +217,11 @@ class _Backward:
                 self._to_children(False, field, slot, zero)
             else:
                 self._to_children(True, field, arity, self.b.emit("to_edges", zero))
+
+    def _to_children(self, every: bool, field: str, slot: int, d: Value) -> None:
+        """Leave a gradient on the edge to the child in a slot, or on the edges to all children."""
+        by_slot, by_all = self._tensors(field)
+        self.written.add((self.b.function, field, -1 if every else slot))
+        op = "scatter_children" if every else "scatter_child"
+        tensor = every if by_slot and by_all else by_all
+        self.b.emit(op, d, field=field, slot=slot, shape=d.shape, every=tensor)

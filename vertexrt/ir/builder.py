@@ -11,7 +11,7 @@ import numpy as np
 
 from vertexrt.errors import TraceError
 from vertexrt.ir.ops import OPS, Op
-from vertexrt.ir.program import Domain, Node, Stage, Type, attributes, related, relation_of
+from vertexrt.ir.program import Domain, Node, Stage, attributes, related, relation_of
 from vertexrt.ir.shapes import ShapeError, comparison
 from vertexrt.ir.user_line import user_line
 from vertexrt.ir.values import AsValue, Operand, Operators, Value
@@ -44,7 +44,13 @@ class Builder:
 
         Raises: TraceError with the user's line, when shapes do not fit.
         """
-        self._check_open(op)
+        if self.closed:
+            raise TraceError.at(
+                "trace",
+                f"{op} of a value that outlived its forward(), at {user_line()}",
+                "values are used inside the forward() that made them",
+                "move the expression into forward(), or push the value",
+            )
         row = OPS[op]
         where = self.where if self.where is not None else user_line()
         values = self._as_taken(row, [self.lift(x) for x in operands])
@@ -52,7 +58,12 @@ class Builder:
         if row.scalar is not None or op == "concat":
             values = self.to_common_domain(values)
         assert row.arity in (-1, len(values)), f"{op} takes {row.arity} operands: {values}"
-        out = _type_of(row, [v.type for v in values], attrs, where)
+        types = [v.type for v in values]
+        try:
+            out = row.shape(types, attrs)
+        except ShapeError as error:
+            got = f"operands are {', '.join(map(str, types))}, at {where}"
+            raise TraceError.at(row.name, got, str(error), "change that line") from None
         inputs = tuple(v.index for v in values)
         node = Node(op, inputs, out, attributes(attrs), where, self.stage, function=self.function)
         self.nodes.append(node)
@@ -61,23 +72,12 @@ class Builder:
     def _as_taken(self, row: Op, values: list[Value]) -> list[Value]:
         """Make integers real numbers, unless an op asks for an integer, or compares integers."""
         integers = [v.type.dtype == "int" for v in values]
-        compared = row.shape is comparison and all(integers)
-        if compared or row.name in TAKE_INTEGERS or not any(integers):
+        if row.name in TAKE_INTEGERS or (row.shape is comparison and all(integers)):
             return values
         return [
             self.emit("real", v) if integer else v
             for v, integer in zip(values, integers, strict=True)
         ]
-
-    def _check_open(self, op: str) -> None:
-        """Raise TraceError, when the trace is over."""
-        if self.closed:
-            raise TraceError.at(
-                "trace",
-                f"{op} of a value that outlived its forward(), at {user_line()}",
-                "values are used inside the forward() that made them",
-                "move the expression into forward(), or push the value",
-            )
 
     def relation_of(self, x: Value) -> int:
         """Return the relation whose children a value has a row for; 0 for other values."""
@@ -213,26 +213,15 @@ class Builder:
         """Copy vertex values to the edges where another operand is given per edge."""
         if not any(v.type.domain == Domain.EDGE for v in values):
             return values
-        moved = [v.type.domain == Domain.VERTEX and v.type.dtype == "float" for v in values]
         (relation, *_) = (self.relation_of(v) for v in values if v.type.domain == Domain.EDGE)
         return [
-            self.emit("to_edges", v, **related(relation)) if moves else v
-            for v, moves in zip(values, moved, strict=True)
+            self.emit("to_edges", v, **related(relation))
+            if v.type.domain == Domain.VERTEX and v.type.dtype == "float"
+            else v
+            for v in values
         ]
 
 
 def is_computed(x: Value) -> bool:
     """Tell whether a value is a real number that is computed, not read."""
     return x.type.dtype == "float" and not x.shape and OPS[x.node.op].role != "leaf"
-
-
-def _type_of(row: Op, types: list[Type], attrs: dict[str, Any], where: str) -> Type:
-    """Return the type that an op gives.
-
-    Raises: TraceError with the user's line, when shapes do not fit.
-    """
-    try:
-        return row.shape(types, attrs)
-    except ShapeError as error:
-        got = f"operands are {', '.join(str(t) for t in types)}, at {where}"
-        raise TraceError.at(row.name, got, str(error), "change that line") from None

@@ -29,32 +29,41 @@ def join_programs(name: str, parts: Sequence[tuple[Program, FunctionSite]]) -> P
     Raises: TraceError, when functions declare one parameter, pull or push in two shapes, or have
         too many slots and pulls together.
     """
+    programs: tuple[Program, ...]
     programs, sites = zip(*parts, strict=True)
     arity = max(p.arity or 0 for p in programs) or None
     nodes: list[Node] = []
     pushes = _agreed("push", programs, _pushes)
-    pulls = _agreed("pull", programs, _pulls)
-    _agreed("pull", programs, _owners)
+    pulls = _agreed("pull", programs, lambda program: {p.name: p for p in program.pulls})
+    _agreed(
+        "pull",
+        programs,
+        lambda program: {
+            p.source: "of edges" if p.of_edges else "of vertices" for p in program.pulls
+        },
+    )
     for number, program in enumerate(programs):
-        nodes += _moved(program, number, len(nodes), arity)
+        start = len(nodes)
+        for node in program.nodes:
+            attrs = node.attrs
+            if node.op in ("gather_all", "degree", "edge_pull"):
+                attrs = attributes({**dict(attrs), "slot": arity or 0})
+            inputs = tuple(i + start for i in node.inputs)
+            nodes.append(replace(node, inputs=inputs, attrs=attrs, function=number))
         nodes += _missing_pushes(program, number, len(nodes), pushes)
     params = _agreed("parameter", programs, lambda program: program.params)
     state = dict(ChainMap(*(dict(p.state) for p in reversed(programs))))
-    _check_size(name, arity or 0, len(pulls))
-    declared = tuple(pulls.values())
-    frozen = frozenset[str]().union(*(program.frozen for program in programs))
-    return Program(name, tuple(nodes), params, state, arity, declared, sites=sites, frozen=frozen)
-
-
-def _check_size(name: str, slots: int, pulls: int) -> None:
-    """Refuse more slots and pulls than the number of a kind has bits for."""
-    if slots + 1 + pulls > FUNCTION_AT:
+    slots = arity or 0
+    if slots + 1 + len(pulls) > FUNCTION_AT:  # the bits that the number of a kind has for them
         raise TraceError.at(
             "model",
-            f"{name} has {slots} slots and {pulls} pulls",
+            f"{name} has {slots} slots and {len(pulls)} pulls",
             f"{FUNCTION_AT - 1} together",
             "pull vectors instead of many numbers",
         )
+    declared = tuple(pulls.values())
+    frozen = frozenset[str]().union(*(program.frozen for program in programs))
+    return Program(name, tuple(nodes), params, state, arity, declared, sites=sites, frozen=frozen)
 
 
 def _agreed(
@@ -84,26 +93,6 @@ def _text(form: object) -> str:
 
 def _pushes(program: Program) -> dict[str, tuple[int, ...]]:
     return {n["name"]: tuple(n["shape"]) for n in program.nodes if n.op == "push"}
-
-
-def _pulls(program: Program) -> dict[str, Pull]:
-    return {pull.name: pull for pull in program.pulls}
-
-
-def _owners(program: Program) -> dict[str, str]:
-    return {p.source: "of edges" if p.of_edges else "of vertices" for p in program.pulls}
-
-
-def _moved(program: Program, function: int, start: int, arity: int | None) -> list[Node]:
-    """Return nodes of a function for their places in the network."""
-    found = []
-    for node in program.nodes:
-        attrs = node.attrs
-        if node.op in ("gather_all", "degree", "edge_pull"):
-            attrs = attributes({**dict(attrs), "slot": arity or 0})
-        inputs = tuple(i + start for i in node.inputs)
-        found.append(replace(node, inputs=inputs, attrs=attrs, function=function))
-    return found
 
 
 def _missing_pushes(

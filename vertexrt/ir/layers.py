@@ -54,12 +54,17 @@ def phase_of(program: Program, stage: Stage, layer: int) -> Phase:
 
 def find_layers(sites: Sequence[FunctionSite]) -> tuple[int, ...]:
     """Return the layer of each function of a network, from 0."""
-    reached = _closure([set().union(*site.children) for site in sites])
+    # What each function reads, directly or through others; itself, where there is a way.
+    reached: list[set[int]] = [set().union(*site.children) for site in sites]
+    for via in range(len(sites)):
+        for each in reached:
+            if via in each:
+                each |= reached[via]
     found = [-1] * len(sites)
     for f in sorted(range(len(sites)), key=lambda f: len(reached[f])):
         below = [found[c] for c in reached[f] if f not in reached[c]]
         found[f] = max(below, default=-1) + 1
-    read = set().union(*reached)
+    read = set[int]().union(*reached)
     last = max((found[f] for f in read), default=-1) + 1
     return tuple(layer if f in read else last for f, layer in enumerate(found))
 
@@ -70,36 +75,20 @@ def with_layers(program: Program) -> Program:
     return replace(program, layers=layers) if any(layers) else program
 
 
-def _closure(reads: Sequence[set[int]]) -> list[set[int]]:
-    """Return what each function reads, directly or through others; itself, where there is a way."""
-    reached = [set(each) for each in reads]
-    for via in range(len(reads)):
-        for each in reached:
-            if via in each:
-                each |= reached[via]
-    return reached
-
-
 def is_within_layer(program: Program, node: Node) -> bool:
     """Tell whether a node reads, or leaves gradients for, children that may be of its own layer.
 
     Args:
         node: of an op that is about children: `gather`, `present`, `scatter_child` and so on.
     """
-    layers = program.layers
-    if not layers:
-        return True
-    site, own = program.sites[node.function], layers[node.function]
-    return any(layers[c] == own for c in _children(site, node))
+    own = program.layer_of(node.function)
+    return not program.layers or own in _layers_of_children(program, node)
 
 
 def reads_below(program: Program, node: Node) -> bool:
     """Tell whether a node reads children that may be of a layer below its own."""
-    layers = program.layers
-    if not layers:
-        return False
-    site, own = program.sites[node.function], layers[node.function]
-    return any(layers[c] < own for c in _children(site, node))
+    own = program.layer_of(node.function)
+    return bool(program.layers) and min(_layers_of_children(program, node), default=own) < own
 
 
 def chain_slot(program: Program, function: int) -> int:
@@ -115,9 +104,10 @@ def chain_slot(program: Program, function: int) -> int:
     return own[0] if len(own) == 1 and own[0] < site.slots else -1
 
 
-def _children(site: FunctionSite, node: Node) -> set[int]:
-    """Return the functions whose vertices a node may be about."""
-    slot = int(node["slot"])
+def _layers_of_children(program: Program, node: Node) -> set[int]:
+    """Return the layers of the functions whose vertices a node may be about."""
+    site, slot = program.sites[node.function], int(node["slot"])
+    children = site.children[site.slots :]
     if slot < site.slots and node.op not in OF_ALL_CHILDREN:
-        return {*site.children[slot]}
-    return {c for children in site.children[site.slots :] for c in children}
+        children = site.children[slot : slot + 1]
+    return {program.layers[c] for each in children for c in each}

@@ -11,8 +11,16 @@ from vertexrt.ir.expressions import translate
 
 Array = np.ndarray[Any, Any]
 
-BINARY = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide}
-TESTS = {">=": np.greater_equal, ">": np.greater, "==": np.equal, "!=": np.not_equal}
+OPERATIONS = {
+    "+": np.add,
+    "-": np.subtract,
+    "*": np.multiply,
+    "/": np.divide,
+    ">=": np.greater_equal,
+    ">": np.greater,
+    "==": np.equal,
+    "!=": np.not_equal,
+}
 
 
 def evaluate_arrays(expression: str, names: Mapping[str, Any]) -> Any:
@@ -34,13 +42,12 @@ class _Arrays:
         return value
 
     def binary(self, operator: str, left: Any, right: Any) -> Any:
-        return BINARY[operator](left, right)
+        return OPERATIONS[operator](left, right)
+
+    compare = binary
 
     def negative(self, value: Any) -> Any:
         return -value
-
-    def compare(self, operator: str, left: Any, right: Any) -> Any:
-        return TESTS[operator](left, right)
 
     def choose(self, test: Any, yes: Any, no: Any) -> Any:
         return np.where(test, yes, no)

@@ -68,11 +68,6 @@ def _step(s: Site, d: Value, a: Value, b: Value) -> Value:
     return d * s.b.emit("greater_equal", a, b)
 
 
-def _abs_vjp(s: Site, d: Value) -> Sequence[Value]:
-    (x,) = s.x
-    return [d * (s.b.emit("greater", x, 0.0) - s.b.emit("greater", 0.0, x))]
-
-
 def _slice_vjp(s: Site, d: Value) -> Sequence[Value]:
     whole, start = s.x[0].type, s.node["start"]
     after = whole.size - start - d.type.size
@@ -121,150 +116,112 @@ def _matmul_vjp(s: Site, d: Value) -> Sequence[Value]:
     return [d_w, s.b.emit("matmul", w, d, transpose=not turned)]
 
 
-def _embed_vjp(s: Site, d: Value) -> Sequence[Value | None]:
-    rows = on_children(s.b, d)
-    return [s.b.emit("embed_grad", s.x[1], rows, shape=s.x[0].shape), None]
-
-
 def _dropout_vjp(s: Site, d: Value) -> Sequence[Value | None]:
     by = s.x[1:]
     d_x = s.b.emit(s.node.op, d, *by, p=s.node["p"], key=s.node["key"])
     return [d_x, *(None for _ in by)]
 
 
+def _scalar(
+    name: str, arity: int, scalar: str, vjp: Vjp, shape: ShapeRule = shapes.elementwise
+) -> Op:
+    return Op(name, arity, "scalar", shape, scalar, vjp)
+
+
+def _comparison(name: str, operator: str) -> Op:
+    scalar = f"1.0 if x0 {operator} x1 else 0.0"
+    return _scalar(name, 2, scalar, piecewise_constant, shapes.comparison)
+
+
+def _leaf(name: str, domain: Domain = Domain.VERTEX) -> Op:
+    return Op(name, 0, "leaf", shapes.given(domain))
+
+
+def _effect(name: str) -> Op:
+    return Op(name, 1, "effect", shapes.nothing)
+
+
 ROWS = [
     # Inputs.
-    Op("const", 0, "leaf", shapes.constant),
+    _leaf("const", Domain.PARAM),
     # The numbers 0, 1, ... of its elements.
-    Op("arange", 0, "leaf", shapes.constant),
-    Op("param", 0, "leaf", shapes.declared_param),
-    Op("pull", 0, "leaf", shapes.declared),
-    Op("edge_pull", 0, "leaf", shapes.declared_pull_of_edges),
-    Op("gather", 0, "leaf", shapes.declared),
-    Op("gather_all", 0, "leaf", shapes.declared_edge),
-    Op("present", 0, "leaf", shapes.scalar_vertex),
-    Op("has_pull", 0, "leaf", shapes.scalar_vertex),
-    Op("degree", 0, "leaf", shapes.scalar_vertex),
-    Op("has_child", 0, "leaf", shapes.scalar_edge),
-    Op("loss_scale", 0, "leaf", shapes.scalar_param),
+    _leaf("arange", Domain.PARAM),
+    _leaf("param", Domain.PARAM),
+    _leaf("pull"),
+    _leaf("edge_pull", Domain.EDGE),
+    _leaf("gather"),
+    _leaf("gather_all", Domain.EDGE),
+    _leaf("present"),
+    _leaf("has_pull"),
+    _leaf("degree"),
+    _leaf("has_child", Domain.EDGE),
+    _leaf("loss_scale", Domain.PARAM),
     # How many identical vertices of the batch a merged one stands for.
-    Op("weight", 0, "leaf", shapes.scalar_vertex),
-    Op("seed", 0, "leaf", shapes.declared),
-    Op("gather_parents", 0, "leaf", shapes.declared),
+    _leaf("weight"),
+    _leaf("seed"),
+    _leaf("gather_parents"),
     # The value of `origin`, where another program of the same vertices left it (`passes/store.py`).
-    Op("stored", 0, "leaf", shapes.declared),
+    _leaf("stored"),
     # Elementwise arithmetic. An integer is real in it; the elements that it may name are `bound`.
-    Op("real", 1, "scalar", shapes.real, "x0 + 0.0", vjp=piecewise_constant),
-    Op("add", 2, "scalar", shapes.elementwise, "x0 + x1", vjp=lambda s, d: [d, d]),
-    Op("sub", 2, "scalar", shapes.elementwise, "x0 - x1", vjp=lambda s, d: [d, -d]),
-    Op(
-        "mul", 2, "scalar", shapes.elementwise, "x0 * x1", vjp=lambda s, d: [d * s.x[1], d * s.x[0]]
-    ),
-    Op(
-        "div",
-        2,
-        "scalar",
-        shapes.elementwise,
-        "x0 / x1",
-        vjp=lambda s, d: [d / s.x[1], -(d * s.out / s.x[1])],
-    ),
-    Op("neg", 1, "scalar", shapes.elementwise, "-x0", vjp=lambda s, d: [-d]),
-    Op(
+    _scalar("real", 1, "x0 + 0.0", piecewise_constant, shapes.real),
+    _scalar("add", 2, "x0 + x1", lambda s, d: [d, d]),
+    _scalar("sub", 2, "x0 - x1", lambda s, d: [d, -d]),
+    _scalar("mul", 2, "x0 * x1", lambda s, d: [d * s.x[1], d * s.x[0]]),
+    _scalar("div", 2, "x0 / x1", lambda s, d: [d / s.x[1], -(d * s.out / s.x[1])]),
+    _scalar("neg", 1, "-x0", lambda s, d: [-d]),
+    _scalar(
         "maximum",
         2,
-        "scalar",
-        shapes.elementwise,
         "x0 if x0 >= x1 else x1 if x0 == x0 else x0",  # nan, if one is
-        vjp=lambda s, d: [_step(s, d, *s.x), d - _step(s, d, *s.x)],
+        lambda s, d: [_step(s, d, *s.x), d - _step(s, d, *s.x)],
     ),
-    Op(
+    _scalar(
         "minimum",
         2,
-        "scalar",
-        shapes.elementwise,
         "x0 if x1 > x0 else x1 if x0 == x0 else x0",
-        vjp=lambda s, d: [d - _step(s, d, *s.x), _step(s, d, *s.x)],
+        lambda s, d: [d - _step(s, d, *s.x), _step(s, d, *s.x)],
     ),
-    Op(
-        "greater_equal",
-        2,
-        "scalar",
-        shapes.comparison,
-        "1.0 if x0 >= x1 else 0.0",
-        vjp=piecewise_constant,
-    ),
-    Op("equal", 2, "scalar", shapes.comparison, "1.0 if x0 == x1 else 0.0", vjp=piecewise_constant),
-    Op(
-        "greater", 2, "scalar", shapes.comparison, "1.0 if x0 > x1 else 0.0", vjp=piecewise_constant
-    ),
-    Op(
-        "not_equal",
-        2,
-        "scalar",
-        shapes.comparison,
-        "1.0 if x0 != x1 else 0.0",
-        vjp=piecewise_constant,
-    ),
+    _comparison("greater_equal", ">="),
+    _comparison("equal", "=="),
+    _comparison("greater", ">"),
+    _comparison("not_equal", "!="),
     # The value of one, the gradient of the other: of 0.0, where there is none (a softmax's shift).
-    Op("straight_through", 2, "scalar", shapes.elementwise, "x1", vjp=lambda s, d: [d, None]),
-    Op(
+    _scalar("straight_through", 2, "x1", lambda s, d: [d, None]),
+    _scalar(
         "where",
         3,
-        "scalar",
-        shapes.elementwise,
         "x1 if x0 != 0.0 else x2",
-        vjp=lambda s, d: [
-            None,
-            s.b.emit("where", s.x[0], d, 0.0),
-            s.b.emit("where", s.x[0], 0.0, d),
-        ],
+        lambda s, d: [None, s.b.emit("where", s.x[0], d, 0.0), s.b.emit("where", s.x[0], 0.0, d)],
     ),
     # Elementwise functions.
-    Op(
-        "sigmoid",
+    _scalar("sigmoid", 1, "sigmoid(x0)", lambda s, d: [d * (s.out * (1.0 - s.out))]),
+    _scalar("tanh", 1, "tanh(x0)", lambda s, d: [d * (1.0 - s.out * s.out)]),
+    # nan of nan
+    _scalar("relu", 1, "0.0 if 0.0 > x0 else x0", lambda s, d: [s.b.emit("where", s.out, d, 0.0)]),
+    _scalar(
+        "abs",
         1,
-        "scalar",
-        shapes.elementwise,
-        "sigmoid(x0)",
-        vjp=lambda s, d: [d * (s.out * (1.0 - s.out))],
+        "x0 if x0 >= 0.0 else -x0",
+        lambda s, d: [d * (s.b.emit("greater", s.x[0], 0.0) - s.b.emit("greater", 0.0, s.x[0]))],
     ),
-    Op(
-        "tanh",
-        1,
-        "scalar",
-        shapes.elementwise,
-        "tanh(x0)",
-        vjp=lambda s, d: [d * (1.0 - s.out * s.out)],
-    ),
-    Op(
-        "relu",
-        1,
-        "scalar",
-        shapes.elementwise,
-        "0.0 if 0.0 > x0 else x0",  # nan of nan
-        vjp=lambda s, d: [s.b.emit("where", s.out, d, 0.0)],
-    ),
-    Op("abs", 1, "scalar", shapes.elementwise, "x0 if x0 >= 0.0 else -x0", vjp=_abs_vjp),
-    Op("floor", 1, "scalar", shapes.elementwise, "floor(x0)", vjp=piecewise_constant),
+    _scalar("floor", 1, "floor(x0)", piecewise_constant),
     # log(1 + exp(x)) = max(x, 0) + log(1 + y), y = exp(-|x|). Where y is small, log(1 + y) is exact
     # as log(u) y / (u - 1), u = 1 + y (Kahan).
-    Op(
+    _scalar(
         "softplus",
         1,
-        "scalar",
-        shapes.elementwise,
         f"(x0 if x0 > 0.0 else 0.0) + {_LOG1P.replace('y', '(exp(x0 if 0.0 > x0 else -x0))')}",
-        vjp=lambda s, d: [d * s.b.emit("sigmoid", s.x[0])],
+        lambda s, d: [d * s.b.emit("sigmoid", s.x[0])],
     ),
-    Op("exp", 1, "scalar", shapes.elementwise, "exp(x0)", vjp=lambda s, d: [d * s.out]),
-    Op("log", 1, "scalar", shapes.elementwise, "log(x0)", vjp=lambda s, d: [d / s.x[0]]),
-    Op("sqrt", 1, "scalar", shapes.elementwise, "sqrt(x0)", vjp=lambda s, d: [0.5 * d / s.out]),
+    _scalar("exp", 1, "exp(x0)", lambda s, d: [d * s.out]),
+    _scalar("log", 1, "log(x0)", lambda s, d: [d / s.x[0]]),
+    _scalar("sqrt", 1, "sqrt(x0)", lambda s, d: [0.5 * d / s.out]),
     # A mask of ones and zeros over `1 - p`, drawn from (seed, step, key, vertex, element); or by
     # another vertex, which several have in common.
-    Op("dropout", 1, "scalar", shapes.elementwise, "x0 * draw", vjp=_dropout_vjp),
-    Op("dropout_by", 2, "scalar", shapes.drawn_by, "x0 * draw", vjp=_dropout_vjp),
+    _scalar("dropout", 1, "x0 * draw", _dropout_vjp),
+    _scalar("dropout_by", 2, "x0 * draw", _dropout_vjp, shapes.drawn_by),
     # A number between 0 and 1, drawn in the same way.
-    Op("uniform", 1, "scalar", shapes.elementwise, "x0 + draw", vjp=piecewise_constant),
+    _scalar("uniform", 1, "x0 + draw", piecewise_constant),
     # Rearrangements of a row, which is stored flat.
     Op("slice", 1, "view", shapes.part, vjp=_slice_vjp),
     Op("concat", -1, "view", shapes.concat, vjp=_concat_vjp),
@@ -323,21 +280,24 @@ ROWS = [
         2,
         "row",
         shapes.embed,
-        vjp=_embed_vjp,
+        vjp=lambda s, d: [
+            s.b.emit("embed_grad", s.x[1], on_children(s.b, d), shape=s.x[0].shape),
+            None,
+        ],
     ),
-    Op("embed_grad", 2, "row", shapes.to_param),
+    Op("embed_grad", 2, "row", shapes.given(Domain.PARAM)),
     Op("matmul", 2, "product", shapes.matmul, vjp=_matmul_vjp),
     Op("outer", 2, "product", shapes.outer),
     Op("sum_rows", 1, "row", shapes.sum_rows),
     # Effects.
-    Op("scatter", 1, "effect", shapes.nothing),
-    Op("push", 1, "effect", shapes.nothing),
-    Op("scatter_child", 1, "effect", shapes.nothing),
-    Op("scatter_children", 1, "effect", shapes.nothing),
-    Op("param_grad", 1, "effect", shapes.nothing),
+    _effect("scatter"),
+    _effect("push"),
+    _effect("scatter_child"),
+    _effect("scatter_children"),
+    _effect("param_grad"),
     # The value of `origin` must be in memory for another stage, whatever it was simplified to.
-    Op("keep", 1, "effect", shapes.nothing),
-    Op("pull_grad", 1, "effect", shapes.nothing),
+    _effect("keep"),
+    _effect("pull_grad"),
 ]
 
 OPS: dict[str, Op] = {row.name: row for row in ROWS}

@@ -36,16 +36,6 @@ def _plain(value: object) -> str:
 
 def format_program(program: Program, stages: bool = False) -> str:
     """Print a whole program under its name, parameters and state."""
-    lines = [_header(program), *(f"  stacked: {' + '.join(names)}" for names in program.stacks)]
-    first = _first_of_sites(program)
-    for k, node in enumerate(program.nodes):
-        if first.get(node.function) == k:
-            lines.append(f"  {_site(program.sites[node.function], program)}")
-        lines.append("  " + format_node(k, node, stages))
-    return "\n".join(lines)
-
-
-def _header(program: Program) -> str:
     params = ", ".join(
         f"{n}{list(s)}{' (frozen)' if n in program.frozen else ''}"
         for n, s in program.params.items()
@@ -53,14 +43,17 @@ def _header(program: Program) -> str:
     state = ", ".join(f"{n}[{s}]" for n, s in program.state.items())
     arity = "any number of" if program.arity is None else program.arity
     children = f"{len(program.sites)} vertex types" if program.sites else f"{arity} children"
-    return f"{program.name}: {children}, state {state or 'none'}, parameters {params or 'none'}"
-
-
-def _first_of_sites(program: Program) -> dict[int, int]:
-    """Return the first node of each function of a network."""
-    if not program.sites:
-        return {}
-    return {node.function: k for k, node in reversed([*enumerate(program.nodes)])}
+    lines = [
+        f"{program.name}: {children}, state {state or 'none'}, parameters {params or 'none'}",
+        *(f"  stacked: {' + '.join(names)}" for names in program.stacks),
+    ]
+    seen: set[int] = set()
+    for k, node in enumerate(program.nodes):
+        if program.sites and node.function not in seen:
+            seen.add(node.function)
+            lines.append(f"  {_site(program.sites[node.function], program)}")
+        lines.append("  " + format_node(k, node, stages))
+    return "\n".join(lines)
 
 
 def _site(site: FunctionSite, program: Program) -> str:

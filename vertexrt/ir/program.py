@@ -9,7 +9,7 @@ child of a vertex, read by `gather_all`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
@@ -258,21 +258,13 @@ def slots_with_gradient(program: Program, function: int, summed: Node) -> list[i
     Returns: slots; -1 for all children together, which has no gradient of one slot.
     """
     if not program.sites:
-        return _declared_slots(program, summed)
-    site, summing = program.sites[function], _is_summed(program, function, summed)
+        declared = range((program.arity or 0) if summed["slots"] else 0)
+        return [*declared, *([-1] if summed["every"] else [])]
+    if summed.has(PARENTS) and summed[PARENTS] != parents_of(program, function, summed):
+        return []
+    site = program.sites[function]
     read = (s for s, children in enumerate(site.children) if summed.function in children)
-    return [s if s < site.slots else -1 for s in read if summing]
-
-
-def _declared_slots(program: Program, summed: Node) -> list[int]:
-    """List the slots, as above, where there is one function alone."""
-    declared = range((program.arity or 0) if summed["slots"] else 0)
-    return [*declared, *([-1] if summed["every"] else [])]
-
-
-def _is_summed(program: Program, function: int, summed: Node) -> bool:
-    """Tell whether a sum over edges from parents is over those of a function, if there are any."""
-    return not summed.has(PARENTS) or summed[PARENTS] == parents_of(program, function, summed)
+    return [s if s < site.slots else -1 for s in read]
 
 
 def parents_of(program: Program, function: int, child: Node) -> str:
@@ -300,6 +292,31 @@ def relation_of(nodes: Sequence[Node], at: int) -> int:
             return node.relation
         node = nodes[per_child[0]]
     return 0
+
+
+def depending(nodes: Sequence[Node], starts: Callable[[Node], bool]) -> list[bool]:
+    """Mark the nodes for which a test holds, and all that depends on them."""
+    found: list[bool] = []
+    for node in nodes:
+        found.append(starts(node) or any(found[i] for i in node.inputs))
+    return found
+
+
+def mark_needed(nodes: Sequence[Node], marked: list[bool]) -> list[bool]:
+    """Mark all that marked nodes depend on, besides themselves."""
+    for k in range(len(nodes) - 1, -1, -1):
+        if marked[k]:
+            for source in nodes[k].inputs:
+                marked[source] = True
+    return marked
+
+
+def longest_chains(nodes: Sequence[Node], counted: Callable[[int], bool]) -> list[int]:
+    """Return, for each node, the most counted ones on a path to it, itself among them."""
+    found: list[int] = []
+    for k, node in enumerate(nodes):
+        found.append(max((found[i] for i in node.inputs), default=0) + counted(k))
+    return found
 
 
 def attributes(values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:

@@ -6,7 +6,7 @@ Each raises ShapeError saying what it expected; the builder adds what it got and
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from vertexrt.ir.program import Domain, Type
@@ -25,44 +25,18 @@ def _floats(types: Types) -> None:
             raise ShapeError("real operands")
 
 
-def constant(types: Types, attrs: Attrs) -> Type:
-    """Give a constant its declared shape; it is the same for every vertex."""
-    return Type(tuple(attrs["shape"]), attrs.get("dtype", "float"), Domain.PARAM)
+def given(domain: Domain) -> Callable[[Types, Attrs], Type]:
+    """Make the rule of what has its declared shape (one number by default) and element kind."""
+
+    def rule(types: Types, attrs: Attrs) -> Type:
+        return Type(tuple(attrs.get("shape", ())), attrs.get("dtype", "float"), domain)
+
+    return rule
 
 
-def declared(types: Types, attrs: Attrs) -> Type:
-    """Give a value per vertex its declared shape and element kind."""
-    return Type(tuple(attrs["shape"]), attrs.get("dtype", "float"))
-
-
-def declared_param(types: Types, attrs: Attrs) -> Type:
-    """Give a parameter its declared shape."""
-    return Type(tuple(attrs["shape"]), "float", Domain.PARAM)
-
-
-def declared_edge(types: Types, attrs: Attrs) -> Type:
-    """Give a value per child its declared shape."""
-    return Type(tuple(attrs["shape"]), "float", Domain.EDGE)
-
-
-def declared_pull_of_edges(types: Types, attrs: Attrs) -> Type:
-    """Give an external value per child its declared shape and element kind."""
-    return Type(tuple(attrs["shape"]), attrs.get("dtype", "float"), Domain.EDGE)
-
-
-def scalar_vertex(types: Types, attrs: Attrs) -> Type:
-    """Give one real number per vertex."""
-    return Type(())
-
-
-def scalar_edge(types: Types, attrs: Attrs) -> Type:
-    """Give one real number per child."""
-    return Type((), "float", Domain.EDGE)
-
-
-def scalar_param(types: Types, attrs: Attrs) -> Type:
-    """Give one real number for the whole batch."""
-    return Type((), "float", Domain.PARAM)
+def _per_row(shape: Sequence[int], *types: Type) -> Type:
+    """Return real numbers per vertex, or per edge, where an operand is."""
+    return Type(tuple(shape), "float", max(Domain.VERTEX, *(t.domain for t in types)))
 
 
 def nothing(types: Types, attrs: Attrs) -> Type:
@@ -79,22 +53,21 @@ def elementwise(types: Types, attrs: Attrs) -> Type:
         if t.shape and shape and t.shape != shape:
             raise ShapeError("equal shapes, or a scalar with any shape")
         shape = t.shape or shape
-    domain = max(t.domain for t in types)
-    return Type(shape, "float", max(domain, Domain.VERTEX))
+    return _per_row(shape, *types)
 
 
 def real(types: Types, attrs: Attrs) -> Type:
     """Take an integer as a real number."""
     if types[0].dtype != "int":
         raise ShapeError("an integer")
-    return Type((), "float", max(types[0].domain, Domain.VERTEX))
+    return _per_row((), *types)
 
 
 def comparison(types: Types, attrs: Attrs) -> Type:
     """Compare as elementwise ops do, or two integers: 1.0 where it holds, else 0.0."""
     if any(t.dtype != "int" for t in types):
         return elementwise(types, attrs)
-    return Type((), "float", max(Domain.VERTEX, *(t.domain for t in types)))
+    return _per_row((), *types)
 
 
 def drawn_by(types: Types, attrs: Attrs) -> Type:
@@ -113,7 +86,7 @@ def part(types: Types, attrs: Attrs) -> Type:
         raise ShapeError("at least one element")
     if not 0 <= start <= types[0].size - size:
         raise ShapeError(f"elements {start}..{start + size - 1} inside the operand")
-    return Type(shape, "float", max(types[0].domain, Domain.VERTEX))
+    return _per_row(shape, *types)
 
 
 def spread(types: Types, attrs: Attrs) -> Type:
@@ -121,7 +94,7 @@ def spread(types: Types, attrs: Attrs) -> Type:
     _floats(types)
     if types[0].shape:
         raise ShapeError("a number to repeat")
-    return Type(tuple(attrs["shape"]), "float", max(types[0].domain, Domain.VERTEX))
+    return _per_row(attrs["shape"], *types)
 
 
 def concat(types: Types, attrs: Attrs) -> Type:
@@ -130,7 +103,7 @@ def concat(types: Types, attrs: Attrs) -> Type:
     shape = tuple(attrs["shape"])
     if not types or math.prod(shape) != sum(t.size for t in types):
         raise ShapeError("at least one operand, of sizes that add up to the shape")
-    return Type(shape, "float", max(Domain.VERTEX, *(t.domain for t in types)))
+    return _per_row(shape, *types)
 
 
 def to_edges(types: Types, attrs: Attrs) -> Type:
@@ -154,12 +127,12 @@ def row_scalar(types: Types, attrs: Attrs) -> Type:
     _floats(types)
     if not types[0].shape:
         raise ShapeError("a vector")
-    return Type((), "float", max(types[0].domain, Domain.VERTEX))
+    return _per_row((), *types)
 
 
 def like_first(types: Types, attrs: Attrs) -> Type:
     """Give the shape of the first operand, per vertex also where that is a parameter."""
-    return Type(types[0].shape, "float", max(types[0].domain, Domain.VERTEX))
+    return _per_row(types[0].shape, types[0])
 
 
 def nll(types: Types, attrs: Attrs) -> Type:
@@ -181,7 +154,7 @@ def embed(types: Types, attrs: Attrs) -> Type:
         raise ShapeError("a parameter of shape [N, E] to look up in")
     if index.dtype != "int" or index.shape:
         raise ShapeError("an integer pull as the index")
-    return Type(table.shape[1:], "float", max(index.domain, Domain.VERTEX))
+    return _per_row(table.shape[1:], index)
 
 
 def matmul(types: Types, attrs: Attrs) -> Type:
@@ -192,7 +165,7 @@ def matmul(types: Types, attrs: Attrs) -> Type:
     out, inner = (w.shape[1], w.shape[0]) if attrs["transpose"] else w.shape
     if not x.shape or x.shape[-1] != inner or len(x.shape) > 2:
         raise ShapeError(f"a right operand of shape [{inner}], to fit {list(w.shape)}")
-    return Type((*x.shape[:-1], out), "float", max(x.domain, Domain.VERTEX))
+    return _per_row((*x.shape[:-1], out), x)
 
 
 def outer(types: Types, attrs: Attrs) -> Type:
@@ -208,8 +181,3 @@ def sum_rows(types: Types, attrs: Attrs) -> Type:
     """Add up over all rows: the result belongs to the batch."""
     _floats(types)
     return Type(types[0].shape, "float", Domain.PARAM)
-
-
-def to_param(types: Types, attrs: Attrs) -> Type:
-    """Give a sum over all rows its declared shape."""
-    return Type(tuple(attrs["shape"]), "float", Domain.PARAM)

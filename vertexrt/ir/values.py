@@ -88,6 +88,24 @@ def refused(symbol: str, action: str) -> Callable[..., NoReturn]:
     return refuse
 
 
+Method = Callable[["Operators", Operand], "Value"]
+
+
+def _operator(op: str) -> tuple[Method, Method]:
+    """Make the methods of an operator that is an op, and of the operand to its right."""
+    return (
+        lambda self, other: self._builder().emit(op, self, other),
+        lambda self, other: self._builder().emit(op, other, self),
+    )
+
+
+def _comparison(op: str, mirrored: bool = False) -> Method:
+    """Make the method of a comparison: 1.0 where it holds, else 0.0; its derivative is zero."""
+    if mirrored:
+        return lambda self, other: self._builder().compare(op, other, self)
+    return lambda self, other: self._builder().compare(op, self, other)
+
+
 def _whole_power(b: Construction, x: Operand, exponent: int) -> Value:
     """Multiply x by itself, as often as the bits of the exponent say."""
     if exponent < 2:
@@ -107,29 +125,10 @@ class Operators:
         """Return the program under construction."""
         raise NotImplementedError
 
-    def __add__(self, other: Operand) -> Value:
-        return self._builder().emit("add", self, other)
-
-    def __radd__(self, other: Operand) -> Value:
-        return self._builder().emit("add", other, self)
-
-    def __sub__(self, other: Operand) -> Value:
-        return self._builder().emit("sub", self, other)
-
-    def __rsub__(self, other: Operand) -> Value:
-        return self._builder().emit("sub", other, self)
-
-    def __mul__(self, other: Operand) -> Value:
-        return self._builder().emit("mul", self, other)
-
-    def __rmul__(self, other: Operand) -> Value:
-        return self._builder().emit("mul", other, self)
-
-    def __truediv__(self, other: Operand) -> Value:
-        return self._builder().emit("div", self, other)
-
-    def __rtruediv__(self, other: Operand) -> Value:
-        return self._builder().emit("div", other, self)
+    __add__, __radd__ = _operator("add")
+    __sub__, __rsub__ = _operator("sub")
+    __mul__, __rmul__ = _operator("mul")
+    __truediv__, __rtruediv__ = _operator("div")
 
     def __floordiv__(self, other: Operand) -> Value:
         return self._builder().emit("floor", self / other)
@@ -159,25 +158,12 @@ class Operators:
             return b.emit("sqrt", self)
         return b.emit("exp", b.emit("mul", float(number), b.emit("log", self)))
 
-    # Comparisons: 1.0 where they hold, else 0.0; their derivative is zero.
-
-    def __eq__(self, other: Operand) -> Value:  # type: ignore[override]
-        return self._builder().compare("equal", self, other)
-
-    def __ne__(self, other: Operand) -> Value:  # type: ignore[override]
-        return self._builder().compare("not_equal", self, other)
-
-    def __gt__(self, other: Operand) -> Value:
-        return self._builder().compare("greater", self, other)
-
-    def __ge__(self, other: Operand) -> Value:
-        return self._builder().compare("greater_equal", self, other)
-
-    def __lt__(self, other: Operand) -> Value:
-        return self._builder().compare("greater", other, self)
-
-    def __le__(self, other: Operand) -> Value:
-        return self._builder().compare("greater_equal", other, self)
+    __eq__ = _comparison("equal")  # type: ignore[assignment]
+    __ne__ = _comparison("not_equal")  # type: ignore[assignment]
+    __gt__ = _comparison("greater")
+    __ge__ = _comparison("greater_equal")
+    __lt__ = _comparison("greater", mirrored=True)
+    __le__ = _comparison("greater_equal", mirrored=True)
 
     # What would otherwise be Python's TypeError, or a wrong meaning.
 

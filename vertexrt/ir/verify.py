@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from vertexrt.errors import PlanError, message
-from vertexrt.ir.ops import OPS, Op
+from vertexrt.ir.ops import OPS
 from vertexrt.ir.pretty import format_node
-from vertexrt.ir.program import Node, Program
+from vertexrt.ir.program import Program
 from vertexrt.ir.shapes import ShapeError
 
 
@@ -54,10 +54,6 @@ def _fault(program: Program, k: int, placed: bool) -> str | None:
     sources = [program.nodes[i] for i in node.inputs]
     if placed and any(s.stage > node.stage for s in sources):
         return f"runs in stage {node.stage.name} and reads a later one"
-    return _type_fault(node, row, sources)
-
-
-def _type_fault(node: Node, row: Op, sources: list[Node]) -> str | None:
     types = [s.type for s in sources]
     if any(t.dtype == "none" for t in types):
         return "reads an effect"

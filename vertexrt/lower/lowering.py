@@ -8,23 +8,28 @@ that uses them. A product works on all rows at once.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
-from vertexrt.ir.passes.segment import SegmentedTask, Split
+from vertexrt.ir.passes.segment import SegmentedTask, Split, rows_in_storage
 from vertexrt.ir.passes.store import is_free
-from vertexrt.ir.program import Domain, Node
+from vertexrt.ir.program import Domain, Node, Type
 from vertexrt.kernels.layout import Binding
 from vertexrt.kernels.task_tensors import by_rows, gradients_of
 from vertexrt.lower.expressions import FIRST, Expression, J, Number, ReadElement
-from vertexrt.lower.group_places import REDUCTIONS, SUMS_OVER_EDGES, GroupPlaces
 from vertexrt.lower.kernel import (
+    AddLookups,
     Choose,
     Compute,
     Fill,
     FromParents,
     KernelIR,
+    MatrixProduct,
+    Operand,
+    Outer,
     Reduce,
     RowLoop,
     Statement,
@@ -32,10 +37,12 @@ from vertexrt.lower.kernel import (
     SumEdges,
     SumRows,
 )
-from vertexrt.lower.places import Memory, OwnPart, PlaceRows, Spans, ValuePlace
-from vertexrt.lower.products import lower_product
-from vertexrt.lower.shares import Shares
+from vertexrt.lower.places import Memory, OwnPart, PlaceRows, Span, Spans, ValuePlace
 from vertexrt.lower.values import Memories, ValuePlaces
+
+SUMS_OVER_EDGES = ("gather_parents", "segment_sum", "segment_max")
+REDUCTIONS = ("reduce_sum", "reduce_max", "logsumexp")
+READ_AS_ROWS = (*REDUCTIONS, "nll")
 
 
 def lower(task: TaskProgram, binding: Binding, plan: SegmentedTask | None = None) -> KernelIR:
@@ -43,8 +50,60 @@ def lower(task: TaskProgram, binding: Binding, plan: SegmentedTask | None = None
     return _Lowering(task, binding, plan).kernel()
 
 
+def can_move(node: Node) -> bool:
+    """Tell whether a value can be made as a part of a concat, where that lies."""
+    return not is_free(node) and OPS[node.op].role in ("scalar", "row")
+
+
+class Shares:
+    """What a processor makes of each value of a task program.
+
+    Args:
+        plan: how processors share the task; None, when one runs all of it.
+
+    Attributes:
+        split: of the segment that is being lowered.
+    """
+
+    def __init__(self, task: TaskProgram, plan: SegmentedTask | None) -> None:
+        self.task, self.plan = task, plan
+        self.nodes = task.program.nodes
+        self.split: Split | None = None
+
+    def is_private(self, k: int) -> bool:
+        """Tell whether all processors make a value for themselves, of a segment split by units."""
+        return self.split == Split.UNITS and self.plan is not None and k in self.plan.whole
+
+    def of_value(self, k: int, start: int = 0, size: int | None = None) -> Spans:
+        """Return the elements of a value that this processor makes.
+
+        Args:
+            start, size: only these elements, counted from `start`.
+        """
+        whole = max(self.nodes[k].type.size, 1)
+        if self.plan is None or self.split == Split.ROWS or k in self.plan.whole:
+            return ((0, whole if size is None else size),)
+        # Where it is cut into ranges that are shared out one by one.
+        cuts = self.plan.cuts.get(k, (0, whole)) if self.split == Split.UNITS else (0, whole)
+        end = cuts[-1] if size is None else start + size
+        assert {start, end} <= set(cuts), f"%{k}: cuts {cuts} do not meet {start}"
+        inside = cuts[cuts.index(start) : cuts.index(end) + 1]
+        return tuple(OwnPart(a - start, b - a) for a, b in pairwise(inside))
+
+    def own_rows(self, name: str, rows: int) -> Span:
+        """Return the rows of a gradient that this processor adds to."""
+        if self.split != Split.SUMS:
+            return 0, rows
+        begin, whole = rows_in_storage(self.task.program, name)
+        return OwnPart(0, rows) if rows == whole else OwnPart(0, rows, whole, begin)
+
+
 class _Lowering:
-    """The kernel of one task program, built up step by step."""
+    """The kernel of one task program, built up step by step.
+
+    Which values of a group are in memory, and where, is decided first: the others never leave a
+    register.
+    """
 
     def __init__(self, task: TaskProgram, binding: Binding, plan: SegmentedTask | None) -> None:
         self.task, self.plan = task, plan
@@ -52,15 +111,12 @@ class _Lowering:
         self.values = ValuePlaces(self.nodes, binding)
         self.shares = Shares(task, plan)
         self.memories = Memories()
-        self.places = GroupPlaces(task, self.values, self.shares, self.memories)
-        self.listed = by_rows(task.stage)
         self.body: list[Statement] = []
         self.over_edges = False
         self.copied: set[int] = set()  # values that this segment has put into memory
         self.stored: set[int] = set()  # leaves that some segment has put into a tensor
         self.writers: dict[str, Callable[[int, Node], None]] = {
             "concat": self._concat,
-            "nll_grad": self._nll_grad,
             "sum_rows": self._sum_rows,
             **dict.fromkeys(SUMS_OVER_EDGES, self._sum_edges),
         }
@@ -77,10 +133,10 @@ class _Lowering:
             segments = [self._segment(None, self.task.steps)]
         else:
             segments = [self._segment(s.split, s.steps) for s in self.plan.segments]
-        taken, needs = self.memories.taken, self.memories.elements
+        taken, needs = tuple(self.memories.taken), self.memories.elements
         binding = self.values.binding
         edges = binding.splits_edges, binding.relations
-        return KernelIR(tuple(segments), self.listed, tuple(taken), needs, *edges)
+        return KernelIR(tuple(segments), by_rows(self.task.stage), taken, needs, *edges)
 
     def _segment(self, split: Split | None, steps: Sequence[Group | Product]) -> tuple[Step, ...]:
         self.shares.split, self.copied = split, set()
@@ -96,12 +152,58 @@ class _Lowering:
     def _group(self, group: Group) -> RowLoop:
         self.body, self.values.numbers = [], set()
         self.over_edges = group.domain == Domain.EDGE
-        self.places.decide(group.nodes)
+        self._place(group.nodes)
         for k in group.nodes:
             self._lower(k)
             if k in self.task.homes:
                 self._publish(k)
         return RowLoop(self.over_edges, tuple(self.body))
+
+    # Places.
+
+    def _place(self, members: Sequence[int]) -> None:
+        """Give places to what a group must have in memory."""
+        # A scratch row holds what the last row of its own loop left.
+        self.values.place = {k: p for k, p in self.values.place.items() if p.rows != PlaceRows.ONE}
+        self.values.place |= {k: self._home(k) for k in members if k in self.task.homes}
+        for k in members:
+            if self.nodes[k].op == "concat" and k in self.values.place:
+                self._make_parts_in_place(k, set(members))
+        # What is read as a row, or more than once, gets a scratch row.
+        uses = Counter(i for k in members for i in self.nodes[k].inputs)
+        rows = {self.nodes[r].inputs[0] for r in members if self.nodes[r].op in READ_AS_ROWS}
+        for k in members:
+            if k not in self.values.place and (k in rows or self._needs_row(k, uses[k])):
+                self.values.place[k] = self.memories.scratch(self.nodes[k].type.size)
+
+    def _home(self, k: int) -> ValuePlace:
+        """Return where a value is made: its tensor, or, if all processors make it, a temporary."""
+        if self.shares.is_private(k):
+            kind = self.nodes[k].type
+            return self.memories.temporary(kind.size, kind.domain == Domain.EDGE)
+        return self.values.home(k, self.task.homes[k])
+
+    def _make_parts_in_place(self, k: int, inside: set[int]) -> None:
+        """Let parts of a stored concat be made where they end up, if the same processors do it."""
+        start, private = 0, self.shares.is_private(k)
+        for i in self.nodes[k].inputs:
+            size = self.nodes[i].type.size
+            free = (
+                i in inside and i not in self.values.place and self.shares.is_private(i) == private
+            )
+            if free and size > 1 and can_move(self.nodes[i]):
+                self.values.place[i] = self.values.place[k].part(start, size)
+            start += size
+
+    def _needs_row(self, k: int, uses: int) -> bool:
+        """Tell whether a value must be in memory, though nothing outside of the group reads it."""
+        node = self.nodes[k]
+        if node.op in SUMS_OVER_EDGES:
+            return True
+        if node.type.shape == () or is_free(node) or node.type.domain == Domain.PARAM:
+            return False
+        scalar = OPS[node.op].role == "scalar"
+        return node.op in ("nll_grad", "concat") or (uses > 1 and scalar)
 
     # Statements.
 
@@ -111,19 +213,15 @@ class _Lowering:
             self._effect(k, node)
         elif node.op in self.writers:
             self.writers[node.op](k, node)
-        elif not self._is_read_in_place(k, node) and node.type.shape == ():
+        elif node.type.shape == () and not self._is_read_in_place(k, node):
             self._number(k, node)
         elif k in self.values.place and not self._is_copied(k, node):
-            self._make(k)
-
-    def _make(self, k: int) -> None:
-        """Make a value in its place, element by element."""
-        to = self.values.place[k]
-        self._fill(to, self.values.expression(k, J), self.shares.of_value(k))
-        if to.memory == Memory.TEMPORARY:
-            self.copied.add(k)
-        elif to.in_tensor:
-            self.stored.add(k)
+            to = self.values.place[k]
+            self._fill(to, self.values.expression(k, J), self.shares.of_value(k))
+            if to.memory == Memory.TEMPORARY:
+                self.copied.add(k)
+            elif to.in_tensor:
+                self.stored.add(k)
 
     def _is_read_in_place(self, k: int, node: Node) -> bool:
         """Tell whether a value is a part of the expressions that use it."""
@@ -145,7 +243,9 @@ class _Lowering:
         """Copy the processor's share of a value that all processors make to its tensor."""
         place, to = self.values.place[k], self.values.home(k, self.task.homes[k])
         if place.memory == Memory.TEMPORARY and place.rows != PlaceRows.ONE:
-            self._fill(to, ReadElement(place, J), self.shares.published(k))
+            assert self.plan is not None, f"%{k} is of one processor"
+            spans = tuple(OwnPart(a, b - a) for a, b in pairwise(self.plan.cuts[k]))
+            self._fill(to, ReadElement(place, J), spans)
 
     def _number(self, k: int, node: Node) -> None:
         place = self.values.place.get(k)
@@ -155,8 +255,9 @@ class _Lowering:
             self.body.append(Compute(k, self.values.expression(k, FIRST)))
         self.values.numbers.add(k)
         if place is not None:
-            whole = place.memory == Memory.TEMPORARY
-            self._fill(place, Number(k), ((0, 1),) if whole else self.shares.of_number())
+            # A number that all processors have made is written by one of them.
+            shared = place.memory != Memory.TEMPORARY and self.shares.split == Split.UNITS
+            self._fill(place, Number(k), (OwnPart(0, 1) if shared else (0, 1),))
 
     def _concat(self, k: int, node: Node) -> None:
         whole, start = self.values.place[k], 0
@@ -166,10 +267,6 @@ class _Lowering:
             if self.values.place.get(i) != part:
                 self._fill(part, self.values.element(i, J), self.shares.of_value(k, start, size))
             start += size
-
-    def _nll_grad(self, k: int, node: Node) -> None:
-        value = self.values.expression(k, J)
-        self._fill(self.values.place[k], value, self.shares.of_value(k))
 
     def _effect(self, k: int, node: Node) -> None:
         (i,) = node.inputs
@@ -213,3 +310,56 @@ class _Lowering:
                     self.memories.scratch(size),
                 )
             )
+
+
+def lower_product(
+    k: int, task: TaskProgram, values: ValuePlaces, shares: Shares, memories: Memories
+) -> Sequence[Step]:
+    """Lower what works on all rows at once, or sums them into rows of a table.
+
+    Its result lies where the task program says.
+    """
+    nodes = task.program.nodes
+    node = nodes[k]
+    if k in task.homes:
+        values.place[k] = values.home(k, task.homes[k])
+
+    def operand(i: int) -> Operand:
+        """Return rows of memory, which are packed where they are not contiguous."""
+        place = values.place[i]
+        scattered = place.rows == PlaceRows.ROW and by_rows(task.stage)
+        return Operand(place, values.pack(place, memories) if scattered else None)
+
+    if node.op == "embed_grad":
+        pull, source = node.inputs
+        m, size = node.type.shape
+        found: list[Step] = []
+        for name in gradients_of(task, k):
+            words: Span = shares.own_rows(name, m)
+            columns: Span = (0, size)
+            if shares.split == Split.SUMS and shares.plan and name in shares.plan.by_columns:
+                words, columns = (0, m), OwnPart(0, size)
+            param, number = values.binding.params[name], values.integer(pull)
+            edges = nodes[pull].op == "edge_pull"
+            place = values.place[source]
+            found.append(AddLookups(param, number, size, place, words, columns, edges))
+        return found
+    if node.op == "outer":
+        d, x = (operand(i) for i in node.inputs)
+        (m, n), rows = node.type.shape, rows_of(nodes[node.inputs[0]].type)
+        return [
+            Outer(values.binding.params[name], d, x, *rows, m, n, shares.own_rows(name, m))
+            for name in gradients_of(task, k)
+        ]
+    weight, x_at = node.inputs
+    m, n = nodes[weight].type.shape
+    param = values.binding.params[nodes[weight]["name"]]
+    spans = shares.of_value(k, 0, n if node["transpose"] else m)
+    rows = rows_of(node.type)
+    x = operand(x_at)
+    return [MatrixProduct(param, node["transpose"], x, operand(k), *rows, m, n, spans)]
+
+
+def rows_of(kind: Type) -> tuple[bool, int]:
+    """Return whether a product has rows of edges, and how many for each."""
+    return kind.domain == Domain.EDGE, kind.shape[0] if len(kind.shape) == 2 else 1

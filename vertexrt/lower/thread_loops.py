@@ -22,7 +22,7 @@ from vertexrt.lower.expressions import (
     Picked,
     ReadElement,
 )
-from vertexrt.lower.group_places import REDUCTIONS, SUMS_OVER_EDGES
+from vertexrt.lower.lowering import REDUCTIONS, SUMS_OVER_EDGES, can_move
 from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
 from vertexrt.lower.threads import (
     Cuts,
@@ -64,53 +64,27 @@ def members_of(values: ValuePlaces, group: Group) -> GroupMembers:
         values: with the places of what is in memory before, and of what belongs in tensors.
     """
     nodes = values.nodes
-    held = {*values.place, *_picked(values, group)}
-    made = [k for k in group.nodes if k in held or not _is_inline(nodes[k])]
-    in_parts = _made_in_parts(nodes, [k for k in made if k not in held], held)
+    # Rows of which an element is read that no loop has at hand are in memory, too.
+    labels = (nodes[k] for k in group.nodes if nodes[k].op == "nll")
+    held = {*values.place, *(values.kept_row(node.inputs[0])[0] for node in labels)}
+    made = []
+    for k in group.nodes:
+        view = OPS[nodes[k].op].role == "view" and nodes[k].op != "concat"
+        if k in held or not (is_free(nodes[k]) or view):
+            made.append(k)
+    # Slices of some values make them, each its own elements.
+    in_parts: set[int] = set()
+    for k in reversed(made):
+        if k in held or OPS[nodes[k].op].role != "scalar":
+            continue
+        readers = [i for i, node in enumerate(nodes) if k in node.inputs]
+        slices = readers and all(nodes[i].op == "slice" and i not in held for i in readers)
+        if slices or (len(readers) == 1 and readers[0] in in_parts):
+            in_parts.add(k)
     members = tuple(k for k in made if k not in in_parts)
-    return GroupMembers(members, in_parts, _widest(nodes, made))
-
-
-def _widest(nodes: Sequence[Node], made: Sequence[int]) -> int:
     read = {i for k in made for i in (k, *nodes[k].inputs)}
     sizes = (nodes[i].type.size for i in read if nodes[i].type.domain != Domain.PARAM)
-    return max(sizes, default=1)
-
-
-def _picked(values: ValuePlaces, group: Group) -> set[int]:
-    """Collect rows of which an element is read that no loop has at hand."""
-    labels = (values.nodes[k] for k in group.nodes if values.nodes[k].op == "nll")
-    return {values.kept_row(node.inputs[0])[0] for node in labels}
-
-
-def _is_inline(node: Node) -> bool:
-    """Tell whether a value is written where it is read: leaves, views of them."""
-    return is_free(node) or (OPS[node.op].role == "view" and node.op != "concat")
-
-
-def _made_in_parts(
-    nodes: Sequence[Node], made: Sequence[int], held: Collection[int]
-) -> frozenset[int]:
-    """Collect values that slices of them make, each its own elements.
-
-    Args:
-        made: members that are not in memory, in order.
-    """
-    found: set[int] = set()
-    for k in reversed(made):
-        if OPS[nodes[k].op].role == "scalar" and _read_in_parts(nodes, k, held, found):
-            found.add(k)
-    return frozenset(found)
-
-
-def _read_in_parts(
-    nodes: Sequence[Node], k: int, held: Collection[int], in_parts: Collection[int]
-) -> bool:
-    """Tell whether all that reads a value is slices, or one value that is read so itself."""
-    readers = [i for i, node in enumerate(nodes) if k in node.inputs]
-    if len(readers) == 1 and readers[0] in in_parts:
-        return True
-    return bool(readers) and all(nodes[i].op == "slice" and i not in held for i in readers)
+    return GroupMembers(members, frozenset(in_parts), max(sizes, default=1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,11 +273,19 @@ class _Loops:
 
     def _in_loop(self, statement: DraftStatement, size: int, cuts: Cuts) -> DraftLoop:
         """Add a statement to the open loop if it can stand there, else to a new one."""
-        loop, read = self.open, list(_read_by(statement))
+        loop, read = self.open, list[Kept]()
+        if not isinstance(statement, PutInRing) and statement.value is not None:
+            read += _kept(statement.value)
         if loop is not None and (loop.size, loop.cuts) != (size, cuts):
             loop = None
         if loop is not None:
-            apart = [_is_apart(e, loop) for e in read]
+            # What is made in a loop, and read in another way than element by element.
+            apart = [
+                e.value in loop.pending
+                if isinstance(e, Number)
+                else e.place.number in loop.written and not in_register(e, loop.made)
+                for e in read
+            ]
             if any(apart):
                 self._need(read[: apart.index(True) + 1])
                 loop = None
@@ -353,45 +335,24 @@ class _Loops:
         for i in self.nodes[k].inputs:
             size = self.nodes[i].type.size
             free = i in self.members and i not in self.place and i not in self.draft.in_memory
-            if self.alias and size > 1 and free and _can_move(self.nodes[i]):
+            if self.alias and size > 1 and free and can_move(self.nodes[i]):
                 self.place[i] = self.place[k].part(start, size)
                 self.draft.parts_of.setdefault(k, []).append((i, start))
             start += size
 
 
-def _can_move(node: Node) -> bool:
-    """Tell whether a value can be made as a part of a whole."""
-    return not is_free(node) and OPS[node.op].role in ("scalar", "row")
-
-
-def _read_by(statement: DraftStatement) -> Iterator[Kept]:
-    """Yield the members that a statement reads."""
-    if isinstance(statement, JoinPart):
-        yield from _kept(statement.value) if statement.value is not None else ()
-    elif not isinstance(statement, PutInRing):
-        yield from _kept(statement.value)
-
-
 def _kept(value: Expression | EdgeSum) -> Iterator[Kept]:
     """Yield the members that are read."""
     for e in expressions_of(value):
-        match e:
-            case Number():
-                yield e
-            case ReadElement() | Picked() if e.place.memory == Memory.REGISTER:
-                yield e
+        if isinstance(e, Number) or (
+            isinstance(e, ReadElement | Picked) and e.place.memory == Memory.REGISTER
+        ):
+            yield e
 
 
 def in_register(e: ReadElement | Picked, made: Collection[int]) -> bool:
     """Tell whether an element is one that the thread has made in its loop."""
     return isinstance(e, ReadElement) and e.index == J and e.place.number in made
-
-
-def _is_apart(e: Kept, loop: DraftLoop) -> bool:
-    """Tell whether a member is made in a loop, and read in another way than element by element."""
-    if isinstance(e, Number):
-        return e.value in loop.pending
-    return e.place.number in loop.written and not in_register(e, loop.made)
 
 
 def part_of(cuts: Cuts, start: int, size: int) -> Cuts:

@@ -293,14 +293,23 @@ def expressions_of(value: Expression | EdgeSum) -> Iterator[Expression | FromPar
             yield from expressions_in(source)
 
 
-def read_by(part: ThreadPart) -> Iterator[Expression | FromParents]:
-    """Yield all that a part of a kernel reads."""
-    if isinstance(part, ElementLoop):
-        for x in part.statements:
-            if not isinstance(x, PutInRing):
-                yield from expressions_of(x.value)
-    elif isinstance(part, MakeNumber | PublishNumber):
-        yield from expressions_of(part.value)
+def read_by(x: ElementStatement | ThreadPart) -> Iterator[Expression | FromParents]:
+    """Yield all that a statement, or a part of a kernel, reads."""
+    if isinstance(x, ElementLoop):
+        for statement in x.statements:
+            yield from read_by(statement)
+    elif not isinstance(x, PutInRing | RowWait):
+        yield from expressions_of(x.value)
+
+
+def stored_by(x: ElementStatement | ThreadPart) -> tuple[ValuePlace, ...]:
+    """Return where a statement stores what it makes."""
+    match x:
+        case StoreElements() | PublishElements() | PublishNumber():
+            return (x.to,)
+        case MakeNumber() | ReduceElements():
+            return x.to
+    return ()
 
 
 def with_register(x: ElementStatement, place: ValuePlace, register: int) -> ElementStatement:

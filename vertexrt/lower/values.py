@@ -223,20 +223,17 @@ class ValuePlaces:
         if node.op == "const":
             is_real = node.type.dtype == "float"
             return Constant(float(node["value"]) if is_real else int(node["value"]))
-        if node.op in ("param", "embed"):
-            return self._of_parameter(node, index, size)
+        if node.op == "param":
+            return Leaf("param", index, self.binding.params[node["name"]], size=size)
+        if node.op == "embed":
+            table, pulled = node.inputs
+            param = self.binding.params[self.nodes[table]["name"]]
+            edges = self.nodes[pulled].op == "edge_pull"
+            return Leaf("embed", index, param, -1, size, self.integer(pulled), edges)
         assert node.op in ("gather", "gather_all"), f"{node.op} has no expression"
         slot = node["slot"] if node.op == "gather" else -1
         tensor = self.binding.tensors["state", node["field"]]
         return Leaf("gather", index, tensor, slot, size, relation=node.relation)
-
-    def _of_parameter(self, node: Node, index: Index, size: int) -> Leaf:
-        if node.op == "param":
-            return Leaf("param", index, self.binding.params[node["name"]], size=size)
-        table, pulled = node.inputs
-        param = self.binding.params[self.nodes[table]["name"]]
-        edges = self.nodes[pulled].op == "edge_pull"
-        return Leaf("embed", index, param, -1, size, self.integer(pulled), edges)
 
     def _given(self, node: Node, index: Index, size: int) -> Leaf:
         """Return what the user gives with a batch: a pull, whether there is one, or a gradient."""
@@ -244,12 +241,9 @@ class ValuePlaces:
         if node.op == "seed":
             return Leaf("seed", index, b.seeds[name], size=size)
         if node.op == "has_pull":
-            integer = name in b.ints
-            return (
-                Leaf("has_integer", FIRST, b.ints[name])
-                if integer
-                else Leaf("has_real", FIRST, b.floats[name])
-            )
+            if name in b.ints:
+                return Leaf("has_integer", FIRST, b.ints[name])
+            return Leaf("has_real", FIRST, b.floats[name])
         edges = node.op == "edge_pull"
         if node.type.dtype == "int":
             return Leaf("integer", FIRST, b.ints[name], edges=edges)

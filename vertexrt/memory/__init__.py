@@ -1,7 +1,5 @@
 """Memory: dynamic tensors and the plan that gives them their place in one arena."""
 
-from vertexrt.memory.compiled import place_tensors
-from vertexrt.memory.plan import MemoryPlan
-from vertexrt.memory.tensors import TensorSpec, TensorTable
+from vertexrt.memory.plan import MemoryPlan, TensorSpec, TensorTable, place_tensors
 
 __all__ = ["MemoryPlan", "TensorSpec", "TensorTable", "place_tensors"]

@@ -46,20 +46,51 @@ def arrange(
         each vertex in each of them, or nothing.
     """
     slots, allowed, begins = rules
-    out_ptr = np.zeros(len(child_ptr), np.int32)
-    graph = child_ptr, child, functions, relations
-    found, v, relation = _count(graph, slots, allowed, begins, out_ptr)
-    if found != ARRANGED:
-        return found, v, relation, out_ptr, child, child, child
-    out = np.full(out_ptr[len(child_ptr) - 1], -1, np.int32)
+    count = len(child_ptr) - 1
+    out_ptr = np.zeros(count + 1, np.int32)
+    for v in range(count):  # how many slots it needs
+        function = functions[v]
+        taken = begins[function]
+        for e in range(child_ptr[v], child_ptr[v + 1]):
+            c, relation = child[e], relations[e]
+            slot = slots[function, relation]
+            if slot == NOT_READ or c < 0:
+                continue
+            if not allowed[function, relation, functions[c]]:
+                return OF_OTHER_TYPE, v, int(relation), out_ptr, child, child, child
+            taken = taken + 1 if slot >= ALL else max(taken, slot + 1)
+        out_ptr[v + 1] = out_ptr[v] + taken
+    out = np.full(out_ptr[count], -1, np.int32)
     edge_of = np.full(len(out) if lists_edges else 0, -1, np.int32)
-    first_of = np.empty((len(child_ptr) - 1) * whole + 1, np.int32)
-    _begin_relations(graph, slots, begins, out_ptr, first_of, whole)
-    next_of = np.empty(len(first_of), np.int32)
-    next_of[:] = first_of
-    v, relation = _put(graph, slots, out_ptr, (out, edge_of, next_of), whole)
-    found = ARRANGED if v < 0 else SECOND_CHILD
-    return found, v, relation, out_ptr, out, edge_of, first_of if whole > 1 else first_of[:0]
+    # Where its children begin in each relation that is read whole, and where the next one goes.
+    first_of, next_of = np.empty(count * whole + 1, np.int32), np.empty(whole, np.int32)
+    found, second, of = ARRANGED, -1, -1
+    for v in range(count):
+        next_of[:] = 0
+        for e in range(child_ptr[v], child_ptr[v + 1]):
+            slot = slots[functions[v], relations[e]]
+            if slot >= ALL and child[e] >= 0:
+                next_of[slot - ALL] += 1
+        at = out_ptr[v] + begins[functions[v]]
+        for k in range(whole):
+            first_of[v * whole + k] = at
+            at += next_of[k]
+            next_of[k] = first_of[v * whole + k]
+        for e in range(child_ptr[v], child_ptr[v + 1]):
+            slot = slots[functions[v], relations[e]]
+            if slot == NOT_READ or child[e] < 0:
+                continue
+            to = out_ptr[v] + slot
+            if slot >= ALL:
+                to = next_of[slot - ALL]
+                next_of[slot - ALL] += 1
+            if out[to] >= 0 and found == ARRANGED:
+                found, second, of = SECOND_CHILD, v, int(relations[e])
+            out[to] = child[e]
+            if lists_edges:
+                edge_of[to] = e
+    first_of[count * whole] = out_ptr[count]
+    return found, second, of, out_ptr, out, edge_of, first_of if whole > 1 else first_of[:0]
 
 
 @compiled
@@ -81,7 +112,6 @@ def in_order(
             where a type has none.
     """
     slots, allowed, begins = rules
-    graph = child_ptr, child, of_vertex, of_edge
     for v in range(len(child_ptr) - 1):
         function = function_of[of_vertex[v]]
         if function < 0 or child_ptr[v + 1] - child_ptr[v] < begins[function]:
@@ -89,96 +119,9 @@ def in_order(
         for e in range(child_ptr[v], child_ptr[v + 1]):
             slot, at = slots[function, of_edge[e]], e - child_ptr[v]
             lies = at >= begins[function] if slot >= ALL else slot == at
-            if not lies or not _is_allowed(graph, v, e, function_of, allowed):
+            if not lies or child[e] < 0:
+                return False
+            other = function_of[of_vertex[child[e]]]
+            if other < 0 or not allowed[function, of_edge[e], other]:
                 return False
     return True
-
-
-def _is_allowed(
-    graph: tuple[Array, Array, Array, Array], v: int, e: int, function_of: Array, allowed: Array
-) -> bool:
-    """Tell whether an edge has a child, and one whose function its parent's may read."""
-    _, child, of_vertex, of_edge = graph
-    if child[e] < 0:
-        return False
-    function, other = function_of[of_vertex[v]], function_of[of_vertex[child[e]]]
-    return not (other < 0 or not allowed[function, of_edge[e], other])
-
-
-def _count(
-    graph: tuple[Array, Array, Array, Array],
-    slots: Array,
-    allowed: Array,
-    begins: Array,
-    out_ptr: Array,
-) -> tuple[int, int, int]:
-    """Write how many slots vertices need; return what was found, at which vertex and relation."""
-    child_ptr, child, functions, relations = graph
-    for v in range(len(child_ptr) - 1):
-        function = functions[v]
-        taken = begins[function]
-        for e in range(child_ptr[v], child_ptr[v + 1]):
-            c, relation = child[e], relations[e]
-            slot = slots[function, relation]
-            if slot == NOT_READ or c < 0:
-                continue
-            if not allowed[function, relation, functions[c]]:
-                return OF_OTHER_TYPE, v, int(relation)
-            taken = taken + 1 if slot >= ALL else max(taken, slot + 1)
-        out_ptr[v + 1] = out_ptr[v] + taken
-    return ARRANGED, -1, -1
-
-
-def _begin_relations(
-    graph: tuple[Array, Array, Array, Array],
-    slots: Array,
-    begins: Array,
-    out_ptr: Array,
-    first_of: Array,
-    whole: int,
-) -> None:
-    """Write where the children of each vertex begin in each relation that is read whole."""
-    child_ptr, child, functions, relations = graph
-    count = np.empty(whole, np.int32)
-    for v in range(len(child_ptr) - 1):
-        count[:] = 0
-        for e in range(child_ptr[v], child_ptr[v + 1]):
-            slot = slots[functions[v], relations[e]]
-            if slot >= ALL and child[e] >= 0:
-                count[slot - ALL] += 1
-        at = out_ptr[v] + begins[functions[v]]
-        for k in range(whole):
-            first_of[v * whole + k] = at
-            at += count[k]
-    first_of[len(first_of) - 1] = out_ptr[len(child_ptr) - 1]
-
-
-def _put(
-    graph: tuple[Array, Array, Array, Array],
-    slots: Array,
-    out_ptr: Array,
-    into: tuple[Array, Array, Array],
-    whole: int,
-) -> tuple[int, int]:
-    """Put children into slots; return a vertex and a relation of which it has two, or -1.
-
-    Args:
-        into: children and their edges; where the next child of each vertex goes in each relation.
-    """
-    child_ptr, child, functions, relations = graph
-    out, edge_of, next_of = into
-    for v in range(len(child_ptr) - 1):
-        for e in range(child_ptr[v], child_ptr[v + 1]):
-            slot = slots[functions[v], relations[e]]
-            if slot == NOT_READ or child[e] < 0:
-                continue
-            to = out_ptr[v] + slot
-            if slot >= ALL:
-                to = next_of[v * whole + slot - ALL]
-                next_of[v * whole + slot - ALL] += 1
-            if out[to] >= 0:
-                return v, int(relations[e])
-            out[to] = child[e]
-            if len(edge_of) > 0:
-                edge_of[to] = e
-    return -1, -1

@@ -7,6 +7,7 @@ share with the least cost so far (Graham 1969).
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -20,8 +21,6 @@ from vertexrt.native.compiled import compiled
 
 Array = np.ndarray[Any, Any]
 
-DIGITS = 256
-FINE = DIGITS * DIGITS - 1
 LEVEL = 2.0  # vertices that a level of its own is worth, where the caller does not know
 
 
@@ -67,19 +66,15 @@ class Share(NamedTuple):
         return vertices, first
 
 
-def share_out(batch: GraphBatch, parts: int, level: float = LEVEL) -> list[Share]:
-    """Divide the graphs of a batch.
+def divide(share: Share, parts: int, level: float = LEVEL) -> list[Share]:
+    """Divide the graphs of a share; its vertices keep their numbers.
 
     Args:
+        share: of a batch, or `Share(batch)`: all of it.
         parts: how many shares, at most one a graph.
         level: vertices that a level of its own is worth.
     Returns: shares that together have every graph once.
     """
-    return divide(Share(batch), parts, level)
-
-
-def divide(share: Share, parts: int, level: float = LEVEL) -> list[Share]:
-    """Divide a share as `share_out` does a batch; its vertices keep their numbers."""
     batch = share.batch
     if min(parts, batch.num_graphs) == 1:
         return [share]
@@ -92,30 +87,14 @@ def shares_of(share: Share, owner: npt.NDArray[np.int32], parts: Iterable[int]) 
     """Return some of the parts of a share, given which has each graph."""
     starts, found = starts_of(share.batch), []
     for part in parts:
-        graphs, moved = _of_share(owner, part, *starts)
+        graphs = np.flatnonzero(owner == part)
+        sizes = [np.diff(ptr)[graphs] for ptr in starts]
+        before = [np.cumsum(size) - size for size in sizes]
+        moved = np.array([ptr[graphs] for ptr in starts], np.int32) - np.array(before, np.int32)
         if share.moved is not None:
             moved = moved + share.moved[:, graphs]
         found.append(Share(take_unread(share.batch, graphs), moved))
     return found
-
-
-@compiled
-def _of_share(owner: Array, part: int, graph_ptr: Array, edge_ptr: Array) -> tuple[Array, Array]:
-    """Return the graphs of a share, and `Share.moved`."""
-    count = 0
-    for g in range(len(owner)):
-        count += int(owner[g] == part)
-    graphs, moved = np.empty(count, np.int64), np.empty((2, count), np.int32)
-    k, vertices, edges = 0, 0, 0
-    for g in range(len(owner)):
-        if owner[g] != part:
-            continue
-        graphs[k] = g
-        moved[0, k], moved[1, k] = graph_ptr[g] - vertices, edge_ptr[g] - edges
-        vertices += graph_ptr[g + 1] - graph_ptr[g]
-        edges += edge_ptr[g + 1] - edge_ptr[g]
-        k += 1
-    return graphs, moved
 
 
 @compiled
@@ -150,59 +129,16 @@ def graph_costs(graph_ptr: Array, levels: Array, level_cost: float) -> Array:
     return costs
 
 
-@compiled
 def assign_graphs(costs: Array, parts: int) -> Array:
     """Return int32 [K], which share has each graph; all shares have one where there are enough.
 
     Args:
-        costs: float64 [K], above 0; those that differ by less than the largest / FINE count as one
-            where they are sorted, since whole numbers are sorted in two passes.
+        costs: float64 [K], above 0.
     """
-    load = np.zeros(parts, np.float64)
-    heap = np.zeros(parts, np.int32)  # parts, each before its two children in load and number
-    for part in range(parts):
-        heap[part] = part
-    owner = np.empty(len(costs), np.int32)
-    for g in _falling(costs):
-        best = heap[0]
-        owner[g] = best
-        load[best] += costs[g]
-        at, below = 0, 1
-        while below < parts:
-            if below + 1 < parts and _goes_first(load, heap[below + 1], heap[below]):
-                below += 1
-            if not _goes_first(load, heap[below], best):
-                break
-            heap[at] = heap[below]
-            at, below = below, 2 * below + 1
-        heap[at] = best
+    owner, cost_of = np.empty(len(costs), np.int32), costs.tolist()
+    shares = [(0.0, part) for part in range(parts)]  # a heap: the least load, and least number
+    for g in np.argsort(-costs, kind="stable").tolist():
+        load, part = shares[0]
+        owner[g] = part
+        heapq.heapreplace(shares, (load + cost_of[g], part))
     return owner
-
-
-def _falling(costs: Array) -> Array:
-    """Return the numbers of graphs in falling order of cost, those of one cost as they come."""
-    most, count = 0.0, len(costs)
-    for cost in costs:
-        most = max(most, cost)
-    key = np.empty(count, np.int32)
-    low, high = np.zeros(DIGITS + 1, np.int32), np.zeros(DIGITS + 1, np.int32)
-    for g in range(count):
-        key[g] = FINE - int(costs[g] * (FINE / most))
-        low[key[g] % DIGITS + 1] += 1
-        high[key[g] // DIGITS + 1] += 1
-    for digit in range(DIGITS):
-        low[digit + 1] += low[digit]
-        high[digit + 1] += high[digit]
-    half, order = np.empty(count, np.int32), np.empty(count, np.int32)
-    for g in range(count):
-        half[low[key[g] % DIGITS]] = g
-        low[key[g] % DIGITS] += 1
-    for k in range(count):
-        at = key[half[k]] // DIGITS
-        order[high[at]] = half[k]
-        high[at] += 1
-    return order
-
-
-def _goes_first(load: Array, part: Any, other: Any) -> bool:
-    return bool(load[part] < load[other] or (load[part] == load[other] and part < other))

@@ -127,7 +127,11 @@ def _take_turns(
     done, tasks = 0, 0
     while done < count:
         before = done
-        first = 0 if serial else _longest(head, tail)
+        first = 0
+        if not serial:  # the longest queue
+            for k in range(1, num_kinds):
+                if tail[k] - head[k] > tail[first] - head[first]:
+                    first = k
         for k in range(first, num_kinds if serial else first + 1):
             ready = tail[k] - head[k]
             order[done : done + ready] = queue[head[k] : tail[k]]
@@ -178,14 +182,6 @@ def _sort_rising(values: Array) -> None:
                 at -= gap
             values[at] = value
         gap //= 3
-
-
-def _longest(head: Array, tail: Array) -> int:
-    best = 0
-    for k in range(1, len(head)):
-        if tail[k] - head[k] > tail[best] - head[best]:
-            best = k
-    return best
 
 
 def _release(

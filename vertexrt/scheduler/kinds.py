@@ -72,22 +72,39 @@ def read_vertices(
     limit = -1 if len(functions) else limits[0]  # of several: `arrange` has looked
     v, ordered, forest = _read_children(child_ptr, child, slots, limit, has, level)
     if len(begins) > 0:
-        _read_others(child_ptr, functions, begins, slots, has)
+        for u in range(count):
+            if child_ptr[u + 1] - child_ptr[u] <= begins[functions[u]]:
+                has[u] &= ~(1 << slots)
     if v >= 0:
         return TOO_MANY_CHILDREN, v, has[v], path, lazy, level, forest, 0
-    level = _final_levels(child_ptr, child, functions, layers, ordered, level)
-    masks, known = (path_masks, lazy_masks), (path_known, lazy_known)
-    found, v, bits, losses = _number_kinds(has, functions, masks, known, has_loss, path, lazy)
-    return found, v, bits, path, lazy, level, forest, losses
-
-
-def _final_levels(
-    child_ptr: Array, child: Array, functions: Array, layers: Array, ordered: bool, level: Array
-) -> Array:
-    """Return [V] levels, given those of vertices that are `ordered`, were there one layer."""
     if _highest(layers) > 0:
-        return _levels_of_layers(child_ptr, child, functions, layers, ordered)
-    return level if ordered else find_levels(child_ptr, child)
+        level = _levels_of_layers(child_ptr, child, functions, layers, ordered)
+    elif not ordered:
+        level = find_levels(child_ptr, child)
+    for u in range(len(functions)):
+        has[u] |= int(functions[u]) << FUNCTION_AT
+    # Kinds met so far, each where a hash of its bits says: most batches have a handful.
+    met = np.full(MET, -1, np.int64)
+    met_path = np.empty(MET, np.int32)
+    met_lazy = np.empty(MET, np.int32)
+    losses = 0
+    for u in range(count):
+        bits = has[u]
+        function = int(functions[u]) if len(functions) > 0 else 0
+        at = (bits ^ (bits >> 5) ^ (bits >> 10) ^ function) & (MET - 1)
+        if met[at] != bits:
+            on_path, matters = bits & path_masks[function], bits & lazy_masks[function]
+            path_kind = _number(on_path, path_known)
+            if path_kind < 0:
+                return NEW_PATH_KIND, u, on_path, path, lazy, level, forest, losses
+            lazy_kind = _number(matters, lazy_known)
+            if lazy_kind < 0:
+                return NEW_LAZY_KIND, u, matters, path, lazy, level, forest, losses
+            met[at], met_path[at], met_lazy[at] = bits, path_kind, lazy_kind
+        path[u] = met_path[at]
+        lazy[u] = met_lazy[at]
+        losses += has_loss[met_lazy[at]]
+    return FINE, -1, 0, path, lazy, level, forest, losses
 
 
 def _highest(layers: Array) -> int:
@@ -116,68 +133,16 @@ def _levels_of_layers(
     for k in range(count):
         v = k if ordered else order[k]
         own = layers[functions[v]]
-        level[v] = _level_within(v, child_ptr, child, functions, layers, level)
+        for e in range(child_ptr[v], child_ptr[v + 1]):
+            c = child[e]
+            if c >= 0 and layers[functions[c]] == own:
+                level[v] = max(level[v], level[c] + 1)
         begin[own + 1] = max(begin[own + 1], level[v] + 1)
     for layer in range(len(begin) - 1):
         begin[layer + 1] += begin[layer]
     for v in range(count):
         level[v] += begin[layers[functions[v]]]
     return level
-
-
-def _level_within(
-    v: int, child_ptr: Array, child: Array, functions: Array, layers: Array, level: Array
-) -> int:
-    """Return the level of a vertex within its layer; those of its children are known."""
-    own, found = layers[functions[v]], 0
-    for e in range(child_ptr[v], child_ptr[v + 1]):
-        c = child[e]
-        if c >= 0 and layers[functions[c]] == own:
-            found = max(found, level[c] + 1)
-    return found
-
-
-def _number_kinds(
-    has: Array,
-    functions: Array,
-    masks: tuple[Array, Array],
-    known: tuple[Array, Array],
-    has_loss: Array,
-    path: Array,
-    lazy: Array,
-) -> tuple[int, int, int, int]:
-    """Write the numbers of the kinds of each vertex, as `read_vertices` says.
-
-    Args:
-        has: the bits of vertices, to which those of their functions are added.
-        masks, known: of the path, and of all that matters.
-    Returns: what was found, at which vertex, its bits; how many vertices have a loss.
-    """
-    (path_masks, lazy_masks), (path_known, lazy_known) = masks, known
-    for v in range(len(functions)):
-        has[v] |= int(functions[v]) << FUNCTION_AT
-    # Kinds met so far, each where a hash of its bits says: most batches have a handful.
-    met = np.full(MET, -1, np.int64)
-    met_path = np.empty(MET, np.int32)
-    met_lazy = np.empty(MET, np.int32)
-    losses = 0
-    for v in range(len(has)):
-        bits = has[v]
-        function = int(functions[v]) if len(functions) > 0 else 0
-        at = (bits ^ (bits >> 5) ^ (bits >> 10) ^ function) & (MET - 1)
-        if met[at] != bits:
-            on_path, matters = bits & path_masks[function], bits & lazy_masks[function]
-            path_kind = _number(on_path, path_known)
-            if path_kind < 0:
-                return NEW_PATH_KIND, v, on_path, losses
-            lazy_kind = _number(matters, lazy_known)
-            if lazy_kind < 0:
-                return NEW_LAZY_KIND, v, matters, losses
-            met[at], met_path[at], met_lazy[at] = bits, path_kind, lazy_kind
-        path[v] = met_path[at]
-        lazy[v] = met_lazy[at]
-        losses += has_loss[met_lazy[at]]
-    return FINE, -1, 0, losses
 
 
 def _read_children(
@@ -222,13 +187,6 @@ def _read_children(
     return -1, ordered, forest
 
 
-def _read_others(child_ptr: Array, functions: Array, begins: Array, slots: int, has: Array) -> None:
-    """Clear the bit after the slots of vertices that have no children after their own slots."""
-    for v in range(len(has)):
-        if child_ptr[v + 1] - child_ptr[v] <= begins[functions[v]]:
-            has[v] &= ~(1 << slots)
-
-
 def _read_pull(values: Array, functions: Array, bounds: Array, bit: Any, has: Array) -> int:
     """Set a bit where a vertex has a value; return the first that is out of bounds, or -1.
 
@@ -244,15 +202,11 @@ def _read_pull(values: Array, functions: Array, bounds: Array, bit: Any, has: Ar
     beyond = least < -1
     for bound in bounds:
         beyond |= bound >= 0 and largest >= bound
-    return _first_beyond(values[: len(has)], functions, bounds) if beyond else -1
-
-
-def _first_beyond(values: Array, functions: Array, bounds: Array) -> int:
-    """Return the first vertex whose value is out of the bounds of its own function, or -1."""
-    for v in range(len(values)):
-        bound = bounds[functions[v]] if len(functions) > 0 else bounds[0]
-        if bound >= 0 and (values[v] >= bound or values[v] < -1):
-            return v
+    if beyond:
+        for v in range(len(has)):
+            bound = bounds[functions[v]] if len(functions) > 0 else bounds[0]
+            if bound >= 0 and (values[v] >= bound or values[v] < -1):
+                return v
     return -1
 
 

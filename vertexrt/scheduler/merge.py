@@ -56,7 +56,8 @@ def merge_vertices(
     count = len(order)
     keys = _keys(pulls, used, count)
     if not together:  # copies lie in other tasks, among which are other kinds
-        _add_kinds(keys, kinds)
+        for v in range(count):
+            keys[v] = mixed(keys[v] * PRIME, kinds[v])
     row_key = np.empty(count, np.uint64)
     weight[:] = 0
     table = np.full(_table_size(task_lo, together), -1, np.int32)
@@ -104,12 +105,6 @@ def _keys(pulls: Array, used: Array, count: int) -> Array:
             else:
                 keys[v] = mixed(keys[v] * PRIME, values[v])
     return keys
-
-
-def _add_kinds(keys: Array, kinds: Array) -> None:
-    """Mix the kinds of vertices into their keys."""
-    for v in range(len(keys)):
-        keys[v] = mixed(keys[v] * PRIME, kinds[v])
 
 
 def _have_slots(vertices: Array, child_ptr: Array) -> bool:

@@ -89,26 +89,48 @@ def number_rows(
     parent_ptr = part_of(ints, extents, PARENT_PTR)
     parent_ptr[:] = 0
     edge_row, edge_ptr = part_of(ints, extents, EDGE_ROW), part_of(ints, extents, EDGE_PTR)
+    graph, into = (child_ptr, child, functions), (child_row, edge_row, parent_ptr)
+    edges = _rewrite(graph, begins, user[:rows], row_of, edge_ptr, into, 0, False)
     if len(begins) == 0:
-        edges = _rewrite(
-            child_ptr, child, user[:rows], row_of, edge_ptr, child_row, edge_row, parent_ptr
-        )
         extents[EVERY_PTR] = extents[EDGE_PTR]
     else:
         _cut(extents, EVERY_PTR, rows + 1)
-        graph = child_ptr, child, functions
-        pointers = edge_ptr, part_of(ints, extents, EVERY_PTR)
-        edges = _rewrite_apart(
-            graph, begins, user[:rows], row_of, pointers, (child_row, edge_row, parent_ptr)
-        )
+    every_ptr = part_of(ints, extents, EVERY_PTR)
+    if len(begins) > 0:
+        edges = _rewrite(graph, begins, user[:rows], row_of, every_ptr, into, edges, True)
     if len(first_of) > 0:
-        _cut(extents, RELATION_PTR, rows * ((len(first_of) - 1) // max(count, 1)) + 1)
-        _begin_relations(child_ptr, first_of, user[:rows], ints, extents)
+        # Where the edges of each row begin in each relation that is read whole.
+        whole = (len(first_of) - 1) // max(count, 1)
+        _cut(extents, RELATION_PTR, rows * whole + 1)
+        begin_of = part_of(ints, extents, RELATION_PTR)
+        for r in range(rows):
+            v = user[r]
+            # In the batch, the first child of those that are read whole: they come last.
+            first = child_ptr[v + 1] - (every_ptr[r + 1] - every_ptr[r])
+            for k in range(whole):
+                begin_of[r * whole + k] = every_ptr[r] + max(first_of[v * whole + k] - first, 0)
+        begin_of[rows * whole] = every_ptr[rows]
     if len(layers) > 0:
-        _end_layers(functions, layers, user[:rows], ints, extents)
+        # The first edge of the rows that are of a layer above each one; rows are by layer.
+        above, done = part_of(ints, extents, ABOVE_EDGE), 0
+        for t in range(tasks):
+            row = new_lo[t]
+            while done < layers[functions[user[row]]]:
+                above[done] = edge_ptr[row]
+                done += 1
+        above[done:] = edge_ptr[rows]
     if lists_edges:
+        # Where the external values of each edge are: after those of all vertices.
         _cut(extents, EDGE_ORDER, edges)
-        _order_edges(child_ptr, user[:rows], ints, extents)
+        place = part_of(ints, extents, EDGE_ORDER)
+        for r in range(rows):
+            first = count + child_ptr[user[r]]
+            for e in range(edge_ptr[r], edge_ptr[r + 1]):
+                place[e] = first + e - edge_ptr[r]
+            if len(begins) > 0:
+                first += edge_ptr[r + 1] - edge_ptr[r]
+                for e in range(every_ptr[r], every_ptr[r + 1]):
+                    place[e] = first + e - every_ptr[r]
     listed = _list_parents(child_row[:edges], parent_ptr, part_of(ints, extents, PARENT_EDGE))
     _cut(extents, CHILD_ROW, edges)
     _cut(extents, EDGE_ROW, edges)
@@ -138,113 +160,44 @@ def _cut(extents: Array, part: int, size: int) -> None:
 
 
 def _rewrite(
-    child_ptr: Array,
-    child: Array,
-    order: Array,
-    row_of: Array,
-    edge_ptr: Array,
-    child_row: Array,
-    edge_row: Array,
-    parent_ptr: Array,
-) -> int:
-    """Write the edges by row, and count those to each child in `parent_ptr`, one place after it.
-
-    Returns: how many edges there are.
-    """
-    edges = 0
-    for r in range(len(order)):
-        v = order[r]
-        edge_ptr[r] = edges
-        for e in range(child_ptr[v], child_ptr[v + 1]):
-            c = child[e]
-            row = -1
-            if c >= 0:
-                row = row_of[c]
-                parent_ptr[row + 1] += 1
-            child_row[edges] = row
-            edge_row[edges] = r
-            edges += 1
-    edge_ptr[len(order)] = edges
-    return edges
-
-
-def _rewrite_apart(
     graph: tuple[Array, Array, Array],
     begins: Array,
     order: Array,
     row_of: Array,
-    pointers: tuple[Array, Array],
+    ptr: Array,
     into: tuple[Array, Array, Array],
+    edges: int,
+    others: bool,
 ) -> int:
-    """Do as `_rewrite`, with the edges of the slots of all rows before all others.
+    """Write the edges by row, and count those to each child in `parent_ptr`, one place after it.
 
     Args:
-        graph: child_ptr, child and functions; begins: see `number_rows`.
-        pointers: get the first edge of each row, among those of slots and among the others.
-        into: child_row, edge_row and parent_ptr of `_rewrite`.
+        graph: child_ptr, child and functions.
+        begins: see `number_rows`. Where there are any, the edges of the slots of all rows come
+            before all `others`.
+        ptr: gets the first edge of each row.
+        into: child_row, edge_row and parent_ptr, from the number `edges` on.
+    Returns: how many edges there are.
     """
     child_ptr, child, functions = graph
     child_row, edge_row, parent_ptr = into
-    edges, others = 0, False
-    for ptr in pointers:
-        for r in range(len(order)):
-            v = order[r]
-            ptr[r] = edges
-            first, end = child_ptr[v], child_ptr[v + 1]
-            middle = min(first + begins[functions[v]], end)
-            for e in range(middle if others else first, end if others else middle):
-                row = -1
-                if child[e] >= 0:
-                    row = row_of[child[e]]
-                    parent_ptr[row + 1] += 1
-                child_row[edges] = row
-                edge_row[edges] = r
-                edges += 1
-        ptr[len(order)] = edges
-        others = True
-    return edges
-
-
-def _begin_relations(
-    child_ptr: Array, first_of: Array, order: Array, ints: Array, extents: Array
-) -> None:
-    """Write where the edges of each row begin in each relation that is read whole."""
-    every_ptr, out = part_of(ints, extents, EVERY_PTR), part_of(ints, extents, RELATION_PTR)
-    whole = (len(first_of) - 1) // max(len(child_ptr) - 1, 1)
     for r in range(len(order)):
         v = order[r]
-        # In the batch, the first child of those that are read whole: they come last.
-        first = child_ptr[v + 1] - (every_ptr[r + 1] - every_ptr[r])
-        for k in range(whole):
-            out[r * whole + k] = every_ptr[r] + max(first_of[v * whole + k] - first, 0)
-    out[len(order) * whole] = every_ptr[len(order)]
-
-
-def _end_layers(functions: Array, layers: Array, order: Array, ints: Array, extents: Array) -> None:
-    """Write the first edge of the rows that are of a layer above each one; rows are by layer."""
-    edge_ptr, out = part_of(ints, extents, EDGE_PTR), part_of(ints, extents, ABOVE_EDGE)
-    task_lo, task_kind = part_of(ints, extents, TASK_LO), part_of(ints, extents, TASK_KIND)
-    done = 0
-    for t in range(len(task_kind)):
-        row = task_lo[t]
-        while done < layers[functions[order[row]]]:
-            out[done] = edge_ptr[row]
-            done += 1
-    out[done:] = edge_ptr[len(order)]
-
-
-def _order_edges(child_ptr: Array, order: Array, ints: Array, extents: Array) -> None:
-    """Write where the external values of each edge are: after those of all vertices."""
-    edge_ptr, every_ptr = part_of(ints, extents, EDGE_PTR), part_of(ints, extents, EVERY_PTR)
-    out = part_of(ints, extents, EDGE_ORDER)
-    after, is_split = len(child_ptr) - 1, extents[EVERY_PTR, 0] != extents[EDGE_PTR, 0]
-    for r in range(len(order)):
-        first = after + child_ptr[order[r]]
-        for e in range(edge_ptr[r], edge_ptr[r + 1]):
-            out[e] = first + e - edge_ptr[r]
-        first += edge_ptr[r + 1] - edge_ptr[r]
-        for e in range(every_ptr[r], every_ptr[r + 1] if is_split else every_ptr[r]):
-            out[e] = first + e - every_ptr[r]
+        ptr[r] = edges
+        first, end = child_ptr[v], child_ptr[v + 1]
+        if len(begins) > 0:
+            middle = min(first + begins[functions[v]], end)
+            first, end = middle if others else first, end if others else middle
+        for e in range(first, end):
+            row = -1
+            if child[e] >= 0:
+                row = row_of[child[e]]
+                parent_ptr[row + 1] += 1
+            child_row[edges] = row
+            edge_row[edges] = r
+            edges += 1
+    ptr[len(order)] = edges
+    return edges
 
 
 def _list_parents(child_row: Array, parent_ptr: Array, parent_edge: Array) -> int:

@@ -22,15 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import UsageError, nearest
-from vertexrt.graph.compiled import children_first
 from vertexrt.scheduler.compiled import AGENDA, DEPTH, FRONTIER, SERIAL
-from vertexrt.scheduler.rows import number_rows
 
 Int32 = npt.NDArray[np.int32]
-NO_PULLS = np.zeros((0, 0), np.int32)
-NO_FUNCTIONS = np.zeros(0, np.int32)
-NO_NUMBERS = np.zeros(0, np.int64)
-NO_WEIGHT = np.zeros(0, np.float32)
 
 
 @dataclass(slots=True)
@@ -83,18 +77,6 @@ class Schedule:
         """Count the batching tasks."""
         return len(self.task_kind)
 
-    def describe(self, limit: int = 12) -> str:
-        """Print the tasks: rows and kind of each, the middle left out beyond `limit`."""
-        sizes = np.diff(self.task_lo)
-        lines = [f"{self.num_tasks} tasks over {len(self.order)} vertices"]
-        for t in range(self.num_tasks):
-            if self.num_tasks > limit and limit // 2 <= t < self.num_tasks - limit // 2:
-                if t == limit // 2:
-                    lines.append(f"  ... {self.num_tasks - 2 * (limit // 2)} more tasks ...")
-                continue
-            lines.append(f"  V_{t}: {sizes[t]} rows of kind {self.task_kind[t]}")
-        return "\n".join(lines)
-
 
 _POLICIES = {"frontier": FRONTIER, "depth": DEPTH, "agenda": AGENDA, "serial": SERIAL}
 POLICIES = tuple(_POLICIES)
@@ -113,44 +95,6 @@ def policy_of(name: str) -> int:
         "one of " + ", ".join(POLICIES),
         f"choose one of these.{nearest(name, POLICIES)}",
     )
-
-
-def make_schedule(
-    child_ptr: Int32,
-    child: Int32,
-    kinds: Int32,
-    num_kinds: int,
-    policy: str = "frontier",
-    *,
-    pulls: Int32 = NO_PULLS,
-    used: npt.NDArray[np.int64] = NO_NUMBERS,
-    weight: npt.NDArray[Any] = NO_WEIGHT,
-    level: Int32 | None = None,
-    forest: bool = False,
-    inner: bool = True,
-) -> Schedule:
-    """Batch the vertices of all graphs into tasks.
-
-    Args:
-        child_ptr, child: CSR of the children, without cycles.
-        kinds: [V] kind of each vertex, 0 <= kind < num_kinds.
-        policy: one of POLICIES.
-        pulls, used: [pulls, V], and the numbers of those that a vertex reads.
-        weight: reals [V] to be written, so that identical vertices merge; empty, if none may.
-        level: [V] of `children_first`, where they are known.
-        forest: it is known that no vertex has two parents.
-        inner: vertices with children may merge too.
-    Returns: a schedule in which each vertex is in exactly one task, after its children.
-    Raises: UsageError for an unknown policy.
-    """
-    if level is None:
-        _, level = children_first(child_ptr, child)
-    return schedule_of(
-        *number_rows(
-            child_ptr, child, NO_FUNCTIONS, NO_NUMBERS, NO_NUMBERS, NO_FUNCTIONS, kinds, num_kinds,
-            level, policy_of(policy), pulls, used, weight, forest, inner, False,
-        )
-    )  # fmt: skip
 
 
 def schedule_of(ints: Int32, extents: npt.NDArray[np.int64], weight: npt.NDArray[Any]) -> Schedule:

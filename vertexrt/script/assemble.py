@@ -184,7 +184,8 @@ def _fill_path(draft: Draft, progress: Progress, begin: int, end: int) -> Progre
         width, tiles = task.rows, 1
         if 0 < size.tile < task.rows and shape.tiled[p]:
             tiles = -(-task.rows // size.tile)
-            width = _even_width(task.rows, tiles, size.tile)
+            width = -(-task.rows // tiles)  # tiles are about alike, in whole steps of EVEN rows
+            width = min(size.tile, -(-width // EVEN) * EVEN)
         apart = 0  # elements between the temporaries of tiles under way
         if tiles > 1 and segments > 1:
             apart = _apart(scratch, every_ptr, task, width)
@@ -212,12 +213,6 @@ def _fill_path(draft: Draft, progress: Progress, begin: int, end: int) -> Progre
                         made[row] = at
                 at += 1
     return Progress(at, progress.before, waited, temporary)
-
-
-def _even_width(rows: int, tiles: int, most: int) -> int:
-    """Return the rows of tiles that are about alike, in whole steps of EVEN rows."""
-    even = -(-rows // tiles)
-    return min(most, -(-even // EVEN) * EVEN)
 
 
 def _latest_child(draft: Draft, tile: Tile, need: int) -> int:

@@ -47,19 +47,6 @@ class GroupScripts(NamedTuple):
     temporary: int
 
 
-class SharedLaunches(NamedTuple):
-    """The launches of the sides of the path, and what of them is a group's.
-
-    Attributes:
-        path: [sides, launches] the launches of each side; launches: [sides] how many they are.
-        first: [launches, groups + 1] the first row of each group.
-    """
-
-    path: Array
-    launches: Array
-    first: Array
-
-
 @compiled
 def assemble_groups(
     shape: Shape,
@@ -83,8 +70,23 @@ def assemble_groups(
     path = np.empty((sides, len(table)), np.int64)  # launches of each side
     launches = np.zeros(sides, np.int64)
     first = np.empty((len(table), groups.number + 1), np.int64)
-    shared = SharedLaunches(path, launches, first)
-    total = _share_out(shape, table, side_of, groups, size.tile, shared)
+    bounds, total = bounds_of(groups.graph_ptr, groups.number), 0
+    for t in range(len(table)):
+        p, n, row = table[t, 0], table[t, 1], table[t, 2]
+        side = side_of[p]
+        if side < 0:
+            continue
+        path[side, launches[side]] = t
+        launches[side] += 1
+        end = row + n
+        for g in range(
+            groups.number
+        ):  # its first row among those of the task, which rise by vertex
+            first[t, g] = row
+            while row < end and groups.order[row] < bounds[g + 1]:
+                row += 1
+            total += count_instructions(shape, p, row - first[t, g], size.tile)
+        first[t, groups.number] = end
     script = np.zeros((1, total, columns), np.int32)
     lengths = np.zeros((sides, groups.number), np.int64)
     part = np.zeros((len(table), table.shape[1]), np.int64)
@@ -113,28 +115,6 @@ def assemble_groups(
     return GroupScripts(script[0], lengths, temporary)
 
 
-def _share_out(
-    shape: Shape, table: Array, side_of: Array, groups: Groups, tile: int, shared: SharedLaunches
-) -> int:
-    """Find what launches the path has, and which of their rows are whose: fill `shared`.
-
-    Returns: how many instructions all groups have.
-    """
-    path, launches, first = shared.path, shared.launches, shared.first
-    bounds, total = bounds_of(groups.graph_ptr, groups.number), 0
-    for t in range(len(table)):
-        p, n, lo = table[t, 0], table[t, 1], table[t, 2]
-        side = side_of[p]
-        if side < 0:
-            continue
-        path[side, launches[side]] = t
-        launches[side] += 1
-        _cut_at(groups.order, lo, lo + n, bounds, first[t])
-        for g in range(groups.number):
-            total += count_instructions(shape, p, first[t, g + 1] - first[t, g], tile)
-    return total
-
-
 @compiled
 def bounds_of(graph_ptr: Array, groups: int) -> Array:
     """Cut a batch between graphs, so that groups have about as many vertices: [groups + 1]."""
@@ -146,19 +126,3 @@ def bounds_of(graph_ptr: Array, groups: int) -> Array:
             at += 1
         bounds[g] = graph_ptr[at]
     return bounds
-
-
-def _cut_at(order: Array, lo: int, hi: int, bounds: Array, first: Array) -> None:
-    """Find the first row of each group among the rows of a task, which rise by vertex.
-
-    Args:
-        bounds: [groups + 1] first vertices of the groups.
-        first: [groups + 1] gets the rows, and the end.
-    """
-    row = lo
-    for g in range(len(bounds) - 1):
-        first[g] = row
-        end = bounds[g + 1]
-        while row < hi and order[row] < end:
-            row += 1
-    first[len(bounds) - 1] = hi

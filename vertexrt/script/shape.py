@@ -39,17 +39,17 @@ def shape_of(tasks: list[SegmentedTask], scratch: Sequence[tuple[int, int, int]]
         scratch: of the backend, see `Executable`.
     """
     counts = [len(t.segments) for t in tasks]
+    ops = [[t.task.program.nodes[k].op for s in t.segments for k in s.members] for t in tasks]
+    tiled = [
+        t.task.stage in PATH_STAGES and not {*OVER_ROWS}.intersection(each)
+        for t, each in zip(tasks, ops, strict=True)
+    ]
     return Shape(
         np.array([int(t.task.stage) for t in tasks], np.int64),
         np.array([t.task.phase.place for t in tasks], np.int64),
         np.cumsum([0, *counts]).astype(np.int64),
         np.array([int(s.split) for t in tasks for s in t.segments], np.int64),
         np.array([t.gathers for t in tasks], np.bool_),
-        np.array([t.task.stage in PATH_STAGES and not _sums(t) for t in tasks], np.bool_),
+        np.array(tiled, np.bool_),
         np.array(scratch, np.int64).reshape(-1, 3),
     )
-
-
-def _sums(task: SegmentedTask) -> bool:
-    nodes = task.task.program.nodes
-    return any(nodes[k].op in OVER_ROWS for segment in task.segments for k in segment.members)

@@ -12,7 +12,7 @@ the groups here, since a group works row by row.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vertexrt.ir.layers import Phase, phase_of
@@ -98,14 +98,30 @@ def cut(
     if not effects:
         return None
     homes, done = _made_in_place(nodes, effects)
-    live = _live(program, stage, effects)
-    reads = {i: stored.reads[i] for i in _read(nodes, live) if i not in live}
+    live: set[int] = set()  # what the effects need of this stage, and the leaves that it reads
+    stack = list(effects)
+    while stack:
+        k = stack.pop()
+        if k not in live:
+            live.add(k)
+            stack += (i for i in nodes[k].inputs if nodes[i].stage == stage or is_free(nodes[i]))
+    # Read from memory; leaves are read where they are used.
+    given = (i for k in live for i in nodes[k].inputs if i not in live and not is_free(nodes[i]))
+    reads = {i: stored.reads[i] for i in given}
     live -= done
     alone = {k for k in live if is_apart(nodes[k], apart)}
-    time = _times(program, live, alone, fuse)
-    operands = _operands(program, live, alone)
-    steps = _steps(program, live, time, alone, operands, fuse)
-    local = (_crossing(nodes, live, steps) | operands) - set(homes)
+    # What products read and no earlier stage has put into memory.
+    operands = {nodes[k].inputs[at] for k in alone for at in operand_positions(nodes[k])} & live
+    steps = _steps(program, live, alone, operands, fuse)
+    # A temporary must hold what another step reads.
+    step_of = {k: s for s, step in enumerate(steps) for k in step.nodes}
+    crossing = {
+        i
+        for k in live
+        for i in nodes[k].inputs
+        if i in live and not is_free(nodes[i]) and step_of[i] != step_of[k]
+    }
+    local = (crossing | operands) - set(homes)
     return TaskProgram(stage, program, reads, homes, frozenset(local), steps)
 
 
@@ -128,85 +144,43 @@ def _made_in_place(nodes: Sequence[Node], effects: list[int]) -> tuple[dict[int,
     return homes, done
 
 
-def _read(nodes: Sequence[Node], readers: Iterable[int]) -> dict[int, None]:
-    """List, each once, what nodes read from memory: leaves are read where they are used."""
-    return {i: None for k in readers for i in nodes[k].inputs if not is_free(nodes[i])}
-
-
-def _live(program: Program, stage: Stage, effects: list[int]) -> set[int]:
-    """Collect the nodes of this stage that its effects need, and the leaves they read."""
-    live: set[int] = set()
-    stack = list(effects)
-    while stack:
-        k = stack.pop()
-        if k not in live:
-            live.add(k)
-            for i in program.nodes[k].inputs:
-                if program.nodes[i].stage == stage or is_free(program.nodes[i]):
-                    stack.append(i)
-    return live
-
-
-def _times(program: Program, live: set[int], apart: set[int], fuse: bool) -> dict[int, int]:
-    """Return the number of the group of each node; a product of time t runs after group t."""
-    order = sorted(live)
-    time: dict[int, int] = {}
-    readers: dict[int, list[int]] = {k: [] for k in order}
-    for k in order:
-        time[k] = 0
-        for i in program.nodes[k].inputs:
-            if i in live:
-                time[k] = max(time[k], time[i] + _gap(program, apart, i, k, fuse))
-                readers[i].append(k)
-    for k in reversed(order):
-        if readers[k] and k not in apart:
-            time[k] = min(time[r] - _gap(program, apart, k, r, fuse) for r in readers[k])
-    return time
-
-
-def _gap(program: Program, apart: set[int], source: int, reader: int, fuse: bool) -> int:
-    """Return 1 where a reader must be in a later group than its source."""
-    made, reads = OPS[program.nodes[source].op].role, OPS[program.nodes[reader].op].role
-    if source in apart or reads == "segment":
-        return 1
-    return 0 if fuse or made == "leaf" or reader in apart or reads == "effect" else 1
-
-
-def _operands(program: Program, live: set[int], apart: set[int]) -> set[int]:
-    """List the values that products read and that no earlier stage has put into memory."""
-    found: set[int] = set()
-    for k in apart:
-        node = program.nodes[k]
-        found |= {node.inputs[position] for position in operand_positions(node)} & live
-    return found
-
-
 def _steps(
-    program: Program,
-    live: set[int],
-    time: dict[int, int],
-    products: set[int],
-    operands: set[int],
-    fuse: bool,
+    program: Program, live: set[int], products: set[int], operands: set[int], fuse: bool
 ) -> tuple[Group | Product, ...]:
     """Order the steps by time: groups of vertices, groups of edges, and then products."""
+    nodes = program.nodes
+
+    def gap(source: int, reader: int) -> int:
+        """Return 1 where a reader must be in a later group than its source."""
+        made, reads = OPS[nodes[source].op].role, OPS[nodes[reader].op].role
+        if source in products or reads == "segment":
+            return 1
+        return 0 if fuse or made == "leaf" or reader in products or reads == "effect" else 1
+
+    order = sorted(live)
+    time: dict[int, int] = {}  # the number of each one's group; a product runs after its group
+    readers: dict[int, list[int]] = {k: [] for k in order}
+    for k in order:
+        sources = [i for i in nodes[k].inputs if i in live]
+        time[k] = max((time[i] + gap(i, k) for i in sources), default=0)
+        for i in sources:
+            readers[i].append(k)
+    for k in reversed(order):
+        if readers[k] and k not in products:
+            time[k] = min(time[r] - gap(k, r) for r in readers[k])
     groups: dict[tuple[int, int, int], set[int]] = defaultdict(set)
     for k in live - products:
-        if k in operands or not is_free(program.nodes[k]):
+        if k in operands or not is_free(nodes[k]):
             groups[time[k], _domain(program, k), -1 if fuse else k].add(k)
     steps: dict[tuple[int, int, int], Group | Product] = {
         (time[k], len(Domain), k): Product(k) for k in products
     }
     for key, members in groups.items():
-        members |= _leaves(program, members, operands)
+        # Leaves are read where they stand, whatever their own domain.
+        read = {i for k in members for i in nodes[k].inputs}
+        members |= {i for i in read - operands if is_free(nodes[i])}
         steps[key] = Group(Domain(key[1]), tuple(sorted(members)))
     return tuple(steps[key] for key in sorted(steps))
-
-
-def _leaves(program: Program, nodes: set[int], operands: set[int]) -> set[int]:
-    """List the leaves that nodes read where they stand, whatever the leaves' own domain."""
-    read = {i for k in nodes for i in program.nodes[k].inputs}
-    return {i for i in read - operands if is_free(program.nodes[i])}
 
 
 def _domain(program: Program, k: int) -> Domain:
@@ -215,11 +189,3 @@ def _domain(program: Program, k: int) -> Domain:
     if node.op in SUMS_OF_ROWS:
         return _domain(program, node.inputs[-1])
     return max(Domain.VERTEX, node.type.domain)
-
-
-def _crossing(
-    nodes: Sequence[Node], live: set[int], steps: tuple[Group | Product, ...]
-) -> set[int]:
-    """Find the values that a temporary must hold, since another step reads them."""
-    step_of = {k: s for s, step in enumerate(steps) for k in step.nodes}
-    return {i for k in live for i in _read(nodes, [k]) if i in live and step_of[i] != step_of[k]}

@@ -8,6 +8,7 @@ its own, a concat of one part, whose rows are vertices for all readers.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable
+from dataclasses import replace
 
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.rewrite import Rewriter, rewrite
@@ -57,26 +58,16 @@ def copy_operands(
         for position in operand_positions(node):
             source = out.nodes[inputs[position]]
             if source.type.domain == Domain.PARAM and OPS[source.op].role == "leaf":
-                inputs[position] = _copy(out, inputs[position], node, origin)
+                copy = replace(
+                    node,
+                    op="concat",
+                    inputs=(inputs[position],),
+                    type=Type(source.type.shape, "float", Domain.VERTEX),
+                    attrs=attributes({"shape": source.type.shape}),
+                    where=source.where,
+                    origin=origin(("copy", source.op, source.attrs, node.stage)),
+                )
+                inputs[position] = out.append(copy)
         return out.append(node.moved(tuple(inputs)))
 
     return rewrite(program, rule)
-
-
-def _copy(out: Rewriter, position: int, reader: Node, origin: Callable[[Hashable], int]) -> int:
-    source = out.nodes[position]
-    type_ = Type(source.type.shape, "float", Domain.VERTEX)
-    made = attributes({"shape": source.type.shape})
-    number = origin(("copy", source.op, source.attrs, reader.stage))
-    return out.append(
-        Node(
-            "concat",
-            (position,),
-            type_,
-            made,
-            source.where,
-            reader.stage,
-            number,
-            reader.function,
-        )
-    )

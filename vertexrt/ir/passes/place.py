@@ -37,8 +37,22 @@ def place(
         lazy: False puts lazy and final nodes into every task.
         sums_in_tasks: so are sums over rows; False leaves them for the end.
     """
-    above = _above(program)
-    stages = _by_dependence(program, above)
+    own = [
+        frozenset([BELOW if n.op in (*UP, *DOWN) and not is_within_layer(program, n) else n.op])
+        for n in program.nodes
+    ]
+    above: list[frozenset[str]] = []  # the ops that each node depends on, its own among them
+    for ops, node in zip(own, program.nodes, strict=True):
+        above.append(ops.union(*(above[i] for i in node.inputs)))
+    below = own  # and those that depend on it
+    for k in range(len(program.nodes) - 1, -1, -1):
+        for source in program.nodes[k].inputs:
+            below[source] |= below[k]
+    stages = [_stage(ops, readers) for ops, readers in zip(above, below, strict=True)]
+    if any(node.op in ("gather", "gather_all") for node in program.nodes):
+        stages = _sink_parts(program, _sink(program, stages))
+    else:
+        stages = [Stage.LAZY if s in (Stage.EAGER, Stage.PATH) else s for s in stages]
     if not eager:
         stages = [Stage.PATH if s == Stage.EAGER else s for s in stages]
     if not lazy:
@@ -47,11 +61,6 @@ def place(
             _in_task(s, ops) if ops.isdisjoint(apart) else Stage.FINAL
             for s, ops in zip(stages, above, strict=True)
         ]
-    return _numbered(program, stages)
-
-
-def _numbered(program: Program, stages: list[Stage]) -> Program:
-    """Return a program whose nodes have these stages, and their origins."""
     nodes = [replace(n, stage=s) for n, s in zip(program.nodes, stages, strict=True)]
     if program.layers:
         nodes = _read_once(nodes)
@@ -60,7 +69,7 @@ def _numbered(program: Program, stages: list[Stage]) -> Program:
 
 def _read_once(nodes: list[Node]) -> list[Node]:
     """Let the path read a copy of what was gathered before it: a row of its own."""
-    wanted = _gathered_before(nodes)
+    read = {i for node in nodes if node.stage in ON_PATH for i in node.inputs}
     found: list[Node] = []
     moved: list[int] = []  # where each node has gone, and its copy
     copies: list[int] = []
@@ -68,55 +77,11 @@ def _read_once(nodes: list[Node]) -> list[Node]:
         places = copies if node.stage in ON_PATH else moved
         moved.append(len(found))
         found.append(node.moved(tuple(places[i] for i in node.inputs)))
-        if k in wanted:
-            found.append(_copy_of(node, moved[k]))
+        if k in read and node.op == "gather" and node.stage not in ON_PATH:
+            made = attributes({"shape": node.type.shape, COPIED: True})
+            found.append(replace(node, op="concat", inputs=(moved[k],), attrs=made))
         copies.append(len(found) - 1)
     return found
-
-
-def _gathered_before(nodes: list[Node]) -> set[int]:
-    """Return what the path reads of what is gathered before it."""
-    read = {i for node in nodes if node.stage in ON_PATH for i in node.inputs}
-    return {i for i in read if nodes[i].op == "gather" and nodes[i].stage not in ON_PATH}
-
-
-def _copy_of(node: Node, position: int) -> Node:
-    made = attributes({"shape": node.type.shape, COPIED: True})
-    return Node(
-        "concat", (position,), node.type, made, node.where, node.stage, function=node.function
-    )
-
-
-def _name(program: Program, node: Node) -> str:
-    """Return the op of a node, or BELOW."""
-    if node.op in (*UP, *DOWN) and not is_within_layer(program, node):
-        return BELOW
-    return node.op
-
-
-def _above(program: Program) -> list[frozenset[str]]:
-    """Return the ops that each node depends on, its own among them."""
-    found: list[frozenset[str]] = []
-    for node in program.nodes:
-        found.append(frozenset([_name(program, node)]).union(*(found[i] for i in node.inputs)))
-    return found
-
-
-def _below(program: Program) -> list[frozenset[str]]:
-    """Return the ops that depend on each node, its own among them."""
-    found = [frozenset([_name(program, node)]) for node in program.nodes]
-    for k in range(len(program.nodes) - 1, -1, -1):
-        for source in program.nodes[k].inputs:
-            found[source] |= found[k]
-    return found
-
-
-def _by_dependence(program: Program, above: list[frozenset[str]]) -> list[Stage]:
-    pairs = zip(above, _below(program), strict=True)
-    stages = [_stage(ops, readers) for ops, readers in pairs]
-    if not any(node.op in ("gather", "gather_all") for node in program.nodes):
-        return [Stage.LAZY if s in (Stage.EAGER, Stage.PATH) else s for s in stages]
-    return _sink_parts(program, _sink(program, stages))
 
 
 def _stage(above: frozenset[str], below: frozenset[str]) -> Stage:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from dataclasses import replace
 
 from vertexrt.ir.passes.rewrite import drop_dead
-from vertexrt.ir.program import Domain, Node, Program, Type, attributes
+from vertexrt.ir.program import Domain, Node, Program, Type, attributes, depending
 
 
 def publish_products(program: Program) -> Program:
@@ -25,11 +25,12 @@ def publish_products(program: Program) -> Program:
         name = f"{nodes[weight]['name']} {field}"
         like = nodes[members[0]]
         for k in members:
-            nodes[k] = _gather(nodes[k], nodes[nodes[k].inputs[1]], name)
-        product = Node("matmul", (weight, published[field]), Type(like.type.shape), like.attrs)
-        to = attributes({"field": name, "shape": like.type.shape})
-        scatter = Node("scatter", (len(nodes),), Type((), "none"), to)
-        nodes += [replace(node, where=like.where) for node in (product, scatter)]
+            read = nodes[nodes[k].inputs[1]]  # from now on what the child has made
+            given = {**dict(read.attrs), "field": name, "shape": nodes[k].type.shape}
+            nodes[k] = replace(nodes[k], op=read.op, inputs=(), attrs=attributes(given))
+        kind, to = Type(like.type.shape), attributes({"field": name, "shape": like.type.shape})
+        product = Node("matmul", (weight, published[field]), kind, like.attrs, like.where)
+        nodes += [product, Node("scatter", (len(nodes),), Type((), "none"), to, like.where)]
         (state[name],) = like.type.shape
     return drop_dead(replace(program, nodes=tuple(nodes), state=state))
 
@@ -39,9 +40,10 @@ def _shared_products(program: Program) -> dict[tuple[int, str], list[int]]:
     nodes = program.nodes
     found: dict[tuple[int, str], list[int]] = defaultdict(list)
     for k, node in enumerate(nodes):
-        if _multiplies_children(program, node):
+        if node.op == "matmul" and not node["transpose"] and len(node.type.shape) == 1:
             weight, x = node.inputs
-            found[weight, nodes[x]["field"]].append(k)
+            if nodes[weight].op == "param" and nodes[x].op in ("gather", "gather_all"):
+                found[weight, nodes[x]["field"]].append(k)
     return {
         key: members
         for key, members in found.items()
@@ -49,25 +51,8 @@ def _shared_products(program: Program) -> dict[tuple[int, str], list[int]]:
     }
 
 
-def _multiplies_children(program: Program, node: Node) -> bool:
-    """Tell whether a node is a parameter times a gathered vector."""
-    if node.op != "matmul" or node["transpose"] or len(node.type.shape) != 1:
-        return False
-    weight, x = (program.nodes[i] for i in node.inputs)
-    return weight.op == "param" and x.op in ("gather", "gather_all")
-
-
-def _gather(product: Node, operand: Node, field: str) -> Node:
-    """Read a product that the child has made, where one was made."""
-    given = {**dict(operand.attrs), "field": field, "shape": product.type.shape}
-    return replace(product, op=operand.op, inputs=(), attrs=attributes(given))
-
-
 def leaf_products(program: Program) -> set[int]:
     """Return the functions whose vertices without children do products: it pays to find copies."""
-    gathers = {"gather", "gather_all"}
-    reads: list[bool] = []
-    for node in program.nodes:
-        reads.append(node.op in gathers or any(reads[i] for i in node.inputs))
+    reads = depending(program.nodes, lambda node: node.op in ("gather", "gather_all"))
     found = zip(program.nodes, reads, strict=True)
     return {n.function for n, read in found if n.op == "matmul" and not read}

@@ -8,10 +8,11 @@ no effect needs is dropped.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from typing import Any
 
 from vertexrt.ir.ops import OPS
-from vertexrt.ir.program import Domain, Node, Program, Type, attributes
+from vertexrt.ir.program import Domain, Node, Program, Type, attributes, mark_needed
 
 Rule = Callable[["Rewriter", Node], int | None]
 
@@ -37,23 +38,15 @@ class Rewriter:
     def const(self, like: Node, value: float, type_: Type | None = None) -> int:
         """Add a constant that stands where node `like` stood."""
         shape = (type_ or like.type).shape
-        made = Node(
-            "const",
-            (),
+        kind, made = (
             Type(shape, "float", Domain.PARAM),
             attributes({"value": value, "shape": shape}),
-            like.where,
-            like.stage,
-            function=like.function,
         )
-        return self.append(made)
+        return self.append(replace(like, op="const", inputs=(), type=kind, attrs=made, origin=-1))
 
     def derived(self, like: Node, op: str, inputs: tuple[int, ...], type_: Type, **a: Any) -> int:
         """Add a node that stands, with its stage and origin, where node `like` stood."""
-        made = Node(
-            op, inputs, type_, attributes(a), like.where, like.stage, like.origin, like.function
-        )
-        return self.append(made)
+        return self.append(replace(like, op=op, inputs=inputs, type=type_, attrs=attributes(a)))
 
     def constant_of(self, index: int) -> float | None:
         """Return the value of a constant node, None for any other."""
@@ -79,11 +72,7 @@ def rewrite(program: Program, rule: Rule) -> Program:
 def drop_dead(program: Program) -> Program:
     """Drop nodes that no effect needs, directly or through others."""
     live = [OPS[node.op].role == "effect" for node in program.nodes]
-    for k in range(len(program.nodes) - 1, -1, -1):
-        if live[k]:
-            for source in program.nodes[k].inputs:
-                live[source] = True
-    return keep(program, live)
+    return keep(program, mark_needed(program.nodes, live))
 
 
 def keep(program: Program, wanted: list[bool]) -> Program:

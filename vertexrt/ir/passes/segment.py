@@ -14,8 +14,8 @@ level, and units aligned over gates, are ours, as is GRNN's fused step for LSTM.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from vertexrt.ir.layers import is_within_layer
@@ -90,29 +90,22 @@ def segment_tasks(
         alone: groups have one processor, without exchanges: one segment a task.
         whole: False cuts between any two steps (the ablation's baseline, as in VPPS).
     """
-    found = _alone(tasks) if alone else _shared(tasks)
+    if alone:
+        found = [
+            SegmentedTask(t, (Segment(Split.ROWS, t.steps),), frozenset(), {}, _gathers(t))
+            for t in tasks
+        ]
+    else:
+        # What is made by rows is whole for all after the exchange.
+        off_path = (task for task in tasks if task.stage not in PATH)
+        shared = {key for task in off_path for key in task.homes.values()}
+        drafts = [_draft(task, shared) if task.stage in PATH else _by_rows(task) for task in tasks]
+        cuts = find_cuts([task for task, _, _ in drafts])
+        found = [
+            SegmentedTask(*draft, each, _gathers(draft[0]), _only_looked_up(tasks, draft[0].stage))
+            for draft, each in zip(drafts, cuts, strict=True)
+        ]
     return found if whole else [_cut_between_steps(task) for task in found]
-
-
-def _alone(tasks: Sequence[TaskProgram]) -> list[SegmentedTask]:
-    return [
-        SegmentedTask(t, (Segment(Split.ROWS, t.steps),), frozenset(), {}, _gathers(t))
-        for t in tasks
-    ]
-
-
-def _shared(tasks: Sequence[TaskProgram]) -> list[SegmentedTask]:
-    shared = {
-        key for task in tasks if task.stage not in PATH for key in task.homes.values()
-    }  # made by rows: whole for all after the exchange
-    drafts = [_draft(task, shared) if task.stage in PATH else _by_rows(task) for task in tasks]
-    cuts = find_cuts([task for task, _, _ in drafts])
-    return [
-        SegmentedTask(
-            task, segments, whole, cuts[k], _gathers(task), _only_looked_up(tasks, task.stage)
-        )
-        for k, (task, segments, whole) in enumerate(drafts)
-    ]
 
 
 def _cut_between_steps(task: SegmentedTask) -> SegmentedTask:
@@ -214,7 +207,9 @@ def _with_homes(task: TaskProgram, positions: set[int]) -> TaskProgram:
     homes = dict(task.homes)
     for i in sorted(positions):
         if i in computed and i not in homes and _has_rows(task, i):
-            homes[i] = _exchange_key(task, i)
+            node = task.program.nodes[i]
+            of_node = node.origin, node.op, node.attrs, node.type.shape
+            homes[i] = ("exchange", task.stage.name, *of_node)
     return replace(task, homes=homes, local=task.local - set(homes))
 
 
@@ -229,61 +224,31 @@ def _has_rows(task: TaskProgram, position: int) -> bool:
     return nodes[position].type.domain != Domain.PARAM
 
 
-def _exchange_key(task: TaskProgram, position: int) -> Key:
-    node = task.program.nodes[position]
-    return ("exchange", task.stage.name, node.origin, node.op, node.attrs, node.type.shape)
-
-
-@dataclass(slots=True)
-class _Exchanges:
-    """Where a task of the path is cut.
-
-    Attributes:
-        number: position -> the segment that makes it.
-        whole: position -> whether a processor can have it in full without an exchange.
-        exchanged: positions of values that are made in parts and needed in full.
-    """
-
-    number: dict[int, int]
-    whole: dict[int, bool]
-    exchanged: set[int] = field(default_factory=set)
-
-    def has_in_full(self, position: int, segment: int) -> bool:
-        """Tell whether a processor has a value in full, by itself or from an earlier segment."""
-        before = position in self.exchanged and self.number[position] < segment
-        return before or self.whole.get(position, True)
-
-
-def _find_exchanges(task: TaskProgram, shared: set[Key]) -> _Exchanges:
-    """Give each node of a task its segment: a later one where an operand is made in parts."""
-    nodes = task.program.nodes
-    found = _Exchanges(
-        dict.fromkeys(task.reads, 0), {i: read.key in shared for i, read in task.reads.items()}
-    )
-    for k in task.members:
-        node = nodes[k]
-        needed = {i for i in _needed_in_full(nodes, node) if not found.whole.get(i, True)}
-        found.exchanged |= needed
-        after = max((found.number.get(i, 0) + (i in needed) for i in node.inputs), default=0)
-        found.number[k] = LAST if node.op in OVER_ROWS else after
-        in_full = all(found.has_in_full(i, found.number[k]) for i in node.inputs)
-        found.whole[k] = in_full and node.op not in MADE_IN_PARTS
-    return found
-
-
 def _draft(task: TaskProgram, shared: set[Key]) -> Draft:
     """Split a task of the path by units, cutting it where an operand is made in parts."""
-    found = _find_exchanges(task, shared)
-    wanted = _wanted_whole(task.program.nodes, task.members, found.whole)
-    task = _with_homes(task, found.exchanged)
+    nodes = task.program.nodes
+    number = dict.fromkeys(task.reads, 0)  # the segment that makes each value
+    # Whether a processor can have a value in full without an exchange.
+    whole = {i: read.key in shared for i, read in task.reads.items()}
+    exchanged: set[int] = set()  # made in parts, and needed in full
+    for k in task.members:
+        node = nodes[k]
+        needed = {i for i in _needed_in_full(nodes, node) if not whole.get(i, True)}
+        exchanged |= needed
+        after = max((number.get(i, 0) + (i in needed) for i in node.inputs), default=0)
+        number[k] = LAST if node.op in OVER_ROWS else after
+        whole[k] = node.op not in MADE_IN_PARTS and all(
+            whole.get(i, True) or (i in exchanged and number[i] < number[k]) for i in node.inputs
+        )
+    wanted = _wanted_whole(nodes, task.members, whole)
+    task = _with_homes(task, exchanged)
     # A value that only its own processor reads, in a later segment, stays in a temporary.
     leaves = _leaves(task)
     segments = []
-    for number in sorted(set(found.number.values())):
-        members = {k for k, n in found.number.items() if n == number}
-        steps = _steps_of(task, members, leaves)
+    for n in sorted({*number.values()}):
+        steps = _steps_of(task, {k for k, own in number.items() if own == n}, leaves)
         if steps:
-            segments.append(Segment(Split.SUMS if number == LAST else Split.UNITS, steps))
+            segments.append(Segment(Split.SUMS if n == LAST else Split.UNITS, steps))
     return _keep_private(task, segments), tuple(segments), frozenset(wanted)
 
 
@@ -307,34 +272,88 @@ def _crossing(task: TaskProgram, segments: Sequence[Segment]) -> set[int]:
     return crossing
 
 
-def _needs_all(nodes: Sequence[Node], node: Node, position: int) -> bool:
-    """Tell whether an operation reads every element of an operand for each element it makes.
+def _needed_in_full(nodes: Sequence[Node], node: Node) -> set[int]:
+    """Return the operands of which an operation reads every element for each that it makes.
 
-    Numbers are made, and read, by all processors: they stand for every element of a row.
+    Numbers are made, and read, by all processors: they stand for every element of a row. Sums over
+    all rows are made by the processor that owns the parameter's rows.
     """
     if node.op in OVER_ROWS:
-        return True  # over all rows, by the processor that owns the parameter's rows
+        return set(node.inputs)
     if OPS[node.op].role == "effect":
-        return False
-    has_number = () in (node.type.shape, nodes[node.inputs[position]].type.shape)
-    return has_number or READ_IN_FULL.get(node.op) == position
-
-
-def _needed_in_full(nodes: Sequence[Node], node: Node) -> set[int]:
-    """Return the operands of which an operation reads every element for each that it makes."""
-    return {i for position, i in enumerate(node.inputs) if _needs_all(nodes, node, position)}
+        return set()
+    return {
+        i
+        for position, i in enumerate(node.inputs)
+        if () in (node.type.shape, nodes[i].type.shape) or READ_IN_FULL.get(node.op) == position
+    }
 
 
 def _wanted_whole(
     nodes: Sequence[Node], order: Sequence[int], whole: Mapping[int, bool]
 ) -> set[int]:
     """Find what every processor computes in full: numbers, and what products and row ops need."""
-    wanted = {k for k in order if whole[k] and _is_number(nodes[k])}
+    numbers = {k for k in order if nodes[k].type.shape == () and OPS[nodes[k].op].role != "effect"}
+    wanted = {k for k in numbers if whole[k]}
     for k in reversed(order):
         needed = nodes[k].inputs if k in wanted else _needed_in_full(nodes, nodes[k])
         wanted |= {i for i in needed if whole.get(i, False)}
     return wanted & set(order)
 
 
-def _is_number(node: Node) -> bool:
-    return node.type.shape == () and OPS[node.op].role != "effect"
+# Segments in words.
+
+SPLIT_WORD = {Split.UNITS: "own units of all rows", Split.ROWS: "own rows", Split.SUMS: "own sums"}
+
+
+def segments_of(name: str, task: SegmentedTask) -> list[str]:
+    """List the segments of a task program, and what is exchanged before each."""
+    count, nodes = len(task.segments), task.task.program.nodes
+    lines = [f"{name}: {count} segment{'s' if count > 1 else ''}"]
+    if task.gathers and task.task.stage == Stage.PATH:
+        lines[0] += "; waits for the tiles of the children"
+    made: set[int] = set()
+    for number, segment in enumerate(task.segments):
+        work = _work(nodes, segment)
+        lines.append(f"  {name}.{number} {SPLIT_WORD[segment.split]}: {work}")
+        own = [k for k in segment.members if k in task.whole]
+        fields = dict.fromkeys(nodes[k]["field"] for k in own if nodes[k].op == "gather")
+        notes = {
+            "exchanged before it": _values(nodes, _received(nodes, segment, made)),
+            "every processor makes for itself": _values(nodes, own),
+            "read in full from other processors": ", ".join(fields),
+        }
+        lines += [f"    {what}: {found}" for what, found in notes.items() if found]
+        made.update(segment.members)
+    return lines
+
+
+def _work(nodes: Sequence[Node], segment: Segment) -> str:
+    found = []
+    for step in segment.steps:
+        if isinstance(step, Group):
+            count = sum(not is_free(nodes[k]) for k in step.nodes)
+            found.append(f"fused {count} ops")
+        else:
+            node = nodes[step.node]
+            weight = nodes[node.inputs[0]]
+            turned = "'" if node.op == "matmul" and node["transpose"] else ""
+            what = weight["name"] + turned if node.op == "matmul" else "outer"
+            found.append(f"product {what} {node.type}")
+    return ", ".join(found)
+
+
+def _received(nodes: Sequence[Node], segment: Segment, made: Collection[int]) -> list[int]:
+    """List what a segment reads of which each processor has made a part in an earlier one."""
+    found: dict[int, None] = {}
+    for k in segment.members:
+        for position, i in enumerate(nodes[k].inputs):
+            if segment.split != Split.UNITS or READ_IN_FULL.get(nodes[k].op) == position:
+                found[i] = None
+    return [i for i in found if i in made and i not in segment.members]
+
+
+def _values(nodes: Sequence[Node], positions: list[int]) -> str:
+    """Name values; leaves are read where they are used."""
+    found = [k for k in positions if not is_free(nodes[k])]
+    return ", ".join(f"%{k} {nodes[k].op} {nodes[k].type}" for k in found)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.rewrite import Rewriter, rewrite
@@ -67,34 +68,22 @@ def _scalar(out: Rewriter, node: Node) -> int | None:
         assert expression is not None
         value = evaluate(expression, [k for k in known if k is not None])
         return None if value is None else out.const(node, value)
+    number, sides = NEUTRAL.get(node.op, (0.0, ()))
+    for side in sides:
+        if known[side] == number:
+            return _as(out, node, node.inputs[1 - side])
     rule = WITH_CONSTANTS.get(node.op)
     return rule(out, node, known) if rule is not None else None
 
 
-def _add(out: Rewriter, node: Node, known: Known) -> int | None:
-    for side in (0, 1):
-        if known[side] == 0.0:
-            return _as(out, node, node.inputs[1 - side])
-    return _disjoint_sum(out, node)
+# Numbers that leave the other operand as it is, and on which sides.
+NEUTRAL = {"add": (0.0, (0, 1)), "sub": (0.0, (1,)), "mul": (1.0, (0, 1)), "div": (1.0, (1,))}
 
 
 def _sub(out: Rewriter, node: Node, known: Known) -> int | None:
-    if known[1] == 0.0:
-        return _as(out, node, node.inputs[0])
     if known[0] == 0.0 and out.nodes[node.inputs[1]].type.shape == node.type.shape:
         return out.derived(node, "neg", (node.inputs[1],), node.type)
     return None
-
-
-def _mul(out: Rewriter, node: Node, known: Known) -> int | None:
-    for side in (0, 1):
-        if known[side] == 1.0:
-            return _as(out, node, node.inputs[1 - side])
-    return None
-
-
-def _div(out: Rewriter, node: Node, known: Known) -> int | None:
-    return _as(out, node, node.inputs[0]) if known[1] == 1.0 else None
 
 
 def _where(out: Rewriter, node: Node, known: Known) -> int | None:
@@ -120,10 +109,8 @@ def _equal(out: Rewriter, node: Node, known: Known) -> int | None:
 
 # What an operand that is a constant makes of an op.
 WITH_CONSTANTS: dict[str, Callable[[Rewriter, Node, Known], int | None]] = {
-    "add": _add,
+    "add": lambda out, node, _: _disjoint_sum(out, node),
     "sub": _sub,
-    "mul": _mul,
-    "div": _div,
     "where": _where,
     "equal": _equal,
 }
@@ -141,22 +128,7 @@ def _as(out: Rewriter, node: Node, source: int) -> int | None:
     return None
 
 
-def _repeated_constant(out: Rewriter, node: Node) -> int | None:
-    value = out.constant_of(node.inputs[0])
-    return None if value is None else out.const(node, value)
-
-
-def _as_it_is(out: Rewriter, node: Node) -> int | None:
-    same = out.nodes[node.inputs[0]].type.shape == node.type.shape
-    return node.inputs[0] if same else None
-
-
-def _no_gradient(out: Rewriter, node: Node) -> int | None:
-    return node.inputs[0] if out.is_zero(node.inputs[0]) else None  # nothing to add
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(NamedTuple):
     """A part of a concat: its position, and which elements it is."""
 
     start: int
@@ -171,7 +143,7 @@ def _pieces(out: Rewriter, node: Node) -> list[_Piece]:
 
 
 def _disjoint_sum(out: Rewriter, node: Node) -> int | None:
-    """Merge concat(a, 0) + concat(0, b) into concat(a, b), where their parts line up."""
+    """Merge concat(a, 0) + concat(0, b) into concat(a, b), with zeros where neither has a part."""
     sides = [out.nodes[i] for i in node.inputs]
     if any(s.op != "concat" or s.type.shape != node.type.shape for s in sides):
         return None
@@ -179,13 +151,8 @@ def _disjoint_sum(out: Rewriter, node: Node) -> int | None:
     found = sorted((p for p in both if not out.is_zero(p.part)), key=lambda p: p.start)
     if any(piece.end > after.start for piece, after in itertools.pairwise(found)):
         return None  # two values on the same elements
-    return _padded(out, node, found)
-
-
-def _padded(out: Rewriter, node: Node, pieces: list[_Piece]) -> int:
-    """Return the concat of pieces at their places, with zeros between them."""
     end, inputs = 0, []
-    for piece in [*pieces, _Piece(node.type.size, node.type.size, -1)]:
+    for piece in [*found, _Piece(node.type.size, node.type.size, -1)]:
         if piece.start > end:
             inputs.append(out.const(node, 0.0, replace(node.type, shape=(piece.start - end,))))
         inputs.append(piece.part)
@@ -245,7 +212,8 @@ def _elements(out: Rewriter, node: Node, source: int, start: int) -> int:
 RULES: dict[str, tuple[Callable[[Rewriter, Node], int | None], ...]] = {
     "concat": (_one_part, _equal_constants, _all_slices),
     "slice": (_slice,),
-    "spread": (_repeated_constant, _as_it_is),
-    "to_edges": (_repeated_constant,),
-    "param_grad": (_no_gradient,),
+    "spread": (lambda out, node: _as(out, node, node.inputs[0]),),
+    "to_edges": (_equal_constants,),
+    # nothing to add
+    "param_grad": (lambda out, node: node.inputs[0] if out.is_zero(node.inputs[0]) else None,),
 }

@@ -15,7 +15,7 @@ from vertexrt.ir.layers import chain_slot
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.rewrite import Rewriter, drop_dead, keep, rewrite
 from vertexrt.ir.passes.simplify import simplified
-from vertexrt.ir.program import Domain, Node, Program, Stage, Type, attributes
+from vertexrt.ir.program import Domain, Node, Program, Stage, Type, attributes, mark_needed
 
 MOST_SLOTS, MOST_PULLS = 32, 30  # a kind is 63 bits: slots, all children together, and pulls
 FUNCTION_AT = 57  # the bit where the number of a vertex function begins, where there are several
@@ -108,8 +108,13 @@ def find_atoms(program: Program, specialised: bool = True) -> Atoms:
     names = tuple(p.name for p in program.pulls)
     types = tuple(site.name for site in program.sites)
     path, lazy = [0] * max(len(types), 1), [0] * max(len(types), 1)
-    for node, early in zip(program.nodes, _reaches_path(program), strict=True):
-        bit = _bit_of(node, slots, names)
+    on_path = [node.stage in (Stage.EAGER, Stage.PATH) for node in program.nodes]
+    for node, early in zip(program.nodes, mark_needed(program.nodes, on_path), strict=True):
+        bit = 0  # of what it reads from outside, or writes for a child
+        if node.op in OF_SLOTS:
+            bit = 1 << node["slot"]
+        elif node.op in ("pull", "has_pull"):
+            bit = 1 << slots + names.index(node["name"])
         lazy[node.function] |= bit
         path[node.function] |= bit if early or node.op in GRADIENTS_TO_CHILDREN else 0
     if not specialised:
@@ -122,23 +127,6 @@ def with_whole_chains(atoms: Atoms, program: Program) -> Atoms:
     slots = [chain_slot(program, f) for f in range(len(atoms.path))]
     bits = [1 << slot if slot >= 0 else 0 for slot in slots]
     return replace(atoms, path=tuple(m & ~bit for m, bit in zip(atoms.path, bits, strict=True)))
-
-
-def _bit_of(node: Node, slots: int, names: tuple[str, ...]) -> int:
-    """Return the bit of what a node reads from outside, or writes for a child; 0 for others."""
-    if node.op in OF_SLOTS:
-        return int(1 << node["slot"])
-    return 1 << slots + names.index(node["name"]) if node.op in ("pull", "has_pull") else 0
-
-
-def _reaches_path(program: Program) -> list[bool]:
-    """Mark what path and eager nodes depend on, and these nodes themselves."""
-    found = [node.stage in (Stage.EAGER, Stage.PATH) for node in program.nodes]
-    for k in range(len(program.nodes) - 1, -1, -1):
-        if found[k]:
-            for source in program.nodes[k].inputs:
-                found[source] = True
-    return found
 
 
 def specialise(program: Program, facts: Presence) -> Program:
@@ -155,51 +143,27 @@ def specialise(program: Program, facts: Presence) -> Program:
     def rule(out: Rewriter, node: Node) -> int | None:
         if childless and node.type.domain == Domain.EDGE and node.type.dtype == "float":
             return out.const(node, 0.0)  # there are no edges
-        if _looks_up_nothing(out, node):
-            return out.const(node, 0.0)
-        found = _known(out, node, facts.of(node))
-        return simplified(out, node) if found is None else found
+        index = INDEX_OPERAND.get(node.op)
+        if index is not None and out.nodes[node.inputs[index]].op == "const":
+            return out.const(node, 0.0)  # an index or a label that is absent
+        there = facts.of(node)
+        if node.op in ("present", "has_pull") and there is not None:
+            return out.const(node, float(there))
+        if node.op in ("gather", "gather_all", "edge_pull", "pull") and there is False:
+            if node.type.dtype == "float":
+                return out.const(node, 0.0)
+            absent = attributes({"dtype": "int", "shape": (), "value": -1})
+            kind = Type((), "int", Domain.PARAM)
+            return out.append(replace(node, op="const", type=kind, attrs=absent, origin=-1))
+        return simplified(out, node)
 
-    return _drop_absent(rewrite(program, rule), facts)
+    def is_absent(node: Node) -> bool:
+        """Tell of an effect whether these vertices do not have what it writes for, or of."""
+        of_edges = node.op in ("keep", "pull_grad") and node.type.domain == Domain.EDGE
+        return facts.of(node) is False or (of_edges and childless)
 
-
-def _known(out: Rewriter, node: Node, there: bool | None) -> int | None:
-    """Return what a node is that reads from outside, where it is known whether that is there."""
-    if node.op in ("present", "has_pull") and there is not None:
-        return out.const(node, float(there))
-    if node.op not in ("gather", "gather_all", "edge_pull", "pull") or there is not False:
-        return None
-    return out.const(node, 0.0) if node.type.dtype == "float" else out.append(_absent_index(node))
-
-
-def _looks_up_nothing(out: Rewriter, node: Node) -> bool:
-    """Tell whether an op takes an index or a label that is absent."""
-    position = INDEX_OPERAND.get(node.op)
-    return position is not None and out.nodes[node.inputs[position]].op == "const"
-
-
-def _drop_absent(program: Program, facts: Presence) -> Program:
-    """Drop what these vertices do not have: children to write for, gradients of absent pulls."""
-    childless = facts.slots.get(program.arity or 0) is False
-    kept = []
-    for node in program.nodes:
-        gone = OPS[node.op].role == "effect" and facts.of(node) is False
-        gone |= node.op in ("keep", "pull_grad") and node.type.domain == Domain.EDGE and childless
-        kept.append(not gone)
-    return drop_dead(keep(program, kept))
-
-
-def _absent_index(node: Node) -> Node:
-    """Return the index of what is not there: -1."""
-    return Node(
-        "const",
-        (),
-        Type((), "int", Domain.PARAM),
-        attributes({"dtype": "int", "shape": (), "value": -1}),
-        node.where,
-        node.stage,
-        function=node.function,
-    )
+    found = rewrite(program, rule)
+    return without_effects(found, lambda n: OPS[n.op].role == "effect" and is_absent(n))
 
 
 def without_effects(program: Program, unwanted: Callable[[Node], bool]) -> Program:

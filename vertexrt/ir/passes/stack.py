@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 
 from vertexrt.ir.passes.rewrite import drop_dead
-from vertexrt.ir.program import Domain, Node, Program, Stage, Type, attributes
+from vertexrt.ir.program import Domain, Node, Program, Stage, Type, attributes, longest_chains
 
 
 def stack_parameters(program: Program) -> Program:
@@ -39,17 +39,13 @@ def stack_parameters(program: Program) -> Program:
 def _shared_operand(program: Program) -> dict[str, int]:
     """Find parameters, not stacked yet, that multiply one vector: name -> the product."""
     operands = _by_operand(program)
-    for weights, names in itertools.product(operands, _of_several(program)):
+    several = [names for names in program.stacks if len(names) > 1]
+    for weights, names in itertools.product(operands, several):
         if weights.keys() >= {*names}:
             return {name: weights[name] for name in names}
     stacked = {*itertools.chain(*program.stacks), *map("+".join, program.stacks)}
     free = [{n: k for n, k in each.items() if n not in stacked} for each in operands]
     return next((weights for weights in free if len(weights) > 1), {})
-
-
-def _of_several(program: Program) -> list[tuple[str, ...]]:
-    """List stacks of more than one parameter."""
-    return [names for names in program.stacks if len(names) > 1]
 
 
 def _by_operand(program: Program) -> list[dict[str, int]]:
@@ -83,17 +79,10 @@ def _join_parameters(program: Program, members: list[int], names: tuple[str, ...
         type=Type(shape, "float", Domain.PARAM),
         attrs=attributes({"name": "+".join(names), "shape": shape}),
     )
-    draft = _Draft(list(nodes))
+    draft = _Draft(program)
     at = draft.add(weight)
     type_ = replace(first.type, shape=(shape[0],))
-    whole = draft.add(replace(first, inputs=(at, operand), type=type_))
-    start = 0
-    for k, n in zip(members, rows, strict=True):
-        node = nodes[k]
-        part = draft.add(_slice(node, whole, start))
-        draft.stand_for(k, part)
-        start += n
-    return draft.program(program)
+    return draft.sliced(members, replace(first, inputs=(at, operand), type=type_))
 
 
 def stack_rows(
@@ -119,13 +108,14 @@ def _same_weight(program: Program, stages: Sequence[Stage]) -> list[list[int]]:
     round, their operands make the same rows, and rows that F has stacked need not be stacked again.
     """
     nodes = program.nodes
+    # Products with as many others below them are independent.
+    level = longest_chains(nodes, lambda k: nodes[k].op == "matmul")
     groups: dict[Hashable, list[int]] = defaultdict(list)
     for k, node in enumerate(nodes):
         if node.stage not in stages or not _multiplies_vectors(node):
             continue
         if nodes[node.inputs[1]].type.domain != Domain.PARAM:
-            level = _products_below(program, k)
-            key = (node.inputs[0], node["transpose"], node.stage, node.type.domain, level)
+            key = (node.inputs[0], node["transpose"], node.stage, node.type.domain, level[k])
             groups[key].append(k)
     return [
         members[::-1] if nodes[members[0]]["transpose"] else members
@@ -142,30 +132,13 @@ def _same_gradient(program: Program, stages: Sequence[Stage]) -> list[list[int]]
         if node.op != "param_grad" or node.stage not in stages:
             continue
         (k,) = node.inputs
+        made = program.nodes[k]
         # Equal gradients of two uses were merged: such a one counts twice.
-        if len(readers[k]) == 1 and _multiplies_two_vectors(program, k):
-            made = program.nodes[k]
-            domain = program.nodes[made.inputs[0]].type.domain
-            groups[node["name"], made.stage, domain].append(k)
+        if made.op == "outer" and len(readers[k]) == 1:
+            d, x = (program.nodes[i].type for i in made.inputs)
+            if len(d.shape) == len(x.shape) == 1 and d.domain == x.domain:
+                groups[node["name"], made.stage, d.domain].append(k)
     return [members[::-1] for members in groups.values() if len(members) > 1]
-
-
-def _multiplies_two_vectors(program: Program, position: int) -> bool:
-    """Tell whether a node is an outer product of two vectors, both of vertices or of edges."""
-    node = program.nodes[position]
-    types = [program.nodes[i].type for i in node.inputs]
-    forms = {(len(t.shape), t.domain) for t in types}
-    return node.op == "outer" and len(forms) == 1 and len(types[0].shape) == 1
-
-
-def _products_below(program: Program, index: int) -> int:
-    """Count the products on the longest chain under a node: equal counts are independent."""
-    depth: dict[int, int] = {}
-    for k in range(index):
-        node = program.nodes[k]
-        below = max((depth[i] for i in node.inputs), default=0)
-        depth[k] = below + (node.op == "matmul")
-    return max((depth[i] for i in program.nodes[index].inputs), default=0)
 
 
 def _join_products(
@@ -174,20 +147,15 @@ def _join_products(
     """Make one product of several: each is a slice of it."""
     nodes = program.nodes
     first = nodes[members[0]]
-    draft = _Draft(list(nodes))
+    draft = _Draft(program)
     operand = _rows(draft, [nodes[k].inputs[1] for k in members], first, origin)
-    size = first.type.size
-    whole = draft.add(
-        replace(
-            first,
-            inputs=(first.inputs[0], operand),
-            type=replace(first.type, shape=(len(members), size)),
-            origin=origin(("product", tuple(nodes[k].origin for k in members))),
-        )
+    whole = replace(
+        first,
+        inputs=(first.inputs[0], operand),
+        type=replace(first.type, shape=(len(members), first.type.size)),
+        origin=origin(("product", tuple(nodes[k].origin for k in members))),
     )
-    for m, k in enumerate(members):
-        draft.stand_for(k, draft.add(_slice(nodes[k], whole, m * size)))
-    return draft.program(program)
+    return draft.sliced(members, whole)
 
 
 def _join_gradients(
@@ -196,29 +164,27 @@ def _join_gradients(
     """Make one outer product of several, and keep the first of the effects that take them."""
     nodes = program.nodes
     first = nodes[members[0]]
-    draft = _Draft(list(nodes))
+    draft = _Draft(program)
     d, x = (
         _rows(draft, [nodes[k].inputs[side] for k in members], first, origin) for side in (0, 1)
     )
-    draft.stand_for(members[0], draft.add(replace(first, inputs=(d, x))))
+    draft.instead[members[0]] = draft.add(replace(first, inputs=(d, x)))
     for k, node in enumerate(nodes):
         if node.op == "param_grad" and node.inputs[0] in members[1:]:
-            draft.drop(k)
-    return draft.program(program)
+            draft.gone.add(k)
+    return draft.finished()
 
 
 def _rows(draft: _Draft, sources: list[int], like: Node, origin: Callable[[Hashable], int]) -> int:
     """Find or make the concatenation of some vectors as rows of one value."""
     parts = [draft.nodes[i] for i in sources]
     shape = (len(sources), parts[0].type.size)
-    made = Node(
-        "concat",
-        tuple(sources),
-        Type(shape, "float", max(p.type.domain for p in parts)),
-        attributes({"shape": shape}),
-        like.where,
-        like.stage,
-        function=like.function,
+    made = replace(
+        like,
+        op="concat",
+        inputs=tuple(sources),
+        type=Type(shape, "float", max(p.type.domain for p in parts)),
+        attrs=attributes({"shape": shape}),
     )
     for k, node in enumerate(draft.nodes):
         same = (node.op, node.inputs, node.attrs) == (made.op, made.inputs, made.attrs)
@@ -228,47 +194,39 @@ def _rows(draft: _Draft, sources: list[int], like: Node, origin: Callable[[Hasha
     return draft.add(replace(made, origin=origin(key)))
 
 
-def _slice(node: Node, whole: int, start: int) -> Node:
-    """Stand for a joined product: its own part of the whole, under its own origin."""
-    made = attributes({"start": start, "shape": node.type.shape})
-    return replace(node, op="slice", inputs=(whole,), attrs=made)
-
-
 class _Draft:
     """Nodes in any order, and which positions others now stand for."""
 
-    def __init__(self, nodes: list[Node]) -> None:
-        self.nodes = nodes
-        self._instead: dict[int, int] = {}
-        self._gone: set[int] = set()
+    def __init__(self, program: Program) -> None:
+        self.program, self.nodes = program, list(program.nodes)
+        self.instead: dict[int, int] = {}  # what stands for a node
+        self.gone: set[int] = set()  # effects that are dropped
 
     def add(self, node: Node) -> int:
         self.nodes.append(node)
         return len(self.nodes) - 1
 
-    def stand_for(self, old: int, new: int) -> None:
-        self._instead[old] = new
+    def sliced(self, members: list[int], joined: Node) -> Program:
+        """Add a joined product: members become their own parts of it, under their own origins."""
+        whole, start = self.add(joined), 0
+        for k in members:
+            node = self.nodes[k]
+            made = attributes({"start": start, "shape": node.type.shape})
+            part = replace(node, op="slice", inputs=(whole,), attrs=made)
+            self.instead[k] = self.add(part)
+            start += node.type.size
+        return self.finished()
 
-    def drop(self, effect: int) -> None:
-        self._gone.add(effect)
-
-    def program(self, program: Program) -> Program:
+    def finished(self) -> Program:
         """Redirect readers, sort by dependence (otherwise in the old order), drop what is dead."""
-        nodes = [n.moved(tuple(self._instead.get(i, i) for i in n.inputs)) for n in self.nodes]
-        placed: dict[int, int] = {}
-        for k in range(len(nodes)):
-            if k not in self._gone and k not in self._instead:
-                _place_after_inputs(nodes, k, placed)
+        nodes = [n.moved(tuple(self.instead.get(i, i) for i in n.inputs)) for n in self.nodes]
+        placed: dict[int, int] = {}  # position -> its new number
+        stack = sorted({*range(len(nodes))} - self.gone - self.instead.keys(), reverse=True)
+        while stack:
+            waiting = [i for i in nodes[stack[-1]].inputs if i not in placed]
+            if waiting:
+                stack.extend(waiting)
+            else:
+                placed.setdefault(stack.pop(), len(placed))
         final = [nodes[k].moved(tuple(placed[i] for i in nodes[k].inputs)) for k in placed]
-        return drop_dead(program.with_nodes(final))
-
-
-def _place_after_inputs(nodes: Sequence[Node], k: int, placed: dict[int, int]) -> None:
-    """Give a node the next number, after all that it depends on: position -> number."""
-    stack = [k]
-    while stack:
-        waiting = [i for i in nodes[stack[-1]].inputs if i not in placed]
-        if waiting:
-            stack.extend(waiting)
-        else:
-            placed.setdefault(stack.pop(), len(placed))
+        return drop_dead(self.program.with_nodes(final))

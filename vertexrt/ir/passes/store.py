@@ -76,58 +76,38 @@ def store_values(program: Program, known: Mapping[int, Read] | None = None) -> S
         known: origin -> where that value lies, decided with another program of this kind.
     Raises: PlanError, when a value of another program has no place there.
     """
-    nodes = list(program.nodes)
-    given = _given(program, known)
-    later = _later_readers(program)
+    nodes, given = list(program.nodes), _states(program)
+    if known is not None:
+        given |= {k: known[n.origin] for k, n in enumerate(nodes) if n.origin in known}
+    readers = program.consumers()
     wholes: dict[int, tuple[int, int]] = {}  # position -> a concat of it, and where it begins there
     reads: dict[int, Read] = {}
     for k in range(len(program.nodes) - 1, -1, -1):
         node = nodes[k]
-        if later[k]:
+        later = [nodes[r] for r in readers[k] if nodes[r].stage != node.stage and not is_free(node)]
+        if later:
             found = given.get(k)
-            if found is None and k in wholes and not _has_own_rows(later[k]):
+            own_rows = any(OPS[reader.op].role in ("product", "effect") for reader in later)
+            if found is None and k in wholes and not own_rows:
                 whole, start = wholes[k]
                 found = replace(reads[whole], start=reads[whole].start + start)
             if found is None:
-                nodes.append(_keep(k, node, later[k][0]))
+                nodes.append(_keep(k, node, later[0]))
                 found = Read(TENSOR_OF_EFFECT["keep"](nodes[-1]), 0, max(node.type.size, 1))
             reads[k] = found
         if node.op == "concat" and k in reads:
-            wholes.update(_lying_in(program, k))
+            wholes |= {i: (k, start) for i, start in _parts_of_its_rows(program, node)}
     return Stored(program.with_nodes(nodes), reads)
 
 
-def _given(program: Program, known: Mapping[int, Read] | None) -> dict[int, Read]:
-    """Return where values lie that need no place: states, and those of another program."""
-    found = _states(program)
-    if known is not None:
-        found |= {k: known[n.origin] for k, n in enumerate(program.nodes) if n.origin in known}
-    return found
-
-
-def _later_readers(program: Program) -> list[list[Node]]:
-    """List, for each node, the nodes of other stages that read it from memory."""
-    nodes = program.nodes
-    return [
-        [nodes[r] for r in readers if nodes[r].stage != node.stage and not is_free(node)]
-        for node, readers in zip(nodes, program.consumers(), strict=True)
-    ]
-
-
-def _has_own_rows(readers: list[Node]) -> bool:
-    """Tell whether a value must have rows of its own: a product or an effect reads these alone."""
-    return any(OPS[reader.op].role in ("product", "effect") for reader in readers)
-
-
-def _lying_in(program: Program, whole: int) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Yield (part, (whole, start)) for what lies in a stored concat, of its stage and its rows."""
-    concat = program.nodes[whole]
-    per_edge = concat.type.domain == Domain.EDGE
-    for i in dict.fromkeys(concat.inputs):
+def _parts_of_its_rows(program: Program, concat: Node) -> Iterator[tuple[int, int]]:
+    """Yield the parts of a concat that have its stage and its rows, and where each begins."""
+    start, per_edge = concat.type.size, concat.type.domain == Domain.EDGE
+    for i in reversed(concat.inputs):  # of what is there twice, the first comes last
         part = program.nodes[i]
+        start -= part.type.size
         if part.stage == concat.stage and (part.type.domain == Domain.EDGE) == per_edge:
-            before = concat.inputs[: concat.inputs.index(i)]
-            yield i, (whole, sum(program.nodes[b].type.size for b in before))
+            yield i, start
 
 
 def _states(program: Program) -> dict[int, Read]:
@@ -139,6 +119,20 @@ def _states(program: Program) -> dict[int, Read]:
             size = max(program.nodes[source].type.size, 1)
             found.setdefault(source, Read(TENSOR_OF_EFFECT["scatter"](node), 0, size))
     return found
+
+
+def _keep(position: int, node: Node, reader: Node) -> Node:
+    """Return the effect that puts a value into the tensor of its origin."""
+    if node.op == "stored":
+        raise PlanError.at(
+            "store",
+            f"%{position} of stage {node.stage.name} is read by {reader.op} and lies nowhere",
+            "a place for every value that crosses stages",
+            "report this as a bug",
+        )
+    kept = attributes({"origin": node.origin, "shape": node.type.shape})
+    kind = Type((), "none", node.type.domain)
+    return replace(node, op="keep", inputs=(position,), type=kind, attrs=kept, origin=-1)
 
 
 def lazy_part(path: Stored) -> Program:
@@ -153,41 +147,13 @@ def lazy_part(path: Stored) -> Program:
     nodes: list[Node] = []
     for k, node in enumerate(program.nodes):
         if node.stage not in LAZY_STAGES and not is_free(node):
-            node = _stored(node, relation_of(program.nodes, k))
+            shape, of_relation = node.type.shape, related(relation_of(program.nodes, k))
+            node = replace(
+                node,
+                op="stored",
+                inputs=(),
+                type=Type(shape, "float", node.type.domain),
+                attrs=attributes({"origin": node.origin, "shape": shape, **of_relation}),
+            )
         nodes.append(node)
     return drop_dead(program.with_nodes(nodes))
-
-
-def _stored(node: Node, relation: int) -> Node:
-    shape = node.type.shape
-    made = attributes({"origin": node.origin, "shape": shape, **related(relation)})
-    return Node(
-        "stored",
-        (),
-        Type(shape, "float", node.type.domain),
-        made,
-        node.where,
-        node.stage,
-        node.origin,
-        node.function,
-    )
-
-
-def _keep(position: int, node: Node, reader: Node) -> Node:
-    """Return the effect that puts a value into the tensor of its origin."""
-    if node.op == "stored":
-        raise PlanError.at(
-            "store",
-            f"%{position} of stage {node.stage.name} is read by {reader.op} and lies nowhere",
-            "a place for every value that crosses stages",
-            "report this as a bug",
-        )
-    return Node(
-        "keep",
-        (position,),
-        Type((), "none", node.type.domain),
-        attributes({"origin": node.origin, "shape": node.type.shape}),
-        node.where,
-        node.stage,
-        function=node.function,
-    )

@@ -11,8 +11,8 @@ weight that several task programs multiply by.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import TaskProgram
@@ -22,8 +22,7 @@ from vertexrt.ir.program import Node
 Cuts = dict[int, tuple[int, ...]]  # position -> first elements of its pieces, and the size
 
 
-@dataclass(frozen=True, slots=True)
-class _Link:
+class _Link(NamedTuple):
     """The elements of one value from `start` on are those of another from `other_start` on."""
 
     value: Hashable
@@ -31,12 +30,6 @@ class _Link:
     other: Hashable
     other_start: int
     size: int
-
-    def passed_on(self, cuts: Iterable[int]) -> set[int]:
-        """Return the cuts that the other value has, where this one has these."""
-        end = self.start + self.size
-        inside = {c for c in (*cuts, self.start, end) if self.start <= c <= end}
-        return {c - self.start + self.other_start for c in inside}
 
 
 class _Links:
@@ -46,19 +39,13 @@ class _Links:
         sizes: elements of each.
         links: in both directions.
         periods: values of several rows, which are cut alike: elements of a row.
+        t, task: whose links are collected.
     """
 
     def __init__(self) -> None:
         self.sizes: dict[Hashable, int] = {}
         self.links: list[_Link] = []
         self.periods: dict[Hashable, int] = {}
-
-    def add(
-        self, value: Hashable, start: int, other: Hashable, other_start: int, size: int
-    ) -> None:
-        """Say that elements of one are those of another."""
-        self.links.append(_Link(value, start, other, other_start, size))
-        self.links.append(_Link(other, other_start, value, start, size))
 
     def find_cuts(self) -> dict[Hashable, set[int]]:
         """Return the least cuts that fit all links and periods."""
@@ -74,40 +61,22 @@ class _Links:
 
     def _demands(self, cuts: Mapping[Hashable, set[int]]) -> Iterator[tuple[Hashable, set[int]]]:
         """Yield what the cuts that were found so far ask of each other."""
-        for link in self.links:
-            yield link.other, link.passed_on(cuts[link.value])
+        for value, start, other, other_start, size in self.links:
+            inside = {c for c in (*cuts[value], start, start + size) if start <= c <= start + size}
+            yield other, {c - start + other_start for c in inside}
         for name, period in self.periods.items():
             inner = {c % period for c in cuts[name]}
             rows = range(self.sizes[name] // period)
             yield name, {i * period + c for i in rows for c in inner}
 
-
-def find_cuts(tasks: Sequence[TaskProgram]) -> list[Cuts]:
-    """Return, for each task program, the cuts of all its values."""
-    links = _Links()
-    for t, task in enumerate(tasks):
-        _Collector(links, t, task).run()
-    cuts = links.find_cuts()
-    return [
-        {k: tuple(sorted(cuts[t, k])) for k in range(len(task.program.nodes)) if (t, k) in cuts}
-        for t, task in enumerate(tasks)
-    ]
-
-
-class _Collector:
-    """Collect the links of one task program."""
-
-    def __init__(self, links: _Links, t: int, task: TaskProgram) -> None:
-        self.links, self.t, self.task = links, t, task
-        self.nodes = task.program.nodes
-
-    def run(self) -> None:
-        """Collect all."""
-        for k, read in self.task.reads.items():
+    def collect(self, t: int, task: TaskProgram) -> None:
+        """Collect the links of a task program."""
+        self.t, self.task, self.nodes = t, task, task.program.nodes
+        for k, read in task.reads.items():
             self._link(k, 0, self._tensor(read.key, read.width), read.start, _size(self.nodes[k]))
-        for k, home in self.task.homes.items():
+        for k, home in task.homes.items():
             self._all_of(k, home)
-        for k in self.task.members:
+        for k in task.members:
             self._value(k)
             for key in _tensors(self.nodes[k]):
                 self._all_of(k, key)
@@ -115,15 +84,17 @@ class _Collector:
 
     def _value(self, k: int) -> Hashable:
         """Name the value of a node; what an effect writes counts as its value."""
-        self.links.sizes[self.t, k] = _size(self.nodes[k])
+        self.sizes[self.t, k] = _size(self.nodes[k])
         return self.t, k
 
     def _tensor(self, key: Hashable, size: int) -> Hashable:
-        self.links.sizes[key] = size
+        self.sizes[key] = size
         return key
 
     def _link(self, k: int, start: int, other: Hashable, other_start: int, size: int) -> None:
-        self.links.add(self._value(k), start, other, other_start, size)
+        value = self._value(k)
+        self.links.append(_Link(value, start, other, other_start, size))
+        self.links.append(_Link(other, other_start, value, start, size))
 
     def _all_of(self, k: int, key: Hashable) -> None:
         """Say that a value is all of a tensor's row."""
@@ -140,23 +111,32 @@ class _Collector:
                 self._link(i, 0, self._value(k), start, _size(self.nodes[i]))
                 start += _size(self.nodes[i])
         elif node.op == "matmul":
-            self._product(k, node)
+            # Of its weight the rows, or those of the parameters that are stacked in it.
+            if len(node.type.shape) == 2:
+                self.periods[self._value(k)] = node.type.shape[1]
+            start = 0
+            for weight in self.nodes[node.inputs[0]]["name"].split("+"):
+                rows, columns = self.task.program.params[weight]
+                outputs = columns if node["transpose"] else rows
+                whole = self._tensor(("weight", weight, node["transpose"]), outputs)
+                self._link(k, start, whole, 0, outputs)
+                start += 0 if node["transpose"] else rows
         elif _is_elementwise(node):
             for i in node.inputs:
                 if _size(self.nodes[i]) == _size(node):
                     self._link(i, 0, self._value(k), 0, _size(node))
 
-    def _product(self, k: int, node: Node) -> None:
-        """Link a product to the rows of its weight, or of the parameters that are stacked in it."""
-        if len(node.type.shape) == 2:
-            self.links.periods[self._value(k)] = node.type.shape[1]
-        start = 0
-        for weight in self.nodes[node.inputs[0]]["name"].split("+"):
-            rows, columns = self.task.program.params[weight]
-            outputs = columns if node["transpose"] else rows
-            whole = self._tensor(("weight", weight, node["transpose"]), outputs)
-            self._link(k, start, whole, 0, outputs)
-            start += 0 if node["transpose"] else rows
+
+def find_cuts(tasks: Sequence[TaskProgram]) -> list[Cuts]:
+    """Return, for each task program, the cuts of all its values."""
+    links = _Links()
+    for t, task in enumerate(tasks):
+        links.collect(t, task)
+    cuts = links.find_cuts()
+    return [
+        {k: tuple(sorted(cuts[t, k])) for k in range(len(task.program.nodes)) if (t, k) in cuts}
+        for t, task in enumerate(tasks)
+    ]
 
 
 def _size(node: Node) -> int:

@@ -49,7 +49,8 @@ def drop_zero_gradients(program: Program) -> Program:
 
 def _dropped(program: Program) -> Program:
     """Return the program without the zeros that are known; itself, where there are none."""
-    sums = _decide_all(program)
+    # What becomes of each sum over the edges to a vertex; None for zeros.
+    sums = {n: _decide(program, n) for n in program.nodes if n.op == "gather_parents"}
     if all(node == made for node, made in sums.items()):
         return program
     kept = [node.op not in TO_CHILDREN or _is_read(program, node, sums) for node in program.nodes]
@@ -63,11 +64,6 @@ def _dropped(program: Program) -> Program:
     return rewrite(keep(program, kept), rule)
 
 
-def _decide_all(program: Program) -> dict[Node, Node | None]:
-    """Return what becomes of each sum over the edges to a vertex; None for zeros."""
-    return {n: _decide(program, n) for n in program.nodes if n.op == "gather_parents"}
-
-
 def _decide(program: Program, node: Node) -> Node | None:
     """Return the sum over the edges to a vertex that carry a gradient; None, where none does."""
     read = {f: slots_with_gradient(program, f, node) for f in range(len(program.sites))}
@@ -75,7 +71,10 @@ def _decide(program: Program, node: Node) -> Node | None:
     some = {of for f, of in by.items() if _leaves(program, f, node["field"], read[f])}
     if not some:
         return None
-    if some == {*by.values()} or _is_mixed(program, read, by):
+    # Edges of slots are numbered first, and of each function's others after all of these: then
+    # those from the own layer come before and after those above.
+    mixed = program.splits_edges and any(-1 in read[f] for f, of in by.items() if of == OWN)
+    if some == {*by.values()} or mixed:
         return node
     (parents,) = some
     return replace(node, attrs=attributes({**dict(node.attrs), PARENTS: parents}))
@@ -88,25 +87,14 @@ def _is_read(program: Program, left: Node, sums: Mapping[Node, Node | None]) -> 
     return any(slot in slots_with_gradient(program, left.function, x) for x in of_field)
 
 
-def _is_mixed(program: Program, read: Mapping[int, Sequence[int]], by: Mapping[int, str]) -> bool:
-    """Tell whether edges from the own layer come before and after those above.
-
-    Edges of slots are numbered first then, and of each function's others after all of these.
-    """
-    return program.splits_edges and any(-1 in read[f] for f, of in by.items() if of == OWN)
-
-
 def _leaves(program: Program, function: int, field: str, slots: Sequence[int]) -> bool:
     """Tell whether a function leaves gradients of a field, by some slots, that are not zero."""
     own = (n for n in program.nodes if n.op in TO_CHILDREN and n.function == function)
     left = (n for n in own if n["field"] == field and _slot_of(n) in slots)
-    return not all(_is_zero(program.nodes[n.inputs[0]]) for n in left)
+    given = (program.nodes[n.inputs[0]] for n in left)
+    return not all(node.op == "const" and node["value"] == 0.0 for node in given)
 
 
 def _slot_of(left: Node) -> int:
     """Return the slot of the children that a gradient is for; -1 for all children together."""
     return -1 if left.op == "scatter_children" else int(left["slot"])
-
-
-def _is_zero(node: Node) -> bool:
-    return node.op == "const" and node["value"] == 0.0

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vertexrt.ir.layers import Phase
-from vertexrt.ir.passes.segment import PATH
+from vertexrt.ir.passes.segment import PATH, segments_of
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.ir.program import Stage
-from vertexrt.ir.segment_text import segments_of
 from vertexrt.kernels.cuda.cuts import pieces_of
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,

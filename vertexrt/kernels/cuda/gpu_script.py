@@ -31,7 +31,7 @@ from vertexrt.kernels.cuda.overlap import is_overlapped, mark_overlapped
 from vertexrt.kernels.cuda.repeats import EdgesRead, RepeatFacts, join_repeats
 from vertexrt.kernels.cuda.ring_script import write_ring
 from vertexrt.kernels.cuda.script_rounds import Drafts, Facts, Launched, add_rounds, draft_stage
-from vertexrt.memory.compiled import NO_ROW
+from vertexrt.memory.plan import NO_ROW
 from vertexrt.script.isa import FIRST, NONE, OP, PROGRAM, ROWS, WAIT
 
 Array = np.ndarray[Any, Any]

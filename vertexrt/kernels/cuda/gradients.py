@@ -25,7 +25,7 @@ from vertexrt.ir.program import Node
 from vertexrt.kernels.cuda.weights import ResidentWeight
 from vertexrt.kernels.layout import Binding
 from vertexrt.kernels.task_tensors import gradients_of
-from vertexrt.lower.products import rows_of
+from vertexrt.lower.lowering import rows_of
 from vertexrt.lower.threads import Cuts
 
 BACKWARD, FINAL = 2, 3  # rows of `kinds`, see `Backend.load_segments`

@@ -29,7 +29,7 @@ from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.steps import StepEffects
 from vertexrt.kernels.task_tensors import tensor_uses
 from vertexrt.native.compiled import compiled
-from vertexrt.script.verifier import REPORT
+from vertexrt.script.verify import REPORT
 
 Array = np.ndarray[Any, Any]
 

@@ -49,12 +49,11 @@ from vertexrt.lower.launches import (
     RowRange,
     RowSum,
 )
+from vertexrt.lower.lowering import Shares, lower_product
 from vertexrt.lower.places import PlaceRows, ValuePlace
-from vertexrt.lower.products import lower_product
-from vertexrt.lower.shares import Shares
 from vertexrt.lower.threads import ElementLoop, StoreElements, ThreadKernel, with_register
 from vertexrt.lower.values import Memories, ValuePlaces
-from vertexrt.lower.verify_launches import verify_launches
+from vertexrt.lower.verify import verify_launches
 
 NOTHING: Mapping[int, Finished] = MappingProxyType({})
 NO_PLACES: Mapping[int, ValuePlace] = MappingProxyType({})

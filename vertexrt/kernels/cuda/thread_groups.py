@@ -28,7 +28,7 @@ from vertexrt.lower.threads import (
     ThreadPart,
 )
 from vertexrt.lower.values import Memories, ValuePlaces
-from vertexrt.lower.verify_threads import verify_threads
+from vertexrt.lower.verify import verify_threads
 
 ROWS_A_BLOCK = 4  # where a row is a warp's
 # Elements of a row that are a warp's where all blocks have as many threads: a processor runs one of

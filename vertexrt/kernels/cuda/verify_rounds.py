@@ -49,7 +49,7 @@ from vertexrt.script.isa import (
     TEMPORARY,
     WAIT,
 )
-from vertexrt.script.verifier import REPORT
+from vertexrt.script.verify import REPORT
 
 if TYPE_CHECKING:
     from vertexrt.kernels.cuda.persistent import PersistentExecutable

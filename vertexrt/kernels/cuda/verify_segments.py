@@ -27,8 +27,7 @@ from vertexrt.kernels.cuda.verify_puts import verify_puts
 from vertexrt.lower.expressions import Picked, ReadElement
 from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
 from vertexrt.lower.threads import ThreadKernel
-from vertexrt.lower.verify import share_memory
-from vertexrt.lower.verify_threads import verify_threads
+from vertexrt.lower.verify import share_memory, verify_threads
 
 
 def verify_segments(lowered: LoweredTask) -> LoweredTask:

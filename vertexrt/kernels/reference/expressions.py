@@ -28,7 +28,7 @@ from vertexrt.lower.expressions import (
 )
 from vertexrt.lower.kernel import Choose, FromParents, KernelIR
 from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
-from vertexrt.script.verifier import ranges
+from vertexrt.script.verify import ranges
 
 
 @dataclass(frozen=True, slots=True)
