@@ -46,7 +46,7 @@ from vertexrt.cli.parser import Parser
 from vertexrt.kernels.backend import TIMED
 from vertexrt.kernels.cpu.choose_products import choose
 from vertexrt.kernels.cpu.product_limits import ProductShape
-from vertexrt.kernels.cpu.product_table import FORMS
+from vertexrt.kernels.cpu.products import FORMS
 
 BOUND = 1e-5  # of the largest element
 ROWS, COLUMNS = "by rows", "by columns"

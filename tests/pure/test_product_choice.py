@@ -19,7 +19,7 @@ from vertexrt.engine.variant import Passes, Use
 from vertexrt.errors import UsageError
 from vertexrt.kernels.backend import BLAS, FIXED, TIMED, HostExecutable
 from vertexrt.kernels.cpu.choose_products import choose, corrected
-from vertexrt.kernels.cpu.compile import register_size
+from vertexrt.kernels.cpu.libraries import register_size
 from vertexrt.kernels.cpu.product_limits import (
     ANY_ROWS,
     STRIP_ROWS,

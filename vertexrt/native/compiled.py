@@ -27,11 +27,19 @@ import numpy as np
 
 from vertexrt.cache import notes
 from vertexrt.config import config
-from vertexrt.native.values import DOUBLE, INT, NOTHING, TRUTH, ArrayType, TupleType, Type
+from vertexrt.native.scope import (
+    DECLARED,
+    DOUBLE,
+    INT,
+    NOTHING,
+    TRUTH,
+    ArrayType,
+    TupleType,
+    Type,
+)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-NUMBERS: dict[str, Type] = {"int": INT, "float": DOUBLE, "bool": TRUTH}
 OF_VALUES: tuple[tuple[Any, Type], ...] = (
     ((bool, np.bool_), TRUTH),
     ((int, np.integer), INT),
@@ -111,8 +119,8 @@ def _type_of(given: Any, hint: str, known: Mapping[str, Any], where: str) -> Typ
     Args:
         hint: its annotation; known: what names stand for there; where: it is, for an error.
     """
-    if hint in NUMBERS:
-        return NUMBERS[hint]
+    if hint in DECLARED:
+        return DECLARED[hint]
     if isinstance(given, np.ndarray):
         return _type_of_array(given, where)
     if isinstance(given, tuple):

@@ -7,13 +7,16 @@ translated first, so that the type of a result is known; there is no recursion.
 from __future__ import annotations
 
 import ast
+import builtins
 import functools
 import itertools
 import linecache
+import math
 import operator
 import types
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from types import CodeType, FunctionType
 from typing import Any, NoReturn, cast
@@ -21,30 +24,34 @@ from typing import Any, NoReturn, cast
 import numpy as np
 
 from vertexrt.config import config
-from vertexrt.native.calls import METHODS, call_of
-from vertexrt.native.code import REALS, Code, Lines, Register, int64, word
+from vertexrt.native.code import REALS, Code, Lines, Register, word
 from vertexrt.native.fingerprint import code_text
-from vertexrt.native.scope import CALL, EXIT, Cut, Scope, Variable, describe
-from vertexrt.native.values import (
+from vertexrt.native.foreign import Foreign, filled_here
+from vertexrt.native.scope import (
+    DECLARED,
     DOUBLE,
+    EXIT,
     INT,
-    TRUTH,
+    WORD,
     Array,
+    ArrayType,
+    Scope,
     Static,
     Tuple,
     TupleType,
     Type,
     Value,
+    Variable,
     arrays_in,
+    describe,
     element_type,
     held_in,
     is_number,
     registers,
+    stored_as,
     type_of,
     words,
 )
-
-DECLARED = {"int": INT, "float": DOUBLE, "bool": TRUTH}  # by the annotation of an argument
 
 # Operators: how arithmetic knows them, and what they do with what is known.
 OPERATORS: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
@@ -72,6 +79,166 @@ OF_ONE: dict[type, Callable[[Any], Any]] = {
     ast.UAdd: operator.pos,
     ast.Invert: operator.invert,
 }
+
+
+# The functions of Python, `math` and NumPy that loops may call.
+
+Given = list[Value]
+Call = Callable[[Scope, Given], Value]
+
+NUMBERS = (int, float, np.number, np.bool_)  # types that are called to convert a number
+
+
+def _len(scope: Scope, given: Given) -> Value:
+    (of,) = given
+    if isinstance(of, Array):
+        return of.extents[0]
+    if isinstance(of, Tuple):
+        return Static(len(of.parts))
+    if isinstance(of, Static):
+        return Static(len(of.value))
+    scope.error("the length of a number", "that of an array")
+
+
+def _extreme(sign: str, scope: Scope, given: Given) -> Value:
+    known = [each.value for each in given if isinstance(each, Static)]
+    if len(known) == len(given):
+        return Static(max(known) if sign == ">" else min(known))
+    like = next(each.type for each in given if isinstance(each, Register))
+    numbers = [scope.number(each, like) for each in given]
+    return functools.reduce(partial(scope.extreme, sign), numbers)
+
+
+def _abs(scope: Scope, given: Given) -> Register:
+    number = scope.number(given[0])
+    if number.type in REALS:
+        return scope.call(number.type, f"llvm.fabs.f{REALS[number.type]}", [number])
+    zero = scope.const(0, number.type)
+    other = zero - number
+    return scope.select(number < zero, other, number)
+
+
+def _is_finite(scope: Scope, given: Given) -> Value:
+    number = scope.convert(scope.number(given[0]), DOUBLE)
+    return _abs(scope, [number]) < scope.const(math.inf, DOUBLE)
+
+
+def _root(scope: Scope, given: Given) -> Value:
+    return scope.call(DOUBLE, "llvm.sqrt.f64", [scope.convert(scope.number(given[0]), DOUBLE)])
+
+
+def _dtype(scope: Scope, given: Given, at: int) -> np.dtype[Any]:
+    if len(given) <= at:
+        return np.dtype(np.float64)
+    named = given[at]
+    if not isinstance(named, Static):
+        scope.error("a dtype that is a number", "one that is known")
+    found: np.dtype[Any] = np.dtype(named.value)
+    return found
+
+
+def _array(zero: bool, at: int, scope: Scope, given: Given) -> Array:
+    """Make an array of a shape, whose dtype is the argument `at`."""
+    shape = given[0]
+    parts = shape.parts if isinstance(shape, Tuple) else (shape,)
+    return scope.new(_dtype(scope, given, at), tuple(map(scope.whole, parts)), zero)
+
+
+def _full(scope: Scope, given: Given) -> Value:
+    made = _array(False, 2, scope, given)
+    scope.write(made, scope.number(given[1]))
+    return made
+
+
+def _view(scope: Scope, given: Given) -> Value:
+    array = scope.as_array(given[0])
+    if array.type.ndim != 1:
+        scope.error(f"a view of an array of {array.type.ndim} axes", "of one axis")
+    return scope.viewed(array, _dtype(scope, given, 1))
+
+
+def _reshape(scope: Scope, given: Given) -> Value:
+    array, *shape = given
+    held = scope.as_array(array)
+    extents = tuple(map(scope.whole, shape))
+    if [each.name for each in extents] == ["-1"]:
+        extents = (scope.multiply(held.extents),)
+    return replace(held, type=ArrayType(held.type.dtype, len(extents)), extents=extents)
+
+
+def _copy(scope: Scope, given: Given) -> Value:
+    array = scope.as_array(given[0])
+    made = scope.new(array.type.dtype, array.extents)
+    scope.write(made, array)
+    return made
+
+
+def _filled_here(scope: Scope, given: Given) -> Value:
+    return replace(scope.as_array(given[0]), roots=frozenset())
+
+
+def _call_address(kind: Foreign, scope: Scope, given: Given) -> Value:
+    """Call a function by its address."""
+
+    def address_of(number: Register) -> Register:
+        return scope.op("ptr", f"inttoptr {number} to ptr")
+
+    def passed(type: str, value: Value) -> Register:
+        if type == "ptr" and isinstance(value, Array):
+            return value.data
+        if type == DOUBLE:
+            return scope.convert(scope.number(value, DOUBLE), DOUBLE)
+        number = scope.whole(value)
+        return address_of(number) if type == "ptr" else scope.convert(number, type)
+
+    address, *values = given
+    types, pointer = kind.arguments.split(), address_of(scope.whole(address))
+    if len(types) != len(values):
+        scope.error(f"{len(values)} arguments", f"{len(types)}")
+    arguments = ", ".join(str(passed(*each)) for each in zip(types, values, strict=True))
+    call = f"call {kind.result} {pointer.name}({arguments})"
+    if kind.result == "void":
+        scope.line(call)
+        return Static(None)
+    found = scope.op(kind.result, call)
+    return scope.convert(found, INT) if kind.result == "i32" else found
+
+
+def _cast(dtype: np.dtype[Any], scope: Scope, given: Given) -> Value:
+    """Convert a number; one of fewer than 64 bits keeps the lowest."""
+    if isinstance(given[0], Static):
+        return Static(dtype.type(given[0].value))
+    found = scope.convert(scope.number(given[0]), element_type(dtype))
+    if dtype.kind == "b":
+        return found
+    return scope.convert(scope.convert(found, stored_as(dtype)), element_type(dtype))
+
+
+def call_of(called: Any) -> Call | None:
+    """Return what a call does that stands for instructions of its own; None for any other."""
+    if isinstance(called, Foreign):
+        return partial(_call_address, called)
+    if isinstance(called, builtins.type) and issubclass(called, NUMBERS):
+        return partial(_cast, np.dtype(called))
+    return CALLS.get(called) if isinstance(called, Hashable) else None
+
+
+CALLS: dict[Any, Call] = {
+    len: _len,
+    min: partial(_extreme, "<"),
+    max: partial(_extreme, ">"),
+    abs: _abs,
+    math.isfinite: _is_finite,
+    math.sqrt: _root,
+    np.empty: partial(_array, False, 1),
+    np.zeros: partial(_array, True, 1),
+    np.full: _full,
+    filled_here: _filled_here,
+}
+METHODS: dict[str, Call] = {"view": _view, "reshape": _reshape, "copy": _copy}
+
+
+# Functions.
 
 
 class NativeModule:
@@ -117,7 +284,7 @@ class Translation(Scope, ast.NodeVisitor):
         super().__init__(function, number)
         self.module = module
         node = _node(self.function)
-        mark = self.load("ptr", CALL)
+        mark = self.memory[0]
         self.assigned_once = _assigned_once(node)
         roots = (frozenset([k]) for k in itertools.count())
         for argument, declared in zip(node.args.args, arguments, strict=True):
@@ -125,14 +292,21 @@ class Translation(Scope, ast.NodeVisitor):
                 self.names[argument.arg] = declared
                 continue
             first = len(self.arguments)
-            held = [Register(each, f"%a{first + k}") for k, each in enumerate(words(declared))]
+            held = [
+                Register(each, f"%a{first + k}", code=self)
+                for k, each in enumerate(words(declared))
+            ]
             self.arguments += held
             self.assign(argument.arg, held_in(declared, iter(held), roots))
         self.run(node.body)
         self.enter(EXIT)
         value = Static(None) if self.given_back is None else self.read(self.given_back)
-        if self.allocates:
-            self._release(mark, arrays_in(value))
+        if self.allocates:  # what was taken since the begin is freed, but for what is returned
+            kept = arrays_in(value)
+            room = self.place(f"[{max(1, len(kept))} x ptr]", of="ptr")
+            for k, array in enumerate(kept):
+                room[k] = array.data
+            self.do("release", [self.memory, mark, room, len(kept)])
         self.keeps = self.allocates and bool(arrays_in(value))
         self._leave_with(registers(value))
 
@@ -146,13 +320,6 @@ class Translation(Scope, ast.NodeVisitor):
         if len(kinds) == 1:
             return lambda: [found]
         return lambda: [code.op(kind, f"extractvalue {found}, {k}") for k, kind in enumerate(kinds)]
-
-    def _release(self, mark: Register, kept: list[Array]) -> None:
-        """Free what was taken since `mark`, but for what is returned."""
-        room = self.place(f"[{max(1, len(kept))} x ptr]")
-        for k, array in enumerate(kept):
-            self.store(array.data, room, k)
-        self.do("release", [CALL, mark, room, int64(len(kept))])
 
     def _leave_with(self, held: list[Register]) -> None:
         """Return what some registers hold."""
@@ -169,10 +336,7 @@ class Translation(Scope, ast.NodeVisitor):
 
     def constants(self) -> list[str]:
         """Return the messages of failures, as the module has them."""
-        return [
-            f'{name} = private constant [{len(why.encode()) + 1} x i8] c"{_escaped(why)}\\00"'
-            for why, name in self.messages.items()
-        ]
+        return [message(name, why) for why, name in self.messages.items()]
 
     def generic_visit(self, node: ast.AST) -> NoReturn:
         """Refuse what is not translated."""
@@ -213,7 +377,9 @@ class Translation(Scope, ast.NodeVisitor):
         elif isinstance(target, ast.Tuple):
             count = len(target.elts)
             if isinstance(given, Array):
-                parts = tuple(self.get(self.part(given, [int64(k)])) for k in range(count))
+                parts = tuple(
+                    self.get(self.part(given, [self.const(k, INT)])) for k in range(count)
+                )
             else:
                 parts = self.parts_of(given)
             if len(parts) != count:
@@ -289,12 +455,11 @@ class Translation(Scope, ast.NodeVisitor):
         if len(bounds) == 1:
             bounds = [Static(0), *bounds]
         step = bounds[2] if len(bounds) > 2 else Static(1)
-        falls = isinstance(step, Static) and step.value < 0
         first, end, by = (self.whole(each) for each in (*bounds[:2], step))
         if not isinstance(step, Static):
-            test = self.compare("sgt", by, 0)
-            self.fail_unless(test, f"line {self.at_line}: a range has a step that is not positive")
-        with self.loop(first, end, step=by, falls=falls) as k:
+            why = f"line {self.at_line}: a range has a step that is not positive"
+            self.fail_unless(by > 0, why)
+        with self.loop(first, end, step=by) as k:
             self._assign(node.target, k)
             self.run(node.body)
 
@@ -319,10 +484,10 @@ class Translation(Scope, ast.NodeVisitor):
         self.enter(end)
 
     def visit_Break(self, node: ast.Break) -> None:
-        self.end_loop()
+        self.go_to(self.loops[-1][1])
 
     def visit_Continue(self, node: ast.Continue) -> None:
-        self.next_iteration()
+        self.go_to(self.loops[-1][0])
 
     def visit_Return(self, node: ast.Return) -> None:
         if node.value is not None:
@@ -444,22 +609,22 @@ class Translation(Scope, ast.NodeVisitor):
         if config().check:
             for extent, at in zip(array.extents, cuts, strict=False):
                 if isinstance(at, Register) and not at.name.startswith("-"):
-                    test = self.compare("ult", at, extent)
-                    self.fail_unless(test, f"{self.where()}: an index is out of bounds")
+                    inside = self.convert(at, WORD) < extent
+                    self.fail_unless(inside, f"{self.where()}: an index is out of bounds")
         return self.part(array, cuts)
 
-    def _cut(self, node: ast.expr) -> Register | Cut:
+    def _cut(self, node: ast.expr) -> Register | slice:
         if not isinstance(node, ast.Slice):
             return self.whole(self.visit(node))
         if node.step is not None:
             self.error("a slice with a step", "none")
         bounds = (node.lower, node.upper)
-        return Cut(*(None if each is None else self.whole(self.visit(each)) for each in bounds))
+        return slice(*(None if each is None else self.whole(self.visit(each)) for each in bounds))
 
     def visit_BinOp(self, node: ast.BinOp) -> Value:
         return self._operate(node.op, self.visit(node.left), self.visit(node.right))
 
-    def _operate(self, op: ast.operator, left: Value, right: Value) -> Value:
+    def _operate(self, op: ast.operator | ast.cmpop, left: Value, right: Value) -> Value:
         """Return the result of an operator."""
         sign, of_known = OPERATORS[type(op)]
         if isinstance(left, Static) and isinstance(right, Static):
@@ -476,7 +641,7 @@ class Translation(Scope, ast.NodeVisitor):
         if isinstance(node.op, ast.Not):
             if isinstance(given, Static):
                 return Static(not given.value)
-            return self.integer("xor", self.truth(given), 1)
+            return self.truth(given) ^ 1
         if isinstance(given, Static):
             return Static(OF_ONE[type(node.op)](given.value))
         number = self.number(given)
@@ -500,9 +665,9 @@ class Translation(Scope, ast.NodeVisitor):
                 return first
         found = self.variable(self.truth(first))
         for each in rest:
-            with self.when(self.load(TRUTH, found), holds=not ends):
-                self.store(self.truth(self.visit(each)), found)
-        return self.load(TRUTH, found)
+            with self.when(found[0], holds=not ends):
+                found[0] = self.truth(self.visit(each))
+        return found[0]
 
     def visit_Compare(self, node: ast.Compare) -> Value:
         left = self.visit(node.left)
@@ -527,10 +692,7 @@ class Translation(Scope, ast.NodeVisitor):
             if isinstance(sign, ast.NotIn):
                 return self._operate(ast.BitXor(), found, Static(True))
             return found
-        written, of_known = OPERATORS[type(sign)]
-        if isinstance(left, Static) and isinstance(right, Static):
-            return Static(of_known(left.value, right.value))
-        return self.test(written, *self.numbers(left, right))
+        return self._operate(sign, left, right)
 
     def visit_IfExp(self, node: ast.IfExp) -> Value:
         """Return one of two values: only one of both is made."""
@@ -586,7 +748,7 @@ class Translation(Scope, ast.NodeVisitor):
             if not isinstance(type, Static)  # what is known is not passed
             for each in registers(value)
         ]
-        held = made.append_call(self, [CALL, *passed])
+        held = made.append_call(self, [self.memory, *passed])
         if made.fails:
             self.leave_on_failure()
         self.allocates |= made.keeps
@@ -648,10 +810,12 @@ def _union(roots: Sequence[frozenset[int]], of: Iterable[int]) -> frozenset[int]
     return frozenset().union(*(roots[k] for k in of))
 
 
-def _escaped(text: str) -> str:
-    return "".join(
+def message(name: str, text: str) -> str:
+    """Write a text as a module has it."""
+    escaped = "".join(
         chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in text.encode()
     )
+    return f'{name} = private constant [{len(text.encode()) + 1} x i8] c"{escaped}\\00"'
 
 
 # Sources.

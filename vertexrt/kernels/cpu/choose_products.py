@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from vertexrt.kernels.backend import BLAS, TIMED
-from vertexrt.kernels.cpu.compile import register_size
+from vertexrt.kernels.cpu.libraries import register_size
 from vertexrt.kernels.cpu.product_limits import ANY_ROWS, ProductShape, fixed_rows, strips_from
 from vertexrt.kernels.cpu.product_table import Ratios, ratios_of
 from vertexrt.lower.kernel import KernelIR, MatrixProduct, Outer, Step

@@ -10,8 +10,8 @@ import numpy as np
 from vertexrt.cache import notes
 from vertexrt.config import config
 from vertexrt.kernels.cpu.choose_products import decide, may_call_blas
-from vertexrt.kernels.cpu.compile import library_of
 from vertexrt.kernels.cpu.context import Contexts
+from vertexrt.kernels.cpu.libraries import library_of
 from vertexrt.kernels.cpu.render import render
 from vertexrt.kernels.layout import Array
 from vertexrt.lower.kernel import KernelIR

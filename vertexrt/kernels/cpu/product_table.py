@@ -22,8 +22,9 @@ import numpy as np
 
 from vertexrt.cache import entries
 from vertexrt.cache.folders import folders
-from vertexrt.kernels.cpu.compile import library_of, register_size
+from vertexrt.kernels.cpu.libraries import library_of, register_size
 from vertexrt.kernels.cpu.product_limits import ANY_ROWS, ProductShape, strips_from
+from vertexrt.kernels.cpu.products import FORMS
 from vertexrt.locks import ProcessLock
 from vertexrt.memory.aligned import aligned_zeros
 from vertexrt.native.blas import blas_name, one_thread
@@ -36,8 +37,6 @@ SMALL = 1 << 14  # elements of a weight: smaller ones are not worth the time
 FEWEST = 2  # numbers of rows that are timed, or the weight is too large
 TURNS = 6
 
-# The functions of the library by what they make of a weight W [m, n].
-FORMS = {"x W^T": "vrt_product", "d W": "vrt_product_transposed", "d^T x": "vrt_outer"}
 DTYPES: dict[str, np.dtype[Any]] = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
 
 
@@ -100,7 +99,7 @@ def _run_of(shape: ProductShape, most: int) -> Callable[[int, int], None]:
     """Return what makes a product of so many rows, of which tiles make at most `tiled`."""
     strips = (strips_from(shape, register_size()),) if shape.form == "x W^T" else ()
     kinds = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * (6 + len(strips))
-    product = ctypes.CFUNCTYPE(None, *kinds)(library_of(shape.real)[FORMS[shape.form]])
+    product = ctypes.CFUNCTYPE(None, *kinds)(library_of(shape.real)[FORMS[shape.form][0]])
     m, n, dtype = shape.m, shape.n, DTYPES[shape.real]
     weight, wide, deep = (aligned_zeros(size, dtype) for size in (m * n, most * m, most * n))
     for array in (weight, wide, deep):
