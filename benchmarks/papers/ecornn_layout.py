@@ -45,7 +45,7 @@ from vertexrt.bench.record import Key
 from vertexrt.cli.parser import Parser
 from vertexrt.kernels.backend import TIMED
 from vertexrt.kernels.cpu.choose_products import choose
-from vertexrt.kernels.cpu.product_limits import ProductShape
+from vertexrt.kernels.cpu.choose_products import ProductShape
 from vertexrt.kernels.cpu.products import FORMS
 
 BOUND = 1e-5  # of the largest element

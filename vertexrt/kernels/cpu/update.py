@@ -28,7 +28,6 @@ import numpy.typing as npt
 from vertexrt.ir.expressions import translate
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.cpu.arithmetic import Arithmetic
-from vertexrt.kernels.cpu.kernels import REALS
 from vertexrt.kernels.store_update import (
     FOUND_DONE,
     FOUND_NORM,
@@ -42,6 +41,7 @@ from vertexrt.native.code import Code, module_of
 from vertexrt.native.compiled import compiled
 from vertexrt.native.foreign import Foreign
 from vertexrt.native.load import LoadedCode, load
+from vertexrt.native.scope import stored_as
 
 FloatArray = npt.NDArray[np.floating[Any]]
 RowArray = npt.NDArray[np.int64]
@@ -90,7 +90,7 @@ def text_of(rule: UpdateRule, real: str) -> str:
 @functools.cache
 def code_of(rule: UpdateRule, dtype: np.dtype[Any]) -> LoadedCode:
     """Compile the loop of a rule, `vrt_rule`, or find it in the cache."""
-    return load(text_of(rule, REALS[dtype]), ["vrt_rule"], {})
+    return load(text_of(rule, stored_as(dtype)), ["vrt_rule"], {})
 
 
 _RULE = Foreign("void", "ptr ptr ptr i64 ptr i64 ptr i64 ptr double ptr")

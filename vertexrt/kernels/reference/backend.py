@@ -16,7 +16,7 @@ from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.program import Node, relation_of
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.backend import Processors, Watch
-from vertexrt.kernels.cpu.costs import seconds_of, ways_of
+from vertexrt.kernels.cpu.costs import HostCosts
 from vertexrt.kernels.layout import Array, Binding, Buffers, temporaries
 from vertexrt.kernels.reference.expressions import Elements, LaunchedRows, Points
 from vertexrt.kernels.reference.interpret import Interpreter
@@ -92,7 +92,7 @@ def _show(
 INTERPRETED = 60.0  # seconds: what runs scripts in NumPy is never chosen, only asked for
 
 
-class ReferenceBackend:
+class ReferenceBackend(HostCosts):
     """Kernels interpreted in NumPy.
 
     Args:
@@ -101,21 +101,14 @@ class ReferenceBackend:
 
     name = "reference"
     where = "reference"
-    apart = frozenset(("embed_grad",))  # as kernels do it
-    shares_graphs = False
     publishes = False
-    most_scratch = 8 << 20
 
     def __init__(self, turns: int | None = None) -> None:
         self.turns = turns
 
-    def ways(self, threads: int, processors: int | None) -> list[Configuration]:
-        """List what shares the threads: workers, or groups of processors."""
-        return ways_of(threads, processors)
-
     def seconds(self, way: Configuration, work: Work, batch: BatchShape) -> float:
         """Predict what a way takes."""
-        return seconds_of(way, work, batch) + (INTERPRETED if way.persistent else 0)
+        return super().seconds(way, work, batch) + (INTERPRETED if way.persistent else 0)
 
     def load(self, programs: list[TaskProgram], binding: Binding) -> ReferenceExecutable:
         """Lower."""
@@ -132,10 +125,6 @@ class ReferenceBackend:
     def text(self, program: TaskProgram, binding: Binding, name: str) -> str:
         """Print the kernel IR, which has no functions."""
         return str(lower(program, binding))
-
-    def written_for(self, processors: int) -> int:
-        """Return 1 or 2: several are told how many they are."""
-        return min(processors, 2)
 
     def load_segments(
         self,
