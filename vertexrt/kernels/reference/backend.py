@@ -18,8 +18,7 @@ from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.backend import Processors, Watch
 from vertexrt.kernels.cpu.costs import HostCosts
 from vertexrt.kernels.layout import Array, Binding, Buffers, temporaries
-from vertexrt.kernels.reference.expressions import Elements, LaunchedRows, Points
-from vertexrt.kernels.reference.interpret import Interpreter
+from vertexrt.kernels.reference.interpret import Elements, Interpreter, LaunchedRows, Points
 from vertexrt.kernels.reference.processors import ReferenceProcessors
 from vertexrt.kernels.reference.update import finish
 from vertexrt.kernels.store_update import StoreUpdate
@@ -84,9 +83,9 @@ def _show(
         watch(node, value.reshape(1, -1), np.zeros(0, np.int64))
         return
     if len(at.edge):
-        child = running.values.child(-1, at, relation) >= 0
+        child = running.child(-1, at, relation) >= 0
         value, at = value[child], at.of(child)
-    watch(node, value, running.values.vertex(at))
+    watch(node, value, running.vertex(at))
 
 
 INTERPRETED = 60.0  # seconds: what runs scripts in NumPy is never chosen, only asked for
