@@ -372,13 +372,6 @@ class Scope(Code):
         found = quotient if sign == "//" else left
         return found if none is None else self.select(none, zero, found)
 
-    def extreme(self, sign: str, a: Register, b: Register) -> Register:
-        """Return b where `b sign a` holds, else a, as `min` and `max` do."""
-        if a.type != b.type:
-            type = common(a.type, b.type)
-            a, b = self.convert(a, type), self.convert(b, type)
-        return self.select(self.apply(sign, b, a), b, a)
-
     def multiply(self, factors: Iterable[Register]) -> Register:
         """Multiply extents."""
         return reduce(Register.__mul__, factors, self.const(1, INT))
@@ -444,16 +437,6 @@ class Scope(Code):
         with self.loop(0, self.multiply(to.extents)) as k:
             each = number if isinstance(number, Register) else stored(self.element(number, k))
             to.data[k] = each
-
-    def viewed(self, array: Array, dtype: np.dtype[Any]) -> Array:
-        """Return the same memory as an array of one axis of another dtype."""
-        size, wide, narrow = array.extents[0], dtype.itemsize, array.type.dtype.itemsize
-        if wide > narrow:
-            size //= wide // narrow
-        elif wide < narrow:
-            size *= narrow // wide
-        data = array.data.to(stored_as(dtype))
-        return Array(ArrayType(dtype, 1), data, (size,), array.roots)
 
     def same_extents(self, a: Array, b: Array) -> Register | None:
         """Tell whether two arrays have the same shape; None, where that is known."""

@@ -15,18 +15,18 @@ import math
 import operator
 import types
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from types import CodeType, FunctionType
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 import numpy as np
 
 from vertexrt.config import config
+from vertexrt.native import foreign
 from vertexrt.native.code import REALS, Code, Lines, Register, word
 from vertexrt.native.fingerprint import code_text
-from vertexrt.native.foreign import Foreign, filled_here
 from vertexrt.native.scope import (
     DECLARED,
     DOUBLE,
@@ -43,6 +43,7 @@ from vertexrt.native.scope import (
     Value,
     Variable,
     arrays_in,
+    common,
     describe,
     element_type,
     held_in,
@@ -78,167 +79,12 @@ OF_ONE: dict[type, Callable[[Any], Any]] = {
     ast.USub: operator.neg,
     ast.UAdd: operator.pos,
     ast.Invert: operator.invert,
+    ast.Not: operator.not_,
 }
+AND, OR = ast.BitAnd(), ast.BitOr()  # of truths
 
-
-# The functions of Python, `math` and NumPy that loops may call.
-
-Given = list[Value]
-Call = Callable[[Scope, Given], Value]
 
 NUMBERS = (int, float, np.number, np.bool_)  # types that are called to convert a number
-
-
-def _len(scope: Scope, given: Given) -> Value:
-    (of,) = given
-    if isinstance(of, Array):
-        return of.extents[0]
-    if isinstance(of, Tuple):
-        return Static(len(of.parts))
-    if isinstance(of, Static):
-        return Static(len(of.value))
-    scope.error("the length of a number", "that of an array")
-
-
-def _extreme(sign: str, scope: Scope, given: Given) -> Value:
-    known = [each.value for each in given if isinstance(each, Static)]
-    if len(known) == len(given):
-        return Static(max(known) if sign == ">" else min(known))
-    like = next(each.type for each in given if isinstance(each, Register))
-    numbers = [scope.number(each, like) for each in given]
-    return functools.reduce(partial(scope.extreme, sign), numbers)
-
-
-def _abs(scope: Scope, given: Given) -> Register:
-    number = scope.number(given[0])
-    if number.type in REALS:
-        return scope.call(number.type, f"llvm.fabs.f{REALS[number.type]}", [number])
-    zero = scope.const(0, number.type)
-    other = zero - number
-    return scope.select(number < zero, other, number)
-
-
-def _is_finite(scope: Scope, given: Given) -> Value:
-    number = scope.convert(scope.number(given[0]), DOUBLE)
-    return _abs(scope, [number]) < scope.const(math.inf, DOUBLE)
-
-
-def _root(scope: Scope, given: Given) -> Value:
-    return scope.call(DOUBLE, "llvm.sqrt.f64", [scope.convert(scope.number(given[0]), DOUBLE)])
-
-
-def _dtype(scope: Scope, given: Given, at: int) -> np.dtype[Any]:
-    if len(given) <= at:
-        return np.dtype(np.float64)
-    named = given[at]
-    if not isinstance(named, Static):
-        scope.error("a dtype that is a number", "one that is known")
-    found: np.dtype[Any] = np.dtype(named.value)
-    return found
-
-
-def _array(zero: bool, at: int, scope: Scope, given: Given) -> Array:
-    """Make an array of a shape, whose dtype is the argument `at`."""
-    shape = given[0]
-    parts = shape.parts if isinstance(shape, Tuple) else (shape,)
-    return scope.new(_dtype(scope, given, at), tuple(map(scope.whole, parts)), zero)
-
-
-def _full(scope: Scope, given: Given) -> Value:
-    made = _array(False, 2, scope, given)
-    scope.write(made, scope.number(given[1]))
-    return made
-
-
-def _view(scope: Scope, given: Given) -> Value:
-    array = scope.as_array(given[0])
-    if array.type.ndim != 1:
-        scope.error(f"a view of an array of {array.type.ndim} axes", "of one axis")
-    return scope.viewed(array, _dtype(scope, given, 1))
-
-
-def _reshape(scope: Scope, given: Given) -> Value:
-    array, *shape = given
-    held = scope.as_array(array)
-    extents = tuple(map(scope.whole, shape))
-    if [each.name for each in extents] == ["-1"]:
-        extents = (scope.multiply(held.extents),)
-    return replace(held, type=ArrayType(held.type.dtype, len(extents)), extents=extents)
-
-
-def _copy(scope: Scope, given: Given) -> Value:
-    array = scope.as_array(given[0])
-    made = scope.new(array.type.dtype, array.extents)
-    scope.write(made, array)
-    return made
-
-
-def _filled_here(scope: Scope, given: Given) -> Value:
-    return replace(scope.as_array(given[0]), roots=frozenset())
-
-
-def _call_address(kind: Foreign, scope: Scope, given: Given) -> Value:
-    """Call a function by its address."""
-
-    def address_of(number: Register) -> Register:
-        return scope.op("ptr", f"inttoptr {number} to ptr")
-
-    def passed(type: str, value: Value) -> Register:
-        if type == "ptr" and isinstance(value, Array):
-            return value.data
-        if type == DOUBLE:
-            return scope.convert(scope.number(value, DOUBLE), DOUBLE)
-        number = scope.whole(value)
-        return address_of(number) if type == "ptr" else scope.convert(number, type)
-
-    address, *values = given
-    types, pointer = kind.arguments.split(), address_of(scope.whole(address))
-    if len(types) != len(values):
-        scope.error(f"{len(values)} arguments", f"{len(types)}")
-    arguments = ", ".join(str(passed(*each)) for each in zip(types, values, strict=True))
-    call = f"call {kind.result} {pointer.name}({arguments})"
-    if kind.result == "void":
-        scope.line(call)
-        return Static(None)
-    found = scope.op(kind.result, call)
-    return scope.convert(found, INT) if kind.result == "i32" else found
-
-
-def _cast(dtype: np.dtype[Any], scope: Scope, given: Given) -> Value:
-    """Convert a number; one of fewer than 64 bits keeps the lowest."""
-    if isinstance(given[0], Static):
-        return Static(dtype.type(given[0].value))
-    found = scope.convert(scope.number(given[0]), element_type(dtype))
-    if dtype.kind == "b":
-        return found
-    return scope.convert(scope.convert(found, stored_as(dtype)), element_type(dtype))
-
-
-def call_of(called: Any) -> Call | None:
-    """Return what a call does that stands for instructions of its own; None for any other."""
-    if isinstance(called, Foreign):
-        return partial(_call_address, called)
-    if isinstance(called, builtins.type) and issubclass(called, NUMBERS):
-        return partial(_cast, np.dtype(called))
-    return CALLS.get(called) if isinstance(called, Hashable) else None
-
-
-CALLS: dict[Any, Call] = {
-    len: _len,
-    min: partial(_extreme, "<"),
-    max: partial(_extreme, ">"),
-    abs: _abs,
-    math.isfinite: _is_finite,
-    math.sqrt: _root,
-    np.empty: partial(_array, False, 1),
-    np.zeros: partial(_array, True, 1),
-    np.full: _full,
-    filled_here: _filled_here,
-}
-METHODS: dict[str, Call] = {"view": _view, "reshape": _reshape, "copy": _copy}
-
-
-# Functions.
 
 
 class NativeModule:
@@ -265,7 +111,7 @@ class NativeModule:
         return found
 
 
-class Translation(Scope, ast.NodeVisitor):
+class Translation(Scope):
     """A translated function: visits its source, and appends what that does.
 
     Args:
@@ -338,33 +184,61 @@ class Translation(Scope, ast.NodeVisitor):
         """Return the messages of failures, as the module has them."""
         return [message(name, why) for why, name in self.messages.items()]
 
-    def generic_visit(self, node: ast.AST) -> NoReturn:
-        """Refuse what is not translated."""
-        text = ast.unparse(node)
-        if isinstance(node, ast.stmt):
-            self.error(f"the statement {text.splitlines()[0]}", "one translated here")
-        self.error(f"the expression {text}", "one that is translated")
-
-    # Statements.
-
     def run(self, nodes: Sequence[ast.stmt]) -> None:
         """Append statements."""
         for node in nodes:
             self.at_line = node.lineno
-            self.visit(node)
+            self._append(node)
 
-    def visit_Expr(self, node: ast.Expr) -> None:
-        if not isinstance(node.value, ast.Constant):  # a docstring
-            self.visit(node.value)
-
-    def visit_Assign(self, node: ast.Assign) -> None:
-        given = self.visit(node.value)
-        for target in node.targets:
-            self._assign(target, given)
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        if node.value is not None:
-            self._assign(node.target, self.visit(node.value))
+    def _append(self, node: ast.stmt) -> None:
+        match node:
+            case ast.Expr(value):
+                if not isinstance(value, ast.Constant):  # a docstring
+                    self.visit(value)
+            case ast.Assign(targets, value):
+                given = self.visit(value)
+                for target in targets:
+                    self._assign(target, given)
+            case ast.AnnAssign(target, _, value):
+                if value is not None:
+                    self._assign(target, self.visit(value))
+            case ast.AugAssign(ast.Name(name), op, value):
+                self.assign(name, self._operate(op, self.look_up(name), self.visit(value)))
+            case ast.AugAssign(ast.Subscript(of, index), op, value):
+                at = self._part(self.as_array(self.visit(of)), index)
+                if at.type.ndim:
+                    self.error("arithmetic of arrays", "a loop over their elements")
+                given = self.visit(value)
+                self._store(at, self._operate(op, self.get(at), given))
+            case ast.AugAssign(target):
+                self.error(f"an assignment to {ast.unparse(target)}", "to a name or an element")
+            case ast.If(test, body, orelse):
+                known = self.visit(test)
+                if isinstance(known, Static):
+                    self.run(body if known.value else orelse)
+                else:
+                    truth = self.truth(known)
+                    self.either(truth, partial(self.run, body), partial(self.run, orelse))
+            case ast.While(test, body):
+                with self.repeat(lambda: self.truth(self.visit(test))):
+                    self.run(body)
+            case ast.For():
+                self._for(node)
+            case ast.Break():
+                self.go_to(self.loops[-1][1])
+            case ast.Continue():
+                self.go_to(self.loops[-1][0])
+            case ast.Return(value):
+                self._return(value)
+            case ast.Assert(test, told):
+                holds = self.truth(self.visit(test))
+                why = told.value if isinstance(told, ast.Constant) else ast.unparse(test)
+                self.fail_unless(holds, str(why))
+            case ast.Pass():
+                pass
+            case _:
+                first = ast.unparse(node).splitlines()[0]
+                self.error(f"the statement {first}", "one translated here")
 
     def _assign(self, target: ast.expr, given: Value) -> None:
         """Assign a value to a name, to a part of an array, or its parts to several."""
@@ -406,42 +280,16 @@ class Translation(Scope, ast.NodeVisitor):
             self.error("a real number in an array of whole ones", "a whole one")
         self.write(to, number)
 
-    def visit_AugAssign(self, node: ast.AugAssign) -> None:
-        target = node.target
-        if isinstance(target, ast.Name):
-            before = self.look_up(target.id)
-            self.assign(target.id, self._operate(node.op, before, self.visit(node.value)))
-        elif isinstance(target, ast.Subscript):
-            at = self._part(self.as_array(self.visit(target.value)), target.slice)
-            if at.type.ndim:
-                self.error("arithmetic of arrays", "a loop over their elements")
-            given = self.visit(node.value)
-            self._store(at, self._operate(node.op, self.get(at), given))
-        else:
-            self.error(f"an assignment to {ast.unparse(target)}", "to a name or an element")
-
-    def visit_If(self, node: ast.If) -> None:
-        test = self.visit(node.test)
-        if isinstance(test, Static):
-            self.run(node.body if test.value else node.orelse)
-            return
-        self.either(self.truth(test), partial(self.run, node.body), partial(self.run, node.orelse))
-
-    def visit_While(self, node: ast.While) -> None:
-        with self.repeat(lambda: self.truth(self.visit(node.test))):
-            self.run(node.body)
-
-    def visit_For(self, node: ast.For) -> None:
+    def _for(self, node: ast.For) -> None:
         if node.orelse:
             self.error("an `else` of a loop", "none")
-        call, over = node.iter, node.iter
-        numbered = False
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
-            if call.func.id == "range":
-                self._for_range(node, self._several(call.args))
+        numbered, over = False, node.iter
+        match node.iter:
+            case ast.Call(ast.Name("range"), bounds):
+                self._for_range(node, self._several(bounds))
                 return
-            if call.func.id == "enumerate":
-                numbered, over = True, call.args[0]
+            case ast.Call(ast.Name("enumerate"), [over]):
+                numbered = True
         given = self.visit(over)
         if not isinstance(given, Array):
             self._for_each(node, self.parts_of(given), numbered)
@@ -483,15 +331,9 @@ class Translation(Scope, ast.NodeVisitor):
             self.enter(after)
         self.enter(end)
 
-    def visit_Break(self, node: ast.Break) -> None:
-        self.go_to(self.loops[-1][1])
-
-    def visit_Continue(self, node: ast.Continue) -> None:
-        self.go_to(self.loops[-1][0])
-
-    def visit_Return(self, node: ast.Return) -> None:
-        if node.value is not None:
-            given = self.visit(node.value)
+    def _return(self, node: ast.expr | None) -> None:
+        if node is not None:
+            given = self.visit(node)
             if self.given_back is None:
                 type = type_of(given)
                 if type is None:
@@ -502,24 +344,43 @@ class Translation(Scope, ast.NodeVisitor):
             self.give(self.given_back, self.fit(given, self.given_back.type))
         self.go_to(EXIT)
 
-    def visit_Assert(self, node: ast.Assert) -> None:
-        test = self.truth(self.visit(node.test))
-        why = node.msg.value if isinstance(node.msg, ast.Constant) else ast.unparse(node.test)
-        self.fail_unless(test, str(why))
-
-    def visit_Pass(self, node: ast.Pass) -> None:
-        pass
-
     # Expressions.
 
-    def visit_Constant(self, node: ast.Constant) -> Value:
-        return Static(node.value)
-
-    def visit_Name(self, node: ast.Name) -> Value:
-        return self.look_up(node.id)
-
-    def visit_Tuple(self, node: ast.Tuple) -> Value:
-        return Tuple(tuple(self._several(node.elts)))
+    def visit(self, node: ast.expr) -> Value:
+        """Append an expression, and return its value."""
+        match node:
+            case ast.Constant(value):
+                return Static(value)
+            case ast.Name(name):
+                return self.look_up(name)
+            case ast.Tuple(parts):
+                return Tuple(tuple(self._several(parts)))
+            case ast.Attribute(of, name):
+                return self._attribute(of, name)
+            case ast.Subscript(of, index):
+                return self._subscript(self.visit(of), index)
+            case ast.BinOp(left, op, right):
+                return self._operate(op, self.visit(left), self.visit(right))
+            case ast.UnaryOp(op, operand):
+                return self._unary(op, self.visit(operand))
+            case ast.BoolOp(op, values):
+                return self._either_or_both(isinstance(op, ast.Or), list(values))
+            case ast.Compare(first, ops, others):
+                before = self.visit(first)
+                found: Value = Static(True)
+                for sign, other in zip(ops, others, strict=True):
+                    after = self.visit(other)
+                    holds = self._compare(sign, before, after)
+                    found = holds if found == Static(True) else self._operate(AND, found, holds)
+                    before = after
+                return found
+            case ast.IfExp(test, body, orelse):
+                return self._choice(self.visit(test), body, orelse)
+            case ast.Call(function, arguments, keywords):
+                if keywords:
+                    self.error("an argument by keyword", "arguments by position")
+                return self._call(function, arguments)
+        self.error(f"the expression {ast.unparse(node)}", "one that is translated")
 
     def _several(self, nodes: list[ast.expr]) -> list[Value]:
         """Return the values of expressions, of which a starred one stands for several."""
@@ -539,14 +400,13 @@ class Translation(Scope, ast.NodeVisitor):
             return tuple(map(Static, given.value))
         self.error(f"a {describe(given)}", "a tuple")
 
-    def visit_Attribute(self, node: ast.Attribute) -> Value:
-        name = node.attr
-        variable = self.names.get(node.value.id) if isinstance(node.value, ast.Name) else None
+    def _attribute(self, node: ast.expr, name: str) -> Value:
+        variable = self.names.get(node.id) if isinstance(node, ast.Name) else None
         if isinstance(variable, Variable) and isinstance(variable.type, TupleType):
             names = field_names(variable.type)
             if name in names:  # its other fields are left alone
                 return self.read_part(variable, names.index(name))
-        of = self.visit(node.value)
+        of = self.visit(node)
         found: Value | None = None
         if isinstance(of, Tuple) and name in field_names(of):
             found = of.parts[field_names(of).index(name)]
@@ -577,11 +437,10 @@ class Translation(Scope, ast.NodeVisitor):
                 return of  # of which only the address is taken
         return None
 
-    def visit_Subscript(self, node: ast.Subscript) -> Value:
-        of = self.visit(node.value)
+    def _subscript(self, of: Value, index: ast.expr) -> Value:
         if not (isinstance(of, Tuple) or (isinstance(of, Static) and isinstance(of.value, tuple))):
-            return self.get(self._part(self.as_array(of), node.slice))
-        parts, index = self.parts_of(of), node.slice
+            return self.get(self._part(self.as_array(of), index))
+        parts = self.parts_of(of)
         if isinstance(index, ast.Slice):
             if index.step is not None:
                 self.error("a slice with a step", "none")
@@ -621,9 +480,6 @@ class Translation(Scope, ast.NodeVisitor):
         bounds = (node.lower, node.upper)
         return slice(*(None if each is None else self.whole(self.visit(each)) for each in bounds))
 
-    def visit_BinOp(self, node: ast.BinOp) -> Value:
-        return self._operate(node.op, self.visit(node.left), self.visit(node.right))
-
     def _operate(self, op: ast.operator | ast.cmpop, left: Value, right: Value) -> Value:
         """Return the result of an operator."""
         sign, of_known = OPERATORS[type(op)]
@@ -636,27 +492,26 @@ class Translation(Scope, ast.NodeVisitor):
             self.error(f"the operator {sign} of such numbers", "one that is translated")
         return found
 
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> Value:
-        given = self.visit(node.operand)
-        if isinstance(node.op, ast.Not):
-            if isinstance(given, Static):
-                return Static(not given.value)
-            return self.truth(given) ^ 1
+    def _unary(self, op: ast.unaryop, given: Value) -> Value:
         if isinstance(given, Static):
-            return Static(OF_ONE[type(node.op)](given.value))
+            return Static(OF_ONE[type(op)](given.value))
+        if isinstance(op, ast.Not):
+            return self.truth(given) ^ 1
         number = self.number(given)
-        if isinstance(node.op, ast.USub):
+        if isinstance(op, ast.USub):
             if number.type in REALS:
                 return self.op(number.type, f"fneg {number}")
             return self._operate(ast.Sub(), Static(0), number)
-        if isinstance(node.op, ast.Invert):
+        if isinstance(op, ast.Invert):
             return self._operate(ast.BitXor(), number, Static(-1))
         return number
 
-    def visit_BoolOp(self, node: ast.BoolOp) -> Value:
-        """Return a truth; what follows is done only where it counts."""
-        ends = isinstance(node.op, ast.Or)  # the value that ends it
-        rest = list(node.values)
+    def _either_or_both(self, ends: bool, rest: list[ast.expr]) -> Value:
+        """Return the truth of `or`, or of `and`; what follows is done only where it counts.
+
+        Args:
+            ends: the value that ends it.
+        """
         while rest:
             first = self.visit(rest.pop(0))
             if not isinstance(first, Static):
@@ -669,16 +524,6 @@ class Translation(Scope, ast.NodeVisitor):
                 found[0] = self.truth(self.visit(each))
         return found[0]
 
-    def visit_Compare(self, node: ast.Compare) -> Value:
-        left = self.visit(node.left)
-        found: Value = Static(True)
-        for sign, other in zip(node.ops, node.comparators, strict=True):
-            right = self.visit(other)
-            test = self._compare(sign, left, right)
-            found = test if found == Static(True) else self._operate(ast.BitAnd(), found, test)
-            left = right
-        return found
-
     def _compare(self, sign: ast.cmpop, left: Value, right: Value) -> Value:
         if isinstance(sign, ast.Is | ast.IsNot):
             objects = [each.value for each in (left, right) if isinstance(each, Static)]
@@ -688,24 +533,23 @@ class Translation(Scope, ast.NodeVisitor):
             found: Value = Static(False)
             for each in self.parts_of(right):
                 test = self._compare(ast.Eq(), left, each)
-                found = test if found == Static(False) else self._operate(ast.BitOr(), found, test)
+                found = test if found == Static(False) else self._operate(OR, found, test)
             if isinstance(sign, ast.NotIn):
                 return self._operate(ast.BitXor(), found, Static(True))
             return found
         return self._operate(sign, left, right)
 
-    def visit_IfExp(self, node: ast.IfExp) -> Value:
+    def _choice(self, test: Value, body: ast.expr, orelse: ast.expr) -> Value:
         """Return one of two values: only one of both is made."""
-        test = self.visit(node.test)
         if isinstance(test, Static):
-            return cast("Value", self.visit(node.body if test.value else node.orelse))
+            return self.visit(body if test.value else orelse)
         found: list[tuple[Value, Lines]] = []
 
         def make(of: ast.expr) -> None:
             value = self.visit(of)
             found.append((value, self.gap()))
 
-        self.either(self.truth(test), partial(make, node.body), partial(make, node.orelse))
+        self.either(self.truth(test), partial(make, body), partial(make, orelse))
         (first, _), (second, _) = found
         type = self.common_type(first, second)
         variable = self.new_variable(type)
@@ -716,26 +560,149 @@ class Translation(Scope, ast.NodeVisitor):
 
     # Calls.
 
-    def visit_Call(self, node: ast.Call) -> Value:
-        if node.keywords:
-            self.error("an argument by keyword", "arguments by position")
-        if isinstance(node.func, ast.Attribute) and node.func.attr in METHODS:
-            of = self.visit(node.func.value)
+    def _call(self, node: ast.expr, arguments: list[ast.expr]) -> Value:
+        if isinstance(node, ast.Attribute) and node.attr in ("view", "reshape", "copy"):
+            of = self.visit(node.value)
             if isinstance(of, Array):
-                return METHODS[node.func.attr](self, [of, *self._several(node.args)])
-        function = self.visit(node.func)
+                return self._call_method(node.attr, of, self._several(arguments))
+        function = self.visit(node)
         if not isinstance(function, Static):
             self.error(f"a call of a {describe(function)}", "a function")
-        called, given = function.value, self._several(node.args)
+        called, given = function.value, self._several(arguments)
         if isinstance(called, type) and hasattr(called, "_fields"):
             return Tuple(tuple(given), called)
-        known = call_of(called)
+        known = self._call_known(called, given)
         if known is not None:
-            return known(self, given)
+            return known
         called = getattr(called, "__wrapped__", called)
         if not isinstance(called, FunctionType):
             self.error(f"a call of {getattr(called, '__name__', called)}", "what is translated")
         return self._call_translated(called, given)
+
+    def _call_method(self, name: str, array: Array, given: list[Value]) -> Value:
+        """Append a call of a method of an array."""
+        match name:
+            case "copy":
+                made = self.new(array.type.dtype, array.extents)
+                self.write(made, array)
+                return made
+            case "reshape":
+                extents = tuple(map(self.whole, given))
+                if [each.name for each in extents] == ["-1"]:
+                    extents = (self.multiply(array.extents),)
+                kind = ArrayType(array.type.dtype, len(extents))
+                return replace(array, type=kind, extents=extents)
+        if array.type.ndim != 1:
+            self.error(f"a view of an array of {array.type.ndim} axes", "of one axis")
+        dtype, (size,) = self._dtype(given), array.extents
+        wide, narrow = dtype.itemsize, array.type.dtype.itemsize
+        if wide > narrow:
+            size //= wide // narrow
+        elif wide < narrow:
+            size *= narrow // wide
+        return Array(ArrayType(dtype, 1), array.data.to(stored_as(dtype)), (size,), array.roots)
+
+    def _dtype(self, named: Sequence[Value]) -> np.dtype[Any]:
+        """Return a dtype that is the only argument left, if it is not the usual one."""
+        if not named:
+            return np.dtype(np.float64)
+        if not isinstance(named[0], Static):
+            self.error("a dtype that is a number", "one that is known")
+        found: np.dtype[Any] = np.dtype(named[0].value)
+        return found
+
+    def _call_known(self, called: Any, given: list[Value]) -> Value | None:
+        """Append a call of what stands for instructions of its own; None for any other."""
+        if isinstance(called, foreign.Foreign):
+            return self._call_address(called, *given)
+        if isinstance(called, type) and issubclass(called, NUMBERS):
+            return self._cast(np.dtype(called), given[0])
+        match called:
+            case builtins.len:
+                (of,) = given
+                if isinstance(of, Register):
+                    self.error("the length of a number", "that of an array")
+                if isinstance(of, Array):
+                    return of.extents[0]
+                return Static(len(of.parts if isinstance(of, Tuple) else of.value))
+            case builtins.min | builtins.max:
+                return self._extreme(called, given)
+            case builtins.abs:
+                return self._size(self.number(given[0]))
+            case math.isfinite:
+                number = self.convert(self.number(given[0]), DOUBLE)
+                return self._size(number) < self.const(math.inf)
+            case math.sqrt:
+                number = self.convert(self.number(given[0]), DOUBLE)
+                return self.call(DOUBLE, "llvm.sqrt.f64", [number])
+            case np.empty | np.zeros | np.full:
+                shape, *more = given
+                parts = shape.parts if isinstance(shape, Tuple) else (shape,)
+                dtype = self._dtype(more[called is np.full :])
+                made = self.new(dtype, tuple(map(self.whole, parts)), called is np.zeros)
+                if called is np.full:
+                    self.write(made, self.number(more[0]))
+                return made
+            case foreign.filled_here:
+                return replace(self.as_array(given[0]), roots=frozenset())
+        return None
+
+    def _extreme(self, called: Callable[..., Any], given: list[Value]) -> Value:
+        """Return the first of the smallest numbers, or of the largest, as `min` and `max` do."""
+        known = [each.value for each in given if isinstance(each, Static)]
+        if len(known) == len(given):
+            return Static(called(known))
+        like = next(each.type for each in given if isinstance(each, Register))
+        found, *others = [self.number(each, like) for each in given]
+        for other in others:
+            if found.type != other.type:
+                type = common(found.type, other.type)
+                found, other = self.convert(found, type), self.convert(other, type)
+            test = self.apply("<" if called is min else ">", other, found)
+            found = self.select(test, other, found)
+        return found
+
+    def _size(self, number: Register) -> Register:
+        """Return a number without its sign."""
+        if number.type in REALS:
+            return self.call(number.type, f"llvm.fabs.f{REALS[number.type]}", [number])
+        zero = self.const(0, number.type)
+        other = zero - number
+        return self.select(number < zero, other, number)
+
+    def _call_address(self, kind: foreign.Foreign, address: Value, *values: Value) -> Value:
+        """Append a call of a function by its address."""
+
+        def address_of(number: Register) -> Register:
+            return self.op("ptr", f"inttoptr {number} to ptr")
+
+        def passed(type: str, value: Value) -> Register:
+            if type == "ptr" and isinstance(value, Array):
+                return value.data
+            if type == DOUBLE:
+                return self.convert(self.number(value, DOUBLE), DOUBLE)
+            number = self.whole(value)
+            return address_of(number) if type == "ptr" else self.convert(number, type)
+
+        types, pointer = kind.arguments.split(), address_of(self.whole(address))
+        if len(types) != len(values):
+            self.error(f"{len(values)} arguments", f"{len(types)}")
+        arguments = ", ".join(str(passed(*each)) for each in zip(types, values, strict=True))
+        call = f"call {kind.result} {pointer.name}({arguments})"
+        if kind.result == "void":
+            self.line(call)
+            return Static(None)
+        found = self.op(kind.result, call)
+        return self.convert(found, INT) if kind.result == "i32" else found
+
+    def _cast(self, dtype: np.dtype[Any], given: Value) -> Value:
+        """Convert a number; one of fewer than 64 bits keeps the lowest."""
+        if isinstance(given, Static):
+            return Static(dtype.type(given.value))
+        found = self.convert(self.number(given), element_type(dtype))
+        if dtype.kind == "b":
+            return found
+        return self.convert(self.convert(found, stored_as(dtype)), element_type(dtype))
 
     def _call_translated(self, function: FunctionType, given: Sequence[Value]) -> Value:
         """Append a call of a function that is translated too."""
