@@ -288,17 +288,14 @@ def choose(shape: ProductShape, how: str) -> ProductChoice:
 def corrected(fixed: int, ratios: Ratios) -> int:
     """Return up to how many rows tiles take, given what was timed.
 
-    Between two numbers of rows that were timed the border is their geometric mean; above the last
-    one the limit stands, unless BLAS was faster there.
+    The limit stands within the noise. Between two numbers of rows that were timed the border is
+    their geometric mean; above the last one the limit stands, unless BLAS was faster there.
     """
-    tiled = [rows for rows, ratio in ratios.items() if _by_tiles(rows, ratio, fixed)]
+    tiled = [
+        rows for rows, ratio in ratios.items() if ratio > (1 / MARGIN if rows <= fixed else MARGIN)
+    ]
     if tiled == [rows for rows in ratios if rows <= fixed]:
         return fixed
     last = max(tiled, default=0)
     slower = [rows for rows in ratios if rows > last]
     return int((last * min(slower)) ** 0.5) if slower else max(fixed, last)
-
-
-def _by_tiles(rows: int, ratio: float, fixed: int) -> bool:
-    """Tell whether tiles are to make what was timed: the limit stands within the noise."""
-    return ratio > 1 / MARGIN if rows <= fixed else ratio > MARGIN

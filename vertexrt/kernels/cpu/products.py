@@ -275,40 +275,29 @@ class _Product(VectorCode):
         with self.when(rows * wide <= 0):
             self.leave()
         if form == "x W^T":  # Y[rows, lo:hi] = X W[lo:hi]^T
-            w, y = (first + lo * n, n), (third + lo, m)
-            with self.when(rows <= tiled):
-                self._by_strips_or_dots(w, (second, n), y, rows, wide, *strips)
-                self.leave()
-            self._gemm("TN", 0.0, [wide, rows, n], [w, (second, n), y])
+            w, x, y = (first + lo * n, n), (second, n), (third + lo, m)
+            turned, beta, sizes = "TN", 0.0, [wide, rows, n]
         elif form == "d W":  # Y[rows, lo:hi] = X W[:, lo:hi]
-            w, y = (first + lo, n), (third + lo, n)
-            with self.when(rows <= tiled):
-                self._sweep(False, w, (second, m), y, rows, wide, m)
-                self.leave()
-            self._gemm("NN", 0.0, [wide, rows, m], [w, (second, m), y])
+            w, x, y = (first + lo, n), (second, m), (third + lo, n)
+            turned, beta, sizes = "NN", 0.0, [wide, rows, m]
         else:  # G[lo:hi, n] += D[rows, lo:hi]^T X[rows, n], where D has m columns
-            d, g = (second + lo, m), (first + lo * n, n)
-            with self.when(rows <= tiled):
-                self._sweep(True, (third, n), d, g, wide, n, rows)
-                self.leave()
-            self._gemm("NT", 1.0, [n, wide, rows], [(third, n), d, g])
-
-    def _gemm(
-        self, turned: str, beta: float, sizes: list[Register], matrices: list[Matrix]
-    ) -> None:
-        """Call BLAS gemm (column-major): c = op(a) op(b) + beta c.
-
-        Args:
-            turned: N or T for a and for b.
-            sizes: m, n, k.
-            matrices: a, b and c.
-        """
+            x, w, y = (second + lo, m), (third, n), (first + lo * n, n)
+            turned, beta, sizes = "NT", 1.0, [n, wide, rows]
+        with self.when(rows <= tiled):
+            if form == "x W^T":
+                self._by_strips_or_dots(w, x, y, rows, wide, *strips)
+            elif form == "d W":
+                self._sweep(False, w, x, y, rows, wide, m)
+            else:
+                self._sweep(True, w, x, y, wide, n, rows)
+            self.leave()
+        # BLAS gemm (column-major): c = op(a) op(b) + beta c.
+        letters = [self.variable(self.const(ord(letter), "i8")) for letter in turned]
 
         def counted(size: Register) -> Register:
             return self.variable(self.convert(size, "i32"))
 
-        letters = [self.variable(self.const(ord(letter), "i8")) for letter in turned]
-        a, b, c = ([address, counted(leading)] for address, leading in matrices)
+        a, b, c = ([address, counted(leading)] for address, leading in (w, x, y))
         one, other = self.variable(self.const(1.0)), self.variable(self.const(beta))
         self.do("vrt_gemm", [*letters, *map(counted, sizes), one, *a, *b, other, *c])
 

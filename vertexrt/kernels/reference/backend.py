@@ -6,6 +6,7 @@ value; that is how the origin of a NaN is found.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import numpy as np
@@ -20,12 +21,20 @@ from vertexrt.kernels.cpu.costs import HostCosts
 from vertexrt.kernels.layout import Array, Binding, Buffers, temporaries
 from vertexrt.kernels.reference.interpret import Elements, Interpreter, LaunchedRows, Points
 from vertexrt.kernels.reference.processors import ReferenceProcessors
-from vertexrt.kernels.reference.update import finish
-from vertexrt.kernels.store_update import StoreUpdate
+from vertexrt.kernels.store_update import (
+    FOUND_DONE,
+    FOUND_NORM,
+    FOUND_TRIED,
+    StoreUpdate,
+    elements,
+    factor,
+    moved_at,
+)
 from vertexrt.kernels.task_tensors import gradients_of
 from vertexrt.kernels.ways import Configuration, Work
 from vertexrt.lower.lowering import lower
 from vertexrt.lower.verify import verify
+from vertexrt.native.at_once import write_at_once
 from vertexrt.scheduler.batch_shape import BatchShape
 
 
@@ -114,8 +123,27 @@ class ReferenceBackend(HostCosts):
         return ReferenceExecutable(programs, binding)
 
     def update(self, update: StoreUpdate) -> None:
-        """Evaluate the expressions of the rule."""
-        finish(update)
+        """Do an update: nothing changes unless the norm and all that would be written are finite.
+
+        It makes what the loops of other backends must make, in the same order of roundings: all
+        elements that a step updates are gathered, moved and, if all are finite, written back.
+        """
+        e, groups = update, elements(update)
+        gradients = e.gradients[np.concatenate(groups)].astype(np.float64)
+        norm = float(np.linalg.norm(gradients)) if e.clip_norm > 0.0 else 0.0
+        e.found[FOUND_NORM] = norm
+        if not math.isfinite(norm):
+            return
+        e.found[FOUND_TRIED] = 1.0
+        scale = factor(norm, e.clip_norm)
+        made = [moved_at(e, at, scale, own) for at, own in zip(groups, e.scalars, strict=True)]
+        if all(np.isfinite(numbers).all() for each in made for numbers in each):
+            whole = [array.copy() for array in (e.values, e.moments, e.gradients)]
+            for at, (values, state) in zip(groups, made, strict=True):
+                whole[0][at], whole[1][:, at], whole[2][at] = values, state, 0.0
+            pairs = zip((e.values, e.moments, e.gradients), whole, strict=True)
+            e.found[FOUND_DONE] = 1.0
+            write_at_once([*pairs, *((count, count + 1) for count in e.counts)])
 
     def made_by(self, program: TaskProgram, binding: Binding) -> list[str]:
         """Say nothing: NumPy makes products."""
