@@ -17,7 +17,7 @@ import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias, cast
 
 import numpy as np
 
@@ -80,7 +80,20 @@ class Static:
     value: Any
 
 
-Value: TypeAlias = Register | Array | Tuple | Static
+@dataclass(slots=True)
+class Variable:
+    """Where a number or an array is that changes: `Scope.read` returns what it is now.
+
+    Attributes:
+        places: of its registers; roots: of the arrays that it may be.
+    """
+
+    type: Type
+    places: list[Register]
+    roots: frozenset[int] = frozenset()
+
+
+Value: TypeAlias = Register | Array | Tuple | Static | Variable
 
 
 def is_number(type: Type | None) -> bool:
@@ -155,20 +168,6 @@ def held_in(type: Type, held: Iterator[Register], roots: Iterator[frozenset[int]
     return Static(None) if type == NOTHING else replace(next(held), type=type)
 
 
-def count_arrays(type: Type) -> int:
-    """Count the arrays of a type."""
-    return words(type).count("ptr")
-
-
-@dataclass(slots=True)
-class Variable:
-    """A variable: its type, its places, and the roots of its arrays."""
-
-    type: Type
-    places: list[Register]
-    roots: list[frozenset[int]]
-
-
 class Scope(Code):
     """A function under translation.
 
@@ -185,9 +184,9 @@ class Scope(Code):
         super().__init__(f'"{function.__name__}.{number}"', "ptr*call", internal=True)
         self.function = function
         (self.memory,) = self.arguments
-        self.names: dict[str, Variable | Value] = {}
+        self.names: dict[str, Value] = {}
         self.assigned_once: frozenset[str] = frozenset()
-        self.given_back: Variable | None = None
+        self.given_back: Value = Static(None)
         self.fails = self.allocates = False
         self.written: set[int] = set()
         self.messages: dict[str, str] = {}
@@ -205,40 +204,37 @@ class Scope(Code):
 
     # Variables.
 
-    def new_variable(self, type: Type, zero: bool = False) -> Variable:
-        """Return a variable that has no value yet, or is zero at first."""
-        places = [self.place(each, zero) for each in words(type)]
-        return Variable(type, places, [frozenset()] * count_arrays(type))
+    def new_variable(self, type: Type, zero: bool = False) -> Value:
+        """Return a variable that has no value yet, or is zero at first; of a tuple, its parts."""
+        if isinstance(type, TupleType):
+            parts = tuple(self.new_variable(part, zero) for part in type.parts)
+            return Tuple(parts, type.record)
+        return Variable(type, [self.place(each, zero) for each in words(type)])
 
-    def give(self, variable: Variable, value: Value) -> None:
+    def give(self, to: Value, value: Value) -> None:
         """Give a variable a value of its type."""
-        found = zip(variable.roots, arrays_in(value), strict=True)
-        variable.roots = [before | array.roots for before, array in found]
-        for register, place in zip(registers(value), variable.places, strict=True):
-            place[0] = register
+        if isinstance(to, Tuple) and isinstance(value, Tuple):
+            for each, part in zip(to.parts, value.parts, strict=True):
+                self.give(each, part)
+        elif isinstance(to, Variable):
+            for register, place in zip(registers(value), to.places, strict=True):
+                place[0] = register
+            if isinstance(value, Array):
+                to.roots |= value.roots
 
-    def read(self, variable: Variable) -> Value:
-        """Return the value of a variable."""
-        held = [place[0] for place in variable.places]
-        return held_in(variable.type, iter(held), iter(variable.roots))
-
-    def read_part(self, variable: Variable, at: int) -> Value:
-        """Return a part of a variable that is a tuple."""
-        assert isinstance(variable.type, TupleType)
-        parts = variable.type.parts
-        place = sum(len(words(part)) for part in parts[:at])
-        root = sum(map(count_arrays, parts[:at]))
-        places = variable.places[place : place + len(words(parts[at]))]
-        roots = variable.roots[root : root + count_arrays(parts[at])]
-        return self.read(Variable(parts[at], places, roots))
+    def read(self, value: Value) -> Value:
+        """Return a value without variables: what they are now."""
+        if isinstance(value, Tuple):
+            return Tuple(tuple(map(self.read, value.parts)), value.record)
+        if not isinstance(value, Variable):
+            return value
+        return held_in(value.type, (place[0] for place in value.places), iter([value.roots]))
 
     def look_up(self, name: str) -> Value:
         """Return what a name stands for."""
         found = self.names.get(name)
-        if isinstance(found, Variable):
-            return self.read(found)
         if found is not None:
-            return found
+            return self.read(found)
         for names in inspect.getclosurevars(self.function)[:3]:
             if name in names:
                 return Static(names[name])
@@ -255,9 +251,9 @@ class Scope(Code):
             if type is None:
                 self.error("a value that is known only here, of a variable", "numbers or arrays")
             known = self.names[name] = self.new_variable(type)
-        if not isinstance(known, Variable):
+        if isinstance(known, Static):
             self.error(f"{name} is known while this is translated", "no other value for it")
-        self.give(known, self.fit(value, known.type))
+        self.give(known, self.fit(value, cast("Type", type_of(known))))
 
     # Values as those of a type.
 

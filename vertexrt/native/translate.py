@@ -41,7 +41,6 @@ from vertexrt.native.scope import (
     TupleType,
     Type,
     Value,
-    Variable,
     arrays_in,
     common,
     describe,
@@ -146,7 +145,7 @@ class Translation(Scope):
             self.assign(argument.arg, held_in(declared, iter(held), roots))
         self.run(node.body)
         self.enter(EXIT)
-        value = Static(None) if self.given_back is None else self.read(self.given_back)
+        value = self.given_back = self.read(self.given_back)
         if self.allocates:  # what was taken since the begin is freed, but for what is returned
             kept = arrays_in(value)
             room = self.place(f"[{max(1, len(kept))} x ptr]", of="ptr")
@@ -158,7 +157,7 @@ class Translation(Scope):
 
     def append_call(self, code: Code, given: Sequence[Register]) -> Callable[[], list[Register]]:
         """Append a call of it; return what takes the registers of its result, when it is there."""
-        kinds = [] if self.given_back is None else words(self.given_back.type)
+        kinds = [each.type for each in registers(self.given_back)]
         if not kinds:
             code.do(self.name, given)
             return list
@@ -334,14 +333,14 @@ class Translation(Scope):
     def _return(self, node: ast.expr | None) -> None:
         if node is not None:
             given = self.visit(node)
-            if self.given_back is None:
+            if self.given_back == Static(None):
                 type = type_of(given)
                 if type is None:
                     self.error(
                         "a value that is only known here", "numbers, arrays or tuples of them"
                     )
                 self.given_back = self.new_variable(type, zero=True)  # for where it fails
-            self.give(self.given_back, self.fit(given, self.given_back.type))
+            self.give(self.given_back, self.fit(given, cast("Type", type_of(self.given_back))))
         self.go_to(EXIT)
 
     # Expressions.
@@ -401,15 +400,12 @@ class Translation(Scope):
         self.error(f"a {describe(given)}", "a tuple")
 
     def _attribute(self, node: ast.expr, name: str) -> Value:
-        variable = self.names.get(node.id) if isinstance(node, ast.Name) else None
-        if isinstance(variable, Variable) and isinstance(variable.type, TupleType):
-            names = field_names(variable.type)
-            if name in names:  # its other fields are left alone
-                return self.read_part(variable, names.index(name))
-        of = self.visit(node)
+        of = self.names.get(node.id) if isinstance(node, ast.Name) else None
+        if not isinstance(of, Tuple):
+            of = self.visit(node)
         found: Value | None = None
         if isinstance(of, Tuple) and name in field_names(of):
-            found = of.parts[field_names(of).index(name)]
+            found = self.read(of.parts[field_names(of).index(name)])  # its other fields are not
         elif isinstance(of, Array):
             found = self._attribute_of_array(of, name)
         elif isinstance(of, Static) and isinstance(of.value, types.ModuleType | type | np.dtype):
@@ -620,7 +616,7 @@ class Translation(Scope):
         match called:
             case builtins.len:
                 (of,) = given
-                if isinstance(of, Register):
+                if isinstance(of, Register | Variable):
                     self.error("the length of a number", "that of an array")
                 if isinstance(of, Array):
                     return of.extents[0]
@@ -721,10 +717,8 @@ class Translation(Scope):
         self.allocates |= made.keeps
         own = [array.roots for value in given for array in arrays_in(value)]
         self.written |= _union(own, made.written)
-        back = made.given_back
-        if back is None:
-            return Static(None)
-        return held_in(back.type, iter(held()), (_union(own, each) for each in back.roots))
+        roots = (_union(own, array.roots) for array in arrays_in(made.given_back))
+        return held_in(cast("Type", type_of(made.given_back)), iter(held()), roots)
 
     def _bound(self, function: FunctionType, given: Sequence[Value]) -> list[Value]:
         """Return the arguments of a call, with defaults, as they are declared."""

@@ -12,7 +12,7 @@ import functools
 import itertools
 import sys
 from types import FunctionType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from vertexrt.native.scope import (
     Value,
     held_in,
     is_number,
+    type_of,
 )
 from vertexrt.native.translate import NativeModule, Translation, message
 
@@ -226,11 +227,8 @@ class _Wrapper(Code):
                     self.call("ptr", "PyErr_NoMemory", [])
                     self.leave(NULL)
                 self._raise("AssertionError", failure)
-        result: Value = Static(None)
-        if made.given_back is not None:
-            roots = itertools.repeat(frozenset[int]())
-            result = held_in(made.given_back.type, iter(held()), roots)
-        found = self._object(result)
+        kind = cast("Type", type_of(made.given_back))
+        found = self._object(held_in(kind, iter(held()), itertools.repeat(frozenset())))
         self._release()
         self.leave(found)
         self.enter(SHORT)  # of memory for the result
@@ -313,6 +311,7 @@ class _Wrapper(Code):
             given = [self.memory, value.data, axes, extents, number, size]
             made = self.call("ptr", "array_of", given)
         else:
+            assert isinstance(value, Tuple), value
             made = self.call("ptr", "PyTuple_New", [len(value.parts)])
         with self.when(made.equals(NULL)):
             self.go_to(SHORT)
