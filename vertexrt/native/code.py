@@ -205,17 +205,8 @@ class Code:
         """Return the function; its module has ATTRIBUTES and METADATA."""
         given = ", ".join(map(str, self.arguments))
         title = f"define {self._linkage}{self.result} @{self.name}({given}) {self._attributes} {{"
-        lines = [title, "entry:"]
-
-        def add(part: Lines) -> None:
-            for line in part:
-                if isinstance(line, str):
-                    lines.append(line)
-                else:
-                    add(line)
-
-        add(self._all)
-        return "\n".join([*lines, "  ret void" if self.result == "void" else "  unreachable", "}"])
+        end = "  ret void" if self.result == "void" else "  unreachable"
+        return "\n".join([title, "entry:", *_flat(self._all), end, "}"])
 
     # Values.
 
@@ -499,6 +490,14 @@ class Code:
         self._lines, self._independent = gap, ""
         yield
         self._lines, self._independent = outside
+
+
+def _flat(lines: Lines) -> Iterator[str]:
+    for line in lines:
+        if isinstance(line, str):
+            yield line
+        else:
+            yield from _flat(line)
 
 
 def module_of(functions: Sequence[Code], *constants: str) -> str:

@@ -41,6 +41,7 @@ from vertexrt.native.scope import (
     TupleType,
     Type,
     Value,
+    Variable,
     arrays_in,
     common,
     describe,
@@ -301,9 +302,8 @@ class Translation(Scope):
     def _for_range(self, node: ast.For, bounds: list[Value]) -> None:
         if len(bounds) == 1:
             bounds = [Static(0), *bounds]
-        step = bounds[2] if len(bounds) > 2 else Static(1)
-        first, end, by = (self.whole(each) for each in (*bounds[:2], step))
-        if not isinstance(step, Static):
+        first, end, by, *_ = (self.whole(each) for each in (*bounds, Static(1)))
+        if by.name.startswith("%"):
             why = f"line {self.at_line}: a range has a step that is not positive"
             self.fail_unless(by > 0, why)
         with self.loop(first, end, step=by) as k:
@@ -313,17 +313,16 @@ class Translation(Scope):
     def _for_each(self, node: ast.For, parts: Sequence[Value], numbered: bool) -> None:
         """Append a loop over a tuple: the body once for each part, which may differ in type."""
         end = self.label()
-        names = {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)}
         for k, part in enumerate(parts):
-            for name in names:  # each part has variables of its own
-                self.names.pop(name, None)
-            if numbered and isinstance(node.target, ast.Tuple):
-                number, target = node.target.elts
-                assert isinstance(number, ast.Name)
-                self.names[number.id] = Static(k)
-                self._assign(target, part)
-            else:
-                self._assign(node.target, part)
+            for each in ast.walk(node.target):  # each part has variables of its own
+                if isinstance(each, ast.Name):
+                    self.names.pop(each.id, None)
+            match node.target:
+                case ast.Tuple([ast.Name(number), target]) if numbered:
+                    self.names[number] = Static(k)
+                    self._assign(target, part)
+                case target:
+                    self._assign(target, part)
             after = self.label()
             with self.inside(after, end):
                 self.run(node.body)

@@ -123,23 +123,27 @@ def norm_of(gradients: Any, pieces: Any, spans: Any, listed: Any) -> float:
 def is_finite(rule: int, store: Any, begin: int, end: int, scale: float, s: Any) -> bool:
     """Tell whether all that a rule would write to a range is finite, by running it on a copy."""
     values, gradients, state = store
-    width, slots = end - begin, len(state)
-    p, d = np.empty(width, values.dtype), np.empty(width, values.dtype)
-    m = np.empty((slots, width), values.dtype)
-    for i in range(width):
-        p[i], d[i] = values[begin + i], gradients[begin + i]
-        for k in range(slots):
-            m[k, i] = state[k, begin + i]
+    width = end - begin
+    p, d = values[begin:end].copy(), gradients[begin:end].copy()
+    m = np.empty((len(state), width), values.dtype)
+    for k in range(len(state)):
+        m[k] = state[k, begin:end]
     # One piece of one row.
     piece, span = np.zeros((1, 2), np.int64), np.zeros((1, 1, 2), np.int64)
     row = np.zeros(1, np.int64)
     piece[0, 1], span[0, 0, 1] = width, 1
     run_rule(rule, (p, d, m), (piece, span, row), scale, s)
+    finite = all_finite(p)
+    for k in range(len(m)):
+        finite &= all_finite(m[k])
+    return finite
+
+
+def all_finite(numbers: FloatArray) -> bool:
+    """Tell whether all numbers are finite."""
     finite = True
-    for i in range(width):
-        finite &= math.isfinite(p[i])
-        for k in range(slots):
-            finite &= math.isfinite(m[k, i])
+    for i in range(len(numbers)):
+        finite &= math.isfinite(numbers[i])
     return finite
 
 
