@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import TypeVar, cast
 
 Lines = list["str | Lines"]
 
@@ -125,12 +125,10 @@ def constant(value: float, type: str) -> Register:
     return Register(type, f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}")
 
 
-Given = ParamSpec("Given")
-AnyCode = TypeVar("AnyCode", bound="Code")
-Method = Callable[Concatenate[AnyCode, Given], Register]
+Make = TypeVar("Make", bound="Callable[..., Register]")
 
 
-def once(scope: int) -> Callable[[Method[AnyCode, Given]], Method[AnyCode, Given]]:
+def once(scope: int) -> Callable[[Make], Make]:
     """Let a method make a value at the head of a scope, by instructions without blocks.
 
     It is made once for all calls with the same arguments.
@@ -140,16 +138,16 @@ def once(scope: int) -> Callable[[Method[AnyCode, Given]], Method[AnyCode, Given
             innermost, where that many are not open.
     """
 
-    def decorated(make: Method[AnyCode, Given]) -> Method[AnyCode, Given]:
-        def found(code: AnyCode, /, *given: Given.args, **named: Given.kwargs) -> Register:
+    def decorated(make: Make) -> Make:
+        def found(code: Code, *given: Hashable) -> Register:
             head, made = code.scopes[min(scope, len(code.scopes) - 1)]
-            key = make.__name__, *given, *named.items()
+            key = make.__name__, *given
             if key not in made:
                 with code.filling(head):
-                    made[key] = make(code, *given, **named)
+                    made[key] = make(code, *given)
             return made[key]
 
-        return found
+        return cast("Make", found)
 
     return decorated
 

@@ -277,15 +277,6 @@ class Scope(Code):
             self.error(f"a value of type {word(given)}", f"one of type {word(type)}")
         return self.convert(number, type)
 
-    def common_type(self, a: Value, b: Value) -> Type:
-        """Return a type for either of two values."""
-        kinds = type_of(a), type_of(b)
-        if all(map(is_number, kinds)) and kinds[0] != kinds[1]:
-            return common(*(each.type for each in self.numbers(a, b)))
-        if kinds[0] is None:
-            self.error("a value that is known only here, of a variable", "numbers or arrays")
-        return kinds[0]
-
     def numbers(self, a: Value, b: Value) -> tuple[Register, Register]:
         """Return two values as numbers; a constant has the type of the other, if that is real."""
         one, other = (each.type if isinstance(each, Register) else "" for each in (a, b))
@@ -433,12 +424,6 @@ class Scope(Code):
         with self.loop(0, self.multiply(to.extents)) as k:
             each = number if isinstance(number, Register) else stored(self.element(number, k))
             to.data[k] = each
-
-    def same_extents(self, a: Array, b: Array) -> Register | None:
-        """Tell whether two arrays have the same shape; None, where that is known."""
-        pairs = zip(a.extents, b.extents, strict=True)
-        tests = [one.equals(other) for one, other in pairs if one != other]
-        return reduce(Register.__and__, tests) if tests else None
 
 
 def common(a: str, b: str) -> str:

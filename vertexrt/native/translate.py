@@ -269,9 +269,11 @@ class Translation(Scope):
         if isinstance(given, Array):
             if given.type.ndim != to.type.ndim:
                 self.error(f"an array of {given.type.ndim} axes", f"{to.type.ndim}")
-            same = self.same_extents(to, given)
-            if same is not None:
-                self.fail_unless(same, f"line {self.at_line}: arrays of different shapes")
+            pairs = zip(to.extents, given.extents, strict=True)
+            same = [one.equals(other) for one, other in pairs if one != other]
+            if same:
+                why = f"line {self.at_line}: arrays of different shapes"
+                self.fail_unless(functools.reduce(Register.__and__, same), why)
             self.write(to, given)
             return
         type = element_type(to.type.dtype)
@@ -546,7 +548,11 @@ class Translation(Scope):
 
         self.either(self.truth(test), partial(make, body), partial(make, orelse))
         (first, _), (second, _) = found
-        type = self.common_type(first, second)
+        type, other = type_of(first), type_of(second)
+        if is_number(type) and is_number(other) and type != other:
+            type = common(*(each.type for each in self.numbers(first, second)))
+        if type is None:
+            self.error("a value that is known only here, of a variable", "numbers or arrays")
         variable = self.new_variable(type)
         for value, gap in found:
             with self.filling(gap):

@@ -299,7 +299,14 @@ class _Wrapper(Code):
             self.do("Py_IncRef", [NONE])
             return NONE
         if isinstance(value, Register):
-            made = self._object_of_number(value)
+            way, passed = "PyLong_FromLongLong", value
+            if value.type == TRUTH:
+                way, passed = "PyBool_FromLong", self.convert(value, INT)
+            elif value.type in REALS:
+                way, passed = "PyFloat_FromDouble", self.convert(value, DOUBLE)
+            elif value.type == WORD:
+                way = "PyLong_FromUnsignedLongLong"
+            made = self.call("ptr", way, [passed])
         elif isinstance(value, Array):
             dtype, ndim = value.type.dtype, value.type.ndim
             extents = self.place(f"[{max(1, ndim)} x i64]", of=INT)
@@ -322,14 +329,6 @@ class _Wrapper(Code):
             for k, part in enumerate(value.parts):
                 self.call("i32", "PyTuple_SetItem", [made, k, self._object(part)])
         return made
-
-    def _object_of_number(self, value: Register) -> Register:
-        if value.type == TRUTH:
-            return self.call("ptr", "PyBool_FromLong", [self.convert(value, INT)])
-        if value.type in REALS:
-            return self.call("ptr", "PyFloat_FromDouble", [self.convert(value, DOUBLE)])
-        way = "PyLong_FromUnsignedLongLong" if value.type == WORD else "PyLong_FromLongLong"
-        return self.call("ptr", way, [value])
 
 
 def build(function: FunctionType, types: tuple[Type, ...]) -> LoadedCode:

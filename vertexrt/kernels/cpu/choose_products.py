@@ -22,7 +22,6 @@ import functools
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -159,14 +158,31 @@ def entry_name(shape: ProductShape) -> str:
 
 
 def time_product(shape: ProductShape) -> Ratios:
-    """Time a product by tiles and by BLAS; nothing, where a few rows are too much work."""
+    """Return the time of BLAS over that of tiles: the least of some turns of each.
+
+    Nothing is timed where a few rows are too much work.
+    """
     rows = [r for r in ROWS if r * shape.m * shape.n <= MOST_WORK]
     if len(rows) < FEWEST:
         return {}
     one_thread.begin(shape)
     try:
         run = _run_of(shape, rows[-1])
-        return {r: _ratio(partial(run, r)) for r in rows}
+
+        def seconds(rows: int, tiled: int) -> float:
+            # Of the thread, in which another process does not count; what that one does to the
+            # caches shows in most turns, but not in the least.
+            start = time.thread_time()
+            run(rows, tiled)
+            return time.thread_time() - start
+
+        found = {}
+        for r in rows:
+            turns = [(seconds(r, 0), seconds(r, ANY_ROWS)) for _ in range(TURNS)]
+            blas, tiles = (min(each) for each in zip(*turns, strict=True))
+            # Some systems have clocks that do not move meanwhile: then nothing is known.
+            found[r] = round(blas / tiles, 3) if min(blas, tiles) > 0.0 else 1.0
+        return found
     finally:
         one_thread.end(shape)
 
@@ -189,25 +205,6 @@ def _run_of(shape: ProductShape, most: int) -> Callable[[int, int], None]:
         product(*arrays, rows, m, n, 0, hi, tiled, *strips)
 
     return run
-
-
-def _ratio(run: Callable[[int], None]) -> float:
-    """Return the time of BLAS over that of tiles: the least of some turns of each.
-
-    It is the time of the thread, in which another process does not count; what that one does to the
-    caches shows in most turns, but not in the least.
-    """
-
-    def seconds(tiled: int) -> float:
-        start = time.thread_time()
-        run(tiled)
-        return time.thread_time() - start
-
-    turns = [(seconds(0), seconds(ANY_ROWS)) for _ in range(TURNS)]
-    blas, tiles = (min(each) for each in zip(*turns, strict=True))
-    # Some systems have clocks that do not move meanwhile: then nothing is known.
-    ratio: float = round(blas / tiles, 3) if min(blas, tiles) > 0.0 else 1.0
-    return ratio
 
 
 class ProductChoice(NamedTuple):

@@ -224,29 +224,24 @@ class ReferenceProcessors:
                 return
             del self._arrived[id(counters)]
         processors, noted = zip(*(arrived[r] for r in range(parts)), strict=True)
-        self._run_all(
-            ProcessorGroup(
-                list(processors),
-                buffers,
-                SharedMemory(buffers.arena, parts),
-                SharedMemory(buffers.gradients, parts),
-                counters,
-                np.zeros((len(counters), parts), np.int64),
-                list(noted),
-            )
+        group = ProcessorGroup(
+            list(processors),
+            buffers,
+            SharedMemory(buffers.arena, parts),
+            SharedMemory(buffers.gradients, parts),
+            counters,
+            np.zeros((len(counters), parts), np.int64),
+            list(noted),
         )
-
-    def _run_all(self, group: ProcessorGroup) -> None:
-        """Run the scripts of all processors, in turns."""
         while waiting := [p for p in group.processors if not p.ended]:
             before = group.done
-            for processor in self._turn(group.processors):
-                if group.may_go_on(processor):
-                    self._execute(processor, group)
-                    group.finish(processor)
+            for each in self._turn(group.processors):
+                if group.may_go_on(each):
+                    self._execute(each, group)
+                    group.finish(each)
             if group.done == before:
                 counter = waiting[0].script[waiting[0].instruction].wait
-                stands = f"counter {counter} stands at {group.counters[counter]}"
+                stands = f"counter {counter} stands at {counters[counter]}"
                 what = f"waits and no processor moves: {stands}"
                 raise waiting[0].fault(what, "every wait is met")
 
