@@ -20,6 +20,7 @@ from vertexrt.config import config
 from vertexrt.errors import DeviceError
 from vertexrt.native.code import REALS, Code, Register, module_of
 from vertexrt.native.fingerprint import parts_of
+from vertexrt.native.foreign import pointer_in
 from vertexrt.native.load import LoadedCode, load_made
 from vertexrt.native.scope import (
     DOUBLE,
@@ -61,10 +62,7 @@ NULL, NONE, NDARRAY, TUPLE, NO_MEMORY, READ_ONLY = (
 def imports() -> dict[str, int]:
     """Return the addresses of what a wrapper uses of this process."""
     core = getattr(np, "_core", None) or np.core
-    api = ctypes.pythonapi
-    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
-    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    table = api.PyCapsule_GetPointer(core._multiarray_umath._ARRAY_API, None)
+    table = pointer_in(core._multiarray_umath._ARRAY_API)
     functions = ctypes.cast(table, ctypes.POINTER(ctypes.c_void_p))
     _check_fields()
     new = functions[PYARRAY_NEW]

@@ -341,15 +341,13 @@ class Interpreter:
 
     def start(self, place: ValuePlace, at: Points) -> Array:
         """Return the first element of rows of memory."""
-        row = self._row(place, at).astype(np.int64)
-        return self._base(place) + row * place.step + place.start
-
-    def _base(self, place: ValuePlace) -> int:
         if place.memory == Memory.TENSOR:
-            return int(self.b.base[place.number])
-        t, launch = self.kernel.temporaries[place.number], self.launch
-        rows, edges = (-(-count // PAD) * PAD for count in (launch.rows, launch.edges))
-        return launch.temporary + t.once + rows * t.rows + edges * t.edges
+            base = int(self.b.base[place.number])
+        else:
+            t, launch = self.kernel.temporaries[place.number], self.launch
+            rows, edges = (-(-count // PAD) * PAD for count in (launch.rows, launch.edges))
+            base = launch.temporary + t.once + rows * t.rows + edges * t.edges
+        return base + self._row(place, at).astype(np.int64) * place.step + place.start
 
     def _row(self, place: ValuePlace, at: Points) -> Array:
         match place.rows:
