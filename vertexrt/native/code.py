@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TypeVar, cast
+from typing import NoReturn, TypeVar, cast
 
 Lines = list["str | Lines"]
 
@@ -109,20 +109,17 @@ class Register:
     def __setitem__(self, index: Register | int, value: Register) -> None:
         self.function(value).store(value, self + index)
 
+    def __iter__(self) -> NoReturn:
+        raise TypeError("what an address is of has no end that is known here")
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(
+            "a test is known when it runs: `when` and `select` append what depends on it"
+        )
+
     def to(self, type: str) -> Register:
         """Return the same address, of elements of another type."""
         return replace(self, of=type)
-
-
-def constant(value: float, type: str) -> Register:
-    """Return a literal."""
-    if type == "i1":
-        return Register(type, str(bool(value)).lower())
-    if type not in REALS:
-        return Register(type, str(int(value)))
-    if type == "float":
-        value = struct.unpack("f", struct.pack("f", value))[0]
-    return Register(type, f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}")
 
 
 Make = TypeVar("Make", bound="Callable[..., Register]")
@@ -221,7 +218,15 @@ class Code:
 
     def const(self, value: float, type: str = "") -> Register:
         """Return a literal, a real one where no type is named."""
-        return replace(constant(value, type or self.real), code=self)
+        type = type or self.real
+        if type == "i1":
+            text = str(bool(value)).lower()
+        elif type in REALS:
+            rounded = struct.unpack(type[0], struct.pack(type[0], value))[0]
+            text = f"0x{struct.unpack('<Q', struct.pack('<d', rounded))[0]:016X}"
+        else:
+            text = str(int(value))
+        return Register(type, text, "", self)
 
     def value(self, value: Register | int, type: str = "i64") -> Register:
         """Return a number, which may be a literal of a type."""
@@ -384,7 +389,7 @@ class Code:
     def leave(self, value: Register | None = None) -> None:
         """Return from the function."""
         self._made += 1
-        self.line(f"ret {value or 'void'}")
+        self.line("ret void" if value is None else f"ret {value}")
         self.open(f"after{self._made}")
 
     @contextmanager
