@@ -39,12 +39,12 @@ from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.kernels.backend import FIXED
 from vertexrt.kernels.cpu.backend import CpuBackend
 from vertexrt.kernels.cpu.choose_products import decide
-from vertexrt.kernels.cpu.kernels import REALS
 from vertexrt.kernels.cpu.render import render
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on as compile_on_gpu
 from vertexrt.kernels.layout import Array, Binding
 from vertexrt.lower.kernel import KernelIR
 from vertexrt.lower.lowering import lower
+from vertexrt.native.scope import stored_as
 
 RANDOM = 300
 VERTICES = 6  # of a graph of a random function, at most
@@ -76,8 +76,9 @@ class SeenKernels:
     def __init__(self, kernels: Sequence[KernelIR], dtype: np.dtype[Any], seen: Seen) -> None:
         self.scratch, self._seen = [kernel.needs for kernel in kernels], seen
         for kernel in kernels:
-            real = REALS[dtype]
-            seen.add("llvm", render(decide(kernel, real, FIXED), real, "task").encode())
+            real = stored_as(dtype)
+            decided, _ = decide(kernel, real, FIXED)
+            seen.add("llvm", render(decided, real, "task").encode())
 
     def run(self, *given: Any) -> None:
         """Note a table of launches, or the script of a processor; leave zeros."""

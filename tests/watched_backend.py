@@ -12,8 +12,7 @@ import vertexrt as vrt
 from tests.runs import Way
 from vertexrt.engine.host import compile_on
 from vertexrt.kernels.backend import ScriptRun
-from vertexrt.kernels.cpu.backend import CpuBackend
-from vertexrt.kernels.cpu.processors import SECONDS, CpuProcessors
+from vertexrt.kernels.cpu.backend import SECONDS, CpuBackend, CpuProcessors
 from vertexrt.kernels.layout import Array, Buffers
 from vertexrt.kernels.store_update import StoreUpdate
 from vertexrt.script.isa import NONE, WAIT

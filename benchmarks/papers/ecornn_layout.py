@@ -44,9 +44,8 @@ from benchmarks.papers.in_turn import (
 from vertexrt.bench.record import Key
 from vertexrt.cli.parser import Parser
 from vertexrt.kernels.backend import TIMED
-from vertexrt.kernels.cpu.choose_products import choose
-from vertexrt.kernels.cpu.product_limits import ProductShape
-from vertexrt.kernels.cpu.product_table import FORMS
+from vertexrt.kernels.cpu.choose_products import ProductShape, choose
+from vertexrt.kernels.cpu.products import FORMS
 
 BOUND = 1e-5  # of the largest element
 ROWS, COLUMNS = "by rows", "by columns"

@@ -80,7 +80,7 @@ def test_each_pass_is_turned_somewhere() -> None:
 
 
 def test_graphs_may_have_more_vertices_than_any_has_children() -> None:
-    """So that launches have the rows of products by other means, see `product_limits`."""
+    """So that launches have the rows of products by other means, see `choose_products`."""
     batches = [batch for seed in range(40) for batch in drawn(seed, 40)[1]]
     assert 30 < max(len(graph) for batch in batches for graph in batch.graphs) <= 40
 

@@ -19,7 +19,6 @@ from vertexrt.engine.tune import SAMPLES, TIMED, Tuner, size_class
 from vertexrt.engine.variant import CompileOptions, Passes, Use
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cpu.backend import CpuBackend
-from vertexrt.kernels.cpu.costs import seconds_of, ways_of
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
 from vertexrt.kernels.ways import Configuration, Work
 from vertexrt.models.tree_fc import TreeFC
@@ -42,7 +41,7 @@ def batch(graphs: int) -> GraphBatch:
 
 
 def tuner_of(key: str) -> Tuner:
-    return Tuner(key, Chooser(CPU, work(1e6), ways_of(2, None)), BATCHED)
+    return Tuner(key, Chooser(CPU, work(1e6), CPU.ways(2, None)), BATCHED)
 
 
 def work(multiplications: float) -> Work:
@@ -51,43 +50,43 @@ def work(multiplications: float) -> Work:
 
 
 def best_first(graphs: int) -> list[Configuration]:
-    return ranked(ways_of(2, None), CPU, work(1e6), shape_of(batch(graphs)))
+    return ranked(CPU.ways(2, None), CPU, work(1e6), shape_of(batch(graphs)))
 
 
 def time_all(tuner: Tuner, seconds: dict[Configuration, float], graphs: int) -> None:
-    for _ in range(SAMPLES * len(ways_of(2, None))):
+    for _ in range(SAMPLES * len(CPU.ways(2, None))):
         option = tuner.pick(True, batch(graphs))
         tuner.observe(True, batch(graphs), option, seconds.get(option, 9.0))
 
 
 def test_configurations_use_all_threads_or_one_worker() -> None:
     for threads in (1, 2, 3, 4, 6):
-        for option in ways_of(threads, None):
+        for option in CPU.ways(threads, None):
             assert option.threads in (threads, 1)
-    assert Configuration(True, 2, 3) in ways_of(6, None)
-    assert Configuration(True, 4, 1) in ways_of(4, None)
+    assert Configuration(True, 2, 3) in CPU.ways(6, None)
+    assert Configuration(True, 4, 1) in CPU.ways(4, None)
 
 
 def test_the_model_prefers_groups_for_many_graphs_and_one_worker_for_tiny_work() -> None:
     many = {
-        o: seconds_of(o, work(8e5), BatchShape(256, 10_000, 5_000, 9_000, 12))
-        for o in ways_of(4, None)
+        o: CPU.seconds(o, work(8e5), BatchShape(256, 10_000, 5_000, 9_000, 12))
+        for o in CPU.ways(4, None)
     }
     assert min(many, key=lambda o: many[o]).groups == 4
-    tiny = {o: seconds_of(o, work(100.0), BatchShape(1, 3, 1, 2, 2)) for o in ways_of(4, None)}
+    tiny = {o: CPU.seconds(o, work(100.0), BatchShape(1, 3, 1, 2, 2)) for o in CPU.ways(4, None)}
     assert min(tiny, key=lambda o: tiny[o]).processors == 1  # one graph is one share
 
 
 def test_a_function_without_products_has_a_rank_too() -> None:
     shape = shape_of(batch(30))
-    found = ranked(ways_of(2, None), CPU, work(0.0), shape)
-    assert set(found) <= set(ways_of(2, None))
-    assert np.isfinite([seconds_of(way, work(0.0), shape) for way in found]).all()
+    found = ranked(CPU.ways(2, None), CPU, work(0.0), shape)
+    assert set(found) <= set(CPU.ways(2, None))
+    assert np.isfinite([CPU.seconds(way, work(0.0), shape) for way in found]).all()
 
 
 def test_tasks_are_whole_on_a_cpu() -> None:
     """Tiles of 8 rows were up to 1.4 times as slow: see benchmarks/results/choosing_cpu.txt."""
-    assert all(way.tile == 0 for threads in (1, 2, 6) for way in ways_of(threads, None))
+    assert all(way.tile == 0 for threads in (1, 2, 6) for way in CPU.ways(threads, None))
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -168,16 +167,16 @@ def test_what_is_tuned_trains_as_batched_does(choices_folder: Path) -> None:
 def test_the_choice_is_by_the_batch_alone(choices_folder: Path) -> None:
     """Not by what came before, nor by a timing: runs repeat bit for bit."""
     sizes = (1, 30, 200, 8)
-    first = Chooser(CPU, work(1e6), ways_of(4, None))
+    first = Chooser(CPU, work(1e6), CPU.ways(4, None))
     forwards = {n: first.pick(True, batch(n)) for n in sizes}
-    second = Chooser(CPU, work(1e6), ways_of(4, None))
+    second = Chooser(CPU, work(1e6), CPU.ways(4, None))
     assert {n: second.pick(True, batch(n)) for n in reversed(sizes)} == forwards
     assert len({*forwards.values()}) > 1
     assert not (choices_folder / "choices").exists()
 
 
 def test_what_has_no_kernel_is_not_tried_again() -> None:
-    chooser = Chooser(CPU, work(1e6), ways_of(2, None))
+    chooser = Chooser(CPU, work(1e6), CPU.ways(2, None))
     best = chooser.pick(True, batch(8))
     assert chooser.refuse(best)
     assert chooser.pick(True, batch(8)) != best
@@ -303,11 +302,11 @@ def test_functions_that_merge_words_never_come_again() -> None:
 
 
 def test_graphs_that_are_alike_have_the_same_choice() -> None:
-    chooser = Chooser(CPU, work(1e6), ways_of(2, None))
+    chooser = Chooser(CPU, work(1e6), CPU.ways(2, None))
     pool = batch(8)
     picked = [chooser.pick(True, pool.take([k, k + 1])) for k in range(5)]
     assert [chooser.pick(True, pool.take([k, k + 1])) for k in range(5)] == picked
-    only = ways_of(2, None)[-1]
+    only = CPU.ways(2, None)[-1]
     chooser.only(only)
     assert chooser.pick(True, pool.take([0, 1])) == only
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from vertexrt.kernels.cpu.arithmetic import FUSED, Arithmetic
-from vertexrt.native.code import Code, Register, module_of
+from vertexrt.native.code import Code, module_of
 from vertexrt.native.load import load
 
 Floats = np.ndarray[tuple[int], np.dtype[np.float32]]
@@ -23,13 +23,10 @@ UNITS = {"exp": 1.0, "sigmoid": 3.0, "tanh": 3.0}
 
 def computed(name: str, x: Floats) -> Floats:
     """Run a loop over an array, in vectors."""
-    arguments = [Register("ptr", "%x"), Register("ptr", "%y"), Register("i64", "%n")]
-    code = Code("apply", arguments, "float")
-    source, to, count = arguments
+    code = Code("apply", "*x *y n", "float")
+    source, to, count = code.arguments
     with code.loop(0, count, independent=True) as k:
-        value = code.load("float", source, k, independent=True)
-        result = Arithmetic(code, FUSED).call(name, [value])
-        code.store(result, to, k, independent=True)
+        to[k] = Arithmetic(code, FUSED).call(name, [source[k]])
     kinds = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
     loaded = load(module_of([code]), ["apply"], {})  # freed when nothing holds it
     found = ctypes.CFUNCTYPE(None, *kinds)(loaded["apply"])

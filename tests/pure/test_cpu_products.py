@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vertexrt.kernels.cpu.compile import library_of
-from vertexrt.kernels.cpu.product_limits import ANY_ROWS
+from vertexrt.kernels.cpu.choose_products import ANY_ROWS
+from vertexrt.kernels.cpu.libraries import library_of
 
 TOLERANCE = {"float": 2e-6, "double": 1e-14}
 DTYPES = {"float": np.float32, "double": np.float64}

@@ -11,22 +11,20 @@ import pytest
 
 import vertexrt as vrt
 from vertexrt.models.tree_lstm import TreeLSTM
-from vertexrt.native.code import Code, Register, module_of
+from vertexrt.native.code import Code, module_of
 from vertexrt.native.load import KIND, LoadedCode, load
 
 MODULES = """
 import ctypes
 import numpy as np
-from vertexrt.kernels.cpu.arithmetic import Arithmetic
-from vertexrt.native.code import Code, Register, module_of
+from vertexrt.native.code import Code, module_of
 from vertexrt.native.load import load
 
 def text(k):
-    x, n = Register("ptr", "%x"), Register("i64", "%n")
-    code = Code(f"f{k}", [x, n], "double")
+    code = Code(f"f{k}", "*x n", "double")
+    x, n = code.arguments
     with code.loop(0, n, independent=True) as j:
-        value = code.load("double", x, j, independent=True)
-        code.store(Arithmetic(code).binary("*", value, code.const(k + 0.1)), x, j, independent=True)
+        x[j] = x[j] * code.const(k + 0.1)
     return module_of([code])
 
 """
@@ -149,12 +147,12 @@ def test_equal_code_of_other_addresses_is_loaded_again() -> None:
 
 def test_kernels_are_not_unrolled(cache_folder: Path) -> None:
     """Copies of a known length: unrolled, LLVM makes vectors of hundreds of single elements."""
-    code = Code("copies", [Register("ptr", "%x"), Register("ptr", "%y")], "float")
-    x, y = Register("ptr", "%x"), Register("ptr", "%y")
+    code = Code("copies", "*x *y", "float")
+    x, y = code.arguments
     for k in range(4):
         with code.loop(0, 64, independent=True) as j:
-            element = code.load("float", x, code.add(j, 64 * k), independent=True)
-            code.store(element, y, code.add(j, 100 * k), independent=True)
+            element = x[j + 64 * k]
+            y[j + 100 * k] = element
     sizes = []
     for unroll in (True, False):
         load(module_of([code]), ["copies"], {}, unroll)

@@ -18,22 +18,21 @@ from vertexrt.config import temporary_cache
 from vertexrt.engine.variant import Passes, Use
 from vertexrt.errors import UsageError
 from vertexrt.kernels.backend import BLAS, FIXED, TIMED, HostExecutable
-from vertexrt.kernels.cpu.choose_products import choose, corrected
-from vertexrt.kernels.cpu.compile import register_size
-from vertexrt.kernels.cpu.product_limits import (
+from vertexrt.kernels.cpu.choose_products import (
     ANY_ROWS,
-    STRIP_ROWS,
-    ProductShape,
-    fixed_rows,
-    strips_from,
-)
-from vertexrt.kernels.cpu.product_table import (
     KIND,
     ROWS,
+    STRIP_ROWS,
+    ProductShape,
+    choose,
+    corrected,
     entry_name,
+    fixed_rows,
     ratios_of,
+    strips_from,
     time_product,
 )
+from vertexrt.kernels.cpu.libraries import register_size
 from vertexrt.models import TreeLSTM
 
 HIDDEN = 128

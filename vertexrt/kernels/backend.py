@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -177,14 +177,7 @@ class HostBackend(Backend, Protocol):
         """Print what a task program becomes: a function of some name, where it has one."""
 
 
-class HostModule(Protocol):
-    """The module of the host's devices: it imports the engine, which asks it only when it runs."""
-
-    def backend_of(self, device: str, dtype: np.dtype[Any], products: str) -> HostBackend:
-        """Return the backend of a device."""
-
-
-HOST = "vertexrt.kernels.host"
+HOST = "vertexrt.kernels.host"  # imports the engine, which asks it only when it runs
 
 
 def host_backend(device: str, dtype: np.dtype[Any], products: str = FIXED) -> HostBackend:
@@ -193,4 +186,5 @@ def host_backend(device: str, dtype: np.dtype[Any], products: str = FIXED) -> Ho
     Args:
         products: what makes them on a CPU, of `PRODUCTS`.
     """
-    return cast("HostModule", importlib.import_module(HOST)).backend_of(device, dtype, products)
+    backend: HostBackend = importlib.import_module(HOST).backend_of(device, dtype, products)
+    return backend

@@ -13,36 +13,36 @@ from vertexrt.ir.expressions import translate
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How one target writes what differs: format strings over {value}, {test}, {yes}, {no}."""
+    """How one target writes what differs: format strings over {value}, {test}, {yes}, {no}.
 
-    constant: str
+    It is a target of translation, to texts.
+    """
+
+    constants: str
     choice: str
     functions: Mapping[str, str]  # name in the table -> name in the target
 
-
-class _Text:
-    """Texts of a dialect, as a target of translation."""
-
-    def __init__(self, dialect: Dialect) -> None:
-        self.dialect = dialect
-
     def constant(self, value: float) -> str:
-        return self.dialect.constant.format(value=repr(value))
+        """Return a real number."""
+        return self.constants.format(value=repr(value))
 
     def binary(self, operator: str, left: str, right: str) -> str:
+        """Return the result of an operator, or of a comparison."""
         return f"({left} {operator} {right})"
+
+    compare = binary
 
     def negative(self, value: str) -> str:
+        """Return -value."""
         return f"(-{value})"
 
-    def compare(self, operator: str, left: str, right: str) -> str:
-        return f"({left} {operator} {right})"
-
     def choose(self, test: str, yes: str, no: str) -> str:
-        return self.dialect.choice.format(test=test, yes=yes, no=no)
+        """Return one of two values."""
+        return self.choice.format(test=test, yes=yes, no=no)
 
     def call(self, name: str, arguments: Sequence[str]) -> str:
-        return f"{self.dialect.functions[name]}({', '.join(arguments)})"
+        """Return the call of a function."""
+        return f"{self.functions[name]}({', '.join(arguments)})"
 
 
 CUDA = Dialect(
@@ -70,4 +70,4 @@ def render_names(expression: str, names: Mapping[str, str], dialect: Dialect) ->
     Args:
         names: text of each name in it; may stand anywhere an atom may.
     """
-    return translate(expression, names, _Text(dialect))
+    return translate(expression, names, dialect)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from vertexrt.ir.passes.fuse import Group, TaskProgram
 from vertexrt.ir.passes.operands import children_read
@@ -38,39 +38,31 @@ def edge_key(field: str, every: bool) -> Key:
     return ("edge", field, "every" if every else "slot")
 
 
-def tensor_uses(program: TaskProgram) -> list[tuple[Key, int, bool, bool]]:
-    """List the tensors a task program touches: key, elements a row, rows are edges, written."""
+def tensor_uses(program: TaskProgram) -> Iterator[tuple[Key, int, bool, bool]]:
+    """Yield the tensors a task program touches: key, elements a row, rows are edges, written."""
     nodes = program.program.nodes
-    found: list[tuple[Key, int, bool, bool]] = []
-
-    def row(node: Node) -> tuple[int, bool]:
-        return node.type.size, node.type.domain == Domain.EDGE
-
     for position, read in program.reads.items():
-        found.append((read.key, read.width, row(nodes[position])[1], False))
+        yield read.key, read.width, nodes[position].type.domain == Domain.EDGE, False
         if states := children_read(program.program, position):  # which may be read instead
-            found.append((("state", states[0]), states[1], False, False))
+            yield ("state", states[0]), states[1], False, False
     for position, key in program.homes.items():
-        found.append((key, *row(nodes[position]), True))
+        made = nodes[position].type
+        yield key, made.size, made.domain == Domain.EDGE, True
     for k in program.members:
         node = nodes[k]
         if node.op in TENSOR_OF_EFFECT:
             source = nodes[node.inputs[0]]
             edges = per_edge(node, source)
-            found.append((TENSOR_OF_EFFECT[node.op](node), stored_size(node, source), edges, True))
+            yield TENSOR_OF_EFFECT[node.op](node), stored_size(node, source), edges, True
         elif node.op in ("gather", "gather_all"):
-            found.append((("state", node["field"]), node.type.size, False, False))
+            yield ("state", node["field"]), node.type.size, False, False
         elif node.op in ("scatter_child", "scatter_children"):
-            key, size = (
-                edge_key(node["field"], node["every"]),
-                stored_size(node, nodes[node.inputs[0]]),
-            )
-            found.append((key, size, True, True))
+            size = stored_size(node, nodes[node.inputs[0]])
+            yield edge_key(node["field"], node["every"]), size, True, True
         elif node.op == "gather_parents":
             for every in (False, True):
                 if node["every" if every else "slots"]:
-                    found.append((edge_key(node["field"], every), node.type.size, True, False))
-    return found
+                    yield edge_key(node["field"], every), node.type.size, True, False
 
 
 def rows_read(key: Key) -> int:

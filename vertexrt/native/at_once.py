@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.native.code import Code, Register, arguments_of, module_of
+from vertexrt.native.code import Code, module_of
 from vertexrt.native.foreign import Foreign
 from vertexrt.native.load import LoadedCode, load
 
@@ -25,12 +25,11 @@ _WHOLE = np.zeros(1, np.int64)
 
 @functools.cache
 def _code() -> LoadedCode:
-    rows, count = arguments = arguments_of("*rows count")
-    code = Code("vrt_copy_all", arguments)
+    code = Code("vrt_copy_all", "ptr*rows count")
+    rows, count = code.arguments
     with code.loop(0, count) as k:
-        row = code.at(rows, code.mul(k, 3), "i64")
-        to, made = code.load("ptr", row), code.load("ptr", row, 1)
-        given = [to, made, code.load("i64", row, 2), Register("i1", "false")]
+        row = rows + k * 3
+        given = [row[0], row[1], row.to("i64")[2], code.const(False, "i1")]
         code.do("llvm.memcpy.p0.p0.i64", given)
     return load(module_of([code]), ["vrt_copy_all"], {})
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from typing import Any
 
@@ -10,18 +9,12 @@ import scipy.linalg.cython_blas
 from threadpoolctl import ThreadpoolController
 
 from vertexrt.locks import ProcessLock
+from vertexrt.native.foreign import pointer_in
 
 
 def blas_address(name: str) -> int:
     """Return the address of a function of SciPy's BLAS."""
-    capsule = scipy.linalg.cython_blas.__pyx_capi__[name]
-    api = ctypes.pythonapi
-    api.PyCapsule_GetName.restype = ctypes.c_char_p
-    api.PyCapsule_GetName.argtypes = [ctypes.py_object]
-    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
-    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    address: int = api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule))
-    return address
+    return pointer_in(scipy.linalg.cython_blas.__pyx_capi__[name])
 
 
 @functools.cache

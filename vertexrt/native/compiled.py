@@ -27,11 +27,19 @@ import numpy as np
 
 from vertexrt.cache import notes
 from vertexrt.config import config
-from vertexrt.native.values import DOUBLE, INT, NOTHING, TRUTH, ArrayType, TupleType, Type
+from vertexrt.native.scope import (
+    DECLARED,
+    DOUBLE,
+    INT,
+    NOTHING,
+    TRUTH,
+    ArrayType,
+    TupleType,
+    Type,
+)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-NUMBERS: dict[str, Type] = {"int": INT, "float": DOUBLE, "bool": TRUTH}
 OF_VALUES: tuple[tuple[Any, Type], ...] = (
     ((bool, np.bool_), TRUTH),
     ((int, np.integer), INT),
@@ -111,38 +119,30 @@ def _type_of(given: Any, hint: str, known: Mapping[str, Any], where: str) -> Typ
     Args:
         hint: its annotation; known: what names stand for there; where: it is, for an error.
     """
-    if hint in NUMBERS:
-        return NUMBERS[hint]
+    if hint in DECLARED:
+        return DECLARED[hint]
     if isinstance(given, np.ndarray):
-        return _type_of_array(given, where)
+        dtype = given.dtype
+        numbers = dtype.kind in "biuf" and dtype.isnative and dtype.itemsize <= 8
+        if not numbers or dtype == np.float16:
+            raise TypeError(f"{where} is an array of dtype {dtype}; not of numbers")
+        if not (given.flags.c_contiguous and given.flags.aligned):
+            raise TypeError(f"{where} is an array that is not in C order")
+        return ArrayType(dtype, given.ndim)
     if isinstance(given, tuple):
-        return _type_of_tuple(given, known.get(hint), known, where)
+        declared = known.get(hint)
+        record = declared if hasattr(declared, "_fields") else type(given)
+        hints = record.__annotations__ if hasattr(record, "_fields") else {}
+        names = [*hints, *(str(k) for k in range(len(hints), len(given)))]
+        parts = [
+            _type_of(part, str(hints.get(name, "")), known, f"{where}[{k}]")
+            for k, (name, part) in enumerate(zip(names, given, strict=True))
+        ]
+        return TupleType(tuple(parts), record if hints else None)
     for kinds, type_ in OF_VALUES:
         if isinstance(given, kinds):
             return type_
     raise TypeError(f"{where} is a {type(given).__name__}; not a number, an array or a tuple")
-
-
-def _type_of_array(given: np.ndarray[Any, Any], where: str) -> ArrayType:
-    dtype = given.dtype
-    if dtype.kind not in "biuf" or not dtype.isnative or dtype == np.float16 or dtype.itemsize > 8:
-        raise TypeError(f"{where} is an array of dtype {dtype}; not of numbers")
-    if not (given.flags.c_contiguous and given.flags.aligned):
-        raise TypeError(f"{where} is an array that is not in C order")
-    return ArrayType(dtype, given.ndim)
-
-
-def _type_of_tuple(
-    given: tuple[Any, ...], declared: Any, known: Mapping[str, Any], where: str
-) -> TupleType:
-    record = declared if hasattr(declared, "_fields") else type(given)
-    hints = record.__annotations__ if hasattr(record, "_fields") else {}
-    names = [*hints, *(str(k) for k in range(len(hints), len(given)))]
-    parts = [
-        _type_of(part, str(hints.get(name, "")), known, f"{where}[{k}]")
-        for k, (name, part) in enumerate(zip(names, given, strict=True))
-    ]
-    return TupleType(tuple(parts), record if hints else None)
 
 
 def _compiled(

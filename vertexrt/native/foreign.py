@@ -1,4 +1,4 @@
-"""What loops may do beyond Python: call a function by its address, and fill read-only memory."""
+"""What there is beyond Python: functions by their address, memory that is read-only, capsules."""
 
 from __future__ import annotations
 
@@ -46,3 +46,14 @@ def filled_here(array: Any) -> Any:
     """Return an array of one axis that is read-only for all others, to be filled."""
     memory = (ctypes.c_byte * array.nbytes).from_address(array.ctypes.data)
     return np.frombuffer(memory, array.dtype) if array.nbytes else array
+
+
+def pointer_in(capsule: Any) -> int:
+    """Return the address that a capsule of Python holds."""
+    api = ctypes.pythonapi
+    api.PyCapsule_GetName.restype = ctypes.c_char_p
+    api.PyCapsule_GetName.argtypes = [ctypes.py_object]
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    address: int = api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule))
+    return address

@@ -7,44 +7,52 @@ translated first, so that the type of a result is known; there is no recursion.
 from __future__ import annotations
 
 import ast
+import builtins
 import functools
 import itertools
 import linecache
+import math
 import operator
 import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from types import CodeType, FunctionType
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 import numpy as np
 
 from vertexrt.config import config
-from vertexrt.native.calls import METHODS, call_of
-from vertexrt.native.code import REALS, Code, Lines, Register, int64, word
+from vertexrt.native import foreign
+from vertexrt.native.code import REALS, Code, Lines, Register, word
 from vertexrt.native.fingerprint import code_text
-from vertexrt.native.scope import CALL, EXIT, Cut, Scope, Variable, describe
-from vertexrt.native.values import (
+from vertexrt.native.scope import (
+    DECLARED,
     DOUBLE,
+    EXIT,
     INT,
-    TRUTH,
+    WORD,
     Array,
+    ArrayType,
+    Scope,
     Static,
     Tuple,
     TupleType,
     Type,
     Value,
+    Variable,
     arrays_in,
+    common,
+    describe,
     element_type,
     held_in,
     is_number,
     registers,
+    stored_as,
     type_of,
     words,
 )
-
-DECLARED = {"int": INT, "float": DOUBLE, "bool": TRUTH}  # by the annotation of an argument
 
 # Operators: how arithmetic knows them, and what they do with what is known.
 OPERATORS: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
@@ -71,7 +79,12 @@ OF_ONE: dict[type, Callable[[Any], Any]] = {
     ast.USub: operator.neg,
     ast.UAdd: operator.pos,
     ast.Invert: operator.invert,
+    ast.Not: operator.not_,
 }
+AND, OR = ast.BitAnd(), ast.BitOr()  # of truths
+
+
+NUMBERS = (int, float, np.number, np.bool_)  # types that are called to convert a number
 
 
 class NativeModule:
@@ -98,7 +111,7 @@ class NativeModule:
         return found
 
 
-class Translation(Scope, ast.NodeVisitor):
+class Translation(Scope):
     """A translated function: visits its source, and appends what that does.
 
     Args:
@@ -117,7 +130,7 @@ class Translation(Scope, ast.NodeVisitor):
         super().__init__(function, number)
         self.module = module
         node = _node(self.function)
-        mark = self.load("ptr", CALL)
+        mark = self.memory[0]
         self.assigned_once = _assigned_once(node)
         roots = (frozenset([k]) for k in itertools.count())
         for argument, declared in zip(node.args.args, arguments, strict=True):
@@ -125,20 +138,27 @@ class Translation(Scope, ast.NodeVisitor):
                 self.names[argument.arg] = declared
                 continue
             first = len(self.arguments)
-            held = [Register(each, f"%a{first + k}") for k, each in enumerate(words(declared))]
+            held = [
+                Register(each, f"%a{first + k}", code=self)
+                for k, each in enumerate(words(declared))
+            ]
             self.arguments += held
             self.assign(argument.arg, held_in(declared, iter(held), roots))
         self.run(node.body)
         self.enter(EXIT)
-        value = Static(None) if self.given_back is None else self.read(self.given_back)
-        if self.allocates:
-            self._release(mark, arrays_in(value))
+        value = self.given_back = self.read(self.given_back)
+        if self.allocates:  # what was taken since the begin is freed, but for what is returned
+            kept = arrays_in(value)
+            room = self.place(f"[{max(1, len(kept))} x ptr]", of="ptr")
+            for k, array in enumerate(kept):
+                room[k] = array.data
+            self.do("release", [self.memory, mark, room, len(kept)])
         self.keeps = self.allocates and bool(arrays_in(value))
         self._leave_with(registers(value))
 
     def append_call(self, code: Code, given: Sequence[Register]) -> Callable[[], list[Register]]:
         """Append a call of it; return what takes the registers of its result, when it is there."""
-        kinds = [] if self.given_back is None else words(self.given_back.type)
+        kinds = [each.type for each in registers(self.given_back)]
         if not kinds:
             code.do(self.name, given)
             return list
@@ -146,13 +166,6 @@ class Translation(Scope, ast.NodeVisitor):
         if len(kinds) == 1:
             return lambda: [found]
         return lambda: [code.op(kind, f"extractvalue {found}, {k}") for k, kind in enumerate(kinds)]
-
-    def _release(self, mark: Register, kept: list[Array]) -> None:
-        """Free what was taken since `mark`, but for what is returned."""
-        room = self.place(f"[{max(1, len(kept))} x ptr]")
-        for k, array in enumerate(kept):
-            self.store(array.data, room, k)
-        self.do("release", [CALL, mark, room, int64(len(kept))])
 
     def _leave_with(self, held: list[Register]) -> None:
         """Return what some registers hold."""
@@ -169,38 +182,63 @@ class Translation(Scope, ast.NodeVisitor):
 
     def constants(self) -> list[str]:
         """Return the messages of failures, as the module has them."""
-        return [
-            f'{name} = private constant [{len(why.encode()) + 1} x i8] c"{_escaped(why)}\\00"'
-            for why, name in self.messages.items()
-        ]
-
-    def generic_visit(self, node: ast.AST) -> NoReturn:
-        """Refuse what is not translated."""
-        text = ast.unparse(node)
-        if isinstance(node, ast.stmt):
-            self.error(f"the statement {text.splitlines()[0]}", "one translated here")
-        self.error(f"the expression {text}", "one that is translated")
-
-    # Statements.
+        return [message(name, why) for why, name in self.messages.items()]
 
     def run(self, nodes: Sequence[ast.stmt]) -> None:
         """Append statements."""
         for node in nodes:
             self.at_line = node.lineno
-            self.visit(node)
+            self._append(node)
 
-    def visit_Expr(self, node: ast.Expr) -> None:
-        if not isinstance(node.value, ast.Constant):  # a docstring
-            self.visit(node.value)
-
-    def visit_Assign(self, node: ast.Assign) -> None:
-        given = self.visit(node.value)
-        for target in node.targets:
-            self._assign(target, given)
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        if node.value is not None:
-            self._assign(node.target, self.visit(node.value))
+    def _append(self, node: ast.stmt) -> None:
+        match node:
+            case ast.Expr(value):
+                if not isinstance(value, ast.Constant):  # a docstring
+                    self.visit(value)
+            case ast.Assign(targets, value):
+                given = self.visit(value)
+                for target in targets:
+                    self._assign(target, given)
+            case ast.AnnAssign(target, _, value):
+                if value is not None:
+                    self._assign(target, self.visit(value))
+            case ast.AugAssign(ast.Name(name), op, value):
+                self.assign(name, self._operate(op, self.look_up(name), self.visit(value)))
+            case ast.AugAssign(ast.Subscript(of, index), op, value):
+                at = self._part(self.as_array(self.visit(of)), index)
+                if at.type.ndim:
+                    self.error("arithmetic of arrays", "a loop over their elements")
+                given = self.visit(value)
+                self._store(at, self._operate(op, self.get(at), given))
+            case ast.AugAssign(target):
+                self.error(f"an assignment to {ast.unparse(target)}", "to a name or an element")
+            case ast.If(test, body, orelse):
+                known = self.visit(test)
+                if isinstance(known, Static):
+                    self.run(body if known.value else orelse)
+                else:
+                    truth = self.truth(known)
+                    self.either(truth, partial(self.run, body), partial(self.run, orelse))
+            case ast.While(test, body):
+                with self.repeat(lambda: self.truth(self.visit(test))):
+                    self.run(body)
+            case ast.For():
+                self._for(node)
+            case ast.Break():
+                self.go_to(self.loops[-1][1])
+            case ast.Continue():
+                self.go_to(self.loops[-1][0])
+            case ast.Return(value):
+                self._return(value)
+            case ast.Assert(test, told):
+                holds = self.truth(self.visit(test))
+                why = told.value if isinstance(told, ast.Constant) else ast.unparse(test)
+                self.fail_unless(holds, str(why))
+            case ast.Pass():
+                pass
+            case _:
+                first = ast.unparse(node).splitlines()[0]
+                self.error(f"the statement {first}", "one translated here")
 
     def _assign(self, target: ast.expr, given: Value) -> None:
         """Assign a value to a name, to a part of an array, or its parts to several."""
@@ -213,7 +251,9 @@ class Translation(Scope, ast.NodeVisitor):
         elif isinstance(target, ast.Tuple):
             count = len(target.elts)
             if isinstance(given, Array):
-                parts = tuple(self.get(self.part(given, [int64(k)])) for k in range(count))
+                parts = tuple(
+                    self.get(self.part(given, [self.const(k, INT)])) for k in range(count)
+                )
             else:
                 parts = self.parts_of(given)
             if len(parts) != count:
@@ -229,9 +269,11 @@ class Translation(Scope, ast.NodeVisitor):
         if isinstance(given, Array):
             if given.type.ndim != to.type.ndim:
                 self.error(f"an array of {given.type.ndim} axes", f"{to.type.ndim}")
-            same = self.same_extents(to, given)
-            if same is not None:
-                self.fail_unless(same, f"line {self.at_line}: arrays of different shapes")
+            pairs = zip(to.extents, given.extents, strict=True)
+            same = [one.equals(other) for one, other in pairs if one != other]
+            if same:
+                why = f"line {self.at_line}: arrays of different shapes"
+                self.fail_unless(functools.reduce(Register.__and__, same), why)
             self.write(to, given)
             return
         type = element_type(to.type.dtype)
@@ -240,42 +282,16 @@ class Translation(Scope, ast.NodeVisitor):
             self.error("a real number in an array of whole ones", "a whole one")
         self.write(to, number)
 
-    def visit_AugAssign(self, node: ast.AugAssign) -> None:
-        target = node.target
-        if isinstance(target, ast.Name):
-            before = self.look_up(target.id)
-            self.assign(target.id, self._operate(node.op, before, self.visit(node.value)))
-        elif isinstance(target, ast.Subscript):
-            at = self._part(self.as_array(self.visit(target.value)), target.slice)
-            if at.type.ndim:
-                self.error("arithmetic of arrays", "a loop over their elements")
-            given = self.visit(node.value)
-            self._store(at, self._operate(node.op, self.get(at), given))
-        else:
-            self.error(f"an assignment to {ast.unparse(target)}", "to a name or an element")
-
-    def visit_If(self, node: ast.If) -> None:
-        test = self.visit(node.test)
-        if isinstance(test, Static):
-            self.run(node.body if test.value else node.orelse)
-            return
-        self.either(self.truth(test), partial(self.run, node.body), partial(self.run, node.orelse))
-
-    def visit_While(self, node: ast.While) -> None:
-        with self.repeat(lambda: self.truth(self.visit(node.test))):
-            self.run(node.body)
-
-    def visit_For(self, node: ast.For) -> None:
+    def _for(self, node: ast.For) -> None:
         if node.orelse:
             self.error("an `else` of a loop", "none")
-        call, over = node.iter, node.iter
-        numbered = False
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
-            if call.func.id == "range":
-                self._for_range(node, self._several(call.args))
+        numbered, over = False, node.iter
+        match node.iter:
+            case ast.Call(ast.Name("range"), bounds):
+                self._for_range(node, self._several(bounds))
                 return
-            if call.func.id == "enumerate":
-                numbered, over = True, call.args[0]
+            case ast.Call(ast.Name("enumerate"), [over]):
+                numbered = True
         given = self.visit(over)
         if not isinstance(given, Array):
             self._for_each(node, self.parts_of(given), numbered)
@@ -288,73 +304,83 @@ class Translation(Scope, ast.NodeVisitor):
     def _for_range(self, node: ast.For, bounds: list[Value]) -> None:
         if len(bounds) == 1:
             bounds = [Static(0), *bounds]
-        step = bounds[2] if len(bounds) > 2 else Static(1)
-        falls = isinstance(step, Static) and step.value < 0
-        first, end, by = (self.whole(each) for each in (*bounds[:2], step))
-        if not isinstance(step, Static):
-            test = self.compare("sgt", by, 0)
-            self.fail_unless(test, f"line {self.at_line}: a range has a step that is not positive")
-        with self.loop(first, end, step=by, falls=falls) as k:
+        first, end, by, *_ = (self.whole(each) for each in (*bounds, Static(1)))
+        if by.name.startswith("%"):
+            why = f"line {self.at_line}: a range has a step that is not positive"
+            self.fail_unless(by > 0, why)
+        with self.loop(first, end, step=by) as k:
             self._assign(node.target, k)
             self.run(node.body)
 
     def _for_each(self, node: ast.For, parts: Sequence[Value], numbered: bool) -> None:
         """Append a loop over a tuple: the body once for each part, which may differ in type."""
         end = self.label()
-        names = {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)}
         for k, part in enumerate(parts):
-            for name in names:  # each part has variables of its own
-                self.names.pop(name, None)
-            if numbered and isinstance(node.target, ast.Tuple):
-                number, target = node.target.elts
-                assert isinstance(number, ast.Name)
-                self.names[number.id] = Static(k)
-                self._assign(target, part)
-            else:
-                self._assign(node.target, part)
+            for each in ast.walk(node.target):  # each part has variables of its own
+                if isinstance(each, ast.Name):
+                    self.names.pop(each.id, None)
+            match node.target:
+                case ast.Tuple([ast.Name(number), target]) if numbered:
+                    self.names[number] = Static(k)
+                    self._assign(target, part)
+                case target:
+                    self._assign(target, part)
             after = self.label()
             with self.inside(after, end):
                 self.run(node.body)
             self.enter(after)
         self.enter(end)
 
-    def visit_Break(self, node: ast.Break) -> None:
-        self.end_loop()
-
-    def visit_Continue(self, node: ast.Continue) -> None:
-        self.next_iteration()
-
-    def visit_Return(self, node: ast.Return) -> None:
-        if node.value is not None:
-            given = self.visit(node.value)
-            if self.given_back is None:
+    def _return(self, node: ast.expr | None) -> None:
+        if node is not None:
+            given = self.visit(node)
+            if self.given_back == Static(None):
                 type = type_of(given)
                 if type is None:
                     self.error(
                         "a value that is only known here", "numbers, arrays or tuples of them"
                     )
                 self.given_back = self.new_variable(type, zero=True)  # for where it fails
-            self.give(self.given_back, self.fit(given, self.given_back.type))
+            self.give(self.given_back, self.fit(given, cast("Type", type_of(self.given_back))))
         self.go_to(EXIT)
-
-    def visit_Assert(self, node: ast.Assert) -> None:
-        test = self.truth(self.visit(node.test))
-        why = node.msg.value if isinstance(node.msg, ast.Constant) else ast.unparse(node.test)
-        self.fail_unless(test, str(why))
-
-    def visit_Pass(self, node: ast.Pass) -> None:
-        pass
 
     # Expressions.
 
-    def visit_Constant(self, node: ast.Constant) -> Value:
-        return Static(node.value)
-
-    def visit_Name(self, node: ast.Name) -> Value:
-        return self.look_up(node.id)
-
-    def visit_Tuple(self, node: ast.Tuple) -> Value:
-        return Tuple(tuple(self._several(node.elts)))
+    def visit(self, node: ast.expr) -> Value:
+        """Append an expression, and return its value."""
+        match node:
+            case ast.Constant(value):
+                return Static(value)
+            case ast.Name(name):
+                return self.look_up(name)
+            case ast.Tuple(parts):
+                return Tuple(tuple(self._several(parts)))
+            case ast.Attribute(of, name):
+                return self._attribute(of, name)
+            case ast.Subscript(of, index):
+                return self._subscript(self.visit(of), index)
+            case ast.BinOp(left, op, right):
+                return self._operate(op, self.visit(left), self.visit(right))
+            case ast.UnaryOp(op, operand):
+                return self._unary(op, self.visit(operand))
+            case ast.BoolOp(op, values):
+                return self._either_or_both(isinstance(op, ast.Or), list(values))
+            case ast.Compare(first, ops, others):
+                before = self.visit(first)
+                found: Value = Static(True)
+                for sign, other in zip(ops, others, strict=True):
+                    after = self.visit(other)
+                    holds = self._compare(sign, before, after)
+                    found = holds if found == Static(True) else self._operate(AND, found, holds)
+                    before = after
+                return found
+            case ast.IfExp(test, body, orelse):
+                return self._choice(self.visit(test), body, orelse)
+            case ast.Call(function, arguments, keywords):
+                if keywords:
+                    self.error("an argument by keyword", "arguments by position")
+                return self._call(function, arguments)
+        self.error(f"the expression {ast.unparse(node)}", "one that is translated")
 
     def _several(self, nodes: list[ast.expr]) -> list[Value]:
         """Return the values of expressions, of which a starred one stands for several."""
@@ -374,17 +400,13 @@ class Translation(Scope, ast.NodeVisitor):
             return tuple(map(Static, given.value))
         self.error(f"a {describe(given)}", "a tuple")
 
-    def visit_Attribute(self, node: ast.Attribute) -> Value:
-        name = node.attr
-        variable = self.names.get(node.value.id) if isinstance(node.value, ast.Name) else None
-        if isinstance(variable, Variable) and isinstance(variable.type, TupleType):
-            names = field_names(variable.type)
-            if name in names:  # its other fields are left alone
-                return self.read_part(variable, names.index(name))
-        of = self.visit(node.value)
+    def _attribute(self, node: ast.expr, name: str) -> Value:
+        of = self.names.get(node.id) if isinstance(node, ast.Name) else None
+        if not isinstance(of, Tuple):
+            of = self.visit(node)
         found: Value | None = None
         if isinstance(of, Tuple) and name in field_names(of):
-            found = of.parts[field_names(of).index(name)]
+            found = self.read(of.parts[field_names(of).index(name)])  # its other fields are not
         elif isinstance(of, Array):
             found = self._attribute_of_array(of, name)
         elif isinstance(of, Static) and isinstance(of.value, types.ModuleType | type | np.dtype):
@@ -412,11 +434,10 @@ class Translation(Scope, ast.NodeVisitor):
                 return of  # of which only the address is taken
         return None
 
-    def visit_Subscript(self, node: ast.Subscript) -> Value:
-        of = self.visit(node.value)
+    def _subscript(self, of: Value, index: ast.expr) -> Value:
         if not (isinstance(of, Tuple) or (isinstance(of, Static) and isinstance(of.value, tuple))):
-            return self.get(self._part(self.as_array(of), node.slice))
-        parts, index = self.parts_of(of), node.slice
+            return self.get(self._part(self.as_array(of), index))
+        parts = self.parts_of(of)
         if isinstance(index, ast.Slice):
             if index.step is not None:
                 self.error("a slice with a step", "none")
@@ -444,22 +465,19 @@ class Translation(Scope, ast.NodeVisitor):
         if config().check:
             for extent, at in zip(array.extents, cuts, strict=False):
                 if isinstance(at, Register) and not at.name.startswith("-"):
-                    test = self.compare("ult", at, extent)
-                    self.fail_unless(test, f"{self.where()}: an index is out of bounds")
+                    inside = self.convert(at, WORD) < extent
+                    self.fail_unless(inside, f"{self.where()}: an index is out of bounds")
         return self.part(array, cuts)
 
-    def _cut(self, node: ast.expr) -> Register | Cut:
+    def _cut(self, node: ast.expr) -> Register | slice:
         if not isinstance(node, ast.Slice):
             return self.whole(self.visit(node))
         if node.step is not None:
             self.error("a slice with a step", "none")
         bounds = (node.lower, node.upper)
-        return Cut(*(None if each is None else self.whole(self.visit(each)) for each in bounds))
+        return slice(*(None if each is None else self.whole(self.visit(each)) for each in bounds))
 
-    def visit_BinOp(self, node: ast.BinOp) -> Value:
-        return self._operate(node.op, self.visit(node.left), self.visit(node.right))
-
-    def _operate(self, op: ast.operator, left: Value, right: Value) -> Value:
+    def _operate(self, op: ast.operator | ast.cmpop, left: Value, right: Value) -> Value:
         """Return the result of an operator."""
         sign, of_known = OPERATORS[type(op)]
         if isinstance(left, Static) and isinstance(right, Static):
@@ -471,27 +489,26 @@ class Translation(Scope, ast.NodeVisitor):
             self.error(f"the operator {sign} of such numbers", "one that is translated")
         return found
 
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> Value:
-        given = self.visit(node.operand)
-        if isinstance(node.op, ast.Not):
-            if isinstance(given, Static):
-                return Static(not given.value)
-            return self.integer("xor", self.truth(given), 1)
+    def _unary(self, op: ast.unaryop, given: Value) -> Value:
         if isinstance(given, Static):
-            return Static(OF_ONE[type(node.op)](given.value))
+            return Static(OF_ONE[type(op)](given.value))
+        if isinstance(op, ast.Not):
+            return self.truth(given) ^ 1
         number = self.number(given)
-        if isinstance(node.op, ast.USub):
+        if isinstance(op, ast.USub):
             if number.type in REALS:
                 return self.op(number.type, f"fneg {number}")
             return self._operate(ast.Sub(), Static(0), number)
-        if isinstance(node.op, ast.Invert):
+        if isinstance(op, ast.Invert):
             return self._operate(ast.BitXor(), number, Static(-1))
         return number
 
-    def visit_BoolOp(self, node: ast.BoolOp) -> Value:
-        """Return a truth; what follows is done only where it counts."""
-        ends = isinstance(node.op, ast.Or)  # the value that ends it
-        rest = list(node.values)
+    def _either_or_both(self, ends: bool, rest: list[ast.expr]) -> Value:
+        """Return the truth of `or`, or of `and`; what follows is done only where it counts.
+
+        Args:
+            ends: the value that ends it.
+        """
         while rest:
             first = self.visit(rest.pop(0))
             if not isinstance(first, Static):
@@ -500,19 +517,9 @@ class Translation(Scope, ast.NodeVisitor):
                 return first
         found = self.variable(self.truth(first))
         for each in rest:
-            with self.when(self.load(TRUTH, found), holds=not ends):
-                self.store(self.truth(self.visit(each)), found)
-        return self.load(TRUTH, found)
-
-    def visit_Compare(self, node: ast.Compare) -> Value:
-        left = self.visit(node.left)
-        found: Value = Static(True)
-        for sign, other in zip(node.ops, node.comparators, strict=True):
-            right = self.visit(other)
-            test = self._compare(sign, left, right)
-            found = test if found == Static(True) else self._operate(ast.BitAnd(), found, test)
-            left = right
-        return found
+            with self.when(found[0], holds=not ends):
+                found[0] = self.truth(self.visit(each))
+        return found[0]
 
     def _compare(self, sign: ast.cmpop, left: Value, right: Value) -> Value:
         if isinstance(sign, ast.Is | ast.IsNot):
@@ -523,29 +530,29 @@ class Translation(Scope, ast.NodeVisitor):
             found: Value = Static(False)
             for each in self.parts_of(right):
                 test = self._compare(ast.Eq(), left, each)
-                found = test if found == Static(False) else self._operate(ast.BitOr(), found, test)
+                found = test if found == Static(False) else self._operate(OR, found, test)
             if isinstance(sign, ast.NotIn):
                 return self._operate(ast.BitXor(), found, Static(True))
             return found
-        written, of_known = OPERATORS[type(sign)]
-        if isinstance(left, Static) and isinstance(right, Static):
-            return Static(of_known(left.value, right.value))
-        return self.test(written, *self.numbers(left, right))
+        return self._operate(sign, left, right)
 
-    def visit_IfExp(self, node: ast.IfExp) -> Value:
+    def _choice(self, test: Value, body: ast.expr, orelse: ast.expr) -> Value:
         """Return one of two values: only one of both is made."""
-        test = self.visit(node.test)
         if isinstance(test, Static):
-            return cast("Value", self.visit(node.body if test.value else node.orelse))
+            return self.visit(body if test.value else orelse)
         found: list[tuple[Value, Lines]] = []
 
         def make(of: ast.expr) -> None:
             value = self.visit(of)
             found.append((value, self.gap()))
 
-        self.either(self.truth(test), partial(make, node.body), partial(make, node.orelse))
+        self.either(self.truth(test), partial(make, body), partial(make, orelse))
         (first, _), (second, _) = found
-        type = self.common_type(first, second)
+        type, other = type_of(first), type_of(second)
+        if is_number(type) and is_number(other) and type != other:
+            type = common(*(each.type for each in self.numbers(first, second)))
+        if type is None:
+            self.error("a value that is known only here, of a variable", "numbers or arrays")
         variable = self.new_variable(type)
         for value, gap in found:
             with self.filling(gap):
@@ -554,26 +561,149 @@ class Translation(Scope, ast.NodeVisitor):
 
     # Calls.
 
-    def visit_Call(self, node: ast.Call) -> Value:
-        if node.keywords:
-            self.error("an argument by keyword", "arguments by position")
-        if isinstance(node.func, ast.Attribute) and node.func.attr in METHODS:
-            of = self.visit(node.func.value)
+    def _call(self, node: ast.expr, arguments: list[ast.expr]) -> Value:
+        if isinstance(node, ast.Attribute) and node.attr in ("view", "reshape", "copy"):
+            of = self.visit(node.value)
             if isinstance(of, Array):
-                return METHODS[node.func.attr](self, [of, *self._several(node.args)])
-        function = self.visit(node.func)
+                return self._call_method(node.attr, of, self._several(arguments))
+        function = self.visit(node)
         if not isinstance(function, Static):
             self.error(f"a call of a {describe(function)}", "a function")
-        called, given = function.value, self._several(node.args)
+        called, given = function.value, self._several(arguments)
         if isinstance(called, type) and hasattr(called, "_fields"):
             return Tuple(tuple(given), called)
-        known = call_of(called)
+        known = self._call_known(called, given)
         if known is not None:
-            return known(self, given)
+            return known
         called = getattr(called, "__wrapped__", called)
         if not isinstance(called, FunctionType):
             self.error(f"a call of {getattr(called, '__name__', called)}", "what is translated")
         return self._call_translated(called, given)
+
+    def _call_method(self, name: str, array: Array, given: list[Value]) -> Value:
+        """Append a call of a method of an array."""
+        match name:
+            case "copy":
+                made = self.new(array.type.dtype, array.extents)
+                self.write(made, array)
+                return made
+            case "reshape":
+                extents = tuple(map(self.whole, given))
+                if [each.name for each in extents] == ["-1"]:
+                    extents = (self.multiply(array.extents),)
+                kind = ArrayType(array.type.dtype, len(extents))
+                return replace(array, type=kind, extents=extents)
+        if array.type.ndim != 1:
+            self.error(f"a view of an array of {array.type.ndim} axes", "of one axis")
+        dtype, (size,) = self._dtype(given), array.extents
+        wide, narrow = dtype.itemsize, array.type.dtype.itemsize
+        if wide > narrow:
+            size //= wide // narrow
+        elif wide < narrow:
+            size *= narrow // wide
+        return Array(ArrayType(dtype, 1), array.data.to(stored_as(dtype)), (size,), array.roots)
+
+    def _dtype(self, named: Sequence[Value]) -> np.dtype[Any]:
+        """Return a dtype that is the only argument left, if it is not the usual one."""
+        if not named:
+            return np.dtype(np.float64)
+        if not isinstance(named[0], Static):
+            self.error("a dtype that is a number", "one that is known")
+        found: np.dtype[Any] = np.dtype(named[0].value)
+        return found
+
+    def _call_known(self, called: Any, given: list[Value]) -> Value | None:
+        """Append a call of what stands for instructions of its own; None for any other."""
+        if isinstance(called, foreign.Foreign):
+            return self._call_address(called, *given)
+        if isinstance(called, type) and issubclass(called, NUMBERS):
+            return self._cast(np.dtype(called), given[0])
+        match called:
+            case builtins.len:
+                (of,) = given
+                if isinstance(of, Register | Variable):
+                    self.error("the length of a number", "that of an array")
+                if isinstance(of, Array):
+                    return of.extents[0]
+                return Static(len(of.parts if isinstance(of, Tuple) else of.value))
+            case builtins.min | builtins.max:
+                return self._extreme(called, given)
+            case builtins.abs:
+                return self._size(self.number(given[0]))
+            case math.isfinite:
+                number = self.convert(self.number(given[0]), DOUBLE)
+                return self._size(number) < self.const(math.inf)
+            case math.sqrt:
+                number = self.convert(self.number(given[0]), DOUBLE)
+                return self.call(DOUBLE, "llvm.sqrt.f64", [number])
+            case np.empty | np.zeros | np.full:
+                shape, *more = given
+                parts = shape.parts if isinstance(shape, Tuple) else (shape,)
+                dtype = self._dtype(more[called is np.full :])
+                made = self.new(dtype, tuple(map(self.whole, parts)), called is np.zeros)
+                if called is np.full:
+                    self.write(made, self.number(more[0]))
+                return made
+            case foreign.filled_here:
+                return replace(self.as_array(given[0]), roots=frozenset())
+        return None
+
+    def _extreme(self, called: Callable[..., Any], given: list[Value]) -> Value:
+        """Return the first of the smallest numbers, or of the largest, as `min` and `max` do."""
+        known = [each.value for each in given if isinstance(each, Static)]
+        if len(known) == len(given):
+            return Static(called(known))
+        like = next(each.type for each in given if isinstance(each, Register))
+        found, *others = [self.number(each, like) for each in given]
+        for other in others:
+            if found.type != other.type:
+                type = common(found.type, other.type)
+                found, other = self.convert(found, type), self.convert(other, type)
+            test = self.apply("<" if called is min else ">", other, found)
+            found = self.select(test, other, found)
+        return found
+
+    def _size(self, number: Register) -> Register:
+        """Return a number without its sign."""
+        if number.type in REALS:
+            return self.call(number.type, f"llvm.fabs.f{REALS[number.type]}", [number])
+        zero = self.const(0, number.type)
+        other = zero - number
+        return self.select(number < zero, other, number)
+
+    def _call_address(self, kind: foreign.Foreign, address: Value, *values: Value) -> Value:
+        """Append a call of a function by its address."""
+
+        def address_of(number: Register) -> Register:
+            return self.op("ptr", f"inttoptr {number} to ptr")
+
+        def passed(type: str, value: Value) -> Register:
+            if type == "ptr" and isinstance(value, Array):
+                return value.data
+            if type == DOUBLE:
+                return self.convert(self.number(value, DOUBLE), DOUBLE)
+            number = self.whole(value)
+            return address_of(number) if type == "ptr" else self.convert(number, type)
+
+        types, pointer = kind.arguments.split(), address_of(self.whole(address))
+        if len(types) != len(values):
+            self.error(f"{len(values)} arguments", f"{len(types)}")
+        arguments = ", ".join(str(passed(*each)) for each in zip(types, values, strict=True))
+        call = f"call {kind.result} {pointer.name}({arguments})"
+        if kind.result == "void":
+            self.line(call)
+            return Static(None)
+        found = self.op(kind.result, call)
+        return self.convert(found, INT) if kind.result == "i32" else found
+
+    def _cast(self, dtype: np.dtype[Any], given: Value) -> Value:
+        """Convert a number; one of fewer than 64 bits keeps the lowest."""
+        if isinstance(given, Static):
+            return Static(dtype.type(given.value))
+        found = self.convert(self.number(given), element_type(dtype))
+        if dtype.kind == "b":
+            return found
+        return self.convert(self.convert(found, stored_as(dtype)), element_type(dtype))
 
     def _call_translated(self, function: FunctionType, given: Sequence[Value]) -> Value:
         """Append a call of a function that is translated too."""
@@ -586,16 +716,14 @@ class Translation(Scope, ast.NodeVisitor):
             if not isinstance(type, Static)  # what is known is not passed
             for each in registers(value)
         ]
-        held = made.append_call(self, [CALL, *passed])
+        held = made.append_call(self, [self.memory, *passed])
         if made.fails:
             self.leave_on_failure()
         self.allocates |= made.keeps
         own = [array.roots for value in given for array in arrays_in(value)]
         self.written |= _union(own, made.written)
-        back = made.given_back
-        if back is None:
-            return Static(None)
-        return held_in(back.type, iter(held()), (_union(own, each) for each in back.roots))
+        roots = (_union(own, array.roots) for array in arrays_in(made.given_back))
+        return held_in(cast("Type", type_of(made.given_back)), iter(held()), roots)
 
     def _bound(self, function: FunctionType, given: Sequence[Value]) -> list[Value]:
         """Return the arguments of a call, with defaults, as they are declared."""
@@ -648,10 +776,12 @@ def _union(roots: Sequence[frozenset[int]], of: Iterable[int]) -> frozenset[int]
     return frozenset().union(*(roots[k] for k in of))
 
 
-def _escaped(text: str) -> str:
-    return "".join(
+def message(name: str, text: str) -> str:
+    """Write a text as a module has it."""
+    escaped = "".join(
         chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in text.encode()
     )
+    return f'{name} = private constant [{len(text.encode()) + 1} x i8] c"{escaped}\\00"'
 
 
 # Sources.

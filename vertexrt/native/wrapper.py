@@ -12,19 +12,19 @@ import functools
 import itertools
 import sys
 from types import FunctionType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from vertexrt.config import config
 from vertexrt.errors import DeviceError
-from vertexrt.native.code import REALS, Code, Register, arguments_of, int64, module_of
+from vertexrt.native.code import REALS, Code, Register, module_of
 from vertexrt.native.fingerprint import parts_of
+from vertexrt.native.foreign import pointer_in
 from vertexrt.native.load import LoadedCode, load_made
-from vertexrt.native.scope import CALL, FAILURE
-from vertexrt.native.translate import NativeModule, Translation
-from vertexrt.native.values import (
+from vertexrt.native.scope import (
     DOUBLE,
+    FAILURE,
     INT,
     TRUTH,
     WORD,
@@ -37,20 +37,21 @@ from vertexrt.native.values import (
     Value,
     held_in,
     is_number,
+    type_of,
 )
+from vertexrt.native.translate import NativeModule, Translation, message
 
 ENTRY = "vrt_entry"
 C_ORDER, OWNS_DATA, ALIGNED, WRITEABLE = 0x1, 0x4, 0x100, 0x400  # flags of an array
 BIG_ENDIAN = ord(">")
 PYARRAY_NEW = 93  # of NumPy's table of functions
 
-GLOBALS = """@no_memory = private constant [1 x i8] zeroinitializer
-@ndarray = external global i8
-@tuple_type = external global i8
-@none = external global i8
-@PyExc_AssertionError = external global ptr
-@PyExc_ValueError = external global ptr
-@read_only = private constant [41 x i8] c"an array that is written to is read-only\\00\""""
+GLOBALS = (
+    message("@no_memory", ""),
+    message("@read_only", "an array that is written to is read-only"),
+    *(f"@{name} = external global i8" for name in ("ndarray", "tuple_type", "none")),
+    *(f"@PyExc_{name} = external global ptr" for name in ("AssertionError", "ValueError")),
+)
 NULL, NONE, NDARRAY, TUPLE, NO_MEMORY, READ_ONLY = (
     Register("ptr", name)
     for name in ("null", "@none", "@ndarray", "@tuple_type", "@no_memory", "@read_only")
@@ -61,10 +62,7 @@ NULL, NONE, NDARRAY, TUPLE, NO_MEMORY, READ_ONLY = (
 def imports() -> dict[str, int]:
     """Return the addresses of what a wrapper uses of this process."""
     core = getattr(np, "_core", None) or np.core
-    api = ctypes.pythonapi
-    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
-    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    table = api.PyCapsule_GetPointer(core._multiarray_umath._ARRAY_API, None)
+    table = pointer_in(core._multiarray_umath._ARRAY_API)
     functions = ctypes.cast(table, ctypes.POINTER(ctypes.c_void_p))
     _check_fields()
     new = functions[PYARRAY_NEW]
@@ -117,91 +115,85 @@ def type_numbers(dtype: np.dtype[Any]) -> tuple[int, int]:
 
 def _new() -> Code:
     """Write what takes memory; null, where there is none."""
-    arguments = [CALL, Register("i64", "%bytes"), Register("i1", "%zero")]
-    code = Code("new", arguments, result="noalias ptr", internal=True)
-    _, size, zero = arguments
-    size = code.integer("and", code.add(code.most(size, 0), 15), -16)
-    total, taken = code.add(size, 16), code.place("ptr")
-    code.either(
-        zero,
-        lambda: code.store(code.call("ptr", "calloc", [int64(1), total]), taken),
-        lambda: code.store(code.call("ptr", "malloc", [total]), taken),
-    )
-    memory = code.load("ptr", taken)
-    with code.when(code.compare("eq", memory, NULL)):
-        code.store(NO_MEMORY, code.at(CALL, FAILURE, "i8"))
+    code = Code("new", "ptr*call bytes i1:zero", result="noalias ptr", internal=True)
+    call, size, zero = code.arguments
+    size = code.most(size, 0) + 15 & -16
+    total, taken = size + 16, code.place("ptr")
+
+    def take(function: str, *given: Register | int) -> None:
+        taken[0] = code.call("ptr", function, given)
+
+    code.either(zero, lambda: take("calloc", 1, total), lambda: take("malloc", total))
+    memory = taken[0]
+    with code.when(memory.equals(NULL)):
+        code.store(NO_MEMORY, call.to("i8") + FAILURE)
         code.leave(NULL)
-    link = code.at(memory, size, "i8")
-    code.store(code.load("ptr", CALL), link)
-    code.store(memory, link, 1)
-    code.store(link, CALL)
+    link = (memory.to("i8") + size).to("ptr")
+    link[0] = call[0]
+    link[1] = memory
+    call[0] = link
     code.leave(memory)
     return code
 
 
 def _release() -> Code:
     """Write what frees memory taken since `until`, but not where one of `count` addresses lies."""
-    arguments = arguments_of("*call *until *kept count")
-    code = Code("release", arguments, internal=True)
-    _, until, kept, count = arguments
-    at, used = code.variable(CALL), code.place("i1")
-
-    def newest() -> Register:
-        return code.load("ptr", code.load("ptr", at))
-
-    with code.repeat(lambda: code.compare("ne", newest(), until)):
-        before, link = code.load("ptr", at), newest()
-        memory = code.load("ptr", link, 1)
-        code.store(Register("i1", "false"), used)
+    code = Code("release", "ptr*call ptr*until ptr*kept count", internal=True)
+    call, until, kept, count = code.arguments
+    at, used = code.variable(call), code.place("i1")
+    with code.repeat(lambda: at[0][0].differs(until)):
+        before = at[0]
+        link = at[0][0]
+        memory = link[1]
+        used[0] = code.const(False, TRUTH)
         with code.loop(0, count) as k:
-            one = code.load("ptr", kept, k)
-            ends = code.compare("uge", one, memory), code.compare("ule", one, link)
-            code.store(code.integer("or", code.load("i1", used), code.integer("and", *ends)), used)
+            one = kept[k]
+            inside = (one >= memory, one <= link)
+            used[0] = used[0] | (inside[0] & inside[1])
 
         def free() -> None:
-            code.store(code.load("ptr", link), before)
+            before[0] = link[0]
             code.do("free", [memory])
 
-        code.either(code.load("i1", used), lambda: code.store(link, at), free)
+        code.either(used[0], lambda: code.store(link, at), free)
     return code
 
 
 def _array_of() -> Code:
     """Write what makes an array: of memory that this call took, else of a copy."""
-    ndim, number = (Register("i32", f"%{name}") for name in ("ndim", "number"))
-    _, data, extents, size = arguments_of("*call *data *extents bytes")
-    code = Code("array_of", [CALL, data, ndim, extents, number, size], result="ptr", internal=True)
+    arguments = "ptr*call *data i32:ndim *extents i32:number bytes"
+    code = Code("array_of", arguments, result="ptr", internal=True)
+    call, data, ndim, extents, number, size = code.arguments
 
     def made_of(memory: Register, flags: int) -> Register:
-        none, own = Register("i32", "0"), Register("i32", str(flags))
+        none, own = (code.const(each, "i32") for each in (0, flags))
         given = [NDARRAY, ndim, extents, number, NULL, memory, none, own, NULL]
         return code.call("ptr", "PyArray_New", given)
 
-    at = code.variable(CALL)
-    with code.repeat(lambda: code.compare("ne", code.load("ptr", code.load("ptr", at)), NULL)):
-        before = code.load("ptr", at)
-        link = code.load("ptr", before)
-        with code.when(code.compare("eq", code.load("ptr", link, 1), data)):
+    at = code.variable(call)
+    with code.repeat(lambda: at[0][0].differs(NULL)):
+        before = at[0]
+        link = before[0]
+        with code.when(link[1].equals(data)):
             made = made_of(data, C_ORDER | ALIGNED | WRITEABLE)
-            with code.when(code.compare("ne", made, NULL)):
-                code.store(code.load("ptr", link), before)
-                flags = code.at(made, 64, "i8")
-                code.store(code.integer("or", code.load("i32", flags), OWNS_DATA), flags)
+            with code.when(made.differs(NULL)):
+                before[0] = link[0]
+                flags = (made.to("i8") + 64).to("i32")
+                flags[0] = flags[0] | OWNS_DATA
             code.leave(made)
-        code.store(link, at)
+        at[0] = link
     made = made_of(NULL, 0)
-    with code.when(code.compare("ne", made, NULL)):
+    with code.when(made.differs(NULL)):
         code.call("ptr", "memcpy", [code.field("ptr", made, 16), data, size])
     code.leave(made)
     return code
 
 
-SELF, GIVEN, COUNT = arguments_of("*self *given count")
 OTHER, SHORT = "other", "short"  # blocks that end a call without a result
 AS_NUMBERS = {  # functions that read an object, and what they return of an error
-    "i64": ("i64", "PyLong_AsLongLong", "-1"),
-    "double": ("double", "PyFloat_AsDouble", "-1.0"),
-    "i1": ("i32", "PyObject_IsTrue", "-1"),
+    "i64": ("i64", "PyLong_AsLongLong"),
+    "double": ("double", "PyFloat_AsDouble"),
+    "i1": ("i32", "PyObject_IsTrue"),
 }
 
 
@@ -209,36 +201,40 @@ class _Wrapper(Code):
     """The function that Python calls, under construction."""
 
     def __init__(self, made: Translation, arguments: list[Type]) -> None:
-        super().__init__(ENTRY, [SELF, GIVEN, COUNT], result="ptr")
+        super().__init__(ENTRY, "*self ptr*given count", result="ptr")
+        own, given, count = self.arguments
         self.memory = self.place("{ptr, ptr}", zero=True)  # of the call
         self.root = self.place("ptr", zero=True)  # the tuple that is returned
         self.arrays: list[Register] = []  # objects of the arguments
-        self._need(self.compare("eq", COUNT, len(arguments)))
+        self._need(count.equals(len(arguments)))
         passed = [self.memory]
         for k, type in enumerate(arguments):
-            passed += self._unpacked(type, self.load("ptr", GIVEN, k))
+            passed += self._unpacked(type, given[k])
         for k in sorted(made.written):
-            flags = self.integer("and", self.field("i32", self.arrays[k], 64), WRITEABLE)
-            with self.when(self.not_zero(flags), holds=False):
+            flags = self.field("i32", self.arrays[k], 64) & WRITEABLE
+            with self.when(flags.differs(0), holds=False):
                 self._raise("ValueError", READ_ONLY)
         thread = self.call("ptr", "PyEval_SaveThread", [])
         held = made.append_call(self, passed)
         self.do("PyEval_RestoreThread", [thread])
         if made.fails:
-            self._raise_failure()
-        result: Value = Static(None)
-        if made.given_back is not None:
-            roots = itertools.repeat(frozenset[int]())
-            result = held_in(made.given_back.type, iter(held()), roots)
-        found = self._object(result)
+            failure = self.field("ptr", self.memory, FAILURE)
+            with self.when(failure.equals(NULL), holds=False):
+                self._release()
+                with self.when(failure.equals(NO_MEMORY)):
+                    self.call("ptr", "PyErr_NoMemory", [])
+                    self.leave(NULL)
+                self._raise("AssertionError", failure)
+        kind = cast("Type", type_of(made.given_back))
+        found = self._object(held_in(kind, iter(held()), itertools.repeat(frozenset())))
         self._release()
         self.leave(found)
         self.enter(SHORT)  # of memory for the result
         self._release()
-        self.do("Py_DecRef", [self.load("ptr", self.root)])
+        self.do("Py_DecRef", [self.root[0]])
         self.leave(NULL)
         self.enter(OTHER)
-        self.leave(self.call("ptr", "PyObject_Vectorcall", [SELF, GIVEN, COUNT, NULL]))
+        self.leave(self.call("ptr", "PyObject_Vectorcall", [own, given, count, NULL]))
 
     def _need(self, test: Register) -> None:
         """Hand the call on, unless a test holds."""
@@ -247,14 +243,14 @@ class _Wrapper(Code):
 
     def _need_instance(self, given: Register, kind: Register) -> None:
         own = self.field("ptr", given, 8)
-        with self.when(self.compare("ne", own, kind)):
-            self._need(self.not_zero(self.call("i32", "PyType_IsSubtype", [own, kind])))
+        with self.when(own.differs(kind)):
+            self._need(self.call("i32", "PyType_IsSubtype", [own, kind]).differs(0))
 
     def _release(self) -> None:
-        self.do("release", [self.memory, NULL, NULL, int64(0)])
+        self.do("release", [self.memory, NULL, NULL, 0])
 
     def _raise(self, error: str, text: Register) -> None:
-        kind = self.load("ptr", Register("ptr", f"@PyExc_{error}"))
+        kind = self.load(Register("ptr", f"@PyExc_{error}", "ptr"))
         self.do("PyErr_SetString", [kind, text])
         self.leave(NULL)
 
@@ -266,7 +262,7 @@ class _Wrapper(Code):
         """
         if isinstance(type, TupleType):
             self._need_instance(given, TUPLE)
-            self._need(self.compare("eq", self.field("i64", given, 16), len(type.parts)))
+            self._need(self.field("i64", given, 16).equals(len(type.parts)))
             found: list[Register] = []
             for k, part in enumerate(type.parts):
                 found += self._unpacked(part, self.field("ptr", given, 24 + 8 * k))
@@ -274,38 +270,26 @@ class _Wrapper(Code):
         if isinstance(type, ArrayType):
             self.arrays.append(given)
             self._need_instance(given, NDARRAY)
-            self._need(self.compare("eq", self.field("i32", given, 24), type.ndim))
-            flags = self.integer("and", self.field("i32", given, 64), C_ORDER | ALIGNED)
-            self._need(self.compare("eq", flags, C_ORDER | ALIGNED))
+            self._need(self.field("i32", given, 24).equals(type.ndim))
+            flags = self.field("i32", given, 64) & (C_ORDER | ALIGNED)
+            self._need(flags.equals(C_ORDER | ALIGNED))
             dtype = self.field("ptr", given, 56)
             number = self.field("i32", dtype, 28)
-            same, alike = (self.compare("eq", number, k) for k in type_numbers(type.dtype))
-            self._need(self.integer("or", same, alike))
-            self._need(self.compare("ne", self.field("i8", dtype, 26), BIG_ENDIAN))
+            same, alike = (number.equals(k) for k in type_numbers(type.dtype))
+            self._need(same | alike)
+            self._need(self.field("i8", dtype, 26).differs(BIG_ENDIAN))
             extents = self.field("ptr", given, 32)
             sizes = [self.field("i64", extents, 8 * k) for k in range(type.ndim)]
             return [self.field("ptr", given, 16), *sizes]
         if not is_number(type):
             return []
         # A value that is no number leaves with the error of Python.
-        read_as, function, error = AS_NUMBERS[type]
-        number = self.call(read_as, function, [given])
-        compare = "fcmp oeq" if read_as in REALS else "icmp eq"
-        with self.when(self.op("i1", f"{compare} {number}, {error}")):
+        number = self.call(*AS_NUMBERS[type], [given])
+        with self.when(number.equals(-1)):
             failed = self.call("ptr", "PyErr_Occurred", [])
-            with self.when(self.compare("eq", failed, NULL), holds=False):
+            with self.when(failed.equals(NULL), holds=False):
                 self.leave(NULL)
         return [self.convert(number, type)]
-
-    def _raise_failure(self) -> None:
-        """Raise an error where the function has failed."""
-        failure = self.field("ptr", self.memory, FAILURE)
-        with self.when(self.compare("eq", failure, NULL), holds=False):
-            self._release()
-            with self.when(self.compare("eq", failure, NO_MEMORY)):
-                self.call("ptr", "PyErr_NoMemory", [])
-                self.leave(NULL)
-            self._raise("AssertionError", failure)
 
     def _object(self, value: Value) -> Register:
         """Make an object of Python of a value; where memory is short, leave."""
@@ -313,41 +297,36 @@ class _Wrapper(Code):
             self.do("Py_IncRef", [NONE])
             return NONE
         if isinstance(value, Register):
-            made = self._object_of_number(value)
+            way, passed = "PyLong_FromLongLong", value
+            if value.type == TRUTH:
+                way, passed = "PyBool_FromLong", self.convert(value, INT)
+            elif value.type in REALS:
+                way, passed = "PyFloat_FromDouble", self.convert(value, DOUBLE)
+            elif value.type == WORD:
+                way = "PyLong_FromUnsignedLongLong"
+            made = self.call("ptr", way, [passed])
         elif isinstance(value, Array):
-            made = self._object_of_array(value)
+            dtype, ndim = value.type.dtype, value.type.ndim
+            extents = self.place(f"[{max(1, ndim)} x i64]", of=INT)
+            size = self.const(dtype.itemsize, INT)
+            for k, extent in enumerate(value.extents):
+                extents[k] = extent
+                size *= extent
+            axes, number = (self.const(each, "i32") for each in (ndim, type_numbers(dtype)[0]))
+            given = [self.memory, value.data, axes, extents, number, size]
+            made = self.call("ptr", "array_of", given)
         else:
-            made = self.call("ptr", "PyTuple_New", [int64(len(value.parts))])
-        with self.when(self.compare("eq", made, NULL)):
+            assert isinstance(value, Tuple), value
+            made = self.call("ptr", "PyTuple_New", [len(value.parts)])
+        with self.when(made.equals(NULL)):
             self.go_to(SHORT)
         if isinstance(value, Tuple):
             # The outermost tuple is noted, so that nothing is lost where memory is short.
-            with self.when(self.compare("eq", self.load("ptr", self.root), NULL)):
-                self.store(made, self.root)
+            with self.when(self.root[0].equals(NULL)):
+                self.root[0] = made
             for k, part in enumerate(value.parts):
-                self.call("i32", "PyTuple_SetItem", [made, int64(k), self._object(part)])
+                self.call("i32", "PyTuple_SetItem", [made, k, self._object(part)])
         return made
-
-    def _object_of_number(self, value: Register) -> Register:
-        if value.type == TRUTH:
-            return self.call("ptr", "PyBool_FromLong", [self.convert(value, INT)])
-        if value.type in REALS:
-            return self.call("ptr", "PyFloat_FromDouble", [self.convert(value, DOUBLE)])
-        way = "PyLong_FromUnsignedLongLong" if value.type == WORD else "PyLong_FromLongLong"
-        return self.call("ptr", way, [value])
-
-    def _object_of_array(self, value: Array) -> Register:
-        extents = self.place(f"[{max(1, value.type.ndim)} x i64]")
-        size = int64(value.type.dtype.itemsize)
-        for k, extent in enumerate(value.extents):
-            self.store(extent, extents, k)
-            size = self.mul(size, extent)
-        ndim, number = (
-            Register("i32", str(each))
-            for each in (value.type.ndim, type_numbers(value.type.dtype)[0])
-        )
-        given = [self.memory, value.data, ndim, extents, number, size]
-        return self.call("ptr", "array_of", given)
 
 
 def build(function: FunctionType, types: tuple[Type, ...]) -> LoadedCode:
@@ -372,4 +351,4 @@ def _text(function: FunctionType, types: tuple[Type, ...]) -> str:
     entry = _Wrapper(module.translate(function, types), list(types))
     functions = [_new(), _release(), _array_of(), *module.functions, entry]
     constants = [text for each in module.functions for text in each.constants()]
-    return module_of(functions, GLOBALS, *constants)
+    return module_of(functions, *GLOBALS, *constants)

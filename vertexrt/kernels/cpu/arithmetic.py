@@ -10,18 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vertexrt.ir.expressions import translate
-from vertexrt.native.code import OF_REALS, ORDERED, SIGNED, Code, Register
+from vertexrt.native.code import Code, Register
 
 LOG2_E = 1.44269504
 ROUND = 12582912.0  # 1.5 * 2**23: adding it rounds to the nearest integer, in the lowest bits
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
-EXP = (
-    1.9875691500e-4,
-    1.3981999507e-3,
-    8.3334519073e-3,
-    4.1665795894e-2,
-    1.6666665459e-1,
-    5.0000001201e-1,
+EXP = (  # of r near 0: (e**r - 1 - r) / r**2
+    "((((1.9875691500e-4 * r + 1.3981999507e-3) * r + 8.3334519073e-3) * r + 4.1665795894e-2) * r"
+    " + 1.6666665459e-1) * r + 5.0000001201e-1"
+)
+CUT_AND_REDUCED = (  # what becomes of x: e**x is (y + 1) 2**n
+    ("x", "low if low > x else x"),
+    ("x", "high if x > high else x"),
+    ("near", f"x * {LOG2_E} + {ROUND}"),
+    ("n", f"near - {ROUND}"),
+    ("r", f"(x - n * {LN2_HIGH}) - n * rest"),
+    ("y", f"({EXP}) * (r * r) + r"),
 )
 SATURATED = 20.0  # e**x - 1 and e**x + 1 are the same float32 from here on
 FUSED = "contract "  # lets a product and a sum be one instruction, rounded once: in functions
@@ -47,8 +51,7 @@ class Arithmetic:
     def binary(self, operator: str, left: Register, right: Register, flags: str = "") -> Register:
         """Return the result of +, -, * or /."""
         left, right = self.as_real(left), self.as_real(right)
-        text = f"{OF_REALS[operator]} {flags or self.flags}{left}, {right.name}"
-        return self.code.op(self.real, text)
+        return self.code.apply(operator, left, right, flags or self.flags)
 
     def negative(self, value: Register) -> Register:
         """Return -value."""
@@ -56,10 +59,9 @@ class Arithmetic:
 
     def compare(self, operator: str, left: Register, right: Register) -> Register:
         """Return the truth of >=, >, == or !=; integers are compared as such."""
-        if left.type == right.type == "i64":
-            return self.code.compare(SIGNED[operator], left, right)
-        left, right = self.as_real(left), self.as_real(right)
-        return self.code.op("i1", f"fcmp {ORDERED[operator]} {left}, {right.name}")
+        if not left.type == right.type == "i64":
+            left, right = self.as_real(left), self.as_real(right)
+        return self.code.apply(operator, left, right)
 
     def choose(self, test: Register, yes: Register, no: Register) -> Register:
         """Return one of two values."""
@@ -75,9 +77,7 @@ class Arithmetic:
 
     def as_real(self, value: Register) -> Register:
         """Return a value as a real number."""
-        if value.type != "i64":
-            return value
-        return self.code.op(self.real, f"sitofp {value} to {self.real}")
+        return self.code.convert(value, self.real)
 
     def add(self, a: Register, b: Register) -> Register:
         """Return a term added to a sum that may run in vector lanes."""
@@ -96,9 +96,9 @@ class Arithmetic:
         if self.kind == "f64":
             return self.code.call(self.real, "llvm.exp.f64", [x])
         y, n = self._powers(x, -176.0, 89.0)
-        half = self.code.integer("ashr", n, 1)
+        half = n >> 1
         y = self.binary("*", self.binary("+", y, self.constant(1.0)), self._power(half))
-        return self.binary("*", y, self._power(self.code.integer("sub", n, half)))
+        return self.binary("*", y, self._power(n - half))
 
     def _powers(self, x: Register, low: float, high: float) -> tuple[Register, Register]:
         """Return y, near 0, and n, in the lowest bits, of e**x = (y + 1) 2**n.
@@ -106,20 +106,15 @@ class Arithmetic:
         Args:
             low, high: of x, to which it is cut.
         """
-        cut = [self.constant(low), self.constant(high)]
-        x = self.code.select(self.compare(">", cut[0], x), cut[0], x)
-        x = self.code.select(self.compare(">", x, cut[1]), cut[1], x)
-        shift = self.constant(ROUND)
-        near = translate("x * e + s", {"x": x, "e": self.constant(LOG2_E), "s": shift}, self)
-        n = self.binary("-", near, shift)
-        names = {"x": x, "n": n, "h": self.constant(LN2_HIGH), "l": self.constant(LN2_LOW)}
-        r = translate("(x - n * h) - n * l", names, self)
-        y = translate("p * (r * r) + r", {"p": self._polynomial(EXP, r), "r": r}, self)
-        return y, self.code.op("i32", f"bitcast {near} to i32")
+        constants = {"low": low, "high": high, "rest": LN2_LOW}
+        names = {name: self.constant(value) for name, value in constants.items()} | {"x": x}
+        for name, expression in CUT_AND_REDUCED:
+            names[name] = translate(expression, names, self)
+        return names["y"], self.code.op("i32", f"bitcast {names['near']} to i32")
 
     def _power(self, n: Register) -> Register:
         """Return 2**n of a whole number in the lowest bits; 0 for -127."""
-        bits = self.code.integer("add", self.code.integer("shl", n, 23), 127 << 23)
+        bits = (n << 23) + (127 << 23)
         return self.code.op("float", f"bitcast {bits} to float")
 
     def sigmoid(self, x: Register) -> Register:
@@ -142,12 +137,6 @@ class Arithmetic:
         formula = "(y * p + (p - 1.0)) / (y * p + (p + 1.0))"
         return translate(formula, {"y": y, "p": self._power(n)}, self)
 
-    def _polynomial(self, coefficients: Sequence[float], x: Register) -> Register:
-        found = self.constant(coefficients[0])
-        for coefficient in coefficients[1:]:
-            found = self.binary("+", self.binary("*", found, x), self.constant(coefficient))
-        return found
-
 
 def draw(code: Code, seed: Register, key: int, counter: Register, element: Register) -> Register:
     """Hash (seed, key, counter, element) to 32 bits: a counter-based generator, no state.
@@ -156,10 +145,10 @@ def draw(code: Code, seed: Register, key: int, counter: Register, element: Regis
     """
 
     def mixed(h: Register, shift: int, factor: int) -> Register:
-        return code.mul(code.integer("xor", h, code.integer("lshr", h, shift)), factor)
+        return (h ^ (h >> shift)) * factor
 
-    counter, element = (code.op("i32", f"trunc {x} to i32") for x in (counter, element))
-    h = mixed(code.integer("xor", seed, code.mul(counter, 0x9E3779B1)), 16, 0x85EBCA6B)
-    step = code.add(code.mul(element, 0x27D4EB2F), key * 0xC2B2AE35 & 0xFFFFFFFF)
-    h = mixed(mixed(code.add(h, step), 16, 0x85EBCA6B), 13, 0xC2B2AE35)
-    return code.integer("xor", h, code.integer("lshr", h, 16))
+    counter, element = (code.convert(x, "u32") for x in (counter, element))
+    h = mixed(seed ^ (counter * 0x9E3779B1), 16, 0x85EBCA6B)
+    step = element * 0x27D4EB2F + (key * 0xC2B2AE35 & 0xFFFFFFFF)
+    h = mixed(mixed(h + step, 16, 0x85EBCA6B), 13, 0xC2B2AE35)
+    return h ^ (h >> 16)

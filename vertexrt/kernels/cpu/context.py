@@ -41,6 +41,19 @@ class Field(IntEnum):
     ABOVE_EDGE = 25
 
 
+# What the arrays are of that are not of indices; "" for reals.
+TYPES = {
+    Field.ARENA: "",
+    Field.PARAMS: "",
+    Field.GRADIENTS: "",
+    Field.WEIGHT: "",
+    Field.OFFSETS: "i64",
+    Field.PARAM_AT: "i64",
+    Field.FLOATS: "ptr",
+    Field.SEEDS: "ptr",
+}
+
+
 class Contexts:
     """Makes contexts. An array takes 1 us to say where it lies, and some are the same each time."""
 

@@ -18,32 +18,42 @@ SHARED = 0.1  # of the path: what processors that share tasks do twice, or in na
 FEW_ROWS = 7e-11  # of a weight: what a product takes in addition to its rows, however few
 
 
-def ways_of(threads: int, asked: int | None) -> list[Configuration]:
-    """List the ways to use some threads: all of them, or one.
+class HostCosts:
+    """What backends have in common that run on threads of the host."""
 
-    Args:
-        asked: processors of a group; None for any number.
-    """
-    found = [Configuration(False, threads)]
-    if asked is not None:
-        return [*found, Configuration(True, max(threads // asked, 1), asked)]
-    for processors in range(1, threads + 1):
-        if threads % processors == 0:
-            found.append(Configuration(True, threads // processors, processors))
-    if threads > 1:
-        found.append(Configuration(False, 1))
-    return found
+    apart = frozenset(("embed_grad",))  # rows of one word are far between
+    shares_graphs = False
+    most_scratch = 8 << 20
 
+    def ways(self, threads: int, processors: int | None) -> list[Configuration]:
+        """List the ways to use some threads, as workers or as groups: all of them, or one.
 
-def seconds_of(way: Configuration, work: Work, batch: BatchShape) -> float:
-    """Predict the seconds of a step, or of an evaluation."""
-    groups, processors = min(way.groups, batch.graphs), way.processors
-    threads, rows = groups * processors, batch.inner / batch.levels / groups  # of a task
-    level = INSTRUCTION + (work.row + work.edge) * (rows * MULTIPLY_ADD + FEW_ROWS) / processors
-    if processors > 1:
-        level = level * (1 + SHARED) + EXCHANGE * processors
-    path = batch.levels * (2 if work.trains else 1) * level
-    gradients = batch.inner * work.row + batch.edges * work.edge if work.trains else 0.0
-    wide = batch.vertices * work.apart * (3 if work.trains else 1) + gradients
-    thread = THREAD_IN_TRAINING if work.trains else THREAD
-    return STEP + thread * (threads - 1) + path + wide * MULTIPLY_ADD / threads
+        Args:
+            processors: of a group; None for any number.
+        """
+        found = [Configuration(False, threads)]
+        if processors is not None:
+            return [*found, Configuration(True, max(threads // processors, 1), processors)]
+        for count in range(1, threads + 1):
+            if threads % count == 0:
+                found.append(Configuration(True, threads // count, count))
+        if threads > 1:
+            found.append(Configuration(False, 1))
+        return found
+
+    def seconds(self, way: Configuration, work: Work, batch: BatchShape) -> float:
+        """Predict the seconds of a step, or of an evaluation."""
+        groups, processors = min(way.groups, batch.graphs), way.processors
+        threads, rows = groups * processors, batch.inner / batch.levels / groups  # of a task
+        level = INSTRUCTION + (work.row + work.edge) * (rows * MULTIPLY_ADD + FEW_ROWS) / processors
+        if processors > 1:
+            level = level * (1 + SHARED) + EXCHANGE * processors
+        path = batch.levels * (2 if work.trains else 1) * level
+        gradients = batch.inner * work.row + batch.edges * work.edge if work.trains else 0.0
+        wide = batch.vertices * work.apart * (3 if work.trains else 1) + gradients
+        thread = THREAD_IN_TRAINING if work.trains else THREAD
+        return STEP + thread * (threads - 1) + path + wide * MULTIPLY_ADD / threads
+
+    def written_for(self, processors: int) -> int:
+        """Return 1 or 2: several are told how many they are."""
+        return min(processors, 2)

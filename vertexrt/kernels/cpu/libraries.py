@@ -1,23 +1,37 @@
-"""What all kernels call: products, copies of rows, sums into rows of a table.
+"""What all kernels call: products, copies of rows, sums into rows of a table; and BLAS.
 
 One library for each dtype, made once and kept like a kernel. It knows no function of a user.
 """
 
 from __future__ import annotations
 
-from vertexrt.kernels.cpu.products import products
-from vertexrt.lower.kernel import ROWS_A_SUM
-from vertexrt.native.code import Code, Register, arguments_of, int64, module_of
+import functools
 
-EXPORTS = (
-    "vrt_product",
-    "vrt_product_transposed",
-    "vrt_outer",
-    "vrt_pack",
-    "vrt_unpack",
-    "vrt_add_lookups",
-    "vrt_count_children",
-)
+from vertexrt.kernels.cpu.products import FORMS, products
+from vertexrt.lower.kernel import ROWS_A_SUM
+from vertexrt.native.blas import blas_address
+from vertexrt.native.code import Code, Register, module_of, once
+from vertexrt.native.load import LoadedCode, load, machine
+
+COPIES = "vrt_pack", "vrt_unpack"
+EXPORTS = (*(name for name, _ in FORMS.values()), *COPIES, "vrt_add_lookups", "vrt_count_children")
+
+
+def register_size() -> int:
+    """Return how many float32 elements a vector register of this processor holds."""
+    features = machine()[1][2]
+    return 16 if "+avx512f" in features else 8 if "+avx2" in features else 4
+
+
+@functools.cache
+def library_of(real: str, size: int = 0) -> LoadedCode:
+    """Return the addresses of what kernels of `float` or `double` call.
+
+    Args:
+        size: of vectors, in float32 elements; 0 for this processor's.
+    """
+    gemm = blas_address("sgemm" if real == "float" else "dgemm")
+    return load(library(real, size or register_size()), EXPORTS, {"vrt_gemm": gemm})
 
 
 def library(real: str, size: int) -> str:
@@ -26,32 +40,21 @@ def library(real: str, size: int) -> str:
     Args:
         size: of a vector register of this processor, in float32 elements.
     """
-    return module_of(
-        [
-            *products(real, size),
-            _copy_rows(real, "vrt_pack"),
-            _copy_rows(real, "vrt_unpack"),
-            _AddLookups(real),
-            _count_children(),
-        ]
-    )
+    copies = [_copy_rows(real, name) for name in COPIES]
+    return module_of([*products(real, size), *copies, _AddLookups(real), _count_children()])
 
 
 def _copy_rows(real: str, name: str) -> Code:
     """Write a copy of rows[at : at + n] of a tensor to the rows of a temporary, or back."""
-    arguments = arguments_of("*base size *rows at n *packed")
-    base, size, rows, at, n, packed = arguments
-    code = Code(name, arguments, real)
+    code = Code(name, "*base size index*rows at n *packed", real)
+    base, size, rows, at, n, packed = code.arguments
     with code.loop(0, n) as i:
-        row = code.load_index(rows, code.add(at, i))
-        ends = [code.at(base, code.mul(row, size), real), code.at(packed, code.mul(i, size), real)]
+        row = rows[at + i]
+        ends = [base + row * size, packed + i * size]
         source, to = ends if name == "vrt_pack" else reversed(ends)
         with code.loop(0, size, independent=True) as j:
-            code.store(code.load(real, source, j, independent=True), to, j, independent=True)
+            to[j] = source[j]
     return code
-
-
-# Sums into rows of a table.
 
 
 class _AddLookups(Code):
@@ -66,115 +69,98 @@ class _AddLookups(Code):
     """
 
     def __init__(self, real: str) -> None:
-        text = "*gradient size word0 word1 first end *source step *index *order lo *rows at n"
-        arguments = arguments_of(text)
-        local = Register("i1", "%local")
-        super().__init__("vrt_add_lookups", [*arguments, local], real)
-        self.local = local
-        self.gradient, self.size, self.word0, self.word1, self.first, self.end = arguments[:6]
-        self.source, self.step, self.index, self.order, self.lo, self.rows = arguments[6:12]
-        self.listed, self.n = arguments[12:]
-        n = self.n
-        with self.when(self.compare("sle", n, ROWS_A_SUM)):
+        text = "*gradient size word0 word1 first end *source step index*index index*order lo"
+        super().__init__("vrt_add_lookups", f"{text} index*rows at n i1:local", real)
+        self.gradient, self.size, self.word0, self.word1, self.first, self.end = self.arguments[:6]
+        self.source, self.step, self.index, self.order, self.lo, self.rows = self.arguments[6:12]
+        self.listed, n, self.local = self.arguments[12:]
+        with self.when(n <= ROWS_A_SUM):
             with self.loop(0, n) as i:
                 row, word = self._look_up(i)
                 with self.when(self._is_own(word)):
                     self._add(self._target(word), self._row(i, row))
             self.leave()
-        words = self.most(self.integer("sub", self.word1, self.word0), 0)
-        sizes = [self.mul(self.add(x, 1), 8) for x in (n, words, self.size)]
+        words = self.most(self.word1 - self.word0, 0)
+        sizes = [(x + 1) * 8 for x in (n, words, self.size)]
         taken = [self.call("ptr", "malloc", [size]) for size in sizes]
-        self.following, self.newest, self.total = taken
-        self._chain(words)
-        self._clear()
-        with self.loop(0, n) as i:
-            self._add_chain(i)
-        for memory in taken:
-            self.do("free", [memory])
-
-    def _look_up(self, i: Register) -> tuple[Register, Register]:
-        """Return row i of the launch, and what it looked up."""
-        listed = self.once(0, "listed", lambda: self.compare("slt", self.lo, 0))
-        row = self.variable(self.add(self.lo, i))
-        with self.when(listed):
-            self.store(self.load_index(self.rows, self.add(self.listed, i)), row)
-        found = self.load("i64", row)
-        return found, self.load_index(self.index, self.load_index(self.order, found))
-
-    def _is_own(self, word: Register) -> Register:
-        """Tell whether this processor adds to the gradient of a word."""
-        after = self.compare("sge", word, self.word0)
-        return self.integer("and", after, self.compare("slt", word, self.word1))
-
-    def _row(self, i: Register, row: Register) -> Register:
-        """Return where row i of the launch lies."""
-        number = self.select(self.local, i, row)
-        return self.at(self.source, self.mul(number, self.step), self.real)
-
-    def _chain(self, words: Register) -> None:
-        """Link the rows of each word, the first to the next."""
+        following, self.newest, total = (
+            memory.to(of) for memory, of in zip(taken, ("i64", "i64", "double"), strict=True)
+        )
+        # The rows of each word are linked, the first to the next.
         with self.loop(0, words) as w:
-            self.store(int64(-1), self.newest, w)
-        with self.loop(0, self.n) as k:
-            i = self.integer("sub", self.add(self.n, -1), k)
+            self.newest[w] = self.const(-1, "i64")
+        with self.loop(0, n) as k:
+            i = n + -1 - k
             _, word = self._look_up(i)
             with self.when(self._is_own(word)):
                 newest = self._newest(word)
-                self.store(self.load("i64", newest), self.following, i)
-                self.store(i, newest)
-
-    def _add_chain(self, i: Register) -> None:
-        """Add up the rows of a word, if row i is the first of them."""
-        _, word = self._look_up(i)
-        with self.when(self._is_own(word)):
-            is_first = self.compare("eq", self.load("i64", self._newest(word)), i)
-            with self.when(is_first):
+                following[i] = newest[0]
+                newest[0] = i
+        self._clear(total)
+        with self.loop(0, n) as i:
+            _, word = self._look_up(i)
+            with (
+                self.when(self._is_own(word)),
+                self.when(self._newest(word)[0].equals(i)),  # the first row of a word
+            ):
                 other = self.variable(i)
-                with self.repeat(lambda: self.compare("sge", self.load("i64", other), 0)):
-                    k = self.load("i64", other)
-                    self._add(self.total, self._row(k, self._look_up(k)[0]), "double")
-                    self.store(self.load("i64", self.following, k), other)
-                self._add(self._target(word), self.total, self.real, "double")
-                self._clear()
+                with self.repeat(lambda: other[0] >= 0):
+                    k = other[0]
+                    self._add(total, self._row(k, self._look_up(k)[0]))
+                    other[0] = following[k]
+                self._add(self._target(word), total)
+                self._clear(total)
+        for memory in taken:
+            self.do("free", [memory])
+
+    @once(0)
+    def _is_listed(self) -> Register:
+        return self.lo < 0
+
+    def _look_up(self, i: Register) -> tuple[Register, Register]:
+        """Return row i of the launch, and what it looked up."""
+        listed = self._is_listed()
+        row = self.variable(self.lo + i)
+        with self.when(listed):
+            row[0] = self.rows[self.listed + i]
+        found = row[0]
+        return found, self.index[self.order[found]]
+
+    def _is_own(self, word: Register) -> Register:
+        """Tell whether this processor adds to the gradient of a word."""
+        after = word >= self.word0
+        return after & (word < self.word1)
+
+    def _row(self, i: Register, row: Register) -> Register:
+        """Return where row i of the launch lies."""
+        return self.source + self.select(self.local, i, row) * self.step
 
     def _newest(self, word: Register) -> Register:
-        return self.at(self.newest, self.integer("sub", word, self.word0), "i64")
+        return self.newest + (word - self.word0)
 
     def _target(self, word: Register) -> Register:
-        return self.at(self.gradient, self.mul(word, self.size), self.real)
+        return self.gradient + word * self.size
 
-    def _clear(self) -> None:
+    def _clear(self, total: Register) -> None:
         with self.loop(self.first, self.end, independent=True) as j:
-            self.store(Register("double", "0.0"), self.total, j, independent=True)
+            total[j] = self.const(0.0, "double")
 
-    def _add(self, to: Register, source: Register, type: str = "", of: str = "") -> None:
-        """Add a row to another.
-
-        Args:
-            type, of: of the elements of both; the library's, where it is not said.
-        """
-        type, of = type or self.real, of or self.real
+    def _add(self, to: Register, source: Register) -> None:
+        """Add a row to another; those of two types in float64, rounded once."""
+        wide = "double" if to.of != source.of else to.of
         with self.loop(self.first, self.end, independent=True) as j:
-            x = self.load(of, source, j, independent=True)
-            old = self.load(type, to, j, independent=True)
-            if type != self.real or of != self.real:  # in float64, rounded once
-                x, old = (self._wide(v) for v in (x, old))
-            total = self.op(x.type, f"fadd {old}, {x.name}")
-            if total.type != type:
-                total = self.op(type, f"fptrunc {total} to {type}")
-            self.store(total, to, j, independent=True)
-
-    def _wide(self, x: Register) -> Register:
-        return x if x.type == "double" else self.op("double", f"fpext {x} to double")
+            x, old = source[j], to[j]
+            x, old = (self.convert(value, wide) for value in (x, old))
+            to[j] = self.convert(old + x, to.of)
 
 
 def _count_children() -> Code:
     """Write a count of the edges that have a child."""
-    code = Code("vrt_count_children", arguments_of("*children first end"), result="i64")
+    code = Code("vrt_count_children", "i32*children first end", result="i64")
     children, first, end = code.arguments
-    count = code.variable(int64(0))
+    count = code.variable(code.value(0))
     with code.loop(first, end) as e:
-        there = code.compare("sge", code.load("i32", children, e), 0)
-        code.store(code.add(code.load("i64", count), code.convert(there, "i64")), count)
-    code.leave(code.load("i64", count))
+        there = children[e] >= 0
+        count[0] = count[0] + code.convert(there, "i64")
+    code.leave(count[0])
     return code

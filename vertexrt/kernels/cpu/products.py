@@ -10,25 +10,35 @@ once would serve few rows as well, and are 0.9 to 1.1 times as fast there (`docs
 OpenBLAS is slower but for many rows of large matrices. `tiled` of all three says up to how many
 rows tiles take, `strips` of the first from how many on W is transposed: both are decided before
 (`choose_products`).
+
+Tiles are sums of a few rows and outputs, kept in vector registers:
+
+    dot       y[r, o] = sum over k of x[r, k] w[o, k]     a sum is a vector along k, added up at its
+              end, those of a tile together
+    spread    y[r, vector o] = or += sum over k of x[r, k] w[k, vector o]     elements of x are
+              spread over a vector
+    transpose y[k, r] = w[r, k]     a block of as many rows and columns as a vector has lanes
+
+Where elements do not fill the last vector, its other lanes are left out: loads and stores have a
+mask. The tiles of sums pack nothing: their w is read as it lies. Source: the register tiles of Goto
+and van de Geijn, ACM TOMS 2008.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
 
-from vertexrt.kernels.cpu.tiles import (
-    DOT_ROWS,
-    SPREAD_ROWS,
-    TAIL,
-    TRANSPOSE,
-    VectorCode,
-    dot_name,
-    spread_name,
-    tiles,
+from vertexrt.native.code import Code, Register
+
+DOT_ROWS = 4  # of a tile; what is left over has tiles of 1 to 3 rows
+SPREAD_ROWS = 6  # rows are shared out evenly to tiles of at most so many
+# Terms that are added to what there was one by one: it is loaded before the sums, which is faster.
+# More are added up among themselves first, or float32 would lose digits.
+FEW_TERMS = 64
+TAIL = (
+    0  # vectors of a tile that makes a part of one: its last argument, `left`, lanes of that part
 )
-from vertexrt.native.code import Code, Register, int64
 
 DOT_BLOCK = 64  # rows that meet all of a weight before the next do: they stay in the caches
 BLOCK = 96  # the same for spread elements
@@ -36,287 +46,419 @@ STRIP_DEPTH = 128  # terms of a strip, a multiple of all lanes: it stays in the 
 STRIP_BLOCK = 256  # rows that meet all strips before the next do: they stay in the second cache
 DEPTH = 256  # terms that are added up before they join a sum: more lose digits and leave caches
 
+Matrix = tuple[Register, Register]  # its address, and elements from a row to the next
+Range = tuple[Register, Register]  # its first element, and how many it has
+
+
+def dot_name(rows: int, outputs: int) -> str:
+    """Name the function of a tile: w has n columns, y has m."""
+    return f"vrt_dot_{rows}_{outputs}"
+
+
+def spread_name(down: bool, rows: int, outputs: int) -> str:
+    """Name the function of a tile.
+
+    Args:
+        down: x is stored with a row for each term, else with a row for each row of y.
+    """
+    return f"vrt_{'down' if down else 'across'}_{rows}_{outputs}"
+
+
+class VectorCode(Code):
+    """A function under construction, of vectors of a processor.
+
+    Args:
+        size: of a vector register, in float32 elements.
+    Attributes:
+        lanes: elements of a vector; outputs: of a tile, whose sums fit 16 or 32 registers.
+    """
+
+    def __init__(
+        self, name: str, arguments: str, real: str, size: int, inline: bool = True
+    ) -> None:
+        super().__init__(name, arguments, real, inline=inline)
+        self.lanes = lanes = size if real == "float" else size // 2
+        self.outputs = 2 if size == 8 else min(4, lanes)
+        self.vector = f"<{lanes} x {real}>"
+        self.mask = f"<{lanes} x i1>"
+        self.kind = f"v{lanes}{'f32' if real == 'float' else 'f64'}"
+
+    def _sums(self, rows: int, outputs: int) -> list[list[Register]]:
+        zero = Register(self.vector, "zeroinitializer")
+        return [[self.variable(zero) for _ in range(outputs)] for _ in range(rows)]
+
+    def _add(self, total: Register, a: Register, b: Register) -> None:
+        """Add a product of vectors to a sum."""
+        total[0] = self.call(self.vector, f"llvm.fma.{self.kind}", [a, b, total[0]])
+
+    def _load(self, place: Register, mask: Register | None = None) -> Register:
+        """Load a vector that may begin at any element; zeros in lanes that a mask leaves out."""
+        if mask is None:
+            return self.op(self.vector, f"load {self.vector}, {place}, align 4")
+        zero = Register(self.vector, "zeroinitializer")
+        given = [place, self.const(4, "i32"), mask, zero]
+        return self.call(self.vector, f"llvm.masked.load.{self.kind}.p0", given)
+
+    def _store(self, value: Register, place: Register, mask: Register | None = None) -> None:
+        """Store a vector, or the lanes of a mask."""
+        if mask is None:
+            self.line(f"store {value}, {place}, align 4")
+        else:
+            given = [value, place, self.const(4, "i32"), mask]
+            self.do(f"llvm.masked.store.{self.kind}.p0", given)
+
+    def _first_lanes(self, count: Register) -> Register:
+        """Return the mask of the first lanes."""
+        kind = f"<{self.lanes} x i64>"
+        first = self.op(kind, f"insertelement {kind} poison, {count}, i32 0")
+        same = f"{kind} poison, <{self.lanes} x i32> zeroinitializer"
+        counts = self.op(kind, f"shufflevector {first}, {same}")
+        lanes = ", ".join(f"i64 {lane}" for lane in range(self.lanes))
+        return self.op(self.mask, f"icmp slt {kind} <{lanes}>, {counts.name}")
+
+    def _shuffle(self, a: Register, b: Register, lanes: Sequence[int]) -> Register:
+        """Return chosen lanes of two vectors."""
+        mask = ", ".join(f"i32 {lane}" for lane in lanes)
+        kind, chosen = f"<{len(lanes)} x {self.real}>", f"<{len(lanes)} x i32> <{mask}>"
+        return self.op(kind, f"shufflevector {a}, {b}, {chosen}")
+
+    def _doubling(self) -> Iterator[int]:
+        """Yield the powers of two below the lanes."""
+        apart = 1
+        while apart < self.lanes:
+            yield apart
+            apart *= 2
+
+    # Sums that are vectors.
+
+    def dot(self, rows: int, outputs: int) -> None:
+        """Append the tile of sums that are vectors."""
+        w, x, y, m, n = self.arguments
+        sums = self._sums(rows, outputs)
+
+        def add(k: Register, mask: Register | None) -> None:
+            ws = [self._load(w + (n * o + k), mask) for o in range(outputs)]
+            for r in range(rows):
+                row = self._load(x + (n * r + k), mask)
+                for o in range(outputs):
+                    self._add(sums[r][o], row, ws[o])
+
+        with self.loop(0, n // self.lanes) as block:
+            add(block * self.lanes, None)
+        left = n % self.lanes
+        with self.when(left > 0):
+            add(n - left, self._first_lanes(left))
+        each = min(rows, self.lanes // outputs)  # rows whose totals are one vector
+        for first in range(0, rows, each):
+            some = sums[first : first + each]
+            totals = self._totals([sum[0] for row in some for sum in row])
+            for r in range(len(some)):
+                part = self._shuffle(totals, totals, range(r * outputs, (r + 1) * outputs))
+                self._store(part, y + m * (first + r))
+
+    def _totals(self, vectors: list[Register]) -> Register:
+        """Return a vector whose lane k is the sum over the lanes of vector k."""
+        for apart in self._doubling():
+            # From here on lane k has partial sums of the vectors whose number is k % (2 apart):
+            # lanes that lie so far apart are added, of the first of a pair in one half of them.
+            second = [self.lanes if lane & apart else 0 for lane in range(self.lanes)]
+            pairs = [vectors[k : k + 2] for k in range(0, len(vectors), 2)]
+            vectors = []
+            for pair in pairs:
+                own, other = (
+                    self._shuffle(pair[0], pair[-1], [(k ^ move) + s for k, s in enumerate(second)])
+                    for move in (0, apart)
+                )
+                vectors.append(own + other)
+        return vectors[0]
+
+    # Blocks that are transposed.
+
+    def transpose(self) -> None:
+        """Append a copy; of rows and columns that w lacks, y has other elements of w, and zeros."""
+        w, y, w_step, y_step, rows, columns = self.arguments
+        mask = self._first_lanes(columns)
+        vectors = []
+        for r in range(self.lanes):
+            row = self.select(rows > r, self.value(r), self.value(0))
+            vectors.append(self._load(w + row * w_step, mask))
+        for apart in self._doubling():
+            # Blocks of `apart` lanes beside the diagonal of blocks of twice as many change places:
+            # a vector gets the lanes of two whose bit `apart` is that of `half`, side by side.
+            for first in range(self.lanes):
+                if not first & apart:
+                    pair = vectors[first], vectors[first + apart]
+                    for half in (0, apart):
+                        lanes = [
+                            (lane & ~apart | half) + (self.lanes if lane & apart else 0)
+                            for lane in range(self.lanes)
+                        ]
+                        vectors[first + half] = self._shuffle(*pair, lanes)
+        for k, vector in enumerate(vectors):
+            self._store(vector, y + y_step * k)
+
+    # Elements that are spread.
+
+    def spread(self, down: bool, rows: int, outputs: int) -> None:
+        """Append the tile of elements that are spread."""
+        w, x, y, w_step, x_step, y_step, count, add, *left = self.arguments
+        mask = self._first_lanes(*left) if left else None
+        wide = max(outputs, 1)
+        sums = self._sums(rows, wide)
+        places = [
+            (sums[r][o], y + (y_step * r + o * self.lanes))
+            for r in range(rows)
+            for o in range(wide)
+        ]
+        few = count <= FEW_TERMS
+        with self.when(add & few):
+            for total, place in places:
+                total[0] = self._load(place, mask)
+        with self.loop(0, count) as k:
+            row = w + k * w_step
+            ws = [self._load(row + o * self.lanes, mask) for o in range(wide)]
+            for r, row_sums in enumerate(sums):
+                element = x[k * x_step + r if down else x_step * r + k]
+                alone = f"insertelement {self.vector} poison, {element}, i32 0"
+                first = self.op(self.vector, alone)
+                same = self._shuffle(first, first, [0] * self.lanes)
+                for total, vector in zip(row_sums, ws, strict=True):
+                    self._add(total, same, vector)
+        with self.when(add & (count > FEW_TERMS)):
+            for total, place in places:
+                new = total[0]
+                total[0] = self._load(place, mask) + new
+        for total, place in places:
+            self._store(total[0], place, mask)
+
 
 def products(real: str, size: int) -> list[Code]:
-    """Write the three functions, and the tiles that they call."""
-    made = [each(real, size) for each in (_product, _product_transposed, _outer)]
-    return [*tiles(real, size), *made]
+    """Write the three functions, and the tiles of all shapes that they call."""
+    found: list[Code] = []
+
+    def tile(name: str, arguments: str) -> VectorCode:
+        # A copy of each where it is called would take twice as long to compile.
+        code = VectorCode(name, arguments, real, size, inline=False)
+        found.append(code)
+        return code
+
+    transpose = tile("vrt_transpose", "*w *y w_step y_step rows columns")
+    transpose.transpose()
+    wide = (1, transpose.outputs)
+    for rows in range(1, DOT_ROWS + 1):
+        for outputs in wide:
+            tile(dot_name(rows, outputs), "*w *x *y m n").dot(rows, outputs)
+    for rows in range(1, SPREAD_ROWS + 1):
+        for outputs in (*wide, TAIL):
+            arguments = "*w *x *y w_step x_step y_step count i1:add"
+            arguments += " left" if outputs == TAIL else ""
+            for down in (False, True):
+                tile(spread_name(down, rows, outputs), arguments).spread(down, rows, outputs)
+    return [*found, *(_Product(form, real, size) for form in FORMS)]
 
 
-def _start(
-    name: str, pointers: str, real: str, size: int, limits: tuple[str, ...] = ("tiled",)
-) -> tuple[VectorCode, list[Register], Register]:
-    """Begin a function that does nothing without rows or outputs.
-
-    Args:
-        limits: numbers of rows that say how a product is made.
-    Returns: it, its arguments, and how many outputs there are.
-    """
-    names = [Register("ptr", f"%{name}") for name in pointers.split()]
-    names += [Register("i64", f"%{name}") for name in ("rows", "m", "n", "lo", "hi", *limits)]
-    code = VectorCode(name, names, real, size)
-    rows, _, _, lo, hi, *_ = names[3:]
-    wide = code.integer("sub", hi, lo)
-    with code.when(code.compare("sle", code.mul(rows, wide), 0)):
-        code.leave()
-    return code, names, wide
+# The functions by what they make of a weight W [m, n], and their arguments.
+FORMS = {
+    "x W^T": ("vrt_product", "*w *x *y rows m n lo hi tiled strips"),
+    "d W": ("vrt_product_transposed", "*w *x *y rows m n lo hi tiled"),
+    "d^T x": ("vrt_outer", "*g *d *x rows m n lo hi tiled"),
+}
 
 
-def _product(real: str, size: int) -> Code:
-    """Write Y[rows, lo:hi] = X W[lo:hi]^T."""
-    code, names, wide = _start("vrt_product", "w x y", real, size, ("tiled", "strips"))
-    w, x, y, rows, m, n, lo, _, tiled, strips = names
-    at, to = code.at(w, code.mul(lo, n), code.real), code.at(y, lo, code.real)
-    with code.when(code.compare("sle", rows, tiled)):
-        for test, block, append in (
-            ("sge", STRIP_BLOCK, _strip_block),
-            ("slt", DOT_BLOCK, _dot_block),
+class _Product(VectorCode):
+    """One of the three functions; it does nothing without rows or outputs."""
+
+    def __init__(self, form: str, real: str, size: int) -> None:
+        super().__init__(*FORMS[form], real, size)
+        first, second, third, rows, m, n, lo, hi, tiled, *strips = self.arguments
+        wide = hi - lo
+        with self.when(rows * wide <= 0):
+            self.leave()
+        if form == "x W^T":  # Y[rows, lo:hi] = X W[lo:hi]^T
+            w, x, y = (first + lo * n, n), (second, n), (third + lo, m)
+            turned, beta, sizes = "TN", 0.0, [wide, rows, n]
+        elif form == "d W":  # Y[rows, lo:hi] = X W[:, lo:hi]
+            w, x, y = (first + lo, n), (second, m), (third + lo, n)
+            turned, beta, sizes = "NN", 0.0, [wide, rows, m]
+        else:  # G[lo:hi, n] += D[rows, lo:hi]^T X[rows, n], where D has m columns
+            x, w, y = (second + lo, m), (third, n), (first + lo * n, n)
+            turned, beta, sizes = "NT", 1.0, [n, wide, rows]
+        with self.when(rows <= tiled):
+            if form == "x W^T":
+                self._by_strips_or_dots(w, x, y, rows, wide, *strips)
+            elif form == "d W":
+                self._sweep(False, w, x, y, rows, wide, m)
+            else:
+                self._sweep(True, w, x, y, wide, n, rows)
+            self.leave()
+        # BLAS gemm (column-major): c = op(a) op(b) + beta c.
+        letters = [self.variable(self.const(ord(letter), "i8")) for letter in turned]
+
+        def counted(size: Register) -> Register:
+            return self.variable(self.convert(size, "i32"))
+
+        a, b, c = ([address, counted(leading)] for address, leading in (w, x, y))
+        one, other = self.variable(self.const(1.0)), self.variable(self.const(beta))
+        self.do("vrt_gemm", [*letters, *map(counted, sizes), one, *a, *b, other, *c])
+
+    # Loops over tiles.
+
+    @contextmanager
+    def _blocks(self, whole: Register, most: int) -> Iterator[Range]:
+        """Loop over ranges of at most so many elements."""
+        with self.loop(0, (whole + (most - 1)) // most) as piece:
+            first = piece * most
+            yield first, self.least(self.value(most), whole - first)
+
+    def _for_count(self, count: Register, most: int, append: Callable[[int], None]) -> None:
+        """Append what is done for a number of rows, for each of 1 to `most`."""
+        for tall in range(most, 0, -1):
+            with self.when(count.equals(tall)):
+                append(tall)
+
+    def _columns(self, count: Register, call: Callable[[Register, int], None]) -> None:
+        """Append calls for all outputs, each an element or a vector: full tiles first."""
+        full = count // self.outputs
+        with self.loop(0, full) as t:
+            call(t * self.outputs, self.outputs)
+        with self.loop(full * self.outputs, count) as t:
+            call(t, 1)
+
+    def _by_strips_or_dots(
+        self, w: Matrix, x: Matrix, y: Matrix, rows: Register, wide: Register, strips: Register
+    ) -> None:
+        """Append a product whose terms lie side by side in w and in x."""
+        with self.when(rows >= strips), self._blocks(rows, STRIP_BLOCK) as (first, height):
+            self._strips(w, _row(x, first), _row(y, first), height, wide)
+        with self.when(rows < strips), self._blocks(rows, DOT_BLOCK) as (first, height):
+            self._dots(w, _row(x, first), _row(y, first), height, wide)
+
+    def _dots(self, w: Matrix, x: Matrix, y: Matrix, rows: Register, outputs: Register) -> None:
+        """Append a product of a block of rows; the weight passes once."""
+        full = rows // DOT_ROWS
+        done = full * DOT_ROWS
+        left = rows - done
+
+        def column(at: Register, wide: int) -> None:
+            weight, _ = _row(w, at)
+
+            def tile(first: Register, tall: int) -> None:
+                values, _ = _row(x, first)
+                to = y[0] + (first * y[1] + at)
+                self.do(dot_name(tall, wide), [weight, values, to, y[1], w[1]])
+
+            with self.loop(0, full) as t:
+                tile(t * DOT_ROWS, DOT_ROWS)
+            self._for_count(left, DOT_ROWS - 1, lambda tall: tile(done, tall))
+
+        self._columns(outputs, column)
+
+    def _strips(self, w: Matrix, x: Matrix, y: Matrix, rows: Register, outputs: Register) -> None:
+        """Append a product of a block of rows; all meet each strip of the weight, transposed."""
+        lanes, width = self.lanes, self.outputs * self.lanes
+        strip = self.place(f"[{STRIP_DEPTH * width} x {self.real}], align 64", of=self.real)
+        step = self.value(width)
+        with (
+            self._blocks(outputs, width) as (output, wide),
+            self._blocks(w[1], STRIP_DEPTH) as (term, count),
         ):
-            with (
-                code.when(code.compare(test, rows, strips)),
-                _blocks(code, rows, block) as (first, height),
-            ):
-                values = code.at(x, code.mul(first, n), code.real)
-                sums = code.at(to, code.mul(first, m), code.real)
-                append(code, [at, values, sums, m, n], height, wide)
-        code.leave()
-    _gemm(code, "TN", 0.0, [wide, rows, n], [(at, n), (x, n), (to, m)])
-    return code
+            at = w[0] + (output * w[1] + term)
+            with self._blocks(wide, lanes) as (o, some), self._blocks(count, lanes) as (k, terms):
+                given = [at + (o * w[1] + k), strip + (k * width + o), w[1], step, some, terms]
+                self.do("vrt_transpose", given)
+            x, y = (x[0] + term, x[1]), (y[0] + output, y[1])
+            zero = self.value(0)
+            self._spread((strip, step), x, y, (zero, rows), (zero, count), wide, term > 0)
 
-
-def _product_transposed(real: str, size: int) -> Code:
-    """Write Y[rows, lo:hi] = X W[:, lo:hi]."""
-    code, names, wide = _start("vrt_product_transposed", "w x y", real, size)
-    w, x, y, rows, m, n, lo, _, tiled = names
-    at, to = code.at(w, lo, code.real), code.at(y, lo, code.real)
-    with code.when(code.compare("sle", rows, tiled)):
-        _Sweep(code, False, Matrices(at, x, to, n, m, n)).append(rows, wide, m)
-        code.leave()
-    _gemm(code, "NN", 0.0, [wide, rows, m], [(at, n), (x, m), (to, n)])
-    return code
-
-
-def _outer(real: str, size: int) -> Code:
-    """Write G[lo:hi, n] += D[rows, lo:hi]^T X[rows, n], where D has m columns."""
-    code, names, wide = _start("vrt_outer", "g d x", real, size)
-    g, d, x, rows, m, n, lo, _, tiled = names
-    at, to = code.at(d, lo, code.real), code.at(g, code.mul(lo, n), code.real)
-    with code.when(code.compare("sle", rows, tiled)):
-        _Sweep(code, True, Matrices(x, at, to, n, m, n)).append(wide, n, rows)
-        code.leave()
-    _gemm(code, "NT", 1.0, [n, wide, rows], [(x, n), (at, m), (to, n)])
-    return code
-
-
-def _gemm(
-    code: Code,
-    turned: str,
-    beta: float,
-    sizes: list[Register],
-    matrices: list[tuple[Register, Register]],
-) -> None:
-    """Call BLAS gemm (column-major): c = op(a) op(b) + beta c.
-
-    Args:
-        turned: N or T for a and for b.
-        sizes: m, n, k.
-        matrices: address and leading dimension of a, b and c.
-    """
-
-    def counted(size: Register) -> Register:
-        return code.variable(code.op("i32", f"trunc {size} to i32"))
-
-    letters = [code.variable(Register("i8", str(ord(letter)))) for letter in turned]
-    a, b, c = ([address, counted(leading)] for address, leading in matrices)
-    one, other = code.variable(code.const(1.0)), code.variable(code.const(beta))
-    code.do("vrt_gemm", [*letters, *map(counted, sizes), one, *a, *b, other, *c])
-
-
-# Loops over tiles.
-
-
-def _pieces(code: Code, whole: Register, most: int) -> Register:
-    """Return how many pieces of at most so many there are."""
-    return code.integer("sdiv", code.add(whole, most - 1), most)
-
-
-@contextmanager
-def _blocks(code: Code, whole: Register, most: int) -> Iterator[tuple[Register, Register]]:
-    """Loop over pieces; yield the first element of each, and how many it has."""
-    with code.loop(0, _pieces(code, whole, most)) as piece:
-        first = code.mul(piece, most)
-        yield first, code.least(int64(most), code.integer("sub", whole, first))
-
-
-def _for_count(code: Code, count: Register, most: int, append: Callable[[int], None]) -> None:
-    """Append what is done for a number of rows, for each of 1 to `most`."""
-    for tall in range(most, 0, -1):
-        with code.when(code.compare("eq", count, tall)):
-            append(tall)
-
-
-def _columns(code: VectorCode, count: Register, call: Callable[[Register, int], None]) -> None:
-    """Append calls for all outputs, each an element or a vector: full tiles first."""
-    full = code.integer("sdiv", count, code.outputs)
-    with code.loop(0, full) as t:
-        call(code.mul(t, code.outputs), code.outputs)
-    with code.loop(code.mul(full, code.outputs), count) as t:
-        call(t, 1)
-
-
-def _dot_block(
-    code: VectorCode, matrices: list[Register], rows: Register, outputs: Register
-) -> None:
-    """Append a product of a block of rows; the weight passes once.
-
-    Args:
-        matrices: w, x, y, and m and n as in `vrt_product`.
-    """
-    w, x, y, m, n = matrices
-    full = code.integer("sdiv", rows, DOT_ROWS)
-    done = code.mul(full, DOT_ROWS)
-    left = code.integer("sub", rows, done)
-
-    def column(at: Register, wide: int) -> None:
-        weight = code.at(w, code.mul(at, n), code.real)
-
-        def tile(first: Register, tall: int) -> None:
-            values = code.at(x, code.mul(first, n), code.real)
-            to = code.at(y, code.add(code.mul(first, m), at), code.real)
-            code.do(dot_name(tall, wide), [weight, values, to, m, n])
-
-        with code.loop(0, full) as t:
-            tile(code.mul(t, DOT_ROWS), DOT_ROWS)
-        _for_count(code, left, DOT_ROWS - 1, lambda tall: tile(done, tall))
-
-    _columns(code, outputs, column)
-
-
-def _strip_block(
-    code: VectorCode, matrices: list[Register], rows: Register, outputs: Register
-) -> None:
-    """Append a product of a block of rows; all meet each strip of the weight, transposed.
-
-    Args:
-        matrices: w, x, y, and m and n as in `vrt_product`.
-    """
-    w, x, y, m, n = matrices
-    real, lanes = code.real, code.lanes
-    width = code.outputs * lanes
-    strip = code.array(real, STRIP_DEPTH * width)
-    with (
-        _blocks(code, outputs, width) as (output, wide),
-        _blocks(code, n, STRIP_DEPTH) as (term, count),
-    ):
-        at = code.at(w, code.add(code.mul(output, n), term), real)
-        with _blocks(code, wide, lanes) as (o, some), _blocks(code, count, lanes) as (k, terms):
-            source = code.at(at, code.add(code.mul(o, n), k), real)
-            to = code.at(strip, code.add(code.mul(k, width), o), real)
-            code.do(TRANSPOSE, [source, to, n, int64(width), some, terms])
-        values, sums = code.at(x, term, real), code.at(y, output, real)
-        sweep = _Sweep(code, False, Matrices(strip, values, sums, int64(width), n, m))
-        sweep.block((int64(0), rows), (int64(0), count), wide, code.compare("sgt", term, 0))
-
-
-class Matrices(NamedTuple):
-    """Operands of a sweep: addresses, and elements from a row of each to the next."""
-
-    w: Register
-    x: Register
-    y: Register
-    w_step: Register
-    x_step: Register
-    y_step: Register
-
-
-class _Sweep:
-    """A product y [rows, columns] = x w, by spread tiles.
-
-    Args:
-        down: x is stored with a row for each term, and y is added to.
-    """
-
-    def __init__(self, code: VectorCode, down: bool, matrices: Matrices) -> None:
-        self.code, self.down, self.given = code, down, matrices
-        self.copy = code.array(code.real, BLOCK * DEPTH) if down else matrices.x
-
-    def append(self, rows: Register, columns: Register, depth: Register) -> None:
-        """Append all of it.
+    def _sweep(
+        self,
+        down: bool,
+        w: Matrix,
+        x: Matrix,
+        y: Matrix,
+        rows: Register,
+        columns: Register,
+        depth: Register,
+    ) -> None:
+        """Append a product y [rows, columns] = x w, by spread tiles.
 
         Args:
+            down: x is stored with a row for each term, and y is added to.
             depth: terms of a sum.
         """
-        code = self.code
-        if self.down:  # some terms for all rows: w is what passes once
-            with _blocks(code, depth, DEPTH) as terms, _blocks(code, rows, BLOCK) as block:
-                self.block(block, terms, columns, Register("i1", "true"))
-        else:
-            with _blocks(code, rows, BLOCK) as block, _blocks(code, depth, DEPTH) as terms:
-                self.block(block, terms, columns, code.compare("sgt", terms[0], 0))
+        if not down:
+            with self._blocks(rows, BLOCK) as block, self._blocks(depth, DEPTH) as terms:
+                self._spread(w, x, y, block, terms, columns, terms[0] > 0)
+            return
+        copy = self.place(f"[{BLOCK * DEPTH} x {self.real}], align 64", of=self.real)
+        always = self.const(True, "i1")
+        # Some terms for all rows: w is what passes once.
+        with self._blocks(depth, DEPTH) as terms, self._blocks(rows, BLOCK) as block:
+            self._spread(w, x, y, block, terms, columns, always, copy)
 
-    def block(
+    def _spread(
         self,
-        block: tuple[Register, Register],
-        terms: tuple[Register, Register],
+        w: Matrix,
+        x: Matrix,
+        y: Matrix,
+        block: Range,
+        terms: Range,
         columns: Register,
         add: Register,
+        copy: Register | None = None,
     ) -> None:
-        """Append all columns of a block of rows, for some terms; `add` to what y holds."""
-        code, m = self.code, self.given
+        """Append all columns of a block of rows, for some terms.
+
+        Args:
+            add: to what y holds.
+            copy: where x goes that has a row for each term: its rows share cache sets.
+        """
         (first, height), (term, count) = block, terms
-        w = code.at(m.w, code.mul(term, m.w_step), code.real)
-        y = code.at(m.y, code.mul(first, m.y_step), code.real)
-        x, x_step = self._values(block, terms)
-        lanes = code.lanes
-        vectors, left = (code.integer(of, columns, lanes) for of in ("sdiv", "srem"))
+        w_from, _ = _row(w, term)
+        y_from, _ = _row(y, first)
+        down = copy is not None
+        if copy is None:
+            x_from, x_step = x[0] + (first * x[1] + term), x[1]
+        else:
+            x_from, x_step = copy, self.value(BLOCK)
+            with self.loop(0, count) as k:
+                source, to = x[0] + ((term + k) * x[1] + first), copy + k * BLOCK
+                with self.loop(0, height, independent=True) as j:
+                    to[j] = source[j]
+        vectors, left = columns // self.lanes, columns % self.lanes
 
         def tile(row: Register, tall: int, column: Register, wide: int) -> None:
-            at = code.mul(column, lanes)
+            at = column * self.lanes
             given = [
-                code.at(w, at, code.real),
-                code.at(x, row if self.down else code.mul(row, x_step), code.real),
-                code.at(y, code.add(code.mul(row, m.y_step), at), code.real),
-                *(m.w_step, x_step, m.y_step, count, add),
+                w_from + at,
+                x_from + (row if down else row * x_step),
+                y_from + (row * y[1] + at),
+                *(w[1], x_step, y[1], count, add),
                 *((left,) if wide == TAIL else ()),
             ]
-            code.do(spread_name(self.down, tall, wide), given)
+            self.do(spread_name(down, tall, wide), given)
 
         def every(call: Callable[[Register, int], None]) -> None:
-            _columns(code, vectors, call)
-            with code.when(code.compare("sgt", left, 0)):
+            self._columns(vectors, call)
+            with self.when(left > 0):
                 call(vectors, TAIL)
 
-        if self.down:  # y is the gradient of a weight: it passes once, as it lies
-            self._tiles(height, lambda r, tall: every(lambda c, wide: tile(r, tall, c, wide)))
+        def tiles(call: Callable[[Register, int], None]) -> None:
+            """Append calls for all rows, in tiles that differ by one row at most."""
+            number = (height + (SPREAD_ROWS - 1)) // SPREAD_ROWS
+            each, more = height // number, height % number
+            with self.loop(0, number) as t:
+                begin = t * each + self.least(t, more)
+                larger = self.convert(t < more, "i64")
+                self._for_count(each + larger, SPREAD_ROWS, lambda tall: call(begin, tall))
+
+        if down:  # y is the gradient of a weight: it passes once, as it lies
+            tiles(lambda r, tall: every(lambda c, wide: tile(r, tall, c, wide)))
         else:
-            every(lambda c, wide: self._tiles(height, lambda r, tall: tile(r, tall, c, wide)))
+            every(lambda c, wide: tiles(lambda r, tall: tile(r, tall, c, wide)))
 
-    def _values(
-        self, block: tuple[Register, Register], terms: tuple[Register, Register]
-    ) -> tuple[Register, Register]:
-        """Return where a block's x lies: of rows for terms a copy, or they share cache sets."""
-        code, m = self.code, self.given
-        (first, height), (term, count) = block, terms
-        if not self.down:
-            at = code.add(code.mul(first, m.x_step), term)
-            return code.at(m.x, at, code.real), m.x_step
-        with code.loop(0, count) as k:
-            at = code.add(code.mul(code.add(term, k), m.x_step), first)
-            source, to = (
-                code.at(m.x, at, code.real),
-                code.at(self.copy, code.mul(k, BLOCK), code.real),
-            )
-            with code.loop(0, height, independent=True) as j:
-                value = code.load(code.real, source, j, independent=True)
-                code.store(value, to, j, independent=True)
-        return self.copy, int64(BLOCK)
 
-    def _tiles(self, rows: Register, call: Callable[[Register, int], None]) -> None:
-        """Append calls for all rows, in tiles that differ by one row at most."""
-        code = self.code
-        count = _pieces(code, rows, SPREAD_ROWS)
-        each, more = code.integer("sdiv", rows, count), code.integer("srem", rows, count)
-        with code.loop(0, count) as t:
-            first = code.add(code.mul(t, each), code.least(t, more))
-            larger = code.op("i64", f"zext {code.compare('slt', t, more)} to i64")
-            _for_count(code, code.add(each, larger), SPREAD_ROWS, lambda tall: call(first, tall))
+def _row(matrix: Matrix, number: Register) -> Matrix:
+    """Return a matrix from one of its rows on."""
+    address, step = matrix
+    return address + number * step, step

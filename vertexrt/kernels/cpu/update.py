@@ -1,14 +1,33 @@
-"""The update of a step on a CPU, over the pieces of a store: see `kernels.store_update`."""
+"""The update of a step on a CPU: a compiled loop for each rule, over ranges of flat arrays.
+
+A loop works on pieces of a store (see `kernels.store_update`), a row of a piece at a time.
+
+    values                   float32 or float64 [total], contiguous
+    gradients                [trained], of the same layout, without the frozen parameters at its end
+    state                    [slots, trained], likewise
+    pieces, spans, listed    what to work on
+    scale                    factor of every gradient: below 1 when the global norm is clipped
+    scalars, s               float64, the scalars of `StoreUpdate`
+
+Scalars are rounded once to the dtype of `values`: a float64 scalar would make the whole loop run in
+float64. A rule is one loop that stores all its results, so that memory is passed once; it leaves
+gradients at zero, since to clear them before the next step adds to them would be a pass of its own.
+
+A rule is not known when the end of a step is compiled, so its loop is called by address.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.kernels.cpu.rules import code_of, run_rule
+from vertexrt.ir.expressions import translate
+from vertexrt.ir.updates import UpdateRule
+from vertexrt.kernels.cpu.arithmetic import Arithmetic
 from vertexrt.kernels.store_update import (
     FOUND_DONE,
     FOUND_NORM,
@@ -18,10 +37,77 @@ from vertexrt.kernels.store_update import (
     factor,
     within,
 )
+from vertexrt.native.code import Code, module_of
 from vertexrt.native.compiled import compiled
+from vertexrt.native.foreign import Foreign
+from vertexrt.native.load import LoadedCode, load
+from vertexrt.native.scope import stored_as
 
 FloatArray = npt.NDArray[np.floating[Any]]
 RowArray = npt.NDArray[np.int64]
+
+ARGUMENTS = (
+    "*values *gradients *state total i64*pieces count i64*spans groups i64*listed double:scale"
+    " double*scalars"
+)
+
+
+def text_of(rule: UpdateRule, real: str) -> str:
+    """Return the module of a rule's loop for `float` or `double`."""
+    code = Code("vrt_rule", ARGUMENTS, real)
+    values, gradients, state, total, *cut, scale, scalars = code.arguments
+    pieces, count, spans, groups, listed = cut
+    arithmetic = Arithmetic(code)
+    given = [code.convert(scalars[k], real) for k in range(len(rule.scalars) + 2)]
+    decay, shrink, *own = given
+    factors = {"scale": code.convert(scale, real), "decay": decay, "shrink": shrink}
+    names = {f"s{k}": value for k, value in enumerate(own)}
+    with code.loop(0, count) as piece:
+        at = piece * 2
+        start, width = pieces[at], pieces[at + 1]
+        span = piece * groups * 2
+        first, end = spans[span], spans[span + 1]
+        with code.loop(first, end) as entry:
+            begin = start + listed[entry] * width
+            p, d = values + begin, gradients + begin
+            kept = {slot.name: state + (total * k + begin) for k, slot in enumerate(rule.state)}
+            with code.loop(0, width, independent=True) as i:
+                known = names | {"p": p[i]} | factors
+                known["d"] = d[i]
+                known["g"] = translate("scale * d + decay * p", known, arithmetic)
+                known["value"] = translate("shrink * p", known, arithmetic)
+                for slot, array in kept.items():
+                    known[slot] = array[i]
+                for name, expression in rule.lines:
+                    known[name] = translate(expression, known, arithmetic)
+                for slot, array in kept.items():
+                    array[i] = known[slot]
+                p[i] = known["value"]
+                d[i] = code.const(0.0)
+    return module_of([code])
+
+
+@functools.cache
+def code_of(rule: UpdateRule, dtype: np.dtype[Any]) -> LoadedCode:
+    """Compile the loop of a rule, `vrt_rule`, or find it in the cache."""
+    return load(text_of(rule, stored_as(dtype)), ["vrt_rule"], {})
+
+
+_RULE = Foreign("void", "ptr ptr ptr i64 ptr i64 ptr i64 ptr double ptr")
+
+
+def run_rule(address: int, store: Any, cut: Any, scale: float, s: Any) -> None:
+    """Call a loop by its address.
+
+    Args:
+        store: values, gradients and state; cut: pieces, spans, listed.
+    """
+    values, gradients, state = store
+    pieces, spans, listed = cut
+    _RULE(
+        address, values, gradients, state, state.shape[1], pieces, len(pieces), spans,
+        spans.shape[1], listed, scale, s,
+    )  # fmt: skip
 
 
 @compiled
@@ -37,23 +123,27 @@ def norm_of(gradients: Any, pieces: Any, spans: Any, listed: Any) -> float:
 def is_finite(rule: int, store: Any, begin: int, end: int, scale: float, s: Any) -> bool:
     """Tell whether all that a rule would write to a range is finite, by running it on a copy."""
     values, gradients, state = store
-    width, slots = end - begin, len(state)
-    p, d = np.empty(width, values.dtype), np.empty(width, values.dtype)
-    m = np.empty((slots, width), values.dtype)
-    for i in range(width):
-        p[i], d[i] = values[begin + i], gradients[begin + i]
-        for k in range(slots):
-            m[k, i] = state[k, begin + i]
+    width = end - begin
+    p, d = values[begin:end].copy(), gradients[begin:end].copy()
+    m = np.empty((len(state), width), values.dtype)
+    for k in range(len(state)):
+        m[k] = state[k, begin:end]
     # One piece of one row.
     piece, span = np.zeros((1, 2), np.int64), np.zeros((1, 1, 2), np.int64)
     row = np.zeros(1, np.int64)
     piece[0, 1], span[0, 0, 1] = width, 1
     run_rule(rule, (p, d, m), (piece, span, row), scale, s)
+    finite = all_finite(p)
+    for k in range(len(m)):
+        finite &= all_finite(m[k])
+    return finite
+
+
+def all_finite(numbers: FloatArray) -> bool:
+    """Tell whether all numbers are finite."""
     finite = True
-    for i in range(width):
-        finite &= math.isfinite(p[i])
-        for k in range(slots):
-            finite &= math.isfinite(m[k, i])
+    for i in range(len(numbers)):
+        finite &= math.isfinite(numbers[i])
     return finite
 
 

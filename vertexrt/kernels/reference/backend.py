@@ -6,6 +6,7 @@ value; that is how the origin of a NaN is found.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import numpy as np
@@ -16,17 +17,24 @@ from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.program import Node, relation_of
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.backend import Processors, Watch
-from vertexrt.kernels.cpu.costs import seconds_of, ways_of
+from vertexrt.kernels.cpu.costs import HostCosts
 from vertexrt.kernels.layout import Array, Binding, Buffers, temporaries
-from vertexrt.kernels.reference.expressions import Elements, LaunchedRows, Points
-from vertexrt.kernels.reference.interpret import Interpreter
+from vertexrt.kernels.reference.interpret import Elements, Interpreter, LaunchedRows, Points
 from vertexrt.kernels.reference.processors import ReferenceProcessors
-from vertexrt.kernels.reference.update import finish
-from vertexrt.kernels.store_update import StoreUpdate
+from vertexrt.kernels.store_update import (
+    FOUND_DONE,
+    FOUND_NORM,
+    FOUND_TRIED,
+    StoreUpdate,
+    elements,
+    factor,
+    moved_at,
+)
 from vertexrt.kernels.task_tensors import gradients_of
 from vertexrt.kernels.ways import Configuration, Work
 from vertexrt.lower.lowering import lower
 from vertexrt.lower.verify import verify
+from vertexrt.native.at_once import write_at_once
 from vertexrt.scheduler.batch_shape import BatchShape
 
 
@@ -84,15 +92,15 @@ def _show(
         watch(node, value.reshape(1, -1), np.zeros(0, np.int64))
         return
     if len(at.edge):
-        child = running.values.child(-1, at, relation) >= 0
+        child = running.child(-1, at, relation) >= 0
         value, at = value[child], at.of(child)
-    watch(node, value, running.values.vertex(at))
+    watch(node, value, running.vertex(at))
 
 
 INTERPRETED = 60.0  # seconds: what runs scripts in NumPy is never chosen, only asked for
 
 
-class ReferenceBackend:
+class ReferenceBackend(HostCosts):
     """Kernels interpreted in NumPy.
 
     Args:
@@ -101,29 +109,41 @@ class ReferenceBackend:
 
     name = "reference"
     where = "reference"
-    apart = frozenset(("embed_grad",))  # as kernels do it
-    shares_graphs = False
     publishes = False
-    most_scratch = 8 << 20
 
     def __init__(self, turns: int | None = None) -> None:
         self.turns = turns
 
-    def ways(self, threads: int, processors: int | None) -> list[Configuration]:
-        """List what shares the threads: workers, or groups of processors."""
-        return ways_of(threads, processors)
-
     def seconds(self, way: Configuration, work: Work, batch: BatchShape) -> float:
         """Predict what a way takes."""
-        return seconds_of(way, work, batch) + (INTERPRETED if way.persistent else 0)
+        return super().seconds(way, work, batch) + (INTERPRETED if way.persistent else 0)
 
     def load(self, programs: list[TaskProgram], binding: Binding) -> ReferenceExecutable:
         """Lower."""
         return ReferenceExecutable(programs, binding)
 
     def update(self, update: StoreUpdate) -> None:
-        """Evaluate the expressions of the rule."""
-        finish(update)
+        """Do an update: nothing changes unless the norm and all that would be written are finite.
+
+        It makes what the loops of other backends must make, in the same order of roundings: all
+        elements that a step updates are gathered, moved and, if all are finite, written back.
+        """
+        e, groups = update, elements(update)
+        gradients = e.gradients[np.concatenate(groups)].astype(np.float64)
+        norm = float(np.linalg.norm(gradients)) if e.clip_norm > 0.0 else 0.0
+        e.found[FOUND_NORM] = norm
+        if not math.isfinite(norm):
+            return
+        e.found[FOUND_TRIED] = 1.0
+        scale = factor(norm, e.clip_norm)
+        made = [moved_at(e, at, scale, own) for at, own in zip(groups, e.scalars, strict=True)]
+        if all(np.isfinite(numbers).all() for each in made for numbers in each):
+            whole = [array.copy() for array in (e.values, e.moments, e.gradients)]
+            for at, (values, state) in zip(groups, made, strict=True):
+                whole[0][at], whole[1][:, at], whole[2][at] = values, state, 0.0
+            pairs = zip((e.values, e.moments, e.gradients), whole, strict=True)
+            e.found[FOUND_DONE] = 1.0
+            write_at_once([*pairs, *((count, count + 1) for count in e.counts)])
 
     def made_by(self, program: TaskProgram, binding: Binding) -> list[str]:
         """Say nothing: NumPy makes products."""
@@ -132,10 +152,6 @@ class ReferenceBackend:
     def text(self, program: TaskProgram, binding: Binding, name: str) -> str:
         """Print the kernel IR, which has no functions."""
         return str(lower(program, binding))
-
-    def written_for(self, processors: int) -> int:
-        """Return 1 or 2: several are told how many they are."""
-        return min(processors, 2)
 
     def load_segments(
         self,

@@ -2,16 +2,21 @@
 
 Processors take turns, one instruction each, in a fixed order or one drawn from a seed, so that a
 run repeats bit for bit. A processor sees only what it made itself and what reached it through a
-wait (`shared_memory`), so a missing exchange shows whatever the order of the turns.
+wait, so a missing exchange shows whatever the order of the turns: the memory that processors share
+knows which wrote and read each element, in which order. An element that no wait has brought to a
+processor reads as NaN, and two accesses that no wait puts in order are an error when one of them
+writes.
 
-Source: the interpreter in Megakernels runs scripts in Python too.
+Source: the interpreter in Megakernels runs scripts in Python too; the clocks are those of a race
+detector (Fidge 1988, Mattern 1989).
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,14 +25,99 @@ from vertexrt.errors import DeviceError
 from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.kernels.backend import ScriptRun
 from vertexrt.kernels.layout import Array, Binding, Buffers, temporaries
-from vertexrt.kernels.reference.expressions import LaunchedRows
-from vertexrt.kernels.reference.interpret import Interpreter
-from vertexrt.kernels.reference.shared_memory import Processor, SharedMemory
+from vertexrt.kernels.reference.interpret import Elements, Interpreter, LaunchedRows
 from vertexrt.lower.lowering import lower
 from vertexrt.lower.verify import verify
-from vertexrt.script.isa import NONE, decode
+from vertexrt.script.isa import NONE, Instruction, decode, describe
 
-REPORT = "report this as a bug; engine='batched' goes on"
+Tile = tuple[int, ...]  # program, first row, first entry of the list, rows
+EVERYTHING_BEFORE = -1  # writer of what was in memory before the run
+ALL = 1 << 40  # more instructions than a script has
+
+
+def _race(processor: Processor, other: int, verb: str) -> DeviceError:
+    what = f"writes what processor {other} has {verb}, in no order"
+    return processor.fault(what, "a wait between two processors that share elements")
+
+
+class SharedMemory:
+    """An array of which every element knows which processor wrote and read it last.
+
+    Attributes:
+        writer: [elements] processor, or EVERYTHING_BEFORE; written: its instruction.
+        read: [processors, elements] instruction of each processor's last read, -1 for none.
+    """
+
+    def __init__(self, array: Array, processors: int) -> None:
+        self.array = array
+        self.writer = np.full(len(array), EVERYTHING_BEFORE, np.int32)
+        self.written = np.zeros(len(array), np.int32)
+        self.read = np.full((processors, len(array)), -1, np.int32)
+
+    def of(self, processor: Processor) -> Elements:
+        """Return the array as a processor sees it during an instruction.
+
+        Returns: `load` gives NaN where no wait has brought an element to the processor. `store`
+            raises DeviceError, when another processor wrote or read an element and nothing says in
+            which order.
+        """
+        known = np.append(processor.clock, ALL)  # the last: of EVERYTHING_BEFORE
+        known[processor.number] = ALL
+        return Elements(
+            partial(self._load, processor, known), partial(self._store, processor, known)
+        )
+
+    def _load(self, processor: Processor, known: Array, at: Array) -> Array:
+        self.read[processor.number, at] = processor.instruction
+        seen = self.written.take(at) < known.take(self.writer.take(at))
+        return np.where(seen, self.array.take(at), self.array.dtype.type(np.nan))
+
+    def _store(self, processor: Processor, known: Array, at: Array, value: Any) -> None:
+        writer = self.writer.take(at)
+        unknown = self.written.take(at) >= known.take(writer)
+        if unknown.any():
+            raise _race(processor, int(writer[unknown][0]), "written")
+        unknown = self.read.take(at.reshape(-1), axis=1) >= known[:-1, None]
+        if unknown.any():
+            raise _race(processor, int(np.argwhere(unknown)[0, 0]), "read")
+        self.array[at] = value
+        self.writer[at] = processor.number
+        self.written[at] = processor.instruction
+
+
+@dataclass(slots=True)
+class Processor:
+    """Where one processor is.
+
+    Attributes:
+        instruction: the one that it runs or waits at.
+        clock: [processors] how many instructions of each are known to be done.
+        temporary: element at which its temporaries start.
+        kept: by where their temporaries start from there, the tiles under way.
+    """
+
+    number: int
+    script: list[Instruction]
+    names: list[str]
+    clock: Array
+    temporary: int
+    instruction: int = 0
+    kept: dict[int, Tile] = field(default_factory=dict)
+
+    @property
+    def ended(self) -> bool:
+        """Tell whether it has done all of its script."""
+        return self.instruction == len(self.script)
+
+    def where(self) -> str:
+        """Name processor and instruction, for messages."""
+        line = describe(self.script[self.instruction], self.names)
+        return f"processor {self.number}, instruction {self.instruction} ({line})"
+
+    def fault(self, what: str, expected: str) -> DeviceError:
+        """Return the error of what it does."""
+        action = "report this as a bug; engine='batched' goes on"
+        return DeviceError.at("interpreter", f"{self.where()} {what}", expected, action)
 
 
 @dataclass(slots=True)
@@ -73,20 +163,6 @@ class ProcessorGroup:
         processor.instruction += 1
 
 
-def _stuck(processor: Processor, counters: Array) -> DeviceError:
-    counter = processor.script[processor.instruction].wait
-    got = (
-        f"{processor.where()} waits and no processor moves: counter {counter} stands at "
-        f"{counters[counter]}"
-    )
-    return DeviceError.at("interpreter", got, "every wait is met", REPORT)
-
-
-def _lost(processor: Processor) -> DeviceError:
-    got = f"{processor.where()} goes on with a tile whose temporaries are gone"
-    return DeviceError.at("interpreter", got, "tiles that are under way at once lie apart", REPORT)
-
-
 class ReferenceProcessors:
     """Segments under interpretation: the last processor to arrive runs the scripts of all.
 
@@ -99,7 +175,7 @@ class ReferenceProcessors:
     def __init__(
         self, tasks: list[SegmentedTask], binding: Binding, seed: int | None = None
     ) -> None:
-        self.seed = seed
+        self.seed, self._rng = seed, np.random.default_rng(seed)
         kernels = [verify(lower(t.task, binding, t)) for t in tasks]
         self.scratch = [kernel.needs for kernel in kernels]
         self.segments = [
@@ -148,36 +224,32 @@ class ReferenceProcessors:
                 return
             del self._arrived[id(counters)]
         processors, noted = zip(*(arrived[r] for r in range(parts)), strict=True)
-        self._run_all(
-            ProcessorGroup(
-                list(processors),
-                buffers,
-                SharedMemory(buffers.arena, parts),
-                SharedMemory(buffers.gradients, parts),
-                counters,
-                np.zeros((len(counters), parts), np.int64),
-                list(noted),
-            )
+        group = ProcessorGroup(
+            list(processors),
+            buffers,
+            SharedMemory(buffers.arena, parts),
+            SharedMemory(buffers.gradients, parts),
+            counters,
+            np.zeros((len(counters), parts), np.int64),
+            list(noted),
         )
-
-    def _run_all(self, group: ProcessorGroup) -> None:
-        """Run the scripts of all processors, in turns."""
         while waiting := [p for p in group.processors if not p.ended]:
             before = group.done
-            for processor in self._turn(group.processors):
-                if group.may_go_on(processor):
-                    self._execute(processor, group)
-                    group.finish(processor)
+            for each in self._turn(group.processors):
+                if group.may_go_on(each):
+                    self._execute(each, group)
+                    group.finish(each)
             if group.done == before:
-                raise _stuck(waiting[0], group.counters)
+                counter = waiting[0].script[waiting[0].instruction].wait
+                stands = f"counter {counter} stands at {counters[counter]}"
+                what = f"waits and no processor moves: {stands}"
+                raise waiting[0].fault(what, "every wait is met")
 
     def _turn(self, processors: list[Processor]) -> Iterator[Processor]:
         """Yield the processors in the order of this round."""
         if self.seed is None:
             yield from processors
             return
-        if not hasattr(self, "_rng"):
-            self._rng: Any = np.random.default_rng(self.seed)
         for k in self._rng.integers(len(processors), size=2 * len(processors)):
             yield processors[k]
         yield from processors  # fair: each has a turn in each round
@@ -192,7 +264,8 @@ class ReferenceProcessors:
         size = temporaries(kernel.needs, step.rows, step.edges)  # 0: tiles lie nowhere
         if size and (segment == 0 or processor.kept.get(step.temporary) != tile):
             if segment and split == Split.UNITS:
-                raise _lost(processor)
+                what = "goes on with a tile whose temporaries are gone"
+                raise processor.fault(what, "tiles that are under way at once lie apart")
             processor.kept[step.temporary] = tile
             arena.store(np.arange(start, start + size), np.nan)
         launch = LaunchedRows(
