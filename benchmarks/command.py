@@ -8,8 +8,7 @@ from typing import Any
 
 from benchmarks.lines import draw
 from vertexrt.bench.record import read
-from vertexrt.cli.options import CommandOption, Several, Values, options_of
-from vertexrt.cli.parser import Parser
+from vertexrt.cli.options import CommandOption, Parser, Several, Values, options_of
 from vertexrt.errors import UsageError, VertexrtError
 
 MEASURED = ("batch_sizes", "device", "threads", "seconds", "out")

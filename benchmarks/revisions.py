@@ -2,10 +2,10 @@
 
     python -m benchmarks.revisions BEFORE AFTER [...] --device cpu --trees SST --text PTB
 
-Each round starts a process for every checkout, in turn and then the other way round, which imports that checkout's package,
-trains and evaluates the same minibatches and reports microseconds a step, as seconds of the
-process's thread on a CPU (other work on the machine counts less so) and of the clock on a GPU,
-waited for at the end of each block. A first process of each, which does not count, compiles.
+Each round starts a process for every checkout, in turn and then the other way round, which imports
+that checkout's package, trains and evaluates the same minibatches and reports microseconds a step,
+as seconds of the process's thread on a CPU (other work on the machine counts less so) and of the
+clock on a GPU, waited for at the end of each block. A first process of each, which does not count, compiles.
 Ratios are before / after, taken round by round: above 1, the later checkout is faster.
 """
 

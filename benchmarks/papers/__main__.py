@@ -9,8 +9,7 @@ from benchmarks.papers import compile_time, schedule, throughput, weights
 from benchmarks.papers.options import Options
 from vertexrt.bench.record import Entry
 from vertexrt.bench.run import Bench, opened, say
-from vertexrt.cli.options import LARGEST_GRAPH, SIZE, OneOf, Whole, options_of
-from vertexrt.cli.parser import Parser
+from vertexrt.cli.options import LARGEST_GRAPH, SIZE, OneOf, Parser, Whole, options_of
 
 PARTS: dict[str, Callable[[Bench, Options], list[Entry]]] = {
     "schedule": schedule.run,

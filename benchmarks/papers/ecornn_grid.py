@@ -20,8 +20,7 @@ from benchmarks.papers.in_turn import RunOptions, add_numbers, add_run_options, 
 from benchmarks.papers.stacks import Form, Stack
 from benchmarks.papers.training_steps import time_steps
 from vertexrt.bench.record import Key
-from vertexrt.cli.options import CommandOption, Whole
-from vertexrt.cli.parser import Parser
+from vertexrt.cli.options import CommandOption, Parser, Whole
 
 GRID = {  # by device: hidden sizes, layers, batch sizes
     "cpu": ((256,), (1, 2), (32, 64)),

@@ -42,7 +42,7 @@ from benchmarks.papers.in_turn import (
     waited_once,
 )
 from vertexrt.bench.record import Key
-from vertexrt.cli.parser import Parser
+from vertexrt.cli.options import Parser
 from vertexrt.kernels.backend import TIMED
 from vertexrt.kernels.cpu.choose_products import choose
 from vertexrt.kernels.cpu.product_limits import ProductShape

@@ -25,10 +25,9 @@ import numpy as np
 import vertexrt as vrt
 from vertexrt.bench.figures import can_draw, figure
 from vertexrt.cli import run_state
-from vertexrt.cli.loop import carried_state, training_loader
 from vertexrt.cli.main import main as vertexrt_main
 from vertexrt.cli.run_folder import BEST, METRICS
-from vertexrt.cli.session import RunSession, open_session, rate_of
+from vertexrt.cli.session import RunSession, carried_state, open_session, rate_of, training_loader
 from vertexrt.data import Loader
 
 ALWAYS = ["--set", "carried=true", "--optimizer", "sgd"]

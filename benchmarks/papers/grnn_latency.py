@@ -45,8 +45,7 @@ from benchmarks.papers.in_turn import (
 from benchmarks.papers.planned import Planned
 from benchmarks.papers.stacks import Form, Stack, stack_batch, top_vertices
 from vertexrt.bench.record import Key
-from vertexrt.cli.options import CommandOption, OneOf, Whole
-from vertexrt.cli.parser import Parser
+from vertexrt.cli.options import CommandOption, OneOf, Parser, Whole
 
 BOUND = 2e-6  # of the largest element
 PARTS, CELLS = ("layers", "applications"), ("LSTM", "GRU")

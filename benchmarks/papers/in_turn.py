@@ -17,8 +17,7 @@ import vertexrt as vrt
 from benchmarks.command import add_list
 from vertexrt.bench.record import Key, Results, make_entry, ratio_of
 from vertexrt.bench.run import pinned, recording
-from vertexrt.cli.options import PATH, SIZE, CommandOption, OneOf, Real, Whole
-from vertexrt.cli.parser import Parser
+from vertexrt.cli.options import PATH, SIZE, CommandOption, OneOf, Parser, Real, Whole
 from vertexrt.engine.devices import DEVICES, device_named
 from vertexrt.errors import NumericError, UsageError
 

@@ -46,8 +46,7 @@ from benchmarks.papers.planned import Planned
 from benchmarks.papers.stacks import Form, Recurrence, Stack, recurrence_batch
 from benchmarks.papers.training_steps import time_steps
 from vertexrt.bench.record import Key
-from vertexrt.cli.options import SIZE, CommandOption, OneOf, Whole
-from vertexrt.cli.parser import Parser
+from vertexrt.cli.options import SIZE, CommandOption, OneOf, Parser, Whole
 
 BOUND = 2e-6  # of the largest element
 PARTS = ("batch", "size", "depth")

@@ -22,8 +22,7 @@ from vertexrt.bench.record import Results, compared
 from vertexrt.bench.run import Job, first_graphs, make_job, pinned, recording, say
 from vertexrt.bench.switches import ALL, Setting
 from vertexrt.bench.text import table
-from vertexrt.cli.options import PATH, SIZE, CommandOption, OneOf
-from vertexrt.cli.parser import Parser
+from vertexrt.cli.options import PATH, SIZE, CommandOption, OneOf, Parser
 from vertexrt.engine.devices import device_named
 
 MODELS = ("tree-lstm", "rvnn", "td-rnn", "td-lstm", "bilstm-tagger", "bilstm-char-tagger")

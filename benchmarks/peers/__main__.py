@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from benchmarks.command import add_list, add_measured, run_command
 from benchmarks.peers.options import AGAIN, UNMERGED, Options
 from benchmarks.peers.run import run
-from vertexrt.cli.options import LARGEST_GRAPH, PATH, SIZE, CommandOption, OneOf, Whole
-from vertexrt.cli.parser import Parser
+from vertexrt.cli.options import LARGEST_GRAPH, PATH, SIZE, CommandOption, OneOf, Parser, Whole
 from vertexrt.engine.devices import DTYPES
 
 PROGRAM = "python -m benchmarks.peers"

@@ -7,6 +7,7 @@ They read in grey: bars differ by hatches, lines by markers and strokes. Drawing
 from __future__ import annotations
 
 import importlib.util
+import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 from vertexrt.bench.record import HIDDEN, Entry, Results, Spread
 from vertexrt.bench.run import say
 from vertexrt.bench.switches import AGAIN, ALL_ON, BASELINE, ONE_OFF, ONE_ON
+from vertexrt.plain_files import write_atomically
 
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++", "oo", "--", "**", "||")
 FILLS = ("0.25", "0.75", "0.95", "0.55", "1.0", "0.85", "0.4", "0.65", "0.9", "0.7")
@@ -63,12 +65,13 @@ def can_draw() -> bool:
 def figure(
     path: Path, rows: int, columns: int, size: tuple[float, float], **options: Any
 ) -> Iterator[Any]:
-    """Yield axes [rows, columns] of a figure, and write it as a PNG.
+    """Yield axes [rows, columns] of a figure, and write it as a PNG. Raises: OSError.
 
     Args:
         size: width and height in inches.
         options: of `matplotlib.figure.Figure.subplots`.
     """
+    # The figure is made without pyplot: no window system, no global state.
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -77,7 +80,9 @@ def figure(
         whole = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(whole)
         yield whole.subplots(rows, columns, squeeze=False, **options)
-        whole.savefig(path)
+        picture = io.BytesIO()
+        whole.savefig(picture)
+    write_atomically(path, picture.getvalue())
 
 
 def bar_style(k: int) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Let Ctrl-C and SIGTERM end a command in one line, and a training run at a minibatch boundary."""
+"""What a command does to its process: Ctrl-C and SIGTERM end it in one line, and lines are printed.
+
+A training run ends at a minibatch boundary, and a process goes on whose output nobody reads.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Self
+from typing import Self, TextIO
+
+from vertexrt.errors import one_line
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 TEXT = "vertexrt: interrupted\n"
@@ -96,3 +101,13 @@ class Interrupt:
         self.number = number
         if leave:
             raise Interrupted(number)
+
+
+def say(text: str, to: TextIO | None = None) -> None:
+    """Print lines, on stdout by default. Text of a file does not move a terminal's cursor."""
+    print("\n".join(map(one_line, text.split("\n"))), file=to, flush=True)
+
+
+def discard(number: int) -> None:
+    """Send what is still written to an open file nowhere: Python would fail on it when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), number)

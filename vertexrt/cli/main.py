@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from vertexrt.cache import notes
-from vertexrt.cli.interrupt import Interrupt, Interrupted
-from vertexrt.cli.output import discard, say
+from vertexrt.cli.interrupt import Interrupt, Interrupted, discard, say
 from vertexrt.config import limit_threads
 from vertexrt.errors import (
     CheckpointError,
@@ -31,6 +30,7 @@ from vertexrt.errors import (
 )
 
 OF_TEXTS = (UsageError, CheckpointError, DataError, GraphError, PullError)  # may repeat files
+MODULES = {"predict": "evaluate", "export": "evaluate", "warm": "train", "explain": "train"}
 INTERRUPTED = 130
 USAGE = 2
 FAILED = 1
@@ -81,7 +81,7 @@ def _checked(words: list[str], interrupt: Interrupt) -> int:
 def _run(words: list[str], interrupt: Interrupt) -> int:
     # Imported here, as the command is below: signals are handled by now, and a help text need not
     # wait for NumPy and the compiler.
-    from vertexrt.cli.parser import build, parse
+    from vertexrt.cli.options import build, parse
 
     try:
         options = parse(words)
@@ -99,7 +99,7 @@ def _run(words: list[str], interrupt: Interrupt) -> int:
     if threads is not None:
         limit_threads(threads)  # of BLAS libraries that are loaded from here on
     name = {"eval": "evaluate"}.get(options.command, options.command)
-    module = {"predict": "evaluate", "warm": "explain"}.get(name, name)
+    module = MODULES.get(name, name)
     command = getattr(importlib.import_module(f"vertexrt.cli.{module}"), name)
     interrupt.started()
     notes.always(not getattr(options, "quiet", False))
