@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from vertexrt.bench.figures import WHISKER, bar_style, can_draw, errors, figure
-from vertexrt.bench.record import Entry, Results
+from vertexrt.bench.record import Entry, Results, in_common, number
 from vertexrt.bench.run import say
-from vertexrt.bench.text import in_common, number
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 STROKES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))

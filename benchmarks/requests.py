@@ -17,12 +17,14 @@ import argparse
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import vertexrt as vrt
 from benchmarks.lstm_inference import BOUND, STEPS, Recurrent
+from vertexrt.bench.measure import in_turn
 
 PROCESSORS = {64: 1, 256: 16, 1024: 128}  # of a group on a GPU, see `lstm_inference`
 ROW = 10  # requests of a way, one after the other
@@ -170,13 +172,11 @@ def measure(
     subject: Subject, ways: dict[str, Callable[[int], Any]], rounds: int
 ) -> dict[str, Array]:
     """Return the microseconds of requests by way, [rounds, ROW] each; ways take turns."""
-    took: dict[str, list[list[float]]] = {name: [] for name in ways}
-    names = list(ways)
-    for number in range(-min(WARM, rounds), rounds):
-        for name in names[number % len(names) :] + names[: number % len(names)]:
-            row = [_request(subject, ways[name], number + k) for k in range(ROW)]
-            if number >= 0:
-                took[name].append(row)
+
+    def row(way: Callable[[int], Any], number: int) -> list[float]:
+        return [_request(subject, way, number + k) for k in range(ROW)]
+
+    took = in_turn({n: partial(row, way) for n, way in ways.items()}, rounds, -min(WARM, rounds))
     return {name: np.array(rows) for name, rows in took.items()}
 
 

@@ -5,8 +5,8 @@
 Each round starts a process for every checkout, in turn and then the other way round, which imports
 that checkout's package, trains and evaluates the same minibatches and reports microseconds a step,
 as seconds of the process's thread on a CPU (other work on the machine counts less so) and of the
-clock on a GPU, waited for at the end of each block. A first process of each, which does not count, compiles.
-Ratios are before / after, taken round by round: above 1, the later checkout is faster.
+clock on a GPU, waited for at the end of each block. A first process of each, which does not count,
+compiles. Ratios are before / after, taken round by round: above 1, the later checkout is faster.
 """
 
 from __future__ import annotations

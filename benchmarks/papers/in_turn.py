@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +16,8 @@ import numpy as np
 
 import vertexrt as vrt
 from benchmarks.command import add_list
+from benchmarks.turns import ratio_text
+from vertexrt.bench.measure import in_turn
 from vertexrt.bench.record import Key, Results, make_entry, ratio_of
 from vertexrt.bench.run import pinned, recording
 from vertexrt.cli.options import PATH, SIZE, CommandOption, OneOf, Parser, Real, Whole
@@ -178,7 +181,7 @@ class Table:
             if name != first:
                 ratio = ratio_of(took[first], seconds)
                 entry = replace(entry, against=first, ratio=ratio)
-                line += f" {ratio.median:5.2f} [{ratio.low:.2f} {ratio.high:.2f}]"
+                line += f" {ratio_text(took[first], seconds)}"
             self.record.entries.append(entry)
         print(line, flush=True)
         self.record.write(self.path)
@@ -233,13 +236,11 @@ def sampled_in_turn(
         sample(2)
         each = (perf_counter() - begin) / 2
         calls[name] = max(1, min(MOST_CALLS, int(seconds / each)))
-    took: dict[str, list[float]] = {name: [] for name in ways}
-    names = list(ways)
-    for number in range(rounds):
-        first = number % len(names)
-        for name in names[first:] + names[:first]:
-            took[name].append(ways[name](calls[name]))
-    return took
+
+    def taken(name: str, number: int) -> float:
+        return ways[name](calls[name])
+
+    return in_turn({name: partial(taken, name) for name in ways}, rounds)
 
 
 def each_waited(

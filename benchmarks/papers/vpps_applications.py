@@ -18,10 +18,8 @@ from pathlib import Path
 
 from benchmarks.command import add_list, add_measured, run_command
 from vertexrt.bench.measure import Contender, Draw, Stepper, compare, measure
-from vertexrt.bench.record import Results, compared
-from vertexrt.bench.run import Job, first_graphs, make_job, pinned, recording, say
-from vertexrt.bench.switches import ALL, Setting
-from vertexrt.bench.text import table
+from vertexrt.bench.record import Results, compared, table
+from vertexrt.bench.run import ALL, Job, Setting, first_graphs, make_job, pinned, recording, say
 from vertexrt.cli.options import PATH, SIZE, CommandOption, OneOf, Parser
 from vertexrt.engine.devices import device_named
 

@@ -30,9 +30,8 @@ from benchmarks.peers.ours import Ours
 from benchmarks.peers.suites import Suite, make_suite
 from vertexrt.bench.ablation import share_memory
 from vertexrt.bench.measure import Arrays, Contender, Draw, compare, measure
-from vertexrt.bench.record import Key, Results, compared
+from vertexrt.bench.record import Key, Results, compared, table
 from vertexrt.bench.run import pinned, recording, say
-from vertexrt.bench.text import table
 from vertexrt.engine.devices import device_named
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import UsageError, message

@@ -303,7 +303,7 @@ def test_the_second_signal_does_not_wait() -> None:
     with Interrupt() as interrupt:
         interrupt.defer()
         signal.raise_signal(signal.SIGTERM)
-        assert (interrupt.name, interrupt.exit_code) == ("SIGTERM", 143)
+        assert interrupt.number == signal.SIGTERM
         with pytest.raises(Interrupted) as stop:
             signal.raise_signal(signal.SIGINT)
     assert stop.value.number == signal.SIGINT

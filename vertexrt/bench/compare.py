@@ -16,8 +16,17 @@ from pathlib import Path
 
 import numpy as np
 
-from vertexrt.bench.record import FASTER, HIDDEN, SLOWER, Entry, Results, read
-from vertexrt.bench.text import aligned, in_common, number
+from vertexrt.bench.record import (
+    FASTER,
+    HIDDEN,
+    SLOWER,
+    Entry,
+    Results,
+    aligned,
+    in_common,
+    number,
+    read,
+)
 from vertexrt.errors import UsageError, one_line
 
 SAME = "equal"

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from vertexrt.bench.ablation import AGAIN, ALL_ON, BASELINE, ONE_OFF, ONE_ON
 from vertexrt.bench.record import HIDDEN, Entry, Results, Spread
 from vertexrt.bench.run import say
-from vertexrt.bench.switches import AGAIN, ALL_ON, BASELINE, ONE_OFF, ONE_ON
 from vertexrt.plain_files import write_atomically
 
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++", "oo", "--", "**", "||")

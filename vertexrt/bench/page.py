@@ -7,9 +7,8 @@ from html import escape
 from pathlib import Path
 
 from vertexrt.bench.figures import draw
-from vertexrt.bench.record import Results, read
+from vertexrt.bench.record import Results, read, table
 from vertexrt.bench.run import say
-from vertexrt.bench.text import table
 from vertexrt.errors import DataError
 from vertexrt.plain_files import write_atomically
 

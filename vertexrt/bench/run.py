@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,7 @@ import numpy as np
 import vertexrt as vrt
 from vertexrt import data
 from vertexrt.api.vertex_function import VertexFunction
-from vertexrt.bench.record import Entry, Key, Results
-from vertexrt.bench.switches import ALL, Setting
-from vertexrt.bench.text import table
+from vertexrt.bench.record import Entry, Key, Results, table
 from vertexrt.config import limit_threads, usable_threads
 from vertexrt.engine.devices import device_named
 from vertexrt.engine.variant import Passes
@@ -37,6 +35,7 @@ from vertexrt.models.own import find
 NOT_KEPT = ("out", "name")  # of the options, what says nothing of the results
 PACKAGES = ("vertexrt", "numpy", "llvmlite", "scipy", "torch", "dynet38", "cupy", "nvidia-cu")
 GPU_FIELDS = ("name", "driver_version", "memory.total", "clocks.max.sm", "power.limit")
+ALL = Passes()
 SMOOTH = ("tree-lstm", "lstm-lm")
 
 
@@ -125,6 +124,41 @@ def make_job(
 def first_graphs(job: Job, count: int) -> GraphBatch:
     """Return the first graphs of the pool, fewer where it has not as many."""
     return job.pool.take(np.arange(min(count, job.pool.num_graphs)))
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One way to run.
+
+    Attributes:
+        processors: of a group of the persistent engine; None as it chooses.
+        waits: each step is waited for.
+    """
+
+    policy: str = "frontier"
+    engine: str = "persistent"
+    passes: Passes = ALL
+    processors: int | None = 1
+    waits: bool = False
+
+    def compile(
+        self, function: vrt.VertexFunction | vrt.Model, device: str, threads: int
+    ) -> vrt.Network:
+        """Compile F so; all settings draw the same initial parameters."""
+        return vrt.compile(
+            function,
+            device=device,
+            engine=self.engine,
+            policy=self.policy,
+            threads=threads,
+            processors=self.processors if self.engine == "persistent" else None,
+            passes=self.passes,
+            seed=1,
+        )
+
+    def but(self, **passes: bool | int | str) -> Setting:
+        """Return the same with other passes."""
+        return replace(self, passes=replace(self.passes, **passes))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,16 +83,6 @@ class Interrupt:
             for number in self._before:
                 signal.signal(number, self._receive)
 
-    @property
-    def name(self) -> str:
-        """Name the signal that came, such as SIGTERM."""
-        return signal.Signals(self.number).name
-
-    @property
-    def exit_code(self) -> int:
-        """Return 130 for SIGINT and 143 for SIGTERM, as a shell does."""
-        return 128 + self.number
-
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if self._starting:
             os.write(2, TEXT.encode())

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -31,7 +32,6 @@ from vertexrt.errors import (
 
 OF_TEXTS = (UsageError, CheckpointError, DataError, GraphError, PullError)  # may repeat files
 MODULES = {"predict": "evaluate", "export": "evaluate", "warm": "train", "explain": "train"}
-INTERRUPTED = 130
 USAGE = 2
 FAILED = 1
 
@@ -47,10 +47,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not _open_streams():
             return FAILED
         code = _checked(sys.argv[1:] if argv is None else list(argv), interrupt)
-        lost = _flush()
-        if lost is not None and code == 0 and not isinstance(lost, BrokenPipeError):
-            _complain_of(lost)  # where code is not 0, what went wrong is said already
-        return code or (FAILED if lost is not None else 0)
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            discard(sys.stdout.fileno())
+            if code == 0 and not isinstance(error, BrokenPipeError):
+                _complain_of(error)  # where code is not 0, what went wrong is said already
+            return code or FAILED
+        return code
 
 
 def _checked(words: list[str], interrupt: Interrupt) -> int:
@@ -60,12 +64,9 @@ def _checked(words: list[str], interrupt: Interrupt) -> int:
     except VertexrtError as error:
         _complain(one_line(str(error)) if isinstance(error, OF_TEXTS) else str(error))
         return USAGE if isinstance(error, UsageError) else FAILED
-    except Interrupted as stop:
+    except (Interrupted, KeyboardInterrupt) as stop:  # the second in a thread
         _complain("interrupted")
-        return 128 + stop.number
-    except KeyboardInterrupt:  # in a thread, where handlers cannot be installed
-        _complain("interrupted")
-        return INTERRUPTED
+        return 128 + getattr(stop, "number", signal.SIGINT)
     except BrokenPipeError:  # the reader of our output, such as `head`, has left
         discard(sys.stdout.fileno())
         return FAILED
@@ -128,16 +129,6 @@ def _open_streams() -> bool:
     if hasattr(sys.stdout, "reconfigure"):  # not where a program has put an object of its own there
         sys.stdout.reconfigure(errors="backslashreplace")  # names of files need not be UTF-8
     return True
-
-
-def _flush() -> OSError | None:
-    """Write out what stdout still holds; return why that cannot be done."""
-    try:
-        sys.stdout.flush()
-    except OSError as error:
-        discard(sys.stdout.fileno())
-        return error
-    return None
 
 
 def _complain_of(error: OSError) -> None:

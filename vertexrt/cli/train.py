@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
@@ -147,32 +148,33 @@ def _start_or_continue(
         if group.largest(int((Path(given.out) / LAST).is_file())):
             run = given.out
 
-    def folder_of(title: str) -> RunFolder:
+    def folder_of() -> RunFolder:
         log = None if given.log is None else ScalarLog()
-        if run is not None:
+        if options is None:
             return run_folder.existing(run, log)
-        return run_folder.fresh(given.out, title, log)
+        return run_folder.fresh(given.out, options.title, log)
 
-    if run is None:
+    if run is not None:
+        options = None
+    else:
         assert options is not None
         trace, shares = _checked(given, options, group)  # before there is a folder
-    folder = open_folder(group, lambda: folder_of("" if options is None else options.title))
+    folder = open_folder(group, folder_of)
     try:
         stored = None
-        if run is not None:
+        if options is None:
             stored = load(folder.last)
             options = resume(given, stored.options, run)
             trace, shares = _checked(given, options, group)
-        assert options is not None
-        session, state = open_session(options), RunState()
-        if stored is None:
-            require_task(session)
-        else:
-            require_same_data(session.dataset, stored.data, run)
+        session = open_session(options)
         optimizer, decay = make_optimizer(options), options.average
         average = vrt.ExponentialMovingAverage(session.net, decay) if decay else None
         reporter = Reporter(quiet=given.quiet, silent=group.rank > 0)  # one process prints
-        if stored is not None:
+        if stored is None:
+            require_task(session)
+            state = RunState()
+        else:
+            require_same_data(session.dataset, stored.data, run)
             state = restore(stored, session, optimizer, average)
             folder.keep(lambda line: line["split"] != "test" and line["epoch"] <= state.epoch)
             done = f"after {state.epoch} epochs and {state.batch} minibatches"
@@ -255,11 +257,12 @@ def _train(training: Training) -> int:
     named = f"{shlex.quote(model)} " if is_own(model) else ""
     if complete and _report(training, named, quoted):
         return 0
-    interrupt.number = interrupt.number or group.signal
-    where = f"epoch {training.state.epoch + 1}, minibatch {training.state.batch}"
-    reporter.warn(f"{interrupt.name} came; stopped at {where}; checkpoint {folder.last} written")
+    number = interrupt.number or group.signal
+    name, state = signal.Signals(number).name, training.state
+    where = f"epoch {state.epoch + 1}, minibatch {state.batch}"
+    reporter.warn(f"{name} came; stopped at {where}; checkpoint {folder.last} written")
     reporter.warn(f"continue it: vertexrt train {named}--resume {quoted}")
-    return interrupt.exit_code
+    return 128 + number
 
 
 def _draw(training: Training) -> None:
