@@ -36,7 +36,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "cache": ("errors", "config", "locks"),
     "native": ("errors", "config", "locks", "cache"),
     "memory.aligned": (),
-    "parallel": ("errors",),
+    "parallel": ("errors", "checks"),
     "graph": BASE,
     "ir": BASE,
     "scheduler": (*BASE, "ir", "graph"),

@@ -617,9 +617,18 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, text: str) -> NoReturn:
         """Raise a UsageError that carries argparse's text."""
-        raise UsageError.at(
-            self.prog, text, "the form that the help shows", f"Run `{self.prog} --help`"
-        )
+        expected = "the form that the help shows"
+        raise UsageError.at(self.prog, text, expected, f"Run `{self.prog} --help`")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse a command or an action that there is not; nothing else has choices."""
+        if action.choices is not None and value not in action.choices:
+            raise UsageError.at(
+                self.prog,
+                f"unknown command '{value}'",
+                "expected one of " + ", ".join(action.choices),
+                f"See `{self.prog} --help`." + nearest(value, action.choices),
+            )
 
     def add(self, rows: Iterable[CommandOption], defaults: Mapping[str, str] | None = None) -> None:
         """Add options.
@@ -729,15 +738,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parsers = build()
-    if argv and not argv[0].startswith("-"):
-        _require(argv[0], COMMANDS, "vertexrt")
-        words = [word for word in argv if not word.startswith("-")]
-        if argv[0] in ACTIONS and len(words) > 1:
-            _require(words[1], ACTIONS[argv[0]], f"vertexrt {argv[0]}")
     if "--version" in argv and len(argv) > 1:
-        raise UsageError.at(
-            "vertexrt", "--version and other words", "expected it alone", "Leave them out"
-        )
+        text = ("--version and other words", "expected it alone", "Leave them out")
+        raise UsageError.at("vertexrt", *text)
     options, unknown = parsers[""].parse_known_args(list(argv))
     if unknown:
         command = parsers[getattr(options, "action", options.command) or ""]
@@ -751,16 +754,6 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
             f"See `{command.prog} --help`." + nearest(flag, known),
         )
     return options
-
-
-def _require(word: str, known: Iterable[str], where: str) -> None:
-    if word not in known:
-        raise UsageError.at(
-            where,
-            f"unknown command '{word}'",
-            "expected one of " + ", ".join(known),
-            f"See `{where} --help`." + nearest(word, known),
-        )
 
 
 def _fill(options: argparse.Namespace, stored: argparse.Namespace) -> None:
