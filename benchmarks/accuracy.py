@@ -5,14 +5,15 @@ largest error of a gradient, relative to its norm. `--trees` and `--text` name S
 data are generated. What tf32 and bf16 bring in speed: `vertexrt train --precision`.
 """
 
-import argparse
 from collections.abc import Iterator
 
 import numpy as np
 
 import vertexrt as vrt
+from benchmarks.command import read_options
 from benchmarks.peers.options import Options
 from benchmarks.peers.suites import make_suite
+from vertexrt.cli.options import CommandOption, OneOf
 from vertexrt.engine.devices import PRECISIONS
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.errors import VertexrtError
@@ -104,12 +105,12 @@ def error_of(exact: vrt.Network, net: vrt.Network, batch: vrt.GraphBatch) -> tup
 
 def main() -> None:
     """Compare."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--precision", default="float32", help=", ".join(PRECISIONS))
-    parser.add_argument("--trees")
-    parser.add_argument("--text")
-    given = parser.parse_args()
+    row = CommandOption(
+        "--precision P", OneOf(PRECISIONS), "", ", ".join(PRECISIONS), default="float32"
+    )
+    given = read_options(
+        "benchmarks.accuracy", __doc__, None, row, device="auto", trees=None, text=None
+    )
     how = {"device": given.device, "seed": 1}
     for name, function, batch in jobs(Options(trees=given.trees, text=given.text)):
         exact = vrt.compile(function, dtype="float64", **how)

@@ -1,5 +1,6 @@
 """What the command lines of this folder that write a result do alike."""
 
+import argparse
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
@@ -8,10 +9,57 @@ from typing import Any
 
 from benchmarks.lines import draw
 from vertexrt.bench.record import read
-from vertexrt.cli.options import CommandOption, Parser, Several, Values, options_of
+from vertexrt.cli.options import CommandOption, Parser, Several, Values, Whole, options_of
 from vertexrt.errors import UsageError, VertexrtError
 
+HELP = {  # of options that several commands have
+    "batch": "sizes of minibatches",
+    "device": "cpu or cuda",
+    "engine": "batched, persistent or auto",
+    "engines": "of ours",
+    "hidden": "sizes of the state",
+    "rounds": "in which ways take turns",
+    "steps": "of a sequence",
+    "text": "PTB, else generated text",
+    "threads": "of a CPU",
+    "trees": "SST, else generated trees",
+}
 MEASURED = ("batch_sizes", "device", "threads", "seconds", "out")
+
+
+def read_options(
+    module: str,
+    text: str | None,
+    words: Sequence[str] | None = None,
+    /,
+    *rows: CommandOption,
+    **defaults: Any,
+) -> argparse.Namespace:
+    """Read the options of a command that prints what it finds, or end the process.
+
+    Args:
+        module: that is run; text: what it does.
+        words: those of the process by default.
+        rows: options that need to say more than their default.
+        defaults: by name. What an option takes follows from it: several values with commas between
+            them, one value, a text where it is None, or nothing where it is False.
+    """
+    parser = Parser(
+        prog=f"python -m {module}", description=text, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add(rows)
+    for name, default in defaults.items():
+        one = default[0] if isinstance(default, tuple) else default
+        takes: Values = Whole(0, 2**31 - 1) if isinstance(one, int) else Values()
+        if isinstance(default, tuple):
+            takes = Several(takes)
+        form = f"--{name.replace('_', '-')} {name.upper()}"
+        row = CommandOption(form, takes, "", HELP.get(name, ""), default=default)
+        parser.add([replace(row, takes=None) if default is False else row])
+    try:
+        return parser.parse_args(words)
+    except UsageError as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
 
 
 def add_list(

@@ -9,13 +9,13 @@ those of the one thread, so that other programs count little.
 
 from __future__ import annotations
 
-import argparse
 import time
 from functools import partial
 
 import numpy as np
 
 import vertexrt as vrt
+from benchmarks.command import read_options
 from benchmarks.papers.stacks import Form, Stack, stack_batch
 from benchmarks.turns import ratio_text, seconds_in_turn
 from vertexrt.engine.variant import Passes
@@ -32,11 +32,7 @@ LONG = 1000  # vertices of a minibatch whose steps are timed one by one
 
 def main() -> None:
     """Print a line for each stack and use."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--engine", default="batched", choices=("batched", "persistent", "auto"))
-    parser.add_argument("--rounds", type=int, default=15)
-    given = parser.parse_args()
+    given = read_options("benchmarks.layers", __doc__, device="cpu", engine="batched", rounds=15)
     for cell, hidden, layers, residual, count, steps in CASES:
         form = Form(cell, hidden, layers, residual)
         x = np.random.default_rng(0).standard_normal((count, steps, hidden)).astype(np.float32)

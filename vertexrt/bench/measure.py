@@ -40,6 +40,7 @@ LR = 1e-3  # small: the parameters stay where arithmetic takes its usual time
 BLOCK_SECONDS = 0.05  # of the fastest contender: one synchronisation is short compared with that
 MICROSECONDS = 1e6  # of a second
 Samples = dict[str, list[float]]  # of the parts of a step, by name in microseconds
+Name = TypeVar("Name")
 Found = TypeVar("Found")
 ROUNDS = (3, 25)  # at least, at most
 WARM_STEPS = (2, 60)  # of each contender, before its speed is estimated
@@ -240,8 +241,8 @@ class Draw:
 
 
 def in_turn(
-    ways: Mapping[str, Callable[[int], Found]], rounds: int, first: int = 0
-) -> dict[str, list[Found]]:
+    ways: Mapping[Name, Callable[[int], Found]], rounds: int, first: int = 0
+) -> dict[Name, list[Found]]:
     """Return what each way finds in each round, by name.
 
     The order turns by one place from round to round (A B C, B C A, C A B ...).
@@ -250,7 +251,7 @@ def in_turn(
         ways: they are given the number of the round.
         first: number of the first round; what is found in those below 0 does not count.
     """
-    found: dict[str, list[Found]] = {name: [] for name in ways}
+    found: dict[Name, list[Found]] = {name: [] for name in ways}
     names = list(ways)
     for number in range(first, rounds):
         start = number % len(names)
