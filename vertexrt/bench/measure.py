@@ -199,7 +199,12 @@ def compare(
         for what, value in expected.items():
             loose = kinked and what.startswith(GRADIENT)
             allowed = KINKED_BOUND if loose else BOUNDS[dtype]
-            difference = _difference(found[what], value, None if loose else np.inf)
+            difference = math.inf
+            if found[what].shape == value.shape:
+                order = None if loose else np.inf  # the 2-norm, or the largest element
+                scale = float(np.linalg.norm(value.ravel(), order)) or 1.0
+                off = np.linalg.norm((found[what] - value).ravel(), order)
+                difference = float(off) / scale
             if not difference <= allowed:
                 got = f"{what} of {name} differs from that of {against} by {difference:.1e} of its "
                 wanted, action = f"at most {allowed:.0e}", "nothing is timed before they agree"
@@ -208,18 +213,6 @@ def compare(
     entry = {"where": where, "against": against, "bound": BOUNDS[dtype]}
     record.checks.append(entry | {"largest_difference": largest, "variants": len(contenders)})
     say(f"{where}: {len(contenders)} variants agree with {against} within {largest:.1e}")
-
-
-def _difference(found: np.ndarray, expected: np.ndarray, order: float | None) -> float:
-    """Return the norm of a difference over that of what is expected.
-
-    Args:
-        order: infinite for the largest element, None for the 2-norm.
-    """
-    if found.shape != expected.shape:
-        return float("inf")
-    scale = float(np.linalg.norm(expected.ravel(), order)) or 1.0
-    return float(np.linalg.norm((found - expected).ravel(), order)) / scale
 
 
 class Draw:

@@ -264,31 +264,24 @@ def table(entries: Sequence[Entry]) -> str:
     """Return entries as a table under its caption: key, speed, ratio, verdict, what runs."""
     caption, names = in_common(entries)
     head = [*names, "variant", "median", "quartiles", "ratio", "quartiles", "against", "shows"]
-    rows = [_row(entry, names) for entry in entries]
+    rows = []
+    for entry in entries:
+        low, high = map(number, entry.quartiles)
+        row = [str(entry.key.get(n, "")) for n in (*names, "variant")]
+        row += [f"{number(entry.median)} {entry.unit}", f"{low} - {high}"]
+        r = entry.ratio
+        row += ["", ""] if r is None else [f"{r.median:.2f}", f"{r.low:.2f} - {r.high:.2f}"]
+        row += [entry.against or "", entry.verdict or ""]
+        rows.append(row + [number(entry.counts[n]) if n in entry.counts else "" for n in COUNTS])
     return caption + "\n" + aligned([*head, *COUNTS], rows)
 
 
 def in_common(entries: Sequence[Entry]) -> tuple[str, list[str]]:
     """Return a caption, which is what all keys have in common, and the names of the others."""
     names = list(dict.fromkeys(n for e in entries for n in e.key if n != "variant"))
-    others = [name for name in names if len(_values(entries, name)) > 1]
-    common = [name for name in names if name not in others]
-    said = [f"{name.replace('_', ' ')} {_values(entries, name).pop()}" for name in common]
-    return ", ".join(said), others
-
-
-def _values(entries: Sequence[Entry], name: str) -> set[str]:
-    """Return what the keys have under a name, each once."""
-    return {str(entry.key.get(name, "")) for entry in entries}
-
-
-def _row(entry: Entry, names: Sequence[str]) -> list[str]:
-    row = [str(entry.key.get(n, "")) for n in (*names, "variant")]
-    row += [f"{number(entry.median)} {entry.unit}", "{} - {}".format(*map(number, entry.quartiles))]
-    r = entry.ratio
-    row += ["", ""] if r is None else [f"{r.median:.2f}", f"{r.low:.2f} - {r.high:.2f}"]
-    row += [entry.against or "", entry.verdict or ""]
-    return row + [number(entry.counts[n]) if n in entry.counts else "" for n in COUNTS]
+    values = {name: {str(entry.key.get(name, "")) for entry in entries} for name in names}
+    said = [f"{name.replace('_', ' ')} {one}" for name, (one, *more) in values.items() if not more]
+    return ", ".join(said), [name for name in names if len(values[name]) > 1]
 
 
 def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

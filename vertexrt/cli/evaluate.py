@@ -67,6 +67,7 @@ WRITER = "`vertexrt export`"
 FORMAT, VERSION = "vertexrt-parameters", 1
 REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
 DIGITS = 6  # of probabilities and numbers
+UNMEASURED = "Nothing was measured of these parameters."
 ACTION = "Export the run again, or fetch the whole folder"
 
 
@@ -212,6 +213,13 @@ def _card(stored: StoredRun, out: str) -> str:
         f"- {split}: {graphs:,} graphs, {vertices:,} vertices"
         for split, (graphs, vertices) in stored.data.splits.items()
     ]
+    state, names = stored.state, ("loss", *TASKS[options.task].measures)
+    measured = [
+        f"- {line['split']}: "
+        + ", ".join(shown(name, line[name]) for name in names if line.get(name) is not None)
+        for line in RunFolder(stored.path.parent).records()
+        if line["epoch"] == state.epoch and line["split"] != "train" and not state.batch
+    ]
     lines = [
         "---",
         f"library_name: {LIBRARY}",
@@ -221,23 +229,11 @@ def _card(stored: StoredRun, out: str) -> str:
         *("", f"# {options.title}", ""),
         f"`{options.model}`, {count:,} parameters, trained by vertexrt {vrt.__version__}: "
         f"{TASKS[options.task].text} (`{options.task}`).",
-        *("", "## Measured", "", *_measured(stored)),
+        *("", "## Measured", "", *(measured or [UNMEASURED])),
         *("", "## Data", "", f"`{options.data}` (format `{options.format}`)", "", *sizes),
         *("", "## Use", "", *_use(options, os.path.basename(os.path.realpath(out)))),
     ]
     return "".join(f"{one_line(line)}\n" for line in lines)
-
-
-def _measured(stored: StoredRun) -> list[str]:
-    """Return a line for each split that was evaluated with this checkpoint's parameters."""
-    state, names = stored.state, ("loss", *TASKS[stored.options.task].measures)
-    lines = [
-        f"- {line['split']}: "
-        + ", ".join(shown(name, line[name]) for name in names if line.get(name) is not None)
-        for line in RunFolder(stored.path.parent).records()
-        if line["epoch"] == state.epoch and line["split"] != "train" and not state.batch
-    ]
-    return lines or ["Nothing was measured of these parameters."]
 
 
 def _use(options: RunOptions, folder: str) -> list[str]:

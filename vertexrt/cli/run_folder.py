@@ -257,6 +257,8 @@ class RunFolder:
     def records(self) -> list[dict[str, Any]]:
         """Return the metrics written so far; a last line that was cut off is left out.
 
+        A line has `epoch`, `split`, and numbers by name, null where one was not finite.
+
         Raises: CheckpointError, when they cannot be read, or a line is not one of a run's.
         """
         if not self.metrics.exists():
@@ -265,7 +267,22 @@ class RunFolder:
             lines = read_plain(self.metrics).split(b"\n")[:-1]
         except OSError as error:
             raise self._misread(str(self.metrics), error.strerror or str(error)) from error
-        return [self._record(number, line) for number, line in enumerate(lines, 1)]
+        records = []
+        for number, line in enumerate(lines, 1):
+            where = f"{self.metrics}:{number}"
+            try:
+                stored = parse_json(line)
+            except ValueError as error:
+                raise self._misread(where, f"the line is not JSON ({error})") from error
+            fields = JsonRecord(stored, where, action=CORRECT)
+            record: dict[str, Any] = {
+                "epoch": fields.whole("epoch", 0, LARGEST_COUNT),
+                "split": fields.text("split", SPLITS),
+            }
+            for name in fields.unread():
+                record[name] = None if fields.null(name) else fields.real(name)
+            records.append(record)
+        return records
 
     def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
         """Drop the lines that are not `wanted`, in one rename.
@@ -287,22 +304,6 @@ class RunFolder:
         for folder in self.made:
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
-
-    def _record(self, number: int, line: bytes) -> dict[str, Any]:
-        """Read a line: `epoch`, `split`, and numbers by name, null where one was not finite."""
-        where = f"{self.metrics}:{number}"
-        try:
-            stored = parse_json(line)
-        except ValueError as error:
-            raise self._misread(where, f"the line is not JSON ({error})") from error
-        fields = JsonRecord(stored, where, action=CORRECT)
-        record: dict[str, Any] = {
-            "epoch": fields.whole("epoch", 0, LARGEST_COUNT),
-            "split": fields.text("split", SPLITS),
-        }
-        for name in fields.unread():
-            record[name] = None if fields.null(name) else fields.real(name)
-        return record
 
     def _misread(self, where: str, got: str) -> CheckpointError:
         return CheckpointError.at(where, got, "expected the metrics of a run, unchanged", CORRECT)
