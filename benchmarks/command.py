@@ -3,7 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,23 +104,19 @@ def add_measured(
 
 def run_command(
     parser: Parser,
-    kind: type[Any],
-    run: Callable[[Any, list[str]], Path],
+    run: Callable[[argparse.Namespace, list[str]], Path],
     words: Sequence[str] | None,
 ) -> int:
     """Read the options, run, and draw what was written; say what went wrong.
 
     Args:
-        kind: dataclass of the options.
-        run: takes them and the words of the command; returns the path of the result.
+        run: takes the options and the words of the command; returns the path of the result.
         words: those of the process by default.
     Returns: the exit code: 0, 1 for an error, 2 for a wrong option.
     """
     words = sys.argv[1:] if words is None else words
     try:
-        given = parser.parse_args(words)
-        options = kind(**{each.name: getattr(given, each.name) for each in fields(kind)})
-        path = run(options, [*parser.prog.split(), *words])
+        path = run(parser.parse_args(words), [*parser.prog.split(), *words])
         draw(read(path), path)
     except VertexrtError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)

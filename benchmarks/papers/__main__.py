@@ -1,5 +1,6 @@
 """`python -m benchmarks.papers`: the options, and the run of the parts."""
 
+import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,11 +22,12 @@ PARTS: dict[str, Callable[[Bench, Options], list[Entry]]] = {
 
 def main(words: Sequence[str] | None = None) -> int:
     """Read the options, run, draw; return the exit code."""
-    return run_command(make_parser(), Options, run, words)
+    return run_command(make_parser(), run, words)
 
 
-def run(options: Options, command: list[str]) -> Path:
+def run(given: argparse.Namespace, command: list[str]) -> Path:
     """Run the parts; return the path of the JSON file."""
+    options = Options(**vars(given))
     with opened("papers", options, command) as bench:
         for part in options.parts:
             say(f"{part}: measuring")

@@ -10,13 +10,13 @@ GPU, where a whole step is one CUDA graph. Loss and gradients are compared first
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.command import run_command
-from benchmarks.papers.in_turn import RunOptions, add_numbers, add_run_options, opened_table
+from benchmarks.papers.in_turn import add_numbers, add_run_options, opened_table
 from benchmarks.papers.stacks import Form, Stack
 from benchmarks.papers.training_steps import time_steps
 from vertexrt.bench.record import Key
@@ -28,21 +28,7 @@ GRID = {  # by device: hidden sizes, layers, batch sizes
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Options(RunOptions):
-    """The grid; what is None is as in GRID.
-
-    Attributes:
-        steps: of a sequence.
-    """
-
-    hidden_sizes: tuple[int, ...] | None
-    layers: tuple[int, ...] | None
-    batch_sizes: tuple[int, ...] | None
-    steps: int
-
-
-def run(options: Options, command: list[str]) -> Path:
+def run(options: argparse.Namespace, command: list[str]) -> Path:
     """Run the grid; return the path of the JSON file."""
     with opened_table("ecornn_grid", options, command) as table:
         sizes, counts, batches = GRID["cuda" if table.gpu else "cpu"]
@@ -56,8 +42,8 @@ def run(options: Options, command: list[str]) -> Path:
         return table.path
 
 
-def make_parser() -> Parser:
-    """Declare the options."""
+def main(words: Sequence[str] | None = None) -> int:
+    """Read the options, run, draw; return the exit code."""
     parser = Parser(
         prog="python -m benchmarks.papers.ecornn_grid",
         description="Time training of LSTM layers against PyTorch over a grid of sizes.",
@@ -67,12 +53,7 @@ def make_parser() -> Parser:
     add_numbers(parser, "--layers", None, "of a stack; 1,2,3,4 on a GPU")
     add_numbers(parser, "--batch-sizes", None, "sequences of a minibatch; 32,64,128 on a GPU")
     parser.add([CommandOption("--steps N", Whole(1, 2**16), "", "of a sequence", default=50)])
-    return parser
-
-
-def main(words: Sequence[str] | None = None) -> int:
-    """Read the options, run, draw; return the exit code."""
-    return run_command(make_parser(), Options, run, words)
+    return run_command(parser, run, words)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -43,28 +44,12 @@ class Per(NamedTuple):
 MILLISECONDS = Per("ms", 1e3)
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """What every comparison of this kind is told.
-
-    Attributes:
-        engines: of ours, in the order in which they run.
-        rounds: in which ways take turns; with 0 results are compared and nothing is timed.
-        seconds: of one way in one round, about.
-        threads: of the CPU, for both sides; None for all cores.
-        out: folder for the results.
-    """
-
-    device: str
-    threads: int | None
-    engines: tuple[str, ...]
-    rounds: int
-    seconds: float
-    out: str
-
-
 def add_run_options(parser: Parser, engines: tuple[str, ...] = ENGINES) -> None:
-    """Declare the options of `RunOptions`."""
+    """Declare what every comparison of this kind is told.
+
+    Args:
+        engines: of ours, in the order in which they run, by default.
+    """
     names = f"of {', '.join(ENGINES)}"
     add_list(parser, "--engines", OneOf(ENGINES), engines, names)
     devices, seconds = OneOf(DEVICES), Real(MOST_SECONDS)
@@ -88,7 +73,7 @@ def add_numbers(parser: Parser, flag: str, default: tuple[int, ...] | None, text
 class Table:
     """Rows of times, printed and written as soon as they are there."""
 
-    options: RunOptions
+    options: argparse.Namespace
     device: str
     threads: int
     record: Results
@@ -212,10 +197,10 @@ def _off(found: Any, exact: Any) -> float:
 
 
 @contextmanager
-def opened_table(name: str, options: RunOptions, command: list[str]) -> Iterator[Table]:
+def opened_table(name: str, options: argparse.Namespace, command: list[str]) -> Iterator[Table]:
     """Yield a table; what it holds is a file of that name at the end."""
     device = device_named(options.device)
-    kept = asdict(options) | {"device": device}
+    kept = vars(options) | {"device": device}
     with (
         pinned(options.threads) as threads,
         recording(name, command, kept, threads, device) as (record, path),

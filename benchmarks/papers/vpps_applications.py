@@ -11,9 +11,9 @@ compute the same minibatches, compared first.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.command import add_list, add_measured, run_command
@@ -29,28 +29,9 @@ WAYS = {"batched": "frontier", "persistent": "frontier", "serial": "serial"}  # 
 CHECKED_GRAPHS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What is timed; `seconds` are for each model and batch size.
-
-    Attributes:
-        models: of MODELS. ways: of WAYS; ratios are of the first.
-        trees, tagged: data sets or folders; None for generated ones.
-    """
-
-    models: tuple[str, ...]
-    ways: tuple[str, ...]
-    batch_sizes: tuple[int, ...]
-    hidden: int
-    trees: str | None
-    tagged: str | None
-    device: str
-    threads: int | None
-    seconds: float
-    out: str
-
-
-def contenders(job: Job, options: Options, device: str, threads: int) -> dict[str, Contender]:
+def contenders(
+    job: Job, options: argparse.Namespace, device: str, threads: int
+) -> dict[str, Contender]:
     """Compile a model for each way."""
     found: dict[str, Contender] = {}
     for way in options.ways:
@@ -64,7 +45,9 @@ def contenders(job: Job, options: Options, device: str, threads: int) -> dict[st
     return found
 
 
-def run_model(name: str, options: Options, device: str, threads: int, record: Results) -> None:
+def run_model(
+    name: str, options: argparse.Namespace, device: str, threads: int, record: Results
+) -> None:
     """Compare the ways of one model, time them, and add to the record."""
     job = make_job(name, options.tagged if name in TAGGED else options.trees)
     record.jobs[name] = job.description
@@ -80,10 +63,10 @@ def run_model(name: str, options: Options, device: str, threads: int, record: Re
         print(table(found), flush=True)
 
 
-def run(options: Options, command: list[str]) -> Path:
+def run(options: argparse.Namespace, command: list[str]) -> Path:
     """Run the models; return the path of the JSON file."""
     device = device_named(options.device)
-    kept = asdict(options) | {"device": device}
+    kept = vars(options) | {"device": device}
     with (
         pinned(options.threads) as threads,
         recording("vpps_applications", command, kept, threads, device) as (record, path),
@@ -94,8 +77,8 @@ def run(options: Options, command: list[str]) -> Path:
         return path
 
 
-def make_parser() -> Parser:
-    """Declare the options."""
+def main(words: Sequence[str] | None = None) -> int:
+    """Read the options, run, draw; return the exit code."""
     parser = Parser(
         prog="python -m benchmarks.papers.vpps_applications",
         description="Time training of the applications of VPPS by both engines.",
@@ -112,12 +95,7 @@ def make_parser() -> Parser:
     )
     parser.add(rows)
     add_measured(parser, (1, 4, 16), 0.5, "for each model and batch size")
-    return parser
-
-
-def main(words: Sequence[str] | None = None) -> int:
-    """Read the options, run, draw; return the exit code."""
-    return run_command(make_parser(), Options, run, words)
+    return run_command(parser, run, words)
 
 
 if __name__ == "__main__":

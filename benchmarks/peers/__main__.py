@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from benchmarks.command import add_list, add_measured, run_command
-from benchmarks.peers.options import AGAIN, UNMERGED, Options
+from benchmarks.peers.options import AGAIN, UNMERGED
 from benchmarks.peers.run import run
 from vertexrt.cli.options import LARGEST_GRAPH, PATH, SIZE, CommandOption, OneOf, Parser, Whole
 from vertexrt.engine.devices import DTYPES
@@ -17,7 +17,7 @@ PEERS = ("torch", "dynet", "none")
 
 def main(words: Sequence[str] | None = None) -> int:
     """Read the options, run, draw; return the exit code."""
-    return run_command(make_parser(), Options, run, words)
+    return run_command(make_parser(), run, words)
 
 
 def make_parser() -> Parser:

@@ -20,6 +20,7 @@ a CPU our engines share parameters and arenas, as in an ablation.
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 from dataclasses import asdict
 from pathlib import Path
@@ -45,12 +46,13 @@ MODULES = {
 }
 
 
-def run(options: Options, command: list[str]) -> Path:
+def run(given: argparse.Namespace, command: list[str]) -> Path:
     """Check, time, print the table and write the JSON file; return its path.
 
     Raises: UsageError, when a peer is not installed or has no job to do; Disagreement, when two
         contenders do not compute the same.
     """
+    options = Options(**vars(given))
     device = device_named(options.device)
     require(options, device)
     with (
