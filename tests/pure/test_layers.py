@@ -33,7 +33,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "config": ("errors",),
     "plain_files": (),
     "locks": (),
-    "cache": ("errors", "config", "locks"),
+    "cache": ("errors", "config", "plain_files", "locks"),
     "native": ("errors", "config", "locks", "cache"),
     "memory.aligned": (),
     "parallel": ("errors", "checks"),

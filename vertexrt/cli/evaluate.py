@@ -266,11 +266,10 @@ def evaluate(given: argparse.Namespace) -> int:
     """
     stored = open_run(given.run)
     session, split = open_trained(stored, given)
-    dataset, lines = session.dataset, device_lines(session)
+    dataset = session.dataset
+    say(*device_lines(session))
     if given.data is not None:
-        lines += unknown_words(dataset.splits[split], dataset)
-    for line in lines:
-        say(line)
+        say(*unknown_words(dataset.splits[split], dataset))
     totals = evaluate_split(session, split, batch_size=given.batch_size)
     assert totals is not None
     totals.require_finite(split)
@@ -346,15 +345,13 @@ def predict(given: argparse.Namespace) -> int:
     stored = open_run(given.run)
     session, split = open_trained(stored, given)
     graphs = session.dataset.splits[split]
-    for line in (*device_lines(session), *unknown_words(graphs, session.dataset)):
-        say(line, sys.stderr)
-    lines = _lines(session, graphs, given.batch_size or EVALUATION_BATCH)
+    say(*device_lines(session), *unknown_words(graphs, session.dataset), to=sys.stderr)
+    lines = (f"{line}\n" for line in _lines(session, graphs, given.batch_size or EVALUATION_BATCH))
     if given.out is None:
-        for line in lines:
-            print(line)
+        sys.stdout.writelines(lines)
         return 0
     try:
-        write_atomically(Path(given.out), "".join(f"{line}\n" for line in lines).encode())
+        write_atomically(Path(given.out), "".join(lines).encode())
     except OSError as error:
         text = ("expected a plain file in a folder that exists", "Name another file")
         got = f"{given.out} cannot be written ({error.strerror or error})"

@@ -93,9 +93,10 @@ class Interrupt:
             raise Interrupted(number)
 
 
-def say(text: str, to: TextIO | None = None) -> None:
+def say(*texts: str, to: TextIO | None = None) -> None:
     """Print lines, on stdout by default. Text of a file does not move a terminal's cursor."""
-    print("\n".join(map(one_line, text.split("\n"))), file=to, flush=True)
+    for text in texts:
+        print("\n".join(map(one_line, text.split("\n"))), file=to, flush=True)
 
 
 def discard(number: int) -> None:

@@ -139,6 +139,6 @@ def _complain_of(error: OSError) -> None:
 
 def _complain(text: str) -> None:
     try:
-        say(f"vertexrt: {text}", sys.stderr)
+        say(f"vertexrt: {text}", to=sys.stderr)
     except OSError:  # there is nowhere to print it; the exit code still says it
         discard(sys.stderr.fileno())

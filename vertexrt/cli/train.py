@@ -79,12 +79,8 @@ def explain(given: argparse.Namespace) -> int:
     session = open_session(options)
     first = next(iter(training_loader(session, carried_state(session))))
     cost = session.net.explain_batch(first)  # before: the kinds of vertices are known
-    for line in device_lines(session):
-        say(line)
-    say(session.net.explain(kernels=given.kernels or ""))
-    say("")
-    say(f"{len(first)} graphs of {session.dataset.name} ({session.dataset.description})")
-    say(cost)
+    say(*device_lines(session), session.net.explain(kernels=given.kernels or ""), "")
+    say(f"{len(first)} graphs of {session.dataset.name} ({session.dataset.description})", cost)
     return 0
 
 
@@ -107,8 +103,7 @@ def warm(given: argparse.Namespace) -> int:
     session.net.step(first, optimizer, outputs=pushes_of_steps(session, carried))
     session.net.sync()
     evaluate(session, "dev")
-    for line in device_lines(session):
-        say(line)
+    say(*device_lines(session))
     say(f"{options.title} is compiled, {perf_counter() - start:.1f} s: {config().cache_dir}")
     return 0
 
@@ -480,7 +475,7 @@ class Reporter:
     def warn(self, text: str) -> None:
         """Print a line on stderr, shown even when quiet."""
         if not self.silent:
-            say(f"vertexrt: {text}", sys.stderr)
+            say(f"vertexrt: {text}", to=sys.stderr)
 
     @contextmanager
     def bar(self, title: str, graphs: int, done: int) -> Iterator[Callable[[int, Totals], None]]:
