@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -218,7 +219,7 @@ def test_the_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for split in ("train", "dev"):
             folder.append([Totals(loss=2.0, graphs=epoch).record(TASKS["loss"], epoch, split)])
     with monkeypatch.context() as patch:
-        patch.setattr("importlib.util.find_spec", lambda name: None)
+        patch.setitem(sys.modules, "matplotlib", None)
         assert run_folder.draw_curve(folder) == run_folder.HINT
         assert "pip install 'vertexrt[plot]'" in run_folder.HINT
     assert not folder.curve.exists()
