@@ -81,22 +81,20 @@ def add_list(
 
 def add_measured(
     parser: Parser,
-    sizes: tuple[int, ...],
     seconds: float,
     of_what: str,
     names: Sequence[str] = MEASURED,
+    **defaults: Any,
 ) -> None:
     """Add options that `vertexrt bench` has, too.
 
     Args:
-        sizes: of minibatches, by default.
         seconds: by default, of what.
         names: of the options.
+        defaults: of others of them, where they are not those of `vertexrt bench`.
     """
-    own: dict[str, dict[str, Any]] = {
-        "batch_sizes": {"default": sizes},
-        "seconds": {"default": seconds, "help": of_what},
-    }
+    own = {name: {"default": value} for name, value in defaults.items()}
+    own["seconds"] = {"default": seconds, "help": of_what}
     for row in options_of("breakdown"):
         if row.name in names:
             parser.add([replace(row, **own.get(row.name, {}))])

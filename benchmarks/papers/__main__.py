@@ -41,7 +41,7 @@ def make_parser() -> Parser:
         prog="python -m benchmarks.papers", description="Measure what figures of the papers show."
     )
     shared = [row.name for row in options_of("breakdown")]
-    add_measured(parser, (1, 16, 64), 20.0, "for each part", shared)
+    add_measured(parser, 20.0, "for each part", shared)
     parts = tuple(PARTS)
     names = f"of {', '.join(parts)}; all by default"
     add_list(parser, "--parts", OneOf(parts), parts, names)

@@ -16,19 +16,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import vertexrt as vrt
-from benchmarks.command import add_list
+from benchmarks.command import add_list, add_measured
 from benchmarks.turns import ratio_text
 from vertexrt.bench.measure import in_turn
 from vertexrt.bench.record import Key, Results, make_entry, ratio_of
 from vertexrt.bench.run import pinned, recording
-from vertexrt.cli.options import PATH, SIZE, CommandOption, OneOf, Parser, Real, Whole
-from vertexrt.engine.devices import DEVICES, device_named
+from vertexrt.cli.options import SIZE, CommandOption, OneOf, Parser, Whole
+from vertexrt.engine.devices import device_named
 from vertexrt.errors import NumericError, UsageError
 
 ENGINES = ("batched", "persistent")
 PEER = "torch"
 PEER_BOUND = 1e-4  # of the largest element: what approximate functions of a peer may be off by
-MOST_CALLS, MOST_ROUNDS, MOST_SECONDS = 1000, 1000, 600.0
+MOST_CALLS, MOST_ROUNDS = 1000, 1000
 Arrays = Mapping[str, Any]
 Clock = Callable[[], float]
 Sample = Callable[[int], float]  # makes so many calls; returns the mean of their seconds
@@ -44,24 +44,14 @@ class Per(NamedTuple):
 MILLISECONDS = Per("ms", 1e3)
 
 
-def add_run_options(parser: Parser, engines: tuple[str, ...] = ENGINES) -> None:
-    """Declare what every comparison of this kind is told.
-
-    Args:
-        engines: of ours, in the order in which they run, by default.
-    """
-    names = f"of {', '.join(ENGINES)}"
-    add_list(parser, "--engines", OneOf(ENGINES), engines, names)
-    devices, seconds = OneOf(DEVICES), Real(MOST_SECONDS)
-    text = "in which ways take turns; 0 compares results and times nothing"
-    rows = (
-        CommandOption("--device D", devices, "", "auto (default), cuda, cpu", default="auto"),
-        CommandOption("--threads N", Whole(1, 1024), "", "CPU threads, for both sides", default=1),
-        CommandOption("--rounds N", Whole(0, MOST_ROUNDS), "", text, default=5),
-        CommandOption("--seconds S", seconds, "", "of a way, a round", default=0.1),
-        CommandOption("--out DIR", PATH, "", "folder for the results", default="bench"),
+def add_run_options(parser: Parser) -> None:
+    """Declare what every comparison of this kind is told: engines of ours, in order, and rounds."""
+    add_list(parser, "--engines", OneOf(ENGINES), ENGINES, f"of {', '.join(ENGINES)}")
+    add_measured(
+        parser, 0.1, "of a way, a round", ("device", "threads", "seconds", "out"), threads=1
     )
-    parser.add(rows)
+    text = "in which ways take turns; 0 compares results and times nothing"
+    parser.add([CommandOption("--rounds N", Whole(0, MOST_ROUNDS), "", text, default=5)])
 
 
 def add_numbers(parser: Parser, flag: str, default: tuple[int, ...] | None, text: str) -> None:

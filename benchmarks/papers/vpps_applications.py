@@ -94,7 +94,7 @@ def main(words: Sequence[str] | None = None) -> int:
         CommandOption("--tagged NAME|PATH", PATH, "", text),
     )
     parser.add(rows)
-    add_measured(parser, (1, 4, 16), 0.5, "for each model and batch size")
+    add_measured(parser, 0.5, "for each model and batch size", batch_sizes=(1, 4, 16))
     return run_command(parser, run, words)
 
 

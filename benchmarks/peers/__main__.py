@@ -26,7 +26,8 @@ def make_parser() -> Parser:
     names = f"of {', '.join(SUITES)}; all by default"
     add_list(parser, "--suite", OneOf(SUITES), SUITES, names)
     add_list(parser, "--mode", OneOf(MODES), MODES, "train, infer")
-    add_measured(parser, (1, 16, 64, 256), 5.0, "for each suite, mode and batch size")
+    text = "for each suite, mode and batch size"
+    add_measured(parser, 5.0, text, batch_sizes=(1, 16, 64, 256))
     _add_contenders(parser)
     _add_sizes_of_jobs(parser)
     return parser
