@@ -7,12 +7,11 @@ from pathlib import Path
 
 from benchmarks.command import add_list, add_measured, run_command
 from benchmarks.papers import compile_time, schedule, throughput, weights
-from benchmarks.papers.options import Options
 from vertexrt.bench.record import Entry
 from vertexrt.bench.run import Bench, opened, say
 from vertexrt.cli.options import LARGEST_GRAPH, SIZE, OneOf, Parser, Whole, options_of
 
-PARTS: dict[str, Callable[[Bench, Options], list[Entry]]] = {
+PARTS: dict[str, Callable[[Bench], list[Entry]]] = {
     "schedule": schedule.run,
     "throughput": throughput.run,
     "weights": weights.run,
@@ -25,13 +24,12 @@ def main(words: Sequence[str] | None = None) -> int:
     return run_command(make_parser(), run, words)
 
 
-def run(given: argparse.Namespace, command: list[str]) -> Path:
+def run(options: argparse.Namespace, command: list[str]) -> Path:
     """Run the parts; return the path of the JSON file."""
-    options = Options(**vars(given))
     with opened("papers", options, command) as bench:
         for part in options.parts:
             say(f"{part}: measuring")
-            bench.keep(part, PARTS[part](bench, options))
+            bench.keep(part, PARTS[part](bench))
     return bench.path
 
 

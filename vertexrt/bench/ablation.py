@@ -15,6 +15,7 @@ share their memory, since two equal networks differ by up to 13 % for where thei
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -31,7 +32,6 @@ from vertexrt.bench.run import (
     ALL,
     Bench,
     Job,
-    JobOptions,
     Setting,
     first_graphs,
     make_job,
@@ -190,7 +190,7 @@ def _one_off(
             yield f"{label} {GRADIENTS}", label, group.but(gradients=not ALL.gradients)
 
 
-def run(options: JobOptions, command: list[str], job: Job | None = None) -> Path:
+def run(options: argparse.Namespace, command: list[str], job: Job | None = None) -> Path:
     """Check, count, time, print tables, write the JSON file; return its path.
 
     Args:
@@ -226,14 +226,14 @@ def run(options: JobOptions, command: list[str], job: Job | None = None) -> Path
     return bench.path
 
 
-def _compile_one(options: JobOptions, device: str, threads: int, setting: Setting) -> None:
+def _compile_one(options: argparse.Namespace, device: str, threads: int, setting: Setting) -> None:
     job = make_job(options.model, options.data, options.leaves, options.set)
     with suppress(DeviceError, PlanError):  # said when the network is made for the run
         _compiled(job, options, device, threads, setting)
 
 
 def _compiled(
-    job: Job, options: JobOptions, device: str, threads: int, setting: Setting
+    job: Job, options: argparse.Namespace, device: str, threads: int, setting: Setting
 ) -> vrt.Network:
     """Compile a setting and its kernels, which takes a step.
 

@@ -18,6 +18,7 @@ for a launch.
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import inspect
 import time
@@ -31,7 +32,7 @@ import numpy as np
 import vertexrt as vrt
 from vertexrt.bench.measure import LR, MICROSECONDS, Draw, Samples, take_steps, timed
 from vertexrt.bench.record import Key, make_entry
-from vertexrt.bench.run import Bench, Job, JobOptions, opened
+from vertexrt.bench.run import Bench, Job, opened
 from vertexrt.engine.trace import GroupRecord as Stamps
 from vertexrt.engine.variant import Passes, Variant
 from vertexrt.graph import GraphBatch
@@ -72,7 +73,7 @@ NO_PROFILER = (
 )
 
 
-def run(options: JobOptions, command: list[str], job: Job | None = None) -> Path:
+def run(options: argparse.Namespace, command: list[str], job: Job | None = None) -> Path:
     """Measure, print the table, write the JSON file; return its path.
 
     Args:
