@@ -28,7 +28,6 @@ from benchmarks.command import read_options
 from benchmarks.language import PIECE
 from benchmarks.papers.in_turn import sampled_in_turn, waited_once
 from benchmarks.papers.stacks import Form, Stack, stack_batch
-from benchmarks.peers.options import Options
 from benchmarks.peers.suites import make_suite
 from vertexrt.cli.options import PATH, CommandOption, Whole
 from vertexrt.data import load
@@ -71,14 +70,13 @@ def jobs(options: argparse.Namespace) -> Iterator[Job]:
     """Yield the jobs that are asked for."""
     for name in options.jobs:
         if name in TRAINED:
-            data = Options(trees=options.trees, text=options.text)
-            suite = make_suite(name, data)
+            suite = make_suite(name, None, options.trees, options.text)
             make = partial(getattr, suite, "function")
             for count in TRAINED[name]:
                 yield Job(f"{name}, batch {count}", suite.pool[:count], make, True)
             continue
         if name in EVALUATED:
-            suite = make_suite(EVALUATED[name], Options())
+            suite = make_suite(EVALUATED[name])
             make = partial(getattr, suite, "function")
             for count in TRAINED[EVALUATED[name]]:
                 few = suite.pool[:count]

@@ -13,7 +13,6 @@ import numpy as np
 
 import vertexrt as vrt
 from benchmarks.command import read_options
-from benchmarks.peers.options import Options
 from benchmarks.peers.suites import make_suite
 from vertexrt.cli.options import COUNT, CommandOption
 from vertexrt.engine.variant import Passes
@@ -66,7 +65,7 @@ def main() -> None:
     given = read_options(
         "benchmarks.persistent_time", __doc__, None, processors, gradients, batch=(1, 16)
     )
-    suite = make_suite("tree-lstm", Options())
+    suite = make_suite("tree-lstm")
     net = vrt.compile(
         suite.function,
         device="cuda",

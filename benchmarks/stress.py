@@ -17,7 +17,6 @@ import numpy as np
 import vertexrt as vrt
 from benchmarks.command import read_options
 from benchmarks.papers.stacks import Form, Stack, ragged_batch
-from benchmarks.peers.options import Options
 from benchmarks.peers.suites import make_suite
 from vertexrt import data
 from vertexrt.cli.options import COUNT, CommandOption, OneOf, Several
@@ -60,13 +59,13 @@ class Job:
 
 def trees() -> Subject:
     """Return a Tree-LSTM over SST, or generated trees."""
-    suite = make_suite("tree-lstm", Options(hidden=64))
+    suite = make_suite("tree-lstm", 64)
     return Subject(suite.function, suite.pool, suite.output)
 
 
 def complete_trees() -> Subject:
     """Return trees of one shape, whose minibatches come again."""
-    suite = make_suite("tree-fc", Options(hidden=64, leaves=64))
+    suite = make_suite("tree-fc", 64, leaves=64)
     return Subject(suite.function, suite.pool, suite.output)
 
 
