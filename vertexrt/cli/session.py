@@ -226,10 +226,9 @@ def resolve(given: argparse.Namespace) -> RunOptions:
         "shape": shape,
         "reading": spec.reading(shape) | reading | streams,
     }
-    options = RunOptions(**chosen)
     # A model's own defaults may be others than the command line takes.
-    RunOptions.from_json(JsonRecord(asdict(options), spec.title, "", "Change it", UsageError))
-    return _with_whole_groups(options)
+    fields = JsonRecord(chosen, spec.title, "", "Change it", UsageError)
+    return _with_whole_groups(RunOptions.from_json(fields))
 
 
 def _require_fitting(asked: Mapping[str, Any], spec: ModelSpec, optimizer: str) -> None:
