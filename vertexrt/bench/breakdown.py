@@ -111,7 +111,8 @@ def _measure_host(bench: Bench) -> Iterator[tuple[Key, Samples]]:
                     samples[part].append(found.get(part, 0.0) * MICROSECONDS)
                 samples["untraced"].append(take_steps(net, draw, 1))
                 done += 1
-            yield bench.time_key("persistent", name, batch_size), samples
+            key = {"part": "time", "engine": "persistent", "setting": name}
+            yield bench.key(batch_size=batch_size, **key), samples
 
 
 def one_step(
@@ -194,7 +195,8 @@ def _measure_device(bench: Bench) -> list[tuple[Key, Samples]]:
         net = bench.compile(engine)
         for size in bench.options.batch_sizes:
             samples = sample_host(net, Draw(bench.job.pool, size))
-            found.append((bench.time_key(engine, engine, size), samples))
+            key = {"part": "time", "engine": engine, "setting": engine}
+            found.append((bench.key(batch_size=size, **key), samples))
             left.append((net, Draw(bench.job.pool, size), samples))
     for net, draw, samples in left if profiler else ():
         for whole in samples["whole"].copy():

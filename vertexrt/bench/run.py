@@ -169,10 +169,6 @@ class Bench:
         """Return the key of a result."""
         return {**more, "model": self.job.model, "hidden": self.options.hidden}
 
-    def time_key(self, engine: str, setting: str, batch_size: int) -> Key:
-        """Return the key of the times of a step's parts."""
-        return self.key(part="time", engine=engine, setting=setting, batch_size=batch_size)
-
     def keep(self, title: str, found: list[Entry]) -> None:
         """Print results, add them to the record and write it."""
         print(f"{title}\n{table(found)}\n" if title else table(found), flush=True)
