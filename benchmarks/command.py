@@ -27,19 +27,11 @@ HELP = {  # of options that several commands have
 MEASURED = ("batch_sizes", "device", "threads", "seconds", "out")
 
 
-def read_options(
-    module: str,
-    text: str | None,
-    words: Sequence[str] | None = None,
-    /,
-    *rows: CommandOption,
-    **defaults: Any,
-) -> argparse.Namespace:
-    """Read the options of a command that prints what it finds, or end the process.
+def declare(module: str, text: str | None, /, *rows: CommandOption, **defaults: Any) -> Parser:
+    """Return the parser of a command that prints what it finds.
 
     Args:
         module: that is run; text: what it does.
-        words: those of the process by default.
         rows: options that need to say more than their default.
         defaults: by name. What an option takes follows from it: several values with commas between
             them, one value, a text where it is None, or nothing where it is False.
@@ -56,10 +48,27 @@ def read_options(
         form = f"--{name.replace('_', '-')} {name.upper()}"
         row = CommandOption(form, takes, "", HELP.get(name, ""), default=default)
         parser.add([replace(row, takes=None) if default is False else row])
+    return parser
+
+
+def parsed(parser: Parser, words: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options that words say, those of the process by default, or end the process."""
     try:
         return parser.parse_args(words)
     except UsageError as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
+
+
+def read_options(
+    module: str,
+    text: str | None,
+    words: Sequence[str] | None = None,
+    /,
+    *rows: CommandOption,
+    **defaults: Any,
+) -> argparse.Namespace:
+    """Read the options of a command; see `declare` and `parsed`."""
+    return parsed(declare(module, text, *rows, **defaults), words)
 
 
 def add_list(

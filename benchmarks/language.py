@@ -17,9 +17,9 @@ from importlib import import_module
 import numpy as np
 
 import vertexrt as vrt
-from benchmarks.command import read_options
+from benchmarks.command import declare, parsed
 from benchmarks.turns import compiled, ratio_text, seconds_in_turn
-from vertexrt.cli.options import PATH, CommandOption
+from vertexrt.cli.options import PATH, CommandOption, Parser
 from vertexrt.data import load
 from vertexrt.models.lstm_lm import LSTMLanguageModel
 
@@ -58,13 +58,12 @@ def compare(nets: dict[str, vrt.Network], pool: vrt.GraphBatch, size: int, devic
     return line
 
 
-def main() -> None:
-    """Read the options, compile, compare."""
+def make_parser() -> Parser:
+    """Declare the options."""
     text = "folder with ptb.train.txt"
-    options = read_options(
+    return declare(
         "benchmarks.language",
         __doc__,
-        None,
         CommandOption("--data FOLDER", PATH, "", text, more={"required": True}),
         device="cuda",
         engines=("persistent", "batched"),
@@ -72,6 +71,11 @@ def main() -> None:
         layers=2,
         batch=(20, 64),
     )
+
+
+def main() -> None:
+    """Read the options, compile, compare."""
+    options = parsed(make_parser(), None)
     data = load(options.data, format="text", pieces=PIECE, streams=64, layers=options.layers)
     pool, vocab = data.splits["train"], data.sizes()["vocab"]
     for hidden in options.hidden:

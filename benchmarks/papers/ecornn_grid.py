@@ -42,8 +42,8 @@ def run(options: argparse.Namespace, command: list[str]) -> Path:
         return table.path
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Read the options, run, draw; return the exit code."""
+def make_parser() -> Parser:
+    """Declare the options."""
     parser = Parser(
         prog="python -m benchmarks.papers.ecornn_grid",
         description="Time training of LSTM layers against PyTorch over a grid of sizes.",
@@ -53,7 +53,12 @@ def main(words: Sequence[str] | None = None) -> int:
     add_numbers(parser, "--layers", None, "of a stack; 1,2,3,4 on a GPU")
     add_numbers(parser, "--batch-sizes", None, "sequences of a minibatch; 32,64,128 on a GPU")
     parser.add([CommandOption("--steps N", Whole(1, 2**16), "", "of a sequence", default=50)])
-    return run_command(parser, run, words)
+    return parser
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Read the options, run, draw; return the exit code."""
+    return run_command(make_parser(), run, words)
 
 
 if __name__ == "__main__":

@@ -154,8 +154,8 @@ def run(options: argparse.Namespace, command: list[str]) -> Path:
         return table.path
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Read the options, run, draw; return the exit code."""
+def make_parser() -> Parser:
+    """Declare the options."""
     parser = Parser(
         prog="python -m benchmarks.papers.ecornn_layout",
         description="Time products of LSTM layers in two layouts.",
@@ -163,7 +163,12 @@ def main(words: Sequence[str] | None = None) -> int:
     add_run_options(parser)
     add_numbers(parser, "--hidden-sizes", (256, 512, 1024), "of the layers")
     add_numbers(parser, "--batch-sizes", (32, 64, 128), "sequences")
-    return run_command(parser, run, words)
+    return parser
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Read the options, run, draw; return the exit code."""
+    return run_command(make_parser(), run, words)
 
 
 if __name__ == "__main__":

@@ -152,8 +152,8 @@ def run(options: argparse.Namespace, command: list[str]) -> Path:
         return table.path
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Read the options, run, draw; return the exit code."""
+def make_parser() -> Parser:
+    """Declare the options."""
     parser = Parser(
         prog="python -m benchmarks.papers.persistent_rnn",
         description="Time simple recurrent layers and deep stacks of them against PyTorch.",
@@ -169,7 +169,12 @@ def main(words: Sequence[str] | None = None) -> int:
     text = "of a sequence; 128 on a GPU"
     parser.add([CommandOption("--steps N", Whole(1, 2**16), "", text)])
     add_numbers(parser, "--groups", (), "processors of a group of a GPU's persistent engine")
-    return run_command(parser, run, words)
+    return parser
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Read the options, run, draw; return the exit code."""
+    return run_command(make_parser(), run, words)
 
 
 if __name__ == "__main__":

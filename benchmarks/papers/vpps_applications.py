@@ -77,8 +77,8 @@ def run(options: argparse.Namespace, command: list[str]) -> Path:
         return path
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Read the options, run, draw; return the exit code."""
+def make_parser() -> Parser:
+    """Declare the options."""
     parser = Parser(
         prog="python -m benchmarks.papers.vpps_applications",
         description="Time training of the applications of VPPS by both engines.",
@@ -95,7 +95,12 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add(rows)
     add_measured(parser, 0.5, "for each model and batch size", batch_sizes=(1, 4, 16))
-    return run_command(parser, run, words)
+    return parser
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Read the options, run, draw; return the exit code."""
+    return run_command(make_parser(), run, words)
 
 
 if __name__ == "__main__":
