@@ -117,7 +117,7 @@ def train(given: argparse.Namespace) -> int:
     with Interrupt() as interrupt:
         try:
             options = None if given.resume is not None else resolve(given)
-            with interrupt.at_once():  # it waits for processes that may never come
+            with interrupt.at_once():  # it waits for processes that may never start
                 joined = parallel.init()
             with closing(joined) as group:
                 return _start_or_continue(given, options, interrupt, group)
