@@ -11,8 +11,9 @@ from collections.abc import Iterator
 import numpy as np
 
 import vertexrt as vrt
-from benchmarks.peers.options import Options
+from benchmarks.command import read_options
 from benchmarks.peers.suites import make_suite
+from vertexrt.cli.options import CommandOption, OneOf
 from vertexrt.engine.devices import PRECISIONS
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.errors import VertexrtError
@@ -70,14 +71,14 @@ def sentences(count: int, words: int, classes: int) -> vrt.GraphBatch:
     )
 
 
-def jobs(options: Options) -> Iterator[Job]:
+def jobs(given: argparse.Namespace) -> Iterator[Job]:
     """Yield what is compared: a name, F and a batch."""
     for classes in (10_000, 40_000):
         batch = sentences(4, 1000, classes)
         yield f"softmax over {classes}", Classifier(1000, classes, 64), batch
     yield "50,000 vertices", Classifier(3, 5, 16), sentences(2500, 3, 5)
     for name, size, hidden in SUITES:
-        suite = make_suite(name, Options(trees=options.trees, text=options.text, hidden=hidden))
+        suite = make_suite(name, hidden, given.trees, given.text)
         graphs = suite.pool.take(np.arange(size) % suite.pool.num_graphs)
         yield f"{name} {hidden}, batch {size}", suite.function, graphs
 
@@ -104,14 +105,14 @@ def error_of(exact: vrt.Network, net: vrt.Network, batch: vrt.GraphBatch) -> tup
 
 def main() -> None:
     """Compare."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--precision", default="float32", help=", ".join(PRECISIONS))
-    parser.add_argument("--trees")
-    parser.add_argument("--text")
-    given = parser.parse_args()
+    row = CommandOption(
+        "--precision P", OneOf(PRECISIONS), "", ", ".join(PRECISIONS), default="float32"
+    )
+    given = read_options(
+        "benchmarks.accuracy", __doc__, None, row, device="auto", trees=None, text=None
+    )
     how = {"device": given.device, "seed": 1}
-    for name, function, batch in jobs(Options(trees=given.trees, text=given.text)):
+    for name, function, batch in jobs(given):
         exact = vrt.compile(function, dtype="float64", **how)
         for engine in ("batched", "persistent"):
             try:

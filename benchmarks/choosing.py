@@ -24,12 +24,12 @@ from typing import Any
 import numpy as np
 
 import vertexrt as vrt
+from benchmarks.command import read_options
 from benchmarks.language import PIECE
 from benchmarks.papers.in_turn import sampled_in_turn, waited_once
 from benchmarks.papers.stacks import Form, Stack, stack_batch
-from benchmarks.peers.options import Options
 from benchmarks.peers.suites import make_suite
-from vertexrt.cli.options import COUNT, TEXT, Several
+from vertexrt.cli.options import PATH, CommandOption, Whole
 from vertexrt.data import load
 from vertexrt.engine.choose import Chooser
 from vertexrt.errors import NoKernelError
@@ -70,14 +70,13 @@ def jobs(options: argparse.Namespace) -> Iterator[Job]:
     """Yield the jobs that are asked for."""
     for name in options.jobs:
         if name in TRAINED:
-            data = Options(trees=options.trees, text=options.text)
-            suite = make_suite(name, data)
+            suite = make_suite(name, None, options.trees, options.text)
             make = partial(getattr, suite, "function")
             for count in TRAINED[name]:
                 yield Job(f"{name}, batch {count}", suite.pool[:count], make, True)
             continue
         if name in EVALUATED:
-            suite = make_suite(EVALUATED[name], Options())
+            suite = make_suite(EVALUATED[name])
             make = partial(getattr, suite, "function")
             for count in TRAINED[EVALUATED[name]]:
                 few = suite.pool[:count]
@@ -199,23 +198,28 @@ def measure(job: Job, options: argparse.Namespace) -> dict[str, Any]:
 
 def main(words: list[str] | None = None) -> None:
     """Read the options, measure."""
-    parser = argparse.ArgumentParser("python -m benchmarks.choosing", description=__doc__)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--jobs", type=partial(Several(TEXT).read, "--jobs"), default=JOBS)
-    sizes = Several(COUNT).read
-    parser.add_argument("--hidden", type=partial(sizes, "--hidden"), default="64,256,1024")
-    parser.add_argument("--batch", type=partial(sizes, "--batch"), default="1,10,20")
-    parser.add_argument("--trees", help="SST, else generated trees")
-    parser.add_argument("--text", help="PTB, else generated text")
-    parser.add_argument("--threads", type=int, default=1, help="of a CPU")
-    parser.add_argument("--rounds", type=int, default=5, help="0: only compile and compare")
-    parser.add_argument("--out", type=Path, help="file for what was measured")
-    options = parser.parse_args(words)
+    rounds = CommandOption(
+        "--rounds N", Whole(0, 1000), "", "0: only compile and compare", default=5
+    )
+    options = read_options(
+        "benchmarks.choosing",
+        __doc__,
+        words,
+        rounds,
+        CommandOption("--out FILE", PATH, "", "file for what was measured"),
+        device="cpu",
+        jobs=JOBS,
+        hidden=(64, 256, 1024),
+        batch=(1, 10, 20),
+        trees=None,
+        text=None,
+        threads=1,
+    )
     found = [measure(job, options) for job in jobs(options)]
     close = sum(each.get("ratio", math.inf) <= CLOSE for each in found)
     print(f"within {CLOSE - 1:.0%} of the fastest: {close} of {len(found)}")
     if options.out:
-        options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        Path(options.out).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ schedules its minibatch; those of the peer lie ready on the device. Ways take tu
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
@@ -18,7 +17,9 @@ from importlib import import_module
 import numpy as np
 
 import vertexrt as vrt
+from benchmarks.command import declare, parsed
 from benchmarks.turns import compiled, ratio_text, seconds_in_turn
+from vertexrt.cli.options import PATH, CommandOption, Parser
 from vertexrt.data import load
 from vertexrt.models.lstm_lm import LSTMLanguageModel
 
@@ -57,28 +58,31 @@ def compare(nets: dict[str, vrt.Network], pool: vrt.GraphBatch, size: int, devic
     return line
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Return what reads the options."""
-    parser = argparse.ArgumentParser("python -m benchmarks.language", description=__doc__)
-    parser.add_argument("--data", required=True, help="folder with ptb.train.txt")
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--engines", default="persistent,batched")
-    parser.add_argument("--hidden", default="200,650")
-    parser.add_argument("--layers", type=int, default=2)
-    parser.add_argument("--batch", default="20,64")
-    return parser
+def make_parser() -> Parser:
+    """Declare the options."""
+    text = "folder with ptb.train.txt"
+    return declare(
+        "benchmarks.language",
+        __doc__,
+        CommandOption("--data FOLDER", PATH, "", text, more={"required": True}),
+        device="cuda",
+        engines=("persistent", "batched"),
+        hidden=(200, 650),
+        layers=2,
+        batch=(20, 64),
+    )
 
 
 def main() -> None:
     """Read the options, compile, compare."""
-    options = make_parser().parse_args()
+    options = parsed(make_parser(), None)
     data = load(options.data, format="text", pieces=PIECE, streams=64, layers=options.layers)
     pool, vocab = data.splits["train"], data.sizes()["vocab"]
-    for hidden in map(int, options.hidden.split(",")):
+    for hidden in options.hidden:
         print(f"hidden {hidden}", flush=True)
         make = partial(LSTMLanguageModel, vocab, hidden, hidden, layers=options.layers)
-        nets = compiled(options.engines.split(","), make, pool[:16], options.device)
-        for size in map(int, options.batch.split(",")):
+        nets = compiled(options.engines, make, pool[:16], options.device)
+        for size in options.batch:
             print(f"hidden {hidden}  {compare(nets, pool, size, options.device)}", flush=True)
 
 

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vertexrt.bench.figures import WHISKER, bar_style, can_draw, errors, figure
-from vertexrt.bench.record import Entry, Results
+from vertexrt.bench.figures import WHISKER, bar_style, can_draw, errors, figure, name_rows
+from vertexrt.bench.record import Entry, Results, in_common, number
 from vertexrt.bench.run import say
-from vertexrt.bench.text import in_common, number
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 STROKES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
@@ -82,12 +81,19 @@ def _lines(axes: Any, entries: Sequence[Entry], x: str) -> None:
     from matplotlib.ticker import NullLocator
 
     for k, name in enumerate(dict.fromkeys(e.key.get("variant") for e in entries)):
+        grey = GREYS[k % len(GREYS)]
+        style = {
+            "color": grey,
+            "marker": MARKERS[k % len(MARKERS)],
+            "linestyle": STROKES[k % len(STROKES)],
+            "markersize": 4,
+            "linewidth": 1.1,
+            "markerfacecolor": "white" if k % 2 else grey,
+        }
         mine = [e for e in entries if e.key.get("variant") == name]
         medians, spread = errors([e.spread for e in mine])
         places = [e.key[x] for e in mine]
-        axes.errorbar(
-            places, medians, spread, label=name, capsize=2, elinewidth=0.8, **line_style(k)
-        )
+        axes.errorbar(places, medians, spread, label=name, capsize=2, elinewidth=0.8, **style)
     numbers = sorted({int(e.key[x]) for e in entries})
     axes.set_xscale("log", base=2)
     axes.set_xticks(numbers, [f"{n:,}" for n in numbers])
@@ -101,9 +107,7 @@ def _bars(axes: Any, entries: Sequence[Entry], names: Sequence[str]) -> None:
     medians, spread = errors([e.spread for e in entries])
     places = range(len(entries))
     axes.barh(places, medians, 0.7, xerr=spread, error_kw=WHISKER, **bar_style(1))
-    axes.set_yticks(places, [", ".join(str(e.key.get(n, "")) for n in names) for e in entries])
-    axes.set_ylim(len(entries) - 0.5, -0.5)
-    axes.grid(visible=False, axis="y")
+    name_rows(axes, [", ".join(str(e.key.get(n, "")) for n in names) for e in entries])
     _scale(axes, axes.xaxis, axes.set_xlim, entries)
 
 
@@ -118,17 +122,5 @@ def _scale(axes: Any, axis: Any, limit: Any, entries: Sequence[Entry]) -> None:
         return
     (axes.set_xscale if axis is axes.xaxis else axes.set_yscale)("log")
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < DECADE**3 * low else (1,)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))  # the scale took it
     axis.set_minor_locator(NullLocator())
-
-
-def line_style(k: int) -> dict[str, Any]:
-    """Return the looks of the k-th line."""
-    return {
-        "color": GREYS[k % len(GREYS)],
-        "marker": MARKERS[k % len(MARKERS)],
-        "linestyle": STROKES[k % len(STROKES)],
-        "markersize": 4,
-        "linewidth": 1.1,
-        "markerfacecolor": "white" if k % 2 else GREYS[k % len(GREYS)],
-    }

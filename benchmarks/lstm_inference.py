@@ -8,7 +8,6 @@ stamps, start to end; a minibatch is everything, from preparing to results on th
 are compared with float64 on the CPU first.
 """
 
-import argparse
 import sys
 import time
 from collections import deque
@@ -18,6 +17,7 @@ from typing import Any, cast
 import numpy as np
 
 import vertexrt as vrt
+from benchmarks.command import read_options
 from vertexrt.bench.record import Entry, Key, make_entry
 from vertexrt.bench.run import recording
 from vertexrt.errors import NoKernelError
@@ -117,18 +117,19 @@ def measure(hidden: int, processors: int, sizes: Sequence[int]) -> list[Entry]:
 
 def main() -> None:
     """Measure all sizes."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--hidden", default="64,256,1024", help="sizes")
-    parser.add_argument("--batch", default="1,10,20", help="sequences of a minibatch")
-    parser.add_argument("--out", default="bench", help="folder for the results")
-    given = parser.parse_args()
+    given = read_options(
+        "benchmarks.lstm_inference",
+        __doc__,
+        hidden=(64, 256, 1024),
+        batch=(1, 10, 20),
+        out="bench",
+    )
     command = ["python", "-m", "benchmarks.lstm_inference", *sys.argv[1:]]
     with recording("lstm_inference", command, vars(given), 1, "cuda") as (record, _):
-        for hidden in map(int, given.hidden.split(",")):
+        for hidden in given.hidden:
             for processors in PROCESSORS[hidden]:
-                sizes = [int(n) for n in given.batch.split(",")]
                 try:
-                    record.entries += measure(hidden, processors, sizes)
+                    record.entries += measure(hidden, processors, given.batch)
                 except NoKernelError as error:
                     print(f"hidden {hidden} groups of {processors}: {error}", flush=True)
 

@@ -20,12 +20,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import vertexrt as vrt
+from benchmarks.turns import ratio_text
+from vertexrt.bench.measure import in_turn
 from vertexrt.data import load
 from vertexrt.models import get
 
@@ -161,12 +164,6 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def ratio(before: Sequence[float], after: Sequence[float], times: float = 1.0) -> str:
-    """Return the median of the ratios of rounds, and quartiles."""
-    low, middle, high = np.percentile(times * np.array(before) / np.array(after), [25, 50, 75])
-    return f"{middle:5.2f} [{low:.2f} {high:.2f}]"
-
-
 def compare(model: str, groups: Sequence[Group], options: argparse.Namespace) -> None:
     """Check bits, time all groups in turn, and print what was found."""
     size = options.batch if SETTINGS[model].format == "trees" else options.text_batch
@@ -182,21 +179,22 @@ def compare(model: str, groups: Sequence[Group], options: argparse.Namespace) ->
     one, *several = groups
     parts = [size // group.size for group in several]
     runs = [(group, size) for group in groups] + [(one, part) for part in dict.fromkeys(parts)]
-    took: dict[tuple[int, int], list[float]] = {(g.size, n): [] for g, n in runs}
-    for number in range(options.rounds + 1):
-        for group, batch in runs:
-            asked = {"what": "seconds", "model": model, "size": batch, "steps": options.steps}
-            seconds = group.ask(**asked)["seconds"]
-            if number:
-                took[group.size, batch].append(seconds)
+
+    def seconds_of(group: Group, batch: int, number: int) -> float:
+        asked = {"what": "seconds", "model": model, "size": batch, "steps": options.steps}
+        seconds: float = group.ask(**asked)["seconds"]
+        return seconds
+
+    ways = {(group.size, batch): partial(seconds_of, group, batch) for group, batch in runs}
+    took = in_turn(ways, options.rounds, -1)
     for (processes, batch), seconds in took.items():
         ms = 1e3 * float(np.median(seconds))
         print(f"  {processes} of {batch:4}: {ms:8.2f} ms, {1e3 * batch / ms:9,.0f} graphs/s")
     for group, part in zip(several, parts, strict=True):
         both = took[group.size, size]
         same, own = took[1, size], took[1, part]
-        print(f"  {group.size} to 1, the same minibatch of {size}: {ratio(same, both)}")
-        rate = ratio(own, both, size / part)
+        print(f"  {group.size} to 1, the same minibatch of {size}: {ratio_text(same, both)}")
+        rate = ratio_text([each * size / part for each in own], both)
         print(f"  {group.size} to 1, its own minibatch of {part}: {rate}", flush=True)
 
 

@@ -6,15 +6,15 @@ prints, for each kind of instruction, the mean over processors of what a step ru
 waiting; where the next instruction has no meeting, too.
 """
 
-import argparse
 from collections import defaultdict
 from typing import Any
 
 import numpy as np
 
 import vertexrt as vrt
-from benchmarks.peers.options import Options
+from benchmarks.command import read_options
 from benchmarks.peers.suites import make_suite
+from vertexrt.cli.options import COUNT, CommandOption
 from vertexrt.engine.variant import Passes
 
 WARM, WATCHED = 12, 8  # minibatches
@@ -60,12 +60,12 @@ def measure(net: vrt.Network, pool: vrt.GraphBatch, size: int) -> None:
 
 def main() -> None:
     """Compile once, then print a table for each batch size."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--batch", default="1,16", help="sizes, such as 1,16")
-    parser.add_argument("--processors", type=int, help="of a group")
-    parser.add_argument("--gradients", action="store_true", help="are summed up on chip")
-    given = parser.parse_args()
-    suite = make_suite("tree-lstm", Options())
+    processors = CommandOption("--processors N", COUNT, "", "of a group")
+    gradients = CommandOption("--gradients", None, "", "are summed up on chip", default=False)
+    given = read_options(
+        "benchmarks.persistent_time", __doc__, None, processors, gradients, batch=(1, 16)
+    )
+    suite = make_suite("tree-lstm")
     net = vrt.compile(
         suite.function,
         device="cuda",
@@ -73,7 +73,7 @@ def main() -> None:
         processors=given.processors,
         passes=Passes(gradients=given.gradients),
     )
-    for size in map(int, given.batch.split(",")):
+    for size in given.batch:
         measure(net, suite.pool, size)
 
 

@@ -15,28 +15,31 @@ from functools import partial
 import numpy as np
 
 import vertexrt as vrt
+from benchmarks.command import read_options
 from benchmarks.language import train_ours
 from benchmarks.papers.stacks import Form, Stack, stack_batch
 from benchmarks.turns import ratio_text, seconds_in_turn
-from vertexrt.cli.options import COUNT, OneOf, Several
+from vertexrt.cli.options import COUNT, CommandOption, OneOf, Several
 
 BOUND = {"float32": 0.0, "tf32": 5e-3, "bf16": 5e-2}  # of the largest element, to float32
 
 
 def main(given: Sequence[str] | None = None) -> None:
     """Print a line for each size and use."""
-    parser = argparse.ArgumentParser("python -m benchmarks.precisions", description=__doc__)
-    asked = partial(Several(OneOf(tuple(BOUND))).read, "--precisions")
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--engine", default="persistent")
-    sizes = Several(COUNT).read
-    parser.add_argument("--hidden", type=partial(sizes, "--hidden"), default=(256, 512, 1024))
-    parser.add_argument("--batch", type=partial(sizes, "--batch"), default=(4, 16, 64))
-    parser.add_argument("--precisions", type=asked, default=tuple(BOUND))
-    parser.add_argument("--steps", type=int, default=50, help="of a sequence")
-    parser.add_argument("--times", type=int, default=20, help="steps of a round")
-    parser.add_argument("--rounds", type=int, default=7)
-    options = parser.parse_args(given)
+    known = Several(OneOf(tuple(BOUND)))
+    options = read_options(
+        "benchmarks.precisions",
+        __doc__,
+        given,
+        CommandOption("--precisions P,P,...", known, "", ", ".join(BOUND), default=tuple(BOUND)),
+        CommandOption("--times N", COUNT, "", "steps of a round", default=20),
+        device="cuda",
+        engine="persistent",
+        hidden=(256, 512, 1024),
+        batch=(4, 16, 64),
+        steps=50,
+        rounds=7,
+    )
     for hidden in options.hidden:
         form = Form("LSTM", hidden)
         compiled = {

@@ -13,16 +13,19 @@ with an LSTM written out in NumPy, in float64.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import vertexrt as vrt
+from benchmarks.command import read_options
 from benchmarks.lstm_inference import BOUND, STEPS, Recurrent
+from vertexrt.bench.measure import in_turn
+from vertexrt.cli.options import COUNT, CommandOption, Several
 
 PROCESSORS = {64: 1, 256: 16, 1024: 128}  # of a group on a GPU, see `lstm_inference`
 ROW = 10  # requests of a way, one after the other
@@ -170,13 +173,11 @@ def measure(
     subject: Subject, ways: dict[str, Callable[[int], Any]], rounds: int
 ) -> dict[str, Array]:
     """Return the microseconds of requests by way, [rounds, ROW] each; ways take turns."""
-    took: dict[str, list[list[float]]] = {name: [] for name in ways}
-    names = list(ways)
-    for number in range(-min(WARM, rounds), rounds):
-        for name in names[number % len(names) :] + names[: number % len(names)]:
-            row = [_request(subject, ways[name], number + k) for k in range(ROW)]
-            if number >= 0:
-                took[name].append(row)
+
+    def row(way: Callable[[int], Any], number: int) -> list[float]:
+        return [_request(subject, way, number + k) for k in range(ROW)]
+
+    took = in_turn({n: partial(row, way) for n, way in ways.items()}, rounds, -min(WARM, rounds))
     return {name: np.array(rows) for name, rows in took.items()}
 
 
@@ -225,14 +226,13 @@ def report(net: vrt.Network, hidden: int, rounds: int) -> None:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Read the options, measure."""
-    parser = argparse.ArgumentParser("python -m benchmarks.requests", description=__doc__)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--hidden", default="", help="sizes; 64,256 and on a GPU 1024 by default")
-    parser.add_argument("--rounds", type=int, default=40, help="of ten requests each")
-    given = parser.parse_args(words)
+    sizes = CommandOption(
+        "--hidden N,N,...", Several(COUNT), "", "sizes; 64,256 and on a GPU 1024 by default"
+    )
+    rounds = CommandOption("--rounds N", COUNT, "", "of ten requests each", default=40)
+    given = read_options("benchmarks.requests", __doc__, words, sizes, rounds, device="cpu")
     gpu = given.device == "cuda"
-    sizes = given.hidden or ("64,256,1024" if gpu else "64,256")
-    for hidden in map(int, sizes.split(",")):
+    for hidden in given.hidden or ((64, 256, 1024) if gpu else (64, 256)):
         options: dict[str, Any] = {"device": given.device, "threads": 1, "seed": 1}
         if gpu:
             options |= {"engine": "persistent", "processors": PROCESSORS.get(hidden, 1)}

@@ -6,8 +6,7 @@ Each round starts a process for every checkout, in turn and then the other way r
 that checkout's package, trains and evaluates the same minibatches and reports microseconds a step,
 as seconds of the process's thread on a CPU (other work on the machine counts less so) and of the
 clock on a GPU, waited for at the end of each block. A first process of each, which does not count,
-compiles.
-Ratios are before / after, taken round by round: above 1, the later checkout is faster.
+compiles. Ratios are before / after, taken round by round: above 1, the later checkout is faster.
 """
 
 from __future__ import annotations
@@ -92,14 +91,12 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
 
     import vertexrt as vrt
 
-    make_suite, suite_options = suites()
+    make_suite = suites()
     host = options.device != "cuda"
     clock = time.thread_time if host else time.perf_counter
     found: dict[str, float] = {}
     for name, hidden, sizes in SUITES:
-        suite = make_suite(
-            name, suite_options(hidden=hidden, trees=options.trees, text=options.text)
-        )
+        suite = make_suite(name, hidden=hidden, trees=options.trees, text=options.text)
         given: dict[str, Any] = {"device": options.device, "engine": options.engine, "seed": 1}
         if host:
             given["threads"] = 1
@@ -118,11 +115,13 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
     return found
 
 
-def suites() -> tuple[Any, Any]:
-    """Return `make_suite` and its options from wherever the checkout has them."""
+def suites() -> Callable[..., Any]:
+    """Return `make_suite` from wherever the checkout has it, with options by name."""
     folder = "benchmarks" if Path("benchmarks/peers").is_dir() else "vertexrt.bench"
-    options = import_module(f"{folder}.peers.options")
-    return import_module(f"{folder}.peers.suites").make_suite, options.Options
+    module = import_module(f"{folder}.peers.suites")
+    if not hasattr(module, "Options"):
+        return module.make_suite  # type: ignore[no-any-return]
+    return lambda name, **options: module.make_suite(name, module.Options(**options))
 
 
 def train(net: Any, pool: Any, ids: list[Any]) -> None:

@@ -7,21 +7,19 @@ sizes are trained on and evaluated, in a few orders. The losses of an order, the
 its last step and the outputs of each minibatch must have the bits of the first time.
 """
 
-import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 import vertexrt as vrt
+from benchmarks.command import read_options
 from benchmarks.papers.stacks import Form, Stack, ragged_batch
-from benchmarks.peers.options import Options
 from benchmarks.peers.suites import make_suite
 from vertexrt import data
-from vertexrt.cli.options import OneOf, Several
+from vertexrt.cli.options import COUNT, CommandOption, OneOf, Several
 from vertexrt.models.lstm_lm import LSTMLanguageModel
 
 SIZES = (1, 2, 3, 5, 8, 16, 40)
@@ -61,13 +59,13 @@ class Job:
 
 def trees() -> Subject:
     """Return a Tree-LSTM over SST, or generated trees."""
-    suite = make_suite("tree-lstm", Options(hidden=64))
+    suite = make_suite("tree-lstm", 64)
     return Subject(suite.function, suite.pool, suite.output)
 
 
 def complete_trees() -> Subject:
     """Return trees of one shape, whose minibatches come again."""
-    suite = make_suite("tree-fc", Options(hidden=64, leaves=64))
+    suite = make_suite("tree-fc", 64, leaves=64)
     return Subject(suite.function, suite.pool, suite.output)
 
 
@@ -132,12 +130,15 @@ JOBS = {
 
 def main(given: Sequence[str] | None = None) -> int:
     """Launch, compare, and print how it goes; return 1 where a result was another one."""
-    parser = argparse.ArgumentParser("python -m benchmarks.stress", description=__doc__)
-    parser.add_argument("--launches", type=int, default=100_000, help="of each job")
-    known = partial(Several(OneOf(tuple(JOBS))).read, "--jobs")
-    parser.add_argument("--jobs", type=known, default=tuple(JOBS), help=", ".join(JOBS))
-    parser.add_argument("--device", default="cuda")
-    options = parser.parse_args(given)
+    known = Several(OneOf(tuple(JOBS)))
+    options = read_options(
+        "benchmarks.stress",
+        __doc__,
+        given,
+        CommandOption("--launches N", COUNT, "", "of each job", default=100_000),
+        CommandOption("--jobs J,J,...", known, "", ", ".join(JOBS), default=tuple(JOBS)),
+        device="cuda",
+    )
     wrong = 0
     for name in options.jobs:
         job = JOBS[name]

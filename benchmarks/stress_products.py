@@ -7,12 +7,12 @@ must have the bits of the first time, wherever NaN was before it, and the first 
 NumPy in float64.
 """
 
-import argparse
 import sys
 import time
 
 import numpy as np
 
+from benchmarks.command import read_options
 from vertexrt.kernels.cuda.calls import NO_TRANSPOSE, TRANSPOSE, GemmCall, addresses_of
 from vertexrt.kernels.cuda.cupy_device import CupyDevice
 from vertexrt.kernels.cuda.wide_products import load_wide, multiply, split_bytes, wide_splits
@@ -57,9 +57,7 @@ def launch_product(calls: np.ndarray, form: int, sizes: np.ndarray, at: np.ndarr
 
 def main() -> int:
     """Launch, compare, and print how it goes."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--launches", type=int, default=100_000)
-    given = parser.parse_args()
+    given = read_options("benchmarks.stress_products", __doc__, launches=100_000)
     device = CupyDevice()
     real = np.dtype(np.float32)
     left = device.arrays().zeros(split_bytes(device.processors), np.uint8)

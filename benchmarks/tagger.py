@@ -19,7 +19,9 @@ from importlib import import_module
 import numpy as np
 
 import vertexrt as vrt
+from benchmarks.command import read_options
 from benchmarks.turns import compiled, ratio_text, seconds_in_turn
+from vertexrt.cli.options import PATH, SIZE, CommandOption
 from vertexrt.data import load
 from vertexrt.models.bilstm_tagger import Direction, Tag
 from vertexrt.models.words import Letters, SpeltWord
@@ -79,19 +81,23 @@ def compare(
 
 def main() -> None:
     """Read the options, compile, compare."""
-    parser = argparse.ArgumentParser("python -m benchmarks.tagger", description=__doc__)
-    parser.add_argument("--data", required=True, help="folder with train.txt, word|tag")
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--engines", default="persistent,batched")
-    parser.add_argument("--hidden", type=int, default=256)
-    parser.add_argument("--spelling", type=int, default=64)
-    parser.add_argument("--batch", default="1,4,16,64")
-    options = parser.parse_args()
+    text = "folder with train.txt, word|tag"
+    options = read_options(
+        "benchmarks.tagger",
+        __doc__,
+        None,
+        CommandOption("--data FOLDER", PATH, "", text, more={"required": True}),
+        CommandOption("--hidden N", SIZE, "", "of a direction", default=256),
+        device="cuda",
+        engines=("persistent", "batched"),
+        spelling=64,
+        batch=(1, 4, 16, 64),
+    )
     data = load(options.data, format="tagged", letters=True)
     pool = data.splits["train"]
     make = partial(Tagger, data.sizes(), EMBED, options.spelling, options.hidden)
-    nets = compiled(options.engines.split(","), make, pool[:16], options.device)
-    for size in map(int, options.batch.split(",")):
+    nets = compiled(options.engines, make, pool[:16], options.device)
+    for size in options.batch:
         print(compare(nets, pool, size, options), flush=True)
 
 

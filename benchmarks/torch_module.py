@@ -22,7 +22,9 @@ from typing import Any
 import numpy as np
 
 import vertexrt as vrt
+from benchmarks.command import read_options
 from benchmarks.turns import ratio_text, seconds_in_turn
+from vertexrt.cli.options import PATH, CommandOption
 from vertexrt.data import load
 from vertexrt.models import get
 
@@ -142,7 +144,7 @@ class TreeSteps:
 def trees(options: argparse.Namespace) -> None:
     """Compare the rate of a module with that of the network's own steps."""
     data = load(options.trees or "generated", format="trees")
-    for size in map(int, options.batch.split(",")):
+    for size in options.batch:
         steps = TreeSteps(options, data, size)
         steps.check()
         ways = {
@@ -291,19 +293,23 @@ def resets(options: argparse.Namespace) -> None:
 
 def main() -> None:
     """Read the options, compare."""
-    parser = argparse.ArgumentParser("python -m benchmarks.torch_module", description=__doc__)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--trees", help="folder with train.txt of bracketed trees")
-    parser.add_argument("--text", help="a file with a sentence a line, for its lengths")
-    parser.add_argument("--batch", default="1,16,64,256")
-    parser.add_argument("--size", type=int, default=512)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--parts", default="trees,layers,resets", help="which of these")
-    options = parser.parse_args()
+    text = CommandOption("--text FILE", PATH, "", "with a sentence a line, for its lengths")
+    options = read_options(
+        "benchmarks.torch_module",
+        __doc__,
+        None,
+        text,
+        device="cpu",
+        trees=None,
+        batch=(1, 16, 64, 256),
+        size=512,
+        rounds=5,
+        parts=("trees", "layers", "resets"),
+    )
     torch = import_module("torch")
     torch.set_num_threads(1)
     import_module("benchmarks.peers.float32").only_float32(options.device)
-    for part in options.parts.split(","):
+    for part in options.parts:
         {"trees": trees, "layers": layers, "resets": resets}[part](options)
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
-
-import numpy as np
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 import vertexrt as vrt
-
-Seconds = list[float] | np.ndarray[Any, Any]
+from vertexrt.bench.measure import in_turn
+from vertexrt.bench.record import ratio_of
 
 
 def compiled(
@@ -27,19 +25,22 @@ def compiled(
     return nets
 
 
-def seconds_in_turn(ways: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
+def seconds_in_turn(
+    ways: Mapping[str, Callable[[], None]],
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
     """Return what each way took in each round, by name; a round before them does not count."""
-    took: dict[str, list[float]] = {name: [] for name in ways}
-    for number in range(rounds + 1):
-        for name, way in ways.items():
-            start = time.perf_counter()
-            way()
-            if number:
-                took[name].append(time.perf_counter() - start)
-    return took
+
+    def timed(way: Callable[[], None], number: int) -> float:
+        start = clock()
+        way()
+        return clock() - start
+
+    return in_turn({name: partial(timed, way) for name, way in ways.items()}, rounds, -1)
 
 
-def ratio_text(before: Seconds, after: Seconds) -> str:
+def ratio_text(before: Sequence[float], after: Sequence[float]) -> str:
     """Return how many times as fast `after` is: the median of the rounds, and quartiles."""
-    low, ratio, high = np.percentile(np.array(before) / np.array(after), [25, 50, 75])
-    return f"{ratio:5.2f} [{low:.2f} {high:.2f}]"
+    ratio = ratio_of(before, after)
+    return f"{ratio.median:5.2f} [{ratio.low:.2f} {ratio.high:.2f}]"

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vertexrt.api.network import Network
-from vertexrt.cli.export import read
-from vertexrt.cli.run_options import RunOptions
-from vertexrt.cli.session import compile_model
+from vertexrt.cli.evaluate import read
+from vertexrt.cli.session import RunOptions, compile_model
 from vertexrt.data import Dataset, Vocabulary, load
 from vertexrt.data.files import WHOLE
 from vertexrt.graph import GraphBatch

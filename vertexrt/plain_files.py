@@ -19,9 +19,11 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Give a file its content in one step; what was there, a link included, is replaced.
 
+    Args:
+        mode: of the file, of which the umask takes away.
     Raises: OSError, also for a pipe or a device such as /dev/null; the file there stays as it was,
         and nothing else is left behind.
     """
@@ -29,7 +31,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     if found not in (stat.S_IFREG, stat.S_IFLNK, stat.S_IFDIR):
         raise OSError(0, "it is not a plain file", str(path))
     temporary = path.with_name(f".{path.name[:LONGEST_STEM]}.{secrets.token_hex(4)}.tmp")
-    handle = os.open(temporary, _NEW, 0o666)
+    handle = os.open(temporary, _NEW, mode)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)

@@ -1,18 +1,17 @@
 """`python -m benchmarks.papers`: the options, and the run of the parts."""
 
+import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.command import add_list, add_measured, run_command
 from benchmarks.papers import compile_time, schedule, throughput, weights
-from benchmarks.papers.options import Options
 from vertexrt.bench.record import Entry
 from vertexrt.bench.run import Bench, opened, say
-from vertexrt.cli.options import LARGEST_GRAPH, SIZE, OneOf, Whole, options_of
-from vertexrt.cli.parser import Parser
+from vertexrt.cli.options import LARGEST_GRAPH, SIZE, OneOf, Parser, Whole, options_of
 
-PARTS: dict[str, Callable[[Bench, Options], list[Entry]]] = {
+PARTS: dict[str, Callable[[Bench], list[Entry]]] = {
     "schedule": schedule.run,
     "throughput": throughput.run,
     "weights": weights.run,
@@ -22,15 +21,15 @@ PARTS: dict[str, Callable[[Bench, Options], list[Entry]]] = {
 
 def main(words: Sequence[str] | None = None) -> int:
     """Read the options, run, draw; return the exit code."""
-    return run_command(make_parser(), Options, run, words)
+    return run_command(make_parser(), run, words)
 
 
-def run(options: Options, command: list[str]) -> Path:
+def run(options: argparse.Namespace, command: list[str]) -> Path:
     """Run the parts; return the path of the JSON file."""
     with opened("papers", options, command) as bench:
         for part in options.parts:
             say(f"{part}: measuring")
-            bench.keep(part, PARTS[part](bench, options))
+            bench.keep(part, PARTS[part](bench))
     return bench.path
 
 
@@ -40,7 +39,7 @@ def make_parser() -> Parser:
         prog="python -m benchmarks.papers", description="Measure what figures of the papers show."
     )
     shared = [row.name for row in options_of("breakdown")]
-    add_measured(parser, (1, 16, 64), 20.0, "for each part", shared)
+    add_measured(parser, 20.0, "for each part", shared)
     parts = tuple(PARTS)
     names = f"of {', '.join(parts)}; all by default"
     add_list(parser, "--parts", OneOf(parts), parts, names)

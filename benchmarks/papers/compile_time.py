@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.papers.options import ENGINES, Options
+from benchmarks.papers.in_turn import ENGINES
 from vertexrt import data
 from vertexrt.bench.record import Entry, make_entry
 from vertexrt.bench.run import Bench, say
@@ -26,9 +26,9 @@ PHASES = ("host", "trace", "first step")
 MOST = 5  # processes of each kind
 
 
-def run(bench: Bench, options: Options) -> list[Entry]:
+def run(bench: Bench) -> list[Entry]:
     """Time cold and warm starts of both engines."""
-    seconds = options.seconds / len(ENGINES)
+    seconds = bench.options.seconds / len(ENGINES)
     entries = []
     for engine in ENGINES:
         samples: dict[tuple[str, str], list[float]] = {}

@@ -10,18 +10,17 @@ GPU, where a whole step is one CUDA graph. Loss and gradients are compared first
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.command import run_command
-from benchmarks.papers.in_turn import RunOptions, add_numbers, add_run_options, opened_table
+from benchmarks.papers.in_turn import add_numbers, add_run_options, opened_table
 from benchmarks.papers.stacks import Form, Stack
 from benchmarks.papers.training_steps import time_steps
 from vertexrt.bench.record import Key
-from vertexrt.cli.options import CommandOption, Whole
-from vertexrt.cli.parser import Parser
+from vertexrt.cli.options import CommandOption, Parser, Whole
 
 GRID = {  # by device: hidden sizes, layers, batch sizes
     "cpu": ((256,), (1, 2), (32, 64)),
@@ -29,21 +28,7 @@ GRID = {  # by device: hidden sizes, layers, batch sizes
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Options(RunOptions):
-    """The grid; what is None is as in GRID.
-
-    Attributes:
-        steps: of a sequence.
-    """
-
-    hidden_sizes: tuple[int, ...] | None
-    layers: tuple[int, ...] | None
-    batch_sizes: tuple[int, ...] | None
-    steps: int
-
-
-def run(options: Options, command: list[str]) -> Path:
+def run(options: argparse.Namespace, command: list[str]) -> Path:
     """Run the grid; return the path of the JSON file."""
     with opened_table("ecornn_grid", options, command) as table:
         sizes, counts, batches = GRID["cuda" if table.gpu else "cpu"]
@@ -73,7 +58,7 @@ def make_parser() -> Parser:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Read the options, run, draw; return the exit code."""
-    return run_command(make_parser(), Options, run, words)
+    return run_command(make_parser(), run, words)
 
 
 if __name__ == "__main__":

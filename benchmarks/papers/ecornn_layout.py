@@ -17,9 +17,9 @@ states by rows, which is what its tasks gather, and chooses the implementation.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -31,7 +31,6 @@ from benchmarks.command import run_command
 from benchmarks.papers.in_turn import (
     Clock,
     Per,
-    RunOptions,
     Sample,
     Table,
     add_numbers,
@@ -42,7 +41,7 @@ from benchmarks.papers.in_turn import (
     waited_once,
 )
 from vertexrt.bench.record import Key
-from vertexrt.cli.parser import Parser
+from vertexrt.cli.options import Parser
 from vertexrt.kernels.backend import TIMED
 from vertexrt.kernels.cpu.choose_products import ProductShape, choose
 from vertexrt.kernels.cpu.products import FORMS
@@ -52,14 +51,6 @@ ROWS, COLUMNS = "by rows", "by columns"
 REPEATS = 10  # of a CUDA graph
 GATES = 4
 Array = Any  # of NumPy, or a tensor
-
-
-@dataclass(frozen=True, slots=True)
-class Options(RunOptions):
-    """The sizes."""
-
-    hidden_sizes: tuple[int, ...]
-    batch_sizes: tuple[int, ...]
 
 
 class Operands(NamedTuple):
@@ -149,7 +140,7 @@ def _of_one(sample: Callable[[int], float]) -> Sample:
     return lambda times: sample(times) / REPEATS
 
 
-def run(options: Options, command: list[str]) -> Path:
+def run(options: argparse.Namespace, command: list[str]) -> Path:
     """Run all sizes; return the path of the JSON file."""
     with opened_table("ecornn_layout", options, command) as table:
         for hidden in options.hidden_sizes:
@@ -176,7 +167,7 @@ def make_parser() -> Parser:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Read the options, run, draw; return the exit code."""
-    return run_command(make_parser(), Options, run, words)
+    return run_command(make_parser(), run, words)
 
 
 if __name__ == "__main__":

@@ -24,11 +24,16 @@ import numpy as np
 
 import vertexrt as vrt
 from vertexrt.bench.figures import can_draw, figure
-from vertexrt.cli import run_state
-from vertexrt.cli.loop import carried_state, training_loader
 from vertexrt.cli.main import main as vertexrt_main
 from vertexrt.cli.run_folder import BEST, METRICS
-from vertexrt.cli.session import RunSession, open_session, rate_of
+from vertexrt.cli.session import (
+    RunSession,
+    carried_state,
+    load,
+    open_session,
+    rate_of,
+    training_loader,
+)
 from vertexrt.data import Loader
 
 ALWAYS = ["--set", "carried=true", "--optimizer", "sgd"]
@@ -46,7 +51,7 @@ def train_ours(folder: Path, options: Sequence[str]) -> tuple[RunSession, Curve,
     code = vertexrt_main(["train", "lstm-lm", *ALWAYS, *options, "--out", str(folder)])
     if code:
         raise SystemExit(code)
-    session = open_session(run_state.load(folder / BEST).options)
+    session = open_session(load(folder / BEST).options)
     lines = [json.loads(line) for line in (folder / METRICS).read_text().splitlines()]
     found = {(line["split"], line["epoch"]): line for line in lines}
     words = int((np.asarray(session.dataset.splits["train"].pulls["label"]) >= 0).sum())

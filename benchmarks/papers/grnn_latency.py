@@ -19,9 +19,9 @@ is timed.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -32,7 +32,6 @@ import vertexrt as vrt
 from benchmarks.command import add_list, run_command
 from benchmarks.papers.in_turn import (
     PEER,
-    RunOptions,
     Sample,
     Table,
     add_numbers,
@@ -45,8 +44,7 @@ from benchmarks.papers.in_turn import (
 from benchmarks.papers.planned import Planned
 from benchmarks.papers.stacks import Form, Stack, stack_batch, top_vertices
 from vertexrt.bench.record import Key
-from vertexrt.cli.options import CommandOption, OneOf, Whole
-from vertexrt.cli.parser import Parser
+from vertexrt.cli.options import CommandOption, OneOf, Parser, Whole
 
 BOUND = 2e-6  # of the largest element
 PARTS, CELLS = ("layers", "applications"), ("LSTM", "GRU")
@@ -55,26 +53,6 @@ ON_CPU, ON_GPU = (64, 256), (64, 256, 1024)  # hidden sizes by default
 LAYER_STEPS, MODEL_STEPS = 100, 20
 MODELS = {"character model": (128, 3, False), "classifier": (256, 2, True)}
 GROUPS = {64: (1,), 128: (8, 16), 256: (8, 16), 1024: (128,)}  # processors of a group on a GPU
-
-
-@dataclass(frozen=True, slots=True)
-class Options(RunOptions):
-    """What is timed.
-
-    Attributes:
-        parts, cells, measures: of PARTS, CELLS and MEASURES; a CPU has only the measure `host`.
-        hidden_sizes, batch_sizes: of the layers. None for ON_CPU or ON_GPU.
-        steps: of all sequences; None for 100 of the layers and 20 of the models.
-        groups: processors of a group of a GPU's persistent engine; None for those of GROUPS.
-    """
-
-    parts: tuple[str, ...]
-    cells: tuple[str, ...]
-    measures: tuple[str, ...]
-    hidden_sizes: tuple[int, ...] | None
-    batch_sizes: tuple[int, ...]
-    steps: int | None
-    groups: tuple[int, ...] | None
 
 
 class Request(NamedTuple):
@@ -123,7 +101,7 @@ def measure(
             table.time({**key, "measure": kind}, ways[kind])
 
 
-def run_layers(table: Table, options: Options) -> None:
+def run_layers(table: Table, options: argparse.Namespace) -> None:
     """Time a layer of each cell, hidden size and batch size."""
     sizes = options.hidden_sizes or (ON_GPU if table.gpu else ON_CPU)
     for cell in options.cells:
@@ -136,7 +114,7 @@ def run_layers(table: Table, options: Options) -> None:
                 measure(table, options.measures, {**key, "batch_size": batch_size}, nets, request)
 
 
-def run_applications(table: Table, options: Options) -> None:
+def run_applications(table: Table, options: argparse.Namespace) -> None:
     """Time both models, one sequence at a time."""
     for cell in options.cells:
         for name, (hidden, layers, last) in MODELS.items():
@@ -147,12 +125,12 @@ def run_applications(table: Table, options: Options) -> None:
             measure(table, options.measures, {**key, "batch_size": 1}, nets, request)
 
 
-def _networks(table: Table, options: Options, form: Form) -> dict[str, vrt.Network]:
+def _networks(table: Table, options: argparse.Namespace, form: Form) -> dict[str, vrt.Network]:
     groups = options.groups if options.groups is not None else GROUPS.get(form.hidden, ())
     return table.networks(lambda: Stack(form), groups)
 
 
-def run(options: Options, command: list[str]) -> Path:
+def run(options: argparse.Namespace, command: list[str]) -> Path:
     """Run the parts; return the path of the JSON file."""
     parts = {"layers": run_layers, "applications": run_applications}
     with opened_table("grnn_latency", options, command) as table:
@@ -182,7 +160,7 @@ def make_parser() -> Parser:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Read the options, run, draw; return the exit code."""
-    return run_command(make_parser(), Options, run, words)
+    return run_command(make_parser(), run, words)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,18 +16,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import vertexrt as vrt
-from benchmarks.command import add_list
+from benchmarks.command import add_list, add_measured
+from benchmarks.turns import ratio_text
+from vertexrt.bench.measure import in_turn
 from vertexrt.bench.record import Key, Results, make_entry, ratio_of
 from vertexrt.bench.run import pinned, recording
-from vertexrt.cli.options import PATH, SIZE, CommandOption, OneOf, Real, Whole
-from vertexrt.cli.parser import Parser
-from vertexrt.engine.devices import DEVICES, device_named
+from vertexrt.cli.options import SIZE, CommandOption, OneOf, Parser, Whole
+from vertexrt.engine.devices import device_named
 from vertexrt.errors import NumericError, UsageError
 
 ENGINES = ("batched", "persistent")
 PEER = "torch"
 PEER_BOUND = 1e-4  # of the largest element: what approximate functions of a peer may be off by
-MOST_CALLS, MOST_ROUNDS, MOST_SECONDS = 1000, 1000, 600.0
+MOST_CALLS, MOST_ROUNDS = 1000, 1000
 Arrays = Mapping[str, Any]
 Clock = Callable[[], float]
 Sample = Callable[[int], float]  # makes so many calls; returns the mean of their seconds
@@ -41,40 +44,14 @@ class Per(NamedTuple):
 MILLISECONDS = Per("ms", 1e3)
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """What every comparison of this kind is told.
-
-    Attributes:
-        engines: of ours, in the order in which they run.
-        rounds: in which ways take turns; with 0 results are compared and nothing is timed.
-        seconds: of one way in one round, about.
-        threads: of the CPU, for both sides; None for all cores.
-        out: folder for the results.
-    """
-
-    device: str
-    threads: int | None
-    engines: tuple[str, ...]
-    rounds: int
-    seconds: float
-    out: str
-
-
-def add_run_options(parser: Parser, engines: tuple[str, ...] = ENGINES) -> None:
-    """Declare the options of `RunOptions`."""
-    names = f"of {', '.join(ENGINES)}"
-    add_list(parser, "--engines", OneOf(ENGINES), engines, names)
-    devices, seconds = OneOf(DEVICES), Real(MOST_SECONDS)
-    text = "in which ways take turns; 0 compares results and times nothing"
-    rows = (
-        CommandOption("--device D", devices, "", "auto (default), cuda, cpu", default="auto"),
-        CommandOption("--threads N", Whole(1, 1024), "", "CPU threads, for both sides", default=1),
-        CommandOption("--rounds N", Whole(0, MOST_ROUNDS), "", text, default=5),
-        CommandOption("--seconds S", seconds, "", "of a way, a round", default=0.1),
-        CommandOption("--out DIR", PATH, "", "folder for the results", default="bench"),
+def add_run_options(parser: Parser) -> None:
+    """Declare what every comparison of this kind is told: engines of ours, in order, and rounds."""
+    add_list(parser, "--engines", OneOf(ENGINES), ENGINES, f"of {', '.join(ENGINES)}")
+    add_measured(
+        parser, 0.1, "of a way, a round", ("device", "threads", "seconds", "out"), threads=1
     )
-    parser.add(rows)
+    text = "in which ways take turns; 0 compares results and times nothing"
+    parser.add([CommandOption("--rounds N", Whole(0, MOST_ROUNDS), "", text, default=5)])
 
 
 def add_numbers(parser: Parser, flag: str, default: tuple[int, ...] | None, text: str) -> None:
@@ -86,7 +63,7 @@ def add_numbers(parser: Parser, flag: str, default: tuple[int, ...] | None, text
 class Table:
     """Rows of times, printed and written as soon as they are there."""
 
-    options: RunOptions
+    options: argparse.Namespace
     device: str
     threads: int
     record: Results
@@ -179,7 +156,7 @@ class Table:
             if name != first:
                 ratio = ratio_of(took[first], seconds)
                 entry = replace(entry, against=first, ratio=ratio)
-                line += f" {ratio.median:5.2f} [{ratio.low:.2f} {ratio.high:.2f}]"
+                line += f" {ratio_text(took[first], seconds)}"
             self.record.entries.append(entry)
         print(line, flush=True)
         self.record.write(self.path)
@@ -210,10 +187,10 @@ def _off(found: Any, exact: Any) -> float:
 
 
 @contextmanager
-def opened_table(name: str, options: RunOptions, command: list[str]) -> Iterator[Table]:
+def opened_table(name: str, options: argparse.Namespace, command: list[str]) -> Iterator[Table]:
     """Yield a table; what it holds is a file of that name at the end."""
     device = device_named(options.device)
-    kept = asdict(options) | {"device": device}
+    kept = vars(options) | {"device": device}
     with (
         pinned(options.threads) as threads,
         recording(name, command, kept, threads, device) as (record, path),
@@ -234,13 +211,11 @@ def sampled_in_turn(
         sample(2)
         each = (perf_counter() - begin) / 2
         calls[name] = max(1, min(MOST_CALLS, int(seconds / each)))
-    took: dict[str, list[float]] = {name: [] for name in ways}
-    names = list(ways)
-    for number in range(rounds):
-        first = number % len(names)
-        for name in names[first:] + names[:first]:
-            took[name].append(ways[name](calls[name]))
-    return took
+
+    def taken(name: str, number: int) -> float:
+        return ways[name](calls[name])
+
+    return in_turn({name: partial(taken, name) for name in ways}, rounds)
 
 
 def each_waited(

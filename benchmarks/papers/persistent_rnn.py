@@ -18,6 +18,7 @@ first.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +33,6 @@ from benchmarks.command import add_list, run_command
 from benchmarks.papers.in_turn import (
     PEER,
     Per,
-    RunOptions,
     Sample,
     Table,
     add_numbers,
@@ -46,8 +46,7 @@ from benchmarks.papers.planned import Planned
 from benchmarks.papers.stacks import Form, Recurrence, Stack, recurrence_batch
 from benchmarks.papers.training_steps import time_steps
 from vertexrt.bench.record import Key
-from vertexrt.cli.options import SIZE, CommandOption, OneOf, Whole
-from vertexrt.cli.parser import Parser
+from vertexrt.cli.options import SIZE, CommandOption, OneOf, Parser, Whole
 
 BOUND = 2e-6  # of the largest element
 PARTS = ("batch", "size", "depth")
@@ -68,27 +67,6 @@ SIZES = {
     "cpu": Sizes(256, (128, 256, 512), (2, 8), 32),
     "cuda": Sizes(1152, (256, 512, 1152), (2, 8, 48), 128),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Options(RunOptions):
-    """What is timed; what is None is as in SIZES.
-
-    Attributes:
-        parts: of PARTS.
-        hidden: of the parts batch and depth; hidden_sizes: of the part size.
-        batch_sizes: sequences; depth takes the second of several.
-        layers: of stacks. steps: of a sequence.
-        groups: processors of a group of a GPU's persistent engine; empty: as it chooses.
-    """
-
-    parts: tuple[str, ...]
-    hidden: int | None
-    hidden_sizes: tuple[int, ...] | None
-    batch_sizes: tuple[int, ...]
-    layers: tuple[int, ...] | None
-    steps: int | None
-    groups: tuple[int, ...]
 
 
 def time_recurrence(
@@ -135,7 +113,7 @@ def time_recurrence(
     table.time(key, ways, Per("us a step", 1e6 / steps), flop)
 
 
-def run_batch(table: Table, options: Options, sizes: Sizes) -> None:
+def run_batch(table: Table, options: argparse.Namespace, sizes: Sizes) -> None:
     """Time the layer at each batch size."""
     hidden, steps = options.hidden or sizes.hidden, options.steps or sizes.steps
     nets = table.networks(lambda: Recurrence(hidden), options.groups)
@@ -144,7 +122,7 @@ def run_batch(table: Table, options: Options, sizes: Sizes) -> None:
         time_recurrence(table, {**key, "batch_size": count}, nets, hidden, steps)
 
 
-def run_size(table: Table, options: Options, sizes: Sizes) -> None:
+def run_size(table: Table, options: argparse.Namespace, sizes: Sizes) -> None:
     """Time layers of each size at one batch size."""
     count, steps = options.batch_sizes[0], options.steps or sizes.steps
     for hidden in options.hidden_sizes or sizes.hidden_sizes:
@@ -153,7 +131,7 @@ def run_size(table: Table, options: Options, sizes: Sizes) -> None:
         time_recurrence(table, key, nets, hidden, steps)
 
 
-def run_depth(table: Table, options: Options, sizes: Sizes) -> None:
+def run_depth(table: Table, options: argparse.Namespace, sizes: Sizes) -> None:
     """Time a step of training of stacks at one batch size."""
     hidden, steps = options.hidden or sizes.hidden, options.steps or sizes.steps
     count = options.batch_sizes[:2][-1]
@@ -164,7 +142,7 @@ def run_depth(table: Table, options: Options, sizes: Sizes) -> None:
         time_steps(table, key, nets, form, steps)
 
 
-def run(options: Options, command: list[str]) -> Path:
+def run(options: argparse.Namespace, command: list[str]) -> Path:
     """Run the parts; return the path of the JSON file."""
     parts = {"batch": run_batch, "size": run_size, "depth": run_depth}
     with opened_table("persistent_rnn", options, command) as table:
@@ -196,7 +174,7 @@ def make_parser() -> Parser:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Read the options, run, draw; return the exit code."""
-    return run_command(make_parser(), Options, run, words)
+    return run_command(make_parser(), run, words)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ Trees of a given number of leaves are those of Tree-FC; batch sizes are of the c
 import time
 
 import vertexrt as vrt
-from benchmarks.papers.options import Options
 from vertexrt.bench.measure import LR, MICROSECONDS, Draw, timed
 from vertexrt.bench.record import Entry, Key, make_entry
 from vertexrt.bench.run import Bench, Job, make_job
@@ -18,8 +17,9 @@ STEPS = (5, 60)
 WARM = 3
 
 
-def run(bench: Bench, options: Options) -> list[Entry]:
+def run(bench: Bench) -> list[Entry]:
     """Time scheduling and whole steps."""
+    options = bench.options
     seconds = options.seconds / (len(options.leaf_counts) + len(options.batch_sizes))
     found = []
     for leaves in options.leaf_counts:

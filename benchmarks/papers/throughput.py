@@ -1,6 +1,6 @@
 """Training throughput against batch size and hidden size, both engines (VPPS, figures 8 and 9)."""
 
-from benchmarks.papers.options import ENGINES, Options
+from benchmarks.papers.in_turn import ENGINES
 from vertexrt.bench.measure import Contender, Draw, Stepper, compare, measure
 from vertexrt.bench.record import Entry, compared
 from vertexrt.bench.run import Bench, first_graphs
@@ -9,8 +9,9 @@ from vertexrt.errors import DeviceError
 CHECKED_GRAPHS = 8
 
 
-def run(bench: Bench, options: Options) -> list[Entry]:
+def run(bench: Bench) -> list[Entry]:
     """Time both engines at each batch size, and at each hidden size."""
+    options = bench.options
     middle = options.batch_sizes[len(options.batch_sizes) // 2]
     points = [(size, options.hidden, "batch size") for size in options.batch_sizes]
     points += [(middle, hidden, "hidden size") for hidden in options.hidden_sizes]

@@ -11,19 +11,16 @@ compute the same minibatches, compared first.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.command import add_list, add_measured, run_command
 from vertexrt.bench.measure import Contender, Draw, Stepper, compare, measure
-from vertexrt.bench.record import Results, compared
-from vertexrt.bench.run import Job, first_graphs, make_job, pinned, recording, say
-from vertexrt.bench.switches import ALL, Setting
-from vertexrt.bench.text import table
-from vertexrt.cli.options import PATH, SIZE, CommandOption, OneOf
-from vertexrt.cli.parser import Parser
+from vertexrt.bench.record import Results, compared, table
+from vertexrt.bench.run import ALL, Job, Setting, first_graphs, make_job, pinned, recording, say
+from vertexrt.cli.options import PATH, SIZE, CommandOption, OneOf, Parser
 from vertexrt.engine.devices import device_named
 
 MODELS = ("tree-lstm", "rvnn", "td-rnn", "td-lstm", "bilstm-tagger", "bilstm-char-tagger")
@@ -32,28 +29,9 @@ WAYS = {"batched": "frontier", "persistent": "frontier", "serial": "serial"}  # 
 CHECKED_GRAPHS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What is timed; `seconds` are for each model and batch size.
-
-    Attributes:
-        models: of MODELS. ways: of WAYS; ratios are of the first.
-        trees, tagged: data sets or folders; None for generated ones.
-    """
-
-    models: tuple[str, ...]
-    ways: tuple[str, ...]
-    batch_sizes: tuple[int, ...]
-    hidden: int
-    trees: str | None
-    tagged: str | None
-    device: str
-    threads: int | None
-    seconds: float
-    out: str
-
-
-def contenders(job: Job, options: Options, device: str, threads: int) -> dict[str, Contender]:
+def contenders(
+    job: Job, options: argparse.Namespace, device: str, threads: int
+) -> dict[str, Contender]:
     """Compile a model for each way."""
     found: dict[str, Contender] = {}
     for way in options.ways:
@@ -67,7 +45,9 @@ def contenders(job: Job, options: Options, device: str, threads: int) -> dict[st
     return found
 
 
-def run_model(name: str, options: Options, device: str, threads: int, record: Results) -> None:
+def run_model(
+    name: str, options: argparse.Namespace, device: str, threads: int, record: Results
+) -> None:
     """Compare the ways of one model, time them, and add to the record."""
     job = make_job(name, options.tagged if name in TAGGED else options.trees)
     record.jobs[name] = job.description
@@ -83,10 +63,10 @@ def run_model(name: str, options: Options, device: str, threads: int, record: Re
         print(table(found), flush=True)
 
 
-def run(options: Options, command: list[str]) -> Path:
+def run(options: argparse.Namespace, command: list[str]) -> Path:
     """Run the models; return the path of the JSON file."""
     device = device_named(options.device)
-    kept = asdict(options) | {"device": device}
+    kept = vars(options) | {"device": device}
     with (
         pinned(options.threads) as threads,
         recording("vpps_applications", command, kept, threads, device) as (record, path),
@@ -114,13 +94,13 @@ def make_parser() -> Parser:
         CommandOption("--tagged NAME|PATH", PATH, "", text),
     )
     parser.add(rows)
-    add_measured(parser, (1, 4, 16), 0.5, "for each model and batch size")
+    add_measured(parser, 0.5, "for each model and batch size", batch_sizes=(1, 4, 16))
     return parser
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Read the options, run, draw; return the exit code."""
-    return run_command(make_parser(), Options, run, words)
+    return run_command(make_parser(), run, words)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ from collections.abc import Iterable
 from typing import cast
 
 import vertexrt as vrt
-from benchmarks.papers.options import Options
 from vertexrt.bench.measure import TRAINING
 from vertexrt.bench.record import Entry, make_entry
 from vertexrt.bench.run import Bench, first_graphs
@@ -52,19 +51,19 @@ ON_DEVICE = {
 }
 
 
-def run(bench: Bench, options: Options) -> list[Entry]:
+def run(bench: Bench) -> list[Entry]:
     """Count for each batch size, over the first graphs of the data."""
     found = []
-    for batch_size in options.batch_sizes:
+    for batch_size in bench.options.batch_sizes:
         batch = first_graphs(bench.job, batch_size)
-        for name, count in _ways(bench, options, batch).items():
+        for name, count in _ways(bench, batch).items():
             key = bench.key(part="weights", batch_size=batch_size, variant=name)
             found.append(make_entry(key, [count / 1e6], "MB a step", "lower"))
     return found
 
 
-def _ways(bench: Bench, options: Options, batch: vrt.GraphBatch) -> dict[str, float]:
-    function = bench.job.make(options.hidden)
+def _ways(bench: Bench, batch: vrt.GraphBatch) -> dict[str, float]:
+    function = bench.job.make(bench.options.hidden)
     found = {}
     for name, (engine, policy, processors) in WAYS.items():
         net = vrt.compile(

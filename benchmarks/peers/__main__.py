@@ -4,10 +4,8 @@ import sys
 from collections.abc import Sequence
 
 from benchmarks.command import add_list, add_measured, run_command
-from benchmarks.peers.options import AGAIN, UNMERGED, Options
-from benchmarks.peers.run import run
-from vertexrt.cli.options import LARGEST_GRAPH, PATH, SIZE, CommandOption, OneOf, Whole
-from vertexrt.cli.parser import Parser
+from benchmarks.peers.run import AGAIN, UNMERGED, run
+from vertexrt.cli.options import LARGEST_GRAPH, PATH, SIZE, CommandOption, OneOf, Parser, Whole
 from vertexrt.engine.devices import DTYPES
 
 PROGRAM = "python -m benchmarks.peers"
@@ -18,7 +16,7 @@ PEERS = ("torch", "dynet", "none")
 
 def main(words: Sequence[str] | None = None) -> int:
     """Read the options, run, draw; return the exit code."""
-    return run_command(make_parser(), Options, run, words)
+    return run_command(make_parser(), run, words)
 
 
 def make_parser() -> Parser:
@@ -27,13 +25,8 @@ def make_parser() -> Parser:
     names = f"of {', '.join(SUITES)}; all by default"
     add_list(parser, "--suite", OneOf(SUITES), SUITES, names)
     add_list(parser, "--mode", OneOf(MODES), MODES, "train, infer")
-    add_measured(parser, (1, 16, 64, 256), 5.0, "for each suite, mode and batch size")
-    _add_contenders(parser)
-    _add_sizes_of_jobs(parser)
-    return parser
-
-
-def _add_contenders(parser: Parser) -> None:
+    text = "for each suite, mode and batch size"
+    add_measured(parser, 5.0, text, batch_sizes=(1, 16, 64, 256))
     engines = tuple(e + tail for e in ("batched", "persistent", "auto") for tail in ("", UNMERGED))
     known = (*engines, AGAIN, "none")
     text = (
@@ -44,9 +37,6 @@ def _add_contenders(parser: Parser) -> None:
     add_list(parser, "--engines", OneOf(known), ("batched",), text)
     text = "torch (default), dynet (tree-lstm on the CPU), none"
     add_list(parser, "--peers", OneOf(PEERS), ("torch",), text)
-
-
-def _add_sizes_of_jobs(parser: Parser) -> None:
     text = "and embedding size; by default 256 for tree-lstm, 512 for the others"
     data = "a name or a folder; by default {} if it is cached, else generated"
     leaves, length = Whole(2, LARGEST_GRAPH), Whole(1, LARGEST_GRAPH)
@@ -59,6 +49,7 @@ def _add_sizes_of_jobs(parser: Parser) -> None:
         CommandOption("--text NAME|PATH", PATH, "", data.format("ptb")),
     )
     parser.add(rows)
+    return parser
 
 
 if __name__ == "__main__":

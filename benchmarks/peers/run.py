@@ -20,25 +20,26 @@ a CPU our engines share parameters and arenas, as in an ablation.
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
-from dataclasses import asdict
 from pathlib import Path
 
 import vertexrt as vrt
-from benchmarks.peers.options import AGAIN, UNMERGED, Options
 from benchmarks.peers.ours import Ours
 from benchmarks.peers.suites import Suite, make_suite
 from vertexrt.bench.ablation import share_memory
 from vertexrt.bench.measure import Arrays, Contender, Draw, compare, measure
-from vertexrt.bench.record import Key, Results, compared
+from vertexrt.bench.record import Key, Results, compared, table
 from vertexrt.bench.run import pinned, recording, say
-from vertexrt.bench.text import table
 from vertexrt.engine.devices import device_named
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import UsageError, message
 
 CHECKED_GRAPHS = 4  # with the reference backend, which is slow
 NONE = "none"
+UNMERGED = ":unmerged"  # of an engine, that it computes identical vertices of a batch all
+AGAIN = "again"  # the first engine once more
+OF_JOBS = ("hidden", "trees", "text", "leaves", "length")  # options of `make_suite`
 # peer -> its module, what it is called, how it is installed
 MODULES = {
     "torch": ("torch", "PyTorch", 'install the extra with `pip install -e ".[torch]"`'),
@@ -46,7 +47,7 @@ MODULES = {
 }
 
 
-def run(options: Options, command: list[str]) -> Path:
+def run(options: argparse.Namespace, command: list[str]) -> Path:
     """Check, time, print the table and write the JSON file; return its path.
 
     Raises: UsageError, when a peer is not installed or has no job to do; Disagreement, when two
@@ -56,7 +57,7 @@ def run(options: Options, command: list[str]) -> Path:
     require(options, device)
     with (
         pinned(options.threads) as threads,
-        recording("peers", command, asdict(options) | {"device": device}, threads, device) as found,
+        recording("peers", command, vars(options) | {"device": device}, threads, device) as found,
     ):
         record, path = found
         if "torch" in options.peers:
@@ -65,7 +66,7 @@ def run(options: Options, command: list[str]) -> Path:
             torch.set_num_threads(threads)
         for name in options.suite:
             say(f"{name}: reading data, compiling")
-            suite = make_suite(name, options)
+            suite = make_suite(name, **{each: getattr(options, each) for each in OF_JOBS})
             say(f"{name}: {suite.description}")
             record.jobs[name] = suite.description
             _run_suite(suite, options, device, threads, record)
@@ -73,7 +74,7 @@ def run(options: Options, command: list[str]) -> Path:
     return path
 
 
-def require(options: Options, device: str) -> None:
+def require(options: argparse.Namespace, device: str) -> None:
     """Raise UsageError for what cannot be compared."""
     for peer in options.peers:
         if peer == NONE:
@@ -93,7 +94,9 @@ def require(options: Options, device: str) -> None:
         raise UsageError(message("peers", got, wanted, "name an engine or a peer"))
 
 
-def _run_suite(suite: Suite, options: Options, device: str, threads: int, record: Results) -> None:
+def _run_suite(
+    suite: Suite, options: argparse.Namespace, device: str, threads: int, record: Results
+) -> None:
     """Check and time one suite; add to the record and print the table."""
     oracle, parameters = make_oracle(suite, options.dtype)
     contenders = make_ours(suite, options, device, threads)
@@ -129,7 +132,9 @@ def make_oracle(suite: Suite, dtype: str) -> tuple[Contender, Arrays]:
     return oracle, drawn
 
 
-def make_ours(suite: Suite, options: Options, device: str, threads: int) -> dict[str, Contender]:
+def make_ours(
+    suite: Suite, options: argparse.Namespace, device: str, threads: int
+) -> dict[str, Contender]:
     """Return vertexrt with each engine; the first one is called `vertexrt`."""
     found: dict[str, Contender] = {}
     nets = []
@@ -153,7 +158,7 @@ def make_ours(suite: Suite, options: Options, device: str, threads: int) -> dict
 
 
 def make_peers(
-    name: str, parameters: Arrays, options: Options, device: str
+    name: str, parameters: Arrays, options: argparse.Namespace, device: str
 ) -> dict[str, Contender]:
     """Return the peers of a suite."""
     found: dict[str, Contender] = {}

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 
 import vertexrt as vrt
-from benchmarks.peers.options import Options
 from vertexrt import data, models
 from vertexrt.data import Dataset
 
@@ -64,20 +63,29 @@ class LSTM(vrt.VertexFunction):
         self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
-def make_suite(name: str, options: Options) -> Suite:
+def make_suite(
+    name: str,
+    hidden: int | None = None,
+    trees: str | None = None,
+    text: str | None = None,
+    leaves: int = 256,
+    length: int = 64,
+) -> Suite:
     """Make the job of a name.
 
     Args:
-        options: `hidden` (None: as in HIDDEN), `trees`, `text`, `leaves` and `length`.
+        hidden: and embedding size; None: as in HIDDEN.
+        trees, text: data sets or folders; None for SST and PTB where cached, else generated ones.
+        leaves: of a tree of tree-fc; length: words in fixed-lstm.
     Raises: VertexrtError, when the data cannot be had.
     """
-    hidden = options.hidden or HIDDEN[name]
+    hidden = hidden or HIDDEN[name]
     if name == "tree-lstm":
-        return _tree_lstm(*_load(options.trees, "trees"), hidden)
+        return _tree_lstm(*_load(trees, "trees"), hidden)
     if name == "tree-fc":
-        return _tree_fc(options.leaves, hidden)
-    length = options.length if name == "fixed-lstm" else None
-    return _lstm(name, *_load(options.text, "text"), hidden, length)
+        return _tree_fc(leaves, hidden)
+    cut = length if name == "fixed-lstm" else None
+    return _lstm(name, *_load(text, "text"), hidden, cut)
 
 
 def _load(name: str | None, format: str) -> tuple[Dataset, str]:

@@ -31,7 +31,7 @@ import numpy as np
 from tests.attacks.outcomes import FAILED, Cases, finish, run_in_children
 from vertexrt import models
 from vertexrt.api.checkpoint import FORMAT, VERSION, read_tensors, read_texts, write_tensors
-from vertexrt.cli import run_state
+from vertexrt.cli import session as run_state
 from vertexrt.cli.main import main as command_line
 from vertexrt.cli.session import RunSession, make_optimizer, open_session
 from vertexrt.data.treebank import generate_treebank

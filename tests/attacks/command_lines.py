@@ -103,7 +103,7 @@ def prepare(folder: Path) -> None:
     os.mkfifo(folder / "pipe")
     (folder / "loop").symlink_to("loop")
     (folder / "locked").chmod(0)
-    from vertexrt.cli import bench, data, evaluate, explain  # noqa: F401 (children find them)
+    from vertexrt.cli import bench, data, evaluate, train  # noqa: F401 (children find them)
     from vertexrt.cli.main import main
 
     here = Path.cwd()

@@ -9,10 +9,10 @@ import vertexrt as vrt
 from tests.device_rows import Taken, watch_steps
 from tests.paper_device import on_paper
 from vertexrt.bench import ablation
+from vertexrt.bench.ablation import AGAIN, ALL_ON, BASELINE, GRADIENTS, missing, variants
 from vertexrt.bench.measure import TRAINING, Counts, Stepper, count
 from vertexrt.bench.record import read
 from vertexrt.bench.run import Job, first_graphs, make_job
-from vertexrt.bench.switches import AGAIN, ALL_ON, BASELINE, GRADIENTS, missing, variants
 from vertexrt.cli.main import main
 from vertexrt.engine.variant import Passes
 from vertexrt.ir.passes.segment import segment_tasks

@@ -1,5 +1,6 @@
 """Breakdowns: parts add up to steps, weights are counted by the formula, processes are timed."""
 
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from vertexrt import models
 from vertexrt.bench import ablation, breakdown
 from vertexrt.bench.measure import count
 from vertexrt.bench.record import read
-from vertexrt.bench.run import Job, JobOptions
+from vertexrt.bench.run import Job
 from vertexrt.cli.main import main
 from vertexrt.graph import GraphBatch, InputGraph, Rows
 
@@ -98,9 +99,10 @@ def test_any_vertex_function_is_measured(
     monkeypatch.setattr(ablation, "ROUNDS", (1, 1))
     tree = InputGraph.from_children([[], [], [0, 1]], {"label": np.arange(3)})
     job = Job("sum", Sum, GraphBatch.from_graphs([tree] * 4), "a sum over trees")
-    shape = {"model": "", "data": None, "leaves": None, "hidden": 3, "batch_sizes": (1,)}
+    shape = {"model": "", "data": None, "leaves": None, "hidden": 3, "set": None}
     machine = {"device": "reference", "threads": 1, "seconds": 0.0, "out": str(tmp_path)}
-    path = action.run(JobOptions(**shape, **machine), [], job)
+    options = Namespace(batch_sizes=(1,), **shape, **machine)
+    path = action.run(options, [], job)
     record = read(path)
     assert path.name == f"{record.benchmark}-sum.json"
     assert record.complete

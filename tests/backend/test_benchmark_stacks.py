@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -112,7 +113,7 @@ def test_ways_take_turns() -> None:
 
 
 def table_in(folder: Path) -> Table:
-    options = ecornn_layout.Options("cpu", 1, (), 0, 0.0, str(folder), (), ())
+    options = argparse.Namespace(rounds=0)
     return Table(options, "cpu", 1, Results("any", (), {}), folder / "any.json")
 
 

@@ -8,7 +8,7 @@ from tests.devices import shim
 from tests.functions import FUNCTIONS
 from tests.runs import Way
 from tests.strategies import pulls_for
-from vertexrt.bench.device_time import kind_of, quiet, sample_host
+from vertexrt.bench.breakdown import kind_of, quiet, sample_host
 from vertexrt.bench.measure import Draw, timed
 from vertexrt.graph import GraphBatch, InputGraph
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from vertexrt.bench import figures
+from vertexrt.bench.ablation import ONE_OFF, ONE_ON
 from vertexrt.bench.record import HIDDEN, Results, Spread, read
-from vertexrt.bench.switches import ONE_OFF, ONE_ON
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 COMMITTED = sorted(RESULTS.glob("*/ablation-*.json"))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import lines
-from vertexrt.bench import compare, figures, page, text
+from vertexrt.bench import compare, figures, page
 from vertexrt.bench.record import (
     FASTER,
     HIDDEN,
@@ -23,6 +23,7 @@ from vertexrt.bench.record import (
     ratio_of,
     read,
     spread_of,
+    table,
     verdict,
 )
 from vertexrt.cli.main import main
@@ -318,7 +319,7 @@ def test_results_of_other_keys_have_a_table_and_a_figure(tmp_path: Path) -> None
     key: dict[str, str | int] = {"part": "time", "model": "m", "hidden": 1, "variant": "x"}
     found = [make_entry(key | {"setting": "s", "batch_size": n}, [1.0], "us") for n in (1, 2)]
     found.append(make_entry({"part": "time", "note": "", "variant": "y"}, [2.0], "us"))
-    assert "note" in text.table(found)
+    assert "note" in table(found)
     if figures.can_draw():
         assert [p.name for p in lines.draw(record("x", found), tmp_path / "x.json")] == ["x.png"]
 

@@ -10,10 +10,9 @@ import pytest
 
 from benchmarks.papers import __main__ as papers
 from benchmarks.peers import __main__ as peers
-from vertexrt.cli import run_lock
-from vertexrt.cli.parser import parse
+from vertexrt.cli import run_folder
+from vertexrt.cli.options import TASKS, parse
 from vertexrt.cli.run_folder import WRITTEN
-from vertexrt.cli.tasks import TASKS
 from vertexrt.data.load import FORMATS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +41,7 @@ COMMANDS = re.findall(
 def test_the_page_of_the_command_line_has_every_task_format_and_code() -> None:
     for name in (*TASKS, *(row.name for row in FORMATS.values() if row.read)):
         assert f"| `{name}`" in COMMAND_LINE, name
-    for name in (*WRITTEN, run_lock.NAME):
+    for name in (*WRITTEN, run_folder.LOCK):
         assert f"| `{name}` |" in COMMAND_LINE, name
 
 

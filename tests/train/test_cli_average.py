@@ -12,7 +12,7 @@ import vertexrt as vrt
 from tests.train.cli_runs import records, require_same_checkpoint, train, without_times, write_trees
 from tests.train.test_cli_checkpoints import Parts, complaint
 from tests.train.test_cli_train import interrupt_after
-from vertexrt.cli import run_state
+from vertexrt.cli import session as run_state
 from vertexrt.cli.main import main
 from vertexrt.cli.session import open_session
 

@@ -11,7 +11,7 @@ import pytest
 import vertexrt as vrt
 from tests.train.cli_runs import COMMAND, ROOT, SMALL, require_same_checkpoint, train, write_trees
 from vertexrt.cli.main import main
-from vertexrt.cli.parser import parse
+from vertexrt.cli.options import parse
 
 
 @pytest.fixture(scope="module")

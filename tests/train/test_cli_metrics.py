@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,11 @@ import numpy as np
 import pytest
 
 from vertexrt.api.json_record import JsonRecord
-from vertexrt.cli import curve
+from vertexrt.cli import run_folder
 from vertexrt.cli.measures import Totals, better, deciding, entities, shown
+from vertexrt.cli.options import TASKS
 from vertexrt.cli.run_folder import RunFolder
-from vertexrt.cli.run_state import RunState
-from vertexrt.cli.tasks import TASKS
+from vertexrt.cli.session import RunState
 from vertexrt.errors import CheckpointError, NumericError
 from vertexrt.graph import GraphBatch, InputGraph, Rows
 
@@ -218,11 +219,11 @@ def test_the_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for split in ("train", "dev"):
             folder.append([Totals(loss=2.0, graphs=epoch).record(TASKS["loss"], epoch, split)])
     with monkeypatch.context() as patch:
-        patch.setattr("importlib.util.find_spec", lambda name: None)
-        assert curve.draw(folder) == curve.HINT
-        assert "pip install 'vertexrt[plot]'" in curve.HINT
+        patch.setitem(sys.modules, "matplotlib", None)
+        assert run_folder.draw_curve(folder) == run_folder.HINT
+        assert "pip install 'vertexrt[plot]'" in run_folder.HINT
     assert not folder.curve.exists()
     pytest.importorskip("matplotlib", reason="needs the extra `plot`")
-    assert curve.draw(folder) is None
+    assert run_folder.draw_curve(folder) is None
     assert folder.curve.read_bytes().startswith(b"\x89PNG")
-    assert curve.series(folder.records(), "dev", "loss") == ([1, 2], [2.0, 1.0])
+    assert run_folder.series(folder.records(), "dev", "loss") == ([1, 2], [2.0, 1.0])

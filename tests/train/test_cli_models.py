@@ -9,7 +9,7 @@ import pytest
 from tests.train.cli_runs import records, write_trees
 from vertexrt import models
 from vertexrt.cli.main import main
-from vertexrt.cli.tasks import TASKS
+from vertexrt.cli.options import TASKS
 
 TEXTS = {
     "text": ("txt", "the cat sees a dog\na dog sees the cat\n"),

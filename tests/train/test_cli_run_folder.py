@@ -17,7 +17,7 @@ from tests.train.cli_runs import (
     train,
     write_trees,
 )
-from vertexrt.cli import run_folder, run_lock
+from vertexrt.cli import run_folder
 from vertexrt.cli.main import main
 from vertexrt.errors import CheckpointError, UsageError
 
@@ -32,8 +32,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hold(folder: Path) -> "subprocess.Popen[str]":
     """Lock a run folder in another process, which waits to be killed."""
     code = (
-        "import sys, time, pathlib; from vertexrt.cli import run_lock;"
-        "run_lock.take(pathlib.Path(sys.argv[1]), '--out'); print('ready', flush=True);"
+        "import sys, time, pathlib; from vertexrt.cli import run_folder;"
+        "run_folder.take_lock(pathlib.Path(sys.argv[1]), '--out'); print('ready', flush=True);"
         "time.sleep(99)"
     )
     process = subprocess.Popen(
@@ -62,9 +62,9 @@ def test_a_second_run_is_refused_until_the_first_is_gone(
     finally:
         process.kill()
         process.communicate()
-    assert (run / run_lock.NAME).exists()  # a kill leaves it, and it holds nobody up
+    assert (run / run_folder.LOCK).exists()  # a kill leaves it, and it holds nobody up
     assert train(data, run, "--epochs", "1") == 0
-    assert not (run / run_lock.NAME).exists()
+    assert not (run / run_folder.LOCK).exists()
 
 
 def test_where_the_file_system_has_no_locks(
@@ -74,19 +74,19 @@ def test_where_the_file_system_has_no_locks(
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    lock = run_lock.take(tmp_path, "--out")
+    lock = run_folder.take_lock(tmp_path, "--out")
     with pytest.raises(UsageError, match=rf"process {os.getpid()} on .*; if it has ended, remove"):
-        run_lock.take(tmp_path, "--out")
+        run_folder.take_lock(tmp_path, "--out")
     lock.release()
     assert os.listdir(tmp_path) == []
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     lock.path.write_text(f"process {gone.pid} on {socket.gethostname()}\n")
-    run_lock.take(tmp_path, "--out").release()
+    run_folder.take_lock(tmp_path, "--out").release()
     for text in ("process 1 on another-machine\n", "nonsense", "process 99999999999 on x\n"):
         lock.path.write_text(text)
         with pytest.raises(UsageError, match="is at work in the run folder"):
-            run_lock.take(tmp_path, "--out")
+            run_folder.take_lock(tmp_path, "--out")
 
 
 @pytest.mark.parametrize("kind", ["link", "folder", "pipe"])
@@ -95,7 +95,7 @@ def test_a_lock_that_is_no_plain_file(
 ) -> None:
     run = tmp_path / "run"
     run.mkdir()
-    lock = run / run_lock.NAME
+    lock = run / run_folder.LOCK
     if kind == "link":
         lock.symlink_to(tmp_path / "target")
     elif kind == "folder":
@@ -114,7 +114,7 @@ def test_killed_inside_the_first_save(
     run = tmp_path / "run"
     run.mkdir()
     (run / LEFT).write_bytes(b"half of it")
-    (run / run_lock.NAME).write_text("process 1 on there\n")
+    (run / run_folder.LOCK).write_text("process 1 on there\n")
     assert main(["train", "--resume", str(run)]) == 1
     assert f"Start the run again with --out {run}" in capsys.readouterr().err
     assert train(data, run, "--epochs", "1") == 0

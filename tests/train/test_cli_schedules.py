@@ -9,10 +9,10 @@ import pytest
 
 import vertexrt as vrt
 from tests.train.cli_runs import records, train, write_trees
-from vertexrt.cli import run_folder, run_state
+from vertexrt.cli import run_folder
+from vertexrt.cli import session as run_state
 from vertexrt.cli.main import main
-from vertexrt.cli.run_options import RunOptions
-from vertexrt.cli.session import rate_of
+from vertexrt.cli.session import RunOptions, rate_of
 
 EPOCHS, RATE = 6, 0.5
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.train.cli_runs import COMMAND, ROOT, SMALL, train, write_trees
 from vertexrt.cli.main import main
-from vertexrt.cli.parser import COMMANDS, parse
+from vertexrt.cli.options import COMMANDS, parse
 
 HELP_SECONDS = 0.4
 
@@ -167,7 +167,9 @@ def test_results_that_cannot_be_written() -> None:
     assert shell("data list <&-")[0] == 0
 
 
-@pytest.mark.parametrize("name", ["argparse", "vertexrt.cli.parser", "numpy", "vertexrt.cli.train"])
+@pytest.mark.parametrize(
+    "name", ["argparse", "vertexrt.cli.options", "numpy", "vertexrt.cli.train"]
+)
 def test_a_signal_while_importing(name: str, tmp_path: Path) -> None:
     """It printed a traceback."""
     code = """

@@ -31,14 +31,11 @@ from tests.train.cli_runs import (
     without_times,
     write_trees,
 )
-from vertexrt.cli.loop import evaluate, in_turn
 from vertexrt.cli.main import main
 from vertexrt.cli.measures import MEASURES, Totals
-from vertexrt.cli.parser import parse
+from vertexrt.cli.options import TASKS, parse
 from vertexrt.cli.run_folder import RunFolder
-from vertexrt.cli.run_options import resolve
-from vertexrt.cli.session import open_session
-from vertexrt.cli.tasks import TASKS
+from vertexrt.cli.session import evaluate, in_turn, open_session, resolve
 from vertexrt.cli.train import open_folder
 from vertexrt.errors import ParallelError, UsageError
 from vertexrt.parallel import ProcessGroup

@@ -1,5 +1,10 @@
 """`vertexrt bench ablation`: what each optimisation brings, alone and as the last one missing.
 
+There are two families of variants. In `one on`, everything is off (`baseline`) but one switch; in
+`one off`, everything is on (`all on`) but one. A switch that belongs to one engine is compared with
+that engine under the same settings, not with the head of its family: its `against` says so. What a
+device has no form of is listed as missing, with the reason.
+
 Every variant takes the same minibatches in turn, after it has been shown to compute the same:
 against the reference in float64 on a few graphs, and against the first variant on a minibatch of
 each size that is timed. What is compared is what is timed: the loss, the loss of every vertex,
@@ -10,10 +15,12 @@ share their memory, since two equal networks differ by up to 13 % for where thei
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,29 +28,169 @@ from typing import Any
 import vertexrt as vrt
 from vertexrt.bench.measure import Contender, Draw, Stepper, compare, measure
 from vertexrt.bench.record import Entry, compared
-from vertexrt.bench.run import Bench, Job, JobOptions, first_graphs, make_job, opened, say
-from vertexrt.bench.switches import (
-    AGAIN,
-    ALL_ON,
-    BASELINE,
-    ONE_OFF,
-    ONE_ON,
-    NamedSetting,
+from vertexrt.bench.run import (
+    ALL,
+    Bench,
+    Job,
     Setting,
-    missing,
-    variants,
+    first_graphs,
+    make_job,
+    opened,
+    say,
 )
+from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError, PlanError
+from vertexrt.kernels.backend import BLAS, FIXED, TIMED
+from vertexrt.scheduler import POLICIES
+
+ONE_ON, ONE_OFF = "one on", "one off"
+BASELINE, ALL_ON = "baseline", "all on"
+HELD = "+ persistent, weights on chip"
+AGAIN = " again"  # the head of a family once more: how far its ratio is from 1 is the noise
+GPU_GROUPS = (8, 16, 32)  # processors of a group, which no GPU is too small for
+STREAMS = (2, 4)  # that share the launches of the batched engine
+
+# Field of Passes -> name of the switch, for those that both engines have.
+PASSES = {
+    "specialise": "specialisation",
+    "eager": "eager placement",
+    "lazy": "lazy placement",
+    "stack": "stacking",
+    "fuse": "fusion",
+    "merge": "merging",
+}
+OFF = Passes(
+    **dict.fromkeys((*PASSES, "loop", "segment", "hold", "gradients"), False), products=FIXED
+)
+GRADIENTS = f"{'-' if ALL.gradients else '+'} gradients on chip"  # the other than by default
+# Switch -> why a device has no form of it.
+MISSING_ON_GPU = {
+    "compiled loop": "a GPU has one form: the launches of a step are one compiled loop",
+    "timed products": "a GPU has kernels for few rows, and cuBLAS above limits that are fixed",
+}
+MISSING_ON_HOST = {
+    "streams": "a CPU has no streams; what is independent goes to threads by shares of the batch",
+    "weights on chip": "a core keeps weights in its caches; nothing holds them from task to task",
+    "gradients on chip": "a core sums up gradients in its caches; a GPU has registers for them",
+    "asynchronous host": "a step on this device is over when the call returns: nothing runs ahead",
+}
 
 CHECKED_GRAPHS = 4  # with the reference, which is slow
 ROUNDS = (5, 25)
 # Family -> its head, and which variants of the other family take part.
 FAMILIES = {ONE_ON: (BASELINE, (ALL_ON,)), ONE_OFF: (ALL_ON, ())}
 TOTAL = "total"  # the family of `all on` against `baseline`
+
+
+@dataclass(frozen=True, slots=True)
+class NamedSetting:
+    """A setting under the name of what differs from what it is compared with."""
+
+    family: str
+    name: str
+    against: str
+    setting: Setting
+
+
 Steppers = dict[NamedSetting, Stepper]
 
 
-def run(options: JobOptions, command: list[str], job: Job | None = None) -> Path:
+def variants(device: str, threads: int) -> list[NamedSetting]:
+    """List the variants of both families; the head of each comes first, its control second.
+
+    No name occurs twice, in the other family neither: what is timed goes by it.
+    """
+    gpu = device == "cuda"
+    groups = GPU_GROUPS if gpu else _groups(threads)
+    passes = replace(OFF, loop=gpu, hold=not gpu)  # what the device has no switch for stays on
+    baseline = Setting("serial", "batched", passes, None if gpu else 1, waits=gpu)
+    all_on = Setting(processors=None if gpu else 1)
+    found = []
+    for family, name, head, changes in (
+        (ONE_ON, BASELINE, baseline, _one_on(baseline, gpu, groups)),
+        (ONE_OFF, ALL_ON, all_on, _one_off(all_on, gpu, groups)),
+    ):
+        found += [NamedSetting(family, label, name, head) for label in (name, name + AGAIN)]
+        found += [
+            NamedSetting(family, label, against or name, setting)
+            for label, against, setting in changes
+        ]
+    return found
+
+
+def missing(device: str, threads: int) -> dict[str, str]:
+    """Return the switches that do not exist on a device, with the reason."""
+    if device == "cuda":
+        return MISSING_ON_GPU
+    if _groups(threads):
+        return MISSING_ON_HOST
+    return MISSING_ON_HOST | {"group size": f"{threads} thread: a group has one processor"}
+
+
+def _groups(threads: int) -> tuple[int, ...]:
+    return tuple(p for p in range(2, threads + 1) if threads % p == 0)
+
+
+def _one_on(
+    base: Setting, gpu: bool, groups: tuple[int, ...]
+) -> Iterator[tuple[str, str, Setting]]:
+    for policy in POLICIES[:-1]:  # the last is that of all baselines
+        yield f"+ policy {policy}", "", replace(base, policy=policy)
+    for field, name in PASSES.items():
+        yield f"+ {name}", "", base.but(**{field: True})
+    engine, against, persistent = "+ persistent engine", "", replace(base, engine="persistent")
+    if gpu:
+        yield "+ asynchronous host", "", replace(base, waits=False)
+        for streams in STREAMS:
+            yield f"+ {streams} streams", "", base.but(streams=streams)
+        # the persistent kernel has no sums over rows on its path
+        engine, against = "+ lazy, persistent engine", "+ lazy placement"
+        persistent = persistent.but(lazy=True)
+    else:
+        yield "+ compiled loop", "", base.but(loop=True)
+        yield "+ timed products", "", base.but(products=TIMED)
+    yield engine, against, persistent
+    yield "+ persistent, segments", engine, persistent.but(segment=True)
+    if gpu:
+        yield HELD, engine, persistent.but(hold=True)
+        yield "+ persistent, gradients on chip", HELD, persistent.but(hold=True, gradients=True)
+    for processors in groups:
+        label = f"+ persistent, groups of {processors}"
+        yield label, engine, replace(persistent, processors=processors)
+
+
+def _one_off(
+    base: Setting, gpu: bool, groups: tuple[int, ...]
+) -> Iterator[tuple[str, str, Setting]]:
+    for policy in (POLICIES[-1], *POLICIES[1:-1]):
+        yield f"policy {policy}", "", replace(base, policy=policy)
+    engine, batched = "- persistent engine", replace(base, engine="batched")
+    for field, name in PASSES.items():
+        if gpu and field == "lazy":  # see `_one_on`
+            yield f"batched - {name}", engine, batched.but(lazy=False)
+        else:
+            yield f"- {name}", "", base.but(**{field: False})
+    yield engine, "", batched
+    yield "- segments", "", base.but(segment=False)
+    yield "- segments - fusion", "", base.but(segment=False, fuse=False)
+    if gpu:
+        for streams in STREAMS:
+            yield f"batched, {streams} streams", engine, batched.but(streams=streams)
+        yield "- weights on chip", "", base.but(hold=False)
+        yield GRADIENTS, "", base.but(gradients=not ALL.gradients)
+        yield "- asynchronous host", "", replace(base, waits=True)
+    else:
+        yield "batched - compiled loop", engine, batched.but(loop=False)
+        yield "timed products", "", base.but(products=TIMED)
+        yield "- register tiles", "", base.but(products=BLAS)
+    for processors in groups:
+        label, group = f"groups of {processors}", replace(base, processors=processors)
+        yield label, "", group
+        if gpu:  # groups as small as the weights fit in have no room for gradients
+            yield f"{label} {GRADIENTS}", label, group.but(gradients=not ALL.gradients)
+
+
+def run(options: argparse.Namespace, command: list[str], job: Job | None = None) -> Path:
     """Check, count, time, print tables, write the JSON file; return its path.
 
     Args:
@@ -55,8 +202,21 @@ def run(options: JobOptions, command: list[str], job: Job | None = None) -> Path
         lacking = missing(bench.device, bench.threads)
         bench.record.missing += [{"name": n, "because": why} for n, why in lacking.items()]
         if job is None and bench.device != "reference":
-            _compile_ahead(bench, plan)
-        steppers = _make_steppers(bench, plan)
+            # Once, each core another setting, so that their kernels are on disk.
+            settings = list(dict.fromkeys(v.setting for v in plan))
+            say(f"compiling {len(settings)} settings")
+            one = partial(_compile_one, options, bench.device, bench.threads)
+            with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+                list(pool.map(one, settings))
+        steppers: Steppers = {}
+        for variant in plan:
+            setting = variant.setting
+            try:
+                net = _compiled(bench.job, options, bench.device, bench.threads, setting)
+            except (DeviceError, PlanError) as error:
+                bench.record.missing.append({"name": variant.name, "because": str(error)})
+                continue
+            steppers[variant] = Stepper(net, setting.waits)
         if bench.device != "cuda":
             share_memory(stepper.net for stepper in steppers.values())
         _check(bench, steppers)
@@ -66,23 +226,14 @@ def run(options: JobOptions, command: list[str], job: Job | None = None) -> Path
     return bench.path
 
 
-def _compile_ahead(bench: Bench, plan: Sequence[NamedSetting]) -> None:
-    """Compile all settings once, each core another, so that their kernels are on disk."""
-    settings = list(dict.fromkeys(v.setting for v in plan))
-    say(f"compiling {len(settings)} settings")
-    one = partial(_compile_one, bench.options, bench.device, bench.threads)
-    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
-        list(pool.map(one, settings))
-
-
-def _compile_one(options: JobOptions, device: str, threads: int, setting: Setting) -> None:
+def _compile_one(options: argparse.Namespace, device: str, threads: int, setting: Setting) -> None:
     job = make_job(options.model, options.data, options.leaves, options.set)
     with suppress(DeviceError, PlanError):  # said when the network is made for the run
         _compiled(job, options, device, threads, setting)
 
 
 def _compiled(
-    job: Job, options: JobOptions, device: str, threads: int, setting: Setting
+    job: Job, options: argparse.Namespace, device: str, threads: int, setting: Setting
 ) -> vrt.Network:
     """Compile a setting and its kernels, which takes a step.
 
@@ -92,20 +243,6 @@ def _compiled(
     net.step(first_graphs(job, max(options.batch_sizes)), vrt.SGD(lr=0.0))
     net.sync()
     return net
-
-
-def _make_steppers(bench: Bench, plan: Sequence[NamedSetting]) -> Steppers:
-    """Compile all variants; what cannot be built on the device is listed as missing."""
-    steppers = {}
-    for variant in plan:
-        setting = variant.setting
-        try:
-            net = _compiled(bench.job, bench.options, bench.device, bench.threads, setting)
-        except (DeviceError, PlanError) as error:
-            bench.record.missing.append({"name": variant.name, "because": str(error)})
-            continue
-        steppers[variant] = Stepper(net, setting.waits)
-    return steppers
 
 
 def share_memory(nets: Iterable[vrt.Network]) -> None:

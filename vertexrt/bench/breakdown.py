@@ -1,38 +1,43 @@
 """`vertexrt bench breakdown`: where the time of a training step goes.
 
-As Cavs' tables of time by kind of work, and figure 10 of VPPS; `device_time.py` is that of a GPU,
-here it is the host's, from time stamps of every kernel.
+As Cavs' tables of time by kind of work, and figure 10 of VPPS.
 
-The persistent engine notes the processor's clock around every instruction. With an instruction a
-kernel (`Passes(segment=False)`) that is the time of each fused loop and each product; they are the
-same kernels that the batched engine calls. What a processor does not spend in instructions is told
-apart by the clock of the host. All parts are of the same steps, so they add up to the step; what
-the stamps cost shows next to `untraced`, the same network without them, in turn with it on other
-minibatches.
+On a CPU, from time stamps of every kernel. The persistent engine notes the processor's clock around
+every instruction. With an instruction a kernel (`Passes(segment=False)`) that is the time of each
+fused loop and each product; they are the same kernels that the batched engine calls. What a
+processor does not spend in instructions is told apart by the clock of the host. All parts are of
+the same steps, so they add up to the step; what the stamps cost shows next to `untraced`, the same
+network without them, in turn with it on other minibatches. Where `fuse` is off, each op is a
+kernel, so that moves of memory show, as in Cavs; where it is on, they are parts of the fused loops.
 
-Where `fuse` is off, each op is a kernel, so that moves of memory show, as in Cavs; where it is on,
-they are parts of the fused loops.
+On a GPU, the host's parts, and the device's by kind of kernel. Device times are those of PyTorch's
+profiler, which sees every kernel of the process; without PyTorch only the host's parts are
+measured. `gaps` are what is left of a step when the device is not busy: it waits for the host or
+for a launch.
 """
 
 from __future__ import annotations
 
+import argparse
+import importlib.util
+import inspect
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import vertexrt as vrt
-from vertexrt.bench import device_time
 from vertexrt.bench.measure import LR, MICROSECONDS, Draw, Samples, take_steps, timed
 from vertexrt.bench.record import Key, make_entry
-from vertexrt.bench.run import Bench, Job, JobOptions, opened
+from vertexrt.bench.run import Bench, Job, opened
 from vertexrt.engine.trace import GroupRecord as Stamps
 from vertexrt.engine.variant import Passes, Variant
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.ops import OPS, SUMS_OF_ROWS
-from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
+from vertexrt.ir.passes.fuse import Product
 from vertexrt.ir.passes.segment import segment_tasks
 from vertexrt.ir.passes.store import is_free
 from vertexrt.script.isa import OP
@@ -56,8 +61,19 @@ SETTINGS = {
 MOVES = ("gather", "gather_all", "gather_parents", "concat", "slice", "embed", "spread", "to_edges")
 STEPS = (5, 60)  # that are looked at, at least and at most
 
+# Of a GPU.
+TOGETHER = 40  # steps of a sample of a GPU, after as many to warm up
+PROFILED = 10  # of a sample of the profiler
+ROUNDS = 5
+LIBRARY = ("gemm", "gemv", "splitKreduce", "Kernel2")  # in the names of cuBLAS's kernels
+SUMS = ("sum_columns", "add_partial_sums", "sum_segment")
+NO_PROFILER = (
+    "PyTorch, whose profiler reads the device's times, is not installed; "
+    'install the extra with `pip install -e ".[torch]"`'
+)
 
-def run(options: JobOptions, command: list[str], job: Job | None = None) -> Path:
+
+def run(options: argparse.Namespace, command: list[str], job: Job | None = None) -> Path:
     """Measure, print the table, write the JSON file; return its path.
 
     Args:
@@ -65,7 +81,7 @@ def run(options: JobOptions, command: list[str], job: Job | None = None) -> Path
         job: F and its graphs; by default the options' model on its data.
     """
     with opened("breakdown", options, command, job) as bench:
-        parts_of = device_time.measure_steps if bench.device == "cuda" else measure_steps
+        parts_of = _measure_device if bench.device == "cuda" else _measure_host
         found = [
             make_entry({**key, "variant": name}, microseconds, "us a step", "lower")
             for key, samples in parts_of(bench)
@@ -75,32 +91,28 @@ def run(options: JobOptions, command: list[str], job: Job | None = None) -> Path
     return bench.path
 
 
-def measure_steps(bench: Bench) -> Iterator[tuple[Key, Samples]]:
-    """Time the parts at each batch size, with ops fused and each by itself."""
+def _measure_host(bench: Bench) -> Iterator[tuple[Key, Samples]]:
+    """Time each part, the whole and steps without stamps, with ops fused and each by itself."""
     nets = {name: bench.compile("persistent", passes=p) for name, p in SETTINGS.items()}
     seconds = bench.options.seconds / (len(bench.options.batch_sizes) * len(nets))
+    optimizer = vrt.SGD(lr=LR)
     for batch_size in bench.options.batch_sizes:
         for name, net in nets.items():
-            samples = _sample(net, Draw(bench.job.pool, batch_size), seconds)
-            yield bench.time_key("persistent", name, batch_size), samples
-
-
-def _sample(net: vrt.Network, draw: Draw, seconds: float) -> Samples:
-    """Return samples of each part, of the whole and of steps without stamps, in microseconds."""
-    optimizer = vrt.SGD(lr=LR)
-    for ids in draw.take(3):
-        one_step(net, draw.pool, ids, optimizer)  # compiles
-    samples: Samples = {part: [] for part in (*PARTS, "whole", "untraced")}
-    end = time.perf_counter() + seconds
-    done = 0
-    while done < STEPS[0] or (done < STEPS[1] and time.perf_counter() < end):
-        (ids,) = draw.take(1)
-        found = one_step(net, draw.pool, ids, optimizer)
-        for part in (*PARTS, "whole"):
-            samples[part].append(found.get(part, 0.0) * MICROSECONDS)
-        samples["untraced"].append(take_steps(net, draw, 1))
-        done += 1
-    return samples
+            draw = Draw(bench.job.pool, batch_size)
+            for ids in draw.take(3):
+                one_step(net, draw.pool, ids, optimizer)  # compiles
+            samples: Samples = defaultdict(list)
+            end = time.perf_counter() + seconds
+            done = 0
+            while done < STEPS[0] or (done < STEPS[1] and time.perf_counter() < end):
+                (ids,) = draw.take(1)
+                found = one_step(net, draw.pool, ids, optimizer)
+                for part in (*PARTS, "whole"):
+                    samples[part].append(found.get(part, 0.0) * MICROSECONDS)
+                samples["untraced"].append(take_steps(net, draw, 1))
+                done += 1
+            key = {"part": "time", "engine": "persistent", "setting": name}
+            yield bench.key(batch_size=batch_size, **key), samples
 
 
 def one_step(
@@ -133,20 +145,20 @@ def one_step(
 
 def kinds_of_instructions(variant: Variant) -> list[str]:
     """Return the part that each segment counts to, by `op`."""
-    tasks = segment_tasks(variant.tasks, variant.processors == 1, variant.passes.segment)
-    segments = [(t.task, s.steps) for t in tasks for s in t.segments]
-    kinds = [{_kind_of_step(task, step) for step in steps} for task, steps in segments]
-    return [each.pop() if len(each) == 1 else "elementwise" for each in kinds]
-
-
-def _kind_of_step(task: TaskProgram, step: Group | Product) -> str:
-    if isinstance(step, Product):
-        return "products"
-    nodes = [task.program.nodes[k] for k in step.nodes]
-    work = {n.op for n in nodes if not is_free(n) and OPS[n.op].role != "effect"}
-    if work <= set(MOVES) | set(SUMS_OF_ROWS):
-        return "sums over rows" if work & set(SUMS_OF_ROWS) else "moves"
-    return "elementwise"
+    found = []
+    for task in segment_tasks(variant.tasks, variant.processors == 1, variant.passes.segment):
+        for segment in task.segments:
+            kinds = set()
+            for step in segment.steps:
+                if isinstance(step, Product):
+                    kinds.add("products")
+                    continue
+                nodes = [task.task.program.nodes[k] for k in step.nodes]
+                work = {n.op for n in nodes if not is_free(n) and OPS[n.op].role != "effect"}
+                kind = "sums over rows" if work & {*SUMS_OF_ROWS} else "moves"
+                kinds.add(kind if work <= {*MOVES, *SUMS_OF_ROWS} else "elementwise")
+            found.append(kinds.pop() if len(kinds) == 1 else "elementwise")
+    return found
 
 
 def split(stamps: Stamps, kinds: list[str]) -> dict[str, float]:
@@ -167,3 +179,97 @@ def split(stamps: Stamps, kinds: list[str]) -> dict[str, float]:
     cycles["between kernels"] += whole.sum() - waited.sum() - ran.sum()
     cycles_per_second = stamps.cycles_per_second * len(stamps.script)
     return {part: float(spent) / cycles_per_second for part, spent in cycles.items()}
+
+
+def _measure_device(bench: Bench) -> list[tuple[Key, Samples]]:
+    """Time both engines at each batch size.
+
+    All is timed before the profiler starts for the first time: part of it stays for good. From then
+    on samples are of what the device does, and of the part of a step in which it is idle.
+    """
+    profiler = importlib.util.find_spec("torch") is not None
+    if not profiler:
+        bench.record.missing.append({"name": "times of kernels", "because": NO_PROFILER})
+    found, left = [], []
+    for engine in ("batched", "persistent"):
+        net = bench.compile(engine)
+        for size in bench.options.batch_sizes:
+            samples = sample_host(net, Draw(bench.job.pool, size))
+            key = {"part": "time", "engine": engine, "setting": engine}
+            found.append((bench.key(batch_size=size, **key), samples))
+            left.append((net, Draw(bench.job.pool, size), samples))
+    for net, draw, samples in left if profiler else ():
+        for whole in samples["whole"].copy():
+            times = _profile(net, draw)
+            busy = sum(times.values())
+            times |= {"device, busy": busy, "gaps": max(whole - busy, 0.0)}
+            for kind, microseconds in times.items():
+                samples[kind].append(microseconds)
+    return found
+
+
+def sample_host(
+    net: vrt.Network, draw: Draw, steps: int = TOGETHER, rounds: int = ROUNDS
+) -> Samples:
+    """Sample a step, and what of it the host takes to schedule it and to launch it."""
+    take_steps(net, draw, steps)
+    samples: Samples = defaultdict(list)
+    for _ in range(rounds):
+        with (
+            timed(net.executor.model, "prepare") as prepared,
+            timed(net.executor, "_launch") as launched,
+        ):
+            samples["whole"].append(take_steps(net, draw, steps))
+        samples["host: schedule"].append(sum(prepared) / steps * MICROSECONDS)
+        samples["host: scripts and launches"].append(sum(launched) / steps * MICROSECONDS)
+    return samples
+
+
+def _profile(net: vrt.Network, draw: Draw) -> dict[str, float]:
+    """Return the microseconds of each kind of kernel a step, over PROFILED steps."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA], **quiet(profile)) as profiler:
+        take_steps(net, draw, PROFILED)
+        torch.cuda.synchronize()
+    generated = kinds_of_kernels(net)
+    times: dict[str, float] = defaultdict(float)  # by kind
+    for event in profiler.events():
+        if event.device_type == torch.autograd.DeviceType.CUDA:
+            times[kind_of(event.name, generated)] += event.device_time / PROFILED
+    return times
+
+
+def quiet(profile: Callable[..., Any]) -> dict[str, bool]:
+    """Return options with which PyTorch's profiler does not warn of cycles; there is only one.
+
+    Without `acc_events`, which PyTorch 2.4 does not have, 2.11 says that events of earlier cycles
+    are lost, though no cycle is earlier.
+    """
+    return {"acc_events": True} if "acc_events" in inspect.signature(profile).parameters else {}
+
+
+def kinds_of_kernels(net: vrt.Network) -> dict[str, str]:
+    """Name the kind of every generated kernel of the batched engine."""
+    found: dict[str, str] = {}
+    for variant in net.executor.model.variants.values():
+        for name, source in getattr(variant.ready().executable, "sources", {}).items():
+            if "product_tile" in source:
+                found[name] = "products, ours"
+            elif any(word in source for word in SUMS):
+                found[name] = "sums over rows"
+            else:
+                found[name] = "elementwise, gather, scatter"
+    return found
+
+
+def kind_of(name: str, generated: dict[str, str]) -> str:
+    """Name the kind of a kernel or copy."""
+    if name.startswith("k_"):  # of those that are generated, the others are a step's only one
+        return generated.get(name, "the persistent kernel")
+    if name.startswith(("update_", "check_", "sum_squares", "finish_step")):
+        return "loss and update"
+    if name.startswith("Mem"):
+        return "copies"
+    return "products, cuBLAS" if any(word in name for word in LIBRARY) else "other"

@@ -16,8 +16,17 @@ from pathlib import Path
 
 import numpy as np
 
-from vertexrt.bench.record import FASTER, HIDDEN, SLOWER, Entry, Results, read
-from vertexrt.bench.text import aligned, in_common, number
+from vertexrt.bench.record import (
+    FASTER,
+    HIDDEN,
+    SLOWER,
+    Entry,
+    Results,
+    aligned,
+    in_common,
+    number,
+    read,
+)
 from vertexrt.errors import UsageError, one_line
 
 SAME = "equal"
@@ -99,20 +108,6 @@ def changes(before: Results, after: Results) -> list[Change]:
     return found
 
 
-def table(found: list[Change]) -> str:
-    """Print changes, one a line."""
-    caption, names = in_common([c.after for c in found])
-    names.append("variant")
-    head = [*names, "before", "after", "unit", "times better", "", "ratio before", "after"]
-    rows = []
-    for c in found:
-        ratios = ["" if e.ratio is None else f"{e.ratio.median:.2f}" for e in (c.before, c.after)]
-        row = [str(c.after.key.get(n, "")) for n in names]
-        row += [number(c.before.median), number(c.after.median), c.after.unit]
-        rows.append([*row, f"{c.change:.2f}", c.verdict, *ratios])
-    return caption + "\n" + aligned(head, rows)
-
-
 def run(first: str, second: str) -> None:
     """Print warnings, the change as a whole and every change.
 
@@ -122,7 +117,17 @@ def run(first: str, second: str) -> None:
     for text in warnings(before, after):
         print(f"warning: {one_line(text)}")
     found = changes(before, after)
-    print("\n".join(map(one_line, table(found).split("\n"))))
+    caption, names = in_common([c.after for c in found])
+    names.append("variant")
+    head = [*names, "before", "after", "unit", "times better", "", "ratio before", "after"]
+    rows = []
+    for c in found:
+        ratios = ["" if e.ratio is None else f"{e.ratio.median:.2f}" for e in (c.before, c.after)]
+        row = [str(c.after.key.get(n, "")) for n in names]
+        row += [number(c.before.median), number(c.after.median), c.after.unit]
+        rows.append([*row, f"{c.change:.2f}", c.verdict, *ratios])
+    for line in (caption, *aligned(head, rows).split("\n")):
+        print(one_line(line))
     timed = [c.change for c in found if c.verdict not in (SAME, OTHER)]
     if timed:
         low, middle, high = np.percentile(timed, [25, 50, 75])

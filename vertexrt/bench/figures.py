@@ -7,14 +7,16 @@ They read in grey: bars differ by hatches, lines by markers and strokes. Drawing
 from __future__ import annotations
 
 import importlib.util
+import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from vertexrt.bench.ablation import AGAIN, ALL_ON, BASELINE, ONE_OFF, ONE_ON
 from vertexrt.bench.record import HIDDEN, Entry, Results, Spread
 from vertexrt.bench.run import say
-from vertexrt.bench.switches import AGAIN, ALL_ON, BASELINE, ONE_OFF, ONE_ON
+from vertexrt.plain_files import write_atomically
 
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++", "oo", "--", "**", "||")
 FILLS = ("0.25", "0.75", "0.95", "0.55", "1.0", "0.85", "0.4", "0.65", "0.9", "0.7")
@@ -63,12 +65,13 @@ def can_draw() -> bool:
 def figure(
     path: Path, rows: int, columns: int, size: tuple[float, float], **options: Any
 ) -> Iterator[Any]:
-    """Yield axes [rows, columns] of a figure, and write it as a PNG.
+    """Yield axes [rows, columns] of a figure, and write it as a PNG. Raises: OSError.
 
     Args:
         size: width and height in inches.
         options: of `matplotlib.figure.Figure.subplots`.
     """
+    # The figure is made without pyplot: no window system, no global state.
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -77,7 +80,9 @@ def figure(
         whole = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(whole)
         yield whole.subplots(rows, columns, squeeze=False, **options)
-        whole.savefig(path)
+        picture = io.BytesIO()
+        whole.savefig(picture)
+    write_atomically(path, picture.getvalue())
 
 
 def bar_style(k: int) -> dict[str, Any]:
@@ -96,7 +101,7 @@ def errors(spreads: Sequence[Spread]) -> tuple[list[float], list[list[float]]]:
 
 
 def draw_ablation(record: Results, path: Path) -> None:
-    """Draw the ratios of a record, a panel a family."""
+    """Draw the ratios of a record, a panel a family: a bar for each switch and batch size."""
     rows: dict[str, dict[str, str]] = {}  # family -> variant -> what its row is called
     for family in TITLES:
         entries = record.select(family=family)
@@ -129,11 +134,22 @@ def row_label(name: str, entries: Sequence[Entry], family: str) -> str:
 
 
 def _panel(axes: Any, entries: Sequence[Entry], family: str, rows: dict[str, str]) -> None:
-    """Draw the bars of a family."""
     sizes = list(dict.fromkeys(e.key["batch_size"] for e in entries))
+    thick = THICK / max(len(sizes), 1)
     for k, size in enumerate(sizes):
-        mine = [e for e in entries if e.key["batch_size"] == size]
-        _bars(axes, mine, list(rows), (k, len(sizes)))
+        mine = [
+            (e, e.ratio) for e in entries if e.key["batch_size"] == size and e.ratio is not None
+        ]
+        at = (k + 0.5) * thick - THICK / 2
+        places = [[*rows].index(str(e.key["variant"])) + at for e, _ in mine]
+        medians, spread = errors([ratio for _, ratio in mine])
+        lengths = [m - 1.0 for m in medians]
+        style = {"xerr": spread, "error_kw": WHISKER, **bar_style(k)}
+        axes.barh(places, lengths, thick, left=1.0, label=f"batch {size}", **style)
+        for place, (entry, ratio) in zip(places, mine, strict=True):
+            if entry.verdict == HIDDEN:
+                end = max(ratio.high, 1.0)
+                axes.annotate(MARK, (end, place), (3, -3), textcoords="offset points")
     axes.axvline(1.0, color="black", linewidth=0.8)
     # Room for all whiskers, and for a mark after the longest.
     if family == ONE_OFF:
@@ -144,27 +160,16 @@ def _panel(axes: Any, entries: Sequence[Entry], family: str, rows: dict[str, str
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:g}")
         axes.minorticks_off()
-    axes.set_yticks(range(len(rows)), list(rows.values()))
-    axes.set_ylim(max(len(rows), 1) - 0.5, -0.5)
+    name_rows(axes, list(rows.values()))
     axes.set_xlabel(AXES[family])
     axes.set_title(TITLES[family], loc="left")
+
+
+def name_rows(axes: Any, names: Sequence[str]) -> None:
+    """Name the rows of bars, the first at the top."""
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
-
-
-def _bars(axes: Any, entries: Sequence[Entry], rows: list[str], which: tuple[int, int]) -> None:
-    """Draw the bars of a batch size: number `which[0]` of the `which[1]` in each row."""
-    k, count = which
-    mine = [(e, e.ratio) for e in entries if e.ratio is not None]
-    at = (k + 0.5) * THICK / count - THICK / 2
-    places = [rows.index(str(e.key["variant"])) + at for e, _ in mine]
-    medians, spread = errors([ratio for _, ratio in mine])
-    lengths, label = [m - 1.0 for m in medians], f"batch {entries[0].key['batch_size']}"
-    style = {"xerr": spread, "error_kw": WHISKER, **bar_style(k)}
-    axes.barh(places, lengths, THICK / count, left=1.0, label=label, **style)
-    for place, (entry, ratio) in zip(places, mine, strict=True):
-        if entry.verdict == HIDDEN:
-            end = max(ratio.high, 1.0)
-            axes.annotate(MARK, (end, place), (3, -3), textcoords="offset points")
 
 
 # Breakdowns: shares of a step's time.
@@ -173,49 +178,37 @@ def _bars(axes: Any, entries: Sequence[Entry], rows: list[str], which: tuple[int
 def draw_step_time(record: Results, path: Path) -> None:
     """Draw a bar for each setting and batch size."""
     steps: dict[tuple[str, int], dict[str, Entry]] = {}
+    longest: dict[str, float] = {}
     for entry in record.select(part="time"):
-        bar = str(entry.key["setting"]), int(entry.key["batch_size"])
-        steps.setdefault(bar, {})[str(entry.key["variant"])] = entry
+        bar, part = (str(entry.key["setting"]), int(entry.key["batch_size"])), entry.key["variant"]
+        steps.setdefault(bar, {})[str(part)] = entry
+        # What adds up to a step; on a GPU the host works at the same time as the device.
+        if part not in TOTALS and not str(part).startswith("host: "):
+            longest[str(part)] = max(longest.get(str(part), 0.0), entry.median)
+    least = LEAST * max(longest.values(), default=0.0)
+    parts = [part for part, median in longest.items() if median > least]
     settings = list(dict.fromkeys(setting for setting, _ in steps))
     bars = sorted(steps, key=lambda bar: settings.index(bar[0]))  # sizes in their order
     with figure(path, 1, 1, (7.0, 1.5 + 0.34 * len(bars))) as ((axes,),):
-        parts = _parts([steps[bar] for bar in bars])
         for row, bar in enumerate(bars):
-            _bar(axes, row, steps[bar], parts)
-        axes.set_yticks(range(len(bars)), [f"{setting}, batch {size}" for setting, size in bars])
-        axes.set_ylim(len(bars) - 0.5, -0.5)
+            step, start = steps[bar], 0.0
+            medians = [step[part].median if part in step else 0.0 for part in parts]
+            for k, (part, median) in enumerate(zip(parts, medians, strict=True)):
+                share = 100.0 * median / sum(medians)
+                label = part if row == 0 else None
+                axes.barh(row, share, 0.7, left=start, label=label, **bar_style(k))
+                start += share
+            if "whole" in step:
+                whole = step["whole"]
+                low, high = whole.quartiles
+                text = f"{whole.median:,.0f} \u00b5s ({low:,.0f}\u2013{high:,.0f})"
+                axes.text(101, row, text, va="center")
+        name_rows(axes, [f"{setting}, batch {size}" for setting, size in bars])
         axes.set_xlim(0, 100)
         axes.set_xlabel("share of a training step (%); at the right the step, median and quartiles")
-        axes.grid(visible=False, axis="y")
         axes.figure.legend(loc="outside upper center", ncols=5)
         key = record.entries[0].key
         axes.set_title(f"{key['model']}, hidden {key['hidden']}", loc="left")
-
-
-def _parts(steps: list[dict[str, Entry]]) -> list[str]:
-    """Return what adds up to a step; on a GPU the host works at the same time as the device."""
-    longest: dict[str, float] = {}
-    for step in steps:
-        for part, entry in step.items():
-            if part not in TOTALS and not part.startswith("host: "):
-                longest[part] = max(longest.get(part, 0.0), entry.median)
-    least = LEAST * max(longest.values(), default=0.0)
-    return [part for part, median in longest.items() if median > least]
-
-
-def _bar(axes: Any, row: int, step: dict[str, Entry], parts: list[str]) -> None:
-    medians = [step[part].median if part in step else 0.0 for part in parts]
-    start = 0.0
-    for k, (part, median) in enumerate(zip(parts, medians, strict=True)):
-        share = 100.0 * median / sum(medians)
-        label = part if row == 0 else None
-        axes.barh(row, share, 0.7, left=start, label=label, **bar_style(k))
-        start += share
-    if "whole" in step:
-        whole = step["whole"]
-        low, high = whole.quartiles
-        text = f"{whole.median:,.0f} \u00b5s ({low:,.0f}\u2013{high:,.0f})"
-        axes.text(101, row, text, va="center")
 
 
 FIGURES = {"ablation": draw_ablation, "breakdown": draw_step_time}

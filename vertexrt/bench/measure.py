@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import count as numbers_from
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -40,6 +40,8 @@ LR = 1e-3  # small: the parameters stay where arithmetic takes its usual time
 BLOCK_SECONDS = 0.05  # of the fastest contender: one synchronisation is short compared with that
 MICROSECONDS = 1e6  # of a second
 Samples = dict[str, list[float]]  # of the parts of a step, by name in microseconds
+Name = TypeVar("Name")
+Found = TypeVar("Found")
 ROUNDS = (3, 25)  # at least, at most
 WARM_STEPS = (2, 60)  # of each contender, before its speed is estimated
 WARM_SHARE = 0.2  # of the time, for all contenders together
@@ -197,7 +199,12 @@ def compare(
         for what, value in expected.items():
             loose = kinked and what.startswith(GRADIENT)
             allowed = KINKED_BOUND if loose else BOUNDS[dtype]
-            difference = _difference(found[what], value, None if loose else np.inf)
+            difference = math.inf
+            if found[what].shape == value.shape:
+                order = None if loose else np.inf  # the 2-norm, or the largest element
+                scale = float(np.linalg.norm(value.ravel(), order)) or 1.0
+                off = np.linalg.norm((found[what] - value).ravel(), order)
+                difference = float(off) / scale
             if not difference <= allowed:
                 got = f"{what} of {name} differs from that of {against} by {difference:.1e} of its "
                 wanted, action = f"at most {allowed:.0e}", "nothing is timed before they agree"
@@ -206,18 +213,6 @@ def compare(
     entry = {"where": where, "against": against, "bound": BOUNDS[dtype]}
     record.checks.append(entry | {"largest_difference": largest, "variants": len(contenders)})
     say(f"{where}: {len(contenders)} variants agree with {against} within {largest:.1e}")
-
-
-def _difference(found: np.ndarray, expected: np.ndarray, order: float | None) -> float:
-    """Return the norm of a difference over that of what is expected.
-
-    Args:
-        order: infinite for the largest element, None for the 2-norm.
-    """
-    if found.shape != expected.shape:
-        return float("inf")
-    scale = float(np.linalg.norm(expected.ravel(), order)) or 1.0
-    return float(np.linalg.norm((found - expected).ravel(), order)) / scale
 
 
 class Draw:
@@ -238,6 +233,28 @@ class Draw:
         return list(islice(self._numbers, number))
 
 
+def in_turn(
+    ways: Mapping[Name, Callable[[int], Found]], rounds: int, first: int = 0
+) -> dict[Name, list[Found]]:
+    """Return what each way finds in each round, by name.
+
+    The order turns by one place from round to round (A B C, B C A, C A B ...).
+
+    Args:
+        ways: they are given the number of the round.
+        first: number of the first round; what is found in those below 0 does not count.
+    """
+    found: dict[Name, list[Found]] = {name: [] for name in ways}
+    names = list(ways)
+    for number in range(first, rounds):
+        start = number % len(names)
+        for name in names[start:] + names[:start]:
+            each = ways[name](number)
+            if number >= 0:
+                found[name].append(each)
+    return found
+
+
 def measure(
     contenders: Mapping[str, Contender],
     draw: Draw,
@@ -247,8 +264,8 @@ def measure(
 ) -> dict[str, list[float]]:
     """Time every contender in turn over the same minibatches.
 
-    The order turns by one place from round to round (A B C, B C A, C A B ...). A sample is a
-    block of steps with one synchronisation at its end; before and after it the device is idle.
+    A sample is a block of steps with one synchronisation at its end; before and after it the device
+    is idle.
 
     Args:
         seconds: for all contenders together, warm-up included.
@@ -277,14 +294,13 @@ def measure(
     left = max(seconds - (time.perf_counter() - start), 0.0)
     steps = math.ceil(BLOCK_SECONDS / min(took))
     steps = max(1, min(steps, int(left / least / sum(took))))
-    names = list(contenders)
-    samples: dict[str, list[float]] = {name: [] for name in names}
-    for k in range(min(max(int(left / (steps * sum(took))), least), most)):
-        ids = draw.take(steps)
-        first = k % len(names)
-        for name in names[first:] + names[:first]:
-            samples[name].append(steps * draw.batch_size / turn(contenders[name], ids))
-    return samples
+    count = min(max(int(left / (steps * sum(took))), least), most)
+    drawn = [draw.take(steps) for _ in range(count)]
+
+    def rate(contender: Contender, number: int) -> float:
+        return steps * draw.batch_size / turn(contender, drawn[number])
+
+    return in_turn({name: partial(rate, each) for name, each in contenders.items()}, count)
 
 
 def _warm_up(turn: Callable[[list[np.ndarray]], float], draw: Draw, seconds: float) -> float:

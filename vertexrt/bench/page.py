@@ -7,9 +7,8 @@ from html import escape
 from pathlib import Path
 
 from vertexrt.bench.figures import draw
-from vertexrt.bench.record import Results, read
+from vertexrt.bench.record import read, table
 from vertexrt.bench.run import say
-from vertexrt.bench.text import table
 from vertexrt.errors import DataError
 from vertexrt.plain_files import write_atomically
 
@@ -35,8 +34,37 @@ def run(folder_name: str) -> Path:
         got, expected = f"{folder} holds no results", "a folder with files of `vertexrt bench`"
         action = "Run `vertexrt bench ablation --out FOLDER` first"
         raise DataError.at("report", got, expected, action)
-    sections = "\n".join(_section(path, read(path)) for path in paths)
+    parts: list[str] = []
+    for path in paths:
+        record = read(path)
+        parts.append(f"<h2>{escape(path.stem)}</h2>")
+        if not record.complete:
+            parts.append("<p><b>This run did not come to its end.</b></p>")
+        parts.append(f"<pre>{escape(' '.join(record.command))}</pre>")
+        machine = ", ".join(f"{name}: {value}" for name, value in record.machine.items())
+        paragraphs = [f"{record.date}, {machine}", *record.jobs.values()]
+        if record.checks:
+            worst = max(float(c["largest_difference"]) for c in record.checks)
+            count = len(record.checks)
+            paragraphs.append(
+                f"{count} comparisons before timing; largest relative difference {worst:.1e}."
+            )
+        parts += [f"<p>{escape(text)}</p>" for text in paragraphs]
+        drawn = draw(record, path)
+        for image in [drawn] if drawn else sorted(path.parent.glob(f"{path.stem}*.png")):
+            data = base64.b64encode(image.read_bytes()).decode("ascii")
+            source = f"data:image/png;base64,{data}"
+            parts.append(f'<p><img alt="{escape(image.stem)}" src="{source}"></p>')
+        if record.entries:
+            parts.append(f"<pre>{escape(table(record.entries))}</pre>")
+        if record.missing:
+            items = "".join(
+                f"<li>{escape(lack['name'])}: {escape(lack['because'])}</li>"
+                for lack in record.missing
+            )
+            parts.append(f"<p>Not available here:</p><ul>{items}</ul>")
     title = escape(f"vertexrt bench: {folder.resolve().name}")
+    sections = "\n".join(parts)
     page = (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f"<style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n{sections}\n</body></html>\n"
@@ -45,32 +73,3 @@ def run(folder_name: str) -> Path:
     write_atomically(out, page.encode("utf-8", "backslashreplace"))
     say(f"written: {out}")
     return out
-
-
-def _section(path: Path, record: Results) -> str:
-    parts = [f"<h2>{escape(path.stem)}</h2>"]
-    if not record.complete:
-        parts.append("<p><b>This run did not come to its end.</b></p>")
-    parts.append(f"<pre>{escape(' '.join(record.command))}</pre>")
-    machine = ", ".join(f"{name}: {value}" for name, value in record.machine.items())
-    paragraphs = [f"{record.date}, {machine}", *record.jobs.values()]
-    if record.checks:
-        worst = max(float(c["largest_difference"]) for c in record.checks)
-        count = len(record.checks)
-        paragraphs.append(
-            f"{count} comparisons before timing; largest relative difference {worst:.1e}."
-        )
-    parts += [f"<p>{escape(text)}</p>" for text in paragraphs]
-    drawn = draw(record, path)
-    for image in [drawn] if drawn else sorted(path.parent.glob(f"{path.stem}*.png")):
-        data = base64.b64encode(image.read_bytes()).decode("ascii")
-        source = f"data:image/png;base64,{data}"
-        parts.append(f'<p><img alt="{escape(image.stem)}" src="{source}"></p>')
-    if record.entries:
-        parts.append(f"<pre>{escape(table(record.entries))}</pre>")
-    if record.missing:
-        items = "".join(
-            f"<li>{escape(lack['name'])}: {escape(lack['because'])}</li>" for lack in record.missing
-        )
-        parts.append(f"<p>Not available here:</p><ul>{items}</ul>")
-    return "\n".join(parts)

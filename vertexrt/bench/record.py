@@ -1,4 +1,4 @@
-"""The JSON file of a benchmark: its form, and how it is written and read.
+"""The JSON file of a benchmark: its form, how it is written and read, and shown as a table.
 
 schema      1, the version of this form
 benchmark   "ablation", "breakdown", or another's name
@@ -47,6 +47,7 @@ COUNTED = ("hidden", "batch_size", "leaves")  # of a key, what is a number
 # What the keys have at least that a figure of its own is drawn by.
 OF_ABLATION = ("model", "hidden", "batch_size", "family", "variant")
 OF_STEP_TIME = ("model", "hidden", "setting", "batch_size", "variant")
+COUNTS = ("launches", "calls", "instructions", "kernels", "groups", "products", "rows")  # shown
 FASTER, SLOWER, HIDDEN = "faster", "slower", "hidden by the spread"
 
 
@@ -249,3 +250,46 @@ def read(path: Path) -> Results:
             else:
                 key.text(name)
     return found
+
+
+def number(value: float) -> str:
+    """Return a number in few digits: of small ones, decimals matter."""
+    size = abs(value)
+    if size >= 100 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if size >= 10 else f"{value:.3g}"
+
+
+def table(entries: Sequence[Entry]) -> str:
+    """Return entries as a table under its caption: key, speed, ratio, verdict, what runs."""
+    caption, names = in_common(entries)
+    head = [*names, "variant", "median", "quartiles", "ratio", "quartiles", "against", "shows"]
+    rows = []
+    for entry in entries:
+        low, high = map(number, entry.quartiles)
+        row = [str(entry.key.get(n, "")) for n in (*names, "variant")]
+        row += [f"{number(entry.median)} {entry.unit}", f"{low} - {high}"]
+        r = entry.ratio
+        row += ["", ""] if r is None else [f"{r.median:.2f}", f"{r.low:.2f} - {r.high:.2f}"]
+        row += [entry.against or "", entry.verdict or ""]
+        rows.append(row + [number(entry.counts[n]) if n in entry.counts else "" for n in COUNTS])
+    return caption + "\n" + aligned([*head, *COUNTS], rows)
+
+
+def in_common(entries: Sequence[Entry]) -> tuple[str, list[str]]:
+    """Return a caption, which is what all keys have in common, and the names of the others."""
+    names = list(dict.fromkeys(n for e in entries for n in e.key if n != "variant"))
+    values = {name: {str(entry.key.get(name, "")) for entry in entries} for name in names}
+    said = [f"{name.replace('_', ' ')} {one}" for name, (one, *more) in values.items() if not more]
+    return ", ".join(said), [name for name in names if len(values[name]) > 1]
+
+
+def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as lines under their heads, without empty columns; numbers stand at the right."""
+    columns = []
+    for name, *cells in zip(head, *rows, strict=True):
+        if any(cells):
+            width = max(len(name), *map(len, cells))
+            right = all(not cell or cell[0] in "0123456789" for cell in cells)
+            columns.append([c.rjust(width) if right else c.ljust(width) for c in (name, *cells)])
+    return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))

@@ -5,6 +5,7 @@ A model of the catalogue on a data set; pinned threads, a folder, what describes
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import os
 import platform
@@ -13,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,7 @@ import numpy as np
 import vertexrt as vrt
 from vertexrt import data
 from vertexrt.api.vertex_function import VertexFunction
-from vertexrt.bench.record import Entry, Key, Results
-from vertexrt.bench.switches import ALL, Setting
-from vertexrt.bench.text import table
+from vertexrt.bench.record import Entry, Key, Results, table
 from vertexrt.config import limit_threads, usable_threads
 from vertexrt.data.load import format_of
 from vertexrt.engine.devices import device_named
@@ -35,34 +34,17 @@ from vertexrt.models import get
 from vertexrt.models.catalogue import is_own
 from vertexrt.models.own import find
 
-NOT_KEPT = ("out", "name")  # of the options, what says nothing of the results
+NOT_KEPT = (
+    "out",
+    "name",
+    "command",
+    "action",
+    "version",
+)  # of the options, what says nothing of the results
 PACKAGES = ("vertexrt", "numpy", "llvmlite", "scipy", "torch", "dynet38", "cupy", "nvidia-cu")
 GPU_FIELDS = ("name", "driver_version", "memory.total", "clocks.max.sm", "power.limit")
+ALL = Passes()
 SMOOTH = ("tree-lstm", "lstm-lm")
-
-
-@dataclass(frozen=True, slots=True)
-class JobOptions:
-    """What the command lines of an ablation and a breakdown have in common.
-
-    Attributes:
-        data: data set or folder; None for the model's own.
-        leaves: of a tree of tree-fc.
-        threads: None for those that the process may use.
-        out: folder for the results.
-        set: arguments of the model, (name, value) each.
-    """
-
-    model: str
-    data: str | None
-    leaves: int | None
-    device: str
-    threads: int | None
-    batch_sizes: tuple[int, ...]
-    hidden: int
-    seconds: float
-    out: str
-    set: Sequence[tuple[str, Any]] | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +111,45 @@ def first_graphs(job: Job, count: int) -> GraphBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class Setting:
+    """One way to run.
+
+    Attributes:
+        processors: of a group of the persistent engine; None as it chooses.
+        waits: each step is waited for.
+    """
+
+    policy: str = "frontier"
+    engine: str = "persistent"
+    passes: Passes = ALL
+    processors: int | None = 1
+    waits: bool = False
+
+    def compile(
+        self, function: vrt.VertexFunction | vrt.Model, device: str, threads: int
+    ) -> vrt.Network:
+        """Compile F so; all settings draw the same initial parameters."""
+        return vrt.compile(
+            function,
+            device=device,
+            engine=self.engine,
+            policy=self.policy,
+            threads=threads,
+            processors=self.processors if self.engine == "persistent" else None,
+            passes=self.passes,
+            seed=1,
+        )
+
+    def but(self, **passes: bool | int | str) -> Setting:
+        """Return the same with other passes."""
+        return replace(self, passes=replace(self.passes, **passes))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
 class Bench:
     """What a benchmark of one vertex function works with."""
 
-    options: JobOptions
+    options: argparse.Namespace
     job: Job
     device: str
     threads: int
@@ -153,10 +170,6 @@ class Bench:
         """Return the key of a result."""
         return {**more, "model": self.job.model, "hidden": self.options.hidden}
 
-    def time_key(self, engine: str, setting: str, batch_size: int) -> Key:
-        """Return the key of the times of a step's parts."""
-        return self.key(part="time", engine=engine, setting=setting, batch_size=batch_size)
-
     def keep(self, title: str, found: list[Entry]) -> None:
         """Print results, add them to the record and write it."""
         print(f"{title}\n{table(found)}\n" if title else table(found), flush=True)
@@ -166,11 +179,12 @@ class Bench:
 
 @contextmanager
 def opened(
-    benchmark: str, options: JobOptions, command: list[str], job: Job | None = None
+    benchmark: str, options: argparse.Namespace, command: list[str], job: Job | None = None
 ) -> Iterator[Bench]:
     """Yield what a benchmark of one vertex function works with; write the record at the end.
 
     Args:
+        options: those of `vertexrt bench`, by name.
         job: F and its graphs; by default the options' model on its data.
     Raises: UsageError, DataError, for a model, data, a device or a folder that cannot be had.
     """
@@ -180,7 +194,7 @@ def opened(
         expected = f"at most {job.pool.num_graphs:,}, the graphs of {job.model}'s data"
         got = f"got {max(options.batch_sizes)}"
         raise UsageError.at("--batch-sizes", got, expected, "Take smaller ones")
-    kept = asdict(options) | {"name": job.model, "device": device}
+    kept = vars(options) | {"name": job.model, "device": device}
     with (
         pinned(options.threads) as threads,
         recording(benchmark, command, kept, threads, device) as (record, path),

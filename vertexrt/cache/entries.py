@@ -18,7 +18,6 @@ import json
 import os
 import shutil
 import stat
-import tempfile
 import time
 import warnings
 from collections.abc import Sequence
@@ -29,6 +28,7 @@ from typing import Any
 from vertexrt.cache.folders import CacheWarning, folders, is_private
 from vertexrt.config import config
 from vertexrt.errors import message
+from vertexrt.plain_files import write_atomically
 
 MAGIC = b"vertexrt cache entry 1\n"  # the last bytes of a file
 DIGEST = hashlib.sha256().digest_size
@@ -110,19 +110,11 @@ def write_file(kind: str, name: str, content: bytes) -> Path:
     path = folder / name
     try:
         _remove_leftovers(folder)
-        handle, temporary = tempfile.mkstemp(dir=folder, suffix=TEMPORARY)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(handle)
-            if path.is_dir() and not path.is_symlink():  # damage: no entry is a folder
-                shutil.rmtree(path)
-            os.replace(temporary, path)
-        except OSError:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-        _sync(folder)
+        if path.is_dir() and not path.is_symlink():  # damage: no entry is a folder, nor a pipe
+            shutil.rmtree(path)
+        elif not path.is_file():
+            path.unlink(missing_ok=True)
+        write_atomically(path, content, 0o600)
     except OSError as error:
         text = message(
             "cache",
@@ -158,14 +150,3 @@ def _plain_file(path: Path) -> bytes:
             return file.read() if stat.S_ISREG(found.st_mode) and is_private(found) else b""
     except OSError:
         return b""
-
-
-def _sync(folder: Path) -> None:
-    """Make the names in a folder survive a crash of the machine."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from dataclasses import fields
 
 from vertexrt.config import config
 from vertexrt.errors import UsageError
@@ -29,15 +28,12 @@ def bench(given: argparse.Namespace) -> int:
         from vertexrt.bench import ablation, breakdown
         from vertexrt.bench.figures import draw
         from vertexrt.bench.record import read
-        from vertexrt.bench.run import JobOptions
 
         if config().check:
             text = "VERTEXRT_CHECK=1: what a step takes to be verified is timed, too"
             print(text, file=sys.stderr)
-        names = [each.name for each in fields(JobOptions)]
-        options = JobOptions(**{name: getattr(given, name) for name in names})
         run = {"ablation": ablation.run, "breakdown": breakdown.run}[given.action]
-        path = run(options, ["vertexrt", *sys.argv[1:]])
+        path = run(given, ["vertexrt", *sys.argv[1:]])
         draw(read(path), path)
     return 0
 

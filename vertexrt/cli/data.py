@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from vertexrt.bench.text import aligned
+from vertexrt.bench.record import aligned
 from vertexrt.data import catalogue
 from vertexrt.data.download import fetch
 

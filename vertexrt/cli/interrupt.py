@@ -1,4 +1,7 @@
-"""Let Ctrl-C and SIGTERM end a command in one line, and a training run at a minibatch boundary."""
+"""What a command does to its process: Ctrl-C and SIGTERM end it in one line, and lines are printed.
+
+A training run ends at a minibatch boundary, and a process goes on whose output nobody reads.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Self
+from typing import Self, TextIO
+
+from vertexrt.errors import one_line
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 TEXT = "vertexrt: interrupted\n"
@@ -78,16 +83,6 @@ class Interrupt:
             for number in self._before:
                 signal.signal(number, self._receive)
 
-    @property
-    def name(self) -> str:
-        """Name the signal that came, such as SIGTERM."""
-        return signal.Signals(self.number).name
-
-    @property
-    def exit_code(self) -> int:
-        """Return 130 for SIGINT and 143 for SIGTERM, as a shell does."""
-        return 128 + self.number
-
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if self._starting:
             os.write(2, TEXT.encode())
@@ -96,3 +91,14 @@ class Interrupt:
         self.number = number
         if leave:
             raise Interrupted(number)
+
+
+def say(*texts: str, to: TextIO | None = None) -> None:
+    """Print lines, on stdout by default. Text of a file does not move a terminal's cursor."""
+    for text in texts:
+        print("\n".join(map(one_line, text.split("\n"))), file=to, flush=True)
+
+
+def discard(number: int) -> None:
+    """Send what is still written to an open file nowhere: Python would fail on it when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), number)

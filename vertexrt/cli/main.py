@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
 from vertexrt.cache import notes
-from vertexrt.cli.interrupt import Interrupt, Interrupted
-from vertexrt.cli.output import discard, say
+from vertexrt.cli.interrupt import Interrupt, Interrupted, discard, say
 from vertexrt.config import limit_threads
 from vertexrt.errors import (
     CheckpointError,
@@ -31,7 +31,7 @@ from vertexrt.errors import (
 )
 
 OF_TEXTS = (UsageError, CheckpointError, DataError, GraphError, PullError)  # may repeat files
-INTERRUPTED = 130
+MODULES = {"predict": "evaluate", "export": "evaluate", "warm": "train", "explain": "train"}
 USAGE = 2
 FAILED = 1
 
@@ -47,10 +47,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not _open_streams():
             return FAILED
         code = _checked(sys.argv[1:] if argv is None else list(argv), interrupt)
-        lost = _flush()
-        if lost is not None and code == 0 and not isinstance(lost, BrokenPipeError):
-            _complain_of(lost)  # where code is not 0, what went wrong is said already
-        return code or (FAILED if lost is not None else 0)
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            discard(sys.stdout.fileno())
+            if code == 0 and not isinstance(error, BrokenPipeError):
+                _complain_of(error)  # where code is not 0, what went wrong is said already
+            return code or FAILED
+        return code
 
 
 def _checked(words: list[str], interrupt: Interrupt) -> int:
@@ -60,12 +64,9 @@ def _checked(words: list[str], interrupt: Interrupt) -> int:
     except VertexrtError as error:
         _complain(one_line(str(error)) if isinstance(error, OF_TEXTS) else str(error))
         return USAGE if isinstance(error, UsageError) else FAILED
-    except Interrupted as stop:
+    except (Interrupted, KeyboardInterrupt) as stop:  # the second in a thread
         _complain("interrupted")
-        return 128 + stop.number
-    except KeyboardInterrupt:  # in a thread, where handlers cannot be installed
-        _complain("interrupted")
-        return INTERRUPTED
+        return 128 + getattr(stop, "number", signal.SIGINT)
     except BrokenPipeError:  # the reader of our output, such as `head`, has left
         discard(sys.stdout.fileno())
         return FAILED
@@ -81,7 +82,7 @@ def _checked(words: list[str], interrupt: Interrupt) -> int:
 def _run(words: list[str], interrupt: Interrupt) -> int:
     # Imported here, as the command is below: signals are handled by now, and a help text need not
     # wait for NumPy and the compiler.
-    from vertexrt.cli.parser import build, parse
+    from vertexrt.cli.options import build, parse
 
     try:
         options = parse(words)
@@ -99,7 +100,7 @@ def _run(words: list[str], interrupt: Interrupt) -> int:
     if threads is not None:
         limit_threads(threads)  # of BLAS libraries that are loaded from here on
     name = {"eval": "evaluate"}.get(options.command, options.command)
-    module = {"predict": "evaluate", "warm": "explain"}.get(name, name)
+    module = MODULES.get(name, name)
     command = getattr(importlib.import_module(f"vertexrt.cli.{module}"), name)
     interrupt.started()
     notes.always(not getattr(options, "quiet", False))
@@ -130,16 +131,6 @@ def _open_streams() -> bool:
     return True
 
 
-def _flush() -> OSError | None:
-    """Write out what stdout still holds; return why that cannot be done."""
-    try:
-        sys.stdout.flush()
-    except OSError as error:
-        discard(sys.stdout.fileno())
-        return error
-    return None
-
-
 def _complain_of(error: OSError) -> None:
     where = "output" if error.filename is None else str(error.filename)
     text = ("expected files that can be read and written", "Check the disk, and where output goes")
@@ -148,6 +139,6 @@ def _complain_of(error: OSError) -> None:
 
 def _complain(text: str) -> None:
     try:
-        say(f"vertexrt: {text}", sys.stderr)
+        say(f"vertexrt: {text}", to=sys.stderr)
     except OSError:  # there is nowhere to print it; the exit code still says it
         discard(sys.stderr.fileno())

@@ -14,7 +14,7 @@ import numpy as np
 
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT
-from vertexrt.cli.tasks import Task
+from vertexrt.cli.options import Task
 from vertexrt.errors import NumericError
 from vertexrt.graph import GraphBatch, Rows
 

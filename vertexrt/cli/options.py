@@ -1,37 +1,99 @@
-"""The options of the command line: a row for each.
+"""The command line: what a model may be trained for, a row for each option, and how words are read.
 
 The parsers of all commands and their help, what a file for --config may say, what a run records
-and what --resume may change are made from the rows. A value is read within the same limits from a
-command line, a file or a checkpoint. They are far above what is trained in practice: they keep a
-slip of the keyboard, or a damaged file, from becoming a size that no machine has.
+and what --resume may change are made from the rows of OPTIONS. A value is read within the same
+limits from a command line, a file or a checkpoint. They are far above what is trained in practice:
+they keep a slip of the keyboard, or a damaged file, from becoming a size that no machine has. Names
+of models and data are checked later.
 
 Nothing heavy is imported, so that `--help` and a mistyped flag answer at once.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+import shlex
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
 
-from vertexrt.cli.tasks import TASKS
+from vertexrt.api.json_record import JsonRecord, parse_json
 from vertexrt.engine.devices import DEVICES, DTYPES, ENGINES, KERNEL_FORMS, PRECISIONS
 from vertexrt.errors import UsageError, nearest
 from vertexrt.ir.updates import OPTIMIZERS as ROWS
-from vertexrt.models.catalogue import names
+from vertexrt.models.catalogue import OWN_TRAIN, SPECS, names, require_known
+from vertexrt.plain_files import read_plain
 
-if TYPE_CHECKING:
-    from vertexrt.api.json_record import JsonRecord
 
-POLICIES: Final = ("frontier", "depth", "agenda", "serial")
-OPTIMIZERS: Final = {row.name: row for row in ROWS}
-WITH_MOMENTUM: Final = tuple(name for name, row in OPTIMIZERS.items() if "momentum" in row.names())
-SCHEDULES: Final = ("constant", "cosine", "linear", "halving")  # of the learning rate
-SPLITS: Final = ("dev", "test", "train")
-CONFIG_NAME: Final = "config.json"  # of the options in a run folder
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is learned, and how it is judged. Every task has the push `loss`.
+
+    Attributes:
+        text: what is learned, in a few words.
+        measures: names of `measures.MEASURES`; the first that the dev split has a value of decides
+            over the best checkpoint, the loss where there is none.
+        label: the pull that says what is right.
+        answer: the push that says what the model makes of it, with an axis for each class or
+            number; "" where none is looked at.
+    """
+
+    name: str
+    text: str
+    measures: tuple[str, ...] = ()
+    label: str = ""
+    answer: str = ""
+
+    @property
+    def pushes(self) -> tuple[str, ...]:
+        """Return the pushes that an evaluation asks for."""
+        return ("loss", self.answer) if self.answer else ("loss",)
+
+
+TASKS = {
+    row.name: row
+    for row in (
+        Task(
+            "classification",
+            "a class for graphs, by their roots, or for any vertices",
+            ("root_accuracy", "vertex_accuracy"),
+            "label",
+            "logits",
+        ),
+        Task("tagging", "a tag for each word", ("entity_f1", "accuracy"), "label", "logits"),
+        Task(
+            "regression",
+            "numbers for vertices",
+            ("mean_squared_error", "mean_absolute_error"),
+            "target",
+            "output",
+        ),
+        # Its logits, vertices x words, are never asked for.
+        Task("language-model", "the next word", ("perplexity",), "label"),
+        Task(
+            "translation",
+            "the next word of a translation",
+            ("accuracy", "perplexity"),
+            "label",
+            "logits",
+        ),
+        Task("loss", "whatever makes the push `loss` small"),
+    )
+}
+
+
+POLICIES = ("frontier", "depth", "agenda", "serial")
+OPTIMIZERS = {row.name: row for row in ROWS}
+WITH_MOMENTUM = tuple(name for name, row in OPTIMIZERS.items() if "momentum" in row.names())
+SCHEDULES = ("constant", "cosine", "linear", "halving")  # of the learning rate
+SPLITS = ("dev", "test", "train")
+CONFIG_NAME = "config.json"  # of the options in a run folder
 
 # Digits of ASCII only: no spaces, signs, underscores, other bases or other scripts.
 _WHOLE = re.compile(r"[0-9]{1,20}")
@@ -205,8 +267,8 @@ class CommandOption:
             says anything.
         more: what else argparse is told.
         changes: --resume may change it.
-        of_file: a file for --config may say it. By the others, a file that others wrote would
-            choose where something is written, or be another run.
+        of_file: a file for --config may say it. With the others, a file that somebody else wrote
+            would choose where something is written, or which run goes on.
         own_name: by which the program has it, where it is not that of the word.
     """
 
@@ -238,9 +300,8 @@ SIZE, COUNT, TEXT, PATH = Whole(1, 2**16), Whole(1, 2**31 - 1), Values(), PathTe
 RATE, SHARE = Real(1e30), Real(1.0)
 *_FIRST, _LAST = names()
 _MODELS = f"{', '.join(_FIRST)} or {_LAST}, or FILE.py:CLASS, a model of yours: the file is run"
-_ONE, _SWITCH = {"nargs": "?"}, {"action": "store_true"}
-_DATA = "data set, or a folder that holds one"
-_SEVERAL_SIZES = Several(COUNT)
+_ONE = {"nargs": "?"}
+_SIZES = ("--batch-sizes N,N,...", Several(COUNT))
 OPTIONS = (
     CommandOption("MODEL", TEXT, TRAIN, _MODELS, more=_ONE),
     CommandOption("MODEL", TEXT, "explain warm", f"{_MODELS}; or a run folder", more=_ONE),
@@ -279,7 +340,14 @@ OPTIONS = (
         "dev, test or train (default test)",
         default="test",
     ),
-    CommandOption("--data NAME|PATH", PATH, RUN, _DATA, "run", changes=True),
+    CommandOption(
+        "--data NAME|PATH",
+        PATH,
+        f"{RUN} {BENCH}",
+        "data set, or a folder that holds one",
+        "run",
+        changes=True,
+    ),
     CommandOption(
         "--data NAME|PATH",
         PATH,
@@ -321,7 +389,6 @@ OPTIONS = (
         RUN,
         "two classes, without neutral trees (format trees)",
         "format",
-        more={"action": "store_const", "const": True},
     ),
     CommandOption("--epochs N", Whole(1, 10**9), TRAIN, "epochs", "run", changes=True),
     CommandOption("--batch-size N", COUNT, f"{RUN} {TRAINED}", "graphs in a minibatch", "run"),
@@ -405,7 +472,7 @@ OPTIONS = (
     CommandOption(
         "--threads N",
         Whole(1, 1024),
-        f"{RUN} {TRAINED}",
+        f"{RUN} {TRAINED} {BENCH}",
         "CPU threads, BLAS included",
         "run",
         changes=True,
@@ -425,7 +492,6 @@ OPTIONS = (
         None,
         TRAIN,
         "continue the run in the --out folder where there is one, so that a restart goes on",
-        more=_SWITCH,
         of_file=False,
         own_name="go_on",
     ),
@@ -445,7 +511,7 @@ OPTIONS = (
     CommandOption(
         "--trace FILE", PATH, TRAIN, "timeline of minibatches (persistent)", of_file=False
     ),
-    CommandOption("--quiet", None, TRAIN, "print the result only", more=_SWITCH),
+    CommandOption("--quiet", None, TRAIN, "print the result only"),
     CommandOption(
         "--out FILE",
         PATH,
@@ -466,7 +532,6 @@ OPTIONS = (
         "by default tree-lstm; or FILE.py:CLASS, a model of yours: the file is run",
         default="tree-lstm",
     ),
-    CommandOption("--data NAME|PATH", PATH, BENCH, _DATA),
     CommandOption("--leaves N", Whole(2, LARGEST_GRAPH), BENCH, "of a tree of tree-fc"),
     CommandOption("--hidden N", SIZE, BENCH, "and embedding size", default=64),
     CommandOption(
@@ -477,22 +542,9 @@ OPTIONS = (
         "model",
         more={"action": "append"},
     ),
-    CommandOption(
-        "--batch-sizes N,N,...",
-        _SEVERAL_SIZES,
-        "ablation",
-        "graphs in a minibatch",
-        default=(16, 64),
-    ),
-    CommandOption(
-        "--batch-sizes N,N,...",
-        _SEVERAL_SIZES,
-        "breakdown",
-        "graphs in a minibatch",
-        default=(1, 16, 64),
-    ),
+    CommandOption(*_SIZES, "ablation", "graphs in a minibatch", default=(16, 64)),
+    CommandOption(*_SIZES, "breakdown", "graphs in a minibatch", default=(1, 16, 64)),
     CommandOption("--device D", OneOf(DEVICES), BENCH, "auto (default), cuda, cpu", default="auto"),
-    CommandOption("--threads N", Whole(1, 1024), BENCH, "CPU threads"),
     CommandOption(
         "--seconds S",
         Real(MOST_SECONDS),
@@ -522,3 +574,244 @@ RECORDED = {row.name: row for row in options_of("train") if row.of == "run"}
 READING = tuple(row.name for row in options_of("train") if row.of == "format")
 SHAPE = tuple(row.name for row in options_of("train") if row.of == "model" and row.name != "set")
 NEUTRAL = {row.name: row.default for row in RECORDED.values() if row.default is not None}
+
+
+MOST_SHOWN = 2  # models with a default of their own that the help names
+MOST_BITS = 64  # of a whole number in a file: Python writes no more than some thousand digits
+COMMANDS = {
+    "train": "train a model, or continue a run",
+    "eval": "evaluate a trained run",
+    "predict": "write what a trained run makes of graphs, as JSON lines",
+    "export": "write a trained run as a folder for the Hugging Face Hub",
+    "explain": "show what the compiler makes of a model",
+    "warm": "compile ahead what training a model needs",
+    "new": "begin a model of yours, with data to try it on",
+    "bench": "measure, and report what was measured",
+    "data": "list or download data sets",
+    "info": "show versions, machine and devices, for a report of a mistake",
+}
+ACTIONS = {
+    "bench": {
+        "ablation": "each optimisation alone, and each left out",
+        "breakdown": "where the time of a step goes",
+        "report": "join results in one HTML page",
+        "compare": "what got faster or slower",
+    },
+    "data": {
+        "list": "show the data sets that can be named",
+        "fetch": "download one into the cache folder",
+    },
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that raises UsageError instead of leaving the process.
+
+    An option that is given twice is an error: one of the values would be ignored.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{**settings, "allow_abbrev": False})
+        for name in (None, "store"):
+            self.register("action", name, Once)
+
+    def error(self, text: str) -> NoReturn:
+        """Raise a UsageError that carries argparse's text."""
+        expected = "the form that the help shows"
+        raise UsageError.at(self.prog, text, expected, f"Run `{self.prog} --help`")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse a command or an action that there is not; nothing else has choices."""
+        if action.choices is not None and value not in action.choices:
+            raise UsageError.at(
+                self.prog,
+                f"unknown command '{value}'",
+                "expected one of " + ", ".join(action.choices),
+                f"See `{self.prog} --help`." + nearest(value, action.choices),
+            )
+
+    def add(self, rows: Iterable[CommandOption], defaults: Mapping[str, str] | None = None) -> None:
+        """Add options.
+
+        Args:
+            defaults: what the help says of the default of each, by name.
+        """
+        for row in rows:
+            text = (defaults or {}).get(row.name)
+            settings = {"help": f"{row.help} ({text})" if text else row.help or None, **row.more}
+            if row.takes is None:
+                settings |= {"action": "store_const", "const": True}
+            else:
+                metavar = row.form.rpartition(" ")[2]
+                settings |= {"metavar": metavar, "type": partial(row.takes.read, row.word)}
+            if row.of != "run":
+                settings["default"] = row.default
+            if row.word.startswith("--"):
+                self.add_argument(row.word, dest=row.name, **settings)
+            else:
+                self.add_argument(row.name, **settings)
+
+
+class Once(argparse.Action):
+    """Store a value, the first time."""
+
+    given = False
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Store what argparse has read."""
+        if option_string is not None and self.given:
+            text = ("got two values", "expected one, since only one can hold", "Leave one out")
+            raise UsageError.at(option_string, *text)
+        self.given = option_string is not None
+        setattr(namespace, self.dest, values)
+
+
+def _defaults() -> dict[str, str]:
+    """Return what the help says of the default of each option, by model where they differ."""
+    models = {spec.name: {**NEUTRAL, **spec.train, **spec.options} for spec in SPECS}
+    models["a model of yours"] = dict(OWN_TRAIN)
+
+    def few(names: list[str]) -> str:
+        """Leave out most of many."""
+        if len(names) <= MOST_SHOWN:
+            return ", ".join(names)
+        return f"{names[0]} and {len(names) - 1} others"
+
+    found = {}
+    for name in dict.fromkeys(name for values in models.values() for name in values):
+        owners: dict[Any, list[str]] = {}
+        for model, values in models.items():
+            if name in values:
+                owners.setdefault(values[name], []).append(model)
+        most, *others = sorted(owners, key=lambda value: -len(owners[value]))
+        apart = "".join(f"; {value}: {few(owners[value])}" for value in others)
+        found[name] = f"default {most}{apart}"
+    return found
+
+
+def build() -> dict[str, Parser]:
+    """Return the parser of the command line, "", and those of each command and action."""
+    parser = Parser(
+        prog="vertexrt",
+        description="Train dynamic neural networks: one vertex function, a graph per example.",
+    )
+    parser.add_argument("--version", action="store_true", help="show the version")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    parsers: dict[str, Any] = {"": parser}
+    defaults = _defaults()
+    for command, text in COMMANDS.items():
+        made = commands.add_parser(command, help=text, description=text[0].upper() + text[1:] + ".")
+        parsers[command] = made
+        made.add(options_of(command), defaults if command in RUN.split() else {})
+        if command in ACTIONS:
+            known = ACTIONS[command]
+            actions = made.add_subparsers(dest="action", metavar="|".join(known), required=True)
+            for action, text in known.items():
+                parsers[action] = actions.add_parser(action, help=text)
+                parsers[action].add(options_of(action))
+    return parsers
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Read the words of a command line.
+
+    Args:
+        argv: the words after the program's name.
+    Returns: the options by name; an option that was not given is None.
+    Raises: UsageError, for an unknown command or option (the nearest ones are offered) or a value
+        that the option does not take; SystemExit, after the help was printed.
+    """
+    options = _parse(argv)
+    run = getattr(options, "model", None)
+    if options.command in ("explain", "warm") and run is not None and os.path.isdir(run):
+        options.model, options.config = None, options.config or os.path.join(run, CONFIG_NAME)
+    if getattr(options, "config", None) is not None:
+        _fill(options, _parse(["train", *_words_of(Path(options.config))]))
+    return options
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parsers = build()
+    if "--version" in argv and len(argv) > 1:
+        text = ("--version and other words", "expected it alone", "Leave them out")
+        raise UsageError.at("vertexrt", *text)
+    options, unknown = parsers[""].parse_known_args(list(argv))
+    if unknown:
+        command = parsers[getattr(options, "action", options.command) or ""]
+        flag = unknown[0].split("=")[0]
+        what = "option" if flag.startswith("-") else "argument"
+        known = [word for action in command._actions for word in action.option_strings]
+        raise UsageError.at(
+            command.prog,
+            f"unknown {what} '{flag}'",
+            "expected an option of this command",
+            f"See `{command.prog} --help`." + nearest(flag, known),
+        )
+    return options
+
+
+def _fill(options: argparse.Namespace, stored: argparse.Namespace) -> None:
+    """Put in what a file says and the command line does not.
+
+    Raises: UsageError, when it names a program to run, or what is to be written or read instead.
+    """
+    for row in OPTIONS:
+        if not row.of_file and getattr(stored, row.name):
+            text = ("expected what decides over the result", "Give it on the command line")
+            raise UsageError.at(options.config, f"it says {row.word}", *text)
+    if options.model is None and stored.model is not None:
+        words = f"{shlex.quote(stored.model)} --config {shlex.quote(options.config)}"
+        how = f"name it: vertexrt {options.command} {words}"
+        require_known(stored.model, options.config, how)
+    settings = {**dict(stored.set or ()), **dict(options.set or ())}
+    options.set = list(settings.items()) or None
+    for name, value in vars(options).items():
+        if value is None:
+            setattr(options, name, getattr(stored, name, None))
+
+
+def _words_of(path: Path) -> list[str]:
+    """Return the words of a command line that say what a file says.
+
+    Raises: UsageError, when it cannot be read, or holds something else than options.
+    """
+
+    def refuse(got: str) -> UsageError:
+        expected = "expected options by their long names: epochs = 3; those of --set in a table"
+        return UsageError.at(str(path), got, f"{expected} [set]", "Correct the file")
+
+    def text_of(name: str, value: Any) -> str:
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        long = isinstance(value, int) and value.bit_length() > MOST_BITS
+        if long or not isinstance(value, int | float | str):
+            kind = "number of too many digits" if long else type(value).__name__
+            raise refuse(f"{name} is a {kind}")
+        return str(value)
+
+    try:
+        text = read_plain(path).decode()
+        found = parse_json(text) if path.suffix == ".json" else tomllib.loads(text)
+    except (OSError, ValueError, RecursionError) as error:  # of both parsers the last two
+        raise refuse(getattr(error, "strerror", None) or str(error)) from error
+    if not isinstance(found, dict):
+        raise refuse(f"a {type(found).__name__}")
+    words: list[str] = []
+    for name, value in found.items():
+        flag = "--" + name.replace("_", "-")
+        if name == "set" and isinstance(value, dict):
+            for each, inner in value.items():
+                words += [flag, f"{each}={text_of(each, inner)}"]
+        elif name == "model":
+            words.insert(0, text_of(name, value))
+        elif value is True:
+            words.append(flag)
+        elif value is not None and value is not False:
+            words += [flag, text_of(name, value)]
+    return words

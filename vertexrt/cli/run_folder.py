@@ -6,20 +6,29 @@ DIR/last.safetensors    where to continue
 DIR/best.safetensors    the parameters with the best dev value
 DIR/curve.png           learning curves, where matplotlib is installed
 DIR/events.out.tfevents.*  the metrics for TensorBoard, with --log tensorboard
-DIR/run.lock            while a run is at work: its process and machine (`run_lock`)
+DIR/run.lock            while a run is at work: its process and machine
 
 Every file appears whole or not at all, and metrics reach the disk before the checkpoint that counts
 them. So a run that is killed at any instant leaves a folder with last.safetensors, which --resume
 continues, or one with nothing but a lock and a file that was being written (`.NAME.XXXXXXXX.tmp`),
 in which --out starts again; the next run removes both. No link in the folder is written through.
+
+One process at a time works in a folder. What counts is the system's lock on run.lock (flock), which
+goes when its owner does, however it ends: a file that a killed run left is taken over. Where the
+file system has no such locks, as some network file systems, the text in the file counts: it is
+taken over when its process was of this machine and is gone, and must be removed by hand when it was
+of another. Two runs that start in the same instant are not told apart there.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import re
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
@@ -29,7 +38,8 @@ from typing import Any
 
 from vertexrt.api.json_record import JsonRecord, parse_json
 from vertexrt.api.optimizer import LARGEST_COUNT
-from vertexrt.cli import run_lock
+from vertexrt.bench.figures import figure
+from vertexrt.cli.measures import MEASURES, PER_CENT
 from vertexrt.cli.options import CONFIG_NAME, SPLITS
 from vertexrt.errors import CheckpointError, UsageError
 from vertexrt.plain_files import (
@@ -37,8 +47,87 @@ from vertexrt.plain_files import (
     leftovers,
     read_plain,
     remove_leftovers,
+    require_plain_file,
     write_atomically,
 )
+
+LOCK = "run.lock"
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_OWNER = re.compile(r"process ([1-9][0-9]{0,6}) on (\S{1,255})\n")
+LONGEST_TEXT = 512  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RunLock:
+    """Hold the lock of a run folder until `release`."""
+
+    path: Path
+    handle: int
+
+    def release(self) -> None:
+        """Remove the file and let others in."""
+        self.path.unlink(missing_ok=True)  # before the lock goes: afterwards it may be another's
+        os.close(self.handle)
+
+
+def take_lock(folder: Path, flag: str) -> RunLock:
+    """Lock a run folder.
+
+    Args:
+        folder: it exists.
+        flag: the option that named it, for the error.
+    Raises: UsageError, when another process is at work there; OSError, when it cannot be locked.
+    """
+    path = folder / LOCK
+    while True:
+        handle = os.open(path, _FLAGS, 0o666)
+        try:
+            require_plain_file(handle, path)
+            locked = _flock(handle)
+            owner = os.pread(handle, LONGEST_TEXT, 0).decode("utf-8", "replace")
+            if locked is False or (locked is None and not _is_gone(owner)):
+                name = owner.strip() if _OWNER.fullmatch(owner) else "another process"
+                got = f"{name} is at work in the run folder {folder}"
+                wait = "Wait for it to end, or give another folder"
+                if locked is None:
+                    wait += f"; if it has ended, remove {path}"
+                raise UsageError.at(flag, got, "expected one run in a folder at a time", wait)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(handle), os.lstat(path)):
+                    mine = f"process {os.getpid()} on {socket.gethostname()}\n"
+                    os.ftruncate(handle, 0)
+                    os.pwrite(handle, mine.encode(), 0)
+                    return RunLock(path, handle)
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)  # its owner removed it while we waited for it: there is a new one
+
+
+def _flock(handle: int) -> bool | None:
+    """Lock an open file; False when another process has it, None where there are no locks."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def _is_gone(owner: str) -> bool:
+    """Tell whether a lock file's text names no process, or one of this machine that has ended."""
+    found = _OWNER.fullmatch(owner)
+    if found is None or found[2] != socket.gethostname():
+        return not owner
+    try:
+        os.kill(int(found[1]), 0)  # sends nothing
+    except ProcessLookupError:
+        return True
+    except PermissionError:  # it is there, and another user's
+        return False
+    return False
+
 
 LAST = "last.safetensors"
 BEST = "best.safetensors"
@@ -46,7 +135,6 @@ METRICS = "metrics.jsonl"
 CURVE = "curve.png"
 CORRECT = "Correct or remove the line"
 WRITTEN = (LAST, BEST, METRICS, CURVE, CONFIG_NAME)
-
 
 # The module of a SummaryWriter, and the packages that it needs; the first that is there is taken.
 WRITERS = {
@@ -119,7 +207,7 @@ class RunFolder:
 
     path: Path
     made: tuple[Path, ...] = ()
-    lock: run_lock.RunLock | None = None
+    lock: RunLock | None = None
     log: ScalarLog | None = None
     writes: bool = True
 
@@ -169,6 +257,8 @@ class RunFolder:
     def records(self) -> list[dict[str, Any]]:
         """Return the metrics written so far; a last line that was cut off is left out.
 
+        A line has `epoch`, `split`, and numbers by name, null where one was not finite.
+
         Raises: CheckpointError, when they cannot be read, or a line is not one of a run's.
         """
         if not self.metrics.exists():
@@ -177,7 +267,22 @@ class RunFolder:
             lines = read_plain(self.metrics).split(b"\n")[:-1]
         except OSError as error:
             raise self._misread(str(self.metrics), error.strerror or str(error)) from error
-        return [self._record(number, line) for number, line in enumerate(lines, 1)]
+        records = []
+        for number, line in enumerate(lines, 1):
+            where = f"{self.metrics}:{number}"
+            try:
+                stored = parse_json(line)
+            except ValueError as error:
+                raise self._misread(where, f"the line is not JSON ({error})") from error
+            fields = JsonRecord(stored, where, action=CORRECT)
+            record: dict[str, Any] = {
+                "epoch": fields.whole("epoch", 0, LARGEST_COUNT),
+                "split": fields.text("split", SPLITS),
+            }
+            for name in fields.unread():
+                record[name] = None if fields.null(name) else fields.real(name)
+            records.append(record)
+        return records
 
     def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
         """Drop the lines that are not `wanted`, in one rename.
@@ -199,22 +304,6 @@ class RunFolder:
         for folder in self.made:
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
-
-    def _record(self, number: int, line: bytes) -> dict[str, Any]:
-        """Read a line: `epoch`, `split`, and numbers by name, null where one was not finite."""
-        where = f"{self.metrics}:{number}"
-        try:
-            stored = parse_json(line)
-        except ValueError as error:
-            raise self._misread(where, f"the line is not JSON ({error})") from error
-        fields = JsonRecord(stored, where, action=CORRECT)
-        record: dict[str, Any] = {
-            "epoch": fields.whole("epoch", 0, LARGEST_COUNT),
-            "split": fields.text("split", SPLITS),
-        }
-        for name in fields.unread():
-            record[name] = None if fields.null(name) else fields.real(name)
-        return record
 
     def _misread(self, where: str, got: str) -> CheckpointError:
         return CheckpointError.at(where, got, "expected the metrics of a run, unchanged", CORRECT)
@@ -256,9 +345,9 @@ def fresh(out: str | None, model: str, log: ScalarLog | None = None) -> RunFolde
     made = tuple(folder for folder in (path, *path.parents) if not os.path.exists(folder))
     try:
         path.mkdir(parents=True, exist_ok=True)
-        if not os.path.lexists(path / run_lock.NAME):  # a folder of other files gets none
+        if not os.path.lexists(path / LOCK):  # a folder of other files gets none
             _require_empty(path)
-        folder = RunFolder(path, made, run_lock.take(path, "--out"), log)
+        folder = RunFolder(path, made, take_lock(path, "--out"), log)
     except OSError as error:
         raise _cannot_write("--out", path, error) from error
     try:
@@ -272,7 +361,7 @@ def fresh(out: str | None, model: str, log: ScalarLog | None = None) -> RunFolde
 
 def _require_empty(path: Path) -> None:
     """Raise UsageError when a folder holds more than what a run left that never saved."""
-    ours = {run_lock.NAME, *(left.name for left in leftovers(path, WRITTEN))}
+    ours = {LOCK, *(left.name for left in leftovers(path, WRITTEN))}
     if all(entry.name in ours for entry in path.iterdir()):
         return
     other = "Give another one"
@@ -309,21 +398,18 @@ def existing(name: str, log: ScalarLog | None = None) -> RunFolder:
             f"expected a run folder with a {LAST}",
             "Give the --out folder of a run",
         )
-    if not (path / LAST).is_file() and not os.path.lexists(path / run_lock.NAME):
-        raise _no_checkpoint(name)
+    folder = None
     try:
-        folder = RunFolder(path, (), run_lock.take(path, "--resume"), log)
+        if (path / LAST).is_file() or os.path.lexists(path / LOCK):
+            folder = RunFolder(path, (), take_lock(path, "--resume"), log)
     except OSError as error:
         raise _cannot_write("--resume", path, error) from error
-    if not folder.last.is_file():
+    if folder is not None and folder.last.is_file():
+        remove_leftovers(path, WRITTEN)
+        return folder
+    if folder is not None:
         folder.close()
-        raise _no_checkpoint(name)
-    remove_leftovers(path, WRITTEN)
-    return folder
-
-
-def _no_checkpoint(name: str) -> CheckpointError:
-    return CheckpointError.at(
+    raise CheckpointError.at(
         "--resume",
         f"{name} holds no {LAST}",
         "expected the folder of a run that wrote a checkpoint",
@@ -355,3 +441,56 @@ def find_checkpoint(run: str) -> Path:
         "expected the folder of a run that wrote a checkpoint",
         "Train one with `vertexrt train`",
     )
+
+
+HINT = "no curve.png: matplotlib is not installed; get it with: pip install 'vertexrt[plot]'"
+PANEL_INCHES = (4.4, 3.4)
+
+
+def draw_curve(folder: RunFolder) -> str | None:
+    """Write `curve.png` from the metrics of a run: a panel a value, a ring at the best dev value.
+
+    Returns: None, or one line that says why there is no picture.
+    """
+    if find_spec("matplotlib") is None:
+        return HINT
+    records = folder.records()
+    names = [name for name in MEASURES if any(name in record for record in records)]
+    if not names:
+        return "no curve.png: no epoch has ended yet"
+    width, height = PANEL_INCHES
+    try:
+        with figure(folder.curve, 1, len(names), (width * len(names), height)) as (panels,):
+            panels[0].figure.suptitle(folder.path.resolve().name)
+            for axes, name in zip(panels, names, strict=True):
+                _panel(axes, records, name)
+    except OSError as error:
+        return f"no curve.png: it cannot be written ({error.strerror or error})"
+    return None
+
+
+def _panel(axes: Any, records: list[dict[str, Any]], name: str) -> None:
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+    for split in ("train", "dev"):
+        epochs, values = series(records, split, name)
+        axes.plot(epochs, values, marker="o", markersize=3, label=split)
+        if split == "dev" and values:
+            best = values.index((max if MEASURES[name].larger else min)(values))
+            at, label = (epochs[best], values[best]), f"best, epoch {epochs[best]}"
+            axes.plot(*at, "o", markersize=9, fillstyle="none", color="C1", label=label)
+    axes.set_title("loss of a graph" if name == "loss" else name.replace("_", " "))
+    axes.set_xlabel("epoch")
+    axes.set_xlim(0.5, max(record["epoch"] for record in records) + 0.5)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    if name.endswith(PER_CENT):
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.legend()
+
+
+def series(records: list[dict[str, Any]], split: str, name: str) -> tuple[list[int], list[float]]:
+    """Return epochs and values of one split; epochs whose value is missing are left out."""
+    chosen = [
+        record for record in records if record["split"] == split and record.get(name) is not None
+    ]
+    return [record["epoch"] for record in chosen], [record[name] for record in chosen]

@@ -1,28 +1,339 @@
-"""Build what a run works with: its data set, its model, its network and its optimizer."""
+"""A run: its options, the data and network that it works with, its position and minibatches.
+
+Options are what was given and what the model's own defaults say; they are kept in each checkpoint
+and may be resumed. A checkpoint holds them, the position, parameters and optimizer state.
+"""
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Annotated, Any
+import os
+import shlex
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated, Any, Self
+
+import numpy as np
+import numpy.typing as npt
 
 import vertexrt as vrt
 from vertexrt.api import optim
+from vertexrt.api.carried import CarriedState
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer, Rate
-from vertexrt.cli.measures import Count
-from vertexrt.cli.options import OPTIMIZERS, WITH_MOMENTUM
-from vertexrt.cli.run_options import RunOptions
-from vertexrt.cli.tasks import TASKS, Task
-from vertexrt.data import Dataset, Vocabulary, load
+from vertexrt.cache import notes
+from vertexrt.cli.interrupt import Interrupt
+from vertexrt.cli.measures import MEASURES, Count, Totals
+from vertexrt.cli.options import (
+    NEUTRAL,
+    OPTIMIZERS,
+    READING,
+    RECORDED,
+    SHAPE,
+    TASKS,
+    WITH_MOMENTUM,
+    SettingValue,
+    Task,
+    options_of,
+)
+from vertexrt.config import usable_threads
+from vertexrt.data import Dataset, Loader, Vocabulary, catalogue
+from vertexrt.data import load as load_data
+from vertexrt.data.columns import real_pulls
+from vertexrt.data.dataset import UNKNOWN
+from vertexrt.data.files import expanded
+from vertexrt.data.load import FORMATS, format_named, format_of
 from vertexrt.errors import CheckpointError, DataError, UsageError
-from vertexrt.models import ModelSpec
-from vertexrt.models.own import find
+from vertexrt.graph import GraphBatch
+from vertexrt.models import ModelSpec, get, names
+from vertexrt.models.catalogue import is_own, require_known
+from vertexrt.models.own import find, full_name
+from vertexrt.parallel import ProcessGroup
+from vertexrt.parallel.start import processes_here
 
-if TYPE_CHECKING:
-    from vertexrt.api.network import Network
+OF_MODELS = ("crf", "layers", "letters", "pyramid", "streams")  # of formats: the model decides
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """Hold everything that a run's result depends on; kept in each of its checkpoints.
+
+    Attributes:
+        model, task, data, format: names; `model` and `data` are full paths where they are paths.
+        reading: options of the format by name.
+        shape: options of the model by name (hidden, embed, dropout, and what --set names).
+        epochs, patience: when to stop; patience 0 never stops early.
+        batch_size, window, seed, policy, dtype, device, precision, engine, threads: as on the
+            command line.
+        processors: of a group of the persistent engine; None where it chooses.
+        shares: that each minibatch is cut into for several processes; None for one a process.
+        optimizer, lr, momentum, weight_decay, clip_norm: the update; clip_norm 0 does not clip.
+        schedule: of the learning rate, over epochs: see `rate_of`.
+        average: share that the average of the parameters keeps at each update; 0 takes none.
+    """
+
+    model: str
+    task: str
+    data: str
+    format: str
+    reading: dict[str, Any]
+    shape: dict[str, Any]
+    epochs: int
+    patience: int
+    batch_size: int
+    window: int
+    seed: int
+    optimizer: str
+    lr: float
+    momentum: float
+    weight_decay: float
+    clip_norm: float
+    schedule: str
+    average: float
+    policy: str
+    dtype: str
+    device: str
+    precision: str
+    engine: str
+    threads: int
+    processors: int | None
+    shares: int | None
+
+    @property
+    def title(self) -> str:
+        """Return the name of the model, without the path of its file, which may have moved."""
+        return self.model.rpartition(":")[2]
+
+    def format_options(self) -> dict[str, Any]:
+        """Return the options of the format, without the files of splits."""
+        return {name: v for name, v in self.reading.items() if name not in ("dev", "test")}
+
+    def as_given(self) -> dict[str, Any]:
+        """Return the options as a file for --config has them, by the names of their flags."""
+        found = asdict(self)
+        shape, reading = found.pop("shape"), found.pop("reading")
+        flags = {name: shape.pop(name) for name in SHAPE if name in shape}
+        found |= {**reading, **flags, "set": shape}
+        return {name: value for name, value in found.items() if value is not None}
+
+    @classmethod
+    def from_json(cls, stored: JsonRecord) -> Self:
+        """Read the options back; a file of the user is not run to do so.
+
+        Raises: CheckpointError, when one is missing, unknown, or not what the command line takes.
+        """
+        model = stored.text("model")
+        spec = None if is_own(model) else get(stored.text("model", names()))
+        found: dict[str, Any] = {
+            "model": model,
+            "task": stored.text("task", (spec.task,) if spec else TASKS),
+            "format": stored.text("format", (spec.format,) if spec else FORMATS),
+        }
+        reading, shape = stored.record("reading"), stored.record("shape")
+        value = SettingValue().stored
+        known = {*READING, *OF_MODELS} & {*FORMATS[found["format"]].options}
+        given = [name for name in reading.unread() if name in known]
+        found["reading"] = {name: value(reading, name) for name in given}
+        if type(found["reading"].get("binary", True)) is not bool:
+            reading.refuse("binary", "true or false")
+        given = shape.unread()
+        if spec is not None:
+            known = {*spec.arguments()}
+            given = [*spec.options, *(n for n in given if n in known and n not in spec.options)]
+        found["shape"] = {name: value(shape, name) for name in given}
+        for name, row in RECORDED.items():
+            if name not in found and row.takes is not None:
+                found[name] = row.takes.stored(stored, name)
+        stored.end()
+        if found["momentum"] and found["optimizer"] not in WITH_MOMENTUM:
+            stored.refuse("momentum", f"0, since {found['optimizer']} has none")
+        return cls(**found)
+
+
+def model_of(given: argparse.Namespace) -> ModelSpec:
+    """Find the model that a command line names, in a file of the user or by its name.
+
+    Raises: UsageError, when there is no such model, or it has another task or format; whatever the
+        user's file raises.
+    """
+    if given.model is None:
+        raise UsageError.at(
+            f"vertexrt {given.command}",
+            "no model was named",
+            f"expected one of {', '.join(names())}, or FILE.py:CLASS",
+            "Name one, or give a file with --config, or a run (train --resume RUN, explain RUN)",
+        )
+    if is_own(given.model):
+        if given.data is None:
+            action = "Give it with --data, a folder or a file"
+            raise UsageError.at(given.model, "no data", "expected what to train it on", action)
+        format = format_named(given.format or format_of(given.data)).name
+        return find(given.model, given.task or "loss", format)
+    spec = get(given.model)
+    for name, own in (("task", spec.task), ("format", spec.format)):
+        value = getattr(given, name)
+        if value not in (None, own):
+            expected = f"its {name} is {own}"
+            raise UsageError.at(spec.name, f"got --{name} {value}", expected, "Leave it out")
+    return spec
+
+
+def resolve(given: argparse.Namespace) -> RunOptions:
+    """Fill what was not given from the model's defaults for this data set.
+
+    Args:
+        given: options of the command line, None where not given.
+    Raises: UsageError, when a name is not known, an option does not belong to the model, the
+        optimizer or the engine, or a checkpoint of the run could not be read.
+    """
+    spec = model_of(given)
+    asked = {name: value for name, value in vars(given).items() if value is not None}
+    defaults = {**NEUTRAL, **spec.train}
+    _require_fitting(asked, spec, asked.get("optimizer", defaults["optimizer"]))
+    if asked.get("optimizer", defaults["optimizer"]) != defaults["optimizer"]:
+        defaults["lr"] = OPTIMIZERS[asked["optimizer"]].lr  # it is not the model's own
+    chosen: dict[str, Any] = {name: asked.get(name, defaults.get(name)) for name in RECORDED}
+    # Kept, since a run repeats with the same number: as many whole groups as there is room for.
+    processors = given.processors or 1
+    room = usable_threads() // processes_here(os.environ)
+    chosen["threads"] = given.threads or max(room // processors, 1) * processors
+    shape = {name: asked[name] for name in SHAPE if name in asked}
+    for name, value in given.set or ():
+        if name in shape:
+            expected = "one, since only one can hold"
+            raise UsageError.at("--set", f"two values of {name}", expected, "Leave one out")
+        shape[name] = value
+    shape = {**spec.options, **shape}
+    reading = {name: asked[name] for name in READING if name in asked}
+    reading |= {name: data_name(reading[name]) for name in ("dev", "test") if name in reading}
+    streams = {"streams": chosen["batch_size"]} if shape.get("carried") else {}
+    chosen |= {
+        "model": full_name(given.model),
+        "task": spec.task,
+        "data": data_name(chosen["data"]),
+        "format": spec.format,
+        "shape": shape,
+        "reading": spec.reading(shape) | reading | streams,
+    }
+    # A model's own defaults may be others than the command line takes.
+    fields = JsonRecord(chosen, spec.title, "", "Change it", UsageError)
+    return _with_whole_groups(RunOptions.from_json(fields))
+
+
+def _require_fitting(asked: Mapping[str, Any], spec: ModelSpec, optimizer: str) -> None:
+    """Refuse options that the model, its task or the optimizer would ignore."""
+    known: dict[str, tuple[str, Collection[str], str]] = {}  # by option: owner, its options
+    has = "its options are " + ", ".join(spec.options)
+    known |= dict.fromkeys(SHAPE, (spec.name, spec.arguments(), has))
+    reads = f"its data are {spec.format}"
+    known |= dict.fromkeys(READING, (spec.name, FORMATS[spec.format].options, reads))
+    if asked.get("momentum"):
+        belongs = f"it belongs to {', '.join(WITH_MOMENTUM)}"
+        known["momentum"] = (optimizer, OPTIMIZERS[optimizer].names(), belongs)
+    for name, (owner, options, expected) in known.items():
+        if name in asked and name not in options:
+            got = f"got --{name}, which {owner} does not have"
+            raise UsageError.at(owner, got, expected, "Leave it out")
+
+
+def resume(given: argparse.Namespace, stored: RunOptions, run: str) -> RunOptions:
+    """Return the options of a run to continue, with the few changes that are allowed.
+
+    Args:
+        given: options of the command line, None where not given.
+        stored: options in the run's checkpoint.
+        run: its folder.
+    Raises: CheckpointError, when another model is named; UsageError, when an option that decides
+        over the result is given another value.
+    """
+    changed: dict[str, Any] = {}
+    if given.model is None:
+        named = f"{shlex.quote(stored.model)} --resume {shlex.quote(run)}"
+        require_known(stored.model, run, f"name it: vertexrt train {named}")
+    elif given.model.rpartition(":")[2] != stored.title:
+        raise CheckpointError.at(
+            "--resume",
+            f"{run} is a run of {stored.model}",
+            f"expected one of {given.model}, the model that was named",
+            f"Name {stored.model}, or start a new run with --out",
+        )
+    else:
+        changed["model"] = full_name(given.model)
+    if given.out is not None and os.path.realpath(given.out) != os.path.realpath(run):
+        raise UsageError.at(
+            "--out",
+            f"got {given.out} with --resume {run}",
+            "a run goes on in its own folder",
+            "Leave --out out",
+        )
+    before = {"run": asdict(stored), "model": stored.shape, "format": stored.reading}
+    for row in options_of("train"):
+        name, value = row.name, getattr(given, row.name)
+        if value is None or row.of == "command":
+            continue
+        if row.changes:
+            changed[name] = data_name(value) if name == "data" else value
+            continue
+        was = before[row.of].get(name)
+        if name == "set":
+            was = [(each, stored.shape.get(each)) for each, _ in value]
+        if value != was:
+            raise UsageError.at(
+                "--resume",
+                f"got {row.word} {value}, the run {run} has {was}",
+                "only --epochs, --patience, --threads, --processors and --data may change",
+                f"Leave {row.word} out, or start a new run with --out",
+            )
+    return _with_whole_groups(replace(stored, **changed))
+
+
+def _with_whole_groups(options: RunOptions) -> RunOptions:
+    """Return options whose processors fit their engine and threads.
+
+    Raises: UsageError, when they do not.
+    """
+    processors, threads = options.processors, options.threads
+    if processors is None:
+        return options
+    if options.engine != "persistent":
+        raise UsageError.at(
+            "--processors",
+            f"the engine is {options.engine}",
+            "expected the persistent engine",
+            "Add --engine persistent",
+        )
+    if options.device != "cuda" and threads % processors:  # there a processor is a block
+        whole = -(-threads // processors) * processors
+        raise UsageError.at(
+            "--processors",
+            f"groups of {processors} processors with {threads} threads",
+            "a processor is a thread, so the threads are a multiple of the processors",
+            f"Give --threads {whole}, or a divisor of {threads}",
+        )
+    return options
+
+
+def with_model(stored: RunOptions, given: argparse.Namespace) -> RunOptions:
+    """Return options with the model that `--model` names.
+
+    Raises: UsageError, when it names none, and that of the run is a file.
+    """
+    if given.model is None:
+        require_known(stored.model, given.run, f"add --model {shlex.quote(stored.model)}")
+        return stored
+    return replace(stored, model=full_name(given.model))
+
+
+def data_name(given: str) -> str:
+    """Return a data set's name as it is and a path in full: a run may go on from elsewhere."""
+    if any(entry.name == given for entry in catalogue()):
+        return given
+    path = expanded(given)
+    return str(path.resolve()) if os.path.exists(path) else given
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +343,7 @@ class RunSession:
     options: RunOptions
     spec: ModelSpec
     dataset: Dataset
-    net: Network
+    net: vrt.Network
 
     @property
     def task(self) -> Task:
@@ -47,7 +358,7 @@ def open_session(options: RunOptions) -> RunSession:
         training needs is empty.
     """
     spec = find(options.model, options.task, options.format)
-    dataset = load(options.data, format=options.format, **options.reading)
+    dataset = load_data(options.data, format=options.format, **options.reading)
     for split in ("train", "dev"):
         require_graphs(dataset, split)
     return RunSession(options, spec, dataset, compile_model(options, spec, dataset))
@@ -82,7 +393,7 @@ def require_graphs(dataset: Dataset, split: str) -> None:
         )
 
 
-def compile_model(options: RunOptions, spec: ModelSpec, dataset: Dataset) -> Network:
+def compile_model(options: RunOptions, spec: ModelSpec, dataset: Dataset) -> vrt.Network:
     """Build the vertex function for a data set and compile it."""
     return vrt.compile(
         spec.build(dataset, **options.shape),
@@ -151,12 +462,6 @@ def make_optimizer(session: RunSession) -> Optimizer:
     return optim.OPTIMIZERS[OPTIMIZERS[options.optimizer].title](rate, **hyper)
 
 
-def make_average(session: RunSession) -> vrt.ExponentialMovingAverage | None:
-    """Build the average of the parameters that the options ask for."""
-    decay = session.options.average
-    return vrt.ExponentialMovingAverage(session.net, decay) if decay else None
-
-
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
     """Tell two data sets apart.
@@ -189,12 +494,9 @@ def hash_of(vocabularies: Mapping[str, Vocabulary]) -> str:
 
 def require_same_data(dataset: Dataset, stored: Fingerprint, run: str) -> None:
     """Raise CheckpointError when the data set is not the one that a run was trained on."""
-    found = fingerprint(dataset)
-    different = [
-        field.name
-        for field in fields(Fingerprint)
-        if getattr(found, field.name) != getattr(stored, field.name)
-    ]
+    before = asdict(stored)
+    found = asdict(fingerprint(dataset)).items()
+    different = [name for name, value in found if value != before[name]]
     if different:
         raise CheckpointError.at(
             "--resume",
@@ -202,3 +504,326 @@ def require_same_data(dataset: Dataset, stored: Fingerprint, run: str) -> None:
             "expected the data that the run was started with",
             "Put it back, or start a new run with --out",
         )
+
+
+FORMAT = "vertexrt-train-3"  # tells these checkpoints from those of other programs
+EARLIER = ("vertexrt-train-1", "vertexrt-train-2")
+
+
+@dataclass(slots=True)
+class RunState:
+    """Hold the position of a run.
+
+    Attributes:
+        epoch: epochs that are complete.
+        batch: minibatches of the next epoch that are done.
+        totals: sums over those minibatches.
+        measure: the measure of the best dev value, a name of `MEASURES`.
+        best, best_epoch: that value so far and its epoch, from 1; None and 0 at first.
+        stale: epochs since the best one.
+    """
+
+    epoch: Count = 0
+    batch: Count = 0
+    totals: Totals = field(default_factory=Totals)
+    measure: str = "loss"
+    best: float | None = None
+    best_epoch: Count = 0
+    stale: Count = 0
+
+    @classmethod
+    def from_json(cls, fields: JsonRecord, task: Task) -> Self:
+        """Read the position back. Raises: CheckpointError."""
+        found = fields.build(cls)
+        fields.text("measure", ("loss", *task.measures))
+        sums = [name for measure in task.measures for name in MEASURES[measure].sums]
+        fields.record("totals").record("sums").end(sums)
+        stale = found.epoch - fields.whole("best_epoch", 0, found.epoch)
+        fields.whole("stale", stale, stale)
+        if (found.best is None) != (found.best_epoch == 0):
+            expected = f"the dev value of epoch {found.best_epoch}, or null before the first"
+            fields.refuse("best", expected)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """Hold a checkpoint of a run, every field of it checked.
+
+    Attributes:
+        checkpoint: parameters, and state and description of the optimizer.
+        options: of the run.
+        state: where it stood.
+        random: of the network.
+        data: what the run was trained on.
+        vocabularies: of its words, by pull.
+        reals: the pulls that were real numbers in its data.
+    """
+
+    path: Path
+    checkpoint: vrt.Checkpoint
+    options: RunOptions
+    state: RunState
+    random: dict[str, int]
+    data: Fingerprint
+    vocabularies: dict[str, Vocabulary]
+    reals: tuple[str, ...]
+
+    @property
+    def judged(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the parameters that the run is judged by: their average where it takes one."""
+        return self.checkpoint.average or self.checkpoint.parameters
+
+
+def save(
+    path: Path,
+    session: RunSession,
+    optimizer: Optimizer,
+    state: RunState,
+    average: vrt.ExponentialMovingAverage | None = None,
+) -> None:
+    """Write a checkpoint to a temporary name and rename it.
+
+    Raises: NumericError, when a number is not finite; the file there stays as it is.
+    """
+    meta = {
+        "format": FORMAT,
+        "options": asdict(session.options),
+        "state": asdict(state),
+        "random": session.net.random_state(),
+        "data": asdict(fingerprint(session.dataset)),
+        "vocabularies": {
+            name: list(known.words) for name, known in session.dataset.vocabularies.items()
+        },
+        "reals": real_pulls(session.dataset.splits["train"]),
+    }
+    vrt.save_checkpoint(path, session.net, optimizer, meta, average)
+
+
+def load(path: Path) -> StoredRun:
+    """Read a checkpoint of a run.
+
+    Raises: CheckpointError, when it is damaged, was not written by `vertexrt train`, or a field of
+        it is not what that writes.
+    """
+    checkpoint = vrt.load_checkpoint(path)
+    found = checkpoint.meta.get("format")
+    if found in EARLIER:
+        raise CheckpointError.at(
+            str(path),
+            "an earlier vertexrt wrote it, with other options and sums",
+            "expected a run of this version",
+            "Train again, or read its parameters with vrt.load_checkpoint",
+        )
+    if found != FORMAT:
+        raise CheckpointError.at(
+            str(path),
+            "it does not say how it was trained",
+            "expected a checkpoint written by `vertexrt train`",
+            "Give the folder of such a run",
+        )
+    fields = JsonRecord(checkpoint.meta, str(path))
+    stored = checked(path, checkpoint, fields, fields.record("vocabularies"))
+    decay = stored.options.average
+    if bool(checkpoint.average) != bool(decay):
+        raise _not_of_one_run(path, f"{len(checkpoint.average)} averages, --average {decay:g}")
+    return stored
+
+
+def checked(
+    path: Path, checkpoint: vrt.Checkpoint, fields: JsonRecord, words: JsonRecord
+) -> StoredRun:
+    """Check the description of a run.
+
+    Args:
+        path: where the parameters are from.
+        fields: what `save` describes it with; all but the vocabularies are read.
+        words: the vocabularies, by pull.
+    Raises: CheckpointError, as `load` does.
+    """
+    fields.text("format", (FORMAT,))
+    options = RunOptions.from_json(fields.record("options"))
+    state = RunState.from_json(fields.record("state"), TASKS[options.task])
+    random = fields.record("random")
+    seed = random.whole("seed", options.seed, options.seed)
+    numbers = {"seed": seed, "step": random.whole("step", 0, LARGEST_COUNT)}
+    data = fields.record("data").build(Fingerprint)
+    reals = fields.texts("reals")
+    known = {name: words.texts(name) for name in words.unread()}
+    fields.end()
+    try:
+        found = {
+            name: Vocabulary(each, unknown=UNKNOWN if UNKNOWN in each[:1] else None)
+            for name, each in known.items()
+        }
+    except DataError as error:
+        got = "a vocabulary is no list of different words"
+        raise _not_of_one_run(words.where, got) from error
+    if hash_of(found) != data.words:
+        raise _not_of_one_run(words.where, "the vocabularies are not those of data.words")
+    return StoredRun(path, checkpoint, options, state, numbers, data, found, reals)
+
+
+def restore(
+    stored: StoredRun,
+    session: RunSession,
+    optimizer: Optimizer,
+    average: vrt.ExponentialMovingAverage | None = None,
+) -> RunState:
+    """Put all that changes back to where a checkpoint was written; return the position.
+
+    Raises: CheckpointError, when parameters, state or counts do not belong to this run.
+    """
+    checkpoint, state, options = stored.checkpoint, stored.state, session.options
+    described = optimizer.describe()
+    if options.schedule != "constant":  # the rate of each epoch follows from the options
+        described["lr"] = checkpoint.optimizer.get("lr")
+    if checkpoint.optimizer != described:
+        raise _not_of_one_run(stored.path, "the optimizer is not the one that the options name")
+    session.net.set_parameters(checkpoint.parameters)
+    if average is not None:
+        average.load_state(checkpoint.average)
+    session.net.set_random_state(stored.random)
+    optimizer.load_state(checkpoint.optimizer_state)
+    graphs = session.dataset.splits["train"].num_graphs
+    batches = -(-graphs // options.batch_size)
+    most = state.batch * options.batch_size
+    least = most - (batches * options.batch_size - graphs)  # the smaller one may be among them
+    if state.batch > batches or not max(least, 0) <= state.totals.graphs <= most:
+        raise _not_of_one_run(
+            stored.path, f"{state.batch} minibatches of {state.totals.graphs} graphs are done"
+        )
+    if optimizer.steps != state.epoch * batches + state.batch:
+        raise _not_of_one_run(
+            stored.path,
+            f"{optimizer.steps} steps in {state.epoch} epochs and {state.batch} minibatches",
+        )
+    return state
+
+
+def _not_of_one_run(path: str | Path, got: str) -> CheckpointError:
+    return CheckpointError.at(
+        str(path),
+        got,
+        "expected the parts of one run, as `vertexrt train` writes them",
+        "Use an earlier checkpoint or a fresh copy",
+    )
+
+
+EVALUATION_BATCH = 64  # graphs; more than most runs train with: no gradients are kept
+EVALUATION_WINDOW = 16  # minibatches over which graphs are sorted by size: fuller levels
+
+
+def carried_state(session: RunSession) -> CarriedState | None:
+    """Return what carries state over pieces of a text, where the model is told to."""
+    return CarriedState(session.net) if session.options.shape.get("carried") else None
+
+
+def running_time() -> float:
+    """Return a clock in seconds that stands while something is compiled: that is done once."""
+    return perf_counter() - notes.seconds()
+
+
+def pushes_of_steps(session: RunSession, carried: CarriedState | None) -> tuple[str, ...]:
+    """Return the pushes that steps are asked for."""
+    if carried is not None:
+        return tuple(carried.shapes)
+    if session.net.device == "cuda":
+        return ()  # they would have to be waited for, so that none of their measures are reported
+    return tuple(name for name in session.task.pushes if name != "loss")
+
+
+def warm_up(session: RunSession, optimizer: Optimizer) -> None:
+    """Compile what the kinds of vertices of a data set need, so that no minibatch waits for it."""
+    splits, carried = session.dataset.splits, carried_state(session)
+    train, dev = (
+        splits[name] if carried is None else carried.put(splits[name]) for name in ("train", "dev")
+    )
+    graphs, evaluated = session.options.batch_size, carried.shapes if carried else ()
+    session.net.warm(train, optimizer, pushes_of_steps(session, carried), graphs)
+    outputs = (*session.task.pushes, *evaluated)
+    session.net.warm(dev, None, outputs, max(graphs, EVALUATION_BATCH))
+
+
+def training_loader(session: RunSession, carried: CarriedState | None) -> Loader:
+    """Return the minibatches that a run trains on; the same for the same options."""
+    options = session.options
+    graphs = session.dataset.splits["train"]
+    if carried is not None:
+        return _streams(graphs, options.batch_size, carried)
+    return Loader(graphs, options.batch_size, bucket=options.window, seed=options.seed)
+
+
+def _streams(graphs: GraphBatch, size: int, carried: CarriedState) -> Loader:
+    """Return minibatches in the order of the text, from its beginning."""
+    carried.restart()
+    return Loader(graphs, size, shuffle=False, prepare=carried.put)
+
+
+def evaluate(
+    session: RunSession,
+    split: str,
+    interrupt: Interrupt | None = None,
+    batch_size: int | None = None,
+    group: ProcessGroup | None = None,
+) -> Totals | None:
+    """Evaluate a split without dropout.
+
+    Args:
+        split: a split of the session's data set that holds graphs.
+        interrupt: when a signal is noted there, evaluation stops.
+        batch_size: graphs at a time.
+        group: of processes, each of which evaluates some minibatches; all return the same.
+    Returns: the totals; None after an interrupt.
+    """
+    interrupt, group = interrupt or Interrupt(), group or ProcessGroup()
+    net, task, carried = session.net, session.task, carried_state(session)
+    graphs, trained_with = session.dataset.splits[split], session.options.batch_size
+    if carried is None:
+        size = batch_size or max(trained_with, EVALUATION_BATCH)
+        loader = Loader(graphs, size, shuffle=False, bucket=EVALUATION_WINDOW)
+        several, wanted, draws = group, task.pushes, bool(net.program.find("uniform"))
+    else:  # what is carried comes from the minibatch before: every process evaluates all
+        loader = _streams(graphs, trained_with, carried)
+        several, wanted, draws = ProcessGroup(), (*task.pushes, *carried.shapes), False
+    network = net if carried is None else net.on_device  # states stay there
+    start = running_time()
+    parts: list[Totals] = []
+    for number, batch in enumerate(loader):
+        if interrupt.number:
+            break
+        if number % several.size == several.rank:
+            pushed = network.forward(batch, train=False, outputs=wanted)
+            if carried is not None:
+                carried.keep(batch, pushed)
+            loss = float(pushed["loss"].sum(dtype=np.float64))
+            parts.append(Totals())
+            parts[-1].add(task, batch, pushed, loss, session.dataset.labels)
+        elif draws:  # of a minibatch that another process evaluates: they count
+            state = net.random_state()
+            net.set_random_state({**state, "step": state["step"] + 1})
+    seconds = running_time() - start
+    group.signal = group.largest(interrupt.number, seconds)  # others may take twice as long
+    if group.signal:
+        return None
+    return Totals.of(in_turn(parts, task, len(loader), several), seconds)
+
+
+def in_turn(own: list[Totals], task: Task, count: int, group: ProcessGroup) -> list[Totals]:
+    """Return what each minibatch of an evaluation adds, in order.
+
+    So sums are those of one process, bit for bit.
+
+    Args:
+        own: of the minibatches of this process: one in `group.size`, from `group.rank` on.
+        count: minibatches.
+    """
+    names = sorted({name for measure in task.measures for name in MEASURES[measure].sums})
+    table = np.zeros((-(-count // group.size), 2 + len(names)))
+    for row, part in zip(table, own, strict=False):
+        row[:] = part.loss, part.graphs, *(part.sums.get(name, 0) for name in names)
+    found = group.gather(table).swapaxes(0, 1).reshape(-1, table.shape[1])[:count]
+    return [
+        Totals(loss, int(graphs), 0.0, dict(zip(names, sums, strict=True)))
+        for loss, graphs, *sums in found.tolist()
+    ]

@@ -1,4 +1,4 @@
-"""Train a model from the command line: `vertexrt train MODEL` and `vertexrt train --resume RUN`.
+"""Train a model: `vertexrt train`; compile it ahead: `warm`; show what is compiled: `explain`.
 
 A run can stop after any minibatch and goes on exactly. Of several processes one writes its folder,
 and all read the same data.
@@ -9,54 +9,56 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+import vertexrt as vrt
 from vertexrt import parallel
 from vertexrt.api.arguments import shared
-from vertexrt.api.average import ExponentialMovingAverage
 from vertexrt.api.carried import CarriedState
 from vertexrt.api.optimizer import Optimizer
-from vertexrt.cli import run_folder, run_state
-from vertexrt.cli.curve import draw
-from vertexrt.cli.interrupt import Interrupt, Interrupted
-from vertexrt.cli.loop import (
-    carried_state,
-    evaluate,
-    pushes_of_steps,
-    running_time,
-    training_loader,
-    warm_up,
-)
+from vertexrt.cli import run_folder
+from vertexrt.cli.interrupt import Interrupt, Interrupted, discard, say
 from vertexrt.cli.measures import Totals, better, deciding, shown
-from vertexrt.cli.output import discard, say
-from vertexrt.cli.run_folder import LAST, RunFolder, ScalarLog
-from vertexrt.cli.run_options import RunOptions, resolve, resume
-from vertexrt.cli.run_state import RunState
+from vertexrt.cli.run_folder import LAST, RunFolder, ScalarLog, draw_curve
 from vertexrt.cli.session import (
+    RunOptions,
     RunSession,
+    RunState,
+    carried_state,
     configuration,
     device_lines,
-    make_average,
+    evaluate,
+    load,
     make_optimizer,
     open_session,
+    pushes_of_steps,
     rate_of,
     require_same_data,
     require_task,
+    resolve,
+    restore,
+    resume,
+    running_time,
+    save,
+    training_loader,
+    warm_up,
 )
+from vertexrt.config import config
 from vertexrt.errors import NumericError, ParallelError, UsageError
 from vertexrt.graph import GraphBatch
 from vertexrt.models.catalogue import is_own
 from vertexrt.parallel import ProcessGroup
 
 if TYPE_CHECKING:
-    from vertexrt.api.network import Network
     from vertexrt.engine.trace import Timeline
 
 EMPTY: Mapping[str, np.ndarray] = {}
@@ -64,6 +66,46 @@ SLOW_DISK = 2e6  # bytes of parameters a second, to wait for; moments come with 
 BAR = "{desc} {percentage:3.0f}%|{bar:24}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
 WARM_UP = 4  # minibatches in which kernels are compiled and memory grows; the last one is recorded
 KEPT = 3  # minibatches in the timeline
+
+
+def explain(given: argparse.Namespace) -> int:
+    """Run `vertexrt explain`: F, dF and their parts, then what one minibatch costs; return 0.
+
+    The minibatch is the first one that a run with the same options would train on.
+
+    Raises: UsageError, for an unknown name; DataError, when the data cannot be read.
+    """
+    options = resolve(given)
+    session = open_session(options)
+    first = next(iter(training_loader(session, carried_state(session))))
+    cost = session.net.explain_batch(first)  # before: the kinds of vertices are known
+    say(*device_lines(session), session.net.explain(kernels=given.kernels or ""), "")
+    say(f"{len(first)} graphs of {session.dataset.name} ({session.dataset.description})", cost)
+    return 0
+
+
+def warm(given: argparse.Namespace) -> int:
+    """Run `vertexrt warm`: a later run with the same options compiles nothing; return 0.
+
+    All kinds of vertices of the data set are compiled, then a training step and the evaluation of
+    a minibatch are run, and forgotten.
+
+    Raises: UsageError, for an unknown name; DataError, when the data cannot be read.
+    """
+    start = perf_counter()
+    options = resolve(given)
+    session = open_session(options)
+    require_task(session)
+    optimizer = make_optimizer(session)
+    warm_up(session, optimizer)
+    carried = carried_state(session)
+    first = next(iter(training_loader(session, carried)))
+    session.net.step(first, optimizer, outputs=pushes_of_steps(session, carried))
+    session.net.sync()
+    evaluate(session, "dev")
+    say(*device_lines(session))
+    say(f"{options.title} is compiled, {perf_counter() - start:.1f} s: {config().cache_dir}")
+    return 0
 
 
 def train(given: argparse.Namespace) -> int:
@@ -75,7 +117,7 @@ def train(given: argparse.Namespace) -> int:
     with Interrupt() as interrupt:
         try:
             options = None if given.resume is not None else resolve(given)
-            with interrupt.at_once():  # it waits for processes that may never come
+            with interrupt.at_once():  # it waits for processes that may never start
                 joined = parallel.init()
             with closing(joined) as group:
                 return _start_or_continue(given, options, interrupt, group)
@@ -101,32 +143,34 @@ def _start_or_continue(
         if group.largest(int((Path(given.out) / LAST).is_file())):
             run = given.out
 
-    def folder_of(title: str) -> RunFolder:
+    def folder_of() -> RunFolder:
         log = None if given.log is None else ScalarLog()
-        if run is not None:
+        if options is None:
             return run_folder.existing(run, log)
-        return run_folder.fresh(given.out, title, log)
+        return run_folder.fresh(given.out, options.title, log)
 
-    if run is None:
+    if run is not None:
+        options = None
+    else:
         assert options is not None
         trace, shares = _checked(given, options, group)  # before there is a folder
-    folder = open_folder(group, lambda: folder_of("" if options is None else options.title))
+    folder = open_folder(group, folder_of)
     try:
         stored = None
-        if run is not None:
-            stored = run_state.load(folder.last)
+        if options is None:
+            stored = load(folder.last)
             options = resume(given, stored.options, run)
             trace, shares = _checked(given, options, group)
-        assert options is not None
-        session, state = open_session(options), RunState()
+        session = open_session(options)
+        optimizer, decay = make_optimizer(session), options.average
+        average = vrt.ExponentialMovingAverage(session.net, decay) if decay else None
+        reporter = Reporter(quiet=given.quiet, silent=group.rank > 0)  # one process prints
         if stored is None:
             require_task(session)
+            state = RunState()
         else:
             require_same_data(session.dataset, stored.data, run)
-        optimizer, average = make_optimizer(session), make_average(session)
-        reporter = Reporter(quiet=given.quiet, silent=group.rank > 0)  # one process prints
-        if stored is not None:
-            state = run_state.restore(stored, session, optimizer, average)
+            state = restore(stored, session, optimizer, average)
             folder.keep(lambda line: line["split"] != "test" and line["epoch"] <= state.epoch)
             done = f"after {state.epoch} epochs and {state.batch} minibatches"
             reporter.line(f"continuing {folder.path} {done}")
@@ -208,15 +252,16 @@ def _train(training: Training) -> int:
     named = f"{shlex.quote(model)} " if is_own(model) else ""
     if complete and _report(training, named, quoted):
         return 0
-    interrupt.number = interrupt.number or group.signal
-    where = f"epoch {training.state.epoch + 1}, minibatch {training.state.batch}"
-    reporter.warn(f"{interrupt.name} came; stopped at {where}; checkpoint {folder.last} written")
+    number = interrupt.number or group.signal
+    name, state = signal.Signals(number).name, training.state
+    where = f"epoch {state.epoch + 1}, minibatch {state.batch}"
+    reporter.warn(f"{name} came; stopped at {where}; checkpoint {folder.last} written")
     reporter.warn(f"continue it: vertexrt train {named}--resume {quoted}")
-    return interrupt.exit_code
+    return 128 + number
 
 
 def _draw(training: Training) -> None:
-    why_not = draw(training.folder) if training.folder.writes else None
+    why_not = draw_curve(training.folder) if training.folder.writes else None
     if why_not is not None:
         training.reporter.line(why_not)
 
@@ -228,7 +273,7 @@ def _report(training: Training, model: str, quoted: str) -> bool:
     if training.out_of_patience():
         result(f"stopped early: no better dev value for {state.stale} epochs")
     if folder.best.is_file():
-        session.net.set_parameters(run_state.load(folder.best).judged)
+        session.net.set_parameters(load(folder.best).judged)
         best = shown(state.measure, state.best or 0.0)
         result(f"best dev {best} (epoch {state.best_epoch} of {state.epoch})")
     if "test" in session.dataset.splits and session.dataset.splits["test"].num_graphs:
@@ -255,7 +300,7 @@ class Training:
 
     session: RunSession
     optimizer: Optimizer
-    average: ExponentialMovingAverage | None
+    average: vrt.ExponentialMovingAverage | None
     folder: RunFolder
     reporter: Reporter
     interrupt: Interrupt
@@ -398,7 +443,7 @@ class Training:
 
     def _write(self, path: Path) -> None:
         if self.folder.writes:
-            run_state.save(path, self.session, self.optimizer, self.state, self.average)
+            save(path, self.session, self.optimizer, self.state, self.average)
 
 
 class Reporter:
@@ -431,7 +476,7 @@ class Reporter:
     def warn(self, text: str) -> None:
         """Print a line on stderr, shown even when quiet."""
         if not self.silent:
-            say(f"vertexrt: {text}", sys.stderr)
+            say(f"vertexrt: {text}", to=sys.stderr)
 
     @contextmanager
     def bar(self, title: str, graphs: int, done: int) -> Iterator[Callable[[int, Totals], None]]:
@@ -476,7 +521,7 @@ class TraceFile:
     _timeline: Timeline | None = None
 
     @contextmanager
-    def minibatch(self, net: Network) -> Iterator[None]:
+    def minibatch(self, net: vrt.Network) -> Iterator[None]:
         """Surround a step."""
         self._seen += 1
         if not WARM_UP <= self._seen <= WARM_UP + KEPT:

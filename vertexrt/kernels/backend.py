@@ -107,7 +107,7 @@ class Processors(Executable, Protocol):
         """Raise DeviceError, when a processor gave up waiting."""
 
     def stop(self, counters: Array) -> None:
-        """Let no processor wait any longer, since not all of them will come."""
+        """Let no processor wait any longer, since some of them have stopped."""
 
 
 class Backend(Protocol):

@@ -51,8 +51,8 @@ class ModelSpec:
     """A model as the command line sees it.
 
     Attributes:
-        task: what it is trained for and judged by, a name of `cli.tasks.TASKS`.
-        format: of the data that it reads, a name of `data.load.FORMATS`.
+        task: what it is trained for and judged by, a name of `cli.options.TASKS`.
+        format: of the data that it reads, a name of `data.FORMATS`.
         module: where its class is.
         title: of its class, a `VertexFunction` or a `Model`.
         options: arguments of the class that users choose, with their defaults; others may be set.

@@ -21,7 +21,7 @@ class GlooCommunicator:
     Args:
         limit: seconds to wait for all processes to start.
     Raises: DeviceError, when PyTorch is not installed or has no gloo; ParallelError, when a process
-        does not come.
+        does not start.
     """
 
     def __init__(self, limit: float) -> None:

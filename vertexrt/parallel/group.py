@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.checks import is_real, is_whole
 from vertexrt.errors import UsageError
 from vertexrt.parallel.communicator import Alone, Communicator
 from vertexrt.parallel.sums import HostArrays, sum_over
@@ -48,13 +49,25 @@ class ProcessGroup:
     ) -> None:
         self.communicator = communicator or Alone()
         self.rank, self.size = self.communicator.rank, self.communicator.size
-        _check_limit(limit)
-        _check_shares(shares, self.size)
+        if not is_real(limit) or not 0 < limit < SETUP_LIMIT:
+            expected = f"seconds, above 0 and below {SETUP_LIMIT:g}"
+            raise UsageError.at("parallel", f"limit={limit!r:.60}", expected, "correct it")
+        whole = shares is None or (is_whole(shares) and shares > 0)
+        if not whole or (shares and (shares & (shares - 1) or shares % self.size)):
+            raise UsageError.at(
+                "parallel",
+                f"{shares!r:.60} shares for {self.size} process{'es' if self.size > 1 else ''}",
+                "a power of two that is a multiple of the number of processes",
+                "give 8 for 1, 2, 4 or 8 processes, or leave shares out",
+            )
         self.shares = shares or self.size
         self.signal = 0
         self._limit = limit
         self.warm = False
-        self._check_alike()
+        found = self.gather(np.array(self.shares, np.int64)).tolist()
+        if len(set(found)) > 1:
+            expected = "the same number in every process"
+            raise UsageError.at("parallel", f"{found} shares", expected, "give all the same")
 
     def __repr__(self) -> str:
         return f"ProcessGroup(process {self.rank} of {self.size}, {self.shares} shares)"
@@ -136,35 +149,6 @@ class ProcessGroup:
         """Note that a step has been done, or that there is nothing more to compile."""
         self.warm = True
 
-    def _check_alike(self) -> None:
-        """Refuse processes that do not have the same shares."""
-        found = self.gather(np.array(self.shares, np.int64)).tolist()
-        if len(set(found)) > 1:
-            expected = "the same number in every process"
-            raise UsageError.at("parallel", f"{found} shares", expected, "give all the same")
-
     def close(self) -> None:
         """Leave the group; what torchrun or mpiexec has started ends by itself."""
         self.communicator.close()
-
-
-def _check_limit(limit: object) -> None:
-    """Refuse a limit that is no time."""
-    real = isinstance(limit, int | float) and not isinstance(limit, bool)
-    if not real or not 0 < limit < SETUP_LIMIT:  # type: ignore[operator]
-        expected = f"seconds, above 0 and below {SETUP_LIMIT:g}"
-        raise UsageError.at("parallel", f"limit={limit!r:.60}", expected, "correct it")
-
-
-def _check_shares(shares: object, size: int) -> None:
-    """Refuse shares that do not fit the processes."""
-    if shares is None:
-        return
-    whole = isinstance(shares, int) and not isinstance(shares, bool)
-    if not whole or shares < 1 or shares & (shares - 1) or shares % size:  # type: ignore[operator]
-        raise UsageError.at(
-            "parallel",
-            f"{shares!r:.60} shares for {size} process{'es' if size > 1 else ''}",
-            "a power of two that is a multiple of the number of processes",
-            "give 8 for 1, 2, 4 or 8 processes, or leave shares out",
-        )

@@ -28,7 +28,7 @@ def init(shares: int | None = None, limit: float = STEP_LIMIT) -> ProcessGroup:
         limit: seconds that a step waits for another process. The first step has ten minutes, in
             which all may compile.
     Raises: UsageError, when the shares do not fit; DeviceError, when PyTorch or mpi4py is needed
-        and not installed; ParallelError, when a process does not come.
+        and not installed; ParallelError, when a process does not start.
     """
     return ProcessGroup(connect(os.environ), shares, limit)
 
