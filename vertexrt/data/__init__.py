@@ -1,7 +1,6 @@
 """Data sets: readers, generated data, download with a checksum, and minibatches."""
 
 from vertexrt.data.catalogue import CatalogueEntry, catalogue
-from vertexrt.data.columns import Examples, real_pulls
 from vertexrt.data.dataset import UNKNOWN, Dataset, Vocabulary
 from vertexrt.data.download import fetch
 from vertexrt.data.embeddings import Embeddings, read_embeddings
@@ -11,6 +10,7 @@ from vertexrt.data.graph_libraries import from_dgl, from_networkx, from_pyg
 from vertexrt.data.jsonl import from_records, read_jsonl, write_jsonl
 from vertexrt.data.load import FORMATS, format_of, load
 from vertexrt.data.loader import Loader, minibatches
+from vertexrt.data.records import Examples, real_pulls
 from vertexrt.data.sentences import read_conll, read_conllu, read_tagged
 from vertexrt.data.treebank import generate_treebank, write_treebank
 from vertexrt.data.trees import from_nltk, read_trees

@@ -12,14 +12,15 @@ from typing import Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.data.columns import LARGEST, Examples, ReadOptions
 from vertexrt.data.dataset import Vocabulary
 from vertexrt.data.files import expanded, read_file
-from vertexrt.data.records import Collector
+from vertexrt.data.records import LARGEST, Examples, ReadOptions, collect
 from vertexrt.errors import DataError, UsageError
 from vertexrt.graph import GraphBatch, InputGraph, Pulled, PullValue
+from vertexrt.graph.networks import values_of
 from vertexrt.plain_files import write_atomically
 
+Mask = npt.NDArray[np.bool_]
 Values = dict[str, list[Any]]  # by pull: a value for each vertex of the batch, None for none
 
 
@@ -35,11 +36,9 @@ def read_jsonl(path: str | os.PathLike[str], **options: Unpack[ReadOptions]) -> 
         says, a graph cannot be evaluated, or values do not fit each other.
     """
     file, text = read_file(path)
-    collector = Collector(file, options)
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            collector.add(number, _read_record(line, collector.place(number)))
-    return collector.examples()
+    lines = ((number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
+    records = ((number, _read_record(line, f"{file}, line {number}")) for number, line in lines)
+    return collect(file, records, options)
 
 
 def from_records(records: Iterable[Any], **options: Unpack[ReadOptions]) -> Examples:
@@ -54,10 +53,7 @@ def from_records(records: Iterable[Any], **options: Unpack[ReadOptions]) -> Exam
     if not isinstance(given, list | tuple | Iterator):
         got = f"a {type(given).__name__}"
         raise UsageError.at("from_records", got, "expected a list of dicts", "pass [{...}]")
-    collector = Collector("from_records", options, "record")
-    for number, record in enumerate(records):
-        collector.add(number, record)
-    return collector.examples()
+    return collect("from_records", enumerate(records), options, "record")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -69,22 +65,17 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return record
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_once)
-
-
 def _read_record(text: str, where: str) -> object:
-    """Return what the JSON of a line says."""
     try:
-        record: object = _DECODER.decode(text)
+        record: object = json.loads(text, object_pairs_hook=_once)
     except DataError as error:
         raise error.moved(where) from None
     except json.JSONDecodeError as error:
         got = f"{error.msg} at column {error.colno}"
         raise DataError.at(where, got, "expected one JSON object", "correct the line") from error
     except (ValueError, RecursionError) as error:  # a number of thousands of digits; deep nesting
-        raise DataError.at(
-            where, f"no JSON that can be read: {error}", "expected a JSON object", "correct it"
-        ) from error
+        got = f"no JSON that can be read: {error}"
+        raise DataError.at(where, got, "expected a JSON object", "correct it") from error
     return record
 
 
@@ -103,9 +94,7 @@ def write_jsonl(
         `read_jsonl` reads; GraphError and PullError, as `GraphBatch.from_graphs` does.
     """
     batch = graphs if isinstance(graphs, GraphBatch) else GraphBatch.from_graphs(graphs)
-    values, of_edges = (
-        _all_values(pulls, vocabularies or {}) for pulls in (batch.pulls, batch.edge_pulls)
-    )
+    values, of_edges = (_values(x, vocabularies or {}) for x in (batch.pulls, batch.edge_pulls))
     write = _plain if batch.types is None else _typed
     content = "".join(f"{line_of(record)}\n" for record in write(batch, values, of_edges)).encode()
     file = expanded(path)
@@ -118,45 +107,36 @@ def write_jsonl(
 
 def line_of(record: object) -> str:
     """Return a line of JSON; what does not print, such as half of a surrogate pair, is escaped."""
-    text = json.dumps(record, ensure_ascii=False)
+    text = json.dumps(record, ensure_ascii=False, default=np.ndarray.tolist)
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
 
 
-def _all_values(pulls: Mapping[str, PullValue], vocabularies: Mapping[str, Vocabulary]) -> Values:
+def _values(pulls: Mapping[str, PullValue], vocabularies: Mapping[str, Vocabulary]) -> Values:
+    found: Values = {}
     for name, pull in pulls.items():
         table = pull.values if isinstance(pull, Pulled) else pull
         if not (table <= LARGEST if table.dtype.kind == "i" else np.isfinite(table)).all():
             got = f"the pull '{name}' is not finite, or above {LARGEST}"
             raise DataError.at("write_jsonl", got, "expected what read_jsonl reads", "replace it")
-    return {name: _values(pull, vocabularies.get(name)) for name, pull in pulls.items()}
-
-
-def _values(pull: PullValue, vocabulary: Vocabulary | None) -> list[Any]:
-    """Return the value of each vertex as JSON has it."""
-    if isinstance(pull, Pulled):
-        table = _values(pull.values, vocabulary)
-        if pull.index is None:
-            return table
-        return [table[row] if row >= 0 else None for row in pull.index.tolist()]
-    if pull.dtype.kind == "f":
-        return list(pull.tolist())
-    if vocabulary is not None:
-        return list(vocabulary.decode(pull.tolist()))
-    return [None if number < 0 else number for number in pull.tolist()]
+        values = found[name] = values_of(pull)
+        if name in vocabularies and table.dtype.kind == "i":
+            numbers = (-1 if value is None else value for value in values)
+            found[name] = list(vocabularies[name].decode(numbers))
+    return found
 
 
 def _plain(batch: GraphBatch, values: Values, of_edges: Values) -> Iterable[dict[str, Any]]:
-    child_ptr, child, ends = batch.child_ptr, batch.child, batch.graph_ptr.tolist()
-    for first, end in pairwise(ends):
-        slots = child[child_ptr[first] : child_ptr[end]]
-        local = np.where(slots >= 0, slots - first, -1).tolist()
-        at = (child_ptr[first : end + 1] - child_ptr[first]).tolist()
-        children = [local[a:b] for a, b in pairwise(at)]
+    child_ptr, child = batch.child_ptr.tolist(), batch.child.tolist()
+    for first, end in pairwise(batch.graph_ptr.tolist()):
+        edges = slice(child_ptr[first], child_ptr[end])
+        children = [
+            [each - first if each >= 0 else -1 for each in child[a:b]]
+            for a, b in pairwise(child_ptr[first : end + 1])
+        ]
         record = {"children": children, "pulls": {n: v[first:end] for n, v in values.items()}}
         if of_edges:
-            edges = slice(child_ptr[first], child_ptr[end])
             record["edge_pulls"] = {name: v[edges] for name, v in of_edges.items()}
         yield record
 
@@ -165,45 +145,46 @@ def _typed(batch: GraphBatch, values: Values, of_edges: Values) -> Iterable[dict
     types = batch.types
     assert types is not None
     of_vertex, names, child_ptr = types.of_vertex, types.names, batch.child_ptr
-    pulled = [_of_members(values, of_vertex == number) for number in range(len(names))]
-    # Of each slot, which of `keys` it is of: child type, relation and parent type; -1 if empty.
     parent = np.repeat(np.arange(batch.num_vertices, dtype=np.int32), np.diff(child_ptr))
-    filled = np.flatnonzero(batch.child >= 0)
-    columns = of_vertex[batch.child], types.of_edge, of_vertex[parent]
-    found, key = np.unique(np.column_stack(columns)[filled], axis=0, return_inverse=True)
-    key_of = np.full(len(batch.child), -1)
-    key_of[filled] = key.reshape(-1)
+    # What each slot is of: child type, relation and parent type; -1 if empty.
+    keys = np.stack([of_vertex[batch.child], types.of_edge, of_vertex[parent]], axis=1)
+    keys[batch.child < 0] = -1
+    found = [key for key in np.unique(keys, axis=0).tolist() if key[0] >= 0]
     # A relation without an edge keeps its name, which a network may ask for.
-    unused = set(range(len(types.relations))) - set(found[:, 1].tolist())
-    keys = [
-        {"child": names[c], "relation": types.relations[r], "parent": names[p]}
-        for c, r, p in [*found.tolist(), *((0, r, 0) for r in sorted(unused))]
+    unused = set(range(len(types.relations))) - {relation for _, relation, _ in found}
+    relations = [
+        (
+            {"child": names[key[0]], "relation": types.relations[key[1]], "parent": names[key[2]]},
+            *_members((keys == key).all(axis=1), of_edges),
+        )
+        for key in [*found, *([0, relation, 0] for relation in sorted(unused))]
     ]
-    pulled_by = [_of_members(of_edges, key_of == number) for number in range(len(keys))]
+    owners = [(name, *_members(of_vertex == n, values)) for n, name in enumerate(names)]
     number_of = np.empty(batch.num_vertices, np.int32)  # of each vertex: its number in its type
     for first, end in pairwise(batch.graph_ptr.tolist()):
         record: dict[str, Any] = {"types": {}, "relations": [], "pulls": {}}
-        for number, (name, pulls) in enumerate(zip(names, pulled, strict=True)):
-            vertices = first + np.flatnonzero(of_vertex[first:end] == number)
+        for name, has, pulls in owners:
+            vertices = first + np.flatnonzero(has[first:end])
             number_of[vertices] = np.arange(len(vertices))
             record["types"][name] = len(vertices)
             if pulls:
                 record["pulls"][name] = _picked(pulls, vertices)
         slots = slice(child_ptr[first], child_ptr[end])
-        for number, (each, pulls) in enumerate(zip(keys, pulled_by, strict=True)):
-            own = slots.start + np.flatnonzero(key_of[slots] == number)
+        for fields, has, pulls in relations:
+            own = slots.start + np.flatnonzero(has[slots])
             ends = np.stack([number_of[batch.child[own]], number_of[parent[own]]], axis=1)
-            relation = {**each, "pairs": ends.tolist()}
+            relation = {**fields, "pairs": ends.tolist()}
             if pulls:
                 relation["edge_pulls"] = _picked(pulls, own)
             record["relations"].append(relation)
         yield record
 
 
-def _of_members(values: Values, members: npt.NDArray[np.bool_]) -> Values:
-    """Return the pulls that one of some vertices or edges has."""
-    has = {name: np.array([value is not None for value in v]) for name, v in values.items()}
-    return {name: values[name] for name, present in has.items() if present[members].any()}
+def _members(has: Mask, values: Values) -> tuple[Mask, Values]:
+    """Return which vertices, or edges, are of a type, and the pulls that one of them has."""
+    at = np.flatnonzero(has).tolist()
+    owned = {n: v for n, v in values.items() if any(v[each] is not None for each in at)}
+    return has, owned
 
 
 def _picked(values: Values, at: npt.NDArray[np.integer]) -> Values:

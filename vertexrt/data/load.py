@@ -12,7 +12,6 @@ import numpy as np
 
 from vertexrt.data.catalogue import catalogue
 from vertexrt.data.circuits import circuits_dataset
-from vertexrt.data.columns import ReadOptions, real_pulls
 from vertexrt.data.dataset import Dataset, Vocabulary
 from vertexrt.data.download import fetch
 from vertexrt.data.files import WHOLE, expanded, files_of, read_text, split_names
@@ -21,6 +20,7 @@ from vertexrt.data.generated_text import generate_text
 from vertexrt.data.jsonl import read_jsonl
 from vertexrt.data.language import Language
 from vertexrt.data.logic import logic_dataset
+from vertexrt.data.records import ReadOptions, real_pulls
 from vertexrt.data.sentiment import Treebank
 from vertexrt.data.tagging import Tagging
 from vertexrt.data.translation import Pairs, generate_pairs

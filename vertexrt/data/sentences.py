@@ -6,11 +6,11 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any, Unpack
 
-from vertexrt.data.columns import Examples, ReadOptions
 from vertexrt.data.files import WORD, read_file
-from vertexrt.data.records import Collector
+from vertexrt.data.records import Examples, ReadOptions, collect
 from vertexrt.errors import DataError, UsageError, VertexrtError
 
 # Columns of CoNLL-U (universaldependencies.org/format.html); HEAD becomes the edges.
@@ -134,14 +134,15 @@ def _dependencies(pulls: Sequence[str], words: Words) -> dict[str, Any]:
 def _examples(
     file: str, sentences: Iterator[tuple[int, Words]], record: Record, options: ReadOptions
 ) -> Examples:
-    collector = Collector(file, options)
-    for line, words in sentences:
-        try:
-            made = record(words)
-        except VertexrtError as error:
-            raise error.moved(collector.place(line)) from error
-        collector.add(line, made)
-    return collector.examples()
+    def records() -> Iterator[tuple[int, object]]:
+        for line, words in sentences:
+            try:
+                made = record(words)
+            except VertexrtError as error:
+                raise error.moved(f"{file}, line {line}") from error
+            yield line, made
+
+    return collect(file, records(), options)
 
 
 def _are_all(kind: type, given: object) -> bool:
@@ -152,7 +153,7 @@ def _are_all(kind: type, given: object) -> bool:
 
 def _rows(text: str, separator: str | None, comment: str | None) -> Iterator[_Row]:
     """Return the number and the columns of each line that is no comment."""
-    for number, line in enumerate([*text.split("\n"), ""], 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if comment is None or not line.startswith(comment):
             row: list[str] = WORD.findall(line)
             if row[:1] == ["-DOCSTART-"]:
@@ -179,19 +180,18 @@ def _conll(
     file: str, rows: Iterator[_Row], columns: Mapping[str, int]
 ) -> Iterator[tuple[int, Words]]:
     """Return the sentences of a file, which rows of no columns end, and the first line of each."""
-    first = 0
-    words: Words = {}
-    for number, row in rows:
-        if row and not words:
-            first, words = number, {name: [] for name in columns}
-        elif not row and words:
-            yield first, words
-            words = {}
-        for name, column in columns.items() if row else ():
-            if not -len(row) <= column < len(row):
-                got, expected = f"{len(row)} columns", f"'{name}' is in column {column}"
-                raise DataError.at(f"{file}, line {number}", got, expected, "correct the line")
-            words[name].append(row[column] or None)
+    for full, group in groupby(rows, lambda each: bool(each[1])):
+        sentence = list(group) if full else []
+        for number, row in sentence:
+            for name, column in columns.items():
+                if not -len(row) <= column < len(row):
+                    got, expected = f"{len(row)} columns", f"'{name}' is in column {column}"
+                    raise DataError.at(f"{file}, line {number}", got, expected, "correct the line")
+        if full:
+            yield (
+                sentence[0][0],
+                {name: [row[at] or None for _, row in sentence] for name, at in columns.items()},
+            )
 
 
 def tagged_sentences(

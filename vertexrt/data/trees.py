@@ -15,9 +15,8 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from vertexrt.data.columns import Examples, ReadOptions
 from vertexrt.data.files import read_file
-from vertexrt.data.records import Collector
+from vertexrt.data.records import Examples, ReadOptions, collect
 from vertexrt.errors import DataError
 
 # A leaf (groups 1, 2), a bracket that opens, with its label (3), one that closes, or a word. White
@@ -65,7 +64,7 @@ def read_trees(path: str | os.PathLike[str], **options: Unpack[ReadOptions]) -> 
     Raises: DataError, with file and line, on brackets that do not fit.
     """
     file, text = read_file(path)
-    return _collect(_parse(file, text), Collector(file, options), options)
+    return collect(file, _records(_parse(file, text), options), options)
 
 
 def from_nltk(trees: Iterable[Any], **options: Unpack[ReadOptions]) -> Examples:
@@ -82,10 +81,10 @@ def from_nltk(trees: Iterable[Any], **options: Unpack[ReadOptions]) -> Examples:
     if not listed or _is_nltk(given):
         got = f"a {type(given).__name__}"
         raise DataError.at("from_nltk", got, "expected a list of trees", "pass [tree]")
-    return _collect(_read_nltk(trees), Collector("from_nltk", options, "tree"), options)
+    return collect("from_nltk", _records(_read_nltk(trees), options), options, "tree")
 
 
-def _collect(trees: Iterable[_Tree], collector: Collector, options: ReadOptions) -> Examples:
+def _records(trees: Iterable[_Tree], options: ReadOptions) -> Iterator[tuple[int, object]]:
     read = list(trees)
     labels = {label for tree in read for label in tree.labels if label is not None}
     given = (options.get("vocabularies") or {}).get("label")  # its labels are words
@@ -93,8 +92,7 @@ def _collect(trees: Iterable[_Tree], collector: Collector, options: ReadOptions)
     for tree in read:
         labels_of = [int(x) if x and numbers else x for x in tree.labels]
         pulls = {"label": labels_of, "word": tree.words}
-        collector.add(tree.line, {"children": tree.children, "pulls": pulls})
-    return collector.examples()
+        yield tree.line, {"children": tree.children, "pulls": pulls}
 
 
 def _parse(file: str, text: str) -> Iterator[_Tree]:
