@@ -1,7 +1,8 @@
-"""Generate tagged sentences: names of people, places and firms, which their letters and words tell.
+"""Generate tagged sentences, and pairs of sentences.
 
-A name is drawn from syllables, so hardly one occurs twice: places end in -ton, -burg or -ville, a
-person has a title before, or a verb of speech after, and a firm has `Ltd` or `Corp` after it.
+What is tagged are names of people, places and firms, which their letters and words tell. A name is
+drawn from syllables, so hardly one occurs twice: places end in -ton, -burg or -ville, a person has
+a title before, or a verb of speech after, and a firm has `Ltd` or `Corp` after it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from random import Random
 
 SPLITS = {"train": 600, "dev": 150, "test": 150}
+
+LETTERS, LONGEST = "abcdefgh", 8  # of pairs
 
 SYLLABLES = "ba ko mi ren dal tor ves lin gar po shi um el fa ner qui ra sto vel"
 PLACES = ("ton", "burg", "ville")
@@ -60,3 +63,15 @@ def _firm(draw: Random) -> list[tuple[str, str]]:
 def _place(draw: Random) -> list[tuple[str, str]]:
     place = _name(draw) + draw.choice(PLACES)
     return [("all", "O"), ("is", "O"), ("quiet", "O"), ("in", "O"), (place, "B-LOC")]
+
+
+def generate_pairs(seed: int) -> dict[str, str]:
+    """Make pairs: letters, and the same in upper case from the last to the first."""
+    texts = {}
+    for split, count in {"train": 800, "dev": 100, "test": 100}.items():
+        draw = Random(f"{seed} {split}")
+        lines = [draw.choices(LETTERS, k=draw.randint(2, LONGEST)) for _ in range(count)]
+        texts[split] = "".join(
+            f"{' '.join(line)}\t{' '.join(line[::-1]).upper()}\n" for line in lines
+        )
+    return texts

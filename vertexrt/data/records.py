@@ -198,8 +198,8 @@ def collect(
         got = f"'{name}' is a pull and an edge pull"
         raise DataError.at(file, got, "a name for each", "rename one")
     batch = GraphBatch.from_graphs(graphs)
-    known = options["vocabularies"] or {}
-    vocabularies = {name: vocabulary for name, vocabulary in known.items() if vocabulary}
+    numbered = options["vocabularies"] or {}
+    vocabularies = {name: vocabulary for name, vocabulary in numbered.items() if vocabulary}
     found, of_all_edges = (columns.arrays(options, vocabularies) for columns in (vertices, edges))
     arrays = batch.graph_ptr, batch.child_ptr, batch.child
     return Examples(GraphBatch(*arrays, found, batch.types, of_all_edges), vocabularies)
