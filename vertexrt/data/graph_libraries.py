@@ -119,32 +119,21 @@ def from_networkx(
     named = ([], []) if types is None else ([types], [relations])
     _check_names("from_networkx", [*pulls, *named[0]], nodes)
     _check_names("from_networkx", [*edge_pulls, *named[1]], edges)
-    if types is None:
-        records = [_record(dag, pulls, edge_pulls) for dag in several]
-    else:
-        owned: dict[Any, list[str]] = {}  # by type, the pulls that one of its nodes has
-        for name in pulls:
-            has = (given for given in nodes if types in given and given.get(name) is not None)
-            for owner in {given[types] for given in has}:
-                owned.setdefault(owner, []).append(name)
-        records = [
-            _typed_record(
-                f"from_networkx, graph {number}", dag, types, relations, owned, edge_pulls
-            )
-            for number, dag in enumerate(several)
-        ]
+    records = []
+    for number, dag in enumerate(several):
+        if types is not None:
+            where = f"from_networkx, graph {number}"
+            records.append(_typed_record(where, dag, types, relations, pulls, edge_pulls))
+            continue
+        slots = read_slots(dag)
+        of_slots = [edge for each in slots for _, edge in each]
+        record = {
+            "children": [[child for child, _ in each] for each in slots],
+            "pulls": _attributes([given for _, given in dag.nodes(data=True)], pulls),
+            "edge_pulls": _attributes(of_slots, edge_pulls),
+        }
+        records.append(record)
     return collect("from_networkx", enumerate(records), options, "graph")
-
-
-def _record(
-    dag: networkx.DiGraph[Any], pulls: Sequence[str], edge_pulls: Sequence[str]
-) -> dict[str, Any]:
-    slots = read_slots(dag)
-    return {
-        "children": [[child for child, _ in each] for each in slots],
-        "pulls": _attributes([given for _, given in dag.nodes(data=True)], pulls),
-        "edge_pulls": _attributes([edge for each in slots for _, edge in each], edge_pulls),
-    }
 
 
 def _typed_record(
@@ -152,14 +141,13 @@ def _typed_record(
     dag: networkx.DiGraph[Any],
     types: str,
     relation: str,
-    owned: Mapping[Any, Sequence[str]],
+    pulls: Sequence[str],
     edge_pulls: Sequence[str],
 ) -> dict[str, Any]:
     """Return a graph with types as a record has it.
 
     Args:
         types, relation: the attributes that name the type of a node, and the relation of an edge.
-        owned: by type, the pulls that it has.
     """
     members: dict[Any, list[Mapping[str, Any]]] = {}  # by type, the attributes of its nodes
     at: dict[Any, tuple[Any, int]] = {}
@@ -167,33 +155,28 @@ def _typed_record(
         several = members.setdefault(given.get(types), [])
         at[node] = given.get(types), len(several)
         several.append(given)
-    pairs: dict[Any, list[list[int]]] = {}  # by child type, relation and parent type
-    attributes: dict[Any, list[Mapping[str, Any]]] = {}
+    edges: dict[Any, list[tuple[list[int], Mapping[str, Any]]]] = {}
     for node in dag.nodes:
-        owner, parent = at[node]
         for other, _, edge in dag.in_edges(node, data=True):
-            source, child = at[other]
+            (source, child), (owner, parent) = at[other], at[node]
             key = source, edge.get(relation), owner
             if None in key:
                 got = f"a node without '{types}', or an edge without '{relation}'"
                 raise DataError.at(where, got, "each has one", "set it")
-            pairs.setdefault(key, []).append([child, parent])
-            attributes.setdefault(key, []).append(edge)
+            edges.setdefault(key, []).append(([child, parent], edge))
     return {
         "types": {owner: len(several) for owner, several in members.items()},
         "relations": [
             {
-                "child": key[0],
-                "relation": key[1],
-                "parent": key[2],
-                "pairs": pairs[key],
-                "edge_pulls": _attributes(attributes[key], edge_pulls),
+                "child": source,
+                "relation": name,
+                "parent": owner,
+                "pairs": [pair for pair, _ in several],
+                "edge_pulls": _attributes([edge for _, edge in several], edge_pulls),
             }
-            for key in pairs
+            for (source, name, owner), several in edges.items()
         ],
-        "pulls": {
-            owner: _attributes(several, owned.get(owner, ())) for owner, several in members.items()
-        },
+        "pulls": {owner: _attributes(several, pulls) for owner, several in members.items()},
     }
 
 
