@@ -20,7 +20,7 @@ import numpy as np
 import vertexrt as vrt
 from benchmarks.turns import compiled, ratio_text, seconds_in_turn
 from vertexrt.data import load
-from vertexrt.models.lstm_lm import LSTMLanguageModel
+from vertexrt.models.language_model import LSTMLanguageModel
 
 PIECE, STEPS, ROUNDS, RATE, BOUND = 35, 20, 5, 1e-4, 1e-4
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _ONE = ("", "", "")  # the key of edges where nodes have no types
 Edges = dict[tuple[str, str, str], npt.NDArray[Any]]
+Stores = tuple[Mapping[Any, Any], Sequence[str]]  # what has attributes, and the names of some
 
 
 def from_pyg(data: Any, pulls: Sequence[str] = (), edge_pulls: Sequence[str] = ()) -> InputGraph:
@@ -47,8 +48,8 @@ def from_pyg(data: Any, pulls: Sequence[str] = (), edge_pulls: Sequence[str] = (
     ends = {
         key: _array("from_pyg", "edge_index", store.edge_index).T for key, store in edges.items()
     }
-    read = _stored("from_pyg", nodes, pulls), _stored("from_pyg", edges, edge_pulls)
-    return _graph(sizes, ends, *read, typed=_ONE not in edges)
+    stores = (nodes, pulls), (edges, edge_pulls)
+    return _graph("from_pyg", sizes, ends, *stores, typed=_ONE not in edges)
 
 
 def from_dgl(graph: Any, pulls: Sequence[str] = (), edge_pulls: Sequence[str] = ()) -> InputGraph:
@@ -67,22 +68,19 @@ def from_dgl(graph: Any, pulls: Sequence[str] = (), edge_pulls: Sequence[str] = 
     for key in graph.canonical_etypes:
         both = [_array("from_dgl", "edges", each) for each in graph.edges(etype=key)]
         ends[key] = np.stack(both, axis=1)
-    read = _stored("from_dgl", {name: graph.nodes[name].data for name in graph.ntypes}, pulls)
-    of_edges = _stored("from_dgl", {key: graph.edges[key].data for key in ends}, edge_pulls)
-    return _graph(sizes, ends, read, of_edges, typed=len(sizes) > 1 or len(ends) != 1)
+    nodes = {name: graph.nodes[name].data for name in graph.ntypes}
+    edges = {key: graph.edges[key].data for key in ends}
+    stores = (nodes, pulls), (edges, edge_pulls)
+    return _graph("from_dgl", sizes, ends, *stores, typed=len(sizes) > 1 or len(ends) != 1)
 
 
 def _graph(
-    sizes: dict[str, int],
-    edges: Edges,
-    pulls: dict[Any, dict[str, Any]],
-    edge_pulls: dict[Any, dict[str, Any]],
-    *,
-    typed: bool,
+    where: str, sizes: dict[str, int], ends: Edges, nodes: Stores, edges: Stores, *, typed: bool
 ) -> InputGraph:
+    pulls, edge_pulls = _stored(where, *nodes), _stored(where, *edges)
     if typed:
-        return InputGraph.from_types(sizes, edges, pulls, edge_pulls)
-    ((name, size),), ((key, pairs),) = sizes.items(), edges.items()
+        return InputGraph.from_types(sizes, ends, pulls, edge_pulls)
+    ((name, size),), ((key, pairs),) = sizes.items(), ends.items()
     return InputGraph.from_edges(size, pairs, pulls[name], edge_pulls[key])
 
 
