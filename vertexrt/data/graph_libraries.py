@@ -6,6 +6,7 @@ An edge goes from a child to its parent, as messages do in these libraries.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -117,25 +118,27 @@ def from_networkx(
     named = ([], []) if types is None else ([types], [relations])
     _check_names("from_networkx", [*pulls, *named[0]], nodes)
     _check_names("from_networkx", [*edge_pulls, *named[1]], edges)
-    records = []
-    for number, dag in enumerate(several):
-        if types is not None:
-            where = f"from_networkx, graph {number}"
-            records.append(_typed_record(where, dag, types, relations, pulls, edge_pulls))
-            continue
-        slots = read_slots(dag)
-        of_slots = [edge for each in slots for _, edge in each]
-        record = {
-            "children": [[child for child, _ in each] for each in slots],
-            "pulls": _attributes([given for _, given in dag.nodes(data=True)], pulls),
-            "edge_pulls": _attributes(of_slots, edge_pulls),
-        }
-        records.append(record)
-    return collect("from_networkx", enumerate(records), options, "graph")
+    if types is None:
+        make = partial(_record, pulls=pulls, edge_pulls=edge_pulls)
+    else:
+        make = partial(
+            _typed_record, types=types, relation=relations, pulls=pulls, edge_pulls=edge_pulls
+        )
+    return collect("from_networkx", enumerate(several), options, "graph", make)
+
+
+def _record(
+    dag: networkx.DiGraph[Any], pulls: Sequence[str], edge_pulls: Sequence[str]
+) -> dict[str, Any]:
+    slots = read_slots(dag)
+    return {
+        "children": [[child for child, _ in each] for each in slots],
+        "pulls": _attributes([given for _, given in dag.nodes(data=True)], pulls),
+        "edge_pulls": _attributes([edge for each in slots for _, edge in each], edge_pulls),
+    }
 
 
 def _typed_record(
-    where: str,
     dag: networkx.DiGraph[Any],
     types: str,
     relation: str,
@@ -160,7 +163,7 @@ def _typed_record(
             key = source, edge.get(relation), owner
             if None in key:
                 got = f"a node without '{types}', or an edge without '{relation}'"
-                raise DataError.at(where, got, "each has one", "set it")
+                raise DataError.at("", got, "each has one", "set it")
             edges.setdefault(key, []).append(([child, parent], edge))
     return {
         "types": {owner: len(several) for owner, several in members.items()},

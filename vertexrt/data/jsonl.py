@@ -37,8 +37,7 @@ def read_jsonl(path: str | os.PathLike[str], **options: Unpack[ReadOptions]) -> 
     """
     file, text = read_file(path)
     lines = ((number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
-    records = ((number, _read_record(line, f"{file}, line {number}")) for number, line in lines)
-    return collect(file, records, options)
+    return collect(file, lines, options, make=_read_record)
 
 
 def from_records(records: Iterable[Any], **options: Unpack[ReadOptions]) -> Examples:
@@ -65,17 +64,15 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return record
 
 
-def _read_record(text: str, where: str) -> object:
+def _read_record(text: str) -> object:
     try:
         record: object = json.loads(text, object_pairs_hook=_once)
-    except DataError as error:
-        raise error.moved(where) from None
     except json.JSONDecodeError as error:
         got = f"{error.msg} at column {error.colno}"
-        raise DataError.at(where, got, "expected one JSON object", "correct the line") from error
+        raise DataError.at("", got, "expected one JSON object", "correct the line") from error
     except (ValueError, RecursionError) as error:  # a number of thousands of digits; deep nesting
         got = f"no JSON that can be read: {error}"
-        raise DataError.at(where, got, "expected a JSON object", "correct it") from error
+        raise DataError.at("", got, "expected a JSON object", "correct it") from error
     return record
 
 

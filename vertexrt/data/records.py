@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import NoneType
 from typing import Any, NamedTuple, NoReturn, TypedDict
@@ -128,7 +128,11 @@ def _checked(options: ReadOptions) -> ReadOptions:
 
 
 def collect(
-    file: str, records: Iterable[tuple[int, object]], options: ReadOptions, unit: str = "line"
+    file: str,
+    records: Iterable[tuple[int, Any]],
+    options: ReadOptions,
+    unit: str = "line",
+    make: Callable[[Any], object] | None = None,
 ) -> Examples:
     """Make one batch of the graphs of all records of a file.
 
@@ -137,6 +141,7 @@ def collect(
         records: each with the number of its line, or its own.
         options: of the reader.
         unit: what a graph stands in, which messages number.
+        make: makes a record of what was given instead; its errors are moved to the line.
     Raises: UsageError, when an option is unknown or has no such value; DataError, GraphError or
         PullError, when a record is not as the schema says, does not fit those before it, or there
         is none.
@@ -144,53 +149,16 @@ def collect(
     options = _checked(options)
     vertices, edges = _Columns(file, unit, "pull"), _Columns(file, unit, "edge pull")
     graphs: list[InputGraph] = []
-    for number, record in records:
-        where = f"{file}, {unit} {number}"
-        if not isinstance(record, dict):
-            got = f"a {type(record).__name__}"
-            raise DataError.at(where, got, "expected an object", "write {...} for each graph")
-        structures = [name for name in _STRUCTURES if name in record]
-        if len(structures) != 1:
-            got = f"the fields {', '.join(record) or '(none)'}"
-            expected = f"expected one of {', '.join(_STRUCTURES)}"
-            raise DataError.at(where, got, expected, "say how the graph is given")
-        structure = structures[0]
-        _check_fields(record, (structure, "id", *_STRUCTURES[structure]), where)
-        given = record[structure]
-        for count in given.values() if isinstance(given, dict) else [given]:
-            if isinstance(count, int) and count > _MOST_VERTICES:
-                expected = f"expected at most {_MOST_VERTICES} in a graph"
-                raise DataError.at(where, f"{count} vertices", expected, "correct the number")
+    for number, given in records:
         try:
-            graph, named, of_edges = _build(record, structure, where)
+            graph = _add(given if make is None else make(given), number, vertices, edges)
+            typed = graph.types is not None
+            if graphs and typed == (graphs[0].types is None):
+                got = f"{'' if typed else 'no '}vertex types"
+                action = "give all graphs vertex types, or none"
+                raise _wrong(got, f"the {unit}s before differ", action)
         except VertexrtError as error:
-            raise error.moved(where) from error
-        typed = graph.types is not None
-        pulls = record.get("pulls", {})
-        sizes = given if typed else {"": graph.num_vertices}
-        if typed:
-            _check_named(pulls, "pulls", where)
-            for name in pulls:
-                if name not in sizes:
-                    known = f"the types are {', '.join(sizes)}"
-                    action = "name one of these." + nearest(name, sizes)
-                    raise DataError.at(where, f"pulls of the type '{name}'", known, action)
-                _check_lists(pulls[name], f"pulls of '{name}'", where)
-        else:
-            _check_lists(pulls, "pulls", where)
-            pulls = {"": pulls}
-        for name, size in sizes.items():
-            values = pulls.get(name, {})
-            if size or name in pulls:
-                vertices.require_same(number, f" of the type '{name}'" if typed else "", values)
-            vertices.add(number, size, values)
-        for key, names in named.items():
-            edges.require_same(number, f" of {key}" if typed else "", names)
-        if graphs and typed == (graphs[0].types is None):
-            got = f"{'' if typed else 'no '}vertex types"
-            action = "give all graphs vertex types, or none"
-            raise DataError.at(where, got, f"the {unit}s before differ", action)
-        edges.add(number, graph.num_edges, of_edges)
+            raise error.moved(f"{file}, {unit} {number}") from error
         graphs.append(graph)
     if not graphs:
         raise DataError.at(file, "no graph", "expected at least one", "add examples")
@@ -205,8 +173,54 @@ def collect(
     return Examples(GraphBatch(*arrays, found, batch.types, of_all_edges), vocabularies)
 
 
+def _wrong(got: str, expected: str, action: str) -> DataError:
+    """Return an error whose place `collect` says."""
+    return DataError.at("", got, expected, action)
+
+
+def _add(record: object, number: int, vertices: _Columns, edges: _Columns) -> InputGraph:
+    """Return the graph of a record; the values of its vertices and edges are added to others."""
+    if not isinstance(record, dict):
+        got = f"a {type(record).__name__}"
+        raise _wrong(got, "expected an object", "write {...} for each graph")
+    structures = [name for name in _STRUCTURES if name in record]
+    if len(structures) != 1:
+        got = f"the fields {', '.join(record) or '(none)'}"
+        raise _wrong(got, f"expected one of {', '.join(_STRUCTURES)}", "say how the graph is given")
+    structure = structures[0]
+    _check_fields(record, (structure, "id", *_STRUCTURES[structure]))
+    given = record[structure]
+    for count in given.values() if isinstance(given, dict) else [given]:
+        if isinstance(count, int) and count > _MOST_VERTICES:
+            expected = f"expected at most {_MOST_VERTICES} in a graph"
+            raise _wrong(f"{count} vertices", expected, "correct the number")
+    graph, named, of_edges = _build(record, structure)
+    typed, pulls = graph.types is not None, record.get("pulls", {})
+    sizes = given if typed else {"": graph.num_vertices}
+    if typed:
+        _check_named(pulls, "pulls")
+        for name in pulls:
+            if name not in sizes:
+                action = "name one of these." + nearest(name, sizes)
+                known = f"the types are {', '.join(sizes)}"
+                raise _wrong(f"pulls of the type '{name}'", known, action)
+            _check_lists(pulls[name], f"pulls of '{name}'")
+    else:
+        _check_lists(pulls, "pulls")
+        pulls = {"": pulls}
+    for name, size in sizes.items():
+        values = pulls.get(name, {})
+        if size or name in pulls:
+            vertices.require_same(number, f" of the type '{name}'" if typed else "", values)
+        vertices.add(number, size, values)
+    for key, names in named.items():
+        edges.require_same(number, f" of {key}" if typed else "", names)
+    edges.add(number, graph.num_edges, of_edges)
+    return graph
+
+
 def _build(
-    record: dict[str, Any], structure: str, where: str
+    record: dict[str, Any], structure: str
 ) -> tuple[InputGraph, dict[Key, list[str]], dict[str, list[Any]]]:
     """Return the graph of a record, and the pulls of its edges in the order of `child`.
 
@@ -223,7 +237,7 @@ def _build(
     elif structure == "vertices":
         pairs[one] = record.get("edges", [])
     else:
-        relations = _relations(record.get("relations", []), where)
+        relations = _relations(record.get("relations", []))
         pairs = {key: relation["pairs"] for key, relation in relations.items()}
     counts = {key: len(each) if isinstance(each, list) else 0 for key, each in pairs.items()}
     if not pairs and structure != "types":
@@ -234,12 +248,12 @@ def _build(
     at = 0
     for key, relation in relations.items():
         values, size = relation.get("edge_pulls", {}), counts[key]
-        _check_lists(values, "edge_pulls", where)
+        _check_lists(values, "edge_pulls")
         for name, each in values.items():
             if len(each) != size:
                 got = f"the edge pull '{name}' has {len(each)} values"
                 expected = f"expected one for each of {size} edges"
-                raise DataError.at(where, got, expected, "correct it")
+                raise _wrong(got, expected, "correct it")
             of_edges.setdefault(name, [None] * total)[at : at + size] = each
         numbers[key] = {"": np.arange(at, at + size)}
         at += size
@@ -255,51 +269,51 @@ def _build(
     return graph, named, of_edges
 
 
-def _relations(listed: object, where: str) -> dict[Key, dict[str, Any]]:
+def _relations(listed: object) -> dict[Key, dict[str, Any]]:
     """Return the objects with the fields of a relation, by what they are of."""
     if not isinstance(listed, list):
         got = f"relations is {listed!r:.60}"
-        raise DataError.at(where, got, "expected a list of objects", "write [{...}]")
+        raise _wrong(got, "expected a list of objects", "write [{...}]")
     found: dict[Key, dict[str, Any]] = {}
     for number, relation in enumerate(listed):
         what = f"relation {number}"
-        _check_named(relation, what, where)
-        _check_fields(relation, (*_RELATION, "edge_pulls"), where)
+        _check_named(relation, what)
+        _check_fields(relation, (*_RELATION, "edge_pulls"))
         missing = [name for name in _RELATION if name not in relation]
         if missing:
             got, expected = f"{what} has no '{missing[0]}'", f"expected {', '.join(_RELATION)}"
-            raise DataError.at(where, got, expected, "add it")
+            raise _wrong(got, expected, "add it")
         child, name, parent = key = tuple(relation[each] for each in _RELATION[:3])
         if not all(isinstance(each, str) for each in key):
             got = f"{what} has the names {key!r:.80}"
-            raise DataError.at(where, got, "expected words", "correct them")
+            raise _wrong(got, "expected words", "correct them")
         if key in found:
             got = f"{what} is {key} again"
-            raise DataError.at(where, got, "expected each once", "join their pairs")
+            raise _wrong(got, "expected each once", "join their pairs")
         found[child, name, parent] = relation
     return found
 
 
-def _check_fields(record: dict[str, Any], known: Collection[str], where: str) -> None:
+def _check_fields(record: dict[str, Any], known: Collection[str]) -> None:
     for name in record:
         if name not in known:
             expected = f"the fields are {', '.join(sorted(known))}"
             action = "correct it." + nearest(name, known)
-            raise DataError.at(where, f"the field '{name}'", expected, action)
+            raise _wrong(f"the field '{name}'", expected, action)
 
 
-def _check_named(given: object, what: str, where: str) -> None:
+def _check_named(given: object, what: str) -> None:
     if not isinstance(given, dict):
         got = f"{what} is {given!r:.60}"
-        raise DataError.at(where, got, "expected an object of names", 'write {"name": ...}')
+        raise _wrong(got, "expected an object of names", 'write {"name": ...}')
 
 
-def _check_lists(given: Any, what: str, where: str) -> None:
-    _check_named(given, what, where)
+def _check_lists(given: Any, what: str) -> None:
+    _check_named(given, what)
     for name, values in given.items():
         if not isinstance(values, list):
             got = f"{what} gives {values!r:.60} as '{name}'"
-            raise DataError.at(where, got, "expected a list, a value a vertex", "write [...]")
+            raise _wrong(got, "expected a list, a value a vertex", "write [...]")
 
 
 @dataclass(slots=True)
@@ -330,7 +344,7 @@ class _Columns:
             if len(given) != size:
                 got = f"the {self.what} '{name}' has {len(given)} values"
                 expected = f"expected one for each of {size}"
-                raise DataError.at(self.place(line), got, expected, "correct it")
+                raise _wrong(got, expected, "correct it")
             column = self.by_name.setdefault(name, [])
             column += [None] * (self.count - len(column))
             column += given
@@ -346,11 +360,7 @@ class _Columns:
             got = f"{'no' if name in known else 'a'} {self.what} '{name}'{owner}"
             expected = f"{self.unit} {before} has {'it' if name in known else 'none'}"
             action = f"give all graphs the same {self.what}s, with no value where there is none"
-            raise DataError.at(self.place(line), got, expected, action)
-
-    def place(self, line: int) -> str:
-        """Return what messages call a graph's line."""
-        return f"{self.file}, {self.unit} {line}"
+            raise _wrong(got, expected, action)
 
     def arrays(
         self, options: ReadOptions, vocabularies: dict[str, Vocabulary]
@@ -380,7 +390,8 @@ class _Columns:
         span = bisect_right(self.firsts, at) - 1
         what = f"value {at - self.firsts[span]} of the {self.what} '{name}'"
         got = f"{what} is {self.by_name[name][at]!r:.60}"
-        raise DataError.at(self.place(self.lines[span]), got, expected, "correct it")
+        where = f"{self.file}, {self.unit} {self.lines[span]}"
+        raise DataError.at(where, got, expected, "correct it")
 
     def _refuse_kinds(self, name: str) -> NoReturn:
         before: frozenset[type] = frozenset()

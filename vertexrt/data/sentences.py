@@ -11,7 +11,7 @@ from typing import Any, Unpack
 
 from vertexrt.data.files import WORD, read_file
 from vertexrt.data.records import Examples, ReadOptions, collect
-from vertexrt.errors import DataError, UsageError, VertexrtError
+from vertexrt.errors import DataError, UsageError
 
 # Columns of CoNLL-U (universaldependencies.org/format.html); HEAD becomes the edges.
 _CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -61,7 +61,7 @@ def read_conll(
             raise UsageError.at("read_conll", f"{name}={text!r:.60}", expected, "correct it")
     file, text = read_file(path)
     sentences = _conll(file, _rows(text, separator, comment), columns)
-    return _examples(file, sentences, record, options)
+    return collect(file, sentences, options, make=record)
 
 
 def read_tagged(
@@ -85,7 +85,7 @@ def read_tagged(
         got = f"fields={fields!r:.60} and separator={separator!r:.60}"
         raise UsageError.at("read_tagged", got, "names of pulls, and text", "give both")
     file, text = read_file(path)
-    return _examples(file, tagged_sentences(file, text, fields, separator), record, options)
+    return collect(file, tagged_sentences(file, text, fields, separator), options, make=record)
 
 
 def read_conllu(
@@ -111,7 +111,7 @@ def read_conllu(
     file, text = read_file(path)
     numbers = {name: number for number, name in enumerate(_CONLLU)}
     sentences = _conll(file, _numbered(file, _rows(text, "\t", "#")), numbers)
-    return _examples(file, sentences, partial(_dependencies, pulls), options)
+    return collect(file, sentences, options, make=partial(_dependencies, pulls))
 
 
 def _dependencies(pulls: Sequence[str], words: Words) -> dict[str, Any]:
@@ -124,25 +124,11 @@ def _dependencies(pulls: Sequence[str], words: Words) -> dict[str, Any]:
         elif head != "0":
             got = f"word {name} has the head '{head}'"
             expected = f"expected 0 or a word of the sentence, 1..{len(at)}"
-            raise DataError.at("heads", got, expected, "correct the column HEAD")
+            raise DataError.at("", got, expected, "correct the column HEAD")
     given = {
         name: [None if x == "_" and name != "form" else x for x in words[name]] for name in pulls
     }
     return {"vertices": len(at), "edges": edges, "pulls": given}
-
-
-def _examples(
-    file: str, sentences: Iterator[tuple[int, Words]], record: Record, options: ReadOptions
-) -> Examples:
-    def records() -> Iterator[tuple[int, object]]:
-        for line, words in sentences:
-            try:
-                made = record(words)
-            except VertexrtError as error:
-                raise error.moved(f"{file}, line {line}") from error
-            yield line, made
-
-    return collect(file, records(), options)
 
 
 def _are_all(kind: type, given: object) -> bool:
