@@ -4,14 +4,21 @@ import gzip
 import os
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from vertexrt.errors import DataError, UsageError
+from vertexrt.errors import DataError, UsageError, nearest
 
 WHOLE = "all"  # the split of a file that is not divided
 LARGEST_TEXT = 1 << 30  # bytes; what is packed may be a thousand times as large as its file
 WORD = re.compile(r"[^ \t\r]+")  # of a line, which ends with "\n"; other space is part of a word
+
+
+def unknown(where: str, what: str, name: str, known: Collection[str]) -> UsageError:
+    """Return the error for an option, or something else with a name, that there is not."""
+    expected = f"the {what}s are {', '.join(known)}"
+    action = "give one of them." + nearest(name, known)
+    return UsageError.at(where, f"no {what} '{name}'", expected, action)
 
 
 def expanded(given: str | os.PathLike[str]) -> Path:
@@ -68,7 +75,12 @@ def files_of(
         if paths:
             files[split] = paths[0]
         elif split not in optional or len(splits) == 1:
-            present = _names_in(path)
+            try:
+                present = sorted(os.listdir(path))
+            except OSError as error:
+                got = f"cannot be read: {error.strerror}"
+                expected = "expected a folder with the data"
+                raise DataError.at(str(path), got, expected, "check the folder") from error
             shown = ", ".join(present[:6]) + (", ..." if len(present) > 6 else "")
             raise DataError.at(
                 str(path),
@@ -77,18 +89,6 @@ def files_of(
                 "add it or give another folder",
             )
     return files
-
-
-def _names_in(folder: Path) -> list[str]:
-    try:
-        return sorted(path.name for path in folder.iterdir())
-    except OSError as error:
-        raise DataError.at(
-            str(folder),
-            f"cannot be read: {error.strerror}",
-            "expected a folder with the data",
-            "check the folder",
-        ) from error
 
 
 def read_file(path: str | os.PathLike[str]) -> tuple[str, str]:

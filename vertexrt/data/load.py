@@ -15,7 +15,7 @@ from vertexrt.data import generated_graphs, text_formats
 from vertexrt.data.catalogue import catalogue
 from vertexrt.data.dataset import Dataset, Vocabulary
 from vertexrt.data.download import fetch
-from vertexrt.data.files import WHOLE, expanded, files_of, read_text, split_names
+from vertexrt.data.files import WHOLE, expanded, files_of, read_text, split_names, unknown
 from vertexrt.data.generated_tags import generate_pairs, generate_tagged
 from vertexrt.data.generated_text import generate_text
 from vertexrt.data.jsonl import read_jsonl
@@ -280,7 +280,11 @@ def load(
     row = format_named(format)
     given = _checked(options, row)
     generated = data == GENERATED and not row.whole_file
-    _check_splits(splits, generated)
+    for split in splits:
+        if split not in SPLITS and (split != WHOLE or generated or len(splits) > 1):
+            got, expected = f"the splits {', '.join(splits)}", f"some of {', '.join(SPLITS)}"
+            action = f"name these, or '{WHOLE}' alone, for a file that is not divided."
+            raise UsageError.at("data", got, expected, action + nearest(split, SPLITS))
     # A path object always means a folder; joined with "." it cannot be taken for a name.
     name = data if isinstance(data, str) else os.path.join(os.curdir, data)
     path = None if generated else _path(name, row, row.whole_file or WHOLE in splits)
@@ -308,21 +312,10 @@ def load(
     return Dataset(name, format, found, known, classes, about)
 
 
-def _check_splits(splits: Sequence[str], generated: bool) -> None:
-    """Refuse names of splits that there are not, and the whole of a file beside others."""
-    for split in splits:
-        if split not in SPLITS and (split != WHOLE or generated or len(splits) > 1):
-            got, expected = f"the splits {', '.join(splits)}", f"some of {', '.join(SPLITS)}"
-            action = f"name these, or '{WHOLE}' alone, for a file that is not divided"
-            raise UsageError.at("data", got, expected, action + "." + nearest(split, SPLITS))
-
-
 def format_named(name: str) -> DataFormat:
     """Return a format; UsageError, when there is none of that name."""
     if name not in FORMATS:
-        known = f"the formats are {', '.join(FORMATS)}"
-        action = "give one of them." + nearest(name, FORMATS)
-        raise UsageError.at("data", f"no format '{name}'", known, action)
+        raise unknown("data", "format", name, FORMATS)
     return FORMATS[name]
 
 
@@ -335,10 +328,9 @@ def format_of(data: str) -> str:
     if len(named) > 1:
         got, expected = f"data '{data}' without a format", f"one of {', '.join(named)}"
         raise UsageError.at("data", got, expected, "name it with --format")
-    return named[0] if named else _format_of_files(expanded(data))
-
-
-def _format_of_files(path: Path) -> str:
+    if named:
+        return named[0]
+    path = expanded(data)
     if not os.path.exists(path):
         text = ("expected a folder or a file with the data", "check the path")
         raise UsageError.at("data", f"there is no {path}", *text)
@@ -359,10 +351,7 @@ def _checked(options: LoadOptions, row: DataFormat) -> dict[str, object]:
             continue
         owners = [other.name for other in FORMATS.values() if option in other.options]
         if not owners:
-            known = list(LoadOptions.__annotations__)
-            action = "give one of them." + nearest(option, known)
-            got, expected = f"no option '{option}'", f"the options are {', '.join(known)}"
-            raise UsageError.at("data", got, expected, action)
+            raise unknown("data", "option", option, LoadOptions.__annotations__)
         if value is not None and value is not False:
             got = f"'{option}' for the format {row.name}"
             expected = f"it belongs to the format {' and '.join(owners)}"

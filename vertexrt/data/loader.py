@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.checks import is_whole
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.graph.batch import fill
@@ -228,8 +229,7 @@ class Loader:
 
 
 def _check_whole(name: str, value: object, least: int, most: int | None = None) -> None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or value < least or (most is not None and value > most):  # type: ignore[operator]
+    if not is_whole(value) or value < least or (most is not None and value > most):
         limit = f"{least} or more" if most is None else f"{least}..{most}"
         raise _wrong(f"{name}={value!r:.40}", f"a whole number, {limit}")
 

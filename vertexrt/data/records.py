@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from vertexrt.checks import is_whole
 from vertexrt.data.dataset import Vocabulary
+from vertexrt.data.files import unknown
 from vertexrt.errors import DataError, UsageError, VertexrtError, nearest
 from vertexrt.graph import GraphBatch, InputGraph, Pulled, PullValue
 
@@ -101,9 +102,7 @@ def _checked(options: ReadOptions) -> ReadOptions:
     """Return all options. Raises: UsageError, when one is unknown or no such value."""
     for name in options:
         if name not in _DEFAULTS:
-            expected = f"the options are {', '.join(_DEFAULTS)}"
-            action = "give one of them." + nearest(name, _DEFAULTS)
-            raise UsageError.at("read", f"no option '{name}'", expected, action)
+            raise unknown("read", "option", name, _DEFAULTS)
     given: ReadOptions = {**_DEFAULTS, **options}
     names = [
         isinstance(x, Collection) and not isinstance(x, str)
