@@ -63,8 +63,8 @@ def fetch(name: str) -> Path:
     source, folder, where = entry.source, entry.folder, f"data {name}"
     assert source is not None
     if entry.cached and all(
-        hashlib.sha256((folder / file.name).read_bytes()).hexdigest() == file.sha256
-        for file in source.files
+        hashlib.sha256((folder / file).read_bytes()).hexdigest() == sha256
+        for file, sha256 in source.files.items()
     ):
         return folder
     try:
@@ -82,9 +82,8 @@ def fetch(name: str) -> Path:
         ready = Path(scratch.name) / "ready"
         _require(where, source.url, _receive(where, source, archive), source.sha256)
         ready.mkdir()
-        digests = _unpack(where, source, archive, ready)
-        for file in source.files:
-            _require(where, file.member, digests[file.member], file.sha256)
+        for member, digest in _unpack(where, source, archive, ready).items():
+            _require(where, member, digest, source.files[os.path.basename(member)])
         if folder.exists():  # left incomplete, or made by another process in the meantime
             shutil.rmtree(folder)
         os.rename(ready, folder)
@@ -103,14 +102,14 @@ def _receive(where: str, source: Source, to: Path) -> str:
             where,
             f"cannot download {source.url}: {reason}",
             "expected a network and an answer from there",
-            f"try again, or get {_file_names(source)} by other means and give the path of"
+            f"try again, or get {', '.join(source.files)} by other means and give the path of"
             " their folder in place of the name",
         ) from error
 
 
 def _unpack(where: str, source: Source, archive: Path, to: Path) -> dict[str, str]:
     """Write the source's files, and no others, under their own names; return the sha256 of each."""
-    wanted = {file.member: to / file.name for file in source.files}
+    wanted = {f"{source.folder}/{name}": to / name for name in source.files}
     digests: dict[str, str] = {}
     try:
         for path, unpack in _members(archive, zipped=source.url.endswith(".zip")):
@@ -158,7 +157,7 @@ def _not_the_archive(where: str, source: Source, got: str) -> DataError:
     return DataError.at(
         where,
         f"{source.url} gave {got}",
-        f"expected an archive with {_file_names(source)}",
+        f"expected an archive with {', '.join(source.files)}",
         "try again, or give the path of a folder that holds these files",
     )
 
@@ -172,7 +171,3 @@ def _require(where: str, what: str, found: str, expected: str | None) -> None:
             f"expected {expected}",
             "nothing was kept; try again, or give the path of a folder that you trust",
         )
-
-
-def _file_names(source: Source) -> str:
-    return ", ".join(file.name for file in source.files)

@@ -53,7 +53,7 @@ def split_names(
     }
 
 
-def files_of(
+def split_files(
     path: Path,
     names: Mapping[str, Sequence[str]],
     splits: Sequence[str],

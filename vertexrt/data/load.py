@@ -15,7 +15,7 @@ from vertexrt.data import generated_graphs, text_formats
 from vertexrt.data.catalogue import catalogue
 from vertexrt.data.dataset import Dataset, Vocabulary
 from vertexrt.data.download import fetch
-from vertexrt.data.files import WHOLE, expanded, files_of, read_text, split_names, unknown
+from vertexrt.data.files import WHOLE, expanded, read_text, split_files, split_names, unknown
 from vertexrt.data.generated_tags import generate_pairs, generate_tagged
 from vertexrt.data.generated_text import generate_text
 from vertexrt.data.jsonl import read_jsonl
@@ -115,7 +115,7 @@ def _json_lines(
     if WHOLE in splits:
         files = {WHOLE: path}
     elif path.is_dir():
-        files = files_of(path, _JSONL, [name for name in _JSONL if name in splits], ("test",))
+        files = split_files(path, _JSONL, [name for name in _JSONL if name in splits], ("test",))
     else:
         named = {"train": path, "dev": dev, "test": test}
         files = {split: Path(file) for split, file in named.items() if file}
@@ -305,7 +305,7 @@ def load(
         else:
             folder = row.folder(path)
             about = f"{row.what} from {folder}"
-            files = files_of(folder, row.files, splits, row.optional)
+            files = split_files(folder, row.files, splits, row.optional)
             sources = {split: (read_text(file), str(file)) for split, file in files.items()}
         made = row.make(sources, vocabularies, **given)
     found, known, classes = made

@@ -132,18 +132,12 @@ class Loader:
         prepare: Prepare | None = None,
         workers: int = 0,
     ) -> None:
-        for name, value, least in (
-            ("batch_size", batch_size, 1),
-            ("bucket", bucket, 1),
-            ("seed", seed, 0),
-            ("workers", workers, 0),
-        ):
-            _check_whole(name, value, least)
         if prepare is not None and not callable(prepare):
             raise _wrong(f"prepare={prepare!r:.60}", "a function of a batch and a generator")
         self.graphs = graphs if isinstance(graphs, GraphBatch) else GraphBatch.from_graphs(graphs)
-        self.batch_size, self.shuffle, self.bucket = batch_size, bool(shuffle), bucket
-        self.seed, self.workers = seed, workers
+        self.batch_size = _whole("batch_size", batch_size, 1)
+        self.shuffle, self.bucket = bool(shuffle), _whole("bucket", bucket, 1)
+        self.seed, self.workers = _whole("seed", seed, 0), _whole("workers", workers, 0)
         self.epoch = 0
         self._prepare = prepare
         self._done = 0  # minibatches of this epoch
@@ -223,15 +217,19 @@ class Loader:
         for name in own.keys() - {"epoch", "batch"}:
             if state[name] != own[name]:
                 raise _wrong(f"a state with {name}={state[name]!r:.40}", f"{name}={own[name]}")
-        _check_whole("epoch", state["epoch"], 0)
-        _check_whole("batch", state["batch"], 0, len(self))
-        self.epoch, self._done, self._resumed = state["epoch"], state["batch"], state["batch"]
+        self.epoch, done = (
+            _whole("epoch", state["epoch"], 0),
+            _whole("batch", state["batch"], 0, len(self)),
+        )
+        self._done = self._resumed = done
 
 
-def _check_whole(name: str, value: object, least: int, most: int | None = None) -> None:
+def _whole(name: str, value: object, least: int, most: int | None = None) -> int:
+    """Return a whole number as Python's, which JSON can hold. Raises: UsageError, if it is none."""
     if not is_whole(value) or value < least or (most is not None and value > most):
         limit = f"{least} or more" if most is None else f"{least}..{most}"
         raise _wrong(f"{name}={value!r:.40}", f"a whole number, {limit}")
+    return int(value)
 
 
 def _wrong(got: str, expected: str) -> UsageError:

@@ -78,8 +78,9 @@ def read_slots(dag: networkx.DiGraph[Any]) -> list[list[Slot]]:
 
 def _attribute(of: str, name: str, several: Sequence[Mapping[str, Any]]) -> PullValue:
     """Return the values of an attribute of nodes or edges as a pull."""
-    has = np.array([given.get(name) is not None for given in several])
-    if not has.any():
+    given = [each.get(name) for each in several]
+    present = [value for value in given if value is not None]
+    if not present:
         raise PullError.at(
             _WHERE,
             f"no {of} has the attribute '{name}'",
@@ -87,7 +88,7 @@ def _attribute(of: str, name: str, several: Sequence[Mapping[str, Any]]) -> Pull
             "set it or leave it out of the pulls",
         )
     try:
-        values = np.array([given[name] for given in several if given.get(name) is not None])
+        values = np.array(present)
     except ValueError as error:
         raise PullError.at(
             _WHERE,
@@ -95,6 +96,7 @@ def _attribute(of: str, name: str, several: Sequence[Mapping[str, Any]]) -> Pull
             "expected one shape",
             "correct the attribute",
         ) from error
+    has = np.array([value is not None for value in given])
     if values.ndim == 1 and values.dtype.kind in "iu":
         whole = np.full(len(has), -1, values.dtype if values.dtype.kind == "i" else np.int64)
         whole[has] = values
@@ -115,13 +117,12 @@ def write_networkx(
     import networkx
 
     network: networkx.MultiDiGraph[int] = networkx.MultiDiGraph()
-    of_vertices: dict[str, list[Any]] = {}
-    of_edges: dict[str, list[Any]] = {}
+    of_vertices, of_edges = (
+        {name: values_of(pull) for name, pull in each.items()} for each in (pulls, edge_pulls)
+    )
     if types is not None:
-        of_vertices["type"] = [types.names[number] for number in types.of_vertex]
-        of_edges["relation"] = [types.relations[number] for number in types.of_edge]
-    of_vertices.update({name: values_of(pull) for name, pull in pulls.items()})
-    of_edges.update({name: values_of(pull) for name, pull in edge_pulls.items()})
+        of_vertices.setdefault("type", [types.names[number] for number in types.of_vertex])
+        of_edges.setdefault("relation", [types.relations[number] for number in types.of_edge])
     for vertex in range(len(child_ptr) - 1):
         network.add_node(vertex, **_at(of_vertices, vertex))
     parents = np.repeat(np.arange(len(child_ptr) - 1), np.diff(child_ptr))
