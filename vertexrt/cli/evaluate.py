@@ -21,7 +21,7 @@ from vertexrt.cli.run_state import StoredRun
 from vertexrt.cli.session import RunSession, compile_model, device_lines, require_graphs
 from vertexrt.data import UNKNOWN, WHOLE, Dataset, load
 from vertexrt.data.files import expanded
-from vertexrt.data.jsonl import line_of
+from vertexrt.data.readers import line_of
 from vertexrt.errors import CheckpointError, UsageError
 from vertexrt.graph import GraphBatch
 from vertexrt.models.own import find

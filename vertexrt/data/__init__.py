@@ -7,13 +7,20 @@ from vertexrt.data.embeddings import Embeddings, read_embeddings
 from vertexrt.data.files import WHOLE
 from vertexrt.data.generated_text import GeneratedText, generate_text
 from vertexrt.data.graph_libraries import from_dgl, from_networkx, from_pyg
-from vertexrt.data.jsonl import from_records, read_jsonl, write_jsonl
 from vertexrt.data.load import FORMATS, format_of, load
 from vertexrt.data.loader import Loader, minibatches
+from vertexrt.data.readers import (
+    from_nltk,
+    from_records,
+    read_conll,
+    read_conllu,
+    read_jsonl,
+    read_tagged,
+    read_trees,
+    write_jsonl,
+)
 from vertexrt.data.records import Examples, real_pulls
-from vertexrt.data.sentences import read_conll, read_conllu, read_tagged
 from vertexrt.data.treebank import generate_treebank, write_treebank
-from vertexrt.data.trees import from_nltk, read_trees
 
 __all__ = [
     "FORMATS",

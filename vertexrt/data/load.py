@@ -18,7 +18,7 @@ from vertexrt.data.download import fetch
 from vertexrt.data.files import WHOLE, expanded, read_text, split_files, split_names, unknown
 from vertexrt.data.generated_tags import generate_pairs, generate_tagged
 from vertexrt.data.generated_text import generate_text
-from vertexrt.data.jsonl import read_jsonl
+from vertexrt.data.readers import read_jsonl
 from vertexrt.data.records import real_pulls
 from vertexrt.data.text_formats import Made
 from vertexrt.data.treebank import generate_treebank

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from vertexrt.data.dataset import END, UNKNOWN, Vocabulary
 from vertexrt.data.files import WORD
-from vertexrt.data.sentences import tagged_sentences
+from vertexrt.data.readers import tagged_sentences
 from vertexrt.data.typed import chain_pairs, pairs, stacked, starts_of, typed_batch
 from vertexrt.errors import DataError, UsageError
 from vertexrt.graph import GraphBatch, parse_brackets
