@@ -9,6 +9,7 @@ from pathlib import Path
 
 from vertexrt.errors import DataError, UsageError, nearest
 
+AnyPath = str | os.PathLike[str]
 WHOLE = "all"  # the split of a file that is not divided
 LARGEST_TEXT = 1 << 30  # bytes; what is packed may be a thousand times as large as its file
 WORD = re.compile(r"[^ \t\r]+")  # of a line, which ends with "\n"; other space is part of a word
@@ -21,7 +22,7 @@ def unknown(where: str, what: str, name: str, known: Collection[str]) -> UsageEr
     return UsageError.at(where, f"no {what} '{name}'", expected, action)
 
 
-def expanded(given: str | os.PathLike[str]) -> Path:
+def expanded(given: AnyPath) -> Path:
     """Return a path in which `~` stands for a home folder.
 
     Raises: UsageError, when it is no path, or the home of no user.
@@ -91,7 +92,7 @@ def split_files(
     return files
 
 
-def read_file(path: str | os.PathLike[str]) -> tuple[str, str]:
+def read_file(path: AnyPath) -> tuple[str, str]:
     """Return what messages call a file, and its text; see `expanded` and `read_text`."""
     file = expanded(path)
     return str(file), read_text(file)

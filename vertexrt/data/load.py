@@ -15,7 +15,15 @@ from vertexrt.data import generated_graphs, text_formats
 from vertexrt.data.catalogue import catalogue
 from vertexrt.data.dataset import Dataset, Vocabulary
 from vertexrt.data.download import fetch
-from vertexrt.data.files import WHOLE, expanded, read_text, split_files, split_names, unknown
+from vertexrt.data.files import (
+    WHOLE,
+    AnyPath,
+    expanded,
+    read_text,
+    split_files,
+    split_names,
+    unknown,
+)
 from vertexrt.data.generated_tags import generate_pairs, generate_tagged
 from vertexrt.data.generated_text import generate_text
 from vertexrt.data.readers import read_jsonl
@@ -238,7 +246,7 @@ class LoadOptions(TypedDict, total=False):
 
 
 def load(
-    data: str | os.PathLike[str],
+    data: AnyPath,
     *,
     format: str,
     seed: int = 0,

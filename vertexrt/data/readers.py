@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -22,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.data.dataset import Vocabulary
-from vertexrt.data.files import WORD, expanded, read_file
+from vertexrt.data.files import WORD, AnyPath, expanded, read_file
 from vertexrt.data.records import LARGEST, Examples, ReadOptions, collect
 from vertexrt.errors import DataError, UsageError
 from vertexrt.graph import GraphBatch, InputGraph, Pulled, PullValue
@@ -33,7 +32,7 @@ Mask = npt.NDArray[np.bool_]
 Values = dict[str, list[Any]]  # by pull: a value for each vertex of the batch, None for none
 
 
-def read_jsonl(path: str | os.PathLike[str], **options: Unpack[ReadOptions]) -> Examples:
+def read_jsonl(path: AnyPath, **options: Unpack[ReadOptions]) -> Examples:
     """Read graphs from JSON lines; a file whose name ends in .gz is decompressed.
 
     Args:
@@ -86,7 +85,7 @@ def _read_record(text: str) -> object:
 
 
 def write_jsonl(
-    path: str | os.PathLike[str],
+    path: AnyPath,
     graphs: GraphBatch | Iterable[InputGraph],
     vocabularies: Mapping[str, Vocabulary] | None = None,
 ) -> None:
@@ -216,7 +215,7 @@ class _Tree(list[Any]):
         return self.name
 
 
-def read_trees(path: str | os.PathLike[str], **options: Unpack[ReadOptions]) -> Examples:
+def read_trees(path: AnyPath, **options: Unpack[ReadOptions]) -> Examples:
     """Read trees in brackets: the Penn Treebank, the Stanford Sentiment Treebank.
 
     Args:
@@ -357,7 +356,7 @@ def _chain(words: Words) -> dict[str, Any]:
 
 
 def read_conll(
-    path: str | os.PathLike[str],
+    path: AnyPath,
     columns: Mapping[str, int],
     record: Record = _chain,
     *,
@@ -393,7 +392,7 @@ def read_conll(
 
 
 def read_tagged(
-    path: str | os.PathLike[str],
+    path: AnyPath,
     fields: Sequence[str] = ("word", "label"),
     separator: str = "|",
     record: Record = _chain,
@@ -417,7 +416,7 @@ def read_tagged(
 
 
 def read_conllu(
-    path: str | os.PathLike[str],
+    path: AnyPath,
     pulls: Sequence[str] = ("form", "upos", "deprel"),
     **options: Unpack[ReadOptions],
 ) -> Examples:

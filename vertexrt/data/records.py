@@ -104,19 +104,12 @@ def _checked(options: ReadOptions) -> ReadOptions:
         if name not in _DEFAULTS:
             raise unknown("read", "option", name, _DEFAULTS)
     given: ReadOptions = {**_DEFAULTS, **options}
-    names = [
-        isinstance(x, Collection) and not isinstance(x, str)
-        for x in (given["labels"], given["reals"])
-    ]
     real = str(getattr(given["dtype"], "__name__", given["dtype"]))  # a name, a type or a dtype
+    known = given["vocabularies"]
     for name, fits, expected in (
-        (
-            "vocabularies",
-            isinstance(given["vocabularies"], Mapping | None),
-            "a dict of pulls to Vocabulary",
-        ),
-        ("labels", names[0], "a list of names of pulls"),
-        ("reals", names[1], "a list of names of pulls"),
+        ("vocabularies", isinstance(known, Mapping | None), "a dict of pulls to Vocabulary"),
+        ("labels", _are_names(given["labels"]), "a list of names of pulls"),
+        ("reals", _are_names(given["reals"]), "a list of names of pulls"),
         ("min_count", is_whole(given["min_count"]), "a whole number"),
         ("dtype", real in ("float32", "float64"), "float32 or float64"),
     ):
@@ -124,6 +117,10 @@ def _checked(options: ReadOptions) -> ReadOptions:
             got = f"{name}={options.get(name)!r:.60}"
             raise UsageError.at("read", got, f"expected {expected}", "correct it")
     return {**given, "dtype": np.dtype(real)}
+
+
+def _are_names(given: object) -> bool:
+    return isinstance(given, Collection) and not isinstance(given, str)
 
 
 def collect(
@@ -198,15 +195,14 @@ def _add(record: object, number: int, vertices: _Columns, edges: _Columns) -> In
     sizes = given if typed else {"": graph.num_vertices}
     if typed:
         _check_named(pulls, "pulls")
-        for name in pulls:
-            if name not in sizes:
-                action = "name one of these." + nearest(name, sizes)
-                known = f"the types are {', '.join(sizes)}"
-                raise _wrong(f"pulls of the type '{name}'", known, action)
-            _check_lists(pulls[name], f"pulls of '{name}'")
     else:
-        _check_lists(pulls, "pulls")
         pulls = {"": pulls}
+    for name, values in pulls.items():
+        if name not in sizes:
+            action = "name one of these." + nearest(name, sizes)
+            known = f"the types are {', '.join(sizes)}"
+            raise _wrong(f"pulls of the type '{name}'", known, action)
+        _check_lists(values, f"pulls of '{name}'" if typed else "pulls")
     for name, size in sizes.items():
         values = pulls.get(name, {})
         if size or name in pulls:
