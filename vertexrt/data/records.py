@@ -369,13 +369,24 @@ class _Columns:
             values += [None] * (self.count - len(values))
             kinds = frozenset(map(type, values)) - {NoneType}
             if kinds not in _FORMS:
-                self._refuse_kinds(name)
+                before: frozenset[type] = frozenset()
+                for at, value in enumerate(values):
+                    kinds = before | {type(value)} - {NoneType}
+                    if kinds not in _FORMS:
+                        expected = f"{_FORMS[before]} as before" if before else "a word or a number"
+                        self._refuse(name, at, f"expected {expected}")
+                    before = kinds
             form = _FORMS[kinds]
             if form == "words":
                 vocabularies[name] = self._vocabulary(name, options)
-                found[name] = self._whole(name, self._numbers(name, vocabularies[name]))
+                found[name] = self._numbers(name, vocabularies[name])
             elif form == "whole numbers" and name not in options["reals"]:
-                found[name] = self._whole(name, values)
+                numbers = [-1 if value is None else value for value in values]
+                wrong = next((at for at, n in enumerate(numbers) if not -1 <= n <= LARGEST), None)
+                if wrong is not None:
+                    expected = f"0..{LARGEST}, or no value, or real numbers (option reals)"
+                    self._refuse(name, wrong, f"expected {expected}")
+                found[name] = np.array(numbers, np.int32)
             else:
                 found[name] = self._reals(name, options["dtype"])
         return found
@@ -387,16 +398,6 @@ class _Columns:
         got = f"{what} is {self.by_name[name][at]!r:.60}"
         where = f"{self.file}, {self.unit} {self.lines[span]}"
         raise DataError.at(where, got, expected, "correct it")
-
-    def _refuse_kinds(self, name: str) -> NoReturn:
-        before: frozenset[type] = frozenset()
-        for at, value in enumerate(self.by_name[name]):
-            kinds = before | {type(value)} - {NoneType}
-            if kinds not in _FORMS:
-                expected = f"{_FORMS[before]} as before" if before else "a word or a number"
-                self._refuse(name, at, f"expected {expected}")
-            before = kinds
-        raise AssertionError(before)
 
     def _vocabulary(self, name: str, options: ReadOptions) -> Vocabulary:
         """Return the vocabulary of a column's words, which is built if none was given.
@@ -418,8 +419,8 @@ class _Columns:
             return Vocabulary.of_labels(counts)
         return Vocabulary.build(counts, min_count=options["min_count"])
 
-    def _numbers(self, name: str, vocabulary: Vocabulary) -> list[int | None]:
-        """Return the number of each word, None where there is none.
+    def _numbers(self, name: str, vocabulary: Vocabulary) -> npt.NDArray[np.int32]:
+        """Return the number of each word, -1 where there is none.
 
         Raises: DataError, on a word that a vocabulary of labels does not have.
         """
@@ -429,24 +430,20 @@ class _Columns:
         if missing:
             at = min(map(values.index, missing))
             self._refuse(name, at, f"the labels are {', '.join(vocabulary.words):.200}")
-        return [known.get(word) for word in values]
-
-    def _whole(self, name: str, values: Sequence[int | None]) -> npt.NDArray[np.int32]:
-        """Return whole numbers, int32, -1 where there is none."""
-        numbers = [-1 if value is None else value for value in values]
-        wrong = next((at for at, n in enumerate(numbers) if not -1 <= n <= LARGEST), None)
-        if wrong is not None:
-            expected = f"expected 0..{LARGEST}, or no value, or real numbers (option reals)"
-            self._refuse(name, wrong, expected)
-        return np.array(numbers, np.int32)
+        return np.array([known.get(word, -1) for word in values], np.int32)
 
     def _reals(self, name: str, dtype: npt.DTypeLike) -> PullValue:
         """Return real numbers or vectors: a row for each, or a table with an index map."""
         values = self.by_name[name]
         present = [at for at, value in enumerate(values) if value is not None]
         table = _of_one_shape([values[at] for at in present], dtype)
-        if table is None:
-            self._refuse_vectors(name, present, dtype)
+        expected = "expected numbers"
+        for at in present if table is None else ():
+            both = _of_one_shape([values[present[0]], values[at]], dtype)
+            if both is None:
+                self._refuse(name, at, expected)
+            expected = f"expected numbers of shape {list(both.shape[1:])} as before"
+        assert table is not None, name
         finite = np.isfinite(table).all(axis=tuple(range(1, table.ndim)))
         if not finite.all():
             expected = f"expected finite numbers of {table.dtype}"
@@ -456,17 +453,6 @@ class _Columns:
         index = np.full(len(values), -1, np.int32)
         index[present] = np.arange(len(present))
         return Pulled(table, index)
-
-    def _refuse_vectors(self, name: str, present: Sequence[int], dtype: npt.DTypeLike) -> NoReturn:
-        """Raise the error for the first one that is not as those before."""
-        values = self.by_name[name]
-        expected = "expected numbers"
-        for at in present:
-            both = _of_one_shape([values[present[0]], values[at]], dtype)
-            if both is None:
-                self._refuse(name, at, expected)
-            expected = f"expected numbers of shape {list(both.shape[1:])} as before"
-        raise AssertionError(name)
 
 
 def _of_one_shape(values: list[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any] | None:
