@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any, Unpack
 
 import numpy as np
@@ -348,7 +348,6 @@ _NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")  # the id of a range of words, or of 
 
 Words = dict[str, list[str | None]]  # of a sentence: by column, the value of each word
 Record = Callable[[Words], dict[str, Any]]
-_Row = tuple[int, list[str]]  # number of a line, and its columns
 
 
 def _chain(words: Words) -> dict[str, Any]:
@@ -387,7 +386,7 @@ def read_conll(
             expected = "expected text of a line, or None"
             raise UsageError.at("read_conll", f"{name}={text!r:.60}", expected, "correct it")
     file, text = read_file(path)
-    sentences = _conll(file, _rows(text, separator, comment), columns)
+    sentences = _sentences(file, text, columns, separator, comment)
     return collect(file, sentences, options, make=record)
 
 
@@ -437,7 +436,7 @@ def read_conllu(
         raise UsageError.at("read_conllu", f"pulls={pulls!r:.60}", expected, "correct it")
     file, text = read_file(path)
     numbers = {name: number for number, name in enumerate(_CONLLU)}
-    sentences = _conll(file, _numbered(file, _rows(text, "\t", "#")), numbers)
+    sentences = _sentences(file, text, numbers, "\t", "#", numbered=True)
     return collect(file, sentences, options, make=partial(_dependencies, pulls))
 
 
@@ -464,47 +463,49 @@ def _are_all(kind: type, given: object) -> bool:
     return listed and all(isinstance(each, kind) for each in given)  # type: ignore[attr-defined]
 
 
-def _rows(text: str, separator: str | None, comment: str | None) -> Iterator[_Row]:
-    """Return the number and the columns of each line that is no comment."""
-    for number, line in enumerate(text.split("\n"), 1):
-        if comment is None or not line.startswith(comment):
-            row: list[str] = WORD.findall(line)
-            if row[:1] == ["-DOCSTART-"]:
-                row = []
-            yield number, line.rstrip("\r").split(separator) if row and separator else row
-
-
-def _numbered(file: str, rows: Iterator[_Row]) -> Iterator[_Row]:
-    """Leave out ranges of words and empty nodes of CoNLL-U, and check the numbers of words."""
-    words = 0
-    for line, row in rows:
-        if row and _NO_WORD.fullmatch(row[0]):
-            continue
-        words = words + 1 if row else 0
-        if row and (len(row) != len(_CONLLU) or row[0] != str(words)):
-            got = f"{len(row)} columns, the first is '{row[0][:20]}'"
-            expected = f"expected {len(_CONLLU)}, and the word's number {words} first"
-            action = "correct the line, or put a blank line before each sentence"
-            raise DataError.at(f"{file}, line {line}", got, expected, action)
-        yield line, row
-
-
-def _conll(
-    file: str, rows: Iterator[_Row], columns: Mapping[str, int]
+def _sentences(
+    file: str,
+    text: str,
+    columns: Mapping[str, int],
+    separator: str | None,
+    comment: str | None,
+    *,
+    numbered: bool = False,
 ) -> Iterator[tuple[int, Words]]:
-    """Return the sentences of a file, which rows of no columns end, and the first line of each."""
-    for full, group in groupby(rows, lambda each: bool(each[1])):
-        sentence = list(group) if full else []
-        for number, row in sentence:
-            for name, column in columns.items():
-                if not -len(row) <= column < len(row):
-                    got, expected = f"{len(row)} columns", f"'{name}' is in column {column}"
-                    raise DataError.at(f"{file}, line {number}", got, expected, "correct the line")
-        if full:
-            yield (
-                sentence[0][0],
-                {name: [row[at] or None for _, row in sentence] for name, at in columns.items()},
-            )
+    """Return the sentences of a file, which lines without columns end, and the line of each.
+
+    Args:
+        numbered: words of CoNLL-U: ranges of them and empty nodes are left out, and the columns and
+            numbers of others are checked.
+    """
+    first, rows = 0, list[list[str]]()
+    for number, line in enumerate([*text.split("\n"), ""], 1):
+        if comment is not None and line.startswith(comment):
+            continue
+        row: list[str] = WORD.findall(line)
+        if row[:1] == ["-DOCSTART-"]:
+            row = []
+        if row and separator:
+            row = line.rstrip("\r").split(separator)
+        if row and numbered and _NO_WORD.fullmatch(row[0]):
+            continue
+        where = f"{file}, line {number}"
+        if not row:
+            if rows:
+                yield first, {name: [row[k] or None for row in rows] for name, k in columns.items()}
+            rows = []
+            continue
+        first = first if rows else number
+        if numbered and (len(row) != len(columns) or row[0] != str(len(rows) + 1)):
+            got = f"{len(row)} columns, the first is '{row[0][:20]}'"
+            expected = f"expected {len(columns)}, and the word's number {len(rows) + 1} first"
+            action = "correct the line, or put a blank line before each sentence"
+            raise DataError.at(where, got, expected, action)
+        for name, column in columns.items():
+            if not -len(row) <= column < len(row):
+                got, expected = f"{len(row)} columns", f"'{name}' is in column {column}"
+                raise DataError.at(where, got, expected, "correct the line")
+        rows.append(row)
 
 
 def tagged_sentences(
