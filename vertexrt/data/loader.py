@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from queue import SimpleQueue
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -65,37 +66,6 @@ def minibatches(
 def _cut(order: IntArray, count: int) -> list[IntArray]:
     """Return views of so many elements each; the last one may be smaller."""
     return [order[at : at + count] for at in range(0, len(order), count)]
-
-
-class _Ahead:
-    """A minibatch that a thread makes.
-
-    The caller waits by a `with` of a lock, which a signal cannot leave taken.
-    """
-
-    def __init__(self, make: Callable[[], GraphBatch]) -> None:
-        self.make: Callable[[], GraphBatch] | None = make
-        self._found: GraphBatch | None = None
-        self._error: BaseException | None = None
-        self._made = threading.Lock()
-        self._made.acquire()
-
-    def run(self) -> None:
-        """Make it, or keep what is raised, in a thread of its own."""
-        make = self.make
-        try:
-            self._found = None if make is None else make()
-        except BaseException as error:  # noqa: BLE001, `result` raises it
-            self._error = error
-        self._made.release()
-
-    def result(self) -> GraphBatch:
-        """Wait for it, and return it. Raises: what making it has raised."""
-        with self._made:
-            if self._error is not None:
-                raise self._error
-        assert self._found is not None
-        return self._found
 
 
 class Loader:
@@ -179,19 +149,33 @@ class Loader:
 
     def _ahead(self, jobs: Iterable[tuple[int, int, IntArray]]) -> Iterator[GraphBatch]:
         """Return minibatches in their order, some of which are made before they are asked for."""
-        threads, waiting = CallThreads(), deque[_Ahead]()
+        threads, waiting = CallThreads(), deque[SimpleQueue[GraphBatch | BaseException | None]]()
+        left: list[bool] = []  # something, once nobody waits for what no thread has begun
+
+        def run(job: tuple[int, int, IntArray], to: SimpleQueue[Any]) -> None:
+            try:
+                to.put(None if left else self._make(job))
+            except BaseException as error:  # noqa: BLE001, `result` raises it
+                to.put(error)
+
+        def result() -> GraphBatch:
+            made = waiting.popleft().get()
+            if isinstance(made, BaseException):
+                raise made
+            assert made is not None
+            return made
+
         threads.start(self.workers)
         try:
             for job in jobs:
-                waiting.append(_Ahead(partial(self._make, job)))
-                threads.put(waiting[-1].run)
+                waiting.append(SimpleQueue())  # of C, which a signal cannot leave half used
+                threads.put(partial(run, job, waiting[-1]))
                 if len(waiting) > AHEAD * self.workers:
-                    yield waiting.popleft().result()
+                    yield result()
             while waiting:
-                yield waiting.popleft().result()
+                yield result()
         finally:
-            for each in waiting:
-                each.make = None  # unless a thread has begun it
+            left.append(True)
             threads.wait()
 
     def state(self) -> dict[str, int]:
