@@ -6,7 +6,6 @@ An edge goes from a child to its parent, as messages do in these libraries.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -118,24 +117,18 @@ def from_networkx(
     named = ([], []) if types is None else ([types], [relations])
     _check_names("from_networkx", [*pulls, *named[0]], nodes)
     _check_names("from_networkx", [*edge_pulls, *named[1]], edges)
-    if types is None:
-        make = partial(_record, pulls=pulls, edge_pulls=edge_pulls)
-    else:
-        make = partial(
-            _typed_record, types=types, relation=relations, pulls=pulls, edge_pulls=edge_pulls
-        )
-    return collect("from_networkx", enumerate(several), options, "graph", make)
 
+    def record(dag: networkx.DiGraph[Any]) -> dict[str, Any]:
+        if types is not None:
+            return _typed_record(dag, types, relations, pulls, edge_pulls)
+        slots = read_slots(dag)
+        return {
+            "children": [[child for child, _ in each] for each in slots],
+            "pulls": _attributes([given for _, given in dag.nodes(data=True)], pulls),
+            "edge_pulls": _attributes([edge for each in slots for _, edge in each], edge_pulls),
+        }
 
-def _record(
-    dag: networkx.DiGraph[Any], pulls: Sequence[str], edge_pulls: Sequence[str]
-) -> dict[str, Any]:
-    slots = read_slots(dag)
-    return {
-        "children": [[child for child, _ in each] for each in slots],
-        "pulls": _attributes([given for _, given in dag.nodes(data=True)], pulls),
-        "edge_pulls": _attributes([edge for each in slots for _, edge in each], edge_pulls),
-    }
+    return collect("from_networkx", enumerate(several), options, "graph", record)
 
 
 def _typed_record(
