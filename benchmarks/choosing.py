@@ -33,7 +33,7 @@ from vertexrt.cli.options import PATH, CommandOption, Whole
 from vertexrt.data import load
 from vertexrt.engine.choose import Chooser
 from vertexrt.errors import NoKernelError
-from vertexrt.models.lstm_lm import LSTMLanguageModel
+from vertexrt.models.language_model import LSTMLanguageModel
 from vertexrt.scheduler.batch_shape import shape_of
 
 TRAINED = {"tree-lstm": (1, 4, 16, 64, 256), "fixed-lstm": (1, 4, 16, 64), "tree-fc": (1, 16, 64)}

@@ -21,7 +21,7 @@ from benchmarks.command import declare, parsed
 from benchmarks.turns import compiled, ratio_text, seconds_in_turn
 from vertexrt.cli.options import PATH, CommandOption, Parser
 from vertexrt.data import load
-from vertexrt.models.lstm_lm import LSTMLanguageModel
+from vertexrt.models.language_model import LSTMLanguageModel
 
 PIECE, STEPS, ROUNDS, RATE, BOUND = 35, 20, 5, 1e-4, 1e-4
 

@@ -20,7 +20,7 @@ from benchmarks.papers.stacks import Form, Stack, ragged_batch
 from benchmarks.peers.suites import make_suite
 from vertexrt import data
 from vertexrt.cli.options import COUNT, CommandOption, OneOf, Several
-from vertexrt.models.lstm_lm import LSTMLanguageModel
+from vertexrt.models.language_model import LSTMLanguageModel
 
 SIZES = (1, 2, 3, 5, 8, 16, 40)
 KINDS = 12  # minibatches of each size

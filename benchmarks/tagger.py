@@ -23,8 +23,8 @@ from benchmarks.command import read_options
 from benchmarks.turns import compiled, ratio_text, seconds_in_turn
 from vertexrt.cli.options import PATH, SIZE, CommandOption
 from vertexrt.data import load
+from vertexrt.models.bilstm_char_tagger import Letters, SpeltWord
 from vertexrt.models.bilstm_tagger import Direction, Tag
-from vertexrt.models.words import Letters, SpeltWord
 
 STEPS = {1: 200, 4: 150, 16: 80, 64: 30}  # of a block
 ROUNDS, RATE, BOUND = 5, 1e-4, 1e-4

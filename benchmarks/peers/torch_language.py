@@ -19,7 +19,7 @@ NO_LABEL = -1
 
 
 class Peer(nn.Module):
-    """The model of `vertexrt.models.lstm_lm`, with its parameters.
+    """The model of `vertexrt.models.language_model`, with its parameters.
 
     Args:
         dropout: of the input of each layer, and of the softmax.

@@ -14,12 +14,8 @@ from tests import model_evaluations as by_hand
 from tests.devices import shim
 from tests.model_evaluations import Evaluated, LabelledVertex, Signal, SpeltSentence
 from tests.runs import TOLERANCE, Way, assert_same, train
-from vertexrt.data.circuits import circuit_graph
-from vertexrt.data.language import layered_chains
-from vertexrt.data.logic import layered_graphs
-from vertexrt.data.sentiment import pyramids
-from vertexrt.data.tagging import Tagging
-from vertexrt.data.translation import Pairs
+from vertexrt.data.generated_graphs import circuit_graph, layered_graphs
+from vertexrt.data.text_formats import layered_chains, pyramids, tagged, translation
 from vertexrt.models import (
     DAGNN,
     BiLSTMCharTagger,
@@ -123,9 +119,7 @@ TAGGED = "to|O Rome|LOC go|O\nI|O\nAnn|PER saw|O Rome|LOC to|O\n"
 
 
 def tagger(letters: bool) -> Case:
-    form = Tagging(letters=letters, crf=letters)
-    text = form.parse(TAGGED, "tags")
-    known = form.vocabularies(None, {"train": text})
+    found, known, _ = tagged({"train": (TAGGED, "tags")}, None, letters=letters, crf=letters)
     vocabulary, tags = known["word"], known["label"].words
     alphabet = known.get("letter", vocabulary)
     split = [[pair.split("|") for pair in line.split()] for line in TAGGED.splitlines()]
@@ -141,22 +135,21 @@ def tagger(letters: bool) -> Case:
     model: Callable[[], vrt.Model] = partial(BiLSTMTagger, **sizes)
     if letters:
         model = partial(BiLSTMCharTagger, **sizes, num_letter=len(alphabet), spelling=3)
-    batch = form.graphs(text, known)
+    batch = found["train"]
     return Case(model, batch, lambda lib, p: by_hand.tagger(lib, p, sentences), "tag")
 
 
 def seq2seq() -> Case:
-    form = Pairs()
-    given = form.parse("a b c\tX Y\nb\tZ\nc a\tY X Y\n", "pairs")
-    known = form.vocabularies(None, {"train": given})
+    text = "a b c\tX Y\nb\tZ\nc a\tY X Y\n"
+    found, known, _ = translation({"train": (text, "pairs")}, None)
     word, said = known["word"], known["said"]
     examples = []
-    for source, target in given:
-        spoken = [said.index(each) for each in ("<eos>", *target, "<eos>")]
-        examples.append(([word.index(each) for each in source], spoken[:-1], spoken[1:]))
+    for source, target in (line.split("\t") for line in text.splitlines()):
+        spoken = [said.index(each) for each in ("<eos>", *target.split(), "<eos>")]
+        examples.append(([word.index(each) for each in source.split()], spoken[:-1], spoken[1:]))
     return Case(
         partial(Seq2Seq, len(word), len(said), EMBED, HIDDEN),
-        form.graphs(given, known),
+        found["train"],
         lambda lib, p: by_hand.translated(lib, p, examples),
         "decoder",
     )

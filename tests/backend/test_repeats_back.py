@@ -14,7 +14,7 @@ from tests.shim_device import put_in_place
 from vertexrt import data
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.program import Stage
-from vertexrt.models.lstm_lm import LSTMLanguageModel
+from vertexrt.models.language_model import LSTMLanguageModel
 
 STEPS = 9
 CHAINS = [  # cell, processors, dtype, lengths of the chains

@@ -11,7 +11,7 @@ import pytest
 
 from vertexrt.config import config
 from vertexrt.data import catalogue, download, load
-from vertexrt.data.catalogue import CatalogueEntry, Source, SourceFile
+from vertexrt.data.catalogue import CatalogueEntry, Source
 from vertexrt.data.download import fetch
 from vertexrt.errors import DataError, UsageError
 
@@ -60,11 +60,8 @@ def publish(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Pub
 
     def put(archive: bytes, name: str = "a.zip", checksum: str | None = None) -> CatalogueEntry:
         (tmp_path / name).write_bytes(archive)
-        files = tuple(
-            SourceFile(f"trees/{split}.txt", f"{split}.txt", sha256(text))
-            for split, text in TEXTS.items()
-        )
-        source = Source((tmp_path / name).as_uri(), checksum, files)
+        files = {f"{split}.txt": sha256(text) for split, text in TEXTS.items()}
+        source = Source((tmp_path / name).as_uri(), checksum, "trees", files)
         entry = CatalogueEntry("tiny", "trees", "three trees", "here", "none", source)
         monkeypatch.setattr(download, "catalogue", lambda: [*catalogue(), entry])
         return entry
@@ -256,6 +253,6 @@ def test_catalogue(cache: Path) -> None:
     assert ptb is not None
     assert sst.url == "https://nlp.stanford.edu/sentiment/trainDevTestTrees_PTB.zip"
     assert sst.sha256 is not None
-    checksums = [file.sha256 for source in (sst, ptb) for file in source.files]
+    checksums = [*sst.files.values(), *ptb.files.values()]
     assert all(len(checksum) == 64 for checksum in [*checksums, sst.sha256])
     assert len(set(checksums)) == 6

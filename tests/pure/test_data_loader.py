@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -83,7 +84,8 @@ def test_workers_end_with_the_loop() -> None:
 @pytest.mark.parametrize("done", [0, 1, 4, 5])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_loaded_state_goes_on(done: int, workers: int) -> None:
-    first = Loader(GRAPHS, 5, bucket=2, seed=3, workers=workers)
+    numpy: Any = np.int64  # its whole numbers are some, and JSON can hold the state
+    first = Loader(GRAPHS, numpy(5), bucket=numpy(2), seed=numpy(3), workers=workers)
     epochs(first, 1)
     seen = [numbers(batch) for batch in itertools.islice(first, done)]
     state = json.loads(json.dumps(first.state()))

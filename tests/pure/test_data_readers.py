@@ -2,12 +2,14 @@
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.messages import text_of
 from vertexrt.data import Vocabulary, catalogue, files, load
-from vertexrt.errors import DataError, UsageError
+from vertexrt.errors import DataError, UsageError, VertexrtError
 
 TREES = {
     "train": "(4 (2 A) (3 (2 8\u00a01) (3 Film)))\n(2 (2 a) (0 bad))\n(1 (2 a) (1 film))\n",
@@ -93,8 +95,6 @@ def test_pieces(text: Path) -> None:
     assert train.graph_ptr.tolist() == [0, 5, 6]
     assert np.asarray(train.pulls["word"]).tolist() == [1, 2, 3, 2, 1, 4]
     assert train.child.tolist() == [0, 1, 2, 3]
-    with pytest.raises(UsageError, match=r"^\[data\] pieces 0; expected 1 or more;"):
-        load(text, format="text", pieces=0)
 
 
 def test_compressed_text(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,113 +111,119 @@ def test_compressed_text(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         load(text, format="text")
 
 
-def test_malformed_trees_name_the_place(trees: Path) -> None:
-    (trees / "dev.txt").write_text("(3 (2 a) (2 b))\n(3 (2 a) (5 b))\n")
-    with pytest.raises(DataError) as caught:
-        load(trees, format="trees")
-    assert str(caught.value) == (
-        f"[{trees / 'dev.txt'}, line 2, column 11] label 5; expected 0..4; correct the label."
-    )
+# Files of the folder, None for one that is not there; then what is loaded, and what is said.
+MISTAKES: list[tuple[dict[str, bytes | None], str, dict[str, Any], str]] = [
+    (
+        {"dev.txt": b"(3 (2 a) (2 b))\n(3 (2 a) (5 b))\n"},
+        "trees",
+        {},
+        "[FOLDER/dev.txt, line 2, column 11] label 5; expected 0..4; correct the label.",
+    ),
+    (
+        {"dev.txt": b"(2 (3 a) (2 b))\n"},
+        "trees",
+        {"binary": True},
+        "[FOLDER/dev.txt] neutral trees only; expected at least one",
+    ),
+    (
+        {"dev.txt": b"\n \n"},
+        "trees",
+        {},
+        "[FOLDER/dev.txt] no tree; expected at least one tree to learn",
+    ),
+    (
+        {"dev.txt": b"\n \n"},
+        "text",
+        {},
+        "[FOLDER/dev.txt] no word; expected at least one sentence; add",
+    ),
+    (
+        {"test.txt": None},
+        "trees",
+        {},
+        "[FOLDER] no file for the split 'test' (the folder holds dev.txt, train.txt); expected"
+        " test.txt or test.txt.gz; add it or give another folder.",
+    ),
+    (
+        {"test.txt": b"(1 a)\n(1 caf\xe9)\n"},
+        "trees",
+        {},
+        "[FOLDER/test.txt, line 2, byte 7] the byte 0xe9; expected UTF",
+    ),
+    ({}, "text", {"pieces": 0}, "[data] pieces 0; expected 1 or more;"),
+]
 
 
-def test_empty_data_are_refused(trees: Path) -> None:
-    (trees / "dev.txt").write_text("(2 (3 a) (2 b))\n")
-    with pytest.raises(DataError, match=r"dev\.txt\] neutral trees only; expected at least one"):
-        load(trees, format="trees", binary=True)
-    (trees / "dev.txt").write_text("\n \n")
-    with pytest.raises(DataError, match=r"dev\.txt\] no tree; expected at least one tree to learn"):
-        load(trees, format="trees")
-    with pytest.raises(DataError, match=r"dev\.txt\] no word; expected at least one sentence; add"):
-        load(trees, format="text")
+@pytest.mark.parametrize(("changed", "format", "options", "text"), MISTAKES)
+def test_mistakes_name_the_place(
+    changed: dict[str, bytes | None], format: str, options: Any, text: str, trees: Path
+) -> None:
+    for name, content in changed.items():
+        (trees / name).write_bytes(content or b"")
+        if content is None:
+            (trees / name).unlink()
+    found = text_of(VertexrtError, lambda: load(trees, format=format, **options))
+    assert found.startswith(text.replace("FOLDER", str(trees)))
 
 
-def test_missing_and_unreadable_files(trees: Path) -> None:
-    (trees / "test.txt").unlink()
-    with pytest.raises(DataError) as caught:
-        load(trees, format="trees")
-    assert str(caught.value) == (
-        f"[{trees}] no file for the split 'test' (the folder holds dev.txt, train.txt); expected"
-        " test.txt or test.txt.gz; add it or give another folder."
-    )
-    (trees / "test.txt").write_bytes(b"(1 a)\n(1 caf\xe9)\n")
-    with pytest.raises(DataError, match=r"test\.txt, line 2, byte 7\] the byte 0xe9; expected UTF"):
-        load(trees, format="trees")
+SPLITS = "some of train, dev, test; name these"
+WRONG: list[tuple[Any, str, dict[str, Any], str]] = [
+    (
+        "generatd",
+        "trees",
+        {},
+        "'generatd' is neither a data set nor a folder; for trees there is"
+        " generated, sst; give one of them or the path of a folder. Nearest: 'generated'.",
+    ),
+    (
+        "sst",
+        "text",
+        {},
+        "'sst' is data of the format trees; for text there is generated,"
+        " ptb; give that or the path of a folder.",
+    ),
+    ("trees", "tree-fc", {}, "'trees'; for tree-fc there is generated; give that."),
+    (
+        "generated",
+        "tree",
+        {},
+        "no format 'tree'; the formats are trees, text, tagged, pairs, logic, circuits, tree-fc,"
+        " json-lines; give one of them. Nearest: 'trees', 'tree-fc', 'text'.",
+    ),
+    ("no/none", "trees", {}, "there is no no/none; expected a folder with"),
+    (Path("no/none"), "trees", {}, "there is no no/none; expected a folder with"),
+    (Path("sst"), "trees", {}, "there is no sst; expected a folder with"),  # a path is no name
+    (
+        "no.jsonl",  # a format without data sets that have names
+        "json-lines",
+        {},
+        "there is no no.jsonl; expected a folder or a file with the data; check the path.",
+    ),
+    (Path(__file__), "trees", {}, f"{__file__} is a file; expected a folder; give the folder it"),
+    ("generated", "trees", {"splits": ("dev", "valid")}, f"the splits dev, valid; {SPLITS}"),
+    ("generated", "trees", {"splits": ("all",)}, f"the splits all; {SPLITS}"),
+    ("generated", "json-lines", {"splits": ("all", "dev")}, f"the splits all, dev; {SPLITS}"),
+    (
+        "generated",
+        "text",
+        {"splits": ("dev",)},
+        "the splits dev without vocabularies; train among them, whose words",
+    ),
+    (
+        "generated",
+        "text",
+        {"binary": True},
+        "'binary' for the format text; it belongs to the format trees; leave it out.",
+    ),
+    ("generated", "trees", {"pieces": 64}, "'pieces' for the format trees"),
+    ("generated", "trees", {"leaves": 64}, "'leaves' for the format trees"),
+]
 
 
-@pytest.mark.parametrize(
-    ("data", "format", "text"),
-    [
-        (
-            "generatd",
-            "trees",
-            "[data] 'generatd' is neither a data set nor a folder; for trees there is"
-            " generated, sst; give one of them or the path of a folder. Nearest: 'generated'.",
-        ),
-        (
-            "sst",
-            "text",
-            "[data] 'sst' is data of the format trees; for text there is generated,"
-            " ptb; give that or the path of a folder.",
-        ),
-        ("trees", "tree-fc", "[data] 'trees'; for tree-fc there is generated; give that."),
-        (
-            "generated",
-            "tree",
-            "[data] no format 'tree'; the formats are trees, text, tagged, pairs, logic,"
-            " circuits, tree-fc, json-lines; give"
-            " one of them. Nearest: 'trees', 'tree-fc', 'text'.",
-        ),
-    ],
-)
-def test_wrong_names(data: str, format: str, text: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        load(data, format=format)
-    assert str(caught.value) == text
-
-
-def test_wrong_paths(tmp_path: Path) -> None:
-    for missing in (tmp_path / "none", str(tmp_path / "none")):
-        with pytest.raises(
-            UsageError, match=r"^\[data\] there is no .*none; expected a folder with"
-        ):
-            load(missing, format="trees")
-    with pytest.raises(UsageError, match=r"^\[data\] there is no sst; expected a folder with"):
-        load(Path("sst"), format="trees")  # a path is no name
-    with pytest.raises(UsageError) as caught:  # a format without data sets that have names
-        load("no.jsonl", format="json-lines")
-    expected = "expected a folder or a file with the data; check the path."
-    assert str(caught.value) == f"[data] there is no no.jsonl; {expected}"
-    (tmp_path / "file").write_text("(1 a)")
-    with pytest.raises(UsageError, match=r"file is a file; expected a folder; give the folder it"):
-        load(tmp_path / "file", format="trees")
-
-
-@pytest.mark.parametrize(
-    ("format", "splits", "text"),
-    [
-        ("trees", ("dev", "valid"), "the splits dev, valid; some of train, dev, test; name these"),
-        ("trees", ("all",), "the splits all; some of train, dev, test; name these"),
-        ("json-lines", ("all", "dev"), "the splits all, dev; some of train, dev, test; name these"),
-        ("text", ("dev",), "the splits dev without vocabularies; train among them, whose words"),
-    ],
-)
-def test_wrong_splits(format: str, splits: tuple[str, ...], text: str) -> None:
-    """They were a KeyError."""
-    with pytest.raises(UsageError) as caught:
-        load("generated", format=format, splits=splits)
-    assert str(caught.value).startswith(f"[data] {text}")
-
-
-def test_options_of_another_format_are_refused() -> None:
-    with pytest.raises(UsageError) as caught:
-        load("generated", format="text", binary=True)
-    assert str(caught.value) == (
-        "[data] 'binary' for the format text; it belongs to the format trees; leave it out."
-    )
-    with pytest.raises(UsageError, match="'pieces' for the format trees"):
-        load("generated", format="trees", pieces=64)
-    with pytest.raises(UsageError, match="'leaves' for the format trees"):
-        load("generated", format="trees", leaves=64)
+@pytest.mark.parametrize(("data", "format", "options", "text"), WRONG)
+def test_wrong_names_paths_and_options(data: Any, format: str, options: Any, text: str) -> None:
+    found = text_of(UsageError, lambda: load(data, format=format, **options))
+    assert found.startswith(f"[data] {text}")
 
 
 def test_vocabulary() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from vertexrt.data import load
-from vertexrt.data.sentiment import pyramids
+from vertexrt.data.text_formats import pyramids
 from vertexrt.data.typed import chain_pairs, pairs, typed_batch
 from vertexrt.errors import DataError, UsageError
 from vertexrt.graph import GraphBatch, InputGraph

@@ -14,7 +14,7 @@ from tests.shim_device import put_in_place
 from tests.train.cli_runs import records
 from vertexrt.cli.main import main
 from vertexrt.data import Loader, load
-from vertexrt.models.lstm_lm import LSTMLanguageModel
+from vertexrt.models.language_model import LSTMLanguageModel
 
 TEXT = "the cat sees a dog\na dog sees the cat\nno cat sees me\n"
 STREAMS = 2

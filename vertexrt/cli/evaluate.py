@@ -53,7 +53,7 @@ from vertexrt.data import Dataset, catalogue
 from vertexrt.data import load as load_data
 from vertexrt.data.dataset import UNKNOWN
 from vertexrt.data.files import WHOLE, expanded
-from vertexrt.data.jsonl import line_of
+from vertexrt.data.readers import line_of
 from vertexrt.errors import CheckpointError, UsageError, one_line
 from vertexrt.graph import GraphBatch
 from vertexrt.models.catalogue import is_own

@@ -43,10 +43,10 @@ from vertexrt.cli.options import (
 from vertexrt.config import usable_threads
 from vertexrt.data import Dataset, Loader, Vocabulary, catalogue
 from vertexrt.data import load as load_data
-from vertexrt.data.columns import real_pulls
 from vertexrt.data.dataset import UNKNOWN
 from vertexrt.data.files import expanded
 from vertexrt.data.load import FORMATS, format_named, format_of
+from vertexrt.data.records import real_pulls
 from vertexrt.errors import CheckpointError, DataError, UsageError
 from vertexrt.graph import GraphBatch
 from vertexrt.models import ModelSpec, get, names

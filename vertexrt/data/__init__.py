@@ -1,15 +1,22 @@
 """Data sets: readers, generated data, download with a checksum, and minibatches."""
 
 from vertexrt.data.catalogue import catalogue
-from vertexrt.data.columns import Examples
 from vertexrt.data.dataset import Dataset, Vocabulary
 from vertexrt.data.embeddings import Embeddings, read_embeddings
 from vertexrt.data.graph_libraries import from_dgl, from_networkx, from_pyg
-from vertexrt.data.jsonl import from_records, read_jsonl, write_jsonl
 from vertexrt.data.load import load
 from vertexrt.data.loader import Loader
-from vertexrt.data.sentences import read_conll, read_conllu, read_tagged
-from vertexrt.data.trees import from_nltk, read_trees
+from vertexrt.data.readers import (
+    from_nltk,
+    from_records,
+    read_conll,
+    read_conllu,
+    read_jsonl,
+    read_tagged,
+    read_trees,
+    write_jsonl,
+)
+from vertexrt.data.records import Examples
 
 __all__ = [
     "Dataset",

@@ -1,24 +1,10 @@
 """The data sets that have a name: where they live, and what may be done with them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from vertexrt.config import config
-
-
-@dataclass(frozen=True, slots=True)
-class SourceFile:
-    """Name a file inside an archive and what it must be.
-
-    Attributes:
-        member: path inside the archive.
-        name: file name in the cache folder.
-        sha256: of the file itself.
-    """
-
-    member: str
-    name: str
-    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +14,14 @@ class Source:
     Attributes:
         url: of a .zip or .tgz archive.
         sha256: of the archive; None when its home states none: then its files vouch for it.
-        files: what is taken from it.
+        folder: inside the archive.
+        files: names of what is taken from there, and the sha256 of each.
     """
 
     url: str
     sha256: str | None
-    files: tuple[SourceFile, ...]
+    folder: str
+    files: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +53,12 @@ class CatalogueEntry:
     def cached(self) -> bool:
         """Tell whether loading it needs no download."""
         files = self.source.files if self.source else ()
-        return all((self.folder / file.name).is_file() for file in files)
+        return all((self.folder / name).is_file() for name in files)
 
 
 def _generated(format: str, description: str) -> CatalogueEntry:
     licence = "Apache-2.0 (made by vertexrt)"
     return CatalogueEntry("generated", format, description, "vertexrt", licence)
-
-
-def _files(folder: str, digests: dict[str, str]) -> tuple[SourceFile, ...]:
-    """Return the files of a folder of an archive; `digests` has the sha256 of each by its name."""
-    return tuple(SourceFile(f"{folder}/{name}", name, digests[name]) for name in digests)
 
 
 _ENTRIES = (
@@ -89,14 +72,12 @@ _ENTRIES = (
         source=Source(
             url="https://nlp.stanford.edu/sentiment/trainDevTestTrees_PTB.zip",
             sha256="5c613a4f673fc74097d523a2c83f38e0cc462984d847b82c7aaf36b01cbbbfcc",
-            files=_files(
-                "trees",
-                {
-                    "train.txt": "e2f3f41b0b1e6d4dddc0effe3bfc2d27ed8928079aa9a03d652311614fc5feb7",
-                    "dev.txt": "0e9336aed6e4730e19f58d00a77b3f0297efdb755f7b5e598c98a05e3f97ea40",
-                    "test.txt": "6e54806dee95cf80cd918e7dfb3f6770f6df24bf826f289a4d1f709e1c8f6761",
-                },
-            ),
+            folder="trees",
+            files={
+                "train.txt": "e2f3f41b0b1e6d4dddc0effe3bfc2d27ed8928079aa9a03d652311614fc5feb7",
+                "dev.txt": "0e9336aed6e4730e19f58d00a77b3f0297efdb755f7b5e598c98a05e3f97ea40",
+                "test.txt": "6e54806dee95cf80cd918e7dfb3f6770f6df24bf826f289a4d1f709e1c8f6761",
+            },
         ),
     ),
     _generated("text", "6,000 / 600 / 600 sentences of a small grammar with agreement"),
@@ -109,20 +90,18 @@ _ENTRIES = (
         source=Source(
             url="http://www.fit.vutbr.cz/~imikolov/rnnlm/simple-examples.tgz",
             sha256=None,
-            files=_files(
-                "simple-examples/data",
-                {
-                    "ptb.train.txt": (
-                        "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf"
-                    ),
-                    "ptb.valid.txt": (
-                        "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2"
-                    ),
-                    "ptb.test.txt": (
-                        "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0"
-                    ),
-                },
-            ),
+            folder="simple-examples/data",
+            files={
+                "ptb.train.txt": (
+                    "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf"
+                ),
+                "ptb.valid.txt": (
+                    "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2"
+                ),
+                "ptb.test.txt": (
+                    "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0"
+                ),
+            },
         ),
     ),
     _generated("tree-fc", "complete binary trees, words at the leaves and a target at the root"),

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from vertexrt.cache.folders import make_private
-from vertexrt.data.catalogue import CatalogueEntry, Source, catalogue
+from vertexrt.data.catalogue import Source, catalogue
 from vertexrt.errors import DataError, UsageError, nearest
 
 _TIMEOUT_SECONDS = 60
@@ -54,58 +54,43 @@ def fetch(name: str) -> Path:
     Raises: UsageError, when there is no such entry; DataError, when there is no network, the
         checksum is wrong, or the cache folder cannot be written; the text says what to do.
     """
-    entries = [entry for entry in catalogue() if entry.source]
-    for entry in entries:
-        if entry.name == name:
-            return entry.folder if _is_whole(entry) else _download(entry)
-    names = [entry.name for entry in entries]
-    raise UsageError.at(
-        "data fetch",
-        f"'{name}'",
-        f"these can be downloaded: {', '.join(names)}",
-        "give one of them." + nearest(name, names),
-    )
-
-
-def _is_whole(entry: CatalogueEntry) -> bool:
-    """Tell whether the files of a data set are there and as they were downloaded."""
-    assert entry.source is not None
-    paths = {entry.folder / file.name: file.sha256 for file in entry.source.files}
-    return entry.cached and all(
-        hashlib.sha256(path.read_bytes()).hexdigest() == sha256 for path, sha256 in paths.items()
-    )
-
-
-def _download(entry: CatalogueEntry) -> Path:
-    source = entry.source
+    entries = {entry.name: entry for entry in catalogue() if entry.source}
+    if name not in entries:
+        expected = f"these can be downloaded: {', '.join(entries)}"
+        action = "give one of them." + nearest(name, entries)
+        raise UsageError.at("data fetch", f"'{name}'", expected, action)
+    entry = entries[name]
+    source, folder, where = entry.source, entry.folder, f"data {name}"
     assert source is not None
-    folder = entry.folder
+    if entry.cached and all(
+        hashlib.sha256((folder / file).read_bytes()).hexdigest() == sha256
+        for file, sha256 in source.files.items()
+    ):
+        return folder
     try:
         if fault := make_private(folder.parent):
             raise OSError(0, fault)
-        scratch = tempfile.TemporaryDirectory(prefix=f".{entry.name}-", dir=folder.parent)
+        scratch = tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent)
     except OSError as error:
+        got, expected = f"cannot write {folder.parent}: {error.strerror}", "a cache folder"
+        action = "set VERTEXRT_CACHE to another folder"
         raise DataError.at(
-            f"data {entry.name}",
-            f"cannot write {folder.parent}: {error.strerror}",
-            "expected a cache folder that may be written",
-            "set VERTEXRT_CACHE to another folder",
+            where, got, f"expected {expected} that may be written", action
         ) from error
     with scratch:
         archive = Path(scratch.name) / "archive"
         ready = Path(scratch.name) / "ready"
-        _require(entry.name, source.url, _receive(entry.name, source, archive), source.sha256)
+        _require(where, source.url, _receive(where, source, archive), source.sha256)
         ready.mkdir()
-        digests = _unpack(entry.name, source, archive, ready)
-        for file in source.files:
-            _require(entry.name, file.member, digests[file.member], file.sha256)
+        for member, digest in _unpack(where, source, archive, ready).items():
+            _require(where, member, digest, source.files[os.path.basename(member)])
         if folder.exists():  # left incomplete, or made by another process in the meantime
             shutil.rmtree(folder)
         os.rename(ready, folder)
     return folder
 
 
-def _receive(name: str, source: Source, to: Path) -> str:
+def _receive(where: str, source: Source, to: Path) -> str:
     """Write what the address answers to a file; return its sha256."""
     request = urllib.request.Request(source.url, headers={"User-Agent": "vertexrt"})
     try:
@@ -114,17 +99,17 @@ def _receive(name: str, source: Source, to: Path) -> str:
     except (OSError, http.client.HTTPException, ValueError) as error:  # the last: a redirection
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise DataError.at(
-            f"data {name}",
+            where,
             f"cannot download {source.url}: {reason}",
             "expected a network and an answer from there",
-            f"try again, or get {_file_names(source)} by other means and give the path of"
+            f"try again, or get {', '.join(source.files)} by other means and give the path of"
             " their folder in place of the name",
         ) from error
 
 
-def _unpack(name: str, source: Source, archive: Path, to: Path) -> dict[str, str]:
+def _unpack(where: str, source: Source, archive: Path, to: Path) -> dict[str, str]:
     """Write the source's files, and no others, under their own names; return the sha256 of each."""
-    wanted = {file.member: to / file.name for file in source.files}
+    wanted = {f"{source.folder}/{name}": to / name for name in source.files}
     digests: dict[str, str] = {}
     try:
         for path, unpack in _members(archive, zipped=source.url.endswith(".zip")):
@@ -133,9 +118,9 @@ def _unpack(name: str, source: Source, archive: Path, to: Path) -> dict[str, str
                 with unpack() as packed:
                     digests[member] = _copy(packed, target, _LARGEST_FILE, f"{target.name} has ")
     except _DAMAGED as error:
-        raise _not_the_archive(name, source, f"no archive that can be read ({error})") from error
+        raise _not_the_archive(where, source, f"no archive that can be read ({error})") from error
     if wanted:
-        raise _not_the_archive(name, source, f"an archive without {', '.join(wanted)}")
+        raise _not_the_archive(where, source, f"an archive without {', '.join(wanted)}")
     return digests
 
 
@@ -168,25 +153,21 @@ def _copy(given: IO[bytes], target: Path, most: int, what: str = "") -> str:
     return digest.hexdigest()
 
 
-def _not_the_archive(name: str, source: Source, got: str) -> DataError:
+def _not_the_archive(where: str, source: Source, got: str) -> DataError:
     return DataError.at(
-        f"data {name}",
+        where,
         f"{source.url} gave {got}",
-        f"expected an archive with {_file_names(source)}",
+        f"expected an archive with {', '.join(source.files)}",
         "try again, or give the path of a folder that holds these files",
     )
 
 
-def _require(name: str, what: str, found: str, expected: str | None) -> None:
+def _require(where: str, what: str, found: str, expected: str | None) -> None:
     """Refuse another sha256 than the one that is known."""
     if expected not in (None, found):
         raise DataError.at(
-            f"data {name}",
+            where,
             f"{what} has the sha256 {found}",
             f"expected {expected}",
             "nothing was kept; try again, or give the path of a folder that you trust",
         )
-
-
-def _file_names(source: Source) -> str:
-    return ", ".join(file.name for file in source.files)

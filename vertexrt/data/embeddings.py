@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.data.dataset import Vocabulary
-from vertexrt.data.files import expanded, read_text
+from vertexrt.data.files import AnyPath, expanded, read_text
 from vertexrt.errors import DataError, UsageError
 
 FloatArray = npt.NDArray[np.float32]
@@ -40,11 +40,11 @@ class Embeddings(NamedTuple):
 
 
 def read_embeddings(
-    path: str | os.PathLike[str],
+    path: AnyPath,
     vocabulary: Vocabulary,
     init: Callable[[tuple[int, int], np.random.Generator], npt.NDArray[Any]],
     *,
-    words: str | os.PathLike[str] | Sequence[str] | None = None,
+    words: AnyPath | Sequence[str] | None = None,
     lower: bool = False,
     seed: int = 0,
 ) -> Embeddings:
@@ -129,7 +129,7 @@ def _lines(file: Path) -> Iterator[str]:
 
 
 def _read_array(
-    file: Path, words: str | os.PathLike[str] | Sequence[str] | None, wanted: Collection[str]
+    file: Path, words: AnyPath | Sequence[str] | None, wanted: Collection[str]
 ) -> tuple[int, Rows]:
     """Return what `_read_text` does, of an array and a list of words."""
     if words is None:

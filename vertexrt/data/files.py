@@ -4,17 +4,25 @@ import gzip
 import os
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from vertexrt.errors import DataError, UsageError
+from vertexrt.errors import DataError, UsageError, nearest
 
+AnyPath = str | os.PathLike[str]
 WHOLE = "all"  # the split of a file that is not divided
 LARGEST_TEXT = 1 << 30  # bytes; what is packed may be a thousand times as large as its file
 WORD = re.compile(r"[^ \t\r]+")  # of a line, which ends with "\n"; other space is part of a word
 
 
-def expanded(given: str | os.PathLike[str]) -> Path:
+def unknown(where: str, what: str, name: str, known: Collection[str]) -> UsageError:
+    """Return the error for an option, or something else with a name, that there is not."""
+    expected = f"the {what}s are {', '.join(known)}"
+    action = "give one of them." + nearest(name, known)
+    return UsageError.at(where, f"no {what} '{name}'", expected, action)
+
+
+def expanded(given: AnyPath) -> Path:
     """Return a path in which `~` stands for a home folder.
 
     Raises: UsageError, when it is no path, or the home of no user.
@@ -46,7 +54,7 @@ def split_names(
     }
 
 
-def files_of(
+def split_files(
     path: Path,
     names: Mapping[str, Sequence[str]],
     splits: Sequence[str],
@@ -68,7 +76,12 @@ def files_of(
         if paths:
             files[split] = paths[0]
         elif split not in optional or len(splits) == 1:
-            present = _names_in(path)
+            try:
+                present = sorted(os.listdir(path))
+            except OSError as error:
+                got = f"cannot be read: {error.strerror}"
+                expected = "expected a folder with the data"
+                raise DataError.at(str(path), got, expected, "check the folder") from error
             shown = ", ".join(present[:6]) + (", ..." if len(present) > 6 else "")
             raise DataError.at(
                 str(path),
@@ -79,19 +92,7 @@ def files_of(
     return files
 
 
-def _names_in(folder: Path) -> list[str]:
-    try:
-        return sorted(path.name for path in folder.iterdir())
-    except OSError as error:
-        raise DataError.at(
-            str(folder),
-            f"cannot be read: {error.strerror}",
-            "expected a folder with the data",
-            "check the folder",
-        ) from error
-
-
-def read_file(path: str | os.PathLike[str]) -> tuple[str, str]:
+def read_file(path: AnyPath) -> tuple[str, str]:
     """Return what messages call a file, and its text; see `expanded` and `read_text`."""
     file = expanded(path)
     return str(file), read_text(file)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.data.columns import Examples, ReadOptions
-from vertexrt.data.records import Collector
+from vertexrt.data.records import Examples, ReadOptions, collect
 from vertexrt.errors import DataError, PullError, nearest, one_line
 from vertexrt.graph import InputGraph
 from vertexrt.graph.networks import read_slots
@@ -21,7 +20,9 @@ from vertexrt.graph.owned import read_array
 if TYPE_CHECKING:
     import networkx
 
+_ONE = ("", "", "")  # the key of edges where nodes have no types
 Edges = dict[tuple[str, str, str], npt.NDArray[Any]]
+Stores = tuple[Mapping[Any, Any], Sequence[str]]  # what has attributes, and the names of some
 
 
 def from_pyg(data: Any, pulls: Sequence[str] = (), edge_pulls: Sequence[str] = ()) -> InputGraph:
@@ -37,15 +38,18 @@ def from_pyg(data: Any, pulls: Sequence[str] = (), edge_pulls: Sequence[str] = (
         not fit; GraphError, on a cycle.
     """
     if hasattr(data, "node_types") and hasattr(data, "edge_types"):
-        sizes = {name: data[name].num_nodes for name in data.node_types}
-        edges = {key: _ends(data[key]) for key in data.edge_types}
-        read = _stored("from_pyg", {name: data[name] for name in data.node_types}, pulls)
-        of_edges = _stored("from_pyg", {key: data[key] for key in edges}, edge_pulls)
-        return InputGraph.from_types(sizes, edges, read, of_edges)
-    if not hasattr(data, "edge_index") or not hasattr(data, "num_nodes"):
+        nodes = {name: data[name] for name in data.node_types}
+        edges = {key: data[key] for key in data.edge_types}
+    elif hasattr(data, "edge_index") and hasattr(data, "num_nodes"):
+        nodes, edges = {"": data}, {_ONE: data}
+    else:
         raise _no_graph("from_pyg", data, "a Data or HeteroData")
-    found, held = (_stored("from_pyg", {"": data}, names)[""] for names in (pulls, edge_pulls))
-    return InputGraph.from_edges(data.num_nodes, _ends(data), found, held)
+    sizes = {name: store.num_nodes for name, store in nodes.items()}
+    ends = {
+        key: _array("from_pyg", "edge_index", store.edge_index).T for key, store in edges.items()
+    }
+    stores = (nodes, pulls), (edges, edge_pulls)
+    return _graph("from_pyg", sizes, ends, *stores, typed=_ONE not in edges)
 
 
 def from_dgl(graph: Any, pulls: Sequence[str] = (), edge_pulls: Sequence[str] = ()) -> InputGraph:
@@ -60,18 +64,24 @@ def from_dgl(graph: Any, pulls: Sequence[str] = (), edge_pulls: Sequence[str] = 
     if not hasattr(graph, "ntypes") or not hasattr(graph, "canonical_etypes"):
         raise _no_graph("from_dgl", graph, "a DGLGraph")
     sizes = {name: int(graph.num_nodes(name)) for name in graph.ntypes}
-    edges: Edges = {}
+    ends: Edges = {}
     for key in graph.canonical_etypes:
-        child, parent = graph.edges(etype=key)
-        ends = (_array("from_dgl", "edges", each) for each in (child, parent))
-        edges[key] = np.stack(list(ends), axis=1)
-    read = _stored("from_dgl", {name: graph.nodes[name].data for name in graph.ntypes}, pulls)
-    of_edges = _stored("from_dgl", {key: graph.edges[key].data for key in edges}, edge_pulls)
-    if len(sizes) > 1 or len(edges) != 1:
-        return InputGraph.from_types(sizes, edges, read, of_edges)
-    ((name, size),) = sizes.items()
-    ((key, pairs),) = edges.items()
-    return InputGraph.from_edges(size, pairs, read[name], of_edges[key])
+        both = [_array("from_dgl", "edges", each) for each in graph.edges(etype=key)]
+        ends[key] = np.stack(both, axis=1)
+    nodes = {name: graph.nodes[name].data for name in graph.ntypes}
+    edges = {key: graph.edges[key].data for key in ends}
+    stores = (nodes, pulls), (edges, edge_pulls)
+    return _graph("from_dgl", sizes, ends, *stores, typed=len(sizes) > 1 or len(ends) != 1)
+
+
+def _graph(
+    where: str, sizes: dict[str, int], ends: Edges, nodes: Stores, edges: Stores, *, typed: bool
+) -> InputGraph:
+    pulls, edge_pulls = _stored(where, *nodes), _stored(where, *edges)
+    if typed:
+        return InputGraph.from_types(sizes, ends, pulls, edge_pulls)
+    ((name, size),), ((key, pairs),) = sizes.items(), ends.items()
+    return InputGraph.from_edges(size, pairs, pulls[name], edge_pulls[key])
 
 
 def from_networkx(
@@ -98,50 +108,40 @@ def from_networkx(
     given: object = graphs
     if not isinstance(given, list | tuple | Iterator):
         raise _no_graph("from_networkx", given, "a list of DiGraph")
-    collector = Collector("from_networkx", options, "graph")
     several = list(graphs)
     for number, dag in enumerate(several):
         if not hasattr(dag, "in_edges"):
-            raise _no_graph(collector.place(number), dag, "a DiGraph")
+            raise _no_graph(f"from_networkx, graph {number}", dag, "a DiGraph")
     nodes = [given for dag in several for _, given in dag.nodes(data=True)]
     edges = [given for dag in several for *_, given in dag.edges(data=True)]
     named = ([], []) if types is None else ([types], [relations])
     _check_names("from_networkx", [*pulls, *named[0]], nodes)
     _check_names("from_networkx", [*edge_pulls, *named[1]], edges)
-    if types is None:
-        for number, dag in enumerate(several):
-            slots = read_slots(dag)
-            record = {
-                "children": [[child for child, _ in each] for each in slots],
-                "pulls": _attributes([given for _, given in dag.nodes(data=True)], pulls),
-                "edge_pulls": _attributes([edge for each in slots for _, edge in each], edge_pulls),
-            }
-            collector.add(number, record)
-        return collector.examples()
-    owned: dict[Any, list[str]] = {}  # by type, the pulls that one of its nodes has
-    for name in pulls:
-        has = (given for given in nodes if types in given and given.get(name) is not None)
-        for owner in {given[types] for given in has}:
-            owned.setdefault(owner, []).append(name)
-    for number, dag in enumerate(several):
-        where = collector.place(number)
-        collector.add(number, _typed_record(dag, types, relations, edge_pulls, owned, where))
-    return collector.examples()
+
+    def record(dag: networkx.DiGraph[Any]) -> dict[str, Any]:
+        if types is not None:
+            return _typed_record(dag, types, relations, pulls, edge_pulls)
+        slots = read_slots(dag)
+        return {
+            "children": [[child for child, _ in each] for each in slots],
+            "pulls": _attributes([given for _, given in dag.nodes(data=True)], pulls),
+            "edge_pulls": _attributes([edge for each in slots for _, edge in each], edge_pulls),
+        }
+
+    return collect("from_networkx", enumerate(several), options, "graph", record)
 
 
 def _typed_record(
     dag: networkx.DiGraph[Any],
     types: str,
     relation: str,
+    pulls: Sequence[str],
     edge_pulls: Sequence[str],
-    owned: Mapping[Any, Sequence[str]],
-    where: str,
 ) -> dict[str, Any]:
     """Return a graph with types as a record has it.
 
     Args:
         types, relation: the attributes that name the type of a node, and the relation of an edge.
-        owned: by type, the pulls that it has.
     """
     members: dict[Any, list[Mapping[str, Any]]] = {}  # by type, the attributes of its nodes
     at: dict[Any, tuple[Any, int]] = {}
@@ -149,38 +149,38 @@ def _typed_record(
         several = members.setdefault(given.get(types), [])
         at[node] = given.get(types), len(several)
         several.append(given)
-    edges: dict[tuple[Any, Any, Any], list[tuple[list[int], Mapping[str, Any]]]] = {}
-    for parent in dag.nodes:
-        for child, _, edge in dag.in_edges(parent, data=True):
-            key = at[child][0], edge.get(relation), at[parent][0]
+    edges: dict[Any, list[tuple[list[int], Mapping[str, Any]]]] = {}
+    for node in dag.nodes:
+        for other, _, edge in dag.in_edges(node, data=True):
+            (source, child), (owner, parent) = at[other], at[node]
+            key = source, edge.get(relation), owner
             if None in key:
                 got = f"a node without '{types}', or an edge without '{relation}'"
-                raise DataError.at(where, got, "each has one", "set it")
-            edges.setdefault(key, []).append(([at[child][1], at[parent][1]], edge))
+                raise DataError.at("", got, "each has one", "set it")
+            edges.setdefault(key, []).append(([child, parent], edge))
     return {
         "types": {owner: len(several) for owner, several in members.items()},
         "relations": [
             {
-                **dict(zip(("child", "relation", "parent"), key, strict=True)),
+                "child": source,
+                "relation": name,
+                "parent": owner,
                 "pairs": [pair for pair, _ in several],
                 "edge_pulls": _attributes([edge for _, edge in several], edge_pulls),
             }
-            for key, several in edges.items()
+            for (source, name, owner), several in edges.items()
         ],
-        "pulls": {
-            owner: _attributes(several, owned.get(owner, ())) for owner, several in members.items()
-        },
+        "pulls": {owner: _attributes(several, pulls) for owner, several in members.items()},
     }
 
 
 def _attributes(several: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, list[Any]]:
-    """Return the attributes of nodes or edges by name, None where one has none."""
-    return {name: [_plain(given.get(name)) for given in several] for name in names}
-
-
-def _plain(value: Any) -> Any:
-    """Return numbers of NumPy as those of Python."""
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+    """Return attributes of nodes or edges by name, None where one has none, NumPy's as Python's."""
+    found = {name: [given.get(name) for given in several] for name in names}
+    return {
+        name: [x.tolist() if isinstance(x, np.ndarray | np.generic) else x for x in values]
+        for name, values in found.items()
+    }
 
 
 def _stored(
@@ -198,11 +198,6 @@ def _stored(
         owner: {name: _array(where, name, stores[owner][name]) for name in names if name in known}
         for owner, known in held.items()
     }
-
-
-def _ends(data: Any) -> npt.NDArray[Any]:
-    """Return the ends of edges of PyTorch Geometric, [E, 2]."""
-    return _array("from_pyg", "edge_index", data.edge_index).T
 
 
 def _array(where: str, name: str, tensor: Any) -> npt.NDArray[Any]:

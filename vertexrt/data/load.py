@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
+from vertexrt.data import generated_graphs, text_formats
 from vertexrt.data.catalogue import catalogue
-from vertexrt.data.circuits import circuits_dataset
-from vertexrt.data.columns import ReadOptions, real_pulls
 from vertexrt.data.dataset import Dataset, Vocabulary
 from vertexrt.data.download import fetch
-from vertexrt.data.files import WHOLE, expanded, files_of, read_text, split_names
-from vertexrt.data.generated_tags import generate_tagged
+from vertexrt.data.files import (
+    WHOLE,
+    AnyPath,
+    expanded,
+    read_text,
+    split_files,
+    split_names,
+    unknown,
+)
+from vertexrt.data.generated_tags import generate_pairs, generate_tagged
 from vertexrt.data.generated_text import generate_text
-from vertexrt.data.jsonl import read_jsonl
-from vertexrt.data.language import Language
-from vertexrt.data.logic import logic_dataset
-from vertexrt.data.sentiment import Treebank
-from vertexrt.data.tagging import Tagging
-from vertexrt.data.translation import Pairs, generate_pairs
-from vertexrt.data.tree_fc import tree_fc_dataset
+from vertexrt.data.readers import read_jsonl
+from vertexrt.data.records import real_pulls
+from vertexrt.data.text_formats import Made
 from vertexrt.data.treebank import generate_treebank
 from vertexrt.errors import DataError, UsageError, nearest
 from vertexrt.graph import GraphBatch
@@ -33,30 +37,7 @@ GENERATED = "generated"
 LABEL = "label"  # the pull whose words are classes: all are known
 HELD_OUT = 10  # of so many graphs of a file that is divided, one is for dev and one for test
 SEED = 0  # of the division: the same in every run
-Names = Mapping[str, Sequence[str]]  # of the file of each split
 SPLITS = ("train", "dev", "test")
-
-
-class Reading(NamedTuple):
-    """Say what to make a data set of.
-
-    Attributes:
-        name: of the data set.
-        path: the folder of its files, or one file; None for generated data.
-        seed: of generated data.
-        options: those of the format that were given.
-        splits: which to read; `WHOLE` alone for one file that is not divided.
-        vocabularies: by pull, what numbers its words; None to build them of the words of train.
-        reals: pulls that are real numbers, whatever the files have.
-    """
-
-    name: str
-    path: Path | None
-    seed: int
-    options: Mapping[str, Any]
-    splits: Sequence[str]
-    vocabularies: Mapping[str, Vocabulary] | None
-    reals: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,99 +46,53 @@ class DataFormat:
 
     Attributes:
         text: what the graphs are, and in which files; for people.
-        make: reads or generates a data set.
-        options: what may be said of it besides where it is.
-        fits: tells whether a folder or file is of this format.
-        read: whether there are files of it; else it is only generated.
-        generated: whether there is a generated data set.
-        file: whether one file may be a whole data set; else it is a folder.
+        make: makes graphs of the text of each split (see `text_formats`), of JSON lines, or, where
+            there are no files, of a seed (see `generated_graphs`). Its options are keywords.
+        files: names that the file of each split may have; None where it is only generated.
+        what: the files hold, for the description of a data set.
+        generate: returns the text of each split for a seed, and a description; None where there is
+            no such text. Of a format with files a single file may be a whole data set then.
+        optional: splits that a folder need not have.
+        inside: name of a folder that the files may lie in.
+        begins: what tells a file of train of this format by its beginning; None, if nothing does.
     """
 
     name: str
     text: str
-    make: Callable[[Reading], Dataset]
-    options: tuple[str, ...]
-    fits: Callable[[Path], bool] = lambda path: False
-    read: bool = True
-    generated: bool = True
-    file: bool = False
+    make: Callable[..., Any]
+    files: Mapping[str, Sequence[str]] | None = None
+    what: str = ""
+    generate: Callable[[int], tuple[Mapping[str, str], str]] | None = None
+    optional: Sequence[str] = ()
+    inside: str = ""
+    begins: str | None = None
 
+    @property
+    def options(self) -> list[str]:
+        """Return the names of what may be said of it besides where it is."""
+        arguments = inspect.signature(self.make).parameters.values()
+        return [each.name for each in arguments if each.kind is each.KEYWORD_ONLY]
 
-class TextFormat(Protocol):
-    """A format of text; its fields are its options, and `classes`, where labels have no words."""
+    @property
+    def whole_file(self) -> bool:
+        """Tell whether one file may be a whole data set; then none is generated."""
+        return self.files is not None and self.generate is None
 
-    def parse(self, text: str, file: str) -> Any:
-        """Return what the text of a split says. Raises: DataError, with file and line."""
+    def folder(self, path: Path) -> Path:
+        """Return the folder with the files, for the one that is named."""
+        return path / self.inside if (path / self.inside).is_dir() else path
 
-    def vocabularies(
-        self, given: Mapping[str, Vocabulary] | None, parsed: Mapping[str, Any]
-    ) -> Mapping[str, Vocabulary]:
-        """Return what numbers words, by pull: what was given, or what is built of train."""
-
-    def graphs(self, parsed: Any, known: Mapping[str, Vocabulary]) -> GraphBatch:
-        """Return the graphs of a split."""
-
-
-def _text_format(
-    name: str,
-    text: str,
-    form: type[Any],
-    names: Names,
-    what: str,
-    generate: Callable[[int], tuple[Mapping[str, str], str]],
-    fits: Callable[[Path], bool] = lambda path: False,
-    optional: Sequence[str] = (),
-    inside: Callable[[Path], Path] = lambda path: path,
-) -> DataFormat:
-    """Return the row of a format of text.
-
-    Args:
-        form: the `TextFormat`.
-        names: of its files; optional: splits that a folder need not have.
-        what: the files hold, for the description of a data set.
-        generate: returns the text of each split for a seed, and a description.
-        inside: returns the folder with the files, for the one that is named.
-    """
-
-    def make(given: Reading) -> Dataset:
-        read: TextFormat = form(**given.options)
-        if given.vocabularies is None and "train" not in given.splits:
-            got = f"the splits {', '.join(given.splits)} without vocabularies"
-            expected, action = "train among them, whose words are numbered", "add it, or pass them"
-            raise UsageError.at("data", got, expected, action)
-        if given.path is None:
-            made, about = generate(given.seed)
-            sources = {split: (made[split], f"generated {split} {name}") for split in given.splits}
-        else:
-            folder = inside(given.path)
-            about = f"{what} from {folder}"
-            files = files_of(folder, names, given.splits, optional)
-            sources = {split: (read_text(file), str(file)) for split, file in files.items()}
-        parsed = {split: read.parse(*source) for split, source in sources.items()}
-        known = read.vocabularies(given.vocabularies, parsed)
-        splits = {split: read.graphs(each, known) for split, each in parsed.items()}
-        classes = len(known[LABEL]) if LABEL in known else getattr(read, "classes", 0)
-        return Dataset(given.name, name, splits, known, classes, about)
-
-    return DataFormat(name, text, make, tuple(field.name for field in fields(form)), fits)
-
-
-def _has_train(folder: Path, names: Names) -> bool:
-    return any((folder / name).is_file() for name in names["train"])
-
-
-def _folder_of(path: Path) -> Path:
-    """Return the folder with the files of a treebank, which may lie in a folder `trees`."""
-    return path / "trees" if (path / "trees").is_dir() else path
-
-
-def _has_trees(path: Path) -> bool:
-    """Tell whether a folder has trees to learn from: its train.txt begins with a bracket."""
-    folder = _folder_of(path)
-    if not _has_train(folder, _TXT):
-        return False
-    file = files_of(folder, _TXT, ["train"])["train"]
-    return read_text(file).lstrip().startswith("(")
+    def fits(self, path: Path) -> bool:
+        """Tell whether a folder or file is of this format."""
+        if self.files is None or self.begins is None:
+            return False
+        if self.whole_file and path.name.endswith((".jsonl", ".jsonl.gz")):
+            return True
+        files = [self.folder(path) / name for name in self.files["train"]]
+        file = next((file for file in files if file.is_file()), None)
+        if file is None or not self.begins:
+            return file is not None
+        return read_text(file).lstrip().startswith(self.begins)
 
 
 def _generated_text(seed: int) -> tuple[Mapping[str, str], str]:
@@ -167,8 +102,17 @@ def _generated_text(seed: int) -> tuple[Mapping[str, str], str]:
     return {split: each.text for split, each in made.items()}, about
 
 
-def _json_lines(given: Reading) -> Dataset:
-    """Make a data set of graphs in JSON lines; `read_jsonl` has the schema.
+def _json_lines(
+    path: Path,
+    splits: Sequence[str],
+    known: Mapping[str, Vocabulary] | None,
+    reals: Sequence[str],
+    *,
+    dev: str | None = None,
+    test: str | None = None,
+    min_count: int = 1,
+) -> tuple[Made, str]:
+    """Make graphs of JSON lines; `read_jsonl` has the schema.
 
     Of one file, a tenth of the graphs, drawn with a fixed seed, is for dev and another for test, as
     far as the options `dev` and `test` name no files. Vocabularies, and what is real, are those of
@@ -176,34 +120,31 @@ def _json_lines(given: Reading) -> Dataset:
 
     Raises: DataError, when a file cannot be read or is too short to be divided.
     """
-    path, splits = given.path, given.splits
-    assert path is not None  # none are generated
     if WHOLE in splits:
         files = {WHOLE: path}
     elif path.is_dir():
-        files = files_of(path, _JSONL, [name for name in _JSONL if name in splits], ("test",))
+        files = split_files(path, _JSONL, [name for name in _JSONL if name in splits], ("test",))
     else:
-        named = {split: given.options.get(split) for split in ("dev", "test")}
-        files = {"train": path, **{split: Path(file) for split, file in named.items() if file}}
+        named = {"train": path, "dev": dev, "test": test}
+        files = {split: Path(file) for split, file in named.items() if file}
     found: dict[str, GraphBatch] = {}
-    known: Mapping[str, Vocabulary] = {}
-    options: ReadOptions = {
-        "vocabularies": given.vocabularies,
-        "labels": [LABEL],
-        "reals": given.reals,
-        "min_count": given.options.get("min_count", 1),
-    }
     for split, file in files.items():
-        found[split], known = read_jsonl(file, **options)
-        options["vocabularies"] = known
-        options["reals"] = sorted({*options["reals"], *real_pulls(found[split])})
+        found[split], known = read_jsonl(
+            file, vocabularies=known, labels=[LABEL], reals=reals, min_count=min_count
+        )
+        reals = sorted({*reals, *real_pulls(found[split])})
     about = f"graphs from {path}"
     held = [split for split in ("dev", "test") if split not in files]
     if path.is_file() and WHOLE not in splits and held:
         found |= _divided(found["train"], held, path)
         about += f"; held out by lot: a tenth for each of {' and '.join(held)}"
-    parts = {split: found[split] for split in splits if split in found}
-    return Dataset(given.name, "json-lines", parts, known, _classes(found, known), about)
+    known = known or {}
+    classes = len(known.get(LABEL, ()))
+    for batch in found.values():
+        label = batch.pulls.get(LABEL)
+        if LABEL not in known and isinstance(label, np.ndarray) and label.dtype.kind == "i":
+            classes = max(classes, int(label.max(initial=-1)) + 1)
+    return ({split: found[split] for split in splits if split in found}, known, classes), about
 
 
 def _divided(graphs: GraphBatch, held: Sequence[str], path: Path) -> dict[str, GraphBatch]:
@@ -225,57 +166,47 @@ def _divided(graphs: GraphBatch, held: Sequence[str], path: Path) -> dict[str, G
     }
 
 
-def _classes(splits: Mapping[str, GraphBatch], vocabularies: Mapping[str, Vocabulary]) -> int:
-    """Return the number of classes: of the words of the labels, or one above the largest number."""
-    if LABEL in vocabularies:
-        return len(vocabularies[LABEL])
-    pulls = [batch.pulls.get(LABEL) for batch in splits.values()]
-    labels = [pull for pull in pulls if isinstance(pull, np.ndarray) and pull.dtype.kind == "i"]
-    return max((int(label.max(initial=-1)) + 1 for label in labels), default=0)
-
-
 _TXT = split_names(".txt")
 _JSONL = split_names(".jsonl")
-_PTB = split_names(".txt", prefixes=("ptb.", ""), dev=("valid", "dev"))
 
 FORMATS = {
     row.name: row
     for row in (
-        _text_format(
+        DataFormat(
             "trees",
             "trees in brackets, (4 (2 very) (3 good)), one a line, in train.txt, dev.txt, test.txt",
-            Treebank,
+            text_formats.sentiment,
             _TXT,
             "sentiment trees",
             lambda seed: (
                 generate_treebank(seed),
                 f"sentiment trees of a small grammar, seed {seed}",
             ),
-            _has_trees,
-            inside=_folder_of,
+            inside="trees",
+            begins="(",
         ),
-        _text_format(
+        DataFormat(
             "text",
             "sentences, one a line, in train.txt, valid.txt, test.txt",
-            Language,
-            _PTB,
+            text_formats.sentences,
+            split_names(".txt", prefixes=("ptb.", ""), dev=("valid", "dev")),
             "text",
             _generated_text,
-            lambda path: _has_train(path, _PTB),
+            begins="",
         ),
-        _text_format(
+        DataFormat(
             "tagged",
             "sentences of word|tag, one a line, in train.txt, dev.txt and perhaps test.txt",
-            Tagging,
+            text_formats.tagged,
             _TXT,
             "tagged sentences",
             lambda seed: (generate_tagged(seed), "generated sentences"),
             optional=("test",),
         ),
-        _text_format(
+        DataFormat(
             "pairs",
             "source<TAB>translation, one pair a line, in train.tsv, dev.tsv, test.tsv",
-            Pairs,
+            text_formats.translation,
             split_names(".tsv"),
             "pairs of sentences",
             lambda seed: (
@@ -283,35 +214,15 @@ FORMATS = {
                 f"letters, and their reverse in upper case, seed {seed}",
             ),
         ),
-        DataFormat(
-            "logic",
-            "logic circuits",
-            lambda given: logic_dataset(seed=given.seed, **given.options),
-            ("layers",),
-            read=False,
-        ),
-        DataFormat(
-            "circuits",
-            "AND gates and inverters",
-            lambda given: circuits_dataset(seed=given.seed),
-            (),
-            read=False,
-        ),
-        DataFormat(
-            "tree-fc",
-            "complete binary trees",
-            lambda given: tree_fc_dataset(seed=given.seed, **given.options),
-            ("leaves",),
-            read=False,
-        ),
+        DataFormat("logic", "logic circuits", generated_graphs.logic),
+        DataFormat("circuits", "AND gates and inverters", generated_graphs.circuits),
+        DataFormat("tree-fc", "complete binary trees", generated_graphs.complete_trees),
         DataFormat(
             "json-lines",
             "graphs, one a line, in one file or in train.jsonl, dev.jsonl, test.jsonl",
             _json_lines,
-            ("dev", "test", "min_count"),
-            lambda path: path.name.endswith((".jsonl", ".jsonl.gz")) or _has_train(path, _JSONL),
-            generated=False,
-            file=True,
+            _JSONL,
+            begins="",
         ),
     )
 }
@@ -335,7 +246,7 @@ class LoadOptions(TypedDict, total=False):
 
 
 def load(
-    data: str | os.PathLike[str],
+    data: AnyPath,
     *,
     format: str,
     seed: int = 0,
@@ -376,29 +287,43 @@ def load(
     """
     row = format_named(format)
     given = _checked(options, row)
-    _check_splits(splits, data == GENERATED and row.generated)
-    # A path object always means a folder; joined with "." it cannot be taken for a name.
-    name = data if isinstance(data, str) else os.path.join(os.curdir, data)
-    takes_file = row.file or WHOLE in splits
-    path = None if name == GENERATED and row.generated else _path(name, row, takes_file)
-    return row.make(Reading(name, path, seed, given, splits, vocabularies, reals))
-
-
-def _check_splits(splits: Sequence[str], generated: bool) -> None:
-    """Refuse names of splits that there are not, and the whole of a file beside others."""
+    generated = data == GENERATED and not row.whole_file
     for split in splits:
         if split not in SPLITS and (split != WHOLE or generated or len(splits) > 1):
             got, expected = f"the splits {', '.join(splits)}", f"some of {', '.join(SPLITS)}"
-            action = f"name these, or '{WHOLE}' alone, for a file that is not divided"
-            raise UsageError.at("data", got, expected, action + "." + nearest(split, SPLITS))
+            action = f"name these, or '{WHOLE}' alone, for a file that is not divided."
+            raise UsageError.at("data", got, expected, action + nearest(split, SPLITS))
+    # A path object always means a folder; joined with "." it cannot be taken for a name.
+    name = data if isinstance(data, str) else os.path.join(os.curdir, data)
+    path = None if generated else _path(name, row, row.whole_file or WHOLE in splits)
+    made: Made
+    if row.files is None:
+        made, about = row.make(seed, **given)
+    elif row.whole_file:
+        made, about = row.make(path, splits, vocabularies, reals, **given)
+    else:
+        if vocabularies is None and "train" not in splits:
+            got = f"the splits {', '.join(splits)} without vocabularies"
+            expected, action = "train among them, whose words are numbered", "add it, or pass them"
+            raise UsageError.at("data", got, expected, action)
+        if path is None:
+            assert row.generate is not None
+            texts, about = row.generate(seed)
+            sources = {split: (texts[split], f"generated {split} {format}") for split in splits}
+        else:
+            folder = row.folder(path)
+            about = f"{row.what} from {folder}"
+            files = split_files(folder, row.files, splits, row.optional)
+            sources = {split: (read_text(file), str(file)) for split, file in files.items()}
+        made = row.make(sources, vocabularies, **given)
+    found, known, classes = made
+    return Dataset(name, format, found, known, classes, about)
 
 
 def format_named(name: str) -> DataFormat:
     """Return a format; UsageError, when there is none of that name."""
     if name not in FORMATS:
-        known = f"the formats are {', '.join(FORMATS)}"
-        action = "give one of them." + nearest(name, FORMATS)
-        raise UsageError.at("data", f"no format '{name}'", known, action)
+        raise unknown("data", "format", name, FORMATS)
     return FORMATS[name]
 
 
@@ -411,14 +336,13 @@ def format_of(data: str) -> str:
     if len(named) > 1:
         got, expected = f"data '{data}' without a format", f"one of {', '.join(named)}"
         raise UsageError.at("data", got, expected, "name it with --format")
-    return named[0] if named else _format_of_files(expanded(data))
-
-
-def _format_of_files(path: Path) -> str:
+    if named:
+        return named[0]
+    path = expanded(data)
     if not os.path.exists(path):
         text = ("expected a folder or a file with the data", "check the path")
         raise UsageError.at("data", f"there is no {path}", *text)
-    rows = [row for row in FORMATS.values() if row.read]
+    rows = [row for row in FORMATS.values() if row.files is not None]
     for row in rows:
         if row.fits(path):
             return row.name
@@ -435,10 +359,7 @@ def _checked(options: LoadOptions, row: DataFormat) -> dict[str, object]:
             continue
         owners = [other.name for other in FORMATS.values() if option in other.options]
         if not owners:
-            known = list(LoadOptions.__annotations__)
-            action = "give one of them." + nearest(option, known)
-            got, expected = f"no option '{option}'", f"the options are {', '.join(known)}"
-            raise UsageError.at("data", got, expected, action)
+            raise unknown("data", "option", option, LoadOptions.__annotations__)
         if value is not None and value is not False:
             got = f"'{option}' for the format {row.name}"
             expected = f"it belongs to the format {' and '.join(owners)}"
@@ -448,13 +369,13 @@ def _checked(options: LoadOptions, row: DataFormat) -> dict[str, object]:
 
 def _not_for(row: DataFormat, got: str) -> UsageError:
     known = ", ".join(entry.name for entry in catalogue(row.name)) or "no name"
-    path = " or the path of a folder" if row.read else ""
+    path = " or the path of a folder" if row.files is not None else ""
     return UsageError.at("data", got, f"for {row.name} there is {known}", f"give that{path}")
 
 
 def _path(name: str, row: DataFormat, takes_file: bool) -> Path:
     """Return the folder, or the file where one is taken, that a name or a path stands for."""
-    if not row.read:
+    if row.files is None:
         raise _not_for(row, f"'{name}'")
     of_name = {entry.name: entry.format for entry in catalogue()}
     if name in of_name:

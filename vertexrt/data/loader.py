@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from queue import SimpleQueue
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.checks import is_whole
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.graph.batch import fill
@@ -66,37 +68,6 @@ def _cut(order: IntArray, count: int) -> list[IntArray]:
     return [order[at : at + count] for at in range(0, len(order), count)]
 
 
-class _Ahead:
-    """A minibatch that a thread makes.
-
-    The caller waits by a `with` of a lock, which a signal cannot leave taken.
-    """
-
-    def __init__(self, make: Callable[[], GraphBatch]) -> None:
-        self.make: Callable[[], GraphBatch] | None = make
-        self._found: GraphBatch | None = None
-        self._error: BaseException | None = None
-        self._made = threading.Lock()
-        self._made.acquire()
-
-    def run(self) -> None:
-        """Make it, or keep what is raised, in a thread of its own."""
-        make = self.make
-        try:
-            self._found = None if make is None else make()
-        except BaseException as error:  # noqa: BLE001, `result` raises it
-            self._error = error
-        self._made.release()
-
-    def result(self) -> GraphBatch:
-        """Wait for it, and return it. Raises: what making it has raised."""
-        with self._made:
-            if self._error is not None:
-                raise self._error
-        assert self._found is not None
-        return self._found
-
-
 class Loader:
     """Minibatches of graphs: `for batch in loader` goes through one epoch.
 
@@ -131,18 +102,12 @@ class Loader:
         prepare: Prepare | None = None,
         workers: int = 0,
     ) -> None:
-        for name, value, least in (
-            ("batch_size", batch_size, 1),
-            ("bucket", bucket, 1),
-            ("seed", seed, 0),
-            ("workers", workers, 0),
-        ):
-            _check_whole(name, value, least)
         if prepare is not None and not callable(prepare):
             raise _wrong(f"prepare={prepare!r:.60}", "a function of a batch and a generator")
         self.graphs = graphs if isinstance(graphs, GraphBatch) else GraphBatch.from_graphs(graphs)
-        self.batch_size, self.shuffle, self.bucket = batch_size, bool(shuffle), bucket
-        self.seed, self.workers = seed, workers
+        self.batch_size = _whole("batch_size", batch_size, 1)
+        self.shuffle, self.bucket = bool(shuffle), _whole("bucket", bucket, 1)
+        self.seed, self.workers = _whole("seed", seed, 0), _whole("workers", workers, 0)
         self.epoch = 0
         self._prepare = prepare
         self._done = 0  # minibatches of this epoch
@@ -184,19 +149,33 @@ class Loader:
 
     def _ahead(self, jobs: Iterable[tuple[int, int, IntArray]]) -> Iterator[GraphBatch]:
         """Return minibatches in their order, some of which are made before they are asked for."""
-        threads, waiting = CallThreads(), deque[_Ahead]()
+        threads, waiting = CallThreads(), deque[SimpleQueue[GraphBatch | BaseException | None]]()
+        left: list[bool] = []  # something, once nobody waits for what no thread has begun
+
+        def run(job: tuple[int, int, IntArray], to: SimpleQueue[Any]) -> None:
+            try:
+                to.put(None if left else self._make(job))
+            except BaseException as error:  # noqa: BLE001, `result` raises it
+                to.put(error)
+
+        def result() -> GraphBatch:
+            made = waiting.popleft().get()
+            if isinstance(made, BaseException):
+                raise made
+            assert made is not None
+            return made
+
         threads.start(self.workers)
         try:
             for job in jobs:
-                waiting.append(_Ahead(partial(self._make, job)))
-                threads.put(waiting[-1].run)
+                waiting.append(SimpleQueue())  # of C, which a signal cannot leave half used
+                threads.put(partial(run, job, waiting[-1]))
                 if len(waiting) > AHEAD * self.workers:
-                    yield waiting.popleft().result()
+                    yield result()
             while waiting:
-                yield waiting.popleft().result()
+                yield result()
         finally:
-            for each in waiting:
-                each.make = None  # unless a thread has begun it
+            left.append(True)
             threads.wait()
 
     def state(self) -> dict[str, int]:
@@ -222,16 +201,19 @@ class Loader:
         for name in own.keys() - {"epoch", "batch"}:
             if state[name] != own[name]:
                 raise _wrong(f"a state with {name}={state[name]!r:.40}", f"{name}={own[name]}")
-        _check_whole("epoch", state["epoch"], 0)
-        _check_whole("batch", state["batch"], 0, len(self))
-        self.epoch, self._done, self._resumed = state["epoch"], state["batch"], state["batch"]
+        self.epoch, done = (
+            _whole("epoch", state["epoch"], 0),
+            _whole("batch", state["batch"], 0, len(self)),
+        )
+        self._done = self._resumed = done
 
 
-def _check_whole(name: str, value: object, least: int, most: int | None = None) -> None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or value < least or (most is not None and value > most):  # type: ignore[operator]
+def _whole(name: str, value: object, least: int, most: int | None = None) -> int:
+    """Return a whole number as Python's, which JSON can hold. Raises: UsageError, if it is none."""
+    if not is_whole(value) or value < least or (most is not None and value > most):
         limit = f"{least} or more" if most is None else f"{least}..{most}"
         raise _wrong(f"{name}={value!r:.40}", f"a whole number, {limit}")
+    return int(value)
 
 
 def _wrong(got: str, expected: str) -> UsageError:

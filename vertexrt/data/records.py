@@ -1,263 +1,467 @@
 """Graphs as records, which every reader makes: dicts and lists as a line of JSON has them.
 
 docs/guide/data.md has the schema in full. A record says how its graph is given (children, a chain,
-edges, or types with relations) and has values for each vertex and edge; what is collected of all
-records of a file becomes one batch.
+edges, or types with relations) and has values for each vertex and edge. All records of a file
+become one batch: words are numbered, numbers become arrays. What a column of values holds (words,
+whole numbers, real numbers or vectors) is known when all of it has been read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import NoneType
+from typing import Any, NamedTuple, NoReturn, TypedDict
 
 import numpy as np
+import numpy.typing as npt
 
-from vertexrt.data.columns import Columns, Examples, ReadOptions, checked
-from vertexrt.errors import DataError, VertexrtError, nearest
-from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.checks import is_whole
+from vertexrt.data.dataset import Vocabulary
+from vertexrt.data.files import unknown
+from vertexrt.errors import DataError, UsageError, VertexrtError, nearest
+from vertexrt.graph import GraphBatch, InputGraph, PullValue, Rows
+
+LARGEST = 2**31 - 2  # of whole numbers
+_MOST_VERTICES = 1 << 24  # of a line: a slip in a number must not take all memory
 
 # The field that says how a record gives its structure -> fields that may come with it.
-_FORMS = {
+_STRUCTURES = {
     "children": ("edge_pulls", "pulls"),
     "chain": ("edge_pulls", "pulls"),
     "vertices": ("edges", "edge_pulls", "pulls"),
     "types": ("relations", "pulls"),
 }
-_MOST_VERTICES = 1 << 24  # of a line: a slip in a number must not take all memory
 _RELATION = ("child", "relation", "parent", "pairs")
-Key = tuple[str, str, str]
-_ONE_TYPE = "", "", ""  # the key of edges where vertices have no types
+Key = tuple[str, str, str]  # of a relation: child type, relation, parent type
+
+# What a column holds, by the types of its values.
+_FORMS = {
+    frozenset[type](): "whole numbers",
+    frozenset({int}): "whole numbers",
+    frozenset({float}): "real numbers",
+    frozenset({int, float}): "real numbers",
+    frozenset({str}): "words",
+    frozenset({list}): "vectors",
+}
 
 
-class _Relation(NamedTuple):
-    """The edges of a relation, or all edges of a graph without types.
+class Examples(NamedTuple):
+    """What a reader returns.
 
     Attributes:
-        key: child type, relation, parent type.
-        pairs: (child, parent) of each; None, where they come in the order of `child`.
-        size: number of edges.
-        pulls: by name, one for each edge in the order given.
+        batch: all graphs of the file, in its order.
+        vocabularies: by pull, what numbers its words; pass them on to read other files.
     """
 
-    key: Key
-    pairs: Any
-    size: int
-    pulls: dict[str, list[Any]]
+    batch: GraphBatch
+    vocabularies: dict[str, Vocabulary]
 
 
-class Collector:
-    """Collect the graphs of a file and the values of their vertices and edges.
+def real_pulls(batch: GraphBatch) -> list[str]:
+    """Return the pulls of vertices and edges that are real: `reals` of `ReadOptions`."""
+    tables = {
+        name: pull.table if isinstance(pull, Rows) else pull
+        for pulls in (batch.pulls, batch.edge_pulls)
+        for name, pull in pulls.items()
+    }
+    return [name for name, table in tables.items() if table.dtype.kind == "f"]
+
+
+class ReadOptions(TypedDict, total=False):
+    """How words become numbers, the same for every reader.
+
+    Attributes:
+        vocabularies: by pull, what numbers its words: those of the training file, to read others.
+            None builds one for each pull whose values are words; None for a pull builds that one.
+        labels: pulls whose vocabulary is built without `<unk>`: all their words are known.
+        reals: pulls that are real numbers even where a file has whole ones only, or none.
+        min_count: when a vocabulary is built, words that are rarer count as `<unk>` (1).
+        dtype: of real numbers and vectors, float32 (the default) or float64.
+    """
+
+    vocabularies: Mapping[str, Vocabulary | None] | None
+    labels: Sequence[str]
+    reals: Sequence[str]
+    min_count: int
+    dtype: npt.DTypeLike
+
+
+_DEFAULTS: ReadOptions = {
+    "vocabularies": None,
+    "labels": (),
+    "reals": (),
+    "min_count": 1,
+    "dtype": np.float32,
+}
+
+
+def _checked(options: ReadOptions) -> ReadOptions:
+    """Return all options. Raises: UsageError, when one is unknown or no such value."""
+    for name in options:
+        if name not in _DEFAULTS:
+            raise unknown("read", "option", name, _DEFAULTS)
+    given: ReadOptions = {**_DEFAULTS, **options}
+    real = str(getattr(given["dtype"], "__name__", given["dtype"]))  # a name, a type or a dtype
+    known = given["vocabularies"]
+    for name, fits, expected in (
+        ("vocabularies", isinstance(known, Mapping | None), "a dict of pulls to Vocabulary"),
+        ("labels", _are_names(given["labels"]), "a list of names of pulls"),
+        ("reals", _are_names(given["reals"]), "a list of names of pulls"),
+        ("min_count", is_whole(given["min_count"]), "a whole number"),
+        ("dtype", real in ("float32", "float64"), "float32 or float64"),
+    ):
+        if not fits:
+            got = f"{name}={options.get(name)!r:.60}"
+            raise UsageError.at("read", got, f"expected {expected}", "correct it")
+    return {**given, "dtype": np.dtype(real)}
+
+
+def _are_names(given: object) -> bool:
+    return isinstance(given, Collection) and not isinstance(given, str)
+
+
+def collect(
+    file: str,
+    records: Iterable[tuple[int, Any]],
+    options: ReadOptions,
+    unit: str = "line",
+    make: Callable[[Any], object] | None = None,
+) -> Examples:
+    """Make one batch of the graphs of all records of a file.
 
     Args:
         file: name for error messages.
+        records: each with the number of its line, or its own.
         options: of the reader.
         unit: what a graph stands in, which messages number.
-    Raises: UsageError, when an option is unknown or has no such value.
+        make: makes a record of what was given instead; its errors are moved to the line.
+    Raises: UsageError, when an option is unknown or has no such value; DataError, GraphError or
+        PullError, when a record is not as the schema says, does not fit those before it, or there
+        is none.
     """
-
-    def __init__(self, file: str, options: ReadOptions, unit: str = "line") -> None:
-        self._options = checked(options)
-        self._graphs: list[InputGraph] = []
-        self._vertices = Columns(file, unit, "pull")
-        self._edges = Columns(file, unit, "edge pull")
-        self.place = self._vertices.place
-
-    def add(self, number: int, record: object) -> None:
-        """Add the graph of a record.
-
-        Args:
-            number: of its line, or its own.
-        Raises: DataError, GraphError or PullError, when it is not as the schema says, or does not
-            fit the graphs before it.
-        """
-        where = self.place(number)
-        if not isinstance(record, dict):
-            got = f"a {type(record).__name__}"
-            raise DataError.at(where, got, "expected an object", "write {...} for each graph")
-        forms = [name for name in _FORMS if name in record]
-        if len(forms) != 1:
-            got = f"the fields {', '.join(record) or '(none)'}"
-            expected = f"expected one of {', '.join(_FORMS)}"
-            raise DataError.at(where, got, expected, "say how the graph is given")
-        form = forms[0]
-        _check_fields(record, (form, "id", *_FORMS[form]), where)
-        _check_count(record[form], where)
+    options = _checked(options)
+    vertices, edges = _Columns(file, unit, "pull"), _Columns(file, unit, "edge pull")
+    graphs: list[InputGraph] = []
+    for number, given in records:
         try:
-            graph, relations = _build(record, form, where)
+            graph = _add(given if make is None else make(given), number, vertices, edges)
+            typed = graph.types is not None
+            if graphs and typed == (graphs[0].types is None):
+                got = f"{'' if typed else 'no '}vertex types"
+                action = "give all graphs vertex types, or none"
+                raise _wrong(got, f"the {unit}s before differ", action)
         except VertexrtError as error:
-            raise error.moved(where) from error
-        pulls, sizes = record.get("pulls", {}), {"": graph.num_vertices}
-        typed = form == "types"
-        if typed:
-            sizes = record["types"]
-            _check_named(pulls, "pulls", where)
-            for name, given in pulls.items():
-                if name not in sizes:
-                    known = f"the types are {', '.join(sizes)}"
-                    action = "name one of these." + nearest(name, sizes)
-                    raise DataError.at(where, f"pulls of the type '{name}'", known, action)
-                _check_lists(given, f"pulls of '{name}'", where)
-        else:
-            _check_lists(pulls, "pulls", where)
-            pulls = {"": pulls}
-        first: dict[str, int] = {}
-        end = 0
-        for name, size in sizes.items():
-            first[name] = end
-            if size or name in pulls:
-                given = pulls.get(name, {})
-                owner = f" of the type '{name}'" if typed else ""
-                self._vertices.require_same(number, owner, given)
-                self._vertices.add(number, self._vertices.count + end, given, size)
-            end += size
-        for relation in relations:
-            if relation.size:
-                owner = f" of {relation.key}" if typed else ""
-                self._edges.require_same(number, owner, relation.pulls)
-        if self._graphs and typed == (self._graphs[0].types is None):
-            got = f"{'' if typed else 'no '}vertex types"
-            expected = f"the {self._vertices.unit}s before differ"
-            action = "give all graphs vertex types, or none"
-            raise DataError.at(where, got, expected, action)
-        of_edges = _in_slot_order(relations, first)
-        self._edges.add(number, self._edges.count, of_edges, graph.num_edges)
-        self._graphs.append(graph)
-        self._vertices.count += graph.num_vertices
-        self._edges.count += graph.num_edges
-
-    def examples(self) -> Examples:
-        """Return the batch of all graphs with their pulls, and the vocabularies.
-
-        Raises: DataError, when there is no graph, or values do not fit each other.
-        """
-        file = self._vertices.file
-        if not self._graphs:
-            raise DataError.at(file, "no graph", "expected at least one", "add examples")
-        for name in self._edges.by_name.keys() & self._vertices.by_name.keys():
-            got = f"'{name}' is a pull and an edge pull"
-            raise DataError.at(file, got, "a name for each", "rename one")
-        batch = GraphBatch.from_graphs(self._graphs)
-        given = self._options["vocabularies"] or {}
-        vocabularies = {name: vocabulary for name, vocabulary in given.items() if vocabulary}
-        pulls, of_edges = (
-            {
-                name: column.array(self._options, vocabularies)
-                for name, column in columns.by_name.items()
-            }
-            for columns in (self._vertices, self._edges)
-        )
-        structure = batch.graph_ptr, batch.child_ptr, batch.child
-        return Examples(GraphBatch(*structure, pulls, batch.types, of_edges), vocabularies)
+            raise error.moved(f"{file}, {unit} {number}") from error
+        graphs.append(graph)
+    if not graphs:
+        raise DataError.at(file, "no graph", "expected at least one", "add examples")
+    for name in edges.by_name.keys() & vertices.by_name.keys():
+        got = f"'{name}' is a pull and an edge pull"
+        raise DataError.at(file, got, "a name for each", "rename one")
+    batch = GraphBatch.from_graphs(graphs)
+    numbered = options["vocabularies"] or {}
+    vocabularies = {name: vocabulary for name, vocabulary in numbered.items() if vocabulary}
+    found, of_all_edges = (columns.arrays(options, vocabularies) for columns in (vertices, edges))
+    arrays = batch.graph_ptr, batch.child_ptr, batch.child
+    return Examples(GraphBatch(*arrays, found, batch.types, of_all_edges), vocabularies)
 
 
-def _build(record: dict[str, Any], form: str, where: str) -> tuple[InputGraph, list[_Relation]]:
-    """Return the graph of a record, and its edges."""
-    given = record[form]
-    if form in ("children", "chain"):
-        make = InputGraph.from_children if form == "children" else InputGraph.chain
-        graph = make(given)
-        return graph, [_relation(record, _ONE_TYPE, None, graph.num_edges, where)]
-    if form == "vertices":
-        pairs = record.get("edges", [])
-        relation = _relation(record, _ONE_TYPE, pairs, _length(pairs), where)
-        return InputGraph.from_edges(given, pairs), [relation]
-    relations: dict[Key, _Relation] = {}
-    listed = record.get("relations", [])
-    if not isinstance(listed, list):
-        got = f"relations is {listed!r:.60}"
-        raise DataError.at(where, got, "expected a list of objects", "write [{...}]")
-    for number, each in enumerate(listed):
-        key = _key_of(each, f"relation {number}", where)
-        if key in relations:
-            got = f"relation {number} is {key} again"
-            raise DataError.at(where, got, "expected each once", "join their pairs")
-        pairs = each["pairs"]
-        relations[key] = _relation(each, key, pairs, _length(pairs), where)
-    edges = {key: relation.pairs for key, relation in relations.items()}
-    return InputGraph.from_types(given, edges), list(relations.values())
+def _wrong(got: str, expected: str, action: str) -> DataError:
+    """Return an error whose place `collect` says."""
+    return DataError.at("", got, expected, action)
 
 
-def _length(pairs: object) -> int:
-    return len(pairs) if isinstance(pairs, list) else 0
-
-
-def _relation(record: dict[str, Any], key: Key, pairs: Any, size: int, where: str) -> _Relation:
-    """Return edges, with the pulls that a graph, or a relation, gives of them."""
-    values = record.get("edge_pulls", {})
-    _check_lists(values, "edge_pulls", where)
-    for name, given in values.items():
-        if len(given) != size:
-            got = f"the edge pull '{name}' has {len(given)} values"
-            raise DataError.at(where, got, f"expected one for each of {size} edges", "correct it")
-    return _Relation(key, pairs, size, values)
-
-
-def _key_of(relation: Any, what: str, where: str) -> Key:
-    """Return child type, relation and parent type of an object with the fields of a relation."""
-    _check_named(relation, what, where)
-    _check_fields(relation, (*_RELATION, "edge_pulls"), where)
-    missing = [name for name in _RELATION if name not in relation]
-    if missing:
-        got, expected = f"{what} has no '{missing[0]}'", f"expected {', '.join(_RELATION)}"
-        raise DataError.at(where, got, expected, "add it")
-    child, name, parent = (relation[field] for field in _RELATION[:3])
-    if not all(isinstance(each, str) for each in (child, name, parent)):
-        got = f"{what} has the names {(child, name, parent)!r:.80}"
-        raise DataError.at(where, got, "expected words", "correct them")
-    return child, name, parent
-
-
-def _in_slot_order(
-    relations: Sequence[_Relation], first: Mapping[str, int]
-) -> dict[str, list[Any]]:
-    """Return the pulls of all edges in the order of `child`, None where there is none.
-
-    Args:
-        first: vertex of each type.
-    """
-    total = sum(relation.size for relation in relations)
-    found: dict[str, list[Any]] = {}
-    parents: list[int] = []
-    at = 0
-    for relation in relations:
-        for name, values in relation.pulls.items():
-            found.setdefault(name, [None] * total)[at : at + relation.size] = values
-        at += relation.size
-        pairs = relation.pairs[: relation.size] if relation.pairs is not None else ()
-        parents += [first[relation.key[2]] + parent for _, parent in pairs]
-    if not parents:
-        return found
-    order = np.argsort(parents, kind="stable").tolist()
-    return {name: [values[edge] for edge in order] for name, values in found.items()}
-
-
-def _check_fields(record: dict[str, Any], known: Collection[str], where: str) -> None:
-    for name in record:
-        if name not in known:
-            expected = f"the fields are {', '.join(sorted(known))}"
-            raise DataError.at(
-                where, f"the field '{name}'", expected, "correct it." + nearest(name, known)
-            )
-
-
-def _check_count(given: object, where: str) -> None:
-    """Refuse more vertices than a line is likely to mean."""
+def _add(record: object, number: int, vertices: _Columns, edges: _Columns) -> InputGraph:
+    """Return the graph of a record; the values of its vertices and edges are added to others."""
+    if not isinstance(record, dict):
+        got = f"a {type(record).__name__}"
+        raise _wrong(got, "expected an object", "write {...} for each graph")
+    structures = [name for name in _STRUCTURES if name in record]
+    if len(structures) != 1:
+        got = f"the fields {', '.join(record) or '(none)'}"
+        raise _wrong(got, f"expected one of {', '.join(_STRUCTURES)}", "say how the graph is given")
+    structure = structures[0]
+    _check_fields(record, (structure, "id", *_STRUCTURES[structure]))
+    given = record[structure]
     for count in given.values() if isinstance(given, dict) else [given]:
         if isinstance(count, int) and count > _MOST_VERTICES:
             expected = f"expected at most {_MOST_VERTICES} in a graph"
-            raise DataError.at(where, f"{count} vertices", expected, "correct the number")
+            raise _wrong(f"{count} vertices", expected, "correct the number")
+    graph, named, of_edges = _build(record, structure)
+    typed, pulls = graph.types is not None, record.get("pulls", {})
+    sizes = given if typed else {"": graph.num_vertices}
+    if typed:
+        _check_named(pulls, "pulls")
+    else:
+        pulls = {"": pulls}
+    for name, values in pulls.items():
+        if name not in sizes:
+            action = "name one of these." + nearest(name, sizes)
+            known = f"the types are {', '.join(sizes)}"
+            raise _wrong(f"pulls of the type '{name}'", known, action)
+        _check_lists(values, f"pulls of '{name}'" if typed else "pulls")
+    for name, size in sizes.items():
+        values = pulls.get(name, {})
+        if size or name in pulls:
+            vertices.require_same(number, f" of the type '{name}'" if typed else "", values)
+        vertices.add(number, size, values)
+    for key, names in named.items():
+        edges.require_same(number, f" of {key}" if typed else "", names)
+    edges.add(number, graph.num_edges, of_edges)
+    return graph
 
 
-def _check_named(given: object, what: str, where: str) -> None:
+def _build(
+    record: dict[str, Any], structure: str
+) -> tuple[InputGraph, dict[Key, list[str]], dict[str, list[Any]]]:
+    """Return the graph of a record, and the pulls of its edges in the order of `child`.
+
+    Beside them the names of those that each relation has, if it has an edge; where vertices have no
+    types, all edges are one relation.
+    """
+    given, one = record[structure], ("", "", "")
+    relations: dict[Key, Any] = {one: record}
+    pairs: dict[Key, Any] = {}
+    if structure == "children":
+        graph = InputGraph.from_children(given)
+    elif structure == "chain":
+        graph = InputGraph.chain(given)
+    elif structure == "vertices":
+        pairs[one] = record.get("edges", [])
+    else:
+        relations = _relations(record.get("relations", []))
+        pairs = {key: relation["pairs"] for key, relation in relations.items()}
+    counts = {key: len(each) if isinstance(each, list) else 0 for key, each in pairs.items()}
+    if not pairs and structure != "types":
+        counts[one] = graph.num_edges
+    total = sum(counts.values())
+    of_edges: dict[str, list[Any]] = {}
+    numbers: dict[Key, dict[str, npt.NDArray[np.integer]]] = {}
+    at = 0
+    for key, relation in relations.items():
+        values, size = relation.get("edge_pulls", {}), counts[key]
+        _check_lists(values, "edge_pulls")
+        for name, each in values.items():
+            if len(each) != size:
+                got = f"the edge pull '{name}' has {len(each)} values"
+                expected = f"expected one for each of {size} edges"
+                raise _wrong(got, expected, "correct it")
+            of_edges.setdefault(name, [None] * total)[at : at + size] = each
+        numbers[key] = {"": np.arange(at, at + size)}
+        at += size
+    if structure == "vertices":
+        graph = InputGraph.from_edges(given, pairs[one], None, numbers[one])
+    elif structure == "types":
+        graph = InputGraph.from_types(given, pairs, None, numbers)
+    if pairs:  # what numbers the edges has told their order
+        order = np.asarray(graph.edge_pulls[""]).tolist() if total else []
+        of_edges = {name: [each[edge] for edge in order] for name, each in of_edges.items()}
+        graph = InputGraph(graph.child_ptr, graph.child, {}, graph.types)
+    named = {key: list(relations[key].get("edge_pulls", {})) for key in counts if counts[key]}
+    return graph, named, of_edges
+
+
+def _relations(listed: object) -> dict[Key, dict[str, Any]]:
+    """Return the objects with the fields of a relation, by what they are of."""
+    if not isinstance(listed, list):
+        got = f"relations is {listed!r:.60}"
+        raise _wrong(got, "expected a list of objects", "write [{...}]")
+    found: dict[Key, dict[str, Any]] = {}
+    for number, relation in enumerate(listed):
+        what = f"relation {number}"
+        _check_named(relation, what)
+        _check_fields(relation, (*_RELATION, "edge_pulls"))
+        missing = [name for name in _RELATION if name not in relation]
+        if missing:
+            got, expected = f"{what} has no '{missing[0]}'", f"expected {', '.join(_RELATION)}"
+            raise _wrong(got, expected, "add it")
+        child, name, parent = key = tuple(relation[each] for each in _RELATION[:3])
+        if not all(isinstance(each, str) for each in key):
+            got = f"{what} has the names {key!r:.80}"
+            raise _wrong(got, "expected words", "correct them")
+        if key in found:
+            got = f"{what} is {key} again"
+            raise _wrong(got, "expected each once", "join their pairs")
+        found[child, name, parent] = relation
+    return found
+
+
+def _check_fields(record: dict[str, Any], known: Collection[str]) -> None:
+    for name in record:
+        if name not in known:
+            expected = f"the fields are {', '.join(sorted(known))}"
+            action = "correct it." + nearest(name, known)
+            raise _wrong(f"the field '{name}'", expected, action)
+
+
+def _check_named(given: object, what: str) -> None:
     if not isinstance(given, dict):
         got = f"{what} is {given!r:.60}"
-        raise DataError.at(where, got, "expected an object of names", 'write {"name": ...}')
+        raise _wrong(got, "expected an object of names", 'write {"name": ...}')
 
 
-def _check_lists(given: object, what: str, where: str) -> None:
-    _check_named(given, what, where)
-    assert isinstance(given, dict)
+def _check_lists(given: Any, what: str) -> None:
+    _check_named(given, what)
     for name, values in given.items():
         if not isinstance(values, list):
             got = f"{what} gives {values!r:.60} as '{name}'"
-            raise DataError.at(where, got, "expected a list, a value a vertex", "write [...]")
+            raise _wrong(got, "expected a list, a value a vertex", "write [...]")
+
+
+@dataclass(slots=True)
+class _Columns:
+    """The pulls of all vertices of a file, or of all edges.
+
+    Attributes:
+        file, unit: for messages, as of `collect`.
+        what: a column is called: a pull, or an edge pull.
+        count: vertices, or edges, so far.
+        by_name: their values, None where there is none; it may be shorter than `count`.
+        firsts, lines: of those that were added together, the first one and the line.
+        owners: by type of vertices or by relation, the names of the first graph, and its line.
+    """
+
+    file: str
+    unit: str
+    what: str
+    count: int = 0
+    by_name: dict[str, list[Any]] = field(default_factory=dict)
+    firsts: list[int] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    owners: dict[str, tuple[int, set[str]]] = field(default_factory=dict)
+
+    def add(self, line: int, size: int, values: Mapping[str, Sequence[Any]]) -> None:
+        """Add the values of so many vertices or edges."""
+        for name, given in values.items():
+            if len(given) != size:
+                got = f"the {self.what} '{name}' has {len(given)} values"
+                expected = f"expected one for each of {size}"
+                raise _wrong(got, expected, "correct it")
+            column = self.by_name.setdefault(name, [])
+            column += [None] * (self.count - len(column))
+            column += given
+        self.firsts.append(self.count)
+        self.lines.append(line)
+        self.count += size
+
+    def require_same(self, line: int, owner: str, names: Iterable[str]) -> None:
+        """Refuse other names than graphs before gave for the same owner."""
+        before, known = self.owners.setdefault(owner, (line, set(names)))
+        if known != set(names):
+            name = sorted(known ^ set(names))[0]
+            got = f"{'no' if name in known else 'a'} {self.what} '{name}'{owner}"
+            expected = f"{self.unit} {before} has {'it' if name in known else 'none'}"
+            action = f"give all graphs the same {self.what}s, with no value where there is none"
+            raise _wrong(got, expected, action)
+
+    def arrays(
+        self, options: ReadOptions, vocabularies: dict[str, Vocabulary]
+    ) -> dict[str, PullValue]:
+        """Return all columns as arrays; what numbers their words is added to the vocabularies.
+
+        Raises: DataError, when values are of several sorts, or of none that can be pulled.
+        """
+        found: dict[str, PullValue] = {}
+        for name, values in self.by_name.items():
+            values += [None] * (self.count - len(values))
+            kinds = frozenset(map(type, values)) - {NoneType}
+            if kinds not in _FORMS:
+                before: frozenset[type] = frozenset()
+                for at, value in enumerate(values):
+                    kinds = before | {type(value)} - {NoneType}
+                    if kinds not in _FORMS:
+                        expected = f"{_FORMS[before]} as before" if before else "a word or a number"
+                        self._refuse(name, at, f"expected {expected}")
+                    before = kinds
+            form = _FORMS[kinds]
+            if form == "words":
+                vocabularies[name] = self._vocabulary(name, options)
+                found[name] = self._numbers(name, vocabularies[name])
+            elif form == "whole numbers" and name not in options["reals"]:
+                numbers = [-1 if value is None else value for value in values]
+                wrong = next((at for at, n in enumerate(numbers) if not -1 <= n <= LARGEST), None)
+                if wrong is not None:
+                    expected = f"0..{LARGEST}, or no value, or real numbers (option reals)"
+                    self._refuse(name, wrong, f"expected {expected}")
+                found[name] = np.array(numbers, np.int32)
+            else:
+                found[name] = self._reals(name, options["dtype"])
+        return found
+
+    def _refuse(self, name: str, at: int, expected: str) -> NoReturn:
+        """Raise the error for one value."""
+        span = bisect_right(self.firsts, at) - 1
+        what = f"value {at - self.firsts[span]} of the {self.what} '{name}'"
+        got = f"{what} is {self.by_name[name][at]!r:.60}"
+        where = f"{self.file}, {self.unit} {self.lines[span]}"
+        raise DataError.at(where, got, expected, "correct it")
+
+    def _vocabulary(self, name: str, options: ReadOptions) -> Vocabulary:
+        """Return the vocabulary of a column's words, which is built if none was given.
+
+        Raises: DataError, when vocabularies were given, and none for this pull.
+        """
+        given = options["vocabularies"]
+        if given is not None and name not in given:
+            got = f"the {self.what} '{name}' has words"
+            have = f"vocabularies were given for {', '.join(given) or 'nothing'}"
+            action = f"read it with those of the training file, or with '{name}': None"
+            raise DataError.at(self.file, got, have, action)
+        found = given[name] if given is not None else None
+        if found is not None:
+            return found
+        counts = Counter(self.by_name[name])
+        counts.pop(None, None)
+        if name in options["labels"]:
+            return Vocabulary.of_labels(counts)
+        return Vocabulary.build(counts, min_count=options["min_count"])
+
+    def _numbers(self, name: str, vocabulary: Vocabulary) -> npt.NDArray[np.int32]:
+        """Return the number of each word, -1 where there is none.
+
+        Raises: DataError, on a word that a vocabulary of labels does not have.
+        """
+        values = self.by_name[name]
+        known = {word: vocabulary.find(word) for word in set(values) - {None}}
+        missing = [word for word, number in known.items() if number is None]
+        if missing:
+            at = min(map(values.index, missing))
+            self._refuse(name, at, f"the labels are {', '.join(vocabulary.words):.200}")
+        return np.array([known.get(word, -1) for word in values], np.int32)
+
+    def _reals(self, name: str, dtype: npt.DTypeLike) -> PullValue:
+        """Return real numbers or vectors: a row for each, or a table with an index map."""
+        values = self.by_name[name]
+        present = [at for at, value in enumerate(values) if value is not None]
+        table = _of_one_shape([values[at] for at in present], dtype)
+        expected = "expected numbers"
+        for at in present if table is None else ():
+            both = _of_one_shape([values[present[0]], values[at]], dtype)
+            if both is None:
+                self._refuse(name, at, expected)
+            expected = f"expected numbers of shape {list(both.shape[1:])} as before"
+        assert table is not None, name
+        finite = np.isfinite(table).all(axis=tuple(range(1, table.ndim)))
+        if not finite.all():
+            expected = f"expected finite numbers of {table.dtype}"
+            self._refuse(name, present[int(np.argmin(finite))], expected)
+        if len(present) == len(values):
+            return table
+        index = np.full(len(values), -1, np.int32)
+        index[present] = np.arange(len(present))
+        return Rows(table, index)
+
+
+def _of_one_shape(values: list[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any] | None:
+    """Return numbers of one shape; None, where they are not."""
+    try:
+        array = np.array(values)
+    except ValueError:  # rows of unequal length
+        return None
+    if array.dtype.kind not in "iuf":
+        return None
+    with np.errstate(over="ignore"):
+        return array.astype(dtype)

@@ -20,7 +20,7 @@ occurs twice in the three splits. The same seed gives the same text everywhere: 
 generator only `random()` is used, whose values Python keeps from version to version.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -71,20 +71,20 @@ ADVERBS = {
     4: "brilliantly beautifully",
 }
 
-DETERMINERS = ("the", "this", "that", "its", "every", "one", "another")
-PREPOSITIONS = ("of", "about", "with", "from", "behind", "around")
-PRONOUNS = ("it", "everything", "this", "someone")
-COPULAS = ("is", "seems", "looks", "feels", "remains", "was")
-AUXILIARIES = ("does", "did", "can", "could", "will", "would")
+DETERMINERS = "the this that its every one another"
+PREPOSITIONS = "of about with from behind around"
+PRONOUNS = "it everything this someone"
+COPULAS = "is seems looks feels remains was"
+AUXILIARIES = "does did can could will would"
 
 # Operators: a word that changes the label of the phrase next to it; alone it is neutral.
-NEGATORS = ("not", "never", "hardly")
-NEGATORS_OF_VERBS = ("not", "n't", "never")
-NEGATING_VERBS = ("lacks", "avoids", "misses", "escapes")
-INTENSIFIERS = ("very", "really", "truly", "extremely", "deeply", "incredibly")
-DIMINISHERS = ("slightly", "somewhat", "mildly", "fairly", "rather")
-CONTRASTS = ("but", "yet")
-CONCESSIONS = ("although", "though", "while")
+NEGATORS = "not never hardly"
+NEGATORS_OF_VERBS = "not n't never"
+NEGATING_VERBS = "lacks avoids misses escapes"
+INTENSIFIERS = "very really truly extremely deeply incredibly"
+DIMINISHERS = "slightly somewhat mildly fairly rather"
+CONTRASTS = "but yet"
+CONCESSIONS = "although though while"
 
 
 class Role(Enum):
@@ -149,10 +149,11 @@ class _TreeWriter:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed).random
 
-    def pick(self, words: Sequence[str]) -> str:
-        return words[int(self.random() * len(words))]
+    def pick(self, words: str) -> str:
+        several = words.split()
+        return several[int(self.random() * len(several))]
 
-    def operator(self, words: Sequence[str], role: Role) -> Phrase:
+    def operator(self, words: str, role: Role) -> Phrase:
         return word(self.pick(words), role=role)
 
     def label(self, neutral: float) -> int:
@@ -161,7 +162,7 @@ class _TreeWriter:
 
     def coloured(self, words: Mapping[int, str], neutral: float) -> Phrase:
         label = self.label(neutral)
-        return word(self.pick(words[label].split()), label)
+        return word(self.pick(words[label]), label)
 
     def sentence(self) -> Phrase:
         draw = self.random()
@@ -201,12 +202,11 @@ class _TreeWriter:
             phrase = compose(self.operator(INTENSIFIERS, Role.INTENSIFY), phrase)
         elif draw < 0.35:
             phrase = compose(self.operator(DIMINISHERS, Role.DIMINISH), phrase)
-        elif draw < 0.45:
-            right = compose(self.operator(CONTRASTS, Role.CONTRAST), self.coloured(ADJECTIVES, 0))
-            return compose(phrase, right)
         elif draw < 0.55:
-            right = compose(word("and"), self.coloured(ADJECTIVES, neutral))
-            return compose(phrase, right)
+            contrast = draw < 0.45
+            joined = self.operator(CONTRASTS, Role.CONTRAST) if contrast else word("and")
+            right = self.coloured(ADJECTIVES, 0 if contrast else neutral)
+            return compose(phrase, compose(joined, right))
         if self.random() < 0.2:
             phrase = compose(self.operator(NEGATORS, Role.NEGATE), phrase)
         return phrase
@@ -224,7 +224,7 @@ class _TreeWriter:
         else:
             negated = self.random() < 0.4
             label = self.label(neutral=0.6)
-            finite, base = self.pick(VERBS[label].split()).split(":")
+            finite, base = self.pick(VERBS[label]).split(":")
             verb = word(base if negated else finite, label)
             phrase = compose(verb, self.noun_phrase(neutral=0.3))
             if negated:
@@ -268,10 +268,7 @@ def write_treebank(folder: str | Path, seed: int = 0) -> Path:
         for split, text in generate_treebank(seed).items():
             (folder / f"{split}.txt").write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
-        raise DataError.at(
-            "generated treebank",
-            f"cannot write {folder}: {error.strerror}",
-            "expected a folder that may be written",
-            "give another",
-        ) from error
+        got, expected = f"cannot write {folder}: {error.strerror}", "a folder that may be written"
+        where = "generated treebank"
+        raise DataError.at(where, got, f"expected {expected}", "give another") from error
     return folder

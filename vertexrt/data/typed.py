@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.graph import GraphBatch, InputGraph, Rows
+from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.graph.pulls import rows_of_pull
 
 IntArray = npt.NDArray[np.int32]
 Relation = tuple[str, str, str]
@@ -39,21 +40,19 @@ def typed_batch(
     slots = np.diff(whole.child_ptr)
     by_parent = np.argsort(np.repeat(place, slots), kind="stable")
     return GraphBatch(
-        np.concatenate([[0], np.cumsum(sum(sizes.values()))]),
-        np.concatenate([[0], np.cumsum(slots[order])]),
+        starts_of(sum(sizes.values(), start=np.zeros(1, np.int32))),
+        starts_of(slots[order]),
         place[whole.child[by_parent]],
-        {name: _ordered(pull, order) for name, pull in whole.pulls.items()},
+        {name: rows_of_pull(pull, order) for name, pull in whole.pulls.items()},
         whole.types._replace(
             of_vertex=whole.types.of_vertex[order], of_edge=whole.types.of_edge[by_parent]
         ),
     )
 
 
-def _ordered(pull: npt.NDArray[Any] | Rows, order: IntArray) -> npt.NDArray[Any] | Rows:
-    if isinstance(pull, Rows):
-        index = order if pull.index is None else pull.index[order]
-        return Rows(pull.table, index)
-    return pull[order]
+def starts_of(sizes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return where each of several runs begins, and where the last one ends: [K + 1]."""
+    return np.concatenate([[0], np.cumsum(sizes)])
 
 
 def pairs(child: Any, parent: Any) -> IntArray:

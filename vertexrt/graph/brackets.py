@@ -20,7 +20,6 @@ IntArray = npt.NDArray[np.int32]
 # A leaf (groups 1, 2), an inner vertex that opens (3) or closes (4), or else a mistake (5).
 _PART = re.compile(r" *(?:\(([0-9]{1,9}) +([^() ]+) *\)|\(([0-9]{1,9})(?= *\()|(\))|(.))")
 _LEAF, _OPEN, _CLOSE = 2, 3, 4
-_LABEL_OF = {_LEAF: 1, _OPEN: 3}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,9 +127,9 @@ def _first_mistake(content: str, labels: int) -> tuple[int, str, str, str]:
             return at, got, "expected one tree on a line", "start a new line or remove the rest"
         if kind == _CLOSE:
             opened.pop()
-        elif kind not in _LABEL_OF:
+        elif kind not in (_LEAF, _OPEN):
             return _wrong_character(content, at, labels)
-        elif int(value := part[_LABEL_OF[kind]]) >= labels:
+        elif int(value := part[1] or part[_OPEN]) >= labels:
             return _label_out_of_range(at, value, labels)
         elif kind == _OPEN:
             opened.append(at)

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 IntArray = npt.NDArray[np.int32]
 
 _WHERE = "from_networkx"
-
-
 Slot = tuple[int, Mapping[str, Any]]  # its child, -1 for none, and the attributes of the edge
 
 
@@ -56,33 +54,33 @@ def read_slots(dag: networkx.DiGraph[Any]) -> list[list[Slot]]:
             "convert it",
         )
     number = {node: i for i, node in enumerate(dag.nodes)}
-    return [_slots(dag, node, number) for node in dag.nodes]
-
-
-def _slots(dag: networkx.DiGraph[Any], node: Any, number: Mapping[Any, int]) -> list[Slot]:
-    """Return the children of a node by slot, then those whose edges name no slot."""
-    slots: dict[int, Slot] = {}
-    loose: list[Slot] = []
-    for child, _, edge in dag.in_edges(node, data=True):
-        slot = edge.get("slot")
-        if slot is None:
-            loose.append((number[child], edge))
-        elif slot in slots or not isinstance(slot, int) or slot < 0:
-            raise GraphError.at(
-                _WHERE,
-                f"the edge {child!r} -> {node!r} has the slot {slot!r}",
-                "expected whole numbers from 0, each once a parent",
-                "correct the attribute or leave it out",
-            )
-        else:
-            slots[slot] = number[child], edge
-    return [slots.get(slot, (-1, {})) for slot in range(max(slots, default=-1) + 1)] + loose
+    found: list[list[Slot]] = []
+    for node in dag.nodes:
+        slots: dict[int, Slot] = {}
+        loose: list[Slot] = []  # their edges name no slot
+        for child, _, edge in dag.in_edges(node, data=True):
+            slot = edge.get("slot")
+            if slot is None:
+                loose.append((number[child], edge))
+            elif slot in slots or not isinstance(slot, int) or slot < 0:
+                raise GraphError.at(
+                    _WHERE,
+                    f"the edge {child!r} -> {node!r} has the slot {slot!r}",
+                    "expected whole numbers from 0, each once a parent",
+                    "correct the attribute or leave it out",
+                )
+            else:
+                slots[slot] = number[child], edge
+        named = [slots.get(slot, (-1, {})) for slot in range(max(slots, default=-1) + 1)]
+        found.append(named + loose)
+    return found
 
 
 def _attribute(of: str, name: str, several: Sequence[Mapping[str, Any]]) -> PullValue:
     """Return the values of an attribute of nodes or edges as a pull."""
-    has = np.array([given.get(name) is not None for given in several])
-    if not has.any():
+    given = [each.get(name) for each in several]
+    present = [value for value in given if value is not None]
+    if not present:
         raise PullError.at(
             _WHERE,
             f"no {of} has the attribute '{name}'",
@@ -90,7 +88,7 @@ def _attribute(of: str, name: str, several: Sequence[Mapping[str, Any]]) -> Pull
             "set it or leave it out of the pulls",
         )
     try:
-        values = np.array([given[name] for given in several if given.get(name) is not None])
+        values = np.array(present)
     except ValueError as error:
         raise PullError.at(
             _WHERE,
@@ -98,6 +96,7 @@ def _attribute(of: str, name: str, several: Sequence[Mapping[str, Any]]) -> Pull
             "expected one shape",
             "correct the attribute",
         ) from error
+    has = np.array([value is not None for value in given])
     if values.ndim == 1 and values.dtype.kind in "iu":
         whole = np.full(len(has), -1, values.dtype if values.dtype.kind == "i" else np.int64)
         whole[has] = values
@@ -118,27 +117,33 @@ def write_networkx(
     import networkx
 
     network: networkx.MultiDiGraph[int] = networkx.MultiDiGraph()
-    vertices = len(child_ptr) - 1
-    for vertex in range(vertices):
-        named = {} if types is None else {"type": types.names[types.of_vertex[vertex]]}
-        network.add_node(vertex, **{**named, **_values_at(pulls, vertex)})
-    parent = np.repeat(np.arange(vertices), np.diff(child_ptr))
-    slot = np.arange(len(child)) - child_ptr[parent]
-    for e in np.flatnonzero(child >= 0).tolist():
-        named = {} if types is None else {"relation": types.relations[types.of_edge[e]]}
-        values = {**named, **_values_at(edge_pulls, e), "slot": int(slot[e])}
-        network.add_edge(int(child[e]), int(parent[e]), **values)
+    of_vertices, of_edges = (
+        {name: values_of(pull) for name, pull in each.items()} for each in (pulls, edge_pulls)
+    )
+    if types is not None:
+        of_vertices.setdefault("type", [types.names[number] for number in types.of_vertex])
+        of_edges.setdefault("relation", [types.relations[number] for number in types.of_edge])
+    for vertex in range(len(child_ptr) - 1):
+        network.add_node(vertex, **_at(of_vertices, vertex))
+    parents = np.repeat(np.arange(len(child_ptr) - 1), np.diff(child_ptr))
+    for e, (at, parent) in enumerate(zip(child.tolist(), parents.tolist(), strict=True)):
+        if at >= 0:
+            slot = e - int(child_ptr[parent])
+            network.add_edge(at, parent, **{**_at(of_edges, e), "slot": slot})
     return network
 
 
-def _values_at(pulls: Mapping[str, PullValue], at: int) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, pull in pulls.items():
-        if isinstance(pull, Rows):
-            row = at if pull.index is None else int(pull.index[at])
-            value = None if row < 0 else pull.table[row]
-        else:
-            value = None if pull.dtype == np.int32 and pull[at] == -1 else pull[at]
-        if value is not None:
-            found[name] = value.item() if np.ndim(value) == 0 else value
-    return found
+def _at(values: Mapping[str, Sequence[Any]], at: int) -> dict[str, Any]:
+    return {name: each[at] for name, each in values.items() if each[at] is not None}
+
+
+def values_of(pull: PullValue) -> list[Any]:
+    """Return the value of each vertex or edge, None where it has none; vectors are arrays."""
+    if isinstance(pull, Rows):
+        table = values_of(pull.table)
+        if pull.index is None:
+            return table
+        return [table[row] if row >= 0 else None for row in pull.index.tolist()]
+    if pull.dtype == np.int32:
+        return [None if number == -1 else number for number in pull.tolist()]
+    return pull.tolist() if pull.ndim == 1 else list(pull)

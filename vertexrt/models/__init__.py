@@ -11,14 +11,16 @@ if TYPE_CHECKING:
     from vertexrt.models.child_sum_tree_lstm import ChildSumTreeLSTM
     from vertexrt.models.dagnn import DAGNN
     from vertexrt.models.deepgate import DeepGate
-    from vertexrt.models.gru_lm import GRULanguageModel
-    from vertexrt.models.lstm_lm import LSTMLanguageModel
+    from vertexrt.models.language_model import (
+        GRULanguageModel,
+        LSTMLanguageModel,
+        ResidualRNN,
+        RNNLanguageModel,
+        SLSTMLanguageModel,
+    )
     from vertexrt.models.nary_tree_lstm import NaryTreeLSTM
-    from vertexrt.models.residual_rnn import ResidualRNN
-    from vertexrt.models.rnn_lm import RNNLanguageModel
     from vertexrt.models.rvnn import RvNN
     from vertexrt.models.seq2seq import Seq2Seq
-    from vertexrt.models.slstm_lm import SLSTMLanguageModel
     from vertexrt.models.tree_fc import TreeFC
     from vertexrt.models.tree_lstm import TreeLSTM
 

@@ -4,7 +4,22 @@ from __future__ import annotations
 
 import vertexrt as vrt
 from vertexrt import nn
-from vertexrt.models.words import LookedUpWord
+
+
+class LookedUpWord(vrt.VertexFunction):
+    """Look a word up. Pulls `word`.
+
+    Args:
+        vocab: words; embed: elements; init: of their vectors.
+    """
+
+    def __init__(self, vocab: int, embed: int, init: vrt.init.Initializer) -> None:
+        super().__init__(state={"h": embed})
+        self.weight = vrt.Parameter((vocab, embed), init)
+
+    def forward(self) -> None:
+        """Compute one word."""
+        self.scatter(h=vrt.embed(self.weight, self.pull("word")))
 
 
 class Direction(vrt.VertexFunction):

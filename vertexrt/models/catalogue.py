@@ -80,15 +80,20 @@ class ModelSpec:
         known = self.arguments()
         for name in options:
             if name not in known:
-                raise UsageError.at(
-                    self.title,
-                    f"option {name!r}",
-                    "one of " + ", ".join(known),
-                    f"leave it out.{nearest(name, known)}",
-                )
-        made = getattr(import_module(self.module), self.title)
+                expected, action = "one of " + ", ".join(known), "leave it out."
+                action += nearest(name, known)
+                raise UsageError.at(self.title, f"option {name!r}", expected, action)
         chosen = {**self.options, **options}
-        return made(**chosen, **_from_data(self.title, known, chosen, dataset.sizes()))  # type: ignore[no-any-return]
+        sizes = dataset.sizes()
+        for name, argument in known.items():
+            if name in chosen or argument.default is not argument.empty:
+                continue
+            if name not in sizes:
+                got = f"nothing says what the argument '{name}' is"
+                expected = f"a default, or one that the data decide: {', '.join(sizes)}"
+                raise UsageError.at(self.title, got, expected, f"give it: --set {name}=VALUE")
+            chosen[name] = sizes[name]
+        return getattr(import_module(self.module), self.title)(**chosen)  # type: ignore[no-any-return]
 
     def arguments(self) -> dict[str, inspect.Parameter]:
         """Return the arguments of the class by name; its module is imported."""
@@ -102,125 +107,94 @@ class ModelSpec:
         return {**self.graphs, **{name: options[name] for name in SHARED if name in options}}
 
 
-def _from_data(
-    title: str,
-    arguments: Mapping[str, inspect.Parameter],
-    chosen: Mapping[str, Any],
-    sizes: Mapping[str, int],
-) -> dict[str, int]:
-    """Return the arguments that nobody chose and that have no default.
-
-    Raises: UsageError, when the data do not say one of them.
-    """
-    needed = [name for name, a in arguments.items() if a.default is a.empty and name not in chosen]
-    for name in needed:
-        if name not in sizes:
-            got = f"nothing says what the argument '{name}' is"
-            expected = f"a default, or one that the data decide: {', '.join(sizes)}"
-            raise UsageError.at(title, got, expected, f"give it: --set {name}=VALUE")
-    return {name: sizes[name] for name in needed}
-
-
 ADAM = {"optimizer": "adam", "lr": 2e-3, "batch_size": 20, "epochs": 3, "data": "generated"}
-OF_TEXT = {**ADAM, "clip_norm": 5.0}
 OF_TREES = {**ADAM, "optimizer": "adagrad", "lr": 0.05, "batch_size": 25, "epochs": 6}
 WIDTHS = {"embed": 128, "hidden": 128, "dropout": 0.3}
 LAYERED = {"embed": 128, "hidden": 128, "dropout": 0.2, "layers": 1}
 
+# Of models that are alike: task, format, training.
+TREES = "classification", "trees", OF_TREES
+TEXT = "language-model", "text", {**ADAM, "clip_norm": 5.0}
+LOGIC = "classification", "logic", {**ADAM, "epochs": 12}
+SPELT = {**ADAM, "batch_size": 10, "epochs": 10, "schedule": "cosine"}
 
-def _of_trees(
-    name: str, module: str, title: str, options: Mapping[str, Any], pyramid: bool = False
+
+def _row(
+    kind: tuple[str, str, Mapping[str, Any]],
+    name: str,
+    module: str,
+    title: str,
+    options: Mapping[str, Any],
+    **graphs: bool,
 ) -> ModelSpec:
-    """Return the row of a classifier of trees."""
-    graphs = {"pyramid": True} if pyramid else {}
+    task, format, train = kind
     module = f"vertexrt.models.{module}"
-    return ModelSpec(name, "classification", "trees", module, title, options, OF_TREES, graphs)
-
-
-def _of_text(name: str, module: str, title: str, options: Mapping[str, Any]) -> ModelSpec:
-    """Return the row of a language model."""
-    module = f"vertexrt.models.{module}"
-    return ModelSpec(name, "language-model", "text", module, title, options, OF_TEXT)
+    return ModelSpec(name, task, format, module, title, options, train, graphs)
 
 
 SPECS = (
-    _of_trees("tree-lstm", "tree_lstm", "TreeLSTM", WIDTHS),
-    _of_trees("nary-tree-lstm", "nary_tree_lstm", "NaryTreeLSTM", WIDTHS),
-    _of_trees("child-sum-tree-lstm", "child_sum_tree_lstm", "ChildSumTreeLSTM", WIDTHS),
-    _of_trees("rvnn", "rvnn", "RvNN", {"hidden": 128, "dropout": 0.3}),
-    _of_trees("td-rnn", "rvnn", "RvNN", {"hidden": 128, "dropout": 0.3}, pyramid=True),
-    _of_trees("td-lstm", "nary_tree_lstm", "NaryTreeLSTM", WIDTHS, pyramid=True),
-    ModelSpec(
+    _row(TREES, "tree-lstm", "tree_lstm", "TreeLSTM", WIDTHS),
+    _row(TREES, "nary-tree-lstm", "nary_tree_lstm", "NaryTreeLSTM", WIDTHS),
+    _row(TREES, "child-sum-tree-lstm", "child_sum_tree_lstm", "ChildSumTreeLSTM", WIDTHS),
+    _row(TREES, "rvnn", "rvnn", "RvNN", {"hidden": 128, "dropout": 0.3}),
+    _row(TREES, "td-rnn", "rvnn", "RvNN", {"hidden": 128, "dropout": 0.3}, pyramid=True),
+    _row(TREES, "td-lstm", "nary_tree_lstm", "NaryTreeLSTM", WIDTHS, pyramid=True),
+    _row(
+        ("regression", "tree-fc", {**ADAM, "lr": 1e-3, "batch_size": 16, "epochs": 5}),
         "tree-fc",
-        "regression",
-        "tree-fc",
-        "vertexrt.models.tree_fc",
+        "tree_fc",
         "TreeFC",
         {"hidden": 64},
-        {**ADAM, "lr": 1e-3, "batch_size": 16, "epochs": 5},
     ),
-    _of_text("rnn-lm", "rnn_lm", "RNNLanguageModel", LAYERED),
-    _of_text("lstm-lm", "lstm_lm", "LSTMLanguageModel", LAYERED),
-    _of_text("gru-lm", "gru_lm", "GRULanguageModel", LAYERED),
-    _of_text("slstm-lm", "slstm_lm", "SLSTMLanguageModel", LAYERED),
-    _of_text(
-        "residual-rnn", "residual_rnn", "ResidualRNN", {"hidden": 64, "dropout": 0.0, "layers": 48}
+    _row(TEXT, "rnn-lm", "language_model", "RNNLanguageModel", LAYERED),
+    _row(TEXT, "lstm-lm", "language_model", "LSTMLanguageModel", LAYERED),
+    _row(TEXT, "gru-lm", "language_model", "GRULanguageModel", LAYERED),
+    _row(TEXT, "slstm-lm", "language_model", "SLSTMLanguageModel", LAYERED),
+    _row(
+        TEXT,
+        "residual-rnn",
+        "language_model",
+        "ResidualRNN",
+        {"hidden": 64, "dropout": 0.0, "layers": 48},
     ),
-    ModelSpec(
+    _row(
+        ("tagging", "tagged", ADAM),
         "bilstm-tagger",
-        "tagging",
-        "tagged",
-        "vertexrt.models.bilstm_tagger",
+        "bilstm_tagger",
         "BiLSTMTagger",
         WIDTHS,
-        ADAM,
-        {"letters": False},
+        letters=False,
     ),
-    ModelSpec(
+    _row(
+        ("tagging", "tagged", SPELT),
         "bilstm-char-tagger",
-        "tagging",
-        "tagged",
-        "vertexrt.models.bilstm_char_tagger",
+        "bilstm_char_tagger",
         "BiLSTMCharTagger",
         {"embed": 100, "hidden": 128, "dropout": 0.6, "spelling": 50},
-        ADAM | {"batch_size": 10, "epochs": 10, "schedule": "cosine"},
-        {"letters": True, "crf": True},
+        letters=True,
+        crf=True,
     ),
-    ModelSpec(
+    _row(
+        LOGIC,
         "dag-lstm",
-        "classification",
-        "logic",
-        "vertexrt.models.child_sum_tree_lstm",
+        "child_sum_tree_lstm",
         "ChildSumTreeLSTM",
         {"embed": 16, "hidden": 32, "dropout": 0.0},
-        ADAM | {"epochs": 12},
     ),
-    ModelSpec(
+    _row(
+        ("translation", "pairs", {**ADAM, "epochs": 10}),
         "seq2seq",
-        "translation",
-        "pairs",
-        "vertexrt.models.seq2seq",
+        "seq2seq",
         "Seq2Seq",
         {"embed": 32, "hidden": 64},
-        ADAM | {"epochs": 10},
     ),
-    ModelSpec(
-        "dagnn",
-        "classification",
-        "logic",
-        "vertexrt.models.dagnn",
-        "DAGNN",
-        {"hidden": 32, "layers": 2},
-        ADAM | {"epochs": 12},
-    ),
-    ModelSpec(
+    _row(LOGIC, "dagnn", "dagnn", "DAGNN", {"hidden": 32, "layers": 2}),
+    _row(
+        ("regression", "circuits", {**ADAM, "epochs": 10}),
         "deepgate",
-        "regression",
-        "circuits",
-        "vertexrt.models.deepgate",
+        "deepgate",
         "DeepGate",
         {"hidden": 32},
-        ADAM | {"epochs": 10},
     ),
 )
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import vertexrt as vrt
 from vertexrt import nn
-from vertexrt.models.gates import attend
-from vertexrt.models.words import LookedUpWord
+from vertexrt.models.bilstm_tagger import LookedUpWord
+
+
+def attend(score: vrt.Parameter, states: Any) -> Any:
+    """Return the sum of children's states, by attention: a softmax of `score . state`."""
+    share = vrt.softmax(vrt.sum(score * states, axis="elements"), axis="children")
+    return vrt.sum(share * states)
 
 
 class DagLayer(vrt.VertexFunction):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, NamedTuple
 
 import vertexrt as vrt
+from vertexrt import nn
 from vertexrt.errors import UsageError
 
 
@@ -132,3 +133,63 @@ class LanguageModel(vrt.Model):
             self.layers.append(RecurrentLayer(self.layers[-1], form))
         weight = words if tied else vrt.Parameter((vocab, hidden))
         self.next = NextWord(self.layers[-1], weight)
+
+
+class RNNLanguageModel(LanguageModel):
+    """Layers of simple recurrent networks (Elman 1990) with dropout between them.
+
+    Args: those of `LanguageModel`.
+    """
+
+    cell, state = nn.RNNCell, ("h",)
+
+
+class LSTMLanguageModel(LanguageModel):
+    """Layers of LSTMs (Hochreiter and Schmidhuber 1997) with dropout between them.
+
+    Args: those of `LanguageModel`.
+    """
+
+    cell, state = nn.LSTMCell, ("h", "c")
+
+
+class GRULanguageModel(LanguageModel):
+    """Layers of gated recurrent units (Cho et al. 2014) with dropout between them.
+
+    Args: those of `LanguageModel`.
+    """
+
+    cell, state = nn.GRUCell, ("h",)
+
+
+class SLSTMLanguageModel(LanguageModel):
+    """Layers of LSTMs with exponential gates (Beck et al. 2024), with dropout between them.
+
+    Args: those of `LanguageModel`.
+    """
+
+    cell, state = nn.SLSTMCell, ("h", "c", "n", "m")
+
+
+class ResidualRNN(LanguageModel):
+    """48 layers, each added to its input (Diamos et al. 2016, section 5; He et al. 2016).
+
+    Args:
+        vocab: words; hidden: elements of words and layers; others as those of `LanguageModel`.
+    """
+
+    cell, state, residual = nn.RNNCell, ("h",), True
+
+    def __init__(
+        self,
+        vocab: int,
+        hidden: int,
+        *,
+        layers: int = 48,
+        dropout: float = 0.0,
+        tied: bool = False,
+        carried: bool = False,
+    ) -> None:
+        super().__init__(
+            vocab, hidden, hidden, layers=layers, dropout=dropout, tied=tied, carried=carried
+        )
