@@ -236,7 +236,7 @@ def _use(options: RunOptions, folder: str) -> list[str]:
         "from vertexrt.hub import load_pretrained",
         "",
         f"model = load_pretrained({folder!r}{argument})",
-        'outputs = model.net.forward(model.read("FILE"), train=False)',
+        'outputs = model.net(model.read("FILE"))',
         "```",
     ]
     if is_own(options.model):

@@ -47,9 +47,9 @@ def warm_up(session: RunSession, optimizer: Optimizer) -> None:
         splits[name] if carried is None else carried.put(splits[name]) for name in ("train", "dev")
     )
     graphs, evaluated = session.options.batch_size, carried.shapes if carried else ()
-    session.net.warm(train, optimizer, pushes_of_steps(session, carried), graphs)
+    session.net.warm(train, optimizer, outputs=pushes_of_steps(session, carried), graphs=graphs)
     outputs = (*session.task.pushes, *evaluated)
-    session.net.warm(dev, None, outputs, max(graphs, EVALUATION_BATCH))
+    session.net.warm(dev, outputs=outputs, graphs=max(graphs, EVALUATION_BATCH))
 
 
 def training_loader(session: RunSession, carried: CarriedState | None) -> Loader:
@@ -93,22 +93,22 @@ def evaluate(
     else:  # what is carried comes from the minibatch before: every process evaluates all
         loader = _streams(graphs, trained_with, carried)
         several, wanted, draws = ProcessGroup(), (*task.pushes, *carried.shapes), False
-    network = net if carried is None else net.on_device  # states stay there
+    arrays = "numpy" if carried is None else "device"  # states stay there
+    random = net.state()["random"] if draws else {}
     start = running_time()
     parts: list[Totals] = []
     for number, batch in enumerate(loader):
         if interrupt.number:
             break
         if number % several.size == several.rank:
-            pushed = network.forward(batch, train=False, outputs=wanted)
+            pushed = net(batch, outputs=wanted, arrays=arrays)
             if carried is not None:
                 carried.keep(batch, pushed)
             loss = float(pushed["loss"].sum(dtype=np.float64))
             parts.append(Totals())
             parts[-1].add(task, batch, pushed, loss, session.dataset.labels)
         elif draws:  # of a minibatch that another process evaluates: they count
-            state = net.random_state()
-            net.set_random_state({**state, "step": state["step"] + 1})
+            net.load_state({"random": {**random, "draws": random["draws"] + number + 1}})
     seconds = running_time() - start
     group.signal = group.largest(interrupt.number, seconds)  # others may take twice as long
     if group.signal:

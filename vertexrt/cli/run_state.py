@@ -102,7 +102,7 @@ def save(
         "format": FORMAT,
         "options": asdict(session.options),
         "state": asdict(state),
-        "random": session.net.random_state(),
+        "random": session.net.state()["random"],
         "data": asdict(fingerprint(session.dataset)),
         "vocabularies": {
             name: list(known.words) for name, known in session.dataset.vocabularies.items()
@@ -158,7 +158,8 @@ def checked(
     state = RunState.from_json(fields.record("state"), TASKS[options.task])
     random = fields.record("random")
     seed = random.whole("seed", options.seed, options.seed)
-    numbers = {"seed": seed, "step": random.whole("step", 0, LARGEST_COUNT)}
+    count = "step" if "step" in checkpoint.meta.get("random", ()) else "draws"  # of old files
+    numbers = {"seed": seed, "draws": random.whole(count, 0, LARGEST_COUNT)}
     data = fields.record("data").build(Fingerprint)
     reals = fields.texts("reals")
     known = {name: words.texts(name) for name in words.unread()}
@@ -192,10 +193,9 @@ def restore(
         described["lr"] = checkpoint.optimizer.get("lr")
     if checkpoint.optimizer != described:
         raise _not_of_one_run(stored.path, "the optimizer is not the one that the options name")
-    session.net.set_parameters(checkpoint.parameters)
     if average is not None:
         average.set_parameters(checkpoint.average)
-    session.net.set_random_state(stored.random)
+    session.net.load_state({"parameters": checkpoint.parameters, "random": stored.random})
     optimizer.load_state(checkpoint.optimizer_state)
     graphs = session.dataset.splits["train"].num_graphs
     batches = -(-graphs // options.batch_size)

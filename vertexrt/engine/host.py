@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,14 +16,13 @@ from vertexrt.engine.call_threads import CallsAtOnce
 from vertexrt.engine.executor import (
     Arenas,
     Asked,
-    Evaluation,
-    Outputs,
     TrainStep,
     step_on_host,
 )
 from vertexrt.engine.explain_host import Explanation, HostExplanation
 from vertexrt.engine.host_plan import HostPlan
 from vertexrt.engine.host_results import HostResults
+from vertexrt.engine.lazy import NOTHING, Loss, Outputs
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.outputs import pushed_by
 from vertexrt.engine.part import Part
@@ -52,7 +50,6 @@ class HostExecutor:
     def __init__(self, model: CompiledModel) -> None:
         self.model = model
         self.workers = [Worker(model.store.gradients)]
-        self._last_loss = math.nan
         self._adding: Sequence[Touched] = ()  # rows of gradients that are not in the store yet
         self.after_fork()
         share(self)
@@ -112,34 +109,27 @@ class HostExecutor:
         """Return what copies to arrays of the host."""
         return HostResults(self)
 
-    @property
-    def under_way(self) -> int:
-        """Count none: each step is waited for."""
-        return 0
-
-    def step(self, step: TrainStep) -> tuple[float, Outputs]:
+    def step(self, step: TrainStep) -> Loss:
         """Train on a batch: forward, backward, update."""
         train = step_on_host if step.group is None else step_in_group
-        self._last_loss, found = train(self, step)
-        return self._last_loss, found
+        loss, found = train(self, step)
+        return Loss(loss, Outputs(found) if found else NOTHING)
 
-    def submit(self, asked: Asked) -> Evaluation:
+    def submit(self, asked: Asked) -> Outputs:
         """Evaluate F on a batch; here the result is there at once."""
         use, batch = asked.use, asked.batch
         start = time.perf_counter()
         runs = self.model.prepare(use, batch)
         arenas = self.launch(runs, [run.forward(asked.seed) for run in runs])
         self.model.observe(use, batch, runs, time.perf_counter() - start)
-        found = pushed_by(runs, arenas, asked.outputs, asked.vertices)
-        return Evaluation(self, lambda: found)
+        return Outputs(pushed_by(runs, arenas, asked.outputs, asked.vertices))
 
     def plan(self, request: PlanRequest) -> PlannedLaunches:
         """Bind runs to memory of their own."""
         return HostPlan(self, request)
 
-    def wait(self) -> float:
-        """Return the loss of the last step: here it is never waited for."""
-        return self._last_loss
+    def wait(self) -> None:
+        """Wait for nothing: here each step is done when its call returns."""
 
     @property
     def arenas(self) -> Arenas:

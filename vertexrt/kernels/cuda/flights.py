@@ -17,7 +17,7 @@ from vertexrt.engine.batched import Run
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.update import Touched
-from vertexrt.errors import DeviceError, NumericError, ParallelError, UsageError
+from vertexrt.errors import DeviceError, NumericError, ParallelError, UsageError, VertexrtError
 from vertexrt.graph.host_pulls import with_host_pulls
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import LOSS, NORM, REFUSED, Found, StepEnd
@@ -56,13 +56,14 @@ class Commit:
             each[0] = before + done
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Flight:
     """A step that was launched, and what is needed if it was refused.
 
     Attributes:
         event: comes after the step; found: see `step_end`, valid then.
         shared: of a step of a group.
+        loss: when it has landed; error: why it will not.
     """
 
     event: Any
@@ -70,6 +71,8 @@ class Flight:
     attempt: Attempt
     commit: Commit
     shared: SharedLanding | None = None
+    loss: float | None = None
+    error: VertexrtError | None = None
 
 
 class LaunchingExecutor(Protocol):
@@ -92,14 +95,13 @@ class Flights:
     """The steps of a device that are under way; see the module.
 
     Attributes:
-        last_loss: of the newest step that has landed; nan, where there is none.
         under_way: the steps, oldest first.
         begun: an update that is being launched. Where an exception ends that, it stays until it is
             known whether the device has done it: see `settle`.
     """
 
     def __init__(self, executor: LaunchingExecutor) -> None:
-        self._executor, self.last_loss = executor, math.nan
+        self._executor = executor
         self.under_way: deque[Flight] = deque()
         self.begun: Commit | None = None
         executor.session.memory.before_waiting = self._wait_for_others
@@ -121,14 +123,11 @@ class Flights:
         self.begun = None
 
     def add(self, flight: Flight, wait: bool) -> None:
-        """Note a step that was launched; land those before it, and it, where it is waited for.
-
-        The first step is waited for in any case.
-        """
+        """Note a step that was launched; land those before it, and it, where it is waited for."""
         flight.commit.count(True)
         self.under_way.append(flight)
         self.begun = None
-        left = 0 if wait or math.isnan(self.last_loss) else 1
+        left = 0 if wait else 1
         while len(self.under_way) > left:
             self._land()
 
@@ -167,10 +166,24 @@ class Flights:
         """
         launched = list(self.under_way)
         self.under_way.clear()
-        self.last_loss = math.nan
         self._executor.session.memory.synchronize()
         for flight in reversed(launched):
             flight.commit.count(flight.commit.end.done)  # else it did not get as far as its update
+
+    def loss_of(self, flight: Flight) -> float:
+        """Return the loss of a step, waiting for it. Raises: as `_land`, whenever it is asked."""
+        if self.begun is not None:
+            self.settle()
+        while flight.loss is None and flight in self.under_way:
+            self._land()
+        if flight.loss is not None:
+            return flight.loss
+        raise flight.error or DeviceError.at(
+            "step",
+            "the loss of a step that an exception of the program has ended",
+            "a step that was waited for",
+            "take another step, and read its loss",
+        )
 
     def _land(self) -> None:
         """Wait for the oldest step and look at what it found.
@@ -178,16 +191,22 @@ class Flights:
         Raises: NumericError, when it was refused; the steps after it have changed nothing then.
             Of a step of a group also ParallelError, UsageError and DeviceError.
         """
-        flight = self.under_way[0]
+        launched = list(self.under_way)
+        flight = launched[0]
         try:
             self._wait_for(flight)
             if flight.found[REFUSED] or self._executor.session.gave_up[0]:
                 raise self._refused(flight)
-        except (NumericError, DeviceError) as error:  # it may be a later call that raises it
-            step = flight.commit.before[0] + 1
-            raise type(error)(f"{error} It was found in step {step}.") from None
+        except VertexrtError as error:  # it may be a later call that raises it
+            said = error
+            if isinstance(error, (NumericError, DeviceError)):
+                said = type(error)(f"{error} It was found in step {flight.commit.before[0] + 1}.")
+            for each in launched:
+                if each not in self.under_way:  # what came after it was given up, too
+                    each.error = said
+            raise said from None
         shared = flight.shared
-        self.last_loss = float(flight.found[LOSS]) if shared is None else shared.loss()
+        flight.loss = float(flight.found[LOSS]) if shared is None else shared.loss()
         self.under_way.popleft()
 
     def _refused(self, flight: Flight) -> NumericError:
