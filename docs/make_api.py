@@ -209,8 +209,9 @@ def row(call: str, what: str, doc: str = "", link: str = "") -> str:
     function = Op(call)
     net = vrt.compile(function, device="reference", seed=1)
     graph = vrt.InputGraph.from_children([[], [], [0, 1]], {"k": [1, 2, 3]})
-    out = net.forward(vrt.GraphBatch.from_graphs([graph]), train=True)["out"]
-    net.backward({"out": out * 0.0 + 1.0 + np.random.default_rng(0).random(out.shape)})
+    run = net.record(vrt.GraphBatch.from_graphs([graph]))
+    out = run.outputs["out"]
+    run.backward({"out": out * 0.0 + 1.0 + np.random.default_rng(0).random(out.shape)})
     names = {"c": "kids", "p": "a"}
     to = [names.get(n, n) for n, d in net.gradients.items() if np.any(np.abs(d) > 1e-6)]
     gradient = ", ".join(f"`{name}`" for name in to) or "none"

@@ -19,7 +19,7 @@ class Total(vrt.VertexFunction):
 
 values = {"value": np.array([[1.0], [2.0], [3.0]])}
 tree = vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children([[], [], [0, 1]], values)])
-assert vrt.compile(Total(), device="reference").forward(tree)["sum"][2] == 6.0
+assert vrt.compile(Total(), device="reference")(tree)["sum"][2] == 6.0
 
 #: vrt.VertexFunction.gather
 assert at_root(lambda f, x, y: f.gather(1).h) == [3.0, 4.0]
@@ -38,7 +38,7 @@ class Depth(vrt.VertexFunction):
         self.push("depth", depth)
 
 
-depths = vrt.compile(Depth(), device="reference").forward(batch)["depth"]
+depths = vrt.compile(Depth(), device="reference")(batch)["depth"]
 assert depths[:3].tolist() == [[1.0], [1.0], [2.0]]
 
 #: vrt.VertexFunction.pull
@@ -106,12 +106,12 @@ assert net.reduction == "graph"
 #: vrt.Network.pushes
 assert net.pushes == ("h", "loss")
 #: vrt.Network.outputs
-net.step(batch, optimizer, outputs=["h"])
-assert net.outputs["h"].shape == (6, 4)
+loss = net.step(batch, optimizer, outputs=["h"])
+assert loss.outputs["h"].shape == (6, 4)
 #: vrt.Network.parameters
 net.parameters["table"] = np.full((10, 4), 0.1)  # pretrained embeddings, say
 #: vrt.Network.set_parameters
-differences = net.set_parameters({"u": np.eye(4)}, strict=False)
+differences = net.load_state({"parameters": {"u": np.eye(4)}}, strict=False)
 #: vrt.Network.warm
 net.warm(batch, optimizer)
 #: vrt.Network.sync
@@ -119,40 +119,40 @@ last_loss = net.sync()
 #: vrt.Network.steps_under_way
 assert net.steps_under_way == 0  # on a GPU: those whose losses are not known yet
 #: vrt.Network.forward
-assert net.forward(batch, outputs=["h"])["h"].shape == (6, 4)
+assert net(batch, outputs=["h"])["h"].shape == (6, 4)
 #: vrt.OnDevice, vrt.OnDevice.forward, vrt.OnDevice.parameters
 assert isinstance(net.on_device, vrt.OnDevice)
-here = net.on_device.forward(batch, train=True, outputs=["h"])  # on a GPU, arrays of CuPy
-assert here["h"].shape == net.on_device.parameters["table"][:6].shape
+here = net.record(batch, outputs=["h"], arrays="device")  # on a GPU, arrays of CuPy
+assert here.outputs["h"].shape == net.on_device.parameters["table"][:6].shape
 #: vrt.OnDevice.backward
-assert net.on_device.backward({"h": here["h"]}, of=here).parameters["u"].shape == (4, 4)
+assert here.backward({"h": here.outputs["h"]}).parameters["u"].shape == (4, 4)
 #: vrt.OnDevice.step, vrt.OnDevice.outputs
-net.on_device.step(batch, optimizer, outputs=["h"], vertices=batch.roots)
+net.step(batch, optimizer, outputs=["h"], vertices=batch.roots, arrays="device")
 assert len(net.on_device.outputs["h"]) == len(batch.roots)
 #: vrt.OnDevice.submit
-assert net.on_device.submit(batch, ["h"]).result()["h"].shape == (6, 4)
+assert net(batch, outputs=["h"], arrays="device")["h"].shape == (6, 4)
 #: vrt.Network.plan, vrt.Plan, vrt.Plan.forward
-plan = net.plan(batch, ["h"], vertices=batch.roots)  # scheduled once, for its graphs
+plan = net.plan(batch, outputs=["h"], vertices=batch.roots)  # scheduled once, for its graphs
 assert isinstance(plan, vrt.Plan)
-assert len(plan.forward({"word": batch.pulls["word"]})["h"]) == len(batch.roots)
+assert len(plan({"word": batch.pulls["word"]})["h"]) == len(batch.roots)
 #: vrt.OnDevice.plan
-assert net.on_device.plan(batch).forward()["h"].shape == (6, 4)
+assert net.plan(batch, arrays="device")()["h"].shape == (6, 4)
 #: vrt.Network.submit
-assert net.submit(batch, ["h"]).result()["h"].shape == (6, 4)
+assert net(batch, outputs=["h"])["h"].shape == (6, 4)
 #: vrt.Network.backward, vrt.Network.keeps, vrt.Gradients
-outputs = net.forward(batch, train=True)
-assert net.keeps(outputs)
-gradients = net.backward({"h": np.ones((6, 4))}, of=outputs)
+outputs = net.record(batch)
+assert net.keeps(outputs.outputs)
+gradients = outputs.backward({"h": np.ones((6, 4))})
 assert gradients.parameters["u"].shape == (4, 4)
 #: vrt.Network.gradients, vrt.Network.zero_grad
 net.zero_grad()
 for _ in range(2):  # the mean over two batches
-    net.forward(batch, train=True)
-    net.backward(scale=0.5)
+    outputs = net.record(batch)
+    outputs.backward(scale=0.5)
 assert net.gradients["v"].shape == (2, 4)
 #: vrt.Network.random_state, vrt.Network.set_random_state
-state = net.random_state()
-net.set_random_state(state)
+state = net.state()["random"]
+net.load_state({"random": state})
 #: vrt.Network.explain
 assert "tanh" in net.explain()
 #: vrt.Network.explain_batch

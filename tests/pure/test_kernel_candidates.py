@@ -187,9 +187,9 @@ def test_a_function_with_too_many_words_runs_batched(
     device = PaperDevice(argument_bytes=argument_bytes)
     executor = compile_on(device, function.trace(), CompileOptions(*how, "persistent", 1, 1))
     with pytest.raises(NoKernelError, match=text):
-        vrt.Network(executor, 0, "graph").forward(batch)
+        vrt.Network(executor, 0, "graph")(batch)
     executor = compile_on(device, function.trace(), CompileOptions(*how, "auto", 1, None))
     chooser = executor.model.chooser
     assert chooser.pick(False, batch).persistent
-    vrt.Network(executor, 0, "graph").forward(batch)
+    vrt.Network(executor, 0, "graph")(batch)
     assert not chooser.pick(False, batch).persistent

@@ -270,7 +270,7 @@ def test_parameters_that_are_not_finite_are_never_saved(data: Path, tmp_path: Pa
     given = parse(["train", "tree-lstm", "--data", str(data), *SMALL])
     options = resolve(given)
     session = open_session(options)
-    session.net.parameters["b"][0] = math.inf
+    session.net.executor.model.store.value("b")[0] = math.inf
     text = r"^\[save_checkpoint\] the parameter 'b' is not finite; finite numbers; nothing was"
     path = tmp_path / "last.safetensors"
     with pytest.raises(NumericError, match=text):

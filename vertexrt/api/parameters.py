@@ -73,14 +73,16 @@ class Parameters(MutableMapping[str, Array]):
         """
         self.update({name: value})
 
-    def update(self, other: Any = (), /, **named: Any) -> None:
+    def update(self, other: Any = None, /, **named: Any) -> None:
         """Set parameters by name, all or none.
 
         Args:
-            other, named: as of `dict.update`; values as for one.
+            other: arrays by name; named: likewise.
         Raises: UnknownParameterError, CheckpointError; nothing is changed then.
         """
-        values = dict(other, **named)
+        if other is not None:
+            check_mapping("parameters", other, CheckpointError)
+        values = dict(other or {}, **named)
         for name in values:
             self._check_name(name)
         self._write({name: self.checked(name, value) for name, value in values.items()})
