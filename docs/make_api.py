@@ -18,6 +18,7 @@ import vertexrt as vrt
 from vertexrt.ir.program import Domain
 
 DOCS = Path(__file__).resolve().parent
+CALLED = ("vrt.Network", "vrt.Plan")  # whose calls have a place of their own
 EXAMPLES, PAGE = DOCS / "api_examples", DOCS / "api.md"
 
 # In reading order. Ops are the functions of these modules; the rest of `vrt` is below.
@@ -25,7 +26,7 @@ OPS = {"Elementwise": "elementwise", "Vectors and children": "functional"}
 OPS |= {"Random numbers": "draws", "Losses": "losses"}
 GROUPS = {
     "Functions": "VertexFunction Model Parameter compile Passes",
-    "Networks": "Network OnDevice Plan Gradients",
+    "Networks": "Network Outputs Record Gradients Plan Loss",
     "Graphs": "InputGraph GraphBatch Pulled",
     "Optimizers": "Optimizer SGD Adagrad Adam AdamW RMSprop Lion",
     "Averages and carried states": "ExponentialMovingAverage CarriedState",
@@ -130,7 +131,8 @@ def with_members(name: str, order: dict[str, int]) -> Iterator[Entry]:
     members = {
         f"{name}.{member}": "property" if isinstance(each, property) else "method"
         for member, each in vars(value).items()
-        if isinstance(each, made) and not member.startswith("_")
+        if isinstance(each, made)
+        and (not member.startswith("_") or (member == "__call__" and name in CALLED))
     }
     for member in ordered(members, order):
         yield Entry(member, getattr(value, member.rpartition(".")[2]), members[member])

@@ -105,54 +105,43 @@ assert net.device == "reference"
 assert net.reduction == "graph"
 #: vrt.Network.pushes
 assert net.pushes == ("h", "loss")
-#: vrt.Network.outputs
-loss = net.step(batch, optimizer, outputs=["h"])
-assert loss.outputs["h"].shape == (6, 4)
+#: vrt.Loss
+loss = net.step(batch, optimizer, outputs=["h"], vertices=batch.roots)
+assert float(loss) > 0  # on a GPU this waits for the step
+assert f"{loss:.2f}" == f"{float(loss):.2f}"
+assert len(loss.outputs["h"]) == len(batch.roots)
 #: vrt.Network.parameters
 net.parameters["table"] = np.full((10, 4), 0.1)  # pretrained embeddings, say
-#: vrt.Network.set_parameters
+net.parameters.update({"u": np.eye(4), "v": np.zeros((2, 4))})  # all or none
+#: vrt.Network.state, vrt.Network.load_state
+state = net.state()  # {"parameters": {...}, "random": {"seed": 3, "draws": ...}}
+assert net.load_state(state) == ((), ())
 differences = net.load_state({"parameters": {"u": np.eye(4)}}, strict=False)
+assert "table" in differences.missing
 #: vrt.Network.warm
 net.warm(batch, optimizer)
 #: vrt.Network.sync
-last_loss = net.sync()
-#: vrt.Network.steps_under_way
-assert net.steps_under_way == 0  # on a GPU: those whose losses are not known yet
-#: vrt.Network.forward
-assert net(batch, outputs=["h"])["h"].shape == (6, 4)
-#: vrt.OnDevice, vrt.OnDevice.forward, vrt.OnDevice.parameters
-assert isinstance(net.on_device, vrt.OnDevice)
-here = net.record(batch, outputs=["h"], arrays="device")  # on a GPU, arrays of CuPy
-assert here.outputs["h"].shape == net.on_device.parameters["table"][:6].shape
-#: vrt.OnDevice.backward
-assert here.backward({"h": here.outputs["h"]}).parameters["u"].shape == (4, 4)
-#: vrt.OnDevice.step, vrt.OnDevice.outputs
-net.step(batch, optimizer, outputs=["h"], vertices=batch.roots, arrays="device")
-assert len(net.on_device.outputs["h"]) == len(batch.roots)
-#: vrt.OnDevice.submit
-assert net(batch, outputs=["h"], arrays="device")["h"].shape == (6, 4)
-#: vrt.Network.plan, vrt.Plan, vrt.Plan.forward
+net.sync()  # on a GPU: waits for all steps
+#: vrt.Network.__call__, vrt.Outputs
+outputs = net(batch, outputs=["h"])
+assert outputs["h"].shape == (6, 4)
+here = net(batch, outputs=["h"], arrays="device")  # on a GPU, arrays of CuPy
+assert here["h"].shape == (6, 4)
+#: vrt.Outputs.settle
+outputs.settle()  # waits, where nothing is to be read yet
+#: vrt.Network.plan, vrt.Plan, vrt.Plan.__call__
 plan = net.plan(batch, outputs=["h"], vertices=batch.roots)  # scheduled once, for its graphs
 assert isinstance(plan, vrt.Plan)
 assert len(plan({"word": batch.pulls["word"]})["h"]) == len(batch.roots)
-#: vrt.OnDevice.plan
-assert net.plan(batch, arrays="device")()["h"].shape == (6, 4)
-#: vrt.Network.submit
-assert net(batch, outputs=["h"])["h"].shape == (6, 4)
-#: vrt.Network.backward, vrt.Network.keeps, vrt.Gradients
-outputs = net.record(batch)
-assert net.keeps(outputs.outputs)
-gradients = outputs.backward({"h": np.ones((6, 4))})
+#: vrt.Network.record, vrt.Record, vrt.Record.backward, vrt.Gradients
+run = net.record(batch)
+gradients = run.backward({"h": np.ones_like(run.outputs["h"])})
 assert gradients.parameters["u"].shape == (4, 4)
 #: vrt.Network.gradients, vrt.Network.zero_grad
 net.zero_grad()
 for _ in range(2):  # the mean over two batches
-    outputs = net.record(batch)
-    outputs.backward(scale=0.5)
+    net.record(batch).backward(scale=0.5)
 assert net.gradients["v"].shape == (2, 4)
-#: vrt.Network.random_state, vrt.Network.set_random_state
-state = net.state()["random"]
-net.load_state({"random": state})
 #: vrt.Network.explain
 assert "tanh" in net.explain()
 #: vrt.Network.explain_batch
