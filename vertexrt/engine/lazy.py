@@ -41,6 +41,7 @@ class Outputs(Mapping[str, Any]):
                     self._arrays = self._wait()
                 except DeviceError as error:
                     self._failure = error
+                self._wait = dict  # what it held may go
 
     def _read(self) -> Mapping[str, Any]:
         if self._arrays is None:

@@ -47,7 +47,7 @@ from vertexrt.kernels.cuda.device_group import DeviceGroup, DeviceGroups
 from vertexrt.kernels.cuda.device_outputs import fetch_of
 from vertexrt.kernels.cuda.device_plan import DevicePlan
 from vertexrt.kernels.cuda.device_results import DeviceResults, new_arrays
-from vertexrt.kernels.cuda.flights import Commit, Flight, Flights
+from vertexrt.kernels.cuda.flights import Commit, Flight, Flights, Landing
 from vertexrt.kernels.cuda.group_steps import GroupSteps
 from vertexrt.kernels.cuda.kept_uploads import KeptUploads
 from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch
@@ -381,21 +381,21 @@ class CudaExecutor:
         flight = Flight(slot.event, slot.found, attempt, commit)
         self._launched(flight, optimizer, bool(fetched))
         found = fetch.outputs(slot.results.view(self.session.dtype))
-        return self._loss_of(flight, found | dict(zip(left, arrays, strict=True)))
+        return self._loss_of(flight.landing, found | dict(zip(left, arrays, strict=True)))
 
     def _launched(self, flight: Flight, optimizer: Trainer, wait: bool) -> None:
         """Note a step that was launched: it counts; what was found is looked at when it lands."""
         optimizer._settle(DONE)
         self._flights.add(flight, wait)
 
-    def _loss_of(self, flight: Flight, pushed: Pushed) -> Loss:
+    def _loss_of(self, landing: Landing, pushed: Pushed) -> Loss:
         """Return the loss of a step, which waits for it when it is read."""
 
         def wait() -> float:
             with self.lock:
-                return self._flights.loss_of(flight)
+                return self._flights.loss_of(landing)
 
-        return Loss(flight.loss, Outputs(pushed) if pushed else NOTHING, wait)
+        return Loss(landing.loss, Outputs(pushed) if pushed else NOTHING, wait)
 
     def _step_in_devices(self, step: TrainStep, devices: DeviceGroup) -> Loss:
         """Launch a step of a group whose devices are linked."""
@@ -403,7 +403,7 @@ class CudaExecutor:
         wait = bool(step.outputs) or not devices.group.warm  # which others have to know alike
         flight, pushes = self._group_steps.launch(step, update, devices)
         self._launched(flight, step.optimizer, wait)
-        return self._loss_of(flight, pushes.gathered(devices.group))
+        return self._loss_of(flight.landing, pushes.gathered(devices.group))
 
     def launch_share(self, run: Run, part: Part) -> UploadSlot:
         """Launch a share of a step of a group, whose gradients are alone in the session's."""

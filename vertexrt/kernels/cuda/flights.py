@@ -57,13 +57,25 @@ class Commit:
 
 
 @dataclass(slots=True, eq=False)
+class Landing:
+    """How a step has ended, which its loss is read from: it holds no batch.
+
+    Attributes:
+        loss: when it has landed; error: why it was refused.
+    """
+
+    loss: float | None = None
+    error: VertexrtError | None = None
+
+
+@dataclass(slots=True)
 class Flight:
     """A step that was launched, and what is needed if it was refused.
 
     Attributes:
         event: comes after the step; found: see `step_end`, valid then.
         shared: of a step of a group.
-        loss: when it has landed; error: why it will not.
+        landing: where it is told how it has ended.
     """
 
     event: Any
@@ -71,8 +83,7 @@ class Flight:
     attempt: Attempt
     commit: Commit
     shared: SharedLanding | None = None
-    loss: float | None = None
-    error: VertexrtError | None = None
+    landing: Landing = field(default_factory=Landing)
 
 
 class LaunchingExecutor(Protocol):
@@ -170,15 +181,15 @@ class Flights:
         for flight in reversed(launched):
             flight.commit.count(flight.commit.end.done)  # else it did not get as far as its update
 
-    def loss_of(self, flight: Flight) -> float:
+    def loss_of(self, landing: Landing) -> float:
         """Return the loss of a step, waiting for it. Raises: as `_land`, whenever it is asked."""
         if self.begun is not None:
             self.settle()
-        while flight.loss is None and flight in self.under_way:
+        while landing.loss is None and landing in [each.landing for each in self.under_way]:
             self._land()
-        if flight.loss is not None:
-            return flight.loss
-        raise flight.error or DeviceError.at(
+        if landing.loss is not None:
+            return landing.loss
+        raise landing.error or DeviceError.at(
             "step",
             "the loss of a step that an exception of the program has ended",
             "a step that was waited for",
@@ -201,12 +212,13 @@ class Flights:
             said = error
             if isinstance(error, (NumericError, DeviceError)):
                 said = type(error)(f"{error} It was found in step {flight.commit.before[0] + 1}.")
-            for each in launched:
-                if each not in self.under_way:  # what came after it was given up, too
-                    each.error = said
+            if not self.under_way:  # what came after it was given up, too
+                for each in launched:
+                    each.landing.error = said
             raise said from None
         shared = flight.shared
-        flight.loss = float(flight.found[LOSS]) if shared is None else shared.loss()
+        loss = float(flight.found[LOSS]) if shared is None else shared.loss()
+        flight.landing.loss = loss
         self.under_way.popleft()
 
     def _refused(self, flight: Flight) -> NumericError:
