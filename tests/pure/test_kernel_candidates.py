@@ -67,7 +67,7 @@ def evaluate(
         executor.model.chooser.only(Configuration(True, 1, FEWEST))  # whatever is predicted
     pulls = {"word": [0, 1, -1], "label": [1, 1, 1]}
     batch = GraphBatch.from_graphs([InputGraph.from_children([[], [], [0, 1]], pulls)])
-    vrt.Network(executor, 0, "graph").forward(batch, ("logits",))
+    vrt.Network(executor, 0, "graph").record(batch)
 
 
 def layers(

@@ -20,7 +20,6 @@ from tests.train.cli_runs import (
     without_times,
     write_trees,
 )
-from vertexrt.api.parameters import Parameters
 from vertexrt.cli.interrupt import Interrupt
 from vertexrt.cli.main import main
 from vertexrt.config import usable_threads
@@ -61,8 +60,9 @@ def spoil_before(monkeypatch: pytest.MonkeyPatch, minibatch: int) -> None:
 
     def before(taken: Taken) -> None:
         if taken.number == minibatch:
-            executor = taken.executor
-            Parameters(executor.model.store, executor.lock)["v"][...] = math.nan
+            store = taken.executor.model.store
+            store.refresh()
+            store.value("v")[...] = math.nan
 
     watch_steps(monkeypatch, before=before)
 
