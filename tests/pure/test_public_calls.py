@@ -361,7 +361,7 @@ TABLE: dict[str, Callable[[], None]] = {
     "VertexFunction": vertex_function,
     "Model": model,
     "Network": network,
-    "OnDevice": on_device,
+    "Record": on_device,
     "Plan": plan,
     **dict.fromkeys(("GraphBatch", "InputGraph", "Pulled"), graphs_of_odd_parts),
 }
@@ -370,6 +370,8 @@ TABLE: dict[str, Callable[[], None]] = {
 ELSEWHERE = {
     "Checkpoint",
     "Gradients",
+    "Loss",
+    "Outputs",
     "VertexrtError",
     "__version__",
     "load_checkpoint",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -141,3 +142,6 @@ class Loss:
     __rsub__ = _on_numbers(lambda own, other: other - own)
     __truediv__ = _on_numbers(operator.truediv)
     __rtruediv__ = _on_numbers(lambda own, other: other / own)
+
+
+numbers.Real.register(Loss)
