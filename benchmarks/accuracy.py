@@ -92,8 +92,8 @@ def gradients(net: vrt.Network, batch: vrt.GraphBatch) -> dict[str, np.ndarray]:
 
 def error_of(exact: vrt.Network, net: vrt.Network, batch: vrt.GraphBatch) -> tuple[str, float]:
     """Return the parameter whose gradient is farthest from the exact one, and how far it is."""
-    net.set_parameters(exact.parameters)
-    exact.set_parameters(net.parameters)  # as float32 has them
+    net.parameters.update(exact.parameters)
+    exact.parameters.update(net.parameters)  # as float32 has them
     wanted, found = gradients(exact, batch), gradients(net, batch)
     errors = {
         name: float(np.linalg.norm(found[name] - g) / np.linalg.norm(g))

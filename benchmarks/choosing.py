@@ -123,9 +123,8 @@ def runner(job: Job, net: vrt.Network, rate: float = 1e-6) -> Run:
     if job.trains:
         return partial(net.step, job.batch, vrt.SGD(lr=rate))
     if job.push:
-        return lambda: net.submit(job.batch, (job.push,)).result()
-    here = net.on_device if net.device == "cuda" else net
-    return partial(here.plan(job.batch).forward, {})
+        return lambda: net(job.batch, outputs=(job.push,)).settle()
+    return partial(net.plan(job.batch, arrays="device"), {})
 
 
 def wait(net: vrt.Network) -> None:
@@ -139,7 +138,7 @@ def checked(job: Job, nets: dict[str, vrt.Network]) -> None:
     first = next(iter(nets.values()))
     wanted = found_by(job, first)
     for way, net in nets.items():
-        net.set_parameters(first.parameters)
+        net.parameters.update(first.parameters)
         found = found_by(job, net)
         off = float(np.abs(found - wanted).max() / np.abs(wanted).max())
         assert off < BOUND, f"{job.name}: {way} is off by {off:.1e}"
@@ -148,11 +147,10 @@ def checked(job: Job, nets: dict[str, vrt.Network]) -> None:
 def found_by(job: Job, net: vrt.Network) -> Any:
     """Return the loss of a step that changes nothing, or the states."""
     if job.push:
-        return net.forward(job.batch, outputs=[job.push])[job.push]
+        return net(job.batch, outputs=[job.push])[job.push]
     if not job.trains:
-        return net.plan(job.batch).forward({})["h"]
-    net.step(job.batch, vrt.SGD(lr=0.0))
-    return np.array(net.sync())
+        return net.plan(job.batch)({})["h"]
+    return np.array(float(net.step(job.batch, vrt.SGD(lr=0.0))))
 
 
 def fitting(job: Job, options: argparse.Namespace) -> dict[str, vrt.Network]:

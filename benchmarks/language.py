@@ -45,8 +45,8 @@ def compare(nets: dict[str, vrt.Network], pool: vrt.GraphBatch, size: int, devic
     step = torch_language.step_of(peer, ready[0], RATE)
     ways: dict[str, Callable[[], None]] = {"torch": lambda: torch_language.train(step, ready)}
     for engine, net in nets.items():
-        net.set_parameters(first.parameters)
-        loss = float(net.forward(batches[0], outputs=["loss"])["loss"].sum()) / (size * PIECE)
+        net.parameters.update(first.parameters)
+        loss = float(net(batches[0], outputs=["loss"])["loss"].sum()) / (size * PIECE)
         assert abs(loss - expected) < BOUND * expected, (engine, loss, expected)
         ways[engine] = lambda net=net: train_ours(net, batches)  # type: ignore[misc]
     took = seconds_in_turn(ways, ROUNDS)

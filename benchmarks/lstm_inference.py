@@ -76,30 +76,30 @@ def measure(hidden: int, processors: int, sizes: Sequence[int]) -> list[Entry]:
         Recurrent(hidden), device="cuda", engine="persistent", processors=processors, seed=1
     )
     exact = vrt.compile(Recurrent(hidden), device="cpu", dtype="float64", seed=1)
-    exact.set_parameters(net.parameters)
+    exact.parameters.update(net.parameters)
     found = []
     for size in sizes:
         batch = batch_of(hidden, size)
-        got, want = net.forward(batch)["h"], exact.forward(batch)["h"]
+        got, want = net(batch)["h"], exact(batch)["h"]
         error = float(np.abs(got - want).max() / np.abs(want).max())
         if error > BOUND:
             sys.exit(f"hidden {hidden}, batch {size}: outputs differ by {error:.1e}")
         waiting: deque[Any] = deque()
         for _ in range(WARM):
-            net.submit(batch).result()
+            net(batch).settle()
         start = time.perf_counter()
         for _ in range(TIMED):
-            waiting.append(net.submit(batch))
+            waiting.append(net(batch))
             if len(waiting) > 1:
-                waiting.popleft().result()
+                waiting.popleft().settle()
         while waiting:
-            waiting.popleft().result()
+            waiting.popleft().settle()
         whole = (time.perf_counter() - start) / TIMED
         launch = cast("CudaExecutor", net.executor).persistent_launch
         spans = []
         launch.watched = True
         for _ in range(TIMED):
-            net.forward(batch)
+            net(batch).settle()
             spans.append(kernel_seconds(launch.seen()))
         launch.watched = False
         kernel = float(np.median(spans))

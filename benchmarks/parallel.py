@@ -82,7 +82,7 @@ class Worker:
     def bits_of(self, model: str, size: int) -> dict[str, Any]:
         """Take steps from the first parameters on; return a digest of those that come out."""
         net, pool = self.network(model)
-        first = {name: np.array(value) for name, value in net.parameters.items()}
+        first = dict(net.parameters)
         adam, rng = vrt.Adam(RATE, clip_norm=1.0), np.random.default_rng(5)
         for _ in range(BITS):
             batch = pool.take(rng.integers(0, pool.num_graphs, size))
@@ -92,7 +92,7 @@ class Worker:
         for value in net.parameters.values():
             digest.update(np.ascontiguousarray(value).tobytes())
         words = sum(value.size for value in net.parameters.values())
-        net.set_parameters(first)
+        net.parameters.update(first)
         return {"digest": digest.hexdigest(), "parameters": words, "data": pool.num_graphs}
 
     def seconds_of(self, model: str, size: int, steps: int) -> dict[str, Any]:

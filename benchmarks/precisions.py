@@ -67,11 +67,11 @@ def main(given: Sequence[str] | None = None) -> None:
 def check(nets: dict[str, vrt.Network], batch: vrt.GraphBatch) -> dict[str, float]:
     """Return how far results are from those of float32, in the largest of them."""
     first = nets["float32"]
-    whole = first.forward(batch, outputs=["h"])["h"]
+    whole = first(batch, outputs=["h"])["h"]
     errors = {}
     for name, net in nets.items():
-        net.set_parameters(first.parameters)
-        found = net.forward(batch, outputs=["h"])["h"]
+        net.parameters.update(first.parameters)
+        found = net(batch, outputs=["h"])["h"]
         errors[name] = float(np.abs(found - whole).max() / np.abs(whole).max())
         assert errors[name] <= BOUND[name], (name, errors[name])
     return errors
@@ -99,8 +99,8 @@ def train(net: vrt.Network, batch: vrt.GraphBatch, times: int) -> None:
 def evaluate(net: vrt.Network, batch: vrt.GraphBatch, times: int) -> None:
     """Evaluate it again and again; the last is waited for."""
     for _ in range(times):
-        last = net.submit(batch, ("h",))
-    last.result()
+        last = net(batch, outputs=("h",))
+    last.settle()
 
 
 if __name__ == "__main__":

@@ -142,19 +142,21 @@ def ways_of(subject: Subject) -> dict[str, Callable[[int], Any]]:
         return vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(STEPS, {"x": x[k]})])
 
     batch = graphs(0)
-    here = net.on_device if net.device == "cuda" else net
-    plan, last = here.plan(batch), here.plan(batch, vertices=batch.roots)
+    plan = net.plan(batch, arrays="device")
+    last = net.plan(batch, vertices=batch.roots, arrays="device")
     ways = {
-        "graphs, forward": lambda k: net.forward(graphs(k))["h"],
-        "batch, forward": lambda k: net.forward(batch.with_pulls({"x": x[k]}))["h"],
-        "plan": lambda k: plan.forward({"x": lent[k]})["h"],
-        "plan, last step": lambda k: last.forward({"x": lent[k]})["h"],
+        "graphs": lambda k: net(graphs(k))["h"],
+        "batch": lambda k: net(batch.with_pulls({"x": x[k]}))["h"],
+        "plan": lambda k: plan({"x": lent[k]})["h"],
+        "plan, last step": lambda k: last({"x": lent[k]})["h"],
     }
-    if here is net:
+    if net.device != "cuda":
         return ways
     hosts = net.plan(batch)
-    ways["plan, arrays of the host"] = lambda k: hosts.forward({"x": x[k]})["h"]
-    ways["batch, on the device"] = lambda k: here.forward(batch.with_pulls({"x": lent[k]}))["h"]
+    ways["plan, arrays of the host"] = lambda k: hosts({"x": x[k]})["h"]
+    ways["batch, on the device"] = lambda k: net(batch.with_pulls({"x": lent[k]}), arrays="device")[
+        "h"
+    ]
     return ways
 
 

@@ -138,11 +138,18 @@ def infer(net: Any, pool: Any, ids: list[Any]) -> None:
     """Evaluate each minibatch, three under way at once."""
     started: list[Any] = []
     for chosen in ids:
-        started.append(net.submit(pool.take(chosen), ("logits",)))
+        started.append(evaluate(net, pool.take(chosen)))
         if len(started) > 2:
-            started.pop(0).result()
-    for each in started:
-        each.result()
+            started.pop(0)()
+    for wait in started:
+        wait()
+
+
+def evaluate(net: Any, batch: Any) -> Any:
+    """Begin to evaluate a minibatch, in the spelling of the revision; return what waits for it."""
+    if callable(net):
+        return net(batch, outputs=("logits",)).settle
+    return net.submit(batch, ("logits",)).result
 
 
 def block_seconds(

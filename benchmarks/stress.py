@@ -154,21 +154,21 @@ def main(given: Sequence[str] | None = None) -> int:
 
 def stress(net: vrt.Network, subject: Subject, least: int) -> int:
     """Launch so often, or a little more; return how many results were others than at first."""
-    start = {name: np.array(value) for name, value in net.parameters.items()}
+    start = dict(net.parameters)
     rng, pool = np.random.default_rng(0), subject.pool
     batches = [
         pool.take(rng.integers(0, pool.num_graphs, size)) for size in SIZES for _ in range(KINDS)
     ]
     orders = [rng.permutation(len(batches)).tolist() for _ in range(ORDERS)]
     trained = [train(net, [batches[k] for k in order], start) for order in orders]
-    net.set_parameters(start)
+    net.parameters.update(start)
     evaluated = evaluate(net, batches, subject.output)
     begin, launches, wrong = time.perf_counter(), 0, 0
     while launches < least:
         before = launches
         for order, expected in zip(orders, trained, strict=True):
             wrong += different(train(net, [batches[k] for k in order], start), expected)
-            net.set_parameters(start)
+            net.parameters.update(start)
             found = evaluate(net, [batches[k] for k in order], subject.output)
             wrong += different(found, [evaluated[k] for k in order])
             launches += 2 * len(order)
@@ -182,17 +182,16 @@ def train(
     net: vrt.Network, batches: Sequence[vrt.GraphBatch], start: dict[str, np.ndarray]
 ) -> list[np.ndarray]:
     """Train from given parameters; return the losses, and the parameters after the last step."""
-    net.set_parameters(start)
+    net.parameters.update(start)
     optimizer = vrt.SGD(RATE, clip_norm=1e30)
-    losses = [net.step(batch, optimizer) for batch in batches]
-    losses = [*losses[1:], net.sync()]  # a step returns the loss of the one before
+    losses = [float(loss) for loss in [net.step(batch, optimizer) for batch in batches]]
     return [np.array(losses), *(np.array(value) for value in net.parameters.values())]
 
 
 def evaluate(net: vrt.Network, batches: Sequence[vrt.GraphBatch], output: str) -> list[np.ndarray]:
     """Return the outputs of minibatches; the last is launched before the first is waited for."""
-    waiting = [net.submit(batch, (output,)) for batch in batches]
-    return [evaluation.result()[output] for evaluation in waiting]
+    waiting = [net(batch, outputs=(output,)) for batch in batches]
+    return [outputs[output] for outputs in waiting]
 
 
 def different(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> int:

@@ -67,8 +67,8 @@ def compare(
         "torch": lambda: torch_tagger.train_peer(peer, ready, options.device, RATE)
     }
     for engine, net in nets.items():
-        net.set_parameters(first.parameters)
-        loss = float(net.forward(pool.take(ids[0]), outputs=["loss"])["loss"].sum()) / size
+        net.parameters.update(first.parameters)
+        loss = float(net(pool.take(ids[0]), outputs=["loss"])["loss"].sum()) / size
         assert abs(loss - expected) < BOUND * expected, (engine, loss, expected)
         ways[engine] = lambda net=net: train_ours(net, pool, ids)  # type: ignore[misc]
     took = seconds_in_turn(ways, ROUNDS)

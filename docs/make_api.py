@@ -18,13 +18,14 @@ import vertexrt as vrt
 from vertexrt.ir.program import Domain
 
 DOCS = Path(__file__).resolve().parent
+CALLED = ("vrt.Network", "vrt.Plan")  # whose calls have a place of their own
 EXAMPLES, PAGE = DOCS / "api_examples", DOCS / "api.md"
 
 # In reading order. Ops are the functions of these modules; the rest of `vrt` is below.
 OPS = {"Elementwise": "elementwise", "Vectors and children": "functional"}
 GROUPS = {
     "Functions": "VertexFunction Model Parameter compile",
-    "Networks": "Network OnDevice Plan Gradients",
+    "Networks": "Network Outputs Record Gradients Plan Loss",
     "Graphs": "InputGraph GraphBatch Rows",
     "Optimizers": "Optimizer SGD Adagrad Adam AdamW RMSprop Lion",
     "Averages and carried states": "ExponentialMovingAverage CarriedState",
@@ -130,7 +131,8 @@ def with_members(name: str, order: dict[str, int]) -> Iterator[Entry]:
     members = {
         f"{name}.{member}": "property" if isinstance(each, property) else "method"
         for member, each in vars(value).items()
-        if isinstance(each, made) and not member.startswith("_")
+        if isinstance(each, made)
+        and (not member.startswith("_") or (member == "__call__" and name in CALLED))
     }
     for member in ordered(members, order):
         yield Entry(member, getattr(value, member.rpartition(".")[2]), members[member])
@@ -209,8 +211,9 @@ def row(call: str, what: str, doc: str = "", link: str = "") -> str:
     function = Op(call)
     net = vrt.compile(function, device="reference", seed=1)
     graph = vrt.InputGraph.from_children([[], [], [0, 1]], {"k": [1, 2, 3]})
-    out = net.forward(vrt.GraphBatch.from_graphs([graph]), train=True)["out"]
-    net.backward({"out": out * 0.0 + 1.0 + np.random.default_rng(0).random(out.shape)})
+    run = net.record(vrt.GraphBatch.from_graphs([graph]))
+    out = run.outputs["out"]
+    run.backward({"out": out * 0.0 + 1.0 + np.random.default_rng(0).random(out.shape)})
     names = {"c": "kids", "p": "a"}
     to = [names.get(n, n) for n, d in net.gradients.items() if np.any(np.abs(d) > 1e-6)]
     gradient = ", ".join(f"`{name}`" for name in to) or "none"

@@ -53,7 +53,7 @@ def main(steps: int = 200) -> float:
     batch = vrt.GraphBatch.from_graphs([example(rng) for _ in range(64)])
     net, optimizer = vrt.compile(Ponder(), seed=0), vrt.Adam(lr=0.02)
     losses = [net.step(batch, optimizer) for _ in range(steps)]
-    share = net.forward(batch)["share"].reshape(-1, STEPS)
+    share = net(batch)["share"].reshape(-1, STEPS)
     used = (share * np.arange(1, STEPS + 1)).sum(axis=1).mean()
     print(f"loss: {losses[0]:.3f}, then {losses[-1]:.3f}; halts after {used:.1f} steps")
     return losses[-1] / losses[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -11,7 +11,8 @@ import pytest
 
 from vertexrt.engine import devices
 from vertexrt.engine.devices import DeviceModule
-from vertexrt.engine.executor import Executor, Outputs, TrainStep
+from vertexrt.engine.executor import Executor, TrainStep
+from vertexrt.engine.lazy import Loss
 from vertexrt.engine.variant import CompileOptions
 from vertexrt.ir.program import Program
 
@@ -29,7 +30,7 @@ class Taken(NamedTuple):
     executor: Executor
     asked: TrainStep
     number: int
-    outputs: Outputs
+    outputs: Mapping[str, Any]
 
 
 def do_nothing(taken: Taken) -> None:
@@ -72,12 +73,12 @@ class WatchedExecutor:
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._executor, name, value)
 
-    def step(self, step: TrainStep) -> tuple[float, Outputs]:
+    def step(self, step: TrainStep) -> Loss:
         vars(self)["_steps"] += 1
         self._before(Taken(self._executor, step, self._steps, {}))
-        loss, outputs = self._executor.step(step)
-        self._after(Taken(self._executor, step, self._steps, outputs))
-        return loss, outputs
+        loss = self._executor.step(step)
+        self._after(Taken(self._executor, step, self._steps, loss.outputs))
+        return loss
 
 
 def watch_steps(

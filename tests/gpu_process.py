@@ -75,7 +75,7 @@ def network(device: str, last: int) -> vrt.Network:
     gpu.last = last
     given = CompileOptions(np.dtype("float32"), "frontier", Passes(), "float32", "batched", 1, None)
     net = vrt.Network(compile_on(gpu, function.trace(), given), 3, "mean_graphs")
-    net.set_parameters(vrt.compile(function, device="reference", seed=3).parameters)
+    net.parameters.update(vrt.compile(function, device="reference", seed=3).parameters)
     return net
 
 
@@ -89,7 +89,7 @@ def train(net: vrt.Network, group: ProcessGroup) -> dict[str, np.ndarray]:
         except ParallelError as error:
             print(f"{error} after {time.monotonic() - start:.1f} s", flush=True)
             os._exit(3)  # MPI and NCCL may wait for who is gone
-    found = {name: np.array(value) for name, value in net.parameters.items()}
+    found = dict(net.parameters)
     return {**found, "losses": np.array(losses)}
 
 

@@ -40,4 +40,4 @@ def by_plan(
     net: vrt.Network, batch: vrt.GraphBatch, outputs: Collection[str] | None = None, **options: Any
 ) -> dict[str, Array]:
     """Evaluate a batch by a plan of another of the same structure."""
-    return net.plan(other_numbers(batch), outputs, **options).forward(tables_of(batch))
+    return net.plan(other_numbers(batch), outputs=outputs, **options)(tables_of(batch))

@@ -163,9 +163,9 @@ def replay(make: Make, batches: Sequence[vrt.GraphBatch]) -> dict[str, str]:
             try:
                 for batch in batches:
                     net.step(batch, vrt.SGD(0.0))
-                    outputs = net.forward(batch, train=True)
-                    net.backward(cotangents({n: v.shape for n, v in outputs.items()}))
-                    net.forward(batch)
+                    outputs = net.record(batch)
+                    outputs.backward(cotangents({n: v.shape for n, v in outputs.outputs.items()}))
+                    net(batch)
             except NoKernelError as error:
                 seen.add("refused", str(error).encode())
     return seen.hashes()

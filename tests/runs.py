@@ -76,7 +76,7 @@ class Way:
     def with_values(self, net: vrt.Network, seed: int = 3) -> vrt.Network:
         """Set all parameters. None may be zero: half of the derivatives would be."""
         drawn = cotangents({name: value.shape for name, value in net.parameters.items()}, seed)
-        net.set_parameters({name: 0.5 * value for name, value in drawn.items()})
+        net.parameters.update({name: 0.5 * value for name, value in drawn.items()})
         return net
 
     def model(self, function: vrt.VertexFunction) -> CompiledModel:
@@ -107,7 +107,7 @@ class Way:
 
 
 OFF = Passes(specialise=False, eager=False, lazy=False, stack=False, fuse=False, merge=False)
-DRAWS = {"seed": 11, "step": 4}  # where the random draws of a run start
+DRAWS = {"seed": 11, "draws": 4}  # where the random draws of a run start
 PLAIN = Way(policy="serial", passes=OFF)
 
 
@@ -131,11 +131,11 @@ def cotangents(shapes: dict[str, tuple[int, ...]], seed: int = 5) -> Arrays:
 
 def evaluate(net: vrt.Network, batch: vrt.GraphBatch) -> Result:
     """Go forward and back with drawn gradients of all pushes."""
-    net.set_random_state(DRAWS)
-    outputs = net.forward(batch, train=True)
-    d_outputs = cotangents({name: value.shape for name, value in outputs.items()})
-    gradients = net.backward(d_outputs)
-    return Result(outputs, gradients.parameters, gradients.pulled)
+    net.load_state({"random": DRAWS})
+    run = net.record(batch)
+    d_outputs = cotangents({name: value.shape for name, value in run.outputs.items()})
+    gradients = run.backward(d_outputs)
+    return Result(dict(run.outputs), gradients.parameters, gradients.pulled)
 
 
 class Capture:
@@ -150,10 +150,10 @@ class Capture:
 
 def train(net: vrt.Network, batch: vrt.GraphBatch) -> Result:
     """Take a step whose update is left out."""
-    net.set_random_state(DRAWS)
+    net.load_state({"random": DRAWS})
     capture = Capture()
     loss = net.step(batch, capture, outputs=net.pushes)  # type: ignore[arg-type]
-    return Result(dict(net.outputs), capture.gradients, {}, loss)
+    return Result(dict(loss.outputs), capture.gradients, {}, float(loss))
 
 
 def assert_close(
@@ -202,9 +202,9 @@ def assert_output_gradients(net: vrt.Network, batch: vrt.GraphBatch) -> None:
     d_outputs = cotangents({name: value.shape for name, value in got.outputs.items()})
 
     def value(here: vrt.GraphBatch) -> float:
-        net.set_random_state(DRAWS)
-        out = net.forward(here, train=True)
-        return sum(float((out[name] * d_outputs[name]).sum()) for name in out)
+        net.load_state({"random": DRAWS})
+        out = net.record(here)
+        return sum(float((out.outputs[name] * d_outputs[name]).sum()) for name in out.outputs)
 
     for moved in [[name] for name in got.parameters] + [list(got.parameters)]:
         _assert_along(net, got.parameters, moved, lambda: value(batch))
@@ -225,15 +225,15 @@ def _assert_along(
     net: vrt.Network, gradients: Arrays, moved: list[str], value: Callable[[], float]
 ) -> None:
     """Move some parameters in a random direction and back."""
-    start = {name: given.copy() for name, given in net.parameters.items()}
+    start = dict(net.parameters)
     directions = cotangents({name: given.shape for name, given in start.items()}, seed=6)
     ends = []
     for sign in (1, -1):
-        net.set_parameters(
+        net.parameters.update(
             {n: p + sign * STEP * directions[n] * (n in moved) for n, p in start.items()}
         )
         ends.append(value())
-    net.set_parameters(start)
+    net.parameters.update(start)
     along = sum(float((gradients[n] * directions[n]).sum()) for n in moved)
     _compare(along, (ends[0] - ends[1]) / (2 * STEP), f"parameters {', '.join(moved)}")
 

@@ -18,12 +18,14 @@ __all__ = [
     "Gradients",
     "GraphBatch",
     "InputGraph",
+    "Loss",
     "Model",
     "Network",
-    "OnDevice",
     "Optimizer",
+    "Outputs",
     "Parameter",
     "Plan",
+    "Record",
     "Rows",
     "VertexFunction",
     "__version__",
@@ -124,13 +126,13 @@ if TYPE_CHECKING:
         zeros,
     )
     from vertexrt.api.model import Model
-    from vertexrt.api.network import Network
-    from vertexrt.api.on_device import OnDevice
+    from vertexrt.api.network import Network, Record
     from vertexrt.api.optim import *  # noqa: F403 - a class for each row of a table
     from vertexrt.api.optimizer import Optimizer
     from vertexrt.api.parameter import Parameter
     from vertexrt.api.plan import Plan
     from vertexrt.api.vertex_function import VertexFunction
+    from vertexrt.engine.lazy import Loss, Outputs
     from vertexrt.engine.results import Gradients
     from vertexrt.graph import GraphBatch, InputGraph, Rows
 else:
@@ -159,11 +161,11 @@ _NAMES = {
     "api.carried": "CarriedState",
     "api.checkpoint": "Checkpoint load_checkpoint save_checkpoint",
     "api.average": "ExponentialMovingAverage",
+    "engine.lazy": "Loss Outputs",
     "engine.results": "Gradients",
     "graph": "GraphBatch InputGraph Rows",
     "api.model": "Model",
-    "api.network": "Network",
-    "api.on_device": "OnDevice",
+    "api.network": "Network Record",
     "api.plan": "Plan",
     "api.optimizer": "Optimizer",
     "api.parameter": "Parameter",

@@ -70,6 +70,10 @@ class UnknownParameterError(UsageError, KeyError):
     __str__ = Exception.__str__  # KeyError shows the text in quotes
 
 
+class MissingAttributeError(UsageError, AttributeError):
+    """Report a name that a network does not have; `hasattr` takes it for an answer."""
+
+
 class CheckpointError(VertexrtError):
     """Report parameters or a checkpoint that do not belong to this network, or a damaged file."""
 

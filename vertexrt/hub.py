@@ -81,5 +81,5 @@ def load_pretrained(
     sizes = (stored.vocabularies, stored.data.classes)
     dataset = Dataset(options.data, options.format, {}, *sizes, "")
     net = compile_model(options, spec, dataset)
-    net.set_parameters(stored.judged)
+    net.load_state({"parameters": stored.judged})
     return PretrainedModel(net, options, stored.vocabularies, stored.reals)

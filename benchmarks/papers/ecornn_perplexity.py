@@ -99,7 +99,7 @@ def compare_first(session: RunSession, peer: Any) -> None:
     carried = carried_state(session)
     assert carried is not None
     batch = next(iter(training_loader(session, carried)))
-    ours = float(np.sum(session.net.forward(batch, outputs=["loss"])["loss"], dtype=np.float64))
+    ours = float(np.sum(session.net(batch, outputs=["loss"])["loss"], dtype=np.float64))
     theirs = peer.first_loss()
     assert abs(ours - theirs) < BOUND * theirs, (ours, theirs)
 

@@ -102,7 +102,7 @@ class Table:
         for name, options in ways.items():
             net = vrt.compile(make(), device=self.device, threads=threads, seed=1, **options)
             if found:
-                net.set_parameters(next(iter(found.values())).parameters)
+                net.parameters.update(next(iter(found.values())).parameters)
             found[name] = net
         return found
 

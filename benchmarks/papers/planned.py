@@ -33,15 +33,15 @@ class Planned:
     def on_host(self, net: vrt.Network) -> Callable[[], Array]:
         """Return a request with arrays of the host."""
         plan = net.plan(self.batch, outputs=("h",), vertices=self.vertices)
-        return lambda: plan.forward({"x": self.rows})["h"]
+        return lambda: plan({"x": self.rows})["h"]
 
     def on_device(self, net: vrt.Network) -> tuple[Sample, Sample]:
         """Return what times requests with arrays of the GPU, and the kernels of such requests."""
-        plan = net.on_device.plan(self.batch, outputs=("h",), vertices=self.vertices)
+        plan = net.plan(self.batch, outputs=("h",), vertices=self.vertices, arrays="device")
         lent = arrays_of(net).asarray(self.rows)
 
         def call(_: int = 0) -> Any:
-            return plan.forward({"x": lent})["h"]
+            return plan({"x": lent})["h"]
 
         subject = Subject(net, self.rows[None], [lent], self.wait)
 

@@ -43,7 +43,7 @@ def time_steps(
     ways: dict[str, Sample] = {}
     batch = stack_batch(form, x)
     for name, net in nets.items():
-        net.set_parameters(start)  # timing another size has trained them unequally
+        net.parameters.update(start)  # timing another size has trained them unequally
         lent = batch_on_device(net, batch) if table.gpu else batch
         found[name] = gradients_of(Stepper(net), lent)
         ways[name] = waited_once(step_of(net, lent), net.sync, table.clock)

@@ -7,19 +7,18 @@ import numpy as np
 
 import vertexrt as vrt
 from vertexrt.bench.measure import Stepper
-from vertexrt.engine.executor import Evaluation
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
     """A push that may still be computed; NumPy takes it for an array."""
 
-    evaluation: Evaluation
+    outputs: vrt.Outputs
     name: str
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Wait for it."""
-        return np.asarray(self.evaluation.result()[self.name], dtype)
+        return np.asarray(self.outputs[self.name], dtype)
 
 
 class Ours(Stepper):
@@ -33,15 +32,15 @@ class Ours(Stepper):
     def __init__(self, net: vrt.Network, output: str) -> None:
         super().__init__(net)
         self.output = output
-        self._last: Evaluation | None = None
+        self._last: vrt.Outputs | None = None
 
     def infer(self, batch: vrt.GraphBatch) -> Any:
         """Return the output of every vertex in the order of the batch, an array once synced."""
-        self._last = self.net.submit(batch, (self.output,))
+        self._last = self.net(batch, outputs=(self.output,))
         return Output(self._last, self.output)
 
     def sync(self) -> None:
         """Wait, on a device that runs ahead of the host."""
         if self._last is not None:  # those before it are over when it is
-            self._last.result()
+            self._last.settle()
         self.net.sync()

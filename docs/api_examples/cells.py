@@ -31,7 +31,7 @@ class Encoder(vrt.VertexFunction):
 
 encoder = vrt.compile(Encoder(), device="reference")
 assert encoder.parameters["out.weight"].shape == (4, 3)
-assert abs(encoder.forward(batch)["h"].sum()) < 1e-4  # layers are normalised
+assert abs(encoder(batch)["h"].sum()) < 1e-4  # layers are normalised
 
 
 #: vrt.nn.RNNCell, vrt.nn.GRUCell
@@ -49,7 +49,7 @@ class Recurrent(vrt.VertexFunction):
 vectors = vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(3, {"x": np.ones((3, 3))})])
 for cell in (vrt.nn.RNNCell(3, 4), vrt.nn.GRUCell(3, 4), Gate(4)):
     recurrent = vrt.compile(Recurrent(cell), device="reference")
-    assert recurrent.forward(vectors)["h"].shape == (3, 4)
+    assert recurrent(vectors)["h"].shape == (3, 4)
 
 
 #: vrt.nn.LSTMCell
@@ -66,7 +66,7 @@ class LSTM(vrt.VertexFunction):
 
 
 lstm = vrt.compile(LSTM(), device="reference")
-assert lstm.forward(vectors)["h"].shape == (3, 4)
+assert lstm(vectors)["h"].shape == (3, 4)
 
 
 #: vrt.nn.SLSTMCell
@@ -83,7 +83,7 @@ class SLSTM(vrt.VertexFunction):
 
 
 slstm = vrt.compile(SLSTM(), device="reference")
-assert slstm.forward(vectors)["h"].shape == (3, 4)
+assert slstm(vectors)["h"].shape == (3, 4)
 
 
 #: vrt.nn.ChildSumTreeLSTMCell
@@ -99,7 +99,7 @@ class ChildSum(vrt.VertexFunction):
 
 
 child_sum = vrt.compile(ChildSum(), device="reference")
-assert child_sum.forward(vectors)["h"].shape == (3, 4)
+assert child_sum(vectors)["h"].shape == (3, 4)
 
 
 #: vrt.nn.NaryTreeLSTMCell
@@ -116,4 +116,4 @@ class Nary(vrt.VertexFunction):
 
 
 nary = vrt.compile(Nary(), device="reference")
-assert nary.forward(vectors)["h"].shape == (3, 4)
+assert nary(vectors)["h"].shape == (3, 4)

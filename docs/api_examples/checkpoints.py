@@ -8,7 +8,7 @@ import vertexrt as vrt
 vrt.save_checkpoint(folder / "net.safetensors", net, optimizer, meta={"epoch": 3})
 #: vrt.load_checkpoint, vrt.Checkpoint
 checkpoint = vrt.load_checkpoint(folder / "net.safetensors")
-net.set_parameters(checkpoint.parameters)
+net.parameters.update(checkpoint.parameters)
 optimizer.load_state(checkpoint.optimizer_state)
 assert checkpoint.meta == {"epoch": 3}
 #: vrt.errors.VertexrtError

@@ -53,7 +53,7 @@ def at_root(compute):
     weights = {"weight": np.array([0.5, 2.0]), "kind": np.array([1, 2])}
     graph = vrt.InputGraph.from_children([[], [], [0, 1]], pulls, weights)
     net = vrt.compile(Probe(compute), device="reference", dtype="float64")
-    return net.forward(vrt.GraphBatch.from_graphs([graph]))["out"][2].round(3).tolist()
+    return net(vrt.GraphBatch.from_graphs([graph]))["out"][2].round(3).tolist()
 
 
 graph = vrt.InputGraph.from_children([[], [], [0, 1]], {"word": [2, 3, -1], "label": [0, 1, 1]})

@@ -23,7 +23,7 @@ typed = vrt.InputGraph.from_types(
     {("word", "words", "sentence"): [(0, 0), (1, 0)]},
     {"word": {"word": [5, 6]}},
 )
-bag = vrt.compile(Bag(), device="reference").forward(vrt.GraphBatch.from_graphs([typed]))
+bag = vrt.compile(Bag(), device="reference")(vrt.GraphBatch.from_graphs([typed]))
 #: vrt.InputGraph.chain
 chain = vrt.InputGraph.chain(3, {"word": [7, 8, 9]})
 #: vrt.InputGraph.complete_tree

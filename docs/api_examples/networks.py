@@ -19,7 +19,7 @@ class Total(vrt.VertexFunction):
 
 values = {"value": np.array([[1.0], [2.0], [3.0]])}
 tree = vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children([[], [], [0, 1]], values)])
-assert vrt.compile(Total(), device="reference").forward(tree)["sum"][2] == 6.0
+assert vrt.compile(Total(), device="reference")(tree)["sum"][2] == 6.0
 
 #: vrt.VertexFunction.gather
 assert at_root(lambda f, x, y: f.gather(1).h) == [3.0, 4.0]
@@ -38,7 +38,7 @@ class Depth(vrt.VertexFunction):
         self.push("depth", depth)
 
 
-depths = vrt.compile(Depth(), device="reference").forward(batch)["depth"]
+depths = vrt.compile(Depth(), device="reference")(batch)["depth"]
 assert depths[:3].tolist() == [[1.0], [1.0], [2.0]]
 
 #: vrt.VertexFunction.pull
@@ -108,54 +108,43 @@ assert net.device == "reference"
 assert net.reduction == "mean_graphs"
 #: vrt.Network.pushes
 assert net.pushes == ("h", "loss")
-#: vrt.Network.outputs
-net.step(batch, optimizer, outputs=["h"])
-assert net.outputs["h"].shape == (6, 4)
+#: vrt.Loss
+loss = net.step(batch, optimizer, outputs=["h"], vertices=batch.roots)
+assert float(loss) > 0  # on a GPU this waits for the step
+assert f"{loss:.2f}" == f"{float(loss):.2f}"
+assert len(loss.outputs["h"]) == len(batch.roots)
 #: vrt.Network.parameters
 net.parameters["table"] = np.full((10, 4), 0.1)  # pretrained embeddings, say
-#: vrt.Network.set_parameters
-differences = net.set_parameters({"u": np.eye(4)}, strict=False)
+net.parameters.update({"u": np.eye(4), "v": np.zeros((2, 4))})  # all or none
+#: vrt.Network.state, vrt.Network.load_state
+state = net.state()  # {"parameters": {...}, "random": {"seed": 3, "draws": ...}}
+assert net.load_state(state) == ((), ())
+differences = net.load_state({"parameters": {"u": np.eye(4)}}, strict=False)
+assert "table" in differences.missing
 #: vrt.Network.warm
 net.warm(batch, optimizer)
 #: vrt.Network.sync
-last_loss = net.sync()
-#: vrt.Network.steps_under_way
-assert net.steps_under_way == 0  # on a GPU: those whose losses are not known yet
-#: vrt.Network.forward
-assert net.forward(batch, outputs=["h"])["h"].shape == (6, 4)
-#: vrt.OnDevice, vrt.OnDevice.forward, vrt.OnDevice.parameters
-assert isinstance(net.on_device, vrt.OnDevice)
-here = net.on_device.forward(batch, train=True, outputs=["h"])  # on a GPU, arrays of CuPy
-assert here["h"].shape == net.on_device.parameters["table"][:6].shape
-#: vrt.OnDevice.backward
-assert net.on_device.backward({"h": here["h"]}, of=here).parameters["u"].shape == (4, 4)
-#: vrt.OnDevice.step, vrt.OnDevice.outputs
-net.on_device.step(batch, optimizer, outputs=["h"], vertices=batch.roots)
-assert len(net.on_device.outputs["h"]) == len(batch.roots)
-#: vrt.OnDevice.submit
-assert net.on_device.submit(batch, ["h"]).result()["h"].shape == (6, 4)
-#: vrt.Network.plan, vrt.Plan, vrt.Plan.forward
-plan = net.plan(batch, ["h"], vertices=batch.roots)  # scheduled once, for its graphs
+net.sync()  # on a GPU: waits for all steps
+#: vrt.Network.__call__, vrt.Outputs
+outputs = net(batch, outputs=["h"])
+assert outputs["h"].shape == (6, 4)
+here = net(batch, outputs=["h"], arrays="device")  # on a GPU, arrays of CuPy
+assert here["h"].shape == (6, 4)
+#: vrt.Outputs.settle
+outputs.settle()  # waits, where nothing is to be read yet
+#: vrt.Network.plan, vrt.Plan, vrt.Plan.__call__
+plan = net.plan(batch, outputs=["h"], vertices=batch.roots)  # scheduled once, for its graphs
 assert isinstance(plan, vrt.Plan)
-assert len(plan.forward({"word": batch.pulls["word"]})["h"]) == len(batch.roots)
-#: vrt.OnDevice.plan
-assert net.on_device.plan(batch).forward()["h"].shape == (6, 4)
-#: vrt.Network.submit
-assert net.submit(batch, ["h"]).result()["h"].shape == (6, 4)
-#: vrt.Network.backward, vrt.Network.keeps, vrt.Gradients
-outputs = net.forward(batch, train=True)
-assert net.keeps(outputs)
-gradients = net.backward({"h": np.ones((6, 4))}, of=outputs)
+assert len(plan({"word": batch.pulls["word"]})["h"]) == len(batch.roots)
+#: vrt.Network.record, vrt.Record, vrt.Record.backward, vrt.Gradients
+run = net.record(batch)
+gradients = run.backward({"h": np.ones_like(run.outputs["h"])})
 assert gradients.parameters["u"].shape == (4, 4)
 #: vrt.Network.gradients, vrt.Network.zero_grad
 net.zero_grad()
 for _ in range(2):  # the mean over two batches
-    net.forward(batch, train=True)
-    net.backward(scale=0.5)
+    net.record(batch).backward(scale=0.5)
 assert net.gradients["v"].shape == (2, 4)
-#: vrt.Network.random_state, vrt.Network.set_random_state
-state = net.random_state()
-net.set_random_state(state)
 #: vrt.Network.explain
 assert "tanh" in net.explain()
 #: vrt.Network.explain_batch

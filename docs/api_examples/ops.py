@@ -61,7 +61,7 @@ class Blocks(vrt.VertexFunction):
 
 blocks = vrt.compile(Blocks(), device="reference")
 x = np.random.default_rng(0).standard_normal(8)
-pushed = blocks.forward(vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(1, {"x": x[None]})]))
+pushed = blocks(vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(1, {"x": x[None]})]))
 first_half = blocks.parameters["u"][0] @ x[:4]
 assert np.allclose(pushed["product"][0, :3], first_half, atol=1e-5)
 

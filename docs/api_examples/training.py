@@ -15,7 +15,7 @@ class SignDescent(vrt.Optimizer):
             store.value(name)[...] -= self.lr * np.sign(store.gradient(name))
 
 
-before = net.parameters["u"].copy()
+before = net.parameters["u"]
 net.step(batch, SignDescent(lr=0.01))
 assert np.allclose(np.abs(net.parameters["u"] - before), 0.01)
 
@@ -28,8 +28,8 @@ optimizer.lr = 0.05
 optimizer.groups = {"table": {"frozen": True}}
 optimizer.groups = {}
 #: vrt.Optimizer.step
-net.forward(batch, train=True)
-net.backward()
+run = net.record(batch)
+run.backward()
 optimizer.step(net)
 #: vrt.Optimizer.state, vrt.Optimizer.load_state, vrt.Optimizer.steps
 again = vrt.SGD(lr=0.05)
@@ -56,9 +56,9 @@ net.step(batch, optimizer)
 average.update()
 #: vrt.ExponentialMovingAverage.in_place
 with average.in_place():
-    averaged = net.forward(batch)
-#: vrt.ExponentialMovingAverage.state, vrt.ExponentialMovingAverage.load_state
-average.load_state(average.state())
+    averaged = net(batch)
+#: vrt.ExponentialMovingAverage.load_state
+average.load_state(net.parameters)
 
 
 #: vrt.CarriedState, vrt.CarriedState.put, vrt.CarriedState.keep, vrt.CarriedState.restart
@@ -76,7 +76,7 @@ counter = vrt.compile(Count(), device="reference")
 carried = vrt.CarriedState(counter)
 piece = vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(3)])
 for end in (3.0, 6.0):
-    pushed = counter.forward(carried.put(piece))
+    pushed = counter(carried.put(piece))
     carried.keep(piece, pushed)
     assert pushed["n"][-1] == end
 carried.restart()

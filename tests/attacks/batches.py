@@ -115,9 +115,7 @@ class Networks:
             ),
         ]
         self.optimizer = vrt.SGD(lr=0.0)
-        self.parameters = [
-            {name: value.copy() for name, value in net.parameters.items()} for _, net in self.nets
-        ]
+        self.parameters = [dict(net.parameters) for _, net in self.nets]
 
     def check(
         self,
@@ -157,7 +155,7 @@ class Networks:
             outputs, gradients = self._run(net, batch, 3 if gradient else rng.randrange(4), d_out)
         finally:
             if not finite:  # a step with a gradient that is not finite may have changed them
-                net.set_parameters(self.parameters[which])
+                net.parameters.update(self.parameters[which])
         if want is None:
             raise Wrong("what is no batch or gradient of the function was evaluated")
         for name, value in outputs.items():
@@ -169,16 +167,15 @@ class Networks:
         self, net: vrt.Network, batch: vrt.GraphBatch, way: int, d_out: Any
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         if way == 0:
-            return net.forward(batch), {}
+            return dict(net(batch)), {}
         if way == 1:
-            net.step(batch, self.optimizer, outputs=("out", "loss"))
-            return dict(net.outputs), {}
+            loss = net.step(batch, self.optimizer, outputs=("out", "loss"))
+            return dict(loss.outputs), {}
         if way == 2:
-            evaluation = net.submit(batch, ["loss", "out"])
-            return evaluation.result(), {}
-        outputs = net.forward(batch, train=True)
-        found = net.backward({"out": d_out})
-        return outputs, found.parameters | found.pulled
+            return dict(net(batch, outputs=["loss", "out"])), {}
+        run = net.record(batch)
+        found = run.backward({"out": d_out})
+        return dict(run.outputs), found.parameters | found.pulled
 
 
 def _compare(name: str, got: Any, want: Any, tolerance: float) -> None:

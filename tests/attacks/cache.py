@@ -204,7 +204,7 @@ def train() -> None:
         optimizer = vrt.Adam(0.01)
         for _ in range(3):
             net.step(batch, optimizer)
-        for array in (*net.parameters.values(), *net.forward(batch).values()):
+        for array in (*net.parameters.values(), *net(batch).values()):
             found.update(array.tobytes())
     print(found.hexdigest(), len(compiled_here))
 

@@ -213,11 +213,11 @@ class Side:
         for name, optimizer in (("adam", self.adam), ("inner", self.own.inner)):
             found |= {f"{name} {n}": np.copy(a) for n, a in optimizer.state().items()}
         passes = np.array(self.net.gradients.passes)
-        return {**found, "passes": passes, "draws": np.array(self.net.random_state()["step"])}
+        return {**found, "passes": passes, "draws": np.array(self.net.state()["random"]["draws"])}
 
     def forget(self, state: dict[str, Any]) -> None:
         """Let the next draw be that of a state: what has drawn returned nothing."""
-        self.net.set_random_state({"seed": 3, "step": int(state["draws"])})
+        self.net.load_state({"random": {"seed": 3, "draws": int(state["draws"])}})
 
 
 Call = Callable[[Side], Any]
@@ -225,7 +225,7 @@ Call = Callable[[Side], Any]
 
 def step(side: Side) -> Any:
     loss = side.net.step(side.batches[0], side.adam, outputs=["out"])
-    return loss, dict(side.net.outputs)
+    return loss, dict(loss.outputs)
 
 
 def step_by_own(side: Side) -> Any:
@@ -233,11 +233,11 @@ def step_by_own(side: Side) -> Any:
 
 
 def forward(side: Side) -> Any:
-    return side.net.forward(side.batches[0], dropout=True)
+    return side.net(side.batches[0], dropout=True)
 
 
 def submit(side: Side) -> Any:
-    return side.net.submit(side.batches[0]).result()
+    return side.net(side.batches[0])
 
 
 def plan(side: Side) -> Any:
@@ -245,7 +245,7 @@ def plan(side: Side) -> Any:
 
 
 def ask_plan(side: Side) -> Any:
-    return side.kept["plan"].forward()
+    return side.kept["plan"]()
 
 
 @dataclass
@@ -255,9 +255,9 @@ class Forward:
     number: int
 
     def __call__(self, side: Side) -> Any:
-        side.kept[f"draws of {self.number}"] = side.net.random_state()["step"]
-        side.kept[self.number] = out = side.net.forward(side.batches[self.number], train=True)
-        return dict(out)
+        side.kept[f"draws of {self.number}"] = side.net.state()["random"]["draws"]
+        side.kept[self.number] = out = side.net.record(side.batches[self.number])
+        return dict(out.outputs)
 
 
 @dataclass
@@ -267,7 +267,7 @@ class Backward:
     number: int
 
     def __call__(self, side: Side) -> Any:
-        found = side.net.backward(of=side.kept[self.number])
+        found = side.kept[self.number].backward()
         return found.parameters, found.pulled
 
 
@@ -280,7 +280,7 @@ def optimizer_step(side: Side) -> Any:
 
 
 def set_parameters(side: Side) -> Any:
-    side.net.set_parameters({n: 0.9 * a for n, a in side.net.parameters.items()})
+    side.net.parameters.update({n: 0.9 * a for n, a in side.net.parameters.items()})
 
 
 # Of these the state says whether they were done; others return something and are done again.
@@ -406,7 +406,7 @@ class Interrupts:
         self, side: Side, call: Call, before: dict[str, Any], wanted: Any, where: str
     ) -> None:
         """Do a call again; a pass that was taken for the way back, too."""
-        if isinstance(call, Backward) and not side.net.keeps(side.kept[call.number]):
+        if isinstance(call, Backward) and side.kept[call.number]._made.done:
             side.forget({"draws": side.kept[f"draws of {call.number}"]})
             Forward(call.number)(side)
         side.forget(before)

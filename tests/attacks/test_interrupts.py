@@ -124,14 +124,13 @@ class Interrupted:
 
 def step_with_groups(side: Side) -> Any:
     side.adam.groups = {"a": {"lr": 0.1}, "u": {"lr": 0.2}}
-    side.net.step(side.batches[0], side.adam)
-    return side.net.sync()
+    return float(side.net.step(side.batches[0], side.adam))
 
 
 def backward(side: Side) -> None:
     side.net.zero_grad()
-    side.net.forward(side.batches[0], train=True)
-    side.net.backward()
+    kept_run = side.net.record(side.batches[0])
+    kept_run.backward()
 
 
 @pytest.mark.parametrize("call", [step, step_with_groups, step_by_own, optimizer_step])

@@ -156,8 +156,8 @@ def test_dropout_draws_the_same_mask_everywhere(device: str) -> None:
         way = Way(device, policy=policy, passes=UNSPECIALISED)
         assert_same(evaluate(net("dropout", way), batch), want, TOLERANCE["float64"])
     drawn = net("dropout", way)
-    drawn.set_random_state({"seed": 11, "step": 5})
-    other = drawn.forward(batch, train=True)["logits"]
+    drawn.load_state({"random": {"seed": 11, "draws": 5}})
+    other = drawn.record(batch).outputs["logits"]
     assert np.abs(other - want.outputs["logits"]).max() > 0.1
-    plain = drawn.forward(batch)["logits"]
-    np.testing.assert_array_equal(plain, drawn.forward(batch)["logits"])
+    plain = drawn(batch)["logits"]
+    np.testing.assert_array_equal(plain, drawn(batch)["logits"])

@@ -26,14 +26,14 @@ def test_an_average_follows_its_definition_and_is_swapped_in(device: str) -> Non
         average.update()
         for name, value in net.parameters.items():
             expected[name] = 0.8 * expected[name] + 0.2 * value
-    own, scores = copied(net), net.forward(batch(9))["h"]
+    own, scores = copied(net), net(batch(9))["h"]
     with average.in_place():
         for name, value in net.parameters.items():
             np.testing.assert_allclose(value, expected[name], rtol=1e-12)
-        assert (net.forward(batch(9))["h"] != scores).any()
+        assert (net(batch(9))["h"] != scores).any()
     for name, value in net.parameters.items():
         np.testing.assert_array_equal(value, own[name])
-    np.testing.assert_array_equal(net.forward(batch(9))["h"], scores)
+    np.testing.assert_array_equal(net(batch(9))["h"], scores)
 
 
 def test_the_networks_own_parameters_come_back_after_an_error() -> None:
@@ -74,7 +74,7 @@ def test_an_average_is_stored_as_a_network_is(tmp_path: Path) -> None:
 def test_constants_are_those_of_the_network(device: str) -> None:
     """Issue 52: those that were set after an average was made came back as they had been."""
     net = Way(device).compile(Cell("w"))
-    average, old = vrt.ExponentialMovingAverage(net, 0.9), net.parameters["w"].copy()
+    average, old = vrt.ExponentialMovingAverage(net, 0.9), net.parameters["w"]
     net.parameters["w"] = old + 1.0
     average.update()
     with average.in_place():

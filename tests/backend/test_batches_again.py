@@ -39,13 +39,13 @@ def play(net: vrt.Network, batch_of: Callable[[int], vrt.GraphBatch]) -> list[An
     """Train, evaluate and go back; return all that comes of it."""
     adam, found = vrt.Adam(0.01), []
     for number in ORDER:
-        found.append(net.step(batch_of(number), adam, outputs=["h"]))
-        found.append(net.outputs["h"])
-        found.append(net.forward(batch_of(number))["h"])
-        passes = [net.forward(batch_of(k), train=True) for k in (number, 0)]
+        loss = net.step(batch_of(number), adam, outputs=["h"])
+        found += [float(loss), loss.outputs["h"]]
+        found.append(net(batch_of(number))["h"])
+        passes = [net.record(batch_of(k)) for k in (number, 0)]
         for each in passes:
-            found += net.backward(of=each, accumulate=False).parameters.values()
-    return [*found, net.sync(), *net.parameters.values()]
+            found += each.backward(accumulate=False).parameters.values()
+    return [*found, *net.parameters.values()]
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
@@ -96,6 +96,6 @@ def test_a_step_that_comes_again_asks_little_of_python() -> None:
     net = vrt.compile(TreeLSTM(vocab=3, embed=8, hidden=8, classes=2), device="cpu", threads=1)
     for _ in range(4):
         net.step(batch, adagrad)
-        net.forward(batch)
+        net(batch)
     assert calls_of(lambda: net.step(batch, adagrad)) <= 80
-    assert calls_of(lambda: net.forward(batch)) <= 55
+    assert calls_of(lambda: net(batch)) <= 55

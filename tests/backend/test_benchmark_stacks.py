@@ -67,8 +67,8 @@ def test_a_stack_is_its_cells_one_above_the_other() -> None:
     net = vrt.compile(Stack(form), device="reference", dtype="float64", seed=1)
     x = np.random.default_rng(0).standard_normal((2, 4, 3))
     batch = stack_batch(form, x)
-    found = net.forward(batch)
-    p = {name: np.array(value) for name, value in net.parameters.items()}
+    found = net(batch)
+    p = dict(net.parameters)
     below = x
     for k in range(2):
         inner = np.zeros((2, 3))
@@ -90,7 +90,7 @@ def test_a_stack_is_its_cells_one_above_the_other() -> None:
 def test_a_recurrence_is_a_product_and_a_tanh() -> None:
     net = vrt.compile(Recurrence(3), device="reference", dtype="float64", seed=1)
     x = np.random.default_rng(0).standard_normal((2, 4, 3))
-    found = net.forward(recurrence_batch(x))["h"].reshape(x.shape)
+    found = net(recurrence_batch(x))["h"].reshape(x.shape)
     h = np.zeros((2, 3))
     for t in range(4):
         h = np.tanh(x[:, t] + h @ np.array(net.parameters["u"]).T)

@@ -41,7 +41,7 @@ class Drifting:
     def set_parameters(self, values: dict[str, Any]) -> None:
         """Set others, a little further off."""
         self._times += 1
-        self._net.set_parameters({k: v * (1 + 1e-3 * self._times) for k, v in values.items()})
+        self._net.parameters.update({k: v * (1 + 1e-3 * self._times) for k, v in values.items()})
 
 
 def test_results_with_other_bits_are_counted() -> None:

@@ -125,7 +125,7 @@ def test_chains_follow_their_equations(name: str) -> None:
     for x in np.asarray(batch.pulls["x"]):
         state = step(name, p, x, state)
         want.append(state[0])
-    np.testing.assert_allclose(net.forward(batch)["h"], want, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(net(batch)["h"], want, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", CHAINS)
@@ -139,7 +139,7 @@ def test_gradients_of_cells_are_central_differences(name: str) -> None:
         old, ends = float(value[at]), []
         for moved in (old + 1e-6, old - 1e-6):
             value[at] = moved
-            ends.append(float((net.forward(batch)["h"] * d).sum()))
+            ends.append(float((net(batch)["h"] * d).sum()))
         value[at] = old
         slope = (ends[0] - ends[1]) / 2e-6
         assert abs(slope - found.parameters[key][at]) < 1e-7 * max(1.0, abs(slope)), key
@@ -153,13 +153,13 @@ def test_pytorch_has_the_same_cells(name: str) -> None:
     theirs = kinds[name](INPUT, H).double()
     batch = chain()
     net = vrt.compile(Chain(name), device="cpu", dtype="float64")
-    net.set_parameters({f"cell.{k}": v.numpy() for k, v in theirs.state_dict().items()})
+    net.parameters.update({f"cell.{k}": v.numpy() for k, v in theirs.state_dict().items()})
     state, want = None, []
     for x in torch.tensor(np.asarray(batch.pulls["x"])):
         state = theirs(x[None], state)
         h = state[0] if name == "lstm" else state
         want.append(h.detach().numpy().reshape(-1))
-    np.testing.assert_allclose(net.forward(batch)["h"], want, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(net(batch)["h"], want, rtol=0, atol=1e-12)
 
 
 class Tree(vrt.VertexFunction):
@@ -211,7 +211,7 @@ def test_trees_follow_their_equations(nary: bool) -> None:
         h[v] = sigmoid(o + h_o) * np.tanh(c[v])
         y = p["classify.0.weight"] @ h[v] + p["classify.0.bias"]
         want.append(normed(p, "classify.1", y))
-    np.testing.assert_allclose(net.forward(batch)["y"], want, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(net(batch)["y"], want, rtol=0, atol=1e-12)
     reference = evaluate(Way().compile(Tree(nary)), batch)
     found = evaluate(net, batch)
     for name, gradient in reference.parameters.items():

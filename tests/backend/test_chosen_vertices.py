@@ -19,10 +19,10 @@ def test_evaluations_of_lent_arrays(device: str, engine: str) -> None:
     x, words = drawn(1, 8)[0], drawn(0, 8)[1]
     lent = graphs.with_pulls({"x": lend(device, x)})
     wanted = by_hand(net.parameters, [6, 2], x, words)
-    found = [net.submit(lent), net.on_device.submit(lent), net.submit(lent, ["h"])]
+    found = [net(lent), net(lent, arrays="device"), net(lent, outputs=["h"])]
     for each in found:
-        assert_near(each.result()["h"], wanted)
-    few = net.on_device.submit(lent, ["h"], vertices=graphs.roots).result()["h"]
+        assert_near(each["h"], wanted)
+    few = net(lent, outputs=["h"], vertices=graphs.roots, arrays="device")["h"]
     assert_near(few, wanted[graphs.roots])
     assert device != "cuda" or hasattr(few, "get")
 
@@ -36,11 +36,11 @@ def test_results_of_chosen_vertices(device: str, engine: str, threads: int) -> N
     for vertices in several:
         rows = wanted[np.asarray(vertices, np.int64)]
         found = [
-            net.forward(graphs, outputs=["sum", "h"], vertices=vertices),
-            net.on_device.forward(graphs, vertices=vertices),
-            net.submit(graphs, vertices=vertices).result(),
-            net.plan(graphs, vertices=vertices).forward(),
-            net.on_device.plan(graphs, vertices=vertices).forward(),
+            net(graphs, outputs=["sum", "h"], vertices=vertices),
+            net(graphs, vertices=vertices, arrays="device"),
+            net(graphs, vertices=vertices),
+            net.plan(graphs, vertices=vertices)(),
+            net.plan(graphs, vertices=vertices, arrays="device")(),
         ]
         for each in found:
             assert_near(each["h"], rows, "h")
@@ -54,7 +54,7 @@ def test_rows_far_apart(device: str, engine: str, threads: int) -> None:
     graphs = chains(lengths, x, words)
     every = list(range(0, 123, 2))  # more slices than are copied apart
     wanted = by_hand(net.parameters, lengths, x, words)[every]
-    assert_near(net.forward(graphs, vertices=every)["h"], wanted)
+    assert_near(net(graphs, vertices=every)["h"], wanted)
 
 
 class LstmToSumUp(Lstm):
@@ -72,8 +72,8 @@ def test_a_step_keeps_pushes_of_chosen_vertices(device: str, engine: str, thread
     for vertices in (graphs.roots, [17, 0, 5, 5], None, []):
         wanted = by_hand(net.parameters, lengths, *drawn(0, 18))
         rows = wanted if vertices is None else wanted[np.asarray(vertices, np.int64)]
-        net.step(graphs, vrt.SGD(0.1), ["sum", "h"], vertices=vertices)
-        assert_near(net.outputs["h"], rows, "h")
-        assert_near(net.outputs["sum"], rows.sum(axis=1), "sum")
+        loss = net.step(graphs, vrt.SGD(0.1), outputs=["sum", "h"], vertices=vertices)
+        assert_near(loss.outputs["h"], rows, "h")
+        assert_near(loss.outputs["sum"], rows.sum(axis=1), "sum")
     with pytest.raises(UsageError, match="vertices has 18; 0 to 17, vertices of the batch"):
-        net.step(graphs, vrt.SGD(0.1), ["h"], vertices=[18])
+        net.step(graphs, vrt.SGD(0.1), outputs=["h"], vertices=[18])

@@ -121,7 +121,7 @@ def test_numbers_of_numpy_are_numbers(two: Any) -> None:
         )
     )
     graph = vrt.InputGraph.from_children([[]], {"i": np.array([2])})
-    out = vrt.compile(body, device="reference").forward(vrt.GraphBatch.from_graphs([graph]))
+    out = vrt.compile(body, device="reference")(vrt.GraphBatch.from_graphs([graph]))
     np.testing.assert_array_equal(out["out"], np.full((1, H), 2 + 2 + 0.5 + 2 + 1 + 1 + 1.0))
 
 
@@ -138,5 +138,5 @@ def test_a_number_that_is_not_a_number_is_unequal_to_itself() -> None:
     body = Body(lambda f: (f.gather(0).h == f.gather(0).h) + 2.0 * (f.b * f.pull("x") != f.b))
     graph = vrt.InputGraph.from_children([[]], {"x": np.array([np.nan])})
     net = vrt.compile(body, device="reference")
-    out = net.forward(vrt.GraphBatch.from_graphs([graph]))["out"]
+    out = net(vrt.GraphBatch.from_graphs([graph]))["out"]
     np.testing.assert_array_equal(out, np.full((1, H), 3.0))

@@ -40,7 +40,7 @@ def agree(here: vrt.Network, form: Form, sequences: int, steps: int, close: floa
     """Compare states and gradients, and see that levels were repeated."""
     x = np.random.default_rng(sequences).standard_normal((sequences, steps, form.hidden))
     there, batch = PLAIN.compile(Stack(form)), stack_batch(form, x.astype(np.float32))
-    there.set_parameters(here.parameters)
+    there.parameters.update(here.parameters)
     assert_same(evaluate(here, batch), evaluate(there, batch), close)
     assert_same(train(here, batch), train(there, batch), close)
     assert launch_of(here, batch).written.script[:, TIMES].max() >= steps - 2

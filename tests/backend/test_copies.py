@@ -50,7 +50,7 @@ def test_what_others_write_the_host_has(device: str) -> None:
     before = copied(net)
     there["w"] *= 0.5
     np.testing.assert_array_equal(net.parameters["w"], 0.5 * before["w"])
-    net.set_parameters(before)
+    net.parameters.update(before)
     there["u"] *= 0.5
     np.testing.assert_array_equal(net.parameters["u"], 0.5 * before["u"])
     np.testing.assert_array_equal(net.parameters["w"], before["w"])
@@ -88,7 +88,7 @@ def test_moments_that_are_loaded_are_used(device: str, lent: bool) -> None:
         kept = {name: 3.0 * moment for name, moment in adam.state().items() if name != "steps"}
         net.step(batch(4), adam)
         adam.load_state({**kept, "steps": adam.state()["steps"]})
-        net.forward(batch(5))
+        net(batch(5))
         net.step(batch(6), adam)
         found.append(copied(net))
     for name, value in found[0].items():

@@ -73,22 +73,22 @@ def compiled(name: str, how: Way, words: int) -> tuple[Network, dict[str, np.nda
     make, shape = CELLS[name]
     net = how.compile(make(words))
     train(net, generated(shape, 4))  # all kinds at once: each more is compiled with those before
-    return net, {parameter: value.copy() for parameter, value in net.parameters.items()}
+    return net, dict(net.parameters)
 
 
 def network(name: str, how: Way, words: int = WORDS) -> Network:
     """Return a network as it was when it was compiled."""
     net, start = compiled(name, how, words)
-    net.set_parameters(start)
+    net.parameters.update(start)
     return net
 
 
 def steps(net: Network, optimizer: vrt.Optimizer, batches: list[vrt.GraphBatch]) -> Result:
     """Train; what counts are weights, the outputs of the last step and all losses."""
     losses = [net.step(batch, optimizer, outputs=net.pushes) for batch in batches]
-    weights = {name: value.copy() for name, value in net.parameters.items()}
-    outputs = {**net.outputs, "losses": np.array(losses)}
-    return Result(outputs, weights, {}, losses[-1])
+    weights = dict(net.parameters)
+    outputs = {**losses[-1].outputs, "losses": np.array(losses)}
+    return Result(outputs, weights, {}, float(losses[-1]))
 
 
 @every_case

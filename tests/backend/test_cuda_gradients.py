@@ -131,7 +131,7 @@ def test_matrix_units_round_as_asked(device: str, monkeypatch: pytest.MonkeyPatc
         passes=ON_CHIP,
     )  # fmt: skip
     there = vrt.compile(function(), device="reference", dtype="float64")
-    there.set_parameters(here.parameters)
+    there.parameters.update(here.parameters)
     batch = batch_of("tree-fc", 12 if device == "shim" else 400)
     got, want = (train(net, batch).parameters["w"] for net in (here, there))
     error = float(np.abs(got - want).max() / np.abs(want).max())

@@ -212,7 +212,7 @@ def test_products_of_few_rows_are_made_by_warps_beside_the_path() -> None:
 def test_more_processors_than_there_are_cannot_be_a_group() -> None:
     net = on_paper(MODELS["lstm"][0](), 99)
     with pytest.raises(NoKernelError, match=r"a group of 99 processors; at most the device's"):
-        net.forward(batch_of("lstm", 1))
+        net(batch_of("lstm", 1))
 
 
 @shim

@@ -109,7 +109,7 @@ def test_phrases_of_several_graphs_in_groups_of_as_few_processors_as_fit(device:
     few = Configuration(True, 1, FEWEST)
     executor.model.chooser.only(few)
     found, plain = Network(executor, 3, "mean_graphs"), PLAIN.compile(function)
-    found.set_parameters(plain.parameters)
+    found.parameters.update(plain.parameters)
     graphs = []
     for last in range(8):  # the first four vertices are equal in all
         word = np.array([1, 2, -1, 3, -1, last, -1])
@@ -135,9 +135,9 @@ def test_models_of_real_size_agree_with_the_batched_engine(name: str, graphs: in
     pool = data.splits["train"]
     batch = pool.take(np.arange(graphs) % max(graphs // 2, 1))  # each graph is there twice
     for _ in range(2):
-        found, wanted = (net.forward(batch, outputs=["loss"])["loss"] for net in nets)
+        found, wanted = (net(batch, outputs=["loss"])["loss"] for net in nets)
         np.testing.assert_allclose(found, wanted, rtol=0.0, atol=2e-5)
-        losses = [net.step(batch, vrt.SGD(0.1)) or net.sync() for net in nets]
+        losses = [float(net.step(batch, vrt.SGD(0.1))) for net in nets]
         assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
@@ -146,7 +146,7 @@ def test_each_group_of_a_launch_has_a_counter() -> None:
     here, found = on_paper(FUNCTIONS["tree-lstm"][0](), 2, of_device=64), []
     watch(here).before = lambda words: found.append(words.copy())
     for _ in range(2):
-        here.forward(batch_of("tree-lstm", 1))
+        here(batch_of("tree-lstm", 1))
     first, second = found
     assert second[COUNTERS] - first[COUNTERS] >= 4 * (2 + 64 // 2)
 
@@ -166,9 +166,8 @@ def test_a_step_updates_as_the_batched_engine_does(
     ]
     optimizers = [OPTIMIZERS[name](clip_norm=clip) for _ in nets]
     for graphs in (3, 5, 1):
-        for each, optimizer in zip(nets, optimizers, strict=True):
-            each.step(batch_of("tree-lstm", graphs, DAG), optimizer)
-    losses = [each.sync() for each in nets]
+        batch = batch_of("tree-lstm", graphs, DAG)
+        losses = [float(n.step(batch, o)) for n, o in zip(nets, optimizers, strict=True)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-12)
     for name, value in nets[0].parameters.items():
         assert_close(value, nets[1].parameters[name], 1e-12, name)
@@ -197,7 +196,7 @@ def test_all_columns_of_a_wide_table_are_updated(device: str, engine: str, width
     require(device)
     here = Way(device=device, dtype="float32", engine=engine).compile(WideTable(width))
     there = PLAIN.compile(WideTable(width))
-    before = there.parameters["table"].copy()
+    before = there.parameters["table"]
     chain = InputGraph.chain(3, {"word": np.array([3, 0, 3], np.int32)})
     for net in (here, there):
         optimizer = vrt.SGD(0.5, momentum=0.9, clip_norm=1.0)
@@ -225,10 +224,10 @@ def test_matrix_units_round_as_asked(
         function(), device="cuda", engine="persistent", processors=4, precision=precision
     )
     there = vrt.compile(function(), device="reference", dtype="float64")
-    there.set_parameters(here.parameters)
+    there.parameters.update(here.parameters)
     # So many that tiles have rows enough for them, of each of the groups.
     batch = batch_of("tree-lstm", 40 if device == "shim" else 400)
-    got, want = (each.forward(batch)["logits"] for each in (here, there))
+    got, want = (each(batch)["logits"] for each in (here, there))
     error = float(np.abs(got - want).max() / np.abs(want).max())
     assert least < error < most
 
@@ -265,7 +264,7 @@ def test_who_waits_in_vain_says_so_and_training_goes_on(device: str, waits_for: 
     )
     batch, optimizer = batch_of("tree-lstm", 3), vrt.SGD(0.1)
     here.step(batch, optimizer, outputs=here.pushes)
-    before = {name: value.copy() for name, value in here.parameters.items()}
+    before = dict(here.parameters)
     if device == "shim":
         here.executor.persistent_launch.patience = 5_000_000  # type: ignore[attr-defined]
     launch = launch_of(here, batch, outputs=here.pushes, optimizer=optimizer)
@@ -288,11 +287,10 @@ def test_who_waits_in_vain_says_so_and_training_goes_on(device: str, waits_for: 
     for name, value in here.parameters.items():
         assert np.array_equal(value, before[name]), f"{name} was updated"
     there = Way(device=device, dtype="float64").compile(FUNCTIONS["tree-lstm"][0]())
-    there.set_parameters(before)
+    there.parameters.update(before)
     other = vrt.SGD(0.1)
-    here.step(batch, optimizer)
-    there.step(batch, other)
-    assert here.sync() == pytest.approx(there.sync(), rel=1e-12)
+    found = here.step(batch, optimizer)
+    assert found == pytest.approx(float(there.step(batch, other)), rel=1e-12)
     for name, value in here.parameters.items():
         assert_close(value, there.parameters[name], 1e-12, name)
 
@@ -319,7 +317,7 @@ def test_weights_that_do_not_fit_are_refused_with_figures() -> None:
         DeviceError,
         match=r"weights of the path take 8,192 KiB of each of 1 proc.*in 144 KiB of registers or",
     ):
-        net.forward(batch_of("tree-lstm", 1))
+        net(batch_of("tree-lstm", 1))
 
 
 @pytest.mark.parametrize("device", SHIM_AND_GPU)
@@ -333,8 +331,8 @@ def test_weights_that_do_not_fit_are_read_from_memory(device: str) -> None:
         way.compile(TreeLSTM(10, 8, 256, 5))
         for way in (Way(device, "float32", engine="persistent", processors=2), Way("cpu"))
     ]
-    nets[1].set_parameters(nets[0].parameters)
-    found = [net.backward(net.forward(batch, train=True)) for net in nets]
+    nets[1].parameters.update(nets[0].parameters)
+    found = [net.record(batch).backward() for net in nets]
     launch = launch_of(nets[0], batch)
     assert launch.executable.weights_in_memory > 0
     for name, wanted in found[1].parameters.items():
@@ -353,9 +351,8 @@ def test_auto_times_both_engines_and_goes_on_with_one(device: str, choices_folde
     )
     batch, rules = batch_of("tree-lstm", 3), (vrt.SGD(0.01), vrt.SGD(0.01))
     for _ in range(2 * tune.SAMPLES + 1):
-        here.step(batch, rules[0])
-        there.step(batch, rules[1])
-    assert here.sync() == pytest.approx(there.sync(), rel=1e-11)
+        losses = here.step(batch, rules[0]), there.step(batch, rules[1])
+    assert losses[0] == pytest.approx(float(losses[1]), rel=1e-11)
     tuner = here.executor.model.tuner
     assert tuner is not None
     ((name, timed),) = tuner.samples.items()
@@ -373,8 +370,8 @@ def test_auto_goes_on_without_what_does_not_fit() -> None:
         TreeLSTM(10, 8, 512, 5)
     )
     batch = batch_of("tree-lstm", 1)
-    first = net.forward(batch)["logits"]
-    assert np.array_equal(first, net.forward(batch)["logits"])
+    first = net(batch)["logits"]
+    assert np.array_equal(first, net(batch)["logits"])
     assert net.executor.model.chooser.rank(False, shape_of(batch)) == [BATCHED]
 
 

@@ -86,7 +86,7 @@ def test_a_repetition_that_waits_in_vain_ends_the_launch(device: str) -> None:
     here = Way(device=device, engine="persistent", processors=2).compile(CELLS["lstm"]())
     batch, optimizer = chains((9, 9)), vrt.SGD(0.1)
     here.step(batch, optimizer, outputs=here.pushes)
-    before = {name: value.copy() for name, value in here.parameters.items()}
+    before = dict(here.parameters)
     if device == "shim":
         here.executor.persistent_launch.patience = 5_000_000  # type: ignore[attr-defined]
     launch = launch_of(here, batch, outputs=here.pushes, optimizer=optimizer)
@@ -111,7 +111,7 @@ def test_a_repetition_that_waits_in_vain_ends_the_launch(device: str) -> None:
     for name, value in here.parameters.items():
         assert np.array_equal(value, before[name]), f"{name} was updated"
     there = Way(device=device).compile(CELLS["lstm"]())
-    there.set_parameters(before)
+    there.parameters.update(before)
     other = vrt.SGD(0.1)
     here.step(batch, optimizer)
     there.step(batch, other)

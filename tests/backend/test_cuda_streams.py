@@ -85,10 +85,10 @@ def trained(passes: Passes, order: str | int, device: str) -> tuple[list[float],
     for name in ("adam", "clipped"):
         optimizer = OPTIMIZERS[name]()
         for k in range(3):
-            each.step(trees(GRAPHS[device], seed=k), optimizer)
-            found.append(float(each.submit(trees(3, seed=9)).result()["loss"].sum()))
-        found.append(each.sync())
-    return found, {key: value.copy() for key, value in each.parameters.items()}
+            loss = each.step(trees(GRAPHS[device], seed=k), optimizer)
+            found.append(float(each(trees(3, seed=9))["loss"].sum()))
+        found.append(float(loss))
+    return found, dict(each.parameters)
 
 
 @pytest.mark.parametrize("device", SHIM_AND_GPU)

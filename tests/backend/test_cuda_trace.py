@@ -138,11 +138,11 @@ def test_recording_changes_no_result(device: str) -> None:
     one, other = network(device), network(device)
     batch = batch_of("tree-lstm", GRAPHS)
     with one.trace() as timeline:
-        outputs = one.forward(batch)
+        outputs = one(batch)
         first = one.step(batch, vrt.SGD(0.1))
     assert timeline.runs == 2
     assert "update" not in {e["name"] for e in timeline.events() if e["args"].get("run") == 0}
-    for name, value in other.forward(batch).items():
+    for name, value in other(batch).items():
         assert np.array_equal(value, outputs[name])
     assert first == other.step(batch, vrt.SGD(0.1))
     for name, value in one.parameters.items():

@@ -30,7 +30,7 @@ def outputs(x: np.ndarray) -> dict[str, np.ndarray]:
     graphs = [vrt.InputGraph.from_children([[] for _ in rows], {"x": rows})]
     batch = vrt.GraphBatch.from_graphs(graphs)
     net = vrt.compile(Exponential(), device="cpu")
-    return {name: value.reshape(-1) for name, value in net.forward(batch).items()}
+    return {name: value.reshape(-1) for name, value in net(batch).items()}
 
 
 @pytest.mark.parametrize(("low", "high"), [(-87.3, -80.0), (-10.0, 10.0), (80.0, 88.72)])

@@ -107,7 +107,7 @@ def gradients(function: vrt.VertexFunction, batch: vrt.GraphBatch, **options: ob
     net = vrt.compile(function, seed=3, **options)  # type: ignore[arg-type]
     rng = np.random.default_rng(1)
     low = 0.1 if isinstance(function, Deep) else -0.3
-    net.set_parameters(
+    net.parameters.update(
         {n: rng.uniform(low, 0.3, p.shape).astype(np.float32) for n, p in net.parameters.items()}
     )
     kept = Kept()

@@ -1,4 +1,4 @@
-"""Options of `forward`: dropout, seed and pulls apart from `train`; other pulls of a batch."""
+"""Options of calls and records: dropout, seed and pulls; other pulls of a batch."""
 
 from __future__ import annotations
 
@@ -35,51 +35,56 @@ def net(request: pytest.FixtureRequest) -> vrt.Network:
 
 
 def test_gradients_without_dropout(net: vrt.Network) -> None:
-    given = net.forward(batch(3.0), train=True, dropout=False)
-    assert np.array_equal(given["out"], np.full((3, SIZE), 6.0))
-    found = net.backward({"loss": np.ones(3)})
+    given = net.record(batch(3.0), dropout=False)
+    assert np.array_equal(given.outputs["out"], np.full((3, SIZE), 6.0))
+    found = given.backward({"loss": np.ones(3)})
     assert np.array_equal(found.parameters["w"], np.full(SIZE, 9.0))
     assert np.array_equal(found.pulled["x"], np.full((3, SIZE), 2.0))
 
 
 def test_dropout_without_gradients(net: vrt.Network) -> None:
-    kept = net.forward(batch(), outputs=["out"], dropout=True)["out"] != 0.0
+    kept = net(batch(), outputs=["out"], dropout=True)["out"] != 0.0
     assert 0.2 < kept.mean() < 0.8
-    assert net.forward(batch())["out"].all()
+    assert net(batch())["out"].all()
 
 
 @pytest.mark.parametrize("train", [False, True])
 def test_a_seed_repeats_what_is_drawn_and_leaves_the_networks_own(
     net: vrt.Network, train: bool
 ) -> None:
-    state = net.random_state()
-    a, b, c = (net.forward(batch(), train, dropout=True, seed=n)["out"] for n in (7, 7, 8))
+    state = net.state()["random"]
+
+    def drawn(**seed: int) -> np.ndarray:
+        given = net.record(batch(), **seed).outputs if train else net(batch(), dropout=True, **seed)
+        return given["out"]
+
+    a, b, c = (drawn(seed=n) for n in (7, 7, 8))
     assert np.array_equal(a, b)
     assert not np.array_equal(a, c)
-    assert net.random_state() == state
-    assert not np.array_equal(*(net.forward(batch(), train, dropout=True)["out"] for _ in "ab"))
+    assert net.state()["random"] == state
+    assert not np.array_equal(*(drawn() for _ in "ab"))
 
 
 def test_gradients_of_some_pulls_and_none_added_up(net: vrt.Network) -> None:
-    net.forward(batch(), train=True, pulls=["y"], dropout=False)
-    found = net.backward({"loss": np.ones(3)}, accumulate=False)
+    run = net.record(batch(), pulls=["y"], dropout=False)
+    found = run.backward({"loss": np.ones(3)}, accumulate=False)
     assert list(found.pulled) == ["y"]
     assert np.array_equal(found.pulled["y"], np.ones((3, SIZE)))
     assert net.gradients.passes == 0
     with pytest.raises(UsageError, match=r"pulls is \['z'\]; the real pulls are x, y"):
-        net.forward(batch(), train=True, pulls=["z"])
-    with pytest.raises(UsageError, match="without train=True"):
-        net.forward(batch(), pulls=["y"])
+        net.record(batch(), pulls=["z"])
+    with pytest.raises(TypeError, match="pulls"):
+        net(batch(), pulls=["y"])  # type: ignore[call-arg]
     with pytest.raises(UsageError, match=r"seed=-1; a whole number below 2\*\*32"):
-        net.forward(batch(), seed=-1)
+        net(batch(), seed=-1)
 
 
 def test_other_pulls_of_the_same_graphs(net: vrt.Network) -> None:
     first = batch()
     y = np.arange(3.0 * SIZE).reshape(3, SIZE)
     second = first.with_pulls({"y": y})
-    assert np.array_equal(net.forward(second)["out"], 2.0 + y)
-    assert np.array_equal(net.forward(first)["out"], np.full((3, SIZE), 2.0))
-    assert np.array_equal(net.forward(second.take([1]))["out"], 2.0 + y[1:])
+    assert np.array_equal(net(second)["out"], 2.0 + y)
+    assert np.array_equal(net(first)["out"], np.full((3, SIZE), 2.0))
+    assert np.array_equal(net(second.take([1]))["out"], 2.0 + y[1:])
     with pytest.raises(PullError, match=r"expected \[3, ...\]"):
         first.with_pulls({"y": y[:2]})

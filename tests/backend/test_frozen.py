@@ -69,7 +69,7 @@ def each(*more: list[tuple[str, ...]]) -> list[object]:
 @pytest.mark.parametrize(("way", "frozen"), each(FROZEN))
 def test_the_others_get_the_same_gradients(way: Way, frozen: tuple[str, ...]) -> None:
     given, whole = way.compile(Cell(*frozen)), way.compile(Cell())
-    given.set_parameters(whole.parameters)
+    given.parameters.update(whole.parameters)
     found, expected = (evaluate(net, batch(1, 2)) for net in (given, whole))
     assert found.parameters.keys() == expected.parameters.keys() - set(frozen)
     for name, value in found.parameters.items():
@@ -82,11 +82,11 @@ def test_the_others_get_the_same_gradients(way: Way, frozen: tuple[str, ...]) ->
 def test_no_update_reaches_them(way: Way) -> None:
     """Neither decay nor momentum, of a step or in the open."""
     net = way.compile(Cell("table", "w", "w2"))
-    before = {name: value.copy() for name, value in net.parameters.items()}
+    before = dict(net.parameters)
     optimizer = vrt.AdamW(0.05, weight_decay=0.1, clip_norm=1.0)
     net.step(batch(1, 2), optimizer)
-    net.forward(batch(3), train=True)
-    net.backward()
+    run = net.record(batch(3))
+    run.backward()
     optimizer.step(net)
     moved = {n for n, value in net.parameters.items() if (value != before[n]).any()}
     assert moved == {"u", "b"}
@@ -132,8 +132,8 @@ def test_networks_without_trained_parameters_give_gradients_of_pulls(way: Way) -
     given = vrt.GraphBatch.from_graphs([graph])
     for clip in ({"clip_norm": 1.0}, {"clip_value": 1.0}):
         net.step(given, vrt.Adam(**clip))
-    net.forward(given, train=True)
-    found = net.backward()
+    run = net.record(given)
+    found = run.backward()
     assert found.parameters == {}
     np.testing.assert_allclose(found.pulled["x"], [net.parameters["gain"]] * 2)
 
@@ -165,7 +165,7 @@ def test_they_are_shared_by_functions_and_stored(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read["table"], net.parameters["table"])
     net.parameters["table"] = np.zeros((WORDS, H))
     assert not net.parameters["table"].any()
-    net.set_parameters(read)
+    net.parameters.update(read)
     np.testing.assert_array_equal(net.parameters["table"], read["table"])
 
 

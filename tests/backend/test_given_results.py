@@ -39,7 +39,7 @@ def test_results_of_earlier_requests_stay(device: str, engine: str) -> None:
     way = Way(device=device, dtype="float32", engine=engine, processors=processors)
     net = way.compile(Squash())
     plan = net.plan(GraphBatch.from_graphs(graphs))
-    found = [plan.forward({"x": given}) for given in x]
+    found = [plan({"x": given}) for given in x]
     for given, each in zip(x, found, strict=True):
         assert np.abs(each["h"] - np.tanh(given)).max() <= 1e-6
         assert np.abs(each["sum"] - np.tanh(given).sum(1)).max() <= 1e-4

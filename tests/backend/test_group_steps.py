@@ -40,8 +40,9 @@ def test_devices_with_other_batches_seeds_or_parameters_are_refused(change: str)
         stepped(net, batch, adam, group)
         before = values_of(net)
         if last and change == "parameters":
-            net.parameters["w"][0, 0] += 1e-6
-            before["w"][0, 0] = net.parameters["w"][0, 0]
+            changed = np.array(before["w"])
+            changed[0, 0] += 1e-6
+            net.parameters["w"] = before["w"] = changed
         elif last and change == "batch":
             batch = pool[1:13]
         elif last and change == "pulls":
@@ -49,7 +50,7 @@ def test_devices_with_other_batches_seeds_or_parameters_are_refused(change: str)
             pulls["label"][0] ^= 1
             batch = replace(batch, pulls=pulls)
         elif last:
-            net.forward(batch, train=True)  # draws a seed
+            net.record(batch)  # draws a seed
         with pytest.raises(UsageError) as caught:
             stepped(net, batch, adam, group)
         assert adam.steps == 1
@@ -141,17 +142,17 @@ def test_what_is_not_finite_is_refused_by_all() -> None:
         net, group = network(ShimDevice(), "tree-lstm"), ProcessGroup(communicator)
         batch, sgd = dataset("tree-lstm").splits["train"][:12], vrt.SGD(0.1)
         net.step(batch, sgd, group=group)
-        good = {n: np.array(v) for n, v in net.parameters.items()}
+        good = dict(net.parameters)
         texts = []
         for value, rate in ((np.nan, 0.1), (good["w"], 3e38)):
-            net.parameters["w"][...] = value
+            poison(net, value)
             before = values_of(net)
             with pytest.raises(NumericError) as caught:
                 stepped(net, batch, vrt.SGD(rate), group)
             texts.append(str(caught.value))
             for n, v in net.parameters.items():
                 assert np.array_equal(v, before[n], equal_nan=True)
-            net.set_parameters(good)
+            net.parameters.update(good)
         assert np.isfinite(net.step(batch, sgd, group=group))
         return texts
 
@@ -162,8 +163,15 @@ def test_what_is_not_finite_is_refused_by_all() -> None:
     assert "the update of" in one[1]
 
 
+def poison(net: vrt.Network, value: Any) -> None:
+    """Write to the store what `net.parameters` refuses."""
+    store = net.executor.model.store
+    store.refresh()
+    store.value("w")[...] = value
+
+
 def values_of(net: vrt.Network) -> dict[str, np.ndarray]:
-    return {name: np.array(value) for name, value in net.parameters.items()}
+    return dict(net.parameters)
 
 
 class Slow(ShimDevice):
@@ -191,8 +199,7 @@ def test_a_long_step_is_waited_for() -> None:
         batch, sgd = dataset("tree-lstm").splits["train"][:12], vrt.SGD(0.1)
         stepped(net, batch, sgd, group)
         device.takes = 2.0
-        net.step(batch, sgd, group=group)
-        return net.sync()
+        return float(net.step(batch, sgd, group=group))
 
     one, other = together(2, work)
     assert isinstance(one, float), one
@@ -241,7 +248,7 @@ def test_a_refused_step_before_a_smaller_batch_is_refused_by_all() -> None:
         net, group = network(ShimDevice(), "tree-lstm"), ProcessGroup(communicator, 8)
         pool, sgd = dataset("tree-lstm").splits["train"], vrt.SGD(0.1)
         stepped(net, pool[:12], sgd, group)
-        net.parameters["w"][...] = np.nan
+        poison(net, np.nan)
 
         def steps() -> None:
             net.step(pool[:12], sgd, group=group)
@@ -264,9 +271,9 @@ def test_gradients_left_behind_are_in_no_sum() -> None:
             net, group = network(ShimDevice(), "tree-lstm"), ProcessGroup(communicator)
             pool, sgd = dataset("tree-lstm").splits["train"], vrt.SGD(0.1)
             stepped(net, pool[:12], sgd, group)
-            found = net.forward(pool[:12], train=True)
+            found = net.record(pool[:12])
             if left:
-                net.backward(of=found)
+                found.backward()
             stepped(net, pool[20:21], sgd, group)
             stepped(net, pool[:12], sgd, group)
             return values_of(net)

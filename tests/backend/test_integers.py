@@ -113,7 +113,7 @@ def test_values_of_edges_are_averaged_without_children() -> None:
 
     given = {"e": np.array([[1.0, 2.0], [3.0, 6.0]])}
     graph = vrt.InputGraph.from_children([[], [], [0, 1]], {}, edge_pulls=given)
-    found = Way().compile(Averaged()).forward(vrt.GraphBatch.from_graphs([graph]))
+    found = Way().compile(Averaged())(vrt.GraphBatch.from_graphs([graph]))
     np.testing.assert_array_equal(found["mean"], [[0.0, 0.0], [0.0, 0.0], [2.0, 4.0]])
 
 
@@ -148,7 +148,7 @@ def test_integers_of_edges_name_elements_and_count(device: str) -> None:
             each = (state[kind] if kind >= 0 else 0.0) + (state.argmax() == kind) * (kind // 2)
             h = h + each * table[1:4][kind % 3] * table[kind + 1]
         states.append(h)
-    np.testing.assert_allclose(net.forward(batch)["h"], states, rtol=1e-11)
+    np.testing.assert_allclose(net(batch)["h"], states, rtol=1e-11)
     if device == "reference":
         assert_loss_gradients(net, batch)
 
@@ -157,7 +157,7 @@ def test_losses_are_those_of_pytorch() -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed (extra `torch`)")
     f, has = torch.nn.functional, LABEL >= 0
     x, label = torch.tensor(X)[has], torch.tensor(LABEL)[has]
-    found = Way().compile(Indexed()).forward(batch())
+    found = Way().compile(Indexed())(batch())
     want = {
         "smooth": f.cross_entropy(x, label, reduction="none", label_smoothing=0.2),
         "margin": f.multi_margin_loss(x, label, margin=0.5, reduction="none"),
@@ -173,7 +173,7 @@ def test_a_label_beyond_the_elements_is_refused() -> None:
     pulls = {"label": np.array([4]), "x": X[:1]}
     wrong = vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children([[]], pulls)])
     with pytest.raises(PullError, match=r"'label' of vertex 0 of graph 0 is 4; 0 to 3, the"):
-        Way().compile(Indexed()).forward(wrong)
+        Way().compile(Indexed())(wrong)
 
 
 class Element(vrt.VertexFunction):
@@ -194,6 +194,6 @@ def test_an_index_that_names_no_element_reads_zero(device: str) -> None:
     k = np.array([0, H - 1, H, 1000, -1])
     pulls = {"x": np.arange(1.0, 5 * H + 1).reshape(5, H), "k": k}
     graph = vrt.InputGraph.from_children([[] for _ in k], pulls)
-    found = vrt.compile(Element(), device=device).forward(vrt.GraphBatch.from_graphs([graph]))
+    found = vrt.compile(Element(), device=device)(vrt.GraphBatch.from_graphs([graph]))
     for values in found.values():
         assert values.tolist() == [1.0, 8.0, 0.0, 0.0, 0.0]

@@ -89,11 +89,11 @@ def test_batches_of_one_size_are_told_apart(way: Way) -> None:
     net = way.compile(TreeFC(WORDS, HIDDEN))
     rng = np.random.default_rng(5)
     for batch in batches(rng) + batches(rng):
-        values = {name: np.array(value) for name, value in net.parameters.items()}
-        found = net.forward(batch, outputs=["output"])["output"]
+        values = dict(net.parameters)
+        found = net(batch, outputs=["output"])["output"]
         np.testing.assert_allclose(found, outputs_by_hand(batch, values), rtol=1e-9, atol=1e-12)
         alone = Way().compile(TreeFC(WORDS, HIDDEN))  # it has laid out nothing before
-        alone.set_parameters(values)
+        alone.parameters.update(values)
         alone.step(batch, vrt.SGD(0.1))
         net.step(batch, vrt.SGD(0.1))
         net.sync()
@@ -109,7 +109,7 @@ def test_graphs_taken_from_a_pool_are_told_apart(way: Way) -> None:
     trees, root = [random_tree(rng) for _ in range(3)], [2 * LEAVES - 2]
     targets = [root, root, [0], [0, 3], [], root]
     pool = vrt.GraphBatch.from_graphs([graph(trees[k % 3], rng, targets[k % 6]) for k in range(12)])
-    values = {name: np.array(value) for name, value in net.parameters.items()}
+    values = dict(net.parameters)
     by_hand = outputs_by_hand(pool, values)
     sizes = 2 * LEAVES - 1
     for step in range(24):
@@ -117,7 +117,7 @@ def test_graphs_taken_from_a_pool_are_told_apart(way: Way) -> None:
         if step % 3 == 0:
             ids[:] = 6 * (ids // 6)  # of one kind, so that batches come again
         expected = np.concatenate([by_hand[sizes * k : sizes * (k + 1)] for k in ids])
-        found = net.forward(pool.take(ids), outputs=["output"])["output"]
+        found = net(pool.take(ids), outputs=["output"])["output"]
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
 
 
@@ -207,7 +207,7 @@ def test_rows_that_are_merged_are_told_apart(way: Way) -> None:
     """Which vertices are one depends on the rows that they pull, not on the numbers there."""
     require(way.device)
     net, rng = way.compile(Chained()), np.random.default_rng(11)
-    values = {name: np.array(value) for name, value in net.parameters.items()}
+    values = dict(net.parameters)
     indices = [[0, 1, 2, 3, 4, 5], [0, 1, 2, 0, 1, 2], [0, 1, 2, 0, 1, 2], [0, 1, 2, 0, 4, 5]]
     chains = vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(3)] * 2)
     for index in indices + indices[::-1]:
@@ -218,10 +218,11 @@ def test_rows_that_are_merged_are_told_apart(way: Way) -> None:
             before = h if v % 3 else np.zeros(HIDDEN)
             h = np.tanh(values["w"] @ row + values["u"] @ before)
             expected.append(h)
-        found = net.forward(batch, outputs=["h"])["h"]
+        found = net(batch, outputs=["h"])["h"]
         np.testing.assert_allclose(found, np.array(expected), rtol=1e-9, atol=1e-12)
-        net.step(batch, vrt.SGD(0.0))
-        np.testing.assert_allclose(net.sync(), np.square(expected).sum() / 2, rtol=1e-9)
+        np.testing.assert_allclose(
+            float(net.step(batch, vrt.SGD(0.0))), np.square(expected).sum() / 2, rtol=1e-9
+        )
 
 
 def test_data_sets_with_the_same_graphs_share_a_layout() -> None:
@@ -293,6 +294,6 @@ def test_a_pull_of_nobody_is_none_in_each_batch_of_a_source(threads: int) -> Non
     graphs = [vrt.InputGraph.from_types({"a": 0, "b": 2}, {}, {"a": {"x": []}}) for _ in range(4)]
     source = vrt.GraphBatch.from_graphs(graphs)
     net = Way("cpu", threads=threads, passes=Passes(merge=False)).compile(Both())
-    losses = [net.forward(source.take([0, 1, 2, 3]))["loss"] for _ in range(8)]
+    losses = [net(source.take([0, 1, 2, 3]))["loss"] for _ in range(8)]
     for each in losses:
         np.testing.assert_array_equal(each, losses[0])

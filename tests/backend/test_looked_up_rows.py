@@ -84,7 +84,7 @@ def pages(count: int) -> tuple[vrt.GraphBatch, dict[str, list[int]]]:
 
 def moved(net: vrt.Network, batch: vrt.GraphBatch, **how: object) -> dict[str, list[int]]:
     """Return the rows that a step moves, by table; decay moves each that is updated."""
-    before = {name: net.parameters[name].copy() for name in TABLES}
+    before = {name: net.parameters[name] for name in TABLES}
     net.step(batch, vrt.SGD(0.01, weight_decay=0.5), **how)  # type: ignore[arg-type]
     net.sync()
     changed = {n: (net.parameters[n] != before[n]).any(axis=1) for n in TABLES}
@@ -103,8 +103,8 @@ def test_a_step_moves_the_rows_of_each_types_own_table(way: Way, count: int) -> 
 def test_gradients_of_rows_are_of_each_types_own_table(way: Way, count: int) -> None:
     batch, rows = pages(count)
     net = way.compile(Net())
-    net.forward(batch, train=True)
-    found = net.backward(sparse=True).rows
+    run = net.record(batch)
+    found = run.backward(sparse=True).rows
     assert {name: own.tolist() for name, (own, _) in found.items()} == rows
 
 
@@ -137,9 +137,9 @@ def test_pushes_that_a_step_returns_change_no_parameter(way: Way) -> None:
     batch, ends = vrt.GraphBatch.from_graphs([graph] * 2), []
     for outputs in ((), ("side",)):
         net = way.compile(Aside())
-        net.step(batch, vrt.SGD(0.1, weight_decay=0.5), outputs)
+        net.step(batch, vrt.SGD(0.1, weight_decay=0.5), outputs=outputs)
         net.sync()
-        ends.append({name: value.copy() for name, value in net.parameters.items()})
+        ends.append(dict(net.parameters))
     for name, value in ends[0].items():
         np.testing.assert_array_equal(value, ends[1][name], err_msg=name)
 
@@ -177,9 +177,9 @@ def test_edges_look_up_in_the_table_of_their_relation(way: Way) -> None:
     a, b = net.parameters["v.calls"], net.parameters["v.owns"]
     second = 1.0 + a[2]
     expected = 1.0 + b[19_999] + second * b[700]
-    loss = net.forward(batch)["loss"]
+    loss = net(batch)["loss"]
     np.testing.assert_allclose(loss, [2.0, (second**2).sum(), (expected**2).sum()], rtol=1e-10)
-    net.forward(batch, train=True)
-    rows = net.backward(sparse=True).rows
+    run = net.record(batch)
+    rows = run.backward(sparse=True).rows
     found = {name: own.tolist() for name, (own, _) in rows.items()}
     assert found == {"v.calls": [2], "v.owns": [700, 19_999]}

@@ -49,15 +49,15 @@ def test_deep_and_wide_products(
         Deep(*sizes), device="cuda", engine="persistent", processors=1, dtype=dtype, seed=4
     )
     there = vrt.compile(Deep(*sizes), device="cpu", dtype="float64", seed=4)
-    there.set_parameters(here.parameters)
+    there.parameters.update(here.parameters)
     rows = ROWS.get(sizes[0], 100)
     x = np.random.default_rng(3).standard_normal((rows, sizes[0])) / 4
     lists = [[] if k % 3 == 0 else [k - 1] for k in range(rows)]
     batch = GraphBatch.from_graphs([InputGraph.from_children(lists, {"x": x})])
-    outputs = [net.forward(batch, train=True) for net in (here, there)]
+    runs = [net.record(batch) for net in (here, there)]
     bound = 2e-6 if dtype == "float32" else 1e-12
-    assert_close(outputs[0]["h"], outputs[1]["h"], bound, "h")
-    found, wanted = (net.backward(of) for net, of in zip((here, there), outputs, strict=True))
+    assert_close(runs[0].outputs["h"], runs[1].outputs["h"], bound, "h")
+    found, wanted = (run.backward() for run in runs)
     for name, value in wanted.parameters.items():
         assert_close(found.parameters[name], value, bound, name)
     (variant,) = (v for v in here.executor.model.variants.values() if v.use.backward)

@@ -213,7 +213,7 @@ PYRAMID_TREES = [
 def test_values_are_those_of_the_equations(name: str) -> None:
     case = CASES[name]()
     net = Way().compile(case.model())
-    out = net.forward(case.batch)
+    out = net(case.batch)
     want = case.evaluate(np, dict(net.parameters))
     rows = slice(None) if case.type is None else case.batch.of_type(case.type)
     push = "logits" if "logits" in out else "output"

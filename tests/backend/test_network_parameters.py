@@ -52,20 +52,25 @@ def test_pretrained_embeddings_are_taken(net: vrt.Network) -> None:
     net.step(batch(), vrt.SGD(0.0))  # on a GPU the network's own are on the device now
     net.parameters["embedding"] = table
     net.parameters.update(b=np.zeros(H, int))
-    np.testing.assert_array_equal(net.forward(batch())["x"], table[[1, 4]])
+    np.testing.assert_array_equal(net(batch())["x"], table[[1, 4]])
     table[:] = 0.0  # it was copied
     assert net.parameters["embedding"][4, 2] == 14.0
 
 
-def test_arrays_are_live(net: vrt.Network) -> None:
-    net.step(batch(), vrt.SGD(0.0))
-    net.parameters["embedding"][...] = 2.0
-    net.parameters["b"] -= net.parameters["b"]
-    np.testing.assert_array_equal(net.forward(batch())["x"], np.full((2, H), 2.0))
+def test_arrays_are_as_of_now_and_read_only(net: vrt.Network) -> None:
+    before = net.parameters["embedding"]
+    held = before.copy()
+    net.step(batch(), vrt.SGD(1.0))
+    np.testing.assert_array_equal(before, held)
+    with pytest.raises(ValueError, match="read-only"):
+        net.parameters["embedding"][...] = 2.0
+    net.parameters["embedding"] = np.full((ROWS, H), 2.0)
+    net.parameters["b"] = net.parameters["b"] - net.parameters["b"]
+    np.testing.assert_array_equal(net(batch())["x"], np.full((2, H), 2.0))
 
 
 def test_what_does_not_fit_changes_nothing(net: vrt.Network) -> None:
-    before = {name: value.copy() for name, value in net.parameters.items()}
+    before = dict(net.parameters)
     bad: list[tuple[Any, str]] = [
         (np.ones((ROWS, H + 1)), "'embedding' has shape [5, 4]; real numbers of shape [5, 3];"),
         (np.full((ROWS, H), np.nan), "'embedding' has numbers that are not finite in float"),
@@ -80,7 +85,7 @@ def test_what_does_not_fit_changes_nothing(net: vrt.Network) -> None:
             net.parameters["embedding"] = value
         assert text in str(error.value)
         with pytest.raises(CheckpointError):
-            net.set_parameters({"b": np.ones(H), "embedding": value})
+            net.parameters.update({"b": np.ones(H), "embedding": value})
     with pytest.raises(CheckpointError, match="is to be deleted"):
         del net.parameters["b"]
     for name, value in net.parameters.items():
@@ -120,15 +125,50 @@ def test_a_name_that_is_not_there() -> None:
 
 
 def test_what_fits_is_set_and_the_rest_is_named(net: vrt.Network) -> None:
-    before = net.parameters["embedding"].copy()
-    found = net.set_parameters({"b": np.ones(H), "w": np.ones(2)}, strict=False)
+    before = net.parameters["embedding"]
+    found = net.load_state({"parameters": {"b": np.ones(H), "w": np.ones(2)}}, strict=False)
     assert found == (("embedding",), ("w",))
     assert (found.missing, found.unexpected) == found
     np.testing.assert_array_equal(net.parameters["b"], np.ones(H))
     np.testing.assert_array_equal(net.parameters["embedding"], before)
     with pytest.raises(CheckpointError, match=r"'b' has shape \[2\]"):
-        net.set_parameters({"b": np.ones(2)}, strict=False)
+        net.load_state({"parameters": {"b": np.ones(2)}}, strict=False)
     with pytest.raises(CheckpointError, match=r"missing \['embedding'\], unknown \['w'\]"):
-        net.set_parameters({"b": np.zeros(H), "w": np.ones(2)})
+        net.load_state({"parameters": {"b": np.zeros(H), "w": np.ones(2)}})
+    with pytest.raises(UnknownParameterError, match="no parameter is called 'w'"):
+        net.parameters.update({"b": np.zeros(H), "w": np.ones(2)})
     assert net.parameters["b"].all()
-    assert net.set_parameters(net.parameters) == ((), ())
+    assert net.load_state(net.state()) == ((), ())
+
+
+def test_a_state_is_loaded_whole_or_not_at_all(net: vrt.Network) -> None:
+    state = net.state()
+    net.step(batch(), vrt.SGD(1.0))
+    moved = net.state()
+    random = {"seed": 7, "draws": 3}
+    bad: list[Any] = [
+        {},
+        {"parameter": {}},
+        {"random": {"seed": 7}},
+        {"random": {"seed": -1, "draws": 3}},
+        {"parameters": {"b": np.ones(H)}, "random": random},
+        {"parameters": state["parameters"], "random": {**random, "more": 1}},
+    ]
+    for wrong in bad:
+        with pytest.raises(CheckpointError):
+            net.load_state(wrong)
+    assert net.state()["random"] == moved["random"]
+    np.testing.assert_equal(net.state()["parameters"], moved["parameters"])
+    net.load_state({"random": {"seed": 7, "step": 3}})  # as earlier versions wrote it
+    assert net.state()["random"] == random
+    net.load_state(state)
+    np.testing.assert_equal(net.state(), state)
+
+
+def test_names_of_other_libraries_say_what_to_write(net: vrt.Network) -> None:
+    for name, text in (("forward", r"net\(batch\)"), ("state_dict", r"net\.state\(\)")):
+        assert not hasattr(net, name)
+        with pytest.raises(UsageError, match=rf"there is no net\.{name}; .*; write {text}"):
+            getattr(net, name)
+    with pytest.raises(AttributeError, match="Nearest: 'parameters'"):
+        net.parameter  # type: ignore[attr-defined]  # noqa: B018

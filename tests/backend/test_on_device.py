@@ -94,7 +94,7 @@ def nets(device: str, engine: str, function: Any = Node) -> tuple[vrt.Network, v
         device, "float32", engine=engine, processors=4 if engine == "persistent" else None
     ).compile(function())
     wanted = Way("reference", "float64").compile(function())
-    wanted.set_parameters(found.parameters)
+    wanted.parameters.update(found.parameters)
     return found, wanted
 
 
@@ -110,12 +110,12 @@ def test_forward_and_backward(device: str, engine: str, sparse: bool) -> None:
     there["h"] = rng.normal(size=(graphs.num_vertices, SIZE)).astype(np.float32)
     given = {"h": there.pop("h")}
     for _ in range(2):
-        out = found.on_device.forward(graphs.with_pulls(there), train=True)
-        expected = wanted.forward(graphs, train=True)
+        out = found.record(graphs.with_pulls(there), arrays="device")
+        expected = wanted.record(graphs)
         for name in ("h", "loss"):
-            assert_near(out[name], expected[name], name)
-        ours = found.on_device.backward(given, of=out, sparse=sparse)
-        theirs = wanted.backward(given, of=expected, sparse=sparse)
+            assert_near(out.outputs[name], expected.outputs[name], name)
+        ours = out.backward(given, sparse=sparse)
+        theirs = expected.backward(given, sparse=sparse)
         assert ours.parameters.keys() == theirs.parameters.keys()
         assert "fixed" not in ours.parameters
         for name, value in theirs.parameters.items():
@@ -135,48 +135,26 @@ def test_models(device: str, engine: str, name: str) -> None:
     case = CASES[name]()
     found, wanted = nets(device, engine, case.model)
     for net in (found, wanted):
-        net.forward(case.batch)
-    out = found.on_device.forward(case.batch, train=True, outputs=["loss"], dropout=False)
-    expected = wanted.forward(case.batch, train=True, outputs=["loss"], dropout=False)
-    assert_near(out["loss"], expected["loss"])
+        net(case.batch)
+    out = found.record(case.batch, outputs=["loss"], dropout=False, arrays="device")
+    expected = wanted.record(case.batch, outputs=["loss"], dropout=False)
+    assert_near(out.outputs["loss"], expected.outputs["loss"])
     ones = {"loss": np.ones(case.batch.num_vertices, np.float32)}
-    ours = found.on_device.backward(ones, of=out)
-    for key, value in wanted.backward(ones, of=expected).parameters.items():
+    ours = out.backward(ones)
+    for key, value in expected.backward(ones).parameters.items():
         assert_near(ours.parameters[key], value, key)
-
-
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
-@pytest.mark.parametrize("engine", ENGINES)
-def test_parameters_are_shared(device: str, engine: str) -> None:
-    found, wanted = nets(device, engine)
-    graphs, live = batch(), found.on_device.parameters
-    assert host(live["w"]).tolist() == found.parameters["w"].tolist()
-    live["w"][...] = live["w"] * 2
-    wanted.parameters["w"] = 2 * wanted.parameters["w"]
-    expected = wanted.forward(graphs, outputs=["h"])["h"]
-    assert_near(found.on_device.forward(graphs, outputs=["h"])["h"], expected)
-    assert_near(found.forward(graphs, outputs=["h"])["h"], expected)
-    for net in (found, wanted):
-        net.step(graphs, vrt.Adam(0.1))
-        net.sync()
-    for name, value in wanted.parameters.items():
-        assert_near(live[name], value, name)
-        assert_near(found.parameters[name], value, name)
-    found.parameters["w"] = np.ones((SIZE, SIZE))
-    found.on_device.forward(graphs)
-    assert (host(live["w"]) == 1.0).all()
 
 
 @pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_several_passes_are_alive(device: str) -> None:
     found, wanted = nets(device, "persistent")
     graphs, ones = batch(), {"loss": np.ones(7, np.float32)}
-    passes = [found.on_device.forward(part, train=True) for part in (graphs, graphs[:1])]
-    theirs = [wanted.forward(part, train=True) for part in (graphs, graphs[:1])]
+    passes = [found.record(part, arrays="device") for part in (graphs, graphs[:1])]
+    theirs = [wanted.record(part) for part in (graphs, graphs[:1])]
     for k in (0, 1):
-        size = {"loss": ones["loss"][: len(theirs[k]["loss"])]}
-        ours = found.on_device.backward(size, of=passes[k])
-        expected = wanted.backward(size, of=theirs[k])
+        size = {"loss": ones["loss"][: len(theirs[k].outputs["loss"])]}
+        ours = passes[k].backward(size)
+        expected = theirs[k].backward(size)
         for name, value in expected.parameters.items():
             assert_near(ours.parameters[name], value, name)
 
@@ -188,18 +166,16 @@ def test_what_is_refused(device: str) -> None:
     there = graphs.with_pulls({"x": lend(device, graphs.pulls["x"])})
     for net in (vrt.compile(Node(), device=name) for name in ("cpu", "reference")):
         with pytest.raises(PullError, match=r"a pull lies on a GPU; the host"):
-            net.forward(there)
-    out = found.on_device.forward(there, train=True)
-    with pytest.raises(UsageError, match="arrays are elsewhere"):
-        found.backward(of=out)
-    with pytest.raises(PullError, match=r"shape \[7, 3\]; shape \[7, 4\]"):
-        found.on_device.backward({"h": np.zeros((7, 3))}, of=out)
+            net(there)
+    out = found.record(there, arrays="device")
+    with pytest.raises(PullError, match=r"shape \[7, 3\]; real numbers of shape \[7, 4\]"):
+        out.backward({"h": np.zeros((7, 3))})
     with pytest.raises(UsageError, match="'z'; Node pushes h, loss"):
-        found.on_device.forward(there, outputs=["z"])
+        found(there, outputs=["z"], arrays="device")
     with pytest.raises(PullError, match="whole numbers decide what runs"):
         graphs.with_pulls({"word": lend(device, np.zeros(7, np.int32))})
     with pytest.raises(PullError, match="float64, on a GPU; float32, the network's"):
-        found.forward(graphs.with_pulls({"x": lend(device, np.zeros((7, SIZE)))}))
+        found(graphs.with_pulls({"x": lend(device, np.zeros((7, SIZE)))}))
     with pytest.raises(PullError, match=r"expected \[7, ...\]"):
         graphs.with_pulls({"x": lend(device, np.zeros((6, SIZE), np.float32))})
     with pytest.raises(PullError, match="in several arrays"):
@@ -228,25 +204,25 @@ def test_memory_that_is_missing_for_arrays_is_named(monkeypatch: pytest.MonkeyPa
     device = FullDevice()
     put_in_place(monkeypatch, lambda: device)
     net = Way("cuda", "float32").compile(Node())
-    out = net.on_device.forward(batch(), train=True)
+    out = net.record(batch(), arrays="device")
     device.full = True
     with pytest.raises(DeviceError, match="no memory is left for an array"):
-        net.on_device.backward({"h": np.ones_like(out["h"])}, of=out)
+        out.backward({"h": np.ones_like(out.outputs["h"])})
 
 
 @pytest.mark.parametrize("device", ["reference", "cpu"])
 def test_on_a_host_they_are_of_numpy(device: str) -> None:
     net = Way(device, "float32").compile(Node())
-    out = net.on_device.forward(batch(), train=True, outputs=["h"])
-    again = net.forward(batch(), train=True, outputs=["h"])
-    assert out["h"].tolist() == again["h"].tolist()
-    given = {"h": np.ones_like(out["h"])}
-    ours = net.on_device.backward(given, of=out)
-    theirs = net.backward(given, of=again)
+    out = net.record(batch(), outputs=["h"], arrays="device")
+    again = net.record(batch(), outputs=["h"])
+    assert out.outputs["h"].tolist() == again.outputs["h"].tolist()
+    given = {"h": np.ones_like(out.outputs["h"])}
+    ours = out.backward(given)
+    theirs = again.backward(given)
     assert {n: g.tolist() for n, g in ours.parameters.items()} == {
         n: g.tolist() for n, g in theirs.parameters.items()
     }
-    assert np.shares_memory(net.on_device.parameters["w"], net.parameters["w"])
+    assert net.gradients.passes == 1, "those of arrays of the device are not added up"
 
 
 class Streams(ShimDevice):
@@ -278,24 +254,24 @@ def test_a_launch_comes_after_what_callers_read(monkeypatch: pytest.MonkeyPatch)
     device = Streams()
     put_in_place(monkeypatch, lambda: device)
     net, graphs = vrt.compile(Node(), device="cuda", seed=1), batch()
-    net.submit(graphs).result()
+    net(graphs)
 
     def logged(run: Callable[[], object]) -> list[str]:
         device.log.clear()
         run()
         return [now for before, now in pairwise(["", *device.log]) if now != before]
 
-    assert logged(lambda: net.submit(graphs).result()) == ["own", "upload"]
-    assert logged(lambda: net.on_device.forward(graphs)) == ["on 7", "upload", "before 7"]
-    assert logged(lambda: net.on_device.forward(graphs)) == ["on 7", "upload", "before 7"]
-    assert logged(lambda: net.submit(graphs).result()) == ["own", "upload"]
-    passed = net.on_device.forward(graphs, train=True)
+    assert logged(lambda: net(graphs)) == ["own", "upload"]
+    assert logged(lambda: net(graphs, arrays="device")) == ["on 7", "upload", "before 7"]
+    assert logged(lambda: net(graphs, arrays="device")) == ["on 7", "upload", "before 7"]
+    assert logged(lambda: net(graphs)) == ["own", "upload"]
+    passed = net.record(graphs, arrays="device")
     device.current = 8
     wanted = ["on 8", "upload", "before 8"]
-    assert logged(lambda: net.on_device.forward(graphs)) == wanted
+    assert logged(lambda: net(graphs, arrays="device")) == wanted
     device.current = 9
-    d = {name: np.ones_like(value) for name, value in passed.items()}
-    assert logged(lambda: net.on_device.backward(d, of=passed))[:2] == ["on 9", "upload"]
+    d = {name: np.ones_like(value) for name, value in passed.outputs.items()}
+    assert logged(lambda: passed.backward(d))[:2] == ["on 9", "upload"]
     assert logged(lambda: net.step(graphs, vrt.SGD(0.1)))[:2] == ["own", "upload"]
 
 
@@ -329,15 +305,16 @@ def test_steps_that_carry_states_on_the_device(device: str, engine: str) -> None
     """They give what steps give whose states come through the host, in float64."""
     net, exact = nets(device, engine, Carrying)
     carried, oracle = vrt.CarriedState(net), vrt.CarriedState(exact)
-    for count, piece in enumerate(pieces(6)):
+    for piece in pieces(6):
         mine, theirs = carried.put(piece), oracle.put(piece)
         ends = carried.ends(mine)
-        net.on_device.step(mine, vrt.SGD(0.1), ["h"], vertices=ends)
-        assert net.steps_under_way == (device != "cpu" and count > 0), "nobody waits"
-        carried.keep(mine, net.on_device.outputs)
-        exact.step(theirs, vrt.SGD(0.1), ["h"])
-        oracle.keep(theirs, exact.outputs)
-        assert_near(net.on_device.outputs["h"], exact.outputs["h"][ends])
+        found = net.step(mine, vrt.SGD(0.1), outputs=["h"], vertices=ends, arrays="device")
+        if device != "cpu":
+            assert net.executor._flights.under_way, "nobody waits"  # type: ignore[attr-defined]
+        carried.keep(mine, found.outputs)
+        loss = exact.step(theirs, vrt.SGD(0.1), outputs=["h"])
+        oracle.keep(theirs, loss.outputs)
+        assert_near(found.outputs["h"], loss.outputs["h"][ends])
     net.sync()
     assert_near(net.parameters["w"], exact.parameters["w"])
 
@@ -350,4 +327,4 @@ def test_a_refused_step_that_reads_arrays_of_the_device(device: str) -> None:
     wrong[1, 2] = np.nan
     lent = vrt.Rows(lend(device, wrong), np.array([0, -1, -1, 1, -1, -1]))
     with pytest.raises(NumericError, match="pull of vertex 0 of graph 1"):
-        net.on_device.step(piece.with_pulls({"h": lent}), vrt.SGD(0.1))
+        float(net.step(piece.with_pulls({"h": lent}), vrt.SGD(0.1), arrays="device"))

@@ -51,12 +51,12 @@ def network(way: Way | None = None) -> vrt.Network:
 
 
 def copied(net: vrt.Network) -> dict[str, np.ndarray]:
-    return {name: value.copy() for name, value in net.parameters.items()}
+    return dict(net.parameters)
 
 
 def back(net: vrt.Network, of: vrt.GraphBatch, scale: float = 1.0) -> vrt.Gradients:
-    net.forward(of, train=True)
-    return net.backward(scale=scale)
+    run = net.record(of)
+    return run.backward(scale=scale)
 
 
 def test_gradients_of_passes_add_up_and_each_is_returned_alone() -> None:
@@ -149,7 +149,7 @@ class ByHand(vrt.Optimizer):
 @pytest.mark.parametrize("device", DEVICES)
 def test_optimizers_of_ones_own_step_too(device: str) -> None:
     net = network(Way(device))
-    before = net.parameters["w"].copy()
+    before = net.parameters["w"]
     found = back(net, batch(1)).parameters
     ByHand().step(net)
     np.testing.assert_array_equal(net.parameters["w"], before - found["w"])
@@ -166,8 +166,8 @@ def test_what_is_not_finite_reaches_no_parameter(make: Make, wrong: float, devic
     net = network(Way(device, "float32"))
     net.step(batch(1), vrt.SGD(0.0))
     before, optimizer = copied(net), make()
-    out = net.forward(batch(1), train=True)
-    net.backward({"loss": np.full(out["loss"].shape, wrong)})
+    out = net.record(batch(1))
+    out.backward({"loss": np.full(out.outputs["loss"].shape, wrong)})
     with pytest.raises(NumericError, match=r"the gradient of '\w+' is"):
         optimizer.step(net)
     for name, value in net.parameters.items():
@@ -185,10 +185,10 @@ def test_a_step_needs_a_network_and_gradients() -> None:
         vrt.SGD(0.1).step(net)
     with pytest.raises(UsageError, match=r"^\[SGD.step\] a int; a network"):
         vrt.SGD(0.1).step(3)  # type: ignore[arg-type]
-    net.forward(batch(1), train=True)
+    run = net.record(batch(1))
     with pytest.raises(UsageError, match=r"^\[backward\] scale=nan"):
-        net.backward(scale=float("nan"))
-    net.backward()  # what was wrong has not used the pass up
+        run.backward(scale=float("nan"))
+    run.backward()  # what was wrong has not used the pass up
 
 
 # Several forward passes.
@@ -210,40 +210,27 @@ def test_passes_are_gone_back_through_in_any_order(way: Way) -> None:
     net = way.compile(Tree())
     batches = [batch(1), batch(2, 3, 4), batch(1), batch(5, 6)]
     alone = [back(net, each).parameters for each in batches]
-    kept = [net.forward(each, train=True) for each in batches]
-    net.forward(batch(*range(9)))
+    kept = [net.record(each) for each in batches]
+    net(batch(*range(9)))
     for k in (2, 0, 3, 1):
-        assert kept[k].keys() == net.forward(batches[k]).keys()
+        assert kept[k].outputs.keys() == net(batches[k]).keys()
         if k == 0:
             back(net, batch(9))
-        found = net.backward(of=kept[k]).parameters
+        found = kept[k].backward().parameters
         for name, gradient in alone[k].items():
             np.testing.assert_array_equal(found[name], gradient, err_msg=name)
-        with pytest.raises(UsageError, match=r"another network, or one that was gone back through"):
-            net.backward(of=kept[k])
-
-
-def test_the_last_pass_is_meant_where_none_is_named() -> None:
-    net = network()
-    expected = back(net, batch(2)).parameters["w"]
-    first = net.forward(batch(1), train=True)
-    second = net.forward(batch(2), train=True)
-    net.forward(batch(3, 4, 5))  # an evaluation changes nothing
-    np.testing.assert_array_equal(net.backward().parameters["w"], expected)
-    with pytest.raises(UsageError, match=r"^\[backward\] no forward pass to go back through"):
-        net.backward()  # not the one before it
-    np.testing.assert_array_equal(first["loss"], net.forward(batch(1))["loss"])
-    del second
-    net.backward(of=first)
+        with pytest.raises(UsageError, match=r"a record that was gone back through"):
+            kept[k].backward()
 
 
 def test_dropout_of_a_pass_stays_its_own() -> None:
     net = Way().compile(Dropped())
-    kept = [net.forward(batch(1), train=True) for _ in range(3)]
-    assert not np.array_equal(kept[0]["h"], kept[1]["h"])
-    for outputs in reversed(kept):
-        found = net.backward({"h": np.ones_like(outputs["h"])}, of=outputs).parameters["b"]
-        np.testing.assert_allclose(found, (outputs["h"] != 0).sum(0) * 2.0)
+    kept = [net.record(batch(1)) for _ in range(3)]
+    assert not np.array_equal(kept[0].outputs["h"], kept[1].outputs["h"])
+    for run in reversed(kept):
+        h = run.outputs["h"]
+        found = run.backward({"h": np.ones_like(h)}).parameters["b"]
+        np.testing.assert_allclose(found, (h != 0).sum(0) * 2.0)
 
 
 class Dropped(vrt.VertexFunction):
@@ -260,7 +247,7 @@ class Dropped(vrt.VertexFunction):
 @pytest.mark.parametrize("change", ["step", "optimizer", "set"])
 def test_a_pass_of_other_parameters_is_refused(change: str) -> None:
     net = network()
-    outputs = net.forward(batch(1), train=True)
+    run = net.record(batch(1))
     if change == "step":
         net.step(batch(1), vrt.SGD(0.1))
     elif change == "optimizer":
@@ -269,37 +256,34 @@ def test_a_pass_of_other_parameters_is_refused(change: str) -> None:
     else:
         net.parameters["w"] = net.parameters["w"] + 1.0
     with pytest.raises(UsageError, match=r"the parameters have changed since that forward pass"):
-        net.backward(of=outputs)
-    with pytest.raises(UsageError, match=r"of is a dict"):
-        net.backward(of=dict(outputs))
+        run.backward()
 
 
 def test_an_update_without_gradients_leaves_a_pass_alive() -> None:
     """It is refused and changes nothing; the parameters counted as changed."""
     net, want = network(), network()
-    outputs = net.forward(batch(1), train=True)
+    run = net.record(batch(1))
     with pytest.raises(UsageError, match="no gradients"):
         vrt.SGD(0.1).step(net)
-    found = net.backward(of=outputs).parameters
-    want.forward(batch(1), train=True)
-    for name, gradient in want.backward().parameters.items():
+    found = run.backward().parameters
+    for name, gradient in want.record(batch(1)).backward().parameters.items():
         np.testing.assert_array_equal(found[name], gradient)
 
 
 def test_memory_of_a_pass_is_freed_with_its_outputs() -> None:
     net, large = network(Way("cpu")), batch(*range(40))
     back(net, large)
-    kept = [net.forward(large, train=True)]
+    kept = [net.record(large)]
     tracemalloc.start()
     try:
-        kept += [net.forward(large, train=True) for _ in range(4)]
+        kept += [net.record(large) for _ in range(4)]
         gc.collect()
         held = tracemalloc.get_traced_memory()[0]
         kept = kept[-1:]
         gc.collect()
         left = tracemalloc.get_traced_memory()[0]
         for _ in range(4):
-            net.forward(large, train=True)
+            net.record(large)
         gc.collect()
         assert tracemalloc.get_traced_memory()[0] < left + (held - left) / 2
     finally:
@@ -308,7 +292,7 @@ def test_memory_of_a_pass_is_freed_with_its_outputs() -> None:
 
 
 def test_outputs_are_a_dict_for_copies() -> None:
-    outputs = network().forward(batch(1), train=True)
+    outputs = network().record(batch(1)).outputs
     for copied_ in (copy.deepcopy(outputs), pickle.loads(pickle.dumps(outputs))):
         assert type(copied_) is dict
         np.testing.assert_array_equal(copied_["loss"], outputs["loss"])
@@ -318,12 +302,12 @@ def test_a_siamese_loss_is_that_of_torch() -> None:
     torch = pytest.importorskip("torch", reason="judged by autograd")
     net = Way().compile(Tree())
     batches = [batch(1), batch(2)]
-    first, second = (net.forward(each, train=True) for each in batches)
-    difference = first["h"][4] - second["h"][4]
-    for outputs, sign in ((first, 1.0), (second, -1.0)):
-        d_h = np.zeros_like(outputs["h"])
+    first, second = (net.record(each) for each in batches)
+    difference = first.outputs["h"][4] - second.outputs["h"][4]
+    for run, sign in ((first, 1.0), (second, -1.0)):
+        d_h = np.zeros_like(run.outputs["h"])
         d_h[4] = sign * 2.0 * difference
-        net.backward({"h": d_h}, of=outputs)
+        run.backward({"h": d_h})
 
     given = [torch.tensor(net.parameters[n], requires_grad=True) for n in ("table", "w", "u")]
     table, w, u = given
@@ -364,12 +348,12 @@ def test_a_pull_that_no_wanted_push_reads_may_be_missing(device: str) -> None:
         vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(3, pulls)])
         for pulls in ({"x": x}, {"x": x, "weight": x})
     )
-    found = [net.backward(seed, of=net.forward(b, True, ["h"])) for b in (without, both)]
+    found = [net.record(b, outputs=["h"]).backward(seed) for b in (without, both)]
     assert [{*each.pulled} for each in found] == [{"x"}, {"x", "weight"}]
     assert_close(found[0].pulled["x"], found[1].pulled["x"], 0, "x")
     assert not found[1].pulled["weight"].any()
-    with pytest.raises(PullError, match=r"\[forward\] the batch has no pull weight; "):
-        net.forward(without, True, ["h"], pulls=["x", "weight"])
+    with pytest.raises(PullError, match=r"\[record\] the batch has no pull weight; "):
+        net.record(without, outputs=["h"], pulls=["x", "weight"])
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -76,7 +76,7 @@ def test_attention_by_softmax_over_the_children(name: str) -> None:
 
 def test_sums_of_exponentials_of_states() -> None:
     net = Way().compile(Attention())
-    got, u = net.forward(batch()), net.parameters["u"]
+    got, u = net(batch()), net.parameters["u"]
     for v, kids in enumerate(CHILDREN):
         h = got["h"][[c for c in kids if c >= 0]]
         want = np.log(np.exp(h @ u.T).sum(0)) if len(h) else np.zeros(H)  # no children: zeros
@@ -114,7 +114,7 @@ def test_the_largest_may_be_infinite(device: str) -> None:
     lists = [[], [], [], [0, 2], [1, -1], [1, 2]]
     graph = vrt.InputGraph.from_children(lists, {"x": x})
     net = vrt.compile(Scores(lambda f: vrt.max(f.gather_all().s)), device=device)
-    out = net.forward(vrt.GraphBatch.from_graphs([graph]))["out"]
+    out = net(vrt.GraphBatch.from_graphs([graph]))["out"]
     np.testing.assert_array_equal(out[:, 0], [0.0, 0.0, 0.0, np.inf, -np.inf, 1.0])
 
 
@@ -135,7 +135,7 @@ def test_large_scores_and_empty_slots(level: float) -> None:
         (lambda f: vrt.logsumexp(f.gather_all().s, axis="children"), level + np.log(2.0)),
     ):
         net = vrt.compile(Scores(reduce), device="reference", dtype="float64")
-        out = net.forward(one, train=True)["out"]
-        np.testing.assert_allclose(out[2], [want], rtol=1e-12)
-        gradients = net.backward({"out": np.ones((3, 1))})
+        run = net.record(one)
+        np.testing.assert_allclose(run.outputs["out"][2], [want], rtol=1e-12)
+        gradients = run.backward({"out": np.ones((3, 1))})
         assert np.isfinite(gradients.parameters["scale"]).all()

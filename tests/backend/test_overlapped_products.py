@@ -94,10 +94,10 @@ def test_states_from_before_the_path_are_waited_for(monkeypatch: pytest.MonkeyPa
     x = np.random.default_rng(5).standard_normal((last + 1, HIDDEN)).astype(np.float32)
     children = [[k + 1] if k < last else [] for k in range(last + 1)]
     batch = vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children(children, {"x": x})])
-    here.set_parameters({name: value / 4 for name, value in here.parameters.items()})
-    there.set_parameters(here.parameters)
-    wanted = there.forward(batch)["h"]
-    assert np.abs(here.forward(batch)["h"] - wanted).max() <= 1e-6 * np.abs(wanted).max()
+    here.parameters.update({name: value / 4 for name, value in here.parameters.items()})
+    there.parameters.update(here.parameters)
+    wanted = there(batch)["h"]
+    assert np.abs(here(batch)["h"] - wanted).max() <= 1e-6 * np.abs(wanted).max()
     assert launch_of_request(here, batch).written.script[:2, OVERLAP].all()
 
 
@@ -122,17 +122,17 @@ def test_all_threads_wait_for_what_the_path_begins_with(
     """Issue 52: only those that copy did, and in some orders the others were too early."""
     require(device)
     there = PLAIN.compile(ReadsBeforeItMultiplies())
-    there.set_parameters({name: value / 4 for name, value in there.parameters.items()})
+    there.parameters.update({name: value / 4 for name, value in there.parameters.items()})
     x = np.random.default_rng(7).standard_normal((TILE_ROWS[1], 3, HIDDEN)).astype(np.float32)
     batch = vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(3, {"x": each}) for each in x])
-    wanted = there.forward(batch)["h"]
+    wanted = there(batch)["h"]
     for seed in range(1, 11):
         if device == "shim":
             put_in_place(monkeypatch, processors=2 * len(x), seed=seed)
         way = Way(device="cuda", dtype="float32", engine="persistent", processors=1)
         here = way.compile(ReadsBeforeItMultiplies())
-        here.set_parameters(there.parameters)
-        assert_close(here.forward(batch)["h"], wanted, TOLERANCE["float32"], f"order {seed}")
+        here.parameters.update(there.parameters)
+        assert_close(here(batch)["h"], wanted, TOLERANCE["float32"], f"order {seed}")
     written = launch_of_request(here, batch).written
     common, of_groups = np.split(written.script, [written.common])
     assert common[:2, OVERLAP].tolist() == 2 * [len(x)]
@@ -143,7 +143,7 @@ def test_all_threads_wait_for_what_the_path_begins_with(
 @pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_rows_that_never_come_end_the_launch(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     here, batch = network(device, "LSTM", 1, monkeypatch), batch_of("LSTM", (70,))
-    right = here.forward(batch, outputs=["h"])["h"]
+    right = here(batch, outputs=["h"])["h"]
     if device == "shim":
         here.executor.persistent_launch.patience = 5_000_000  # type: ignore[attr-defined]
     across = int(launch_of_request(here, batch).written.script[1, ACROSS])
@@ -154,6 +154,6 @@ def test_rows_that_never_come_end_the_launch(device: str, monkeypatch: pytest.Mo
 
     broken.before = one_more
     with pytest.raises(DeviceError, match=r"processor 0 waited at instruction \d+ for"):
-        here.forward(batch, outputs=["h"])
+        here(batch, outputs=["h"])
     mend(broken)
-    assert np.array_equal(here.forward(batch, outputs=["h"])["h"], right)
+    assert np.array_equal(here(batch, outputs=["h"])["h"], right)

@@ -54,12 +54,12 @@ def test_a_few_rows_are_multiplied_by_rounded_weights(
     """Nothing else is rounded then: products are of float32."""
     here = with_pairs(CELLS[cell](), device, processors, passes, monkeypatch)
     there, batch = PLAIN.compile(CELLS[cell]()), chains((9, 9))
-    whole = {name: np.array(value) for name, value in here.parameters.items()}
-    there.set_parameters({k: rounded(v) if v.ndim == 2 else v for k, v in whole.items()})
-    got, want = (each.forward(batch)["h"] for each in (here, there))
+    whole = dict(here.parameters)
+    there.parameters.update({k: rounded(v) if v.ndim == 2 else v for k, v in whole.items()})
+    got, want = (each(batch)["h"] for each in (here, there))
     assert error(got, want) < 2e-6
-    there.set_parameters(whole)
-    assert error(got, there.forward(batch)["h"]) > 1e-4
+    there.parameters.update(whole)
+    assert error(got, there(batch)["h"]) > 1e-4
 
 
 @pytest.mark.parametrize("graphs", [6, 40])  # rows of 8 at a time, and of 16 where there is room
@@ -71,8 +71,8 @@ def test_many_rows_are_rounded_too(
     function = FUNCTIONS["tree-lstm"][0]
     here = with_pairs(function(), device, processors, Passes(), monkeypatch)
     there, batch = PLAIN.compile(function()), with_pulls([TREE] * graphs)
-    there.set_parameters({k: rounded(v) for k, v in here.parameters.items()})
-    got, want = (each.forward(batch)["logits"] for each in (here, there))
+    there.parameters.update({k: rounded(v) for k, v in here.parameters.items()})
+    got, want = (each(batch)["logits"] for each in (here, there))
     assert 1e-5 < error(got, want) < 1e-2
 
 
@@ -83,7 +83,7 @@ def test_training_follows_that_of_whole_weights(
     """Parameters stay float32, so that steps much smaller than a bfloat16 add up."""
     here = with_pairs(CELLS["lstm"](), device, 2, Passes(), monkeypatch)
     there, batch = PLAIN.compile(CELLS["lstm"]()), chains((9, 9, 9))
-    there.set_parameters(here.parameters)
+    there.parameters.update(here.parameters)
     start = np.array(here.parameters["u"])
     for net in (here, there):
         optimizer = vrt.SGD(1e-4)

@@ -70,13 +70,14 @@ def train(
     pushed: dict[str, np.ndarray] = {}
     for batch in vrt.data.Loader(data.splits["train"], batch_size, seed=1):
         chosen = batch.roots if len(losses) % 2 else None
-        losses.append(net.step(batch, update, ("loss",), group, vertices=chosen))
-        pushed[f"loss of step {len(losses)}"] = net.outputs["loss"]
+        loss = net.step(batch, update, outputs=("loss",), vertices=chosen, group=group)
+        losses.append(float(loss))
+        pushed[f"loss of step {len(losses)}"] = loss.outputs["loss"]
         kept = batch.num_vertices if chosen is None else len(chosen)
-        assert len(net.outputs["loss"]) == kept
+        assert len(loss.outputs["loss"]) == kept
         if len(losses) == STEPS:
             break
-    parameters = {name: np.array(array) for name, array in net.parameters.items()}
+    parameters = dict(net.parameters)
     return Trained(losses, parameters, pushed)
 
 
@@ -224,9 +225,8 @@ def test_gradients_of_a_gpu_add_up_on_the_host(way: dict[str, Any]) -> None:
         net, adam = way.compile(GRU()), vrt.Adam(0.05, clip_norm=0.5)
         losses = []
         for _ in range(4):
-            net.step(batch, adam, group=group)
-            losses.append(net.sync())
-        return Trained(losses, {n: np.array(v) for n, v in net.parameters.items()}, {})
+            losses.append(float(net.step(batch, adam, group=group)))
+        return Trained(losses, dict(net.parameters), {})
 
     gpu = Way("shim", **way)
     one, cpu = (steps(each, ProcessGroup(shares=4)) for each in (gpu, Way("cpu")))

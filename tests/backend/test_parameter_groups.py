@@ -56,8 +56,7 @@ def trained(way: Way, optimizer: Optimizer) -> tuple[list[float], dict[str, np.n
     net = way.compile(Tree())
     losses = []
     for seeds in ((1, 1), (2, 3), (1, 4)):
-        net.step(batch(*seeds), optimizer)
-        losses.append(net.sync())
+        losses.append(float(net.step(batch(*seeds), optimizer)))
     return losses, {**copied(net), **{k: v.copy() for k, v in optimizer.state().items()}}
 
 
@@ -126,8 +125,8 @@ def test_groups_may_change_between_steps(device: str) -> None:
         np.testing.assert_array_equal(value, before[name])
     optimizer.groups = {"*": {"frozen": True}, "u": {"frozen": False, "lr": 0.2}}
     optimizer.lr = 0.05
-    net.forward(batch(1), train=True)
-    gradient = net.backward().parameters["u"]
+    run = net.record(batch(1))
+    gradient = run.backward().parameters["u"]
     optimizer.step(net)
     np.testing.assert_allclose(net.parameters["u"], before["u"] - 0.1 * gradient, rtol=1e-12)
     np.testing.assert_array_equal(net.parameters["w"], before["w"])

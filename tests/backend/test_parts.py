@@ -127,14 +127,12 @@ def test_users_see_whole_parameters(tmp_path: Path) -> None:
     net = Way().compile(Whole())
     vrt.save_checkpoint(tmp_path / "net.safetensors", net)
     other = Way().compile(Whole(), seed=8)
-    other.set_parameters(vrt.load_checkpoint(tmp_path / "net.safetensors").parameters)
+    other.parameters.update(vrt.load_checkpoint(tmp_path / "net.safetensors").parameters)
     for name, value in net.parameters.items():
         np.testing.assert_array_equal(other.parameters[name], value)
     assert net.parameters["c"].shape == (2, H, H)
     wrong = vrt.InputGraph.from_children([[]], {"x": np.zeros((1, H)), "i": np.array([ROWS])})
-    said = text_of(
-        vrt.errors.VertexrtError, lambda: net.forward(vrt.GraphBatch.from_graphs([wrong]))
-    )
+    said = text_of(vrt.errors.VertexrtError, lambda: net(vrt.GraphBatch.from_graphs([wrong])))
     assert "the rows of 'table'" in said
 
 
@@ -210,8 +208,8 @@ def test_functions_of_a_network_share_a_parameter_and_its_parts() -> None:
         {"left": size, "right": size}, relations, {"left": x, "right": x}
     )
     batch, net = vrt.GraphBatch.from_graphs([graph] * 3), Way().compile(Directions())
-    net.set_random_state(DRAWS)
-    masks = net.forward(batch, train=True)["mask"].reshape(3, 2, size, H)
+    net.load_state({"random": DRAWS})
+    masks = net.record(batch).outputs["mask"].reshape(3, 2, size, H)
     assert (masks == masks[:, :, :1]).all()
     assert (masks[:, 0] != masks[:, 1]).any()
     assert list(net.parameters) == ["left.w"]

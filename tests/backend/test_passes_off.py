@@ -148,6 +148,5 @@ def test_vertices_with_a_label_are_counted(way: Way, loss: str, off: str) -> Non
     pulls = {"x": np.ones((5, 3)), "y": np.array([0, -1, -1, 1, -1])}
     batch = GraphBatch.from_graphs([InputGraph.chain(5, pulls)] * 2)
     net = vrt.Network(way.executor(Labelled(loss)), 1, "mean_vertices")
-    total = net.forward(batch)["loss"].sum()
-    net.step(batch, vrt.SGD(0.0))
-    assert net.sync() == pytest.approx(total / 4, rel=1e-9)
+    total = net(batch)["loss"].sum()
+    assert float(net.step(batch, vrt.SGD(0.0))) == pytest.approx(total / 4, rel=1e-9)

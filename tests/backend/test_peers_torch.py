@@ -178,7 +178,7 @@ def test_a_cuda_graph_computes_what_the_peer_does() -> None:
     require("cuda")
     rng = np.random.default_rng(0)
     net = vrt.compile(models.TreeFC(WORDS, HIDDEN), device="cpu", seed=1)
-    parameters = {name: np.array(value) for name, value in net.parameters.items()}
+    parameters = dict(net.parameters)
     peers = {
         "manual": tree_fc.LevelBatchedManual(parameters, "cuda"),
         "graph": tree_fc_graph.CapturedLevels(parameters),

@@ -200,10 +200,10 @@ def two_steps(net: Network, batch: GraphBatch) -> Result:
     Both keep all pushes: a step that keeps others is compiled apart, in seconds on a CPU.
     """
     optimizer = vrt.SGD(0.1)
-    net.step(batch, optimizer, outputs=net.pushes)
     loss = net.step(batch, optimizer, outputs=net.pushes)
-    weights = {name: value.copy() for name, value in net.parameters.items()}
-    return Result(dict(net.outputs), weights, {}, loss)
+    loss = net.step(batch, optimizer, outputs=net.pushes)
+    weights = dict(net.parameters)
+    return Result(dict(loss.outputs), weights, {}, loss)
 
 
 @pytest.mark.parametrize("name", ALL_FUNCTIONS)
@@ -338,7 +338,7 @@ def test_a_wait_that_is_never_met_ends_and_leaves_nothing_behind() -> None:
     batch = generated("tree", 2)
     want = two_steps(way.compile(TreeFC(WORDS, H)), batch)
     net, backend = watched(way, TreeFC(WORDS, H))
-    start = {name: value.copy() for name, value in net.parameters.items()}
+    start = dict(net.parameters)
     backend.before, backend.seconds = wait_for_itself, 0.5
     with pytest.raises(
         vrt.errors.DeviceError, match=r"\[persistent\] processor . gave up .* 0\.5 s"

@@ -31,15 +31,18 @@ def test_an_lstm_by_hand(device: str, engine: str, threads: int, lengths: list[i
     graphs = chains(lengths, *drawn(0, count))
     plans = [
         (net.plan(graphs), None),
-        (net.plan(graphs, ["h"], vertices=graphs.roots), graphs.roots),
-        (net.on_device.plan(graphs), None),
-        (net.on_device.plan(graphs, ("sum", "h"), vertices=[count - 1, 0, 0]), [count - 1, 0, 0]),
+        (net.plan(graphs, outputs=["h"], vertices=graphs.roots), graphs.roots),
+        (net.plan(graphs, arrays="device"), None),
+        (
+            net.plan(graphs, outputs=("sum", "h"), vertices=[count - 1, 0, 0], arrays="device"),
+            [count - 1, 0, 0],
+        ),
     ]
     for seed in range(3):
         x, words = drawn(seed, count)
         wanted = by_hand(net.parameters, lengths, x, words)
         for plan, chosen in plans:
-            found = plan.forward({"x": x, "word": words} if seed else None)
+            found = plan({"x": x, "word": words} if seed else None)
             rows = wanted if chosen is None else wanted[np.asarray(chosen)]
             assert tuple(found) == plan.outputs
             assert_near(found["h"], rows, "h")
@@ -47,17 +50,15 @@ def test_an_lstm_by_hand(device: str, engine: str, threads: int, lengths: list[i
                 assert_near(found["sum"], rows.sum(axis=1), "sum")
         if seed == 1:  # other batches and steps run in between, and parameters change
             other = chains([17, 4] * 5, *drawn(7, 105))
-            net.forward(other)
+            net(other)
             loss = {"h": np.ones((105, HIDDEN), np.float32)}
-            net.backward(loss, of=net.forward(other, True))
+            net.record(other).backward(loss)
             vrt.SGD(0.1).step(net)
             net.parameters["u"] = 1.5 * net.parameters["u"]
     x, words = drawn(0, count)  # what is left out is as it was planned
     given, _ = drawn(5, count)
-    assert_near(
-        plans[0][0].forward({"x": given})["h"], by_hand(net.parameters, lengths, given, words)
-    )
-    assert_near(plans[0][0].forward()["h"], by_hand(net.parameters, lengths, x, words))
+    assert_near(plans[0][0]({"x": given})["h"], by_hand(net.parameters, lengths, given, words))
+    assert_near(plans[0][0]()["h"], by_hand(net.parameters, lengths, x, words))
 
 
 MODELS = [
@@ -75,11 +76,11 @@ def test_numbers_of_vertices_and_edges(device: str, engine: str, threads: int, n
     model, graphs = (Node, batch()) if name == "edges" else model_of(name)
     net = compiled(device, engine, threads, model)
     judge = Way("reference", "float64").compile(model())
-    judge.set_parameters(net.parameters)
-    wanted = judge.forward(graphs)
+    judge.parameters.update(net.parameters)
+    wanted = judge(graphs)
     for stays in (False, True):
-        here = net.on_device if stays else net
-        found = here.plan(other_numbers(graphs)).forward(tables_of(graphs))
+        arrays = "device" if stays else "numpy"
+        found = net.plan(other_numbers(graphs), arrays=arrays)(tables_of(graphs))
         for push, value in wanted.items():
             assert_near(found[push], value, push)
 
@@ -94,13 +95,13 @@ def test_passes_that_are_alive_stay_as_they_are(device: str, engine: str, thread
     net = compiled(device, engine, threads)
     graphs = chains([3, 4], *drawn(1, 7))
     plan, given = net.plan(graphs), {"h": np.ones((7, HIDDEN), np.float32)}
-    wanted = net.backward(given, of=net.forward(graphs, train=True, outputs=["h"]))
-    alive = net.forward(graphs, train=True, outputs=["h"])
-    plan.forward({"x": drawn(2, 7)[0]})
-    found = net.backward(given, of=alive)
+    wanted = net.record(graphs, outputs=["h"]).backward(given)
+    alive = net.record(graphs, outputs=["h"])
+    plan({"x": drawn(2, 7)[0]})
+    found = alive.backward(given)
     for name, value in wanted.parameters.items():
         assert_near(found.parameters[name], value, name)
-    assert plan.forward()["h"].tolist() == plan.forward()["h"].tolist()
+    assert plan()["h"].tolist() == plan()["h"].tolist()
 
 
 class Noisy(vrt.VertexFunction):
@@ -126,13 +127,13 @@ def test_seeds(device: str, engine: str, threads: int, dropout: bool) -> None:
     )
     plan = net.plan(graphs, dropout=dropout)
     for seed in (5, 6, 5):
-        wanted = net.forward(graphs, dropout=dropout, seed=seed)["h"]
-        assert_near(plan.forward(seed=seed)["h"], wanted)
-    net.set_random_state({"seed": 1, "step": 0})
-    first, second = plan.forward()["h"], plan.forward()["h"]
+        wanted = net(graphs, dropout=dropout, seed=seed)["h"]
+        assert_near(plan(seed=seed)["h"], wanted)
+    net.load_state({"random": {"seed": 1, "draws": 0}})
+    first, second = plan()["h"], plan()["h"]
     assert not np.array_equal(first, second)
-    net.set_random_state({"seed": 1, "step": 0})
-    assert_near(net.forward(graphs, dropout=dropout)["h"], first)
+    net.load_state({"random": {"seed": 1, "draws": 0}})
+    assert_near(net(graphs, dropout=dropout)["h"], first)
 
 
 def test_which_vertices_are_equal_is_found_anew() -> None:
@@ -143,7 +144,7 @@ def test_which_vertices_are_equal_is_found_anew() -> None:
     rng = np.random.default_rng(4)
     for words in ([2] * 12, rng.integers(0, 6, 12).tolist(), [3] * 12):
         wanted = by_hand(net.parameters, [4, 4, 4], x, words)
-        assert_near(plan.forward({"word": words})["h"], wanted)
+        assert_near(plan({"word": words})["h"], wanted)
 
 
 @pytest.mark.parametrize("device", ["reference", "cpu", *SHIM_AND_GPU])
@@ -153,9 +154,9 @@ def test_parameters_that_are_loaded(device: str, tmp_path: Path) -> None:
     vrt.save_checkpoint(tmp_path / "there", other)
     graphs = chains([5], *drawn(6, 5))
     plan = net.plan(graphs)
-    before = plan.forward()["h"]
-    net.set_parameters(vrt.load_checkpoint(tmp_path / "there").parameters)
-    after = plan.forward()["h"]
+    before = plan()["h"]
+    net.parameters.update(vrt.load_checkpoint(tmp_path / "there").parameters)
+    after = plan()["h"]
     assert not np.array_equal(before, after)
     assert_near(after, by_hand(other.parameters, [5], *drawn(6, 5)))
 
@@ -168,15 +169,15 @@ def test_arrays_of_a_device(device: str, engine: str) -> None:
     words = drawn(0, 8)[1]
     wanted = by_hand(net.parameters, [6, 2], drawn(1, 8)[0], words)
     lent = graphs.with_pulls({"x": there})
-    plans = [net.on_device.plan(graphs), net.on_device.plan(lent), net.plan(lent)]
+    plans = [net.plan(graphs, arrays="device"), net.plan(lent, arrays="device"), net.plan(lent)]
     for plan in plans:
         for _ in range(2):
-            assert_near(plan.forward({"x": there})["h"], wanted)
+            assert_near(plan({"x": there})["h"], wanted)
             zeros = np.zeros((8, WIDTH), np.float32)
             expected = by_hand(net.parameters, [6, 2], zeros, words)
-            assert_near(plan.forward({"x": zeros})["h"], expected)
-    assert_near(plans[1].forward()["h"], wanted)
-    made = [plans[0].forward({"x": drawn(k, 8)[0]})["h"] for k in range(70)]  # none is waited for
+            assert_near(plan({"x": zeros})["h"], expected)
+    assert_near(plans[1]()["h"], wanted)
+    made = [plans[0]({"x": drawn(k, 8)[0]})["h"] for k in range(70)]  # none is waited for
     for k in (0, 3, 69):
         assert_near(made[k], by_hand(net.parameters, [6, 2], drawn(k, 8)[0], words))
 
@@ -185,16 +186,16 @@ def test_arrays_of_a_device(device: str, engine: str) -> None:
 def test_tables_of_a_device(device: str) -> None:
     net, graphs = compiled(device, "persistent", function=Node), batch()
     judge = Way("reference", "float64").compile(Node())
-    judge.set_parameters(net.parameters)
-    wanted = judge.forward(graphs)["h"]
+    judge.parameters.update(net.parameters)
+    wanted = judge(graphs)["h"]
     shared = graphs.pulls["shared"]
     lent = vrt.Rows(lend(device, shared.table), shared.index)
     given = {name: lend(device, tables_of(graphs)[name]) for name in ("x", "shared")}
     for planned in (other_numbers(graphs), graphs.with_pulls({"shared": lent})):
-        plan = net.on_device.plan(planned, ["h"])
-        found = plan.forward({**tables_of(graphs), **given})
+        plan = net.plan(planned, outputs=["h"], arrays="device")
+        found = plan({**tables_of(graphs), **given})
         assert_near(found["h"], wanted)
-        assert_near(plan.forward(tables_of(graphs))["h"], wanted)
+        assert_near(plan(tables_of(graphs))["h"], wanted)
 
 
 @shim
@@ -202,31 +203,31 @@ def test_a_request_that_gave_up_says_so() -> None:
     net = compiled("shim", "persistent")
     graphs = chains([3, 2], *drawn(0, 5))
     net.executor.persistent_launch.patience = 5_000_000  # type: ignore[attr-defined]
-    plan, here = net.plan(graphs), net.on_device.plan(graphs)
-    before = plan.forward()["h"]
+    plan, here = net.plan(graphs), net.plan(graphs, arrays="device")
+    before = plan()["h"]
     broken = watch(net)
     break_counter(broken)
     with pytest.raises(DeviceError, match="waited at instruction"):
-        plan.forward()
-    here.forward()
+        plan()
+    here()
     mend(broken)
-    here.forward()  # of two that are under way, the other
+    here()  # of two that are under way, the other
     with pytest.raises(DeviceError, match="waited at instruction"):
-        here.forward()
+        here()
     for each in (plan, here):
-        assert host(each.forward()["h"]).tolist() == before.tolist()
+        assert host(each()["h"]).tolist() == before.tolist()
 
 
 @shim
 def test_memory_is_freed_with_the_plan() -> None:
     net = compiled("shim", "persistent")
     graphs = chains([30] * 4, *drawn(0, 120))
-    net.forward(graphs)
+    net(graphs)
     gc.collect()
     device = net.executor.session.device  # type: ignore[attr-defined]
     free = device.free_bytes()
     plan = net.plan(graphs, vertices=[5, 1])
-    plan.forward()
+    plan()
     assert device.free_bytes() < free
     del plan
     gc.collect()
@@ -237,7 +238,7 @@ def test_what_is_timed_is_timed_before() -> None:
     net = vrt.compile(Lstm(), device="cpu", engine="auto", threads=2)
     graphs = chains([3, 4], *drawn(0, 7))
     plan = net.plan(graphs)
-    assert_near(plan.forward()["h"], by_hand(net.parameters, [3, 4], *drawn(0, 7)))
+    assert_near(plan()["h"], by_hand(net.parameters, [3, 4], *drawn(0, 7)))
 
 
 def test_forms_of_what_is_given() -> None:
@@ -251,7 +252,7 @@ def test_forms_of_what_is_given() -> None:
     forms: list[Any] = [x, x.tolist(), x.astype(np.float64), np.asfortranarray(x)]
     for form in forms:
         for numbers in (words, np.array(words, np.int64), np.array(words, np.uint8)):
-            assert_near(plan.forward({"x": form, "word": numbers})["h"], wanted)
+            assert_near(plan({"x": form, "word": numbers})["h"], wanted)
 
 
 @pytest.mark.parametrize(
@@ -276,31 +277,31 @@ def test_what_is_refused(pulls: Any, text: str, threads: int) -> None:
     x, words = drawn(0, 7)
     words[-1] = -1
     plan = net.plan(chains([3, 4], x, words))
-    before = plan.forward()["h"]
+    before = plan()["h"]
     with pytest.raises(PullError, match=text):
-        plan.forward(pulls)
-    assert plan.forward()["h"].tolist() == before.tolist()
+        plan(pulls)
+    assert plan()["h"].tolist() == before.tolist()
 
 
 def test_what_else_is_refused() -> None:
     net, graphs = compiled("cpu", "batched"), chains([3, 4], *drawn(0, 7))
     plan = net.plan(graphs)
     with pytest.raises(PullError, match="a pull lies on a GPU; the host"):
-        plan.forward({"x": Lent(np.zeros((7, WIDTH), np.float32))})
+        plan({"x": Lent(np.zeros((7, WIDTH), np.float32))})
     with pytest.raises(PullError, match=r"float64 \[7, 5\]; an array float32"):
-        plan.forward({"x": Lent(np.zeros((7, WIDTH)))})
+        plan({"x": Lent(np.zeros((7, WIDTH)))})
     with pytest.raises(UsageError, match="seed=-1"):
-        plan.forward(seed=-1)
+        plan(seed=-1)
     with pytest.raises(UsageError, match="'z'; Lstm pushes h, sum"):
-        net.plan(graphs, ["z"])
+        net.plan(graphs, outputs=["z"])
     for wrong in ("x", 3, [[1]], [0.5], [True]):
         with pytest.raises(UsageError, match="vertices is"):
-            net.forward(graphs, vertices=wrong)  # type: ignore[arg-type]
+            net(graphs, vertices=wrong)  # type: ignore[arg-type]
     for given in ([7], [-1]):
         with pytest.raises(UsageError, match="0 to 6, vertices of the batch"):
             net.plan(graphs, vertices=given)
-    with pytest.raises(UsageError, match=r"vertices is \[0\], with train=True"):
-        net.forward(graphs, train=True, vertices=[0])
+    with pytest.raises(TypeError, match="vertices"):
+        net.record(graphs, vertices=[0])  # type: ignore[call-arg]
     with pytest.raises(PullError, match="pulls 'word', which the batch does not give"):
         net.plan(vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(2)]))
 
@@ -310,11 +311,11 @@ def test_tensors_of_pytorch() -> None:
     """Its tensors are read by their attributes, as arrays of CuPy are; the twin has stand-ins."""
     torch = pytest.importorskip("torch")
     net, count = compiled("cuda", "persistent"), STEPS
-    plan = net.on_device.plan(chains([STEPS], *drawn(0, count)))
+    plan = net.plan(chains([STEPS], *drawn(0, count)), arrays="device")
     for seed in (1, 2):
         x, words = drawn(seed, count)
-        found = plan.forward({"x": torch.from_numpy(x).cuda(), "word": words})["h"]
+        found = plan({"x": torch.from_numpy(x).cuda(), "word": words})["h"]
         assert_near(found, by_hand(net.parameters, [STEPS], x, words))
     part = torch.zeros(count, WIDTH + 1, device="cuda")[:, 1:]
     with pytest.raises(PullError, match="a view"):
-        plan.forward({"x": part})
+        plan({"x": part})

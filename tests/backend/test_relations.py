@@ -20,7 +20,7 @@ from vertexrt.graph import GraphBatch, InputGraph
 def test_a_convolution_over_relations(way: Way) -> None:
     require(way.device)
     batch, net = related.relational(), way.compile(related.RelationalDag())
-    found = net.forward(batch)["h"]
+    found = net(batch)["h"]
     want = related.convolved(net.parameters, batch)
     np.testing.assert_allclose(found, want, rtol=0, atol=1e-12)
     gradients = train(net, batch).parameters
@@ -47,12 +47,12 @@ def test_attention_over_one_relation_and_a_weighted_sum_over_another(
     batch, net = related.circuits(), way.compile(related.Circuit(gate))
     gates = batch.of_type("gate")
     for given in (batch, batch.take([2, 0, 2])):
-        found = net.forward(given)["h"][given.of_type("gate")]
+        found = net(given)["h"][given.of_type("gate")]
         states, _ = related.circuit_states(net.parameters, given)
         np.testing.assert_allclose(found, states[given.of_type("gate")], rtol=0, atol=1e-12)
     assert len(gates) == 12
-    net.forward(batch, train=True, outputs=["loss"])
-    gradients = net.backward({"loss": np.ones(batch.num_vertices)})
+    run = net.record(batch, outputs=["loss"])
+    gradients = run.backward({"loss": np.ones(batch.num_vertices)})
 
     def loss(values: related.Values) -> float:
         return related.circuit_states(values, batch)[1]
@@ -110,8 +110,8 @@ def test_vertices_with_the_same_children_in_other_relations_are_not_merged() -> 
     model = vrt.Model()
     model.node = Twins()
     net = Way("cpu").compile(model)
-    net.step(GraphBatch.from_graphs([graph]), vrt.SGD(0.0), outputs=["h"])
-    h = net.outputs["h"]
+    loss = net.step(GraphBatch.from_graphs([graph]), vrt.SGD(0.0), outputs=["h"])
+    h = loss.outputs["h"]
     np.testing.assert_array_equal(h[1], h[2])
     assert not np.allclose(h[3], h[4])
     values = net.parameters["node.w"] @ net.parameters["node.table"][1]
@@ -189,16 +189,16 @@ def test_bounds_of_types_are_those_of_vertices_where_edges_have_integers(word: i
     batch = GraphBatch.from_graphs([graph])
     if word > 4:
         with pytest.raises(vrt.errors.VertexrtError, match="word"):
-            net.forward(batch)
+            net(batch)
         return
     values = net.parameters
     below = values["low.table"][[7, 1]].sum(0) + values["high.kinds"][[0, 2]].sum(0)
-    assert np.allclose(net.forward(batch)["h"][2], values["high.table"][4] + below)
+    assert np.allclose(net(batch)["h"][2], values["high.table"][4] + below)
 
 
 def test_explain_names_the_relations() -> None:
     net = Way("cpu").compile(related.Circuit())
-    net.forward(related.circuits())
+    net(related.circuits())
     text = net.explain()
     assert "gate: reads clock of gate, all plain of wire or gate, all inverted of wire" in text
     assert "gather_all() field=wire.h relation=1 slot=1 : edge float[5]" in text
@@ -207,7 +207,7 @@ def test_explain_names_the_relations() -> None:
 def test_a_timeline_has_their_instructions() -> None:
     net, batch = PERSISTENT.compile(related.Circuit()), related.circuits()
     with net.trace() as timeline:
-        net.forward(batch)
+        net(batch)
     assert any(event["name"].startswith("path") for event in timeline.events())
 
 
@@ -216,7 +216,7 @@ def test_json_lines_carry_them(tmp_path: Path) -> None:
     file = tmp_path / "circuits.jsonl"
     vrt.data.write_jsonl(file, batch)
     again = vrt.data.read_jsonl(file, dtype="float64").batch
-    got, want = (net.forward(each)["h"] for each in (again, batch))
+    got, want = (net(each)["h"] for each in (again, batch))
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-12)  # the order of children may differ
 
 
@@ -257,7 +257,7 @@ def test_a_number_is_bounded_by_the_table_of_its_own_relation(planned: bool) -> 
         )
 
     net = vrt.compile(LookingDag(), device="reference", dtype="float64")
-    net.set_parameters(
+    net.parameters.update(
         {"v.of_calls": np.arange(3.0)[:, None], "v.of_owns": np.arange(10.0)[:, None]}
     )
     first = batch(0, 3, 4)
@@ -266,7 +266,7 @@ def test_a_number_is_bounded_by_the_table_of_its_own_relation(planned: bool) -> 
     def states(*kinds: int) -> list[float]:
         given = batch(*kinds)
         pulls = {"kind": given.edge_pulls["kind"]}
-        found = plan.forward(pulls) if planned else net.forward(given)
+        found = plan(pulls) if planned else net(given)
         return list(found["h"].ravel())
 
     for _ in range(2):

@@ -24,7 +24,7 @@ def trained(device: str, threads: int, seed: int = 1) -> tuple[list[float], dict
     net = vrt.compile(FUNCTIONS["dropout"][0](), device=device, threads=threads, seed=seed)
     optimizer = vrt.Adam(lr=0.01)
     losses = [net.step(batch, optimizer) for _ in range(3) for batch in batches()]
-    return losses, {name: value.copy() for name, value in net.parameters.items()}
+    return losses, dict(net.parameters)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -40,15 +40,15 @@ def test_two_runs_give_the_same_bits(device: str, threads: int) -> None:
 def test_random_state_continues_the_draws(device: str) -> None:
     net = vrt.compile(FUNCTIONS["dropout"][0](), device=device, threads=1, seed=1)
     batch = batches()[0]
-    net.forward(batch, train=True)
-    state = net.random_state()
-    first = net.forward(batch, train=True)["logits"]
-    assert (net.forward(batch, train=True)["logits"] != first).any()
-    net.set_random_state(state)
-    np.testing.assert_array_equal(net.forward(batch, train=True)["logits"], first)
-    before = net.random_state()
-    net.forward(batch)  # inference draws nothing
-    assert net.random_state() == before
+    net.record(batch)
+    state = net.state()["random"]
+    first = net.record(batch).outputs["logits"]
+    assert (net.record(batch).outputs["logits"] != first).any()
+    net.load_state({"random": state})
+    np.testing.assert_array_equal(net.record(batch).outputs["logits"], first)
+    before = net.state()["random"]
+    net(batch)  # inference draws nothing
+    assert net.state()["random"] == before
 
 
 def drawn(seed: int, count: int) -> vrt.GraphBatch:
@@ -93,10 +93,9 @@ def test_batches_met_before_change_no_bit(way: Way, make: Any, draw: Any) -> Non
         net = way.compile(make())
         for seed in others:
             net.step(draw(seed, 1), vrt.SGD(0.0))
-            net.forward(draw(seed + 10, 2))
-        net.step(batch, vrt.SGD(0.1), ["loss"])
-        loss = net.sync()
-        ends.append({"loss": np.array(loss)} | {n: v.copy() for n, v in net.parameters.items()})
+            net(draw(seed + 10, 2))
+        loss = float(net.step(batch, vrt.SGD(0.1), outputs=["loss"]))
+        ends.append({"loss": np.array(loss)} | dict(net.parameters))
     for end in ends[1:]:
         for name, value in end.items():
             np.testing.assert_array_equal(value, ends[0][name], err_msg=name)

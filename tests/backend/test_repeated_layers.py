@@ -62,7 +62,7 @@ def test_levels_are_repeated(
         Stack(form), device="cuda", engine="persistent", processors=processors, dtype=dtype
     )
     there, batch = PLAIN.compile(Stack(form)), batch_of(form, sequences)
-    there.set_parameters(here.parameters)
+    there.parameters.update(here.parameters)
     assert_same(evaluate(here, batch), evaluate(there, batch), TOLERANCE[dtype])
     assert_same(train(here, batch), train(there, batch), TOLERANCE[dtype])
     launch = launch_of(here, batch)

@@ -28,7 +28,7 @@ CHAINS = [  # cell, processors, dtype, lengths of the chains
 
 
 def agree(here: vrt.Network, there: vrt.Network, batch: GraphBatch, close: float) -> None:
-    there.set_parameters(here.parameters)
+    there.parameters.update(here.parameters)
     assert_same(evaluate(here, batch), evaluate(there, batch), close)
     assert_same(train(here, batch), train(there, batch), close)
 

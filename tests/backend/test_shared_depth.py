@@ -87,8 +87,8 @@ def gradient_by_hand(net: vrt.Network, batch: GraphBatch, d: Array) -> Array:
 
 def gradient_of(net: vrt.Network, batch: GraphBatch, d: Array) -> Array:
     """Return what a network finds."""
-    found = net.forward(batch, train=True, pulls=("x",))
-    gradient: Array = net.backward({"h": d}, of=found).pulled["x"]
+    found = net.record(batch, pulls=("x",))
+    gradient: Array = found.backward({"h": d}).pulled["x"]
     return gradient
 
 
@@ -103,9 +103,9 @@ def test_counts_that_a_launch_leaves_when_it_gives_up(
     if device == "shim":
         net.executor.persistent_launch.patience = 5_000_000  # type: ignore[attr-defined]
     broken = watch(net)
-    kept = net.forward(batch, train=True, pulls=("x",))
+    kept = net.record(batch, pulls=("x",))
     leave_counts(net, broken)
     with pytest.raises(DeviceError, match="waited at instruction"):
-        net.backward({"h": d}, of=kept)
+        kept.backward({"h": d})
     mend(broken)
     np.testing.assert_allclose(gradient_of(net, batch, d), wanted, rtol=0, atol=1e-5)

@@ -89,7 +89,7 @@ def test_the_largest_of_a_constant_over_children(device: str) -> None:
     x = vrt.Rows(np.ones((1, 4)), np.array([0, 0, -1], np.int32))
     graph = vrt.InputGraph.from_children([[], [], [0, 1]], {"x": x})
     net = Way(device).compile(MaxOfConstant())
-    best = net.forward(vrt.GraphBatch.from_graphs([graph]))["best"]
+    best = net(vrt.GraphBatch.from_graphs([graph]))["best"]
     np.testing.assert_array_equal(best, [[0.0] * 4, [0.0] * 4, [0.5] * 4])
 
 

@@ -73,13 +73,15 @@ def states(values: Any, batch: GraphBatch) -> Any:
 def test_a_tree_with_values_of_edges(way: Way) -> None:
     require(way.device)
     batch, net = tree(), way.compile(Weighed())
-    found = net.forward(batch, train=True)
-    np.testing.assert_allclose(found["h"], states(net.parameters, batch), rtol=0, atol=1e-12)
+    found = net.record(batch)
+    np.testing.assert_allclose(
+        found.outputs["h"], states(net.parameters, batch), rtol=0, atol=1e-12
+    )
     d, pull = (
-        np.random.default_rng(2).standard_normal((2, *found["h"].shape)),
+        np.random.default_rng(2).standard_normal((2, *found.outputs["h"].shape)),
         batch.edge_pulls["x"],
     )
-    gradients = net.backward({"h": d[0]}, of=found)
+    gradients = found.backward({"h": d[0]})
     assert isinstance(pull, vrt.Rows)
 
     def total(values: Any, x: Any) -> float:
@@ -125,10 +127,10 @@ def test_one_name_of_all_children_and_of_one() -> None:
 
     graph = InputGraph.from_children([[], [0, 0]], {}, {"x": np.array([0.5, -1.0])})
     net = Way("cpu").compile(Both())
-    found = net.forward(GraphBatch.from_graphs([graph]), train=True)
+    found = net.record(GraphBatch.from_graphs([graph]))
     (w,) = net.parameters["w"]
-    np.testing.assert_allclose(found["h"][1], w * (2.0 * -0.5 + 3.0 * 0.5), rtol=1e-12)
-    gradient = net.backward({"h": np.ones((2, 1))}).pulled["x"]
+    np.testing.assert_allclose(found.outputs["h"][1], w * (2.0 * -0.5 + 3.0 * 0.5), rtol=1e-12)
+    gradient = found.backward({"h": np.ones((2, 1))}).pulled["x"]
     np.testing.assert_allclose(gradient, [5.0 * w, 2.0 * w], rtol=1e-12)
 
 
@@ -145,16 +147,16 @@ def test_values_of_edges_that_do_not_fit() -> None:
         ({"x": np.ones(len(wrong))}, "reads real numbers of shape .4. per edge"),
     ):
         with pytest.raises(PullError, match=text):
-            net.forward(replace(batch, edge_pulls={**batch.edge_pulls, **values}))
+            net(replace(batch, edge_pulls={**batch.edge_pulls, **values}))
     with pytest.raises(PullError, match="Weighed pulls 'kind' of edges, which the batch does not"):
-        net.forward(replace(batch, edge_pulls={}))
+        net(replace(batch, edge_pulls={}))
 
 
 def _traced(body: Any) -> None:
     class Body(Weighed):
         def forward(self) -> None:
             body(self)
-            Weighed.forward(self)
+            Weighed(self)
 
     Body().trace()
 

@@ -107,7 +107,7 @@ def test_functions_of_special_numbers(
     pulls = {f"x{k}": x for k, x in enumerate(rows)}
     graphs = [vrt.InputGraph.from_children([[] for _ in rows[0]], pulls)]
     net = Way(device, dtype=dtype).compile(Special(table, len(rows)))
-    found = net.forward(vrt.GraphBatch.from_graphs(graphs))
+    found = net(vrt.GraphBatch.from_graphs(graphs))
     limits = np.finfo(dtype)
     for name, (_, formula) in table.items():
         with np.errstate(all="ignore"):
@@ -137,4 +137,4 @@ def test_a_masked_child_has_no_weight(device: str) -> None:
     pulls = {"x": np.array([[1.0], [3e38], [0.0]]), "score": np.array([[0.0], [-INF], [0.0]])}
     graph = vrt.InputGraph.from_children([[], [], [0, 1]], pulls)
     net = vrt.compile(Attention(), device=device)
-    assert net.forward(vrt.GraphBatch.from_graphs([graph]))["h"][2] == 1.0
+    assert net(vrt.GraphBatch.from_graphs([graph]))["h"][2] == 1.0

@@ -1,4 +1,4 @@
-"""Evaluations that are not waited for give what `forward` gives, whenever they are read."""
+"""Calls that are not waited for give the same whenever they are read."""
 
 from __future__ import annotations
 
@@ -31,46 +31,45 @@ def network(device: str, engine: str) -> vrt.Network:
 
 
 @pytest.mark.parametrize(("device", "engine"), WAYS)
-def test_results_are_those_of_forward_also_when_read_late(device: str, engine: str) -> None:
+def test_results_are_the_same_when_read_late(device: str, engine: str) -> None:
     net = network(device, engine)
     batches = [batch_of(NAME, graphs) for graphs in (3, 1, 4, 2, 5)]
-    wanted = [net.forward(batch) for batch in batches]
-    waiting = [net.submit(batch) for batch in batches]  # more than there are buffers
+    wanted = [dict(net(batch)) for batch in batches]
+    waiting = [net(batch) for batch in batches]  # more than there are buffers
     for k in (4, 0, 2, 1, 3):
-        got = waiting[k].result()
+        got = waiting[k]
         assert set(got) == set(wanted[k])
         for name, value in wanted[k].items():
             assert np.array_equal(got[name], value), f"{name} of batch {k}"
-    assert waiting[0].result() is waiting[0].result()
 
 
 @pytest.mark.parametrize(("device", "engine"), WAYS)
 def test_a_later_step_does_not_change_a_result(device: str, engine: str) -> None:
     net = network(device, engine)
     batch, other = batch_of(NAME, 2), batch_of(NAME, 3)
-    before = net.forward(batch, outputs=("output",))["output"]
-    evaluation = net.submit(batch, ("output",))
+    before = net(batch, outputs=("output",))["output"]
+    evaluation = net(batch, outputs=("output",))
     for _ in range(3):
         net.step(other, vrt.SGD(0.5))
     net.sync()
-    assert np.array_equal(evaluation.result()["output"], before)
-    assert not np.array_equal(net.forward(batch, outputs=("output",))["output"], before)
+    assert np.array_equal(evaluation["output"], before)
+    assert not np.array_equal(net(batch, outputs=("output",))["output"], before)
 
 
 @shim
 def test_an_evaluation_that_gave_up_says_so_when_it_is_read() -> None:
     net = network("shim", "persistent")
     batch = batch_of(NAME, 3)
-    before = net.forward(batch)
+    before = dict(net(batch))
     net.executor.persistent_launch.patience = 5_000_000  # type: ignore[attr-defined]
     broken = watch(net)
     break_counter(broken)
-    evaluation = net.submit(batch)
+    evaluation = net(batch)
     mend(broken)
     for _ in range(2):
-        with pytest.raises(DeviceError, match="waited at instruction"):
-            evaluation.result()
-    after = net.forward(batch)
+        with pytest.raises(DeviceError, match=r"waited at instruction.* It was found in call 2\."):
+            evaluation["loss"]
+    after = net(batch)
     assert all(np.array_equal(after[name], value) for name, value in before.items())
 
 
@@ -78,15 +77,15 @@ def test_an_evaluation_that_gave_up_says_so_when_it_is_read() -> None:
 def test_an_evaluation_that_gave_up_says_so_after_another_has() -> None:
     net = network("shim", "persistent")
     batch = batch_of(NAME, 3)
-    net.forward(batch)
+    dict(net(batch))
     net.executor.persistent_launch.patience = 5_000_000  # type: ignore[attr-defined]
     broken = watch(net)
     break_counter(broken)
-    first = net.submit(batch)
+    first = net(batch)
     mend(broken)
-    second = net.submit(batch)
+    second = net(batch)
     for each in (second, first):
         with pytest.raises(DeviceError, match="waited at instruction"):
-            each.result()
-    third = net.submit(batch)
-    assert third.result(), "it goes on"
+            each["loss"]
+    third = net(batch)
+    assert dict(third), "it goes on"

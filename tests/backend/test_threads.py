@@ -78,11 +78,11 @@ def in_threads(count: int, work: Callable[[int], None]) -> None:
 def test_evaluations_of_several_threads_are_apart(engine: str) -> None:
     net = network(engine=engine)
     batches = [batch_of(k) for k in (1, 2, 5, 9)]
-    expected = [net.forward(batch)["logits"] for batch in batches]
+    expected = [net(batch)["logits"] for batch in batches]
 
     def work(k: int) -> None:
         for _ in range(20):
-            assert np.array_equal(net.forward(batches[k])["logits"], expected[k])
+            assert np.array_equal(net(batches[k])["logits"], expected[k])
 
     in_threads(4, work)
 
@@ -97,100 +97,48 @@ def test_steps_of_several_threads_come_one_after_the_other() -> None:
         assert np.array_equal(nets[0].parameters[name], value)
 
 
-def test_outputs_are_those_of_the_steps_of_a_thread() -> None:
+def test_outputs_are_those_of_their_steps() -> None:
     net, optimizer = network(), vrt.SGD(0.0)
     batches = [batch_of(k) for k in (1, 2, 5)]
-    expected = [net.forward(batch)["logits"] for batch in batches]
+    expected = [net(batch)["logits"] for batch in batches]
 
     def work(k: int) -> None:
         for _ in range(10):
-            net.step(batches[k], optimizer, outputs=["logits"])
-            assert np.array_equal(net.outputs["logits"], expected[k])
+            loss = net.step(batches[k], optimizer, outputs=["logits"])
+            assert np.array_equal(loss.outputs["logits"], expected[k])
 
     in_threads(3, work)
-    assert net.outputs == {}  # this thread has made no step
 
 
-def test_backward_is_never_of_the_pass_of_another_thread() -> None:
+def test_threads_go_back_through_passes_of_their_own() -> None:
     net, batches = network(), [batch_of(k) for k in (1, 5)]
-    seeds, expected = [], []
-    for batch in batches:
-        seeds.append({"loss": np.ones_like(net.forward(batch, train=True)["loss"])})
-        expected.append(net.backward(seeds[-1]).parameters)
-    said = set()
-
-    def work(k: int) -> None:
-        for _ in range(30):
-            net.forward(batches[k], train=True)
-            try:
-                found = net.backward(seeds[k]).parameters
-            except UsageError as error:
-                said.add(str(error))
-                continue
-            for name, gradient in found.items():
-                assert np.array_equal(gradient, expected[k][name])
-
-    in_threads(2, work)
-    assert said <= {
-        "[backward] another thread used the network after forward(batch, train=True); forward and "
-        "backward of one thread with nothing between them; keep what forward returned, and pass it "
-        "as backward(..., of=outputs)."
-    }
-    lock = threading.Lock()
-
-    def locked(k: int) -> None:
-        for _ in range(8):
-            with lock:
-                net.forward(batches[k], train=True)
-                found = net.backward(seeds[k]).parameters
-            for name, gradient in found.items():
-                assert np.array_equal(gradient, expected[k][name])
-
-    in_threads(2, locked)
-
-
-def test_threads_go_back_through_passes_that_they_keep() -> None:
-    net, batches = network(), [batch_of(k) for k in (1, 5)]
-    expected = []
-    for batch in batches:
-        net.forward(batch, train=True)
-        expected.append(net.backward().parameters)
+    expected = [net.record(batch).backward().parameters for batch in batches]
 
     def work(k: int) -> None:
         for _ in range(20):
-            outputs = net.forward(batches[k], train=True)
-            for name, gradient in net.backward(of=outputs).parameters.items():
+            found = net.record(batches[k]).backward().parameters
+            for name, gradient in found.items():
                 assert np.array_equal(gradient, expected[k][name])
 
     in_threads(2, work)
 
 
-def elsewhere(work: Callable[[], object]) -> None:
-    """Do something in a thread of its own."""
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(work).result()
-
-
-def test_another_thread_may_go_back_where_none_came_between() -> None:
+def test_another_thread_may_go_back_whatever_came_between() -> None:
     """As that of an autograd engine does."""
-    net, batch = network(), batch_of(2)
-    loss = net.forward(batch, train=True)["loss"]
-    elsewhere(lambda: net.backward({"loss": np.ones_like(loss)}))
-
-
-@pytest.mark.parametrize("between", ["forward", "step", "submit"])
-def test_what_came_between_is_an_error_at_backward(between: str) -> None:
     net, batch, other = network(), batch_of(2), batch_of(3)
-    loss = net.forward(batch, train=True)["loss"]
-    uses: dict[str, Callable[[], object]] = {
-        "forward": lambda: net.forward(other, train=True),
-        "step": lambda: net.step(other, vrt.SGD(0.0)),
-        "submit": lambda: net.submit(other),
-    }
-    elsewhere(uses[between])
-    for uncertain in (lambda work: elsewhere(work), lambda work: work()):
-        with pytest.raises(UsageError, match=r"another thread used the network|no forward pass"):
-            uncertain(lambda: net.backward({"loss": np.ones_like(loss)}))
+    expected = net.record(batch).backward().parameters
+    uses: list[Callable[[], object]] = [
+        lambda: net.record(other),
+        lambda: net(other),
+        lambda: net.record(other).backward(),
+    ]
+    for use in uses:
+        run = net.record(batch)
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(use).result()
+            found = pool.submit(run.backward).result().parameters
+        for name, gradient in found.items():
+            assert np.array_equal(gradient, expected[name])
 
 
 def test_blas_has_its_threads_again_after_networks_in_turn() -> None:
@@ -198,7 +146,7 @@ def test_blas_has_its_threads_again_after_networks_in_turn() -> None:
     with blas_threads().limit(limits=2):
         before = [pool["num_threads"] for pool in blas_threads().info()]
         assert set(before) == {2}
-        in_threads(2, lambda k: [nets[k].forward(batch) for _ in range(40)] and None)
+        in_threads(2, lambda k: [nets[k](batch) for _ in range(40)] and None)
         assert [pool["num_threads"] for pool in blas_threads().info()] == before
 
 
@@ -227,7 +175,7 @@ found = {}
 def work(k):
     options = {"device": "cpu", "seed": 1, "dtype": "float64"}
     made = network() if k % 2 else vrt.compile(function, **options)
-    found[k] = made.forward(batch_of(4))["logits"].tobytes()
+    found[k] = made(batch_of(4))["logits"].tobytes()
 
 in_threads(6, work)
 assert len(set(found.values())) == 1, found
@@ -266,14 +214,14 @@ other.join()
 
 def test_spawned_processes_compile_their_own() -> None:
     net = network(threads=1)
-    expected = net.forward(batch_of(3))["logits"]
+    expected = net(batch_of(3))["logits"]
     code = """
 import multiprocessing
 
 def child(values, pipe):
     net = network(threads=1)
-    net.set_parameters(values)
-    pipe.send(net.forward(batch_of(3))["logits"])
+    net.parameters.update(values)
+    pipe.send(net(batch_of(3))["logits"])
 
 if __name__ == "__main__":
     here, there = multiprocessing.Pipe()
@@ -302,14 +250,14 @@ if __name__ == "__main__":
 def test_a_forked_child_of_a_gpu_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     put_in_place(monkeypatch)
     net, batch = network("cuda"), batch_of(2)
-    net.forward(batch)
+    net(batch)
     read, write = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # pytest has threads
         child = os.fork()
     if child == 0:
         said = []
-        for use in (lambda: net.forward(batch), lambda: net.parameters, net.sync):
+        for use in (lambda: net(batch), lambda: net.parameters["u"], net.sync):
             try:
                 use()
                 said.append("nothing")
@@ -326,7 +274,7 @@ def test_a_forked_child_of_a_gpu_is_told_so(monkeypatch: pytest.MonkeyPatch) -> 
         "live through a fork; start it by spawn: multiprocessing.get_context('spawn'), or for a "
         "DataLoader multiprocessing_context='spawn', and compile the network there."
     ]
-    assert np.isfinite(net.forward(batch)["loss"]).all()
+    assert np.isfinite(net(batch)["loss"]).all()
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
@@ -335,5 +283,5 @@ def test_a_network_is_not_copied(copied: Callable[[object], object]) -> None:
         copied(network(device="reference"))
     assert str(raised.value) == (
         "[network] a network is to be copied or pickled; arrays, which can be; compile the "
-        "function again and copy the parameters: vrt.compile(...).set_parameters(net.parameters)."
+        "function again and copy the state: other.load_state(net.state())."
     )

@@ -75,7 +75,7 @@ def test_tree_lstm_agrees_with_autograd(device: str, dtype: str, kind: str) -> N
     graphs = [random_graph(rng, leaves, kind) for leaves in (1, 2, 5, 14, 30)]
     batch = GraphBatch.from_graphs(graphs)
     net = vrt.compile(TreeLSTM(), device=device, dtype=dtype, seed=3)
-    net.set_parameters(
+    net.parameters.update(
         {
             name: rng.normal(scale=0.4, size=value.shape).astype(value.dtype)
             for name, value in net.parameters.items()
@@ -84,16 +84,16 @@ def test_tree_lstm_agrees_with_autograd(device: str, dtype: str, kind: str) -> N
     exact = {name: value.astype(np.float64) for name, value in net.parameters.items()}
     expected = recursive(batch, exact)
 
-    out = net.forward(batch, train=True)
-    d_loss = np.full(out["loss"].shape, 1 / batch.num_graphs, out["loss"].dtype)
-    gradients = net.backward({"loss": d_loss}).parameters
+    out = net.record(batch)
+    d_loss = np.full(out.outputs["loss"].shape, 1 / batch.num_graphs, out.outputs["loss"].dtype)
+    gradients = out.backward({"loss": d_loss}).parameters
 
     def agree(got: np.ndarray, want: np.ndarray, what: str) -> None:
         error = np.abs(got - want).max() / np.abs(want).max()
         assert error <= TOLERANCE[dtype], f"{what}: {error:.2e}"
 
-    agree(out["logits"], expected.logits, "logits")
-    agree(out["loss"].sum() / batch.num_graphs, np.array(expected.loss), "loss")
+    agree(out.outputs["logits"], expected.logits, "logits")
+    agree(out.outputs["loss"].sum() / batch.num_graphs, np.array(expected.loss), "loss")
     assert gradients.keys() == expected.gradients.keys()
     for name, value in expected.gradients.items():
         agree(gradients[name], value, name)

@@ -77,11 +77,11 @@ def test_gradients(
         seed=4,
     )
     there = vrt.compile(TwoLayers(size), device="cpu", dtype="float64", seed=4)
-    there.set_parameters(here.parameters)
+    there.parameters.update(here.parameters)
     for count in (1, 3, 19, *LARGE.get(processors, ())):
         batch = chains(count)
         for net in (here, there):
             net.zero_grad()
-        found, wanted = (net.backward(net.forward(batch, train=True)) for net in (here, there))
+        found, wanted = (net.record(batch).backward() for net in (here, there))
         for name, value in wanted.parameters.items():
             assert_close(found.parameters[name], value, BOUND[precision], f"{name}, {count} chains")

@@ -79,7 +79,7 @@ class Afterwards:
 
 def trained(net: Network, optimizer: Any) -> tuple[list[float], dict[str, Array]]:
     losses = [net.step(batch, optimizer) for batch in batches()]
-    return losses, {name: value.copy() for name, value in net.parameters.items()}
+    return losses, dict(net.parameters)
 
 
 def assert_equal(one: dict[str, Array], other: dict[str, Array]) -> None:
@@ -153,9 +153,9 @@ def test_forward_and_backward_leave_parameters_alone_and_mix_with_steps() -> Non
     nets, found = (network(4, 2), network()), []
     for net in nets:
         net.step(first, vrt.SGD(0.1))
-        start = {name: value.copy() for name, value in net.parameters.items()}
-        output = net.forward(second, train=True, outputs=["output"])["output"]
-        gradients = net.backward({"output": np.ones_like(output)}).parameters
+        start = dict(net.parameters)
+        run = net.record(second, outputs=["output"])
+        gradients = run.backward({"output": np.ones_like(run.outputs["output"])}).parameters
         assert_equal(start, net.parameters)
         net.step(first, vrt.SGD(0.1))
         found.append({**gradients, **{f"value {n}": v.copy() for n, v in net.parameters.items()}})
@@ -174,7 +174,7 @@ def test_a_loss_that_is_not_finite_changes_nothing(
     net, optimizer = network(threads, parts), vrt.Adam(0.01, clip_norm=clip)
     batch, other, _ = batches()
     net.step(batch, optimizer)
-    start = {name: value.copy() for name, value in net.parameters.items()}
+    start = dict(net.parameters)
     state = state_of(optimizer)
     scale = net.executor.model.store.value("v")
     scale *= 1e308
@@ -193,7 +193,7 @@ def test_a_norm_that_is_not_finite_changes_nothing(threads: int, parts: int) -> 
     (net, backend), optimizer = watched_network(threads, parts), vrt.SGD(0.1, 0.9, clip_norm=1.0)
     batch, *_ = batches()
     net.step(batch, optimizer)
-    start = {name: value.copy() for name, value in net.parameters.items()}
+    start = dict(net.parameters)
     state = state_of(optimizer)
 
     def spoil(call: Call) -> None:
@@ -213,7 +213,7 @@ def test_a_script_that_ends_early_changes_nothing() -> None:
     (net, backend), optimizer = watched_network(4, 2), vrt.Adam(0.01)
     batch, *_ = batches()
     net.step(batch, optimizer)
-    start, state = {n: v.copy() for n, v in net.parameters.items()}, state_of(optimizer)
+    start, state = dict(net.parameters), state_of(optimizer)
 
     def spoil_one_group(call: Call) -> None:
         if call.group == 0:

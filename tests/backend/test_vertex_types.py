@@ -56,7 +56,7 @@ def test_gradients_are_central_differences(network: str) -> None:
             old, losses = float(value[at]), []
             for moved in (old + STEP, old - STEP):
                 value[at] = moved
-                losses.append(net.forward(batch, outputs=["loss"])["loss"].sum())
+                losses.append(net(batch, outputs=["loss"])["loss"].sum())
             value[at] = old
             slope = (losses[0] - losses[1]) / (2 * STEP * batch.num_graphs)
             assert abs(slope - found[name][at]) < 1e-8 + 1e-6 * abs(slope), (name, at)
@@ -107,7 +107,7 @@ def _agree(network: str, way: Way) -> None:
 def test_a_tagger_is_what_its_papers_say() -> None:
     batch = typed.sentences()
     net = Way("cpu").compile(typed.CharTagger())
-    logits = net.forward(batch)["logits"][batch.of_type("tag")]
+    logits = net(batch)["logits"][batch.of_type("tag")]
     letters = batch.pulls["letter"]
     assert isinstance(letters, np.ndarray)
     begin, want = 0, []
@@ -124,7 +124,7 @@ def test_attention_over_an_input_is_what_its_papers_say() -> None:
     """Slots beside all children of a relation: a decoder, and a DAG over what it decoded."""
     batch = typed.translations()
     net = Way("cpu").compile(typed.Translator())
-    found = net.forward(batch)
+    found = net(batch)
     assert "vertex type decode: reads before of decode, all over of encode" in net.explain()
     logits, joined = [], []
     letters, last = (np.asarray(batch.pulls[name]) for name in ("letter", "last"))
@@ -142,7 +142,7 @@ def test_words_and_phrases_are_one_tree_lstm() -> None:
     """Types of leaves and inner vertices give what one function gives that has both parts."""
     batch = typed.trees()
     split = Way("cpu").compile(typed.UpDown())
-    found = split.forward(batch)["d"][batch.of_type("down")]
+    found = split(batch)["d"][batch.of_type("down")]
 
     values, states = split.parameters, []
     for words, pairs in zip(
@@ -197,23 +197,23 @@ def test_a_model_may_have_64_functions() -> None:
     edges = {(a, "before", b): [(0, 0)] for a, b in itertools.pairwise(names)}
     graph = InputGraph.from_types(dict.fromkeys(names, 1), edges)
     want = np.cumsum([net.parameters[f"{name}.b"] for name in names], axis=0)
-    found = net.forward(GraphBatch.from_graphs([graph]))["h"]
+    found = net(GraphBatch.from_graphs([graph]))["h"]
     np.testing.assert_allclose(found, want, rtol=0, atol=1e-12)
 
 
 def test_edges_carry_values() -> None:
     batch, net = by_edges.weighed(), Way("cpu").compile(by_edges.WeighedDag())
     want = by_edges.weighed_states(net.parameters, batch)
-    np.testing.assert_allclose(net.forward(batch)["h"], want, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(net(batch)["h"], want, rtol=0, atol=1e-12)
     some = batch.take([2, 0, 2])
     want = by_edges.weighed_states(net.parameters, some)
-    np.testing.assert_allclose(net.forward(some)["h"], want, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(net(some)["h"], want, rtol=0, atol=1e-12)
 
 
 def test_each_relation_has_a_weight_of_its_own() -> None:
     batch, net = by_edges.related(), Way("cpu").compile(by_edges.RelatedDag())
     want = by_edges.related_states(net.parameters, batch)
-    found = net.forward(batch)["h"][batch.of_type("node")]
+    found = net(batch)["h"][batch.of_type("node")]
     np.testing.assert_allclose(found, want, rtol=0, atol=1e-12)
 
 
@@ -228,7 +228,7 @@ def test_values_of_edges_have_gradients() -> None:
         d, sums = rng.standard_normal(gradient.shape), []
         for step in (STEP, -STEP):
             moved = {**batch.edge_pulls, name: vrt.Rows(pull.table + step * d, pull.index)}
-            outputs = net.forward(replace(batch, edge_pulls=moved))
+            outputs = net(replace(batch, edge_pulls=moved))
             sums.append(sum(float((outputs[n] * given).sum()) for n, given in d_outputs.items()))
         slope = (sums[0] - sums[1]) / (2 * STEP)
         assert abs(slope - float((gradient * d).sum())) < 1e-8 * max(1.0, abs(slope))
@@ -244,11 +244,11 @@ def test_a_shared_parameter_has_one_name() -> None:
 def test_minibatches_keep_types() -> None:
     whole = typed.sentences()
     net = Way("cpu").compile(typed.CharTagger())
-    both = net.forward(whole)["logits"]
+    both = net(whole)["logits"]
     taken = whole.take([2, 0])
     ends = whole.graph_ptr
     want = np.concatenate([both[ends[2] : ends[3]], both[ends[0] : ends[1]]])
-    np.testing.assert_array_equal(net.forward(taken)["logits"], want)
+    np.testing.assert_array_equal(net(taken)["logits"], want)
     assert len(taken.of_type("char")) == 13
 
 

@@ -101,7 +101,7 @@ def move(
 class Alive:
     """A forward pass that is kept: what it returned, what it was of, and for which parameters."""
 
-    outputs: Any
+    run: Any
     of: Evaluated
     asked: tuple[str, ...]
     version: int
@@ -194,8 +194,8 @@ class Player:
         self.sides = []
         for net in self.nets:
             net.zero_grad()
-            net.set_parameters(self.start)
-            net.set_random_state({"seed": 3, "step": 0})
+            net.parameters.update(self.start)
+            net.load_state({"random": {"seed": 3, "draws": 0}})
             parameters = {n: x.copy() for n, x in self.start.items()}
             side = Side(net, rule.make(), rule, parameters)
             if net._gradients is not None:
@@ -347,16 +347,18 @@ class Player:
         side, batch = self.sides[other], self.built[b]
         of = self.evaluated(side, b)
         chosen = batch.roots if roots else None
-        side.net.step(batch, side.optimizer, asked, vertices=chosen)
-        self._stepped(side, of, asked, chosen)
+        found = side.net.step(batch, side.optimizer, outputs=asked, vertices=chosen)
+        self._stepped(side, found, of, asked, chosen)
 
-    def _stepped(self, side: Side, of: Evaluated, asked: Sequence[str], chosen: Any = None) -> None:
+    def _stepped(
+        self, side: Side, found: Any, of: Evaluated, asked: Sequence[str], chosen: Any = None
+    ) -> None:
         loss, gradients, rows = self.loss_gradients(of)
-        self.near(side.net.sync(), np.float64(loss), "loss")
+        self.near(float(found), np.float64(loss), "loss")
         for name in asked:
             want = of.push(name)
             want = want if chosen is None else want[chosen]
-            self.near(side.net.outputs[name], want, f"output {name}")
+            self.near(found.outputs[name], want, f"output {name}")
         self.updated(side, self.update(side, gradients, rows))
 
     def do_own(self, b: int, breaks: bool) -> None:
@@ -366,12 +368,12 @@ class Player:
         rule = OwnRule(lr=0.0625)
         rule.breaks = breaks
         try:
-            side.net.step(self.built[b], rule)
+            found = side.net.step(self.built[b], rule)
         except InterruptedError:
             self._thrown(side)
             return  # nothing has changed
         loss, gradients, _ = self.loss_gradients(of)
-        self.near(side.net.sync(), np.float64(loss), "loss")
+        self.near(float(found), np.float64(loss), "loss")
         values = {n: x - rule.lr * gradients.get(n, 0.0) for n, x in side.parameters.items()}
         steps, fixed = side.steps, {n: np.zeros(x.shape, bool) for n, x in values.items()}
         self.updated(side, (values, {}, fixed))
@@ -422,15 +424,13 @@ class Player:
         """Evaluate, by one of several calls."""
         side, batch = self.side, self.built[b]
         of = self.evaluated(side, b)
-        if how == "submit":
-            found = side.net.submit(batch, asked).result()
-        elif how == "plan":
-            found = side.net.plan(batch, asked).forward()
+        if how == "plan":
+            found = side.net.plan(batch, outputs=asked)()
         elif how == "device":
-            found = side.net.on_device.forward(batch, outputs=asked)
+            found = side.net(batch, outputs=asked, arrays="device")
             found = {n: x.get() if hasattr(x, "get") else x for n, x in found.items()}
         else:
-            found = side.net.forward(batch, outputs=asked)
+            found = side.net(batch, outputs=asked)
         self.outputs(found, of, asked)
 
     def do_plan(self, b: int, number: int) -> None:
@@ -441,14 +441,14 @@ class Player:
         """Ask a plan again, perhaps after the parameters have changed."""
         if number in self.side.plans:
             plan, b = self.side.plans[number]
-            self.outputs(plan.forward(), self.evaluated(self.side, b), tuple(self.pushes))
+            self.outputs(plan(), self.evaluated(self.side, b), tuple(self.pushes))
 
     def do_train(self, b: int, asked: tuple[str, ...], number: int) -> None:
         """Go forward, and keep the pass."""
         side = self.side
         of = self.evaluated(side, b)
-        found = side.net.forward(self.built[b], train=True, outputs=asked)
-        self.outputs(found, of, asked)
+        found = side.net.record(self.built[b], outputs=asked)
+        self.outputs(found.outputs, of, asked)
         side.alive[number] = Alive(found, of, asked, side.version)
 
     def do_drop(self, number: int) -> None:
@@ -473,7 +473,7 @@ class Player:
         refused |= d_pushes is None and "loss" not in made.asked
         try:
             options = {"scale": scale, "accumulate": adds, "sparse": sparse}
-            got = side.net.backward(d_pushes, of=made.outputs, **options)
+            got = made.run.backward(d_pushes, **options)
         except UsageError:
             if refused or made.perhaps:
                 return
@@ -570,12 +570,10 @@ class Player:
             # written into a copy while a module of PyTorch has the memory of the parameters.
             how = "one"
         if how == "all":
-            side.net.set_parameters(new, strict=False)
+            side.net.load_state({"parameters": new}, strict=False)
         for n, x in new.items():
             if how == "one":
                 side.net.parameters[n] = x
-            elif how == "place":
-                side.net.parameters[n][...] = x
         side.parameters.update(new)
         side.version += 1
 
@@ -599,7 +597,7 @@ class Player:
         of = self._of(b, {p: both[name] for p, name in self.names.items()})
         asked = tuple(self.pushes)
         with side.average.in_place():
-            found = side.net.forward(self.built[b], outputs=asked)
+            found = side.net(self.built[b], outputs=asked)
         side.version += 1
         self.outputs(found, of, asked)
 
@@ -611,11 +609,12 @@ class Player:
     def do_resume(self, b: int) -> None:
         """Save a checkpoint and load it: a step of each of both networks has the same bits."""
         self._load()
+        losses = []
         for side in self.sides:
-            side.net.step(self.built[b], side.optimizer)
+            losses.append(float(side.net.step(self.built[b], side.optimizer)))
             side.version += 1
         one, two = self.sides
-        self.same(one.net.sync(), two.net.sync(), "resumed loss")
+        self.same(*losses, "resumed loss")
         for n, x in one.net.parameters.items():
             self.same(two.net.parameters[n], x, f"resumed {n}")
         for side in self.sides:
@@ -628,11 +627,11 @@ class Player:
             raise Unclear  # a state without moments is refused, as that of another optimizer is
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "net.safetensors"
-            meta = {"random": one.net.random_state()}
+            meta = {"random": one.net.state()["random"]}
             vrt.save_checkpoint(path, one.net, one.optimizer, meta=meta, average=one.average)
             found = vrt.load_checkpoint(path)
-        two.net.set_parameters(found.parameters)
-        two.net.set_random_state(found.meta["random"])
+        two.net.parameters.update(found.parameters)
+        two.net.load_state({"random": found.meta["random"]})
         two.optimizer = one.rule.make()
         two.optimizer.load_state(found.optimizer_state)
         two.optimizer.lr = one.optimizer.lr
@@ -666,11 +665,12 @@ class Player:
         of = self.evaluated(side, b, side.kept)
         given = side.carried.put(self.built[b])
         if trains:
-            side.net.step(given, side.optimizer, (CARRIED,), vertices=side.carried.ends(given))
-            side.net.sync()
-            side.carried.keep(given, side.net.outputs)
+            loss = side.net.step(
+                given, side.optimizer, outputs=(CARRIED,), vertices=side.carried.ends(given)
+            )
+            side.carried.keep(given, loss.outputs)
         else:
-            found = side.net.forward(given)
+            found = side.net(given)
             side.carried.keep(given, found)
         states = of.push(CARRIED)
         side.kept = {key: row for key, row in side.kept.items() if key[0] < len(batch)}
@@ -802,7 +802,7 @@ class CallDraft:
             case "other":
                 return "step", b, (), False, 1
             case "forward":
-                return kind, b, asked, self.pick("", "submit", "plan", "device")
+                return kind, b, asked, self.pick("", "plan", "device")
             case "train":
                 self.passes += 1
                 kept = asked if self.chance(0.5) else self.asked[0]

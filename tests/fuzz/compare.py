@@ -195,16 +195,16 @@ def _differences(net: vrt.Network, want: Expected, dtype: str) -> Iterator[str]:
     yield from _step(net, want, dtype)
     if plan.again:
         capture = Capture()
-        net.step(want.batch, capture)  # type: ignore[arg-type]
-        yield difference(net.sync(), want.loss, dtype, "loss of a step without outputs")
+        loss = net.step(want.batch, capture)  # type: ignore[arg-type]
+        yield difference(float(loss), want.loss, dtype, "loss of a step without outputs")
         yield from _all(capture.gradients, want.step, dtype, "gradient of a step without outputs")
     if plan.back:
-        found = net.forward(want.batch, train=True, outputs=plan.asked)
+        found = net.record(want.batch, outputs=plan.asked)
         pushes = {name: want.pushes[name] for name in plan.asked}
-        yield from _all(found, pushes, dtype, "forward")
+        yield from _all(found.outputs, pushes, dtype, "record")
         if plan.again:
-            net.forward(want.batch, outputs=plan.asked)
-        gradients = net.backward(want.d_pushes, of=found)
+            net(want.batch, outputs=plan.asked)
+        gradients = found.backward(want.d_pushes)
         if gradients.parameters.keys() != want.back.parameters.keys():
             yield f"backward: gradients of {sorted(gradients.parameters)}"
         yield from _all(gradients.parameters, want.back.parameters, dtype, "backward")
@@ -215,7 +215,7 @@ def _differences(net: vrt.Network, want: Expected, dtype: str) -> Iterator[str]:
 def _inference(net: vrt.Network, want: Expected, dtype: str) -> Iterator[str]:
     asked = want.plan.asked
     pushes = {name: want.pushes[name] for name in asked}
-    yield from _all(net.forward(want.batch, outputs=asked), pushes, dtype, "inference")
+    yield from _all(net(want.batch, outputs=asked), pushes, dtype, "inference")
     yield from _all(by_plan(net, want.batch, asked), pushes, dtype, "plan")
 
 
@@ -225,7 +225,7 @@ def _dropped(net: vrt.Network, build: Build, want: Expected, dtype: str) -> Iter
     """
     yield from _inference(net, want, dtype)
     plain = PLAIN.compile(network_of(build, want.batch))
-    plain.set_parameters(want.parameters)
+    plain.parameters.update(want.parameters)
     for run in (evaluate, train):
         got, other = run(net, want.batch), run(plain, want.batch)
         yield difference(got.loss, _loosely(np.float64(other.loss)), dtype, "loss with dropout")
@@ -245,13 +245,14 @@ def _step(net: vrt.Network, want: Expected, dtype: str) -> Iterator[str]:
     names = tuple(want.pushes)
     capture, sgd = Capture(), vrt.SGD(lr=1.0)
     optimizer: Any = sgd if want.plan.sgd else capture
-    yield difference(net.step(want.batch, optimizer, names), want.loss, dtype, "loss")
-    yield from _all(net.outputs, want.pushes, dtype, "push")
+    loss = net.step(want.batch, optimizer, outputs=names)
+    yield difference(float(loss), want.loss, dtype, "loss")
+    yield from _all(loss.outputs, want.pushes, dtype, "push")
     if want.plan.sgd:
         moved = {n: exact(p) for n, p in want.parameters.items()}
         moved |= {n: moved[n] - gradient for n, gradient in want.step.items()}
         yield from _all(net.parameters, moved, dtype, "updated parameter")
-        net.set_parameters(want.parameters)
+        net.parameters.update(want.parameters)
     else:
         yield from _all(capture.gradients, want.step, dtype, "gradient")
 

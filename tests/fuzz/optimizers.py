@@ -285,7 +285,7 @@ class Sequence:
 
     def values(self) -> dict[str, Array]:
         """Copy the network's parameters."""
-        return {name: value.copy() for name, value in self.net.parameters.items()}
+        return dict(self.net.parameters)
 
     def draw_groups(self) -> dict[str, dict[str, Any]]:
         """Draw options of some parameters."""
@@ -340,7 +340,7 @@ class Sequence:
         outputs = self.choice((), ("side",), ("loss", "side"))
         self.events[-1] += f" {outputs}"
         want = self.loss(self.judge.now(), gradients)
-        got = self.net.step(batch, self.optimizer, outputs)
+        got = self.net.step(batch, self.optimizer, outputs=outputs)
         got = self.net.sync()
         self.updated(gradients, rows)
         self.same("loss", got, *want)
@@ -355,8 +355,7 @@ class Sequence:
         """Gradients of a pass are added."""
         batch, gradients, rows = self.draw_batch()
         scale = self.choice(1.0, 0.5, 0.0)
-        self.net.forward(batch, train=True, outputs=["loss"])
-        self.net.backward(scale=scale)
+        self.net.record(batch, outputs=["loss"]).backward(scale=scale)
         for name, total in self.total.items():
             total += scale * gradients[name]
         for name, some in rows.items():
@@ -458,7 +457,7 @@ class Sequence:
         with self.average.in_place():
             for name, value in self.net.parameters.items():
                 self.same(f"average of {name}", value, values[name], self.judge.largest[name])
-            got = self.net.forward(batch, outputs=["loss"])["loss"].sum()
+            got = self.net(batch, outputs=["loss"])["loss"].sum()
             terms = {n: self.judge.largest[n] * np.abs(g) for n, g in gradients.items()}
             size = sum(float(t.sum()) for t in terms.values())
             self.same("loss of the average", got, self.loss(values, gradients)[0], size)
@@ -476,7 +475,7 @@ class Sequence:
             vrt.save_checkpoint(path, self.net, self.optimizer, kept, self.average)
             found = vrt.load_checkpoint(path)
         self.net = self.network()
-        self.net.set_parameters(found.parameters)
+        self.net.parameters.update(found.parameters)
         judge = self.judge
         self.optimizer = self.make(
             lr=judge.lr_of_groups if self.schedule is None else self.at_first,

@@ -182,11 +182,11 @@ def run(
     between: Callable[[], object] = lambda: None,
 ) -> Arrays:
     """Go forward and back, then take a step that changes nothing; name what each gave."""
-    net.set_random_state(DRAWS)
-    outputs = net.forward(batch, train=True)
+    net.load_state({"random": DRAWS})
+    outputs = net.record(batch)
     between()
-    gradients = net.backward(d_pushes, of=outputs)
-    found = {f"push {name}": np.array(value) for name, value in outputs.items()}
+    gradients = outputs.backward(d_pushes)
+    found = {f"push {name}": np.array(value) for name, value in outputs.outputs.items()}
     found |= {f"gradient {name}": value for name, value in gradients.parameters.items()}
     found |= {f"pulled {name}": value for name, value in gradients.pulled.items()}
     return found | stepped(net, batch, net.pushes)
@@ -194,18 +194,17 @@ def run(
 
 def stepped(net: vrt.Network, batch: vrt.GraphBatch, outputs: Sequence[str] = ()) -> Arrays:
     """Take a step that changes nothing."""
-    net.set_random_state(DRAWS)
+    net.load_state({"random": DRAWS})
     capture = Capture()
-    net.step(batch, capture, outputs)  # type: ignore[arg-type]
-    found = {"loss": np.float64(net.sync())}
+    loss = net.step(batch, capture, outputs=outputs)  # type: ignore[arg-type]
+    found = {"loss": np.float64(float(loss))}
     found |= {f"updated {name}": value for name, value in capture.gradients.items()}
     return found  # type: ignore[return-value]
 
 
 def train(net: vrt.Network, batch: vrt.GraphBatch, optimizer: Any) -> Arrays:
     """Take a step and return what it left."""
-    net.step(batch, optimizer)
-    found = {"loss": np.float64(net.sync())}
+    found = {"loss": np.float64(float(net.step(batch, optimizer)))}
     found |= {f"parameter {name}": value.copy() for name, value in net.parameters.items()}
     return found | {f"state {n}": v.copy() for n, v in optimizer.state().items()}  # type: ignore[return-value]
 
@@ -462,7 +461,7 @@ def after_other_batches(bench: Bench) -> Texts:
     net = bench.network()
     for _ in range(int(bench.rng.integers(1, 4))):
         if bench.rng.random() < 0.5:
-            net.forward(bench.other())
+            net(bench.other())
         else:
             stepped(net, bench.other())
     yield from bench.same(run(net, bench.batch, bench.d_pushes))
@@ -481,8 +480,8 @@ def after_another_forward(bench: Bench) -> Texts:
 
 def by_plan(bench: Bench) -> Texts:
     """A plan of a batch evaluates it as `forward` does."""
-    plain = bench.first.forward(bench.batch)
-    planned = bench.first.plan(bench.batch).forward(tables_of(bench.batch))
+    plain = bench.first(bench.batch)
+    planned = bench.first.plan(bench.batch)(tables_of(bench.batch))
     yield from bench.same(planned, plain)
 
 
@@ -494,7 +493,7 @@ def outputs_asked(bench: Bench) -> Texts:
     for outputs in ((), bench.first.pushes):
         net, optimizer = bench.network(), vrt.SGD(0.1, momentum=0.5, weight_decay=0.1)
         for batch in (bench.batch, other):
-            net.step(batch, optimizer, outputs)
+            net.step(batch, optimizer, outputs=outputs)
         net.sync()
         ends.append({f"parameter {n}": v.copy() for n, v in net.parameters.items()})
     yield from bench.near(*ends)
@@ -512,7 +511,7 @@ def resumed(bench: Bench) -> Texts:
         vrt.save_checkpoint(path, saved, optimizer)
         loaded, again = bench.network(), vrt.Adam(0.01)
         found = vrt.load_checkpoint(path)
-    loaded.set_parameters(found.parameters)
+    loaded.parameters.update(found.parameters)
     again.load_state(found.optimizer_state)
     yield from bench.same(train(loaded, bench.batch, again), train(saved, bench.batch, optimizer))
 

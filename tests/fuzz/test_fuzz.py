@@ -109,7 +109,7 @@ class MovedWay(NamedWay):
         net = NamedWay.compile(self, function, parameters, shuffle)
         for name, value in parameters.items():
             if value.ndim == 2:
-                net.set_parameters({**parameters, name: value + 0.01})
+                net.parameters.update({**parameters, name: value + 0.01})
                 break
         return net
 

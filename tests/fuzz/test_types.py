@@ -85,8 +85,8 @@ def typed(given: list[tuple[str, str, FunctionSpec, BatchSpec]]) -> vrt.GraphBat
 
 def gradients(net: vrt.Network, batch: vrt.GraphBatch, d: np.ndarray) -> tuple[Any, Any]:
     """Return the losses, and the gradients of parameters, under one gradient a vertex."""
-    loss = net.forward(batch, train=True, outputs=["loss"])["loss"]
-    return loss, net.backward({"loss": d}).parameters
+    run = net.record(batch, outputs=["loss"])
+    return run.outputs["loss"], run.backward({"loss": d}).parameters
 
 
 def compare(seed: int, way: Way) -> None:
@@ -107,7 +107,7 @@ def compare(seed: int, way: Way) -> None:
         want |= {f"{name}.{n}": gradient for n, gradient in found.items()}
         values |= {f"{name}.{n}": value for n, value in alone.parameters.items()}
     net = way.compile(model)
-    net.set_parameters(values)
+    net.parameters.update(values)
     loss, found = gradients(net, typed(given), np.concatenate(ds))
     scale = max(1.0, float(np.abs(loss).max()))
     np.testing.assert_allclose(loss, np.concatenate(losses), rtol=0, atol=1e-11 * scale)

@@ -55,7 +55,7 @@ class NamedWay:
             way = Configuration(True, groups, self.way.processors, self.tile)
             net.executor.model.chooser.only(way)
         if parameters is not None:
-            net.set_parameters(parameters)
+            net.parameters.update(parameters)
         return net
 
 

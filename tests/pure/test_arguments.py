@@ -30,8 +30,9 @@ def text_of(error: type[VertexrtError], call: Any) -> str:
 def test_what_is_no_batch(net: vrt.Network, given: Any) -> None:
     calls = {
         "step": lambda: net.step(given, vrt.SGD(0.1)),
-        "submit": lambda: net.forward(given),
-        "forward": lambda: net.forward(given, train=True),
+        "call": lambda: net(given),
+        "record": lambda: net.record(given),
+        "plan": lambda: net.plan(given),
         "explain_batch": lambda: net.explain_batch(given),
         "warm": lambda: net.warm(given),
     }
@@ -44,14 +45,14 @@ def test_what_is_no_batch(net: vrt.Network, given: Any) -> None:
 
 def test_what_a_reader_returns_is_no_batch(net: vrt.Network) -> None:
     read = vrt.data.from_records([{"chain": 1}])
-    text = text_of(UsageError, lambda: net.forward(read))  # type: ignore[arg-type]
+    text = text_of(UsageError, lambda: net(read))  # type: ignore[arg-type]
     assert text.endswith("is a Examples; expected a GraphBatch; pass its attribute `batch`.")
 
 
 def test_no_output_is_asked_for(net: vrt.Network) -> None:
     for where, call in (
-        ("submit", lambda: net.submit(BATCH, ())),
-        ("forward", lambda: net.forward(BATCH, train=True, outputs=[])),
+        ("call", lambda: net(BATCH, outputs=())),
+        ("record", lambda: net.record(BATCH, outputs=[])),
     ):
         assert text_of(UsageError, call) == (
             f"[{where}] outputs names no push; TreeLSTM pushes logits, loss; "
@@ -60,11 +61,11 @@ def test_no_output_is_asked_for(net: vrt.Network) -> None:
 
 
 def test_outputs_that_are_no_list_of_names(net: vrt.Network) -> None:
-    text = text_of(UsageError, lambda: net.submit(BATCH, "logits"))
+    text = text_of(UsageError, lambda: net(BATCH, outputs="logits"))
     assert text.endswith("expected names of pushes; write outputs=['logits'].")
     for given in (7, [["logits"]], [None]):
         wrong: Any = given
-        text_of(UsageError, lambda wrong=wrong: net.submit(BATCH, wrong))
+        text_of(UsageError, lambda wrong=wrong: net(BATCH, outputs=wrong))
         text_of(UsageError, lambda wrong=wrong: net.step(BATCH, vrt.SGD(0.1), outputs=wrong))
 
 
@@ -85,18 +86,18 @@ def test_what_is_no_optimizer(net: vrt.Network) -> None:
     ],
 )
 def test_gradients_of_other_dtypes(net: vrt.Network, given: Any, text: str) -> None:
-    net.forward(BATCH, train=True)
-    found = text_of(PullError, lambda: net.backward({"loss": given}))
+    run = net.record(BATCH)
+    found = text_of(PullError, lambda: run.backward({"loss": given}))
     assert found.startswith(f"[backward] the gradient of 'loss' {text}; real numbers of shape [3]")
 
 
 @pytest.mark.parametrize("dtype", ["<U3", "complex128", "object", "bool", "datetime64[s]"])
 def test_parameters_of_other_dtypes_change_nothing(net: vrt.Network, dtype: str) -> None:
-    before = {name: value.copy() for name, value in net.parameters.items()}
+    before = dict(net.parameters)
     last = list(before)[-1]
     values = {name: value + 1.0 for name, value in before.items()}
     values[last] = np.zeros(before[last].shape, dtype)
-    found = text_of(CheckpointError, lambda: net.set_parameters(values))
+    found = text_of(CheckpointError, lambda: net.parameters.update(values))
     assert found.startswith(f"[parameters] {last!r} has dtype {values[last].dtype}; real numbers")
     assert all((net.parameters[name] == value).all() for name, value in before.items())
 
@@ -105,8 +106,8 @@ def test_gradients_of_any_layout_are_the_same(net: vrt.Network) -> None:
     plain = np.random.default_rng(0).standard_normal((3, 3)).astype(np.float32)
 
     def gradient(given: Any) -> np.ndarray:
-        net.forward(BATCH, train=True, outputs=["logits"])
-        found = net.backward({"logits": given}).parameters
+        run = net.record(BATCH, outputs=["logits"])
+        found = run.backward({"logits": given}).parameters
         return np.concatenate([value.ravel() for value in found.values()])
 
     want = gradient(plain)
@@ -119,10 +120,10 @@ def test_gradients_of_any_layout_are_the_same(net: vrt.Network) -> None:
 
 
 def test_what_is_no_mapping(net: vrt.Network) -> None:
-    net.forward(BATCH, train=True)
+    run = net.record(BATCH)
     wrong: Any = [np.zeros(3)]
-    assert text_of(UsageError, lambda: net.backward(wrong)).startswith("[backward] a list; expect")
-    text_of(CheckpointError, lambda: net.set_parameters(wrong))
+    assert text_of(UsageError, lambda: run.backward(wrong)).startswith("[backward] a list; expect")
+    text_of(CheckpointError, lambda: net.parameters.update(wrong))
 
 
 def test_a_table_of_words_without_a_row(net: vrt.Network) -> None:
@@ -130,4 +131,4 @@ def test_a_table_of_words_without_a_row(net: vrt.Network) -> None:
     none = vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children([[], [], [0, 1]], pulls)])
     absent = pulls | {"word": np.full(3, -1)}
     want = vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children([[], [], [0, 1]], absent)])
-    assert (net.forward(none)["logits"] == net.forward(want)["logits"]).all()
+    assert (net(none)["logits"] == net(want)["logits"]).all()

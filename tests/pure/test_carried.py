@@ -49,13 +49,13 @@ def pieces_of(text: Path) -> list[vrt.GraphBatch]:
 def test_pieces_are_one_text(text: Path, whole_pushes: bool) -> None:
     net = vrt.compile(GRUWords(11), device="reference", dtype="float64", seed=1)
     whole = load(str(text), format="text", pieces=12, streams=STREAMS).splits["train"]
-    expected = states(whole, net.forward(vrt.CarriedState(net).put(whole))["h"])
+    expected = states(whole, net(vrt.CarriedState(net).put(whole))["h"])
 
     carried, found = vrt.CarriedState(net), []
     for piece in pieces_of(text):
         batch = carried.put(piece)
-        outputs = net.forward(batch)
-        ends = net.forward(batch, vertices=carried.ends(batch))
+        outputs = net(batch)
+        ends = net(batch, vertices=carried.ends(batch))
         carried.keep(batch, outputs if whole_pushes else ends)
         state, carried = carried.state(), vrt.CarriedState(net)  # another one goes on
         carried.load_state(state)
@@ -162,7 +162,7 @@ def test_chains_are_those_of_their_graph_where_some_have_no_vertices() -> None:
     carried, counted = vrt.CarriedState(net), np.zeros((3, 2))
     for sizes in ([(2, 2), (1, 3), (0, 1)], [(2, 0), (2, 2), (0, 1)], [(1, 0), (3, 0), (1, 1)]):
         batch = carried.put(piece_of(*sizes))
-        pushed = net.forward(batch)
+        pushed = net(batch)
         counted += sizes
         ends = carried.ends(batch)
         for column, (name, kind, each) in enumerate((("n", "low", 1), ("m", "up", 10))):

@@ -45,7 +45,7 @@ def test_more_children_than_the_arity(threads: int) -> None:
     wide = [[], [], [0, 1], [2, 0, 1]]
     batch = batch_of((TREE, pulls(3)), (wide, pulls(4)), (TREE, pulls(3)))
     net = network(threads=threads)
-    assert text_of(GraphError, lambda: net.forward(batch)) == (
+    assert text_of(GraphError, lambda: net(batch)) == (
         "[gather] vertex 3 of graph 1 has 3 children; TreeLSTM declares slots 0..1; "
         "binarise the graph, declare arity=3, or read them by gather_all."
     )
@@ -90,7 +90,7 @@ class Reads(vrt.VertexFunction):
 def test_more_children_than_slots_beside_gather_all(slot: bool, children: int, text: str) -> None:
     graph = vrt.InputGraph.from_children([*([[]] * children), list(range(children))])
     net = vrt.compile(Reads(slot), device="reference")
-    got = text_of(GraphError, lambda: net.forward(vrt.GraphBatch.from_graphs([graph])))
+    got = text_of(GraphError, lambda: net(vrt.GraphBatch.from_graphs([graph])))
     assert got == f"[gather] vertex {children} of graph 0 has {children} children; {text}"
 
 
@@ -98,7 +98,7 @@ def test_empty_slots_beyond_the_arity_do_no_harm() -> None:
     net = network()
     long = batch_of(([[], [], [0, 1, -1, -1]], pulls(3)))
     short = batch_of((TREE, pulls(3)))
-    np.testing.assert_array_equal(net.forward(long)["loss"], net.forward(short)["loss"])
+    np.testing.assert_array_equal(net(long)["loss"], net(short)["loss"])
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -127,25 +127,25 @@ def test_a_mistake_is_reported_once(threads: int) -> None:
     """A traceback had the same error twice, the second while the first was handled."""
     batch = batch_of((TREE, pulls(3)), (TREE, pulls(3, word=np.full(3, WORDS, np.int32))))
     with pytest.raises(PullError, match="of graph 1 is") as caught:
-        network(threads=threads).forward(batch)
+        network(threads=threads)(batch)
     assert caught.value.__context__ is None
 
 
 def test_a_missing_pull() -> None:
     batch = batch_of((TREE, {"words": np.zeros(3, np.int32), "label": np.zeros(3, np.int32)}))
-    assert text_of(PullError, lambda: network().forward(batch)) == (
+    assert text_of(PullError, lambda: network()(batch)) == (
         "[pull] TreeLSTM pulls 'word', which the batch does not give; it gives label, words; "
         "add the array to the graphs, or compute what does without it, by "
-        "net.forward(batch, outputs=[...]). Nearest: 'words'."
+        "net(batch, outputs=[...]). Nearest: 'words'."
     )
     nothing = vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children(TREE)])
-    assert "; it gives nothing; " in text_of(PullError, lambda: network().forward(nothing))
+    assert "; it gives nothing; " in text_of(PullError, lambda: network()(nothing))
 
 
 def test_labels_need_not_be_given_for_inference() -> None:
     batch = batch_of((TREE, {"word": np.zeros(3, np.int32)}))
-    assert network().forward(batch, outputs=["logits"])["logits"].shape == (3, CLASSES)
-    assert "pulls 'label'" in text_of(PullError, lambda: network().forward(batch))
+    assert network()(batch, outputs=["logits"])["logits"].shape == (3, CLASSES)
+    assert "pulls 'label'" in text_of(PullError, lambda: network()(batch))
 
 
 @pytest.mark.parametrize(
@@ -165,12 +165,12 @@ def test_labels_need_not_be_given_for_inference() -> None:
 )
 def test_misshapen_pulls(name: str, given: Any, text: str) -> None:
     whole = {"mark": np.zeros((3, 2)), "gain": np.zeros(3), name: given}
-    assert text in text_of(PullError, lambda: network("marks").forward(batch_of((TREE, whole))))
+    assert text in text_of(PullError, lambda: network("marks")(batch_of((TREE, whole))))
 
 
 def test_a_real_array_for_an_index() -> None:
     batch = batch_of((TREE, pulls(3, word=np.zeros(3))))
-    assert text_of(PullError, lambda: network().forward(batch)) == (
+    assert text_of(PullError, lambda: network()(batch)) == (
         "[pull] 'word' is float64 of shape [3]; TreeLSTM reads an integer per vertex: [3]; "
         "pass an integer array with -1 where a vertex has none."
     )
@@ -179,31 +179,29 @@ def test_a_real_array_for_an_index() -> None:
 # Running.
 
 
-def test_backward_without_forward() -> None:
-    net, batch = network(), batch_of((TREE, pulls(3)))
-    net.forward(batch)
-    text = text_of(UsageError, lambda: net.backward({}))
-    assert text.startswith("[backward] no forward pass to go back through;")
-    net.forward(batch, train=True)
-    net.backward({"loss": np.ones(3)})
-    text_of(UsageError, lambda: net.backward({"loss": np.ones(3)}))
+def test_a_record_is_gone_back_through_once() -> None:
+    run = network().record(batch_of((TREE, pulls(3))))
+    run.backward({"loss": np.ones(3)})
+    assert text_of(UsageError, lambda: run.backward({"loss": np.ones(3)})) == (
+        "[backward] a record that was gone back through; one, once; call net.record(batch) again."
+    )
 
 
 def test_gradients_that_do_not_fit() -> None:
     net, batch = network(), batch_of((TREE, pulls(3)))
-    net.forward(batch, train=True, outputs=["logits"])
-    text = text_of(PullError, lambda: net.backward({"logits": np.ones((3, 1))}))
+    run = net.record(batch, outputs=["logits"])
+    text = text_of(PullError, lambda: run.backward({"logits": np.ones((3, 1))}))
     assert text.startswith("[backward] the gradient of 'logits' has shape [3, 1]; real numbers of")
-    net.forward(batch, train=True, outputs=["logits"])
-    text = text_of(UsageError, lambda: net.backward({"loss": np.ones(3)}))
-    assert "forward was asked for ['logits']" in text
-    net.forward(batch, train=True)
-    text = text_of(UsageError, lambda: net.backward({"losss": np.ones(3)}))
+    run = net.record(batch, outputs=["logits"])
+    text = text_of(UsageError, lambda: run.backward({"loss": np.ones(3)}))
+    assert "the record was asked for ['logits']" in text
+    run = net.record(batch)
+    text = text_of(UsageError, lambda: run.backward({"losss": np.ones(3)}))
     assert text.endswith("ask for one of these. Nearest: 'loss', 'logits'.")
 
 
 def test_outputs_that_are_not_pushed() -> None:
-    text = text_of(UsageError, lambda: network().forward(batch_of((TREE, pulls(3))), outputs=["h"]))
+    text = text_of(UsageError, lambda: network()(batch_of((TREE, pulls(3))), outputs=["h"]))
     assert text.startswith("[outputs] 'h'; TreeLSTM pushes logits, loss;")
 
 
@@ -247,7 +245,7 @@ class Logarithm(vrt.VertexFunction):
 @pytest.mark.parametrize("per_child", [False, True])
 def test_the_first_value_that_is_not_finite_is_named(threads: int, per_child: bool) -> None:
     net = vrt.compile(Logarithm(per_child), device="reference", threads=threads)
-    before = {name: value.copy() for name, value in net.parameters.items()}
+    before = dict(net.parameters)
     x = np.ones((4, 2))
     x[2, 1] = -3.0
     graphs = [vrt.InputGraph.chain(4, {"x": np.ones((4, 2))}), vrt.InputGraph.chain(4, {"x": x})]
@@ -272,7 +270,7 @@ def test_the_first_value_that_is_not_finite_is_named(threads: int, per_child: bo
 
 def test_a_parameter_that_is_not_finite_is_named() -> None:
     net = network()
-    net.parameters["v"][1, 2] = np.nan
+    net.executor.model.store.value("v")[1, 2] = np.nan
     batch = batch_of((TREE, pulls(3)))
     with np.errstate(all="ignore"):
         text = text_of(NumericError, lambda: net.step(batch, vrt.SGD(0.1)))
@@ -284,9 +282,9 @@ def test_a_failed_step_leaves_nothing_behind() -> None:
     net = Way().compile(FUNCTIONS["tree-lstm"][0]())
     batch = batch_of((TREE, pulls(3)))
     want = train(net, batch).parameters
-    net.parameters["v"][0, 0] = np.nan
+    net.executor.model.store.value("v")[0, 0] = np.nan
     with np.errstate(all="ignore"), pytest.raises(NumericError):
         net.step(batch, vrt.SGD(0.1))
-    net.set_parameters(Way().compile(FUNCTIONS["tree-lstm"][0]()).parameters)
+    net.parameters.update(Way().compile(FUNCTIONS["tree-lstm"][0]()).parameters)
     for name, value in train(net, batch).parameters.items():
         np.testing.assert_array_equal(value, want[name])

@@ -81,10 +81,10 @@ def assert_gradients_are_differences(names: dict[str, Any]) -> None:
 
     def loss(x: np.ndarray) -> float:
         graph = vrt.InputGraph.from_children(names["children"], {"x": x})
-        logits = names["net"].forward(vrt.GraphBatch.from_graphs([graph]))["logits"]
+        logits = names["net"](vrt.GraphBatch.from_graphs([graph]))["logits"]
         return float((logits**2).sum())
 
     x, step = names["x"], 1e-5 * np.random.default_rng(2).standard_normal((5, 3))
-    outputs = names["net"].forward(names["batch"], train=True)
-    d_x = names["net"].backward({"logits": 2 * outputs["logits"]}).pulled["x"]
+    outputs = names["net"].record(names["batch"])
+    d_x = outputs.backward({"logits": 2 * outputs.outputs["logits"]}).pulled["x"]
     assert np.isclose(2 * (d_x * step).sum(), loss(x + step) - loss(x - step), rtol=1e-6)

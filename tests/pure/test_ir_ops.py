@@ -203,7 +203,7 @@ def test_values_and_gradients_are_those_of_the_oracle(name: str) -> None:
     """Which shares no code with the package: the reference runs what all devices run."""
     net, whole = Way().compile(case(vrt, CASES[name])), batch()
     run = OracleRun(case(oracle, CASES[name]), children(whole), pulled(whole), net.parameters)
-    outputs = net.forward(whole)
+    outputs = net(whole)
     found = [difference(outputs[n], run.push(n), "float64", n) for n in run.pushes]
     if not name.startswith("dropout"):  # of which the oracle knows inference
         got = evaluate(net, whole)

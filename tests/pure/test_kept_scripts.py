@@ -78,5 +78,5 @@ def test_nothing_is_kept_of_a_layout_that_did_not_come_again() -> None:
 def test_scripts_of_a_part_are_not_those_of_a_whole_step() -> None:
     net, batch = on_paper(FUNCTIONS["lstm-lm"][0](), 2), batch_of(CHAIN, 0)
     for _ in range(3):
-        net.forward(batch)
+        net(batch)
         assert_as_anew(net, launch_of(net, batch), batch, False)

@@ -67,7 +67,7 @@ def evaluate(
         executor.model.chooser.only(Configuration(True, 1, FEWEST))  # whatever is predicted
     pulls = {"word": [0, 1, -1], "label": [1, 1, 1]}
     batch = GraphBatch.from_graphs([InputGraph.from_children([[], [], [0, 1]], pulls)])
-    vrt.Network(executor, 0, "mean_graphs").forward(batch, ("logits",))
+    vrt.Network(executor, 0, "mean_graphs").record(batch)
 
 
 def layers(
@@ -187,9 +187,9 @@ def test_a_function_with_too_many_words_runs_batched(
     device = PaperDevice(argument_bytes=argument_bytes)
     executor = compile_on(device, function.trace(), CompileOptions(*how, "persistent", 1, 1))
     with pytest.raises(NoKernelError, match=text):
-        vrt.Network(executor, 0, "mean_graphs").forward(batch)
+        vrt.Network(executor, 0, "mean_graphs")(batch)
     executor = compile_on(device, function.trace(), CompileOptions(*how, "auto", 1, None))
     chooser = executor.model.chooser
     assert chooser.pick(False, batch).persistent
-    vrt.Network(executor, 0, "mean_graphs").forward(batch)
+    vrt.Network(executor, 0, "mean_graphs")(batch)
     assert not chooser.pick(False, batch).persistent

@@ -101,8 +101,8 @@ def test_all_scripts_that_are_written_pass(name: str, policy: str, passes: Passe
     batch = batch_of(name, 5)
     net.step(batch, vrt.Adam(0.1, clip_norm=1.0))
     net.step(batch, vrt.SGD(0.1))
-    net.backward(net.forward(batch, train=True))
-    net.submit(batch_of(name, 1)).result()
+    net.record(batch).backward()
+    net(batch_of(name, 1))
 
 
 @dataclass(frozen=True, slots=True)

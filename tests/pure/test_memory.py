@@ -122,7 +122,7 @@ def test_the_peak_is_known_before_the_run(
     net = guarded(name, specialised)
     worker = net.executor.workers[0]
     assert isinstance(worker, Guarded)
-    for kind, run in (("inference", net.forward), ("training", lambda b: train(net, b).outputs)):
+    for kind, run in (("inference", net), ("training", lambda b: train(net, b).outputs)):
         assert all((np.abs(value) < UNWRITTEN / 1e9).all() for value in run(batch).values())
         plan = _plan(net, kind, batch)
         assert plan.arena_bytes("float64") == 8 * plan.total
@@ -150,11 +150,11 @@ def test_a_batch_that_no_machine_has_room_for_is_refused_by_name(device: str) ->
     net, optimizer = vrt.compile(Wide(), device=device), vrt.Adam()
     graph = vrt.InputGraph.chain(10, {"x": np.ones(10)})
     text = r"^\[batch\] the values of a batch take [\d.]+ GiB; less than this process may have, of "
-    for call in (lambda b: net.step(b, optimizer), net.forward):
+    for call in (lambda b: net.step(b, optimizer), net):
         with pytest.raises(MemoryError, match=text) as caught:
             call(vrt.GraphBatch.from_graphs([graph] * 20_000))
         assert isinstance(caught.value, RoomError)
-    assert (optimizer.steps, net.random_state()["step"]) == (0, 0)
+    assert (optimizer.steps, net.state()["random"]["draws"]) == (0, 0)
 
 
 def test_arenas_grow_and_keep_their_zeros() -> None:

@@ -172,17 +172,17 @@ def network() -> None:
     batch = vrt.GraphBatch.from_graphs([graph])
     for x in ODD:
         attempt(net.step, batch, x)
-        attempt(net.step, batch, vrt.SGD(0.1), x)
-        attempt(net.submit, batch, x)
-        attempt(net.forward, batch, True, x)
-        attempt(net.set_parameters, x)
-        attempt(net.set_parameters, x, strict=False)
-        attempt(net.backward, None, of=x)
-        attempt(net.set_parameters, {"w": x, "b": x})
+        attempt(net.step, batch, vrt.SGD(0.1), outputs=x)
+        attempt(net, batch, outputs=x)
+        attempt(net.record, batch, outputs=x)
+        attempt(net.load_state, x)
+        attempt(net.load_state, {"parameters": x}, strict=False)
+        attempt(net.load_state, {"parameters": {"w": x, "b": x}})
+        attempt(net.load_state, {"random": x})
+        attempt(net.load_state, {"random": {"seed": x, "draws": x}})
         attempt(operator.setitem, net.parameters, "w", x)
         for gradients in (x, {"out": x}):
-            net.forward(batch, train=True)
-            attempt(net.backward, gradients)
+            attempt(net.record(batch).backward, gradients)
 
 
 def model() -> None:
@@ -251,7 +251,7 @@ def graphs_of_odd_parts() -> None:
         attempt(vrt.GraphBatch.from_arrays, [0, 2], [0, 0, 1], [0], {"word": x})
         attempt(vrt.InputGraph.from_children, [[], [x]], {})
         attempt(vrt.InputGraph.from_children, [[], [0]], {"word": x})
-        attempt(net.submit, x)
+        attempt(net, x)
         attempt(net.step, x, vrt.SGD(0.1))
         attempt(net.explain_batch, x)
 
@@ -297,35 +297,34 @@ def parallel() -> None:
 
 def on_device() -> None:
     """Evaluate what is no batch, and go back from what is no gradient."""
-    net = network_of()
-    here, batch = net.on_device, vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(2)])
+    net, batch = network_of(), vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(2)])
     for x in ODD:
-        attempt(here.forward, x)
+        attempt(net, x, arrays="device")
+        for option in ("outputs", "dropout", "seed"):
+            attempt(net, batch, **{"arrays": "device", option: x})
         for option in ("outputs", "pulls", "dropout", "seed"):
-            attempt(here.forward, batch, **{option: x})
-            attempt(here.forward, batch, True, **{option: x})
-        attempt(here.backward, x, of=x)
-        attempt(here.backward, {"out": x}, of=x)
-        for name in net.pushes:
-            attempt(lambda name=name, x=x: here.backward({name: x}, of=here.forward(batch, True)))
+            attempt(net.record, batch, **{"arrays": "device", option: x})
+        attempt(net.record(batch, arrays="device").backward, x)
+        for name in ("out", *net.pushes):
+            attempt(net.record(batch, arrays="device").backward, {name: x})
+    for x in (*ODD[:3], "cupy"):
+        for call in (net, net.record, net.plan):
+            attempt(call, batch, arrays=x)
 
 
 def plan() -> None:
     """Plan what is no batch, ask for what are no vertices, and give what is no pull."""
     net, graphs = network_of(), vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(2)])
-    for here in (net, net.on_device):
-        made = here.plan(graphs)
+    for arrays in ("numpy", "device"):
+        made = net.plan(graphs, arrays=arrays)
         for x in ODD:
-            attempt(here.plan, x)
-            attempt(here.submit, x)
-            attempt(made.forward, x)
-            attempt(made.forward, {"x": x})
-            attempt(made.forward, seed=x)
+            attempt(net.plan, x, arrays=arrays)
+            attempt(made, x)
+            attempt(made, {"x": x})
+            attempt(made, seed=x)
             for option in ("outputs", "vertices", "dropout"):
-                attempt(here.plan, graphs, **{option: x})
-            for call in (here.forward, here.submit):
-                attempt(call, graphs, vertices=x)
-            attempt(here.forward, graphs, True, vertices=x)
+                attempt(net.plan, graphs, arrays=arrays, **{option: x})
+            attempt(net, graphs, vertices=x, arrays=arrays)
 
 
 INIT = [vrt.init.constant, vrt.init.normal, vrt.init.uniform]
@@ -364,7 +363,7 @@ TABLE: dict[str, Callable[[], None]] = {
     "VertexFunction": vertex_function,
     "Model": model,
     "Network": network,
-    "OnDevice": on_device,
+    "Record": on_device,
     "Plan": plan,
     **dict.fromkeys(("GraphBatch", "InputGraph", "Rows"), graphs_of_odd_parts),
 }
@@ -373,6 +372,9 @@ TABLE: dict[str, Callable[[], None]] = {
 ELSEWHERE = {
     "Checkpoint",
     "Gradients",
+    "Loss",
+    "Outputs",
+    "VertexrtError",
     "__version__",
     "errors",
     "load_checkpoint",

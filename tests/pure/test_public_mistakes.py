@@ -94,7 +94,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         "WithBody.gather in the forward() of another function",
     ),
     "one string of outputs": (
-        lambda: network_of().forward(graphs(), outputs="loss"),
+        lambda: network_of()(graphs(), outputs="loss"),
         "outputs is 'loss'; expected names of pushes; write outputs=['loss'].",
     ),
 }
@@ -106,8 +106,8 @@ def graphs() -> vrt.GraphBatch:
 
 def gradients() -> Any:
     net = network_of()
-    net.forward(graphs(), train=True)
-    return net.backward({"loss": np.ones(2)})
+    run = net.record(graphs())
+    return run.backward({"loss": np.ones(2)})
 
 
 @pytest.mark.parametrize("name", MISTAKES)
@@ -144,9 +144,8 @@ def shown() -> Iterator[tuple[object, str]]:
         "SGD(lr=0.1, momentum=0.9, weight_decay=0.0, clip_norm=None; 0 steps done)",
     )
     yield gradients(), "Gradients(parameters: w [4, 3], b [3]; pulled: none)"
-    evaluation = net.submit(graphs())
-    evaluation.result()
-    yield evaluation, "Evaluation(out [2, 3], loss [2])"
+    evaluation = net(graphs())
+    yield evaluation, "Outputs(out [2, 3], loss [2])"
     kept: list[Any] = []
     WithBody(lambda f: kept.extend([repr(f.b > 0), repr(f.gather(0)), repr(f.w)])).trace()
     yield (

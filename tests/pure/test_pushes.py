@@ -63,7 +63,7 @@ def test_both_have_the_same_elements(engine: str) -> None:
     x = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)
     batch = GraphBatch.from_graphs([InputGraph.chain(5, {"x": x})])
     net = vrt.compile(Both(), device="cpu", engine=engine)
-    found, h, m = net.forward(batch), np.zeros(4), np.zeros(4)
+    found, h, m = net(batch), np.zeros(4), np.zeros(4)
     for k in range(5):
         h, m = np.tanh(m + x[k]), 0.5 * h
         assert np.allclose(found["h"][k], h, rtol=0, atol=1e-6)

@@ -93,5 +93,5 @@ def test_the_vertex_function_compiles(tmp_path: Path) -> None:
     assert isinstance(logits, np.ndarray)
     assert logits.shape == (3, 5)
     loss = names["loss"]
-    assert isinstance(loss, float)
+    assert np.isfinite(float(loss))
     assert loss < 3 * np.log(5)  # three vertices, five classes: better than a guess

@@ -163,7 +163,7 @@ def test_the_count_of_steps_continues_a_run() -> None:
         net.step(batch, first)
     again.load_state(first.state())
     other, _ = network()
-    other.set_parameters(net.parameters)
+    other.load_state(net.state())
     for optimizer, each in ((first, net), (again, other)):
         each.step(batch, optimizer)
     np.testing.assert_array_equal(net.parameters["w"], other.parameters["w"])

@@ -148,7 +148,7 @@ def test_a_state_that_no_parent_reads_is_not_waited_for(monkeypatch: pytest.Monk
     monkeypatch.setenv("VERTEXRT_CHECK", "1")
     net = on_paper(OwnState(), 1, passes=Passes(streams=2), engine="batched")
     batch = GraphBatch.from_graphs([InputGraph.from_children([[], [-1, 0]])])
-    net.forward(batch)  # the verifier takes its streams
+    net(batch)  # the verifier takes its streams
     net.step(batch, vrt.SGD(0.1))
 
 

@@ -341,5 +341,5 @@ def test_what_no_vertex_pulls_has_no_dtype(name: str, dtype: str, nothing: Any) 
     full, none = graph(1, np.array([3], dtype)), graph(0, nothing)
     for graphs in ([full, none], [none, full], [none], [none, none]):
         batch = vrt.GraphBatch.from_graphs(graphs)
-        found = sum(value.sum() for value in net.forward(batch).values())
+        found = sum(value.sum() for value in net(batch).values())
         assert found == sum(3.0 + 3.0 * (each is full) for each in graphs)

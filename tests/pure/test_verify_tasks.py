@@ -245,7 +245,7 @@ class PulledOperand(vrt.VertexFunction):
 def test_rows_that_are_pulled_for_a_product_of_another_segment_are_exchanged() -> None:
     """Processors may own other rows in the next segment: they share out what each costs."""
     net = Way().compile(PulledOperand())
-    net.forward(batch([[], []], ("x",)))
+    net(batch([[], []], ("x",)))
     (variant,) = net.executor.model.variants.values()
     (plan,) = segment_tasks(variant.tasks, whole=False)
     verify_segments(plan)
@@ -260,12 +260,12 @@ def test_rows_that_are_pulled_for_a_product_of_another_segment_are_exchanged() -
 def test_what_nobody_writes_is_not_a_number_and_not_what_was_there_before() -> None:
     net = Way().compile(NestedParts())
     graphs = batch([[], [0], [1]], ("x",))
-    assert np.isfinite(net.forward(graphs)["loss"]).all()
+    assert np.isfinite(net(graphs)["loss"]).all()
     (variant,) = net.executor.model.variants.values()
     executable = variant.ready().executable
     assert isinstance(executable, ReferenceExecutable)
     executable.kernels = [lower(_without_states(t), variant.binding) for t in variant.tasks]
-    found = net.forward(graphs)["loss"]
+    found = net(graphs)["loss"]
     assert np.isfinite(found[0])  # it has no child
     assert np.isnan(found[1:]).all()
 

@@ -70,10 +70,10 @@ def words(extra: dict[tuple[str, str, str], Any], **sizes: int) -> GraphBatch:
 def test_batches_that_a_network_refuses(batch: Callable[[], GraphBatch], text: str | None) -> None:
     net, given = tagger(), batch()
     if text is None:
-        assert np.isfinite(net.forward(given)["loss"]).all()
+        assert np.isfinite(net(given)["loss"]).all()
         return
     with pytest.raises(GraphError) as caught:
-        net.forward(given)
+        net(given)
     assert text in str(caught.value)
 
 
@@ -83,7 +83,7 @@ def test_a_relation_must_be_named() -> None:
         {"char": 1}, {("char", "befor", "char"): []}, {"char": {"letter": [1]}}
     )
     with pytest.raises(GraphError, match=r"reads the relation 'before'.*Nearest: 'befor'"):
-        tagger().forward(GraphBatch.from_graphs([graph]), outputs=["loss"])
+        tagger()(GraphBatch.from_graphs([graph]), outputs=["loss"])
 
 
 def test_one_function_refuses_types() -> None:
@@ -96,7 +96,7 @@ def test_one_function_refuses_types() -> None:
             self.push("h", self.gather(0).h)
 
     with pytest.raises(GraphError, match="Plain is one vertex function"):
-        vrt.compile(Plain(), device="reference").forward(words({}))
+        vrt.compile(Plain(), device="reference")(words({}))
 
 
 class Cell(vrt.VertexFunction):
@@ -148,7 +148,7 @@ def test_values_of_edges_that_do_not_fit() -> None:
         graph = replace(good, edge_pulls={**good.edge_pulls, **values})
         return GraphBatch.from_graphs([graph])
 
-    net.forward(given())
+    net(given())
     wrong = kinds.copy()
     wrong[args[0]] = by_edges.KINDS
     for values, text in (
@@ -157,9 +157,9 @@ def test_values_of_edges_that_do_not_fit() -> None:
         ({"kind": kinds * 1.0}, "WeighedDag reads an integer per edge"),
     ):
         with pytest.raises(PullError, match=text):
-            net.forward(given(**values))
+            net(given(**values))
     with pytest.raises(PullError, match="WeighedDag pulls 'kind' of edges, which the batch does"):
-        net.forward(GraphBatch.from_graphs([replace(good, edge_pulls={})]))
+        net(GraphBatch.from_graphs([replace(good, edge_pulls={})]))
 
 
 def test_a_name_is_of_vertices_or_of_edges() -> None:

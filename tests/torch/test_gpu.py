@@ -145,7 +145,7 @@ def test_passes_on_streams_in_turn() -> None:
         for k, stream in enumerate(streams):
             with torch.cuda.stream(stream):
                 found.append(mine((batch, more)[k % 2], x=inputs[k % 2])["h"])
-        net.submit(batch.with_pulls({"x": inputs[0].cpu().numpy()}))
+        net(batch.with_pulls({"x": inputs[0].cpu().numpy()}))
         torch.cuda.synchronize()
         for k, h in enumerate(found):
             assert torch.equal(h, expected[k % 2])

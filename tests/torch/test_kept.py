@@ -330,9 +330,9 @@ def test_results_follow_other_places() -> None:
     for _ in range(3):
         for index in ([0, 1, 2], [2, 2, 0], [0, 1, -1]):
             pulls = {"x": vrt.Rows(rows, np.array(index))}
-            found = net.forward(batch.with_pulls(pulls))["h"]
+            found = net(batch.with_pulls(pulls))["h"]
             own = np.where(np.array(index)[:, None] < 0, 0.0, rows[index]).astype(np.float32)
-            wanted = net.forward(batch.with_pulls({"x": own}))["h"]
+            wanted = net(batch.with_pulls({"x": own}))["h"]
             np.testing.assert_allclose(found, wanted, rtol=0.0, atol=1e-6)
 
 
@@ -341,10 +341,10 @@ def test_a_missing_pull_is_named_again() -> None:
     batch = vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children([[], [0]])])
     whole = batch.with_pulls({"x": np.zeros((2, SIZE), np.float32)})
     for _ in range(4):
-        net.forward(whole, train=True)
+        net.record(whole)
         for wrong in (batch, batch.with_pulls({"x": np.zeros((2, SIZE + 1), np.float32)})):
             with pytest.raises(vrt.errors.PullError):
-                net.forward(wrong, train=True)
+                net.record(wrong)
 
 
 def test_recurrent_cells_of_ones_own() -> None:

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 import vertexrt as vrt  # noqa: E402
 import vertexrt.torch as vt  # noqa: E402
 from vertexrt import nn  # noqa: E402
-from vertexrt.api.forward_passes import ForwardOutputs  # noqa: E402
+from vertexrt.api.forward_passes import ForwardPass  # noqa: E402
 from vertexrt.errors import UsageError  # noqa: E402
 from vertexrt.torch import ops, passes  # noqa: E402
 
@@ -124,7 +124,7 @@ def test_several_passes_and_one_twice() -> None:
 def alive() -> int:
     """Count passes that are kept for their way back."""
     gc.collect()
-    return sum(type(each) is ForwardOutputs for each in gc.get_objects())
+    return sum(type(each) is ForwardPass for each in gc.get_objects())
 
 
 def test_a_pass_that_nobody_wants_is_freed() -> None:

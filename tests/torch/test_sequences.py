@@ -132,6 +132,6 @@ def test_what_is_off_is_seen() -> None:
     player = Player(spec, [(draw_graph(rng, spec),)] * 4, Way())
     player.start = {name: value + 1e-6 for name, value in player.start.items()}
     player.reset(Rule("SGD", {"lr": 0.25}))
-    player.sides[0].net.set_parameters({n: x + 1e-9 for n, x in player.start.items()})
+    player.sides[0].net.parameters.update({n: x + 1e-9 for n, x in player.start.items()})
     with pytest.raises(Difference, match="parameter"):
         player.check()

@@ -32,18 +32,18 @@ def test_tensors_in_and_out(device: str) -> None:
     require(device)
     judge = torch.nn.LSTM(WIDTH, HIDDEN).double()
     net = vrt.compile(Step(), device=device)
-    net.set_parameters(
+    net.parameters.update(
         {f"cell.{n.removesuffix('_l0')}": p.detach().numpy() for n, p in judge.named_parameters()}
     )
     x = torch.randn(3, STEPS, WIDTH, device=device)
     zeros = np.zeros((STEPS, WIDTH), np.float32)
     batch = vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(STEPS, {"x": zeros})])
-    plans = net.on_device.plan(batch), net.on_device.plan(batch, vertices=batch.roots)
+    plans = net.plan(batch, arrays="device"), net.plan(batch, vertices=batch.roots, arrays="device")
     for each in x:
         wanted = judge(each.double().cpu())[0].float()
         lent = batch.with_pulls({"x": each})
-        found = [plan.forward({"x": each})["h"] for plan in plans]
-        found.append(net.on_device.submit(lent).result()["h"])
+        found = [plan({"x": each})["h"] for plan in plans]
+        found.append(net(lent, arrays="device")["h"])
         for array in found:
             tensor = torch.from_dlpack(array)
             assert tensor.device.type == device

@@ -63,8 +63,8 @@ def test_dev_is_judged_by_the_average(whole: Path, capsys: pytest.CaptureFixture
     dev = session.dataset.splits["dev"]
     losses = []
     for values in (stored.checkpoint.average, stored.checkpoint.parameters):
-        session.net.set_parameters(values)
-        losses.append(session.net.forward(dev, train=False)["loss"].sum() / dev.num_graphs)
+        session.net.parameters.update(values)
+        losses.append(session.net(dev)["loss"].sum() / dev.num_graphs)
     (line,) = (r for r in records(whole) if r["split"] == "dev" and r["epoch"] == EPOCHS)
     assert line["loss"] == pytest.approx(losses[0], rel=1e-5)
     assert abs(losses[1] - losses[0]) > 1e-3

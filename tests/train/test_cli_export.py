@@ -24,7 +24,7 @@ import sys
 import numpy as np
 from vertexrt.hub import load_pretrained
 model = load_pretrained(sys.argv[1])
-np.save(sys.argv[3], model.net.forward(model.read(sys.argv[2]), train=False)["logits"])
+np.save(sys.argv[3], model.net(model.read(sys.argv[2]))["logits"])
 """
 
 
@@ -53,8 +53,8 @@ def test_a_fresh_process_finds_the_same_bits(folder: Path, tmp_path: Path) -> No
     net = vrt.compile(
         TreeLSTM(vocab=len(words), classes=5, hidden=hidden, embed=embed), device="reference"
     )
-    net.set_parameters(stored.parameters)
-    wanted = net.forward(data.splits["all"], train=False)["logits"]
+    net.parameters.update(stored.parameters)
+    wanted = net(data.splits["all"])["logits"]
     assert np.array_equal(np.load(tmp_path / "got.npy"), wanted)
     # So does the command line, of the run and of the folder.
     lines = []

@@ -20,7 +20,6 @@ from tests.train.cli_runs import (
     without_times,
     write_trees,
 )
-from vertexrt.api.parameters import Parameters
 from vertexrt.cli.interrupt import Interrupt
 from vertexrt.cli.main import main
 from vertexrt.config import usable_threads
@@ -61,8 +60,9 @@ def spoil_before(monkeypatch: pytest.MonkeyPatch, minibatch: int) -> None:
 
     def before(taken: Taken) -> None:
         if taken.number == minibatch:
-            executor = taken.executor
-            Parameters(executor.model.store, executor.lock)["v"][...] = math.nan
+            store = taken.executor.model.store
+            store.refresh()
+            store.value("v")[...] = math.nan
 
     watch_steps(monkeypatch, before=before)
 
@@ -269,7 +269,7 @@ def test_parameters_that_are_not_finite_are_never_saved(data: Path, tmp_path: Pa
     given = parse(["train", "tree-lstm", "--data", str(data), *SMALL])
     options = resolve(given)
     session = open_session(options)
-    session.net.parameters["b"][0] = math.inf
+    session.net.executor.model.store.value("b")[0] = math.inf
     text = r"^\[save_checkpoint\] the parameter 'b' is not finite; finite numbers; nothing was"
     path = tmp_path / "last.safetensors"
     with pytest.raises(NumericError, match=text):

@@ -33,7 +33,7 @@ def test_all_kinds_of_a_batch_are_met_at_once_and_nothing_is_run() -> None:
     pulls = {"word": [1, 2, -1], "label": [0, 1, 1]}
     tree = vrt.InputGraph.from_children([[], [], [0, 1]], pulls=pulls)
     leaf = vrt.InputGraph.from_children([[]], pulls={"word": [1], "label": [0]})
-    before = {name: values.copy() for name, values in net.parameters.items()}
+    before = dict(net.parameters)
     net.warm(vrt.GraphBatch.from_graphs([leaf, tree]), vrt.SGD(0.1))
     net.warm(vrt.GraphBatch.from_graphs([leaf, tree]), outputs=["logits"])
     for name, values in net.parameters.items():

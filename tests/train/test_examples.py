@@ -135,7 +135,7 @@ def test_losses_are_those_of_the_equations(name: str) -> None:
     _, make, graph, evaluate = EXAMPLES[name]
     batch, net = vrt.GraphBatch.from_graphs([graph()]), Way().compile(make())
     want = evaluate(np, dict(net.parameters), batch)
-    np.testing.assert_allclose(net.forward(batch)["loss"].sum(), want, rtol=1e-12)
+    np.testing.assert_allclose(net(batch)["loss"].sum(), want, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -34,7 +34,7 @@ def test_labels_beat_the_most_frequent_one(name: str) -> None:
     sizes = {"hidden": 24, "embed": 16}
     net, dev = learned(name, **sizes, **({} if name == "seq2seq" else {"dropout": 0.0}))
     label = np.asarray(dev.pulls["label"])
-    right = np.argmax(net.forward(dev, outputs=["logits"])["logits"], axis=1) == label
+    right = np.argmax(net(dev, outputs=["logits"])["logits"], axis=1) == label
     accuracy = right[label >= 0].mean()
     majority = np.bincount(label[label >= 0]).max() / (label >= 0).sum()
     assert 1.0 - accuracy < 0.6 * (1.0 - majority), (accuracy, majority)
@@ -45,7 +45,7 @@ def test_probabilities_beat_their_mean() -> None:
     target = dev.pulls["target"]
     assert isinstance(target, Rows)
     assert target.index is not None
-    found = net.forward(dev, outputs=["output"])["output"][target.index >= 0]
+    found = net(dev, outputs=["output"])["output"][target.index >= 0]
     want = target.table[target.index[target.index >= 0]]
     assert np.abs(found - want).mean() < 0.6 * np.abs(want - want.mean()).mean()
 
@@ -56,5 +56,5 @@ def test_text_beats_the_frequencies_of_words() -> None:
     label = label[label >= 0]
     shares = np.bincount(label) / len(label)
     unigram = math.exp(-sum(p * math.log(p) for p in shares if p))
-    loss = net.forward(dev, outputs=["loss"])["loss"].sum() / len(label)
+    loss = net(dev, outputs=["loss"])["loss"].sum() / len(label)
     assert math.exp(loss) < 0.7 * unigram, (math.exp(loss), unigram)

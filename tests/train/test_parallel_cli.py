@@ -330,7 +330,7 @@ def test_random_numbers_of_an_evaluation_are_those_of_one_process(
         session = open_session(options)
         totals = evaluate(session, "dev", batch_size=8, group=ProcessGroup(communicator))
         assert totals is not None
-        return totals.loss, session.net.random_state()
+        return totals.loss, session.net.state()["random"]
 
     (one,) = together(1, work)
     assert isinstance(one, tuple), one

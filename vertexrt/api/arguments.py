@@ -88,7 +88,7 @@ def check_loss(where: str, function: str, pushes: Collection[str]) -> None:
             where,
             f"{function} pushes {', '.join(pushes)}",
             "a push named 'loss'",
-            "push a loss, or use forward and backward with gradients of your own",
+            "push a loss, or use net.record and gradients of your own",
         )
 
 
@@ -103,20 +103,11 @@ def check_scale(given: object) -> None:
         )
 
 
-def check_draw(given: object) -> None:
+def check_draw(where: str, given: object) -> None:
     """Refuse a seed of a pass, if given, that is no whole number of 32 bits. Raises: UsageError."""
     if given is not None and not (is_whole(given) and 0 <= int(given) < 2**32):
-        raise UsageError.at(
-            "forward", f"seed={given!r:.60}", "a whole number below 2**32", "leave seed out"
-        )
-
-
-def check_dropout(given: object) -> None:
-    """Refuse what does not say whether dropout drops. Raises: UsageError."""
-    if given is not None and not isinstance(given, bool):
-        raise UsageError.at(
-            "forward", f"dropout={given!r:.60}", "True, False, or None", "leave dropout out"
-        )
+        got = f"seed={given!r:.60}"
+        raise UsageError.at(where, got, "a whole number below 2**32", "leave seed out")
 
 
 def check_pulled(given: object, known: frozenset[str]) -> frozenset[str]:
@@ -126,7 +117,7 @@ def check_pulled(given: object, known: frozenset[str]) -> frozenset[str]:
         return frozenset(names)
     real = ", ".join(sorted(known)) or "none"
     raise UsageError.at(
-        "forward", f"pulls is {given!r:.60}", f"the real pulls are {real}", "name some of these"
+        "record", f"pulls is {given!r:.60}", f"the real pulls are {real}", "name some of these"
     )
 
 
@@ -155,28 +146,6 @@ def read_vertices(where: str, given: object, batch: GraphBatch) -> npt.NDArray[n
             "correct it",
         )
     return array.astype(np.int64)
-
-
-def refuse_vertices(given: object) -> None:
-    """Refuse to keep some vertices of a pass that goes back from all. Raises: UsageError."""
-    if given is not None:
-        raise UsageError.at(
-            "forward",
-            f"vertices is {given!r:.60}, with train=True",
-            "all vertices of a pass with gradients",
-            "leave vertices out",
-        )
-
-
-def refuse_pulls(given: object) -> None:
-    """Refuse pulls whose gradients nobody will ask for. Raises: UsageError."""
-    if given is not None:
-        raise UsageError.at(
-            "forward",
-            f"pulls is {given!r:.60}, without train=True",
-            "a pass with gradients to come",
-            "leave pulls out",
-        )
 
 
 def check_known(names: Collection[str], pushes: Collection[str], function: str) -> None:

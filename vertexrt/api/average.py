@@ -32,7 +32,7 @@ class ExponentialMovingAverage:
         net.step(batch, optimizer)
         average.update()
         with average.in_place():
-            net.forward(test)
+            net(test)
 
     It starts from the parameters as they are. `vrt.save_checkpoint(path, net, average=average)`
     stores it, and `average.load_state(vrt.load_checkpoint(path).average)` goes on from there.
@@ -48,11 +48,14 @@ class ExponentialMovingAverage:
                 "ExponentialMovingAverage", f"decay={decay!r:.60}", "decay in [0, 1)", "set it"
             )
         self._net, self.decay = net, float(decay)
-        self._trained = net.executor.model.store.trained
-        own = net.parameters.items()
-        self.parameters: dict[str, Array] = {
-            n: v.copy() if n in self._trained else v for n, v in own
-        }
+        self._store = net.executor.model.store
+        self._trained = self._store.trained
+        own = {name: self._store.value(name) for name in self._store.names}
+        with net.executor.lock:
+            self._store.refresh()
+            self.parameters: dict[str, Array] = {
+                n: v.copy() if n in self._trained else v for n, v in own.items()
+            }
         self._inside = False
 
     def update(self) -> None:
@@ -64,12 +67,14 @@ class ExponentialMovingAverage:
                 "the network's own parameters",
                 "call it outside",
             )
-        values, writes = self._net.parameters, []
-        for name in self._trained:
-            average = self.parameters[name]
-            now = (1.0 - self.decay) * values[name]
-            writes.append((average, average * self.decay + now))
-        write_at_once(writes)
+        writes = []
+        with self._net.executor.lock:
+            self._store.refresh()
+            for name in self._trained:
+                average = self.parameters[name]
+                now = (1.0 - self.decay) * self._store.value(name)
+                writes.append((average, average * self.decay + now))
+            write_at_once(writes)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -79,13 +84,13 @@ class ExponentialMovingAverage:
         """
         if self._inside:
             raise UsageError.at("average", "in_place() inside of itself", "one `with`", "leave it")
-        own = {name: value.copy() for name, value in self._net.parameters.items()}
+        own = dict(self._net.parameters)
         self._inside = True
         try:
-            self._net.set_parameters(self.parameters)
+            self._net.parameters.update(self.parameters)
             yield
         finally:
-            self._net.set_parameters(own)
+            self._net.parameters.update(own)
             self._inside = False
 
     def state(self) -> dict[str, Array]:
@@ -93,7 +98,7 @@ class ExponentialMovingAverage:
         return {name: value.copy() for name, value in self.parameters.items()}
 
     def load_state(self, state: Mapping[str, Array], *, strict: bool = True) -> NameDifferences:
-        """Set averages by name, as `Network.set_parameters` does the network's parameters.
+        """Set averages by name, as `Network.load_state` does the network's parameters.
 
         What is not trained is set in the network.
         """

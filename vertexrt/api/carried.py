@@ -29,14 +29,14 @@ class CarriedState:
     vertex of a chain, its state waits for the next one that has.
     Gradients end with a piece (truncated backpropagation through time; Zaremba et al. 2014).
 
-    Arrays of a GPU stay there: `net.on_device.step(batch, optimizer, carried.shapes,
-    vertices=carried.ends(batch))` waits for nothing, and leaves in `net.on_device.outputs` what
-    `keep` takes.
+    Arrays of a GPU stay there: `net.step(batch, optimizer, outputs=carried.shapes,
+    vertices=carried.ends(batch), arrays="device")` waits for nothing, and `keep` takes the outputs
+    of what it returns.
 
     Args:
         net: a compiled network that pulls and pushes under one name.
     Attributes:
-        shapes: of what is carried, by name: outputs to ask `net.step` or `net.forward` for.
+        shapes: of what is carried, by name: outputs to ask `net.step` or `net` for.
     """
 
     def __init__(self, net: Network) -> None:
@@ -137,8 +137,8 @@ class CarriedState:
         """Keep what the last vertex of each chain pushed.
 
         Args:
-            pushed: of all vertices or of those of `ends`: `net.outputs`, or what `net.forward`
-                returned, of the host or of `net.on_device`.
+            pushed: of all vertices or of those of `ends`: `loss.outputs` of a step, or what a call
+                returned, of the host or of the device.
         """
         chains, _, ends = self._chains(batch)
         whole = any(len(pushed[name]) != len(ends) for name in self.shapes)

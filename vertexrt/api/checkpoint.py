@@ -62,7 +62,7 @@ class Checkpoint:
     """Hold what a checkpoint file contains; the arrays are copies.
 
     Attributes:
-        parameters: arrays by the user's name, for `net.set_parameters`.
+        parameters: arrays by the user's name, for `net.parameters.update`.
         optimizer_state: for `Optimizer.load_state`; empty when none was saved.
         optimizer: class and options of the optimizer, as `Optimizer.describe` gave them.
         meta: what the caller of `save_checkpoint` passed; tuples have become lists.
@@ -221,7 +221,7 @@ def _read(
         raise _unreadable(
             f"{path} holds tensors that vertexrt did not write",
             f"a file that {writer} wrote",
-            "read it with safetensors and hand the arrays to net.set_parameters",
+            "read it with safetensors and hand the arrays to net.parameters.update",
         )
     if texts.get("version") != str(version):
         raise _unreadable(

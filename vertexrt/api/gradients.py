@@ -1,8 +1,8 @@
-"""Gradients that `Network.backward` takes, returns and adds up."""
+"""Gradients that `Record.backward` takes, returns and adds up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -104,8 +104,8 @@ class AccumulatedGradients(Mapping[str, Array]):
             raise UsageError.at(
                 "optimizer.step",
                 "no gradients, or zero_grad has cleared them",
-                "those of net.backward",
-                "call net.backward first, or net.step(batch, optimizer)",
+                "those of backward passes",
+                "call net.record(batch).backward() first, or net.step(batch, optimizer)",
             )
         store = self._store
         store.zero_gradients()
@@ -129,12 +129,16 @@ class Trained(Protocol):
 
 
 def given_gradients(
-    given: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]], dtype: np.dtype[Any]
-) -> dict[str, Array]:
+    given: Mapping[str, Any],
+    shapes: Mapping[str, tuple[int, ...]],
+    dtype: np.dtype[Any],
+    read: Callable[[Any, tuple[int, ...]], Any] | None = None,
+) -> dict[str, Any]:
     """Return the gradient of each push, by name in order; zeros where none is given.
 
     Args:
-        given: by name; shapes: of each push that forward was asked for, [V, ...].
+        given: by name; shapes: of each push that the record was asked for, [V, ...].
+        read: makes arrays of a device; by default they are of the host.
     Raises: UsageError, when one is of another push; PullError, when one is not of its shape or not
         of real numbers.
     """
@@ -142,22 +146,35 @@ def given_gradients(
         raise UsageError.at(
             "backward",
             f"a gradient of {unknown}",
-            f"forward was asked for {sorted(shapes)}",
-            "name it in forward(outputs=...)",
+            f"the record was asked for {sorted(shapes)}",
+            "name it in net.record(batch, outputs=...)",
         )
-    found: dict[str, Array] = {}
+    found: dict[str, Any] = {}
     for name in sorted(shapes):
-        shape = shapes[name]
-        if given.get(name) is None:
-            found[name] = np.zeros(shape, dtype)
-            continue
-        array, wrong = real_array(given[name], shape, dtype)
+        shape, each = shapes[name], given.get(name)
+        if read is None:
+            zeros = np.zeros(shape, dtype)
+            array, wrong = (zeros, "") if each is None else real_array(each, shape, dtype)
+        else:
+            array, wrong = _read(each, shape, read)
         if array is None:
             raise PullError.at(
                 "backward",
                 f"the gradient of {name!r} {wrong}",
                 f"real numbers of shape {list(shape)}, one row a vertex",
-                "pass the gradient of what forward returned",
+                "pass the gradient of what net.record returned",
             )
         found[name] = array
     return found
+
+
+def _read(
+    given: Any, shape: tuple[int, ...], read: Callable[[Any, tuple[int, ...]], Any]
+) -> tuple[Any, str]:
+    """Return an array of a device, or None and what was given instead."""
+    try:
+        # A tensor of PyTorch that has a graph is lent to others without it.
+        array = read(given.detach() if hasattr(given, "detach") else given, shape)
+    except (TypeError, ValueError, OverflowError) as error:
+        return None, f"is a {type(given).__name__}: {error}"
+    return (array, "") if array.shape == shape else (None, f"has shape {list(array.shape)}")

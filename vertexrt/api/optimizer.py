@@ -378,7 +378,7 @@ class Optimizer:
                 self._place,
                 f"a {type(store).__name__}",
                 "the parameters of a network, which net.step(batch, optimizer) hands over",
-                "call net.step(batch, optimizer), or optimizer.step(net) after net.backward",
+                "call net.step(batch, optimizer), or optimizer.step(net) after run.backward",
             )
         request = self._request(store)
         outcome = apply_update(store, request)

@@ -1,4 +1,4 @@
-"""The parameters of a network as a mapping that writes through: `net.parameters["w"] = array`."""
+"""The parameters of a network by name: `net.parameters["w"]`, `net.parameters["w"] = array`."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ class NameDifferences(NamedTuple):
 
 
 class Parameters(MutableMapping[str, Array]):
-    """Live arrays by name, in the order of declaration.
+    """Arrays by name, in the order of declaration.
 
-    What is read is the network's own array: `parameters["w"][0] = 1.0` changes the network, and so
-    does `parameters["w"] = array`, which copies. On a GPU an array is as of when it was asked for.
+    What is read is a read-only copy as of now: it costs a copy of the parameter, and on a GPU a
+    wait for the steps under way. `parameters["w"] = array` writes one, `parameters.update({...})`
+    several, all or none. Only modules of PyTorch share memory with a network.
     A copy (`copy`, `deepcopy`, `pickle`) is a dict.
 
     Raises: UnknownParameterError, which is a KeyError, for a name that is not declared.
@@ -59,7 +60,9 @@ class Parameters(MutableMapping[str, Array]):
         self._check_name(name)
         with self._lock:
             self._store.refresh()
-        return self._store.value(name)
+            found = self._store.value(name).copy()
+        found.flags.writeable = False
+        return found
 
     def __setitem__(self, name: str, value: Any) -> None:
         """Copy an array into a parameter.
@@ -68,11 +71,24 @@ class Parameters(MutableMapping[str, Array]):
             value: of the parameter's shape; real, finite.
         Raises: CheckpointError, when it is not; nothing is changed then.
         """
-        self._check_name(name)
-        self._write({name: self.checked(name, value)})
+        self.update({name: value})
+
+    def update(self, other: Any = None, /, **named: Any) -> None:
+        """Set parameters by name, all or none.
+
+        Args:
+            other: arrays by name; named: likewise.
+        Raises: UnknownParameterError, CheckpointError; nothing is changed then.
+        """
+        if other is not None:
+            check_mapping("parameters", other, CheckpointError)
+        values = dict(other or {}, **named)
+        for name in values:
+            self._check_name(name)
+        self._write({name: self.checked(name, value) for name, value in values.items()})
 
     def replace(self, values: Mapping[str, Array], strict: bool, function: str) -> NameDifferences:
-        """Set parameters by name, all or none; see `Network.set_parameters`.
+        """Set parameters by name, all or none; see `Network.load_state`.
 
         Args:
             function: what users call the network's F.

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from vertexrt.api.arguments import check_draw, check_mapping
-from vertexrt.api.turns import in_turn
 from vertexrt.engine.executor import Executor
+from vertexrt.engine.lazy import Outputs
 from vertexrt.engine.planned import PlannedLaunches, PlannedPulls
 from vertexrt.errors import PullError
 
@@ -32,21 +32,21 @@ class Plan:
         pulls: PlannedPulls,
         launches: PlannedLaunches,
         seed: Callable[[int | None], int],
+        convert: Callable[[dict[str, Any]], dict[str, Any]],
     ) -> None:
-        self.executor = executor
-        self._pulls, self._launches, self._seed = pulls, launches, seed
+        self._executor = executor
+        self._pulls, self._launches, self._seed, self._convert = pulls, launches, seed, convert
         self.pulls: dict[str, tuple[int, ...]] = pulls.shapes()
         self.outputs: tuple[str, ...] = tuple(launches.outputs)
 
     def __repr__(self) -> str:
         pulls = ", ".join(f"{name} {list(shape)}" for name, shape in self.pulls.items()) or "none"
-        name, device = self.executor.model.function.name, self.executor.model.backend.name
+        name, device = self._executor.model.function.name, self._executor.model.backend.name
         return f"Plan({name} on {device}; pulls: {pulls}; outputs: {', '.join(self.outputs)})"
 
-    @in_turn
-    def forward(
+    def __call__(
         self, pulls: Mapping[str, Any] | None = None, *, seed: int | None = None
-    ) -> dict[str, Any]:
+    ) -> Outputs:
         """Evaluate F with other pulled values.
 
         Args:
@@ -54,11 +54,13 @@ class Plan:
                 table. Those left out are as the batch had them. Whole numbers are -1 at the same
                 vertices. Real ones may lie on a GPU, for a network that does.
             seed: of what is drawn, from 0 to 2**32 - 1; by default the next of the network's.
-        Returns: name -> [V, *shape], or [n, *shape] of the vertices chosen: new arrays, of the host
-            or of the device as the plan was made.
+        Returns: name -> [V, *shape], or [n, *shape] of the vertices chosen: new arrays, of the kind
+            that the plan was made for. Those of NumPy are waited for.
         Raises: PullError, when a pull is unknown or does not fit; the plan is as it was then.
         """
-        check_draw(seed)
+        check_draw("plan", seed)
         given = {} if pulls is None else pulls
         check_mapping("plan", given, PullError)
-        return self._launches.forward(self._pulls.take(given), self._seed(seed))
+        with self._executor.lock:
+            found = self._launches.forward(self._pulls.take(given), self._seed(seed))
+            return Outputs(self._convert(found))

@@ -86,7 +86,7 @@ class Stepper:
         self.net = net
         self.waits = waits
         self._optimizer = vrt.SGD(lr=0.0)
-        self._loss = math.nan
+        self._loss: vrt.Loss | float = math.nan
 
     def train(self, batch: GraphBatch, lr: float) -> None:
         """Run a step, and wait for it where the setting says so."""
@@ -97,13 +97,11 @@ class Stepper:
 
     def loss(self) -> float:
         """Wait for the last `train` and return its loss."""
-        loss = self.net.sync()  # on a GPU, `step` returns the loss of the step before
-        return self._loss if math.isnan(loss) else loss
+        return float(self._loss)
 
     def infer(self, batch: GraphBatch) -> Any:
         """Return the loss of every vertex, from a step that changes nothing."""
-        self.net.step(batch, vrt.SGD(lr=0.0), outputs=("loss",))
-        return self.net.outputs["loss"]
+        return self.net.step(batch, vrt.SGD(lr=0.0), outputs=("loss",)).outputs["loss"]
 
     def sync(self) -> None:
         """Wait, on a device that runs ahead of the host."""
@@ -115,11 +113,11 @@ class Stepper:
 
     def parameters(self) -> Arrays:
         """Return copies of the parameters by name."""
-        return {name: np.array(value) for name, value in self.net.parameters.items()}
+        return dict(self.net.parameters)
 
     def set_parameters(self, values: Arrays) -> None:
         """Copy values into the parameters."""
-        self.net.set_parameters(values)
+        self.net.parameters.update(values)
 
 
 def count(net: Network, batch: GraphBatch) -> Counts:

@@ -250,7 +250,7 @@ def _use(options: RunOptions, folder: str) -> list[str]:
         "from vertexrt.hub import load_pretrained",
         "",
         f"model = load_pretrained({folder!r}{argument})",
-        'outputs = model.net.forward(model.read("FILE"), train=False)',
+        'outputs = model.net(model.read("FILE"))',
         "```",
     ]
     if is_own(options.model):
@@ -320,7 +320,7 @@ def open_trained(stored: StoredRun, given: argparse.Namespace) -> tuple[RunSessi
     source = options.reading.get(split, dataset.name)  # dev and test may be files of their own
     dataset = replace(dataset, classes=stored.data.classes, name=source)
     net = compile_model(options, spec, dataset)
-    net.set_parameters(stored.judged)
+    net.load_state({"parameters": stored.judged})
     return RunSession(options, spec, dataset, net), split
 
 
@@ -370,7 +370,7 @@ def _lines(session: RunSession, graphs: GraphBatch, size: int) -> Iterator[str]:
     numbers = dict.fromkeys(node.function for node in own if node["name"] == push)
     for first in range(0, graphs.num_graphs, size):
         batch = graphs.take(np.arange(first, min(first + size, graphs.num_graphs)))
-        answer = session.net.forward(batch, train=False, outputs=(push,))[push]
+        answer = session.net(batch, outputs=(push,))[push]
         values = _values(session, answer)
         for vertices in np.split(np.arange(batch.num_vertices), batch.graph_ptr[1:-1]):
             if batch.types is None:

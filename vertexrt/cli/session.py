@@ -590,7 +590,7 @@ def save(
         "format": FORMAT,
         "options": asdict(session.options),
         "state": asdict(state),
-        "random": session.net.random_state(),
+        "random": session.net.state()["random"],
         "data": asdict(fingerprint(session.dataset)),
         "vocabularies": {
             name: list(known.words) for name, known in session.dataset.vocabularies.items()
@@ -646,7 +646,8 @@ def checked(
     state = RunState.from_json(fields.record("state"), TASKS[options.task])
     random = fields.record("random")
     seed = random.whole("seed", options.seed, options.seed)
-    numbers = {"seed": seed, "step": random.whole("step", 0, LARGEST_COUNT)}
+    count = "step" if "step" in checkpoint.meta.get("random", ()) else "draws"  # of old files
+    numbers = {"seed": seed, "draws": random.whole(count, 0, LARGEST_COUNT)}
     data = fields.record("data").build(Fingerprint)
     reals = fields.texts("reals")
     known = {name: words.texts(name) for name in words.unread()}
@@ -680,10 +681,9 @@ def restore(
         described["lr"] = checkpoint.optimizer.get("lr")
     if checkpoint.optimizer != described:
         raise _not_of_one_run(stored.path, "the optimizer is not the one that the options name")
-    session.net.set_parameters(checkpoint.parameters)
+    session.net.load_state({"parameters": checkpoint.parameters, "random": stored.random})
     if average is not None:
         average.load_state(checkpoint.average)
-    session.net.set_random_state(stored.random)
     optimizer.load_state(checkpoint.optimizer_state)
     graphs = session.dataset.splits["train"].num_graphs
     batches = -(-graphs // options.batch_size)
@@ -740,9 +740,9 @@ def warm_up(session: RunSession, optimizer: Optimizer) -> None:
         splits[name] if carried is None else carried.put(splits[name]) for name in ("train", "dev")
     )
     graphs, evaluated = session.options.batch_size, carried.shapes if carried else ()
-    session.net.warm(train, optimizer, pushes_of_steps(session, carried), graphs)
+    session.net.warm(train, optimizer, outputs=pushes_of_steps(session, carried), graphs=graphs)
     outputs = (*session.task.pushes, *evaluated)
-    session.net.warm(dev, None, outputs, max(graphs, EVALUATION_BATCH))
+    session.net.warm(dev, outputs=outputs, graphs=max(graphs, EVALUATION_BATCH))
 
 
 def training_loader(session: RunSession, carried: CarriedState | None) -> Loader:
@@ -786,22 +786,22 @@ def evaluate(
     else:  # what is carried comes from the minibatch before: every process evaluates all
         loader = _streams(graphs, trained_with, carried)
         several, wanted, draws = ProcessGroup(), (*task.pushes, *carried.shapes), False
-    network = net if carried is None else net.on_device  # states stay there
+    arrays = "numpy" if carried is None else "device"  # states stay there
+    random = net.state()["random"] if draws else {}
     start = running_time()
     parts: list[Totals] = []
     for number, batch in enumerate(loader):
         if interrupt.number:
             break
         if number % several.size == several.rank:
-            pushed = network.forward(batch, train=False, outputs=wanted)
+            pushed = net(batch, outputs=wanted, arrays=arrays)
             if carried is not None:
                 carried.keep(batch, pushed)
             loss = float(pushed["loss"].sum(dtype=np.float64))
             parts.append(Totals())
             parts[-1].add(task, batch, pushed, loss, session.dataset.labels)
         elif draws:  # of a minibatch that another process evaluates: they count
-            state = net.random_state()
-            net.set_random_state({**state, "step": state["step"] + 1})
+            net.load_state({"random": {**random, "draws": random["draws"] + number + 1}})
     seconds = running_time() - start
     group.signal = group.largest(interrupt.number, seconds)  # others may take twice as long
     if group.signal:

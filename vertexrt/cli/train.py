@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -53,6 +53,7 @@ from vertexrt.cli.session import (
     warm_up,
 )
 from vertexrt.config import config
+from vertexrt.engine.lazy import Loss
 from vertexrt.errors import NumericError, ParallelError, UsageError
 from vertexrt.graph import GraphBatch
 from vertexrt.models.catalogue import is_own
@@ -273,7 +274,7 @@ def _report(training: Training, model: str, quoted: str) -> bool:
     if training.out_of_patience():
         result(f"stopped early: no better dev value for {state.stale} epochs")
     if folder.best.is_file():
-        session.net.set_parameters(load(folder.best).judged)
+        session.net.load_state({"parameters": load(folder.best).judged})
         best = shown(state.measure, state.best or 0.0)
         result(f"best dev {best} (epoch {state.best_epoch} of {state.epoch})")
     if "test" in session.dataset.splits and session.dataset.splits["test"].num_graphs:
@@ -307,7 +308,7 @@ class Training:
     state: RunState
     trace: TraceFile | None
     group: ProcessGroup
-    _launched: GraphBatch | None = field(default=None, init=False)  # its loss is not known yet
+    _launched: tuple[GraphBatch, Loss] | None = field(default=None, init=False)  # the last
     _carried: CarriedState | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -349,11 +350,8 @@ class Training:
             while state.batch < len(loader) and not self._stops():
                 advance(self._train_minibatch(batches), state.totals)
                 state.batch += 1
-            if self._launched is not None:  # the last step
-                start = running_time()
-                loss = self.session.net.sync()
-                batch, self._launched = self._launched, None
-                self._add(batch, loss, running_time() - start)
+            self._add(self._launched, running_time())  # the last step
+            self._launched = None
         return state.batch == len(loader)
 
     def _stops(self) -> bool:
@@ -371,35 +369,27 @@ class Training:
         batch = next(batches)
         ends = None if self._carried is None else self._carried.ends(batch)
         # States that are carried stay on a GPU, where no other process reads them.
-        network = net if ends is None or shared(self.group) else net.on_device
+        arrays = "numpy" if ends is None or shared(self.group) else "device"
+        asked: dict[str, Any] = {"outputs": pushes, "vertices": ends, "arrays": arrays}
         with self.trace.minibatch(net) if self.trace else nullcontext():
-            loss = network.step(batch, self.optimizer, pushes, self.group, vertices=ends)
-            lags = net.steps_under_way > 0  # the loss is that of the step before
+            loss = net.step(batch, self.optimizer, group=self.group, **asked)
         if self._carried is not None:
-            self._carried.keep(batch, network.outputs)
+            self._carried.keep(batch, loss.outputs)
         if self.average is not None:
             self.average.update()
-        seconds = running_time() - start
-        if lags:
-            before, self._launched = self._launched, batch
-            self._add(before, loss, seconds)
-        else:
-            self._add(batch, loss, seconds, network.outputs if pushes else EMPTY)
+        before, self._launched = self._launched, (batch, loss)
+        self._add(before, start)  # on a GPU the step of now is under way meanwhile
         return len(batch)
 
-    def _add(
-        self,
-        batch: GraphBatch | None,
-        loss: float,
-        seconds: float,
-        pushed: Mapping[str, np.ndarray] = EMPTY,
-    ) -> None:
-        """Add a step that has ended, if there is one, and the time until it was known."""
+    def _add(self, step: tuple[GraphBatch, Loss] | None, start: float) -> None:
+        """Add a step that was launched, if there is one, and the time from a start until now."""
         session, totals = self.session, self.state.totals
-        totals.seconds += seconds
-        if batch is not None:
-            whole = loss * batch.num_graphs
+        if step is not None:
+            batch, loss = step
+            pushed = EMPTY if self._carried else loss.outputs
+            whole = float(loss) * batch.num_graphs
             totals.add(session.task, batch, pushed, whole, session.dataset.labels)
+        totals.seconds += running_time() - start
 
     def _end_epoch(self) -> bool:
         """Judge the epoch on dev and write it down; False when interrupted."""

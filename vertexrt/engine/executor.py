@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from vertexrt.engine.batched import Run, start_of
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.explain_host import Explanation
+from vertexrt.engine.lazy import Loss, Outputs
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.outputs import pushed_by
 from vertexrt.engine.parameters import ParameterStore, StoreDraft
@@ -34,13 +35,13 @@ from vertexrt.engine.update import (
     written_by,
 )
 from vertexrt.engine.variant import Use
-from vertexrt.errors import DeviceError, NumericError
+from vertexrt.errors import NumericError
 from vertexrt.graph import GraphBatch
 from vertexrt.kernels.store_update import sum_loss
 from vertexrt.parallel.group import ProcessGroup
 
 Array = np.ndarray[Any, Any]
-Outputs = dict[str, Array]
+Pushed = dict[str, Array]  # arrays by the names of pushes
 Arenas = Sequence[Any]  # of an executor, to which alone they mean something
 UNCOUNTED: Array = np.zeros(1, np.int64)  # where something is counted that nobody reads
 
@@ -109,15 +110,10 @@ class Executor(Protocol):
     Attributes:
         lock: a thread that uses it or its model holds it, one at a time. A thread may take it
             again.
-        under_way: steps that were launched, and not waited for.
     """
 
     model: CompiledModel
     lock: Any
-
-    @property
-    def under_way(self) -> int:
-        """See above."""
 
     def explanation(self) -> Explanation:
         """Return what `explain` asks of the device."""
@@ -128,23 +124,21 @@ class Executor(Protocol):
     def results_here(self) -> PassResults:
         """Return how passes run whose results stay in the device's memory."""
 
-    def step(self, step: TrainStep) -> tuple[float, Outputs]:
-        """Train on a batch.
+    def step(self, step: TrainStep) -> Loss:
+        """Train on a batch; return the loss, with the pushes asked for.
 
-        Returns: the loss, or the newest that is known without waiting for it; the pushes asked
-            for, in the user's vertex order.
         Raises: NumericError, when the loss, a gradient or a number that would be written is not
-            finite; nothing was updated then.
+            finite; nothing was updated then. A device may raise it at a later call.
         """
 
-    def submit(self, asked: Asked) -> Evaluation:
+    def submit(self, asked: Asked) -> Outputs:
         """Begin to evaluate F on a batch."""
 
     def plan(self, request: PlanRequest) -> PlannedLaunches:
         """Give runs memory of their own, and make them ready to be launched again and again."""
 
-    def wait(self) -> float:
-        """Wait for all steps; return the loss of the last."""
+    def wait(self) -> None:
+        """Wait for all steps."""
 
     @property
     def arenas(self) -> Arenas:
@@ -169,45 +163,7 @@ class Executor(Protocol):
         """Update parameters by the gradients in the store: see `apply_update`."""
 
 
-class Evaluation:
-    """Pushes of a batch, which a GPU may still be computing. Made by `Network.submit`."""
-
-    def __init__(self, executor: Executor, outputs: Callable[[], Outputs]) -> None:
-        self._executor = executor
-        self._wait = outputs
-        self._outputs: Outputs | None = None
-        self._failure: DeviceError | None = None
-
-    def __repr__(self) -> str:
-        if self._failure is not None:
-            return "Evaluation(failed)"
-        if self._outputs is None:
-            return "Evaluation(not waited for)"
-        return f"Evaluation({', '.join(f'{n} {list(a.shape)}' for n, a in self._outputs.items())})"
-
-    def settle(self) -> None:
-        """Wait for the pushes and keep them, or why there are none."""
-        with self._executor.lock:
-            if self._outputs is None and self._failure is None:
-                try:
-                    self._outputs = self._wait()
-                except DeviceError as error:
-                    self._failure = error
-
-    def result(self) -> Outputs:
-        """Return the pushes, waiting for them: name -> [V, *shape], in the user's vertex order.
-
-        Raises: DeviceError, when the batch did not run to its end.
-        """
-        if self._outputs is None:
-            self.settle()
-        if self._outputs is None:
-            assert self._failure is not None
-            raise self._failure
-        return self._outputs
-
-
-def step_on_host(executor: Executor, step: TrainStep, keeps: bool = True) -> tuple[float, Outputs]:
+def step_on_host(executor: Executor, step: TrainStep, keeps: bool = True) -> tuple[float, Pushed]:
     """Do a step whose gradients are updated in the host's memory; see `Network.step`.
 
     Args:

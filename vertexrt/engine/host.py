@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -12,28 +11,27 @@ from typing import Any, cast
 import numpy as np
 
 from vertexrt.config import usable_threads
-from vertexrt.engine.batched import Jobs, Run, Worker, bind, make_jobs
+from vertexrt.engine.batched import BoundRun, Jobs, Run, Worker, bind, make_jobs
 from vertexrt.engine.call_threads import CallsAtOnce
 from vertexrt.engine.executor import (
     Arenas,
     Asked,
-    Evaluation,
-    Outputs,
     TrainStep,
     step_on_host,
 )
 from vertexrt.engine.explain_host import Explanation, HostExplanation
-from vertexrt.engine.host_plan import HostPlan
 from vertexrt.engine.host_results import HostResults
+from vertexrt.engine.lazy import NOTHING, Loss, Outputs
 from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.outputs import pushed_by
+from vertexrt.engine.outputs import chosen_rows, outputs_of, pushed_by
 from vertexrt.engine.part import Part
-from vertexrt.engine.planned import PlannedLaunches, PlanRequest
+from vertexrt.engine.planned import NewPulls, PlannedLaunches, PlanRequest
 from vertexrt.engine.results import PassResults
 from vertexrt.engine.shared_step import step_in_group
 from vertexrt.engine.sparse_rows import union_of
 from vertexrt.engine.update import Outcome, Touched, Update, apply_update, collect
 from vertexrt.engine.variant import CompileOptions
+from vertexrt.graph.device_rows import refuse_device_rows
 from vertexrt.ir.program import Program
 from vertexrt.kernels.backend import HostBackend
 from vertexrt.locks import share
@@ -52,7 +50,6 @@ class HostExecutor:
     def __init__(self, model: CompiledModel) -> None:
         self.model = model
         self.workers = [Worker(model.store.gradients)]
-        self._last_loss = math.nan
         self._adding: Sequence[Touched] = ()  # rows of gradients that are not in the store yet
         self.after_fork()
         share(self)
@@ -112,34 +109,27 @@ class HostExecutor:
         """Return what copies to arrays of the host."""
         return HostResults(self)
 
-    @property
-    def under_way(self) -> int:
-        """Count none: each step is waited for."""
-        return 0
-
-    def step(self, step: TrainStep) -> tuple[float, Outputs]:
+    def step(self, step: TrainStep) -> Loss:
         """Train on a batch: forward, backward, update."""
         train = step_on_host if step.group is None else step_in_group
-        self._last_loss, found = train(self, step)
-        return self._last_loss, found
+        loss, found = train(self, step)
+        return Loss(loss, Outputs(found) if found else NOTHING)
 
-    def submit(self, asked: Asked) -> Evaluation:
+    def submit(self, asked: Asked) -> Outputs:
         """Evaluate F on a batch; here the result is there at once."""
         use, batch = asked.use, asked.batch
         start = time.perf_counter()
         runs = self.model.prepare(use, batch)
         arenas = self.launch(runs, [run.forward(asked.seed) for run in runs])
         self.model.observe(use, batch, runs, time.perf_counter() - start)
-        found = pushed_by(runs, arenas, asked.outputs, asked.vertices)
-        return Evaluation(self, lambda: found)
+        return Outputs(pushed_by(runs, arenas, asked.outputs, asked.vertices))
 
     def plan(self, request: PlanRequest) -> PlannedLaunches:
         """Bind runs to memory of their own."""
         return HostPlan(self, request)
 
-    def wait(self) -> float:
-        """Return the loss of the last step: here it is never waited for."""
-        return self._last_loss
+    def wait(self) -> None:
+        """Wait for nothing: here each step is done when its call returns."""
 
     @property
     def arenas(self) -> Arenas:
@@ -178,6 +168,52 @@ class HostExecutor:
         """Update the store by its gradients."""
         backend = cast("HostBackend", self.model.backend)
         return apply_update(self.model.store, update, backend.update)
+
+
+class HostPlan:
+    """Runs whose kernels are bound to arrays of their own: a request writes pulls and calls them.
+
+    Args:
+        executor: calls them.
+        request: what is planned.
+    """
+
+    def __init__(self, executor: HostExecutor, request: PlanRequest) -> None:
+        self.outputs = request.outputs
+        self._executor, self._runs = executor, request.runs
+        self._chosen = chosen_rows(request.runs, request.vertices)
+        self._bound = [self._bind(run) for run in request.runs]
+        self._own: dict[int, Array] = {}  # tables of real pulls that were given, by number
+
+    def _bind(self, run: Run) -> BoundRun:
+        model = self._executor.model
+        worker = Worker(model.store.gradients)
+        return bind(run, model.store, worker, model.param_at, run.forward())
+
+    def forward(self, new: NewPulls, seed: int) -> dict[str, Any]:
+        """Write real pulls, call the kernels, copy what they pushed."""
+        for number, table in new.reals:
+            self._put(number, table)
+        for bound in self._bound:
+            bound.buffers.random_seed = seed
+        jobs = [make_jobs(bound) for bound in self._bound]
+        self._executor.call(jobs)
+        arenas = [job.arena for job in jobs]
+        return {name: outputs_of(self._runs, arenas, name, self._chosen) for name in self.outputs}
+
+    def _put(self, number: int, table: Any) -> None:
+        """Copy a table to where kernels read it: the first one that is given, to a new array."""
+        refuse_device_rows([table])
+        own = self._own.get(number)
+        if own is None:
+            own = np.empty(table.size, self._executor.model.store.dtype)
+            self._own[number] = own
+            for run, bound in zip(self._runs, self._bound, strict=True):
+                floats = list(run.inputs.floats)
+                floats[number] = own
+                run.inputs.floats = bound.buffers.floats = tuple(floats)
+                bound.buffers.kept = None
+        np.copyto(own.reshape(table.shape), table, casting="same_kind")
 
 
 def compile_on(backend: HostBackend, traced: Program, options: CompileOptions) -> HostExecutor:

@@ -22,7 +22,7 @@ from vertexrt.engine.checksum import checksum
 from vertexrt.engine.diagnose import Attempt
 from vertexrt.engine.executor import (
     Executor,
-    Outputs,
+    Pushed,
     TrainStep,
     end_step,
     loss_scale,
@@ -167,7 +167,7 @@ class SharedPushes:
                 rows = read_rows(run, data, run.variant.pushes.keys[name])
                 found[run.share.vertices] = rows.take(run.row_of, axis=0)
 
-    def gathered(self, group: ProcessGroup) -> Outputs:
+    def gathered(self, group: ProcessGroup) -> Pushed:
         """Bring the rows of other processes; return the pushes that are wanted, [n, *shape].
 
         Raises: ParallelError, when a process is lost.
@@ -192,7 +192,7 @@ def _gather_push(group: ProcessGroup, vertices: Sequence[Array], whole: Array) -
         whole[at] = rows.reshape(-1, width)
 
 
-def step_in_group(executor: Executor, step: TrainStep) -> tuple[float, Outputs]:
+def step_in_group(executor: Executor, step: TrainStep) -> tuple[float, Pushed]:
     """Do this process's part of a step; return the loss of the whole batch, and its pushes.
 
     Raises: as `Executor.step`, in every process alike; ParallelError, when a process is lost;

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from vertexrt.api.arguments import check_pushes
-from vertexrt.api.forward_passes import ForwardOutputs
+from vertexrt.api.forward_passes import ForwardPass
 from vertexrt.api.network import Network
 from vertexrt.engine.devices import module_of
 from vertexrt.engine.executor import Asked
@@ -170,7 +170,7 @@ class BoundNetwork:
 
     def evaluate(
         self, asked: Asked, wanted: Sequence[PushRows]
-    ) -> tuple[ForwardOutputs | None, list[Any]]:
+    ) -> tuple[ForwardPass | None, list[Any]]:
         """Evaluate what is asked; return what keeps the way back, or None, and what is wanted."""
         if asked.use.backward:
             return self.forward_passes.begin(asked, wanted, self.results)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vertexrt.api.forward_passes import ForwardOutputs, ForwardPass
+from vertexrt.api.forward_passes import ForwardPass
 from vertexrt.engine.executor import Asked
 from vertexrt.engine.results import Gradients
 from vertexrt.graph import GraphBatch
@@ -49,7 +49,7 @@ class AskedPass(NamedTuple):
     orders: Orders = ()
     by: Tensor | None = None
 
-    def evaluate(self, pulls: Sequence[Tensor]) -> tuple[ForwardOutputs | None, list[Tensor]]:
+    def evaluate(self, pulls: Sequence[Tensor]) -> tuple[ForwardPass | None, list[Tensor]]:
         """Evaluate the network, whose parameters are held: see `BoundNetwork.holding`.
 
         Returns: what keeps the pass, if the call says so; the outputs.
@@ -72,7 +72,7 @@ class AskedPass(NamedTuple):
         self,
         d_outputs: Sequence[Tensor | None],
         given: Sequence[Tensor],
-        kept: ForwardOutputs | None,
+        kept: ForwardPass | None,
     ) -> Gradients:
         """Go back through a pass that is kept, or that is repeated.
 
@@ -86,7 +86,7 @@ class AskedPass(NamedTuple):
         self,
         d_outputs: Sequence[Tensor | None],
         given: Sequence[Tensor],
-        kept: ForwardOutputs | None,
+        kept: ForwardPass | None,
     ) -> list[Tensor | None]:
         """Do what `back` does; return the gradients of all parameters and of all pulls."""
         bound, call = self.bound, self.call
@@ -98,17 +98,16 @@ class AskedPass(NamedTuple):
             found = self._go_back(d_outputs, made)
         return _by_input(self, found)
 
-    def _made(self, given: Sequence[Tensor], kept: ForwardOutputs | None) -> ForwardPass:
+    def _made(self, given: Sequence[Tensor], kept: ForwardPass | None) -> ForwardPass:
         """Return the pass, if it is kept, or make it again."""
         passes = self.bound.forward_passes
         if kept is not None:
-            passes.check(kept._pass, self.bound.results)
-        found = passes.pass_of(kept)
-        if found is None:
-            again, _ = self.evaluate(given[len(self.bound.names) :])
-            found = passes.pass_of(again)
-            assert found is not None, "it was just made"
-        return found
+            passes.check(kept)
+            if not kept.done:
+                return kept
+        again, _ = self.evaluate(given[len(self.bound.names) :])
+        assert again is not None, "the call keeps it"
+        return again
 
     def _go_back(self, d_outputs: Sequence[Tensor | None], made: ForwardPass) -> Gradients:
         bound, call = self.bound, self.call

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 
 from torch import Tensor
 
-from vertexrt.api.forward_passes import ForwardOutputs, ForwardPass
+from vertexrt.api.forward_passes import ForwardPass
 from vertexrt.engine.batched import Run
 from vertexrt.engine.part import Part
 from vertexrt.engine.results import PushPlaces
@@ -119,7 +119,7 @@ class PreparedPass:
 
     def evaluate(
         self, given: Sequence[Tensor], by: Tensor | None, seed: int
-    ) -> tuple[ForwardOutputs | None, list[Tensor]]:
+    ) -> tuple[ForwardPass | None, list[Tensor]]:
         """Evaluate the network; see `AskedPass.evaluate`."""
         passes, results, real = self._bound.forward_passes, self._results, self._bound.real
         passes.make_room()

@@ -2,8 +2,8 @@
 
 The store's arrays on the host are a copy. It is filled when the caller asks for parameters or an
 optimizer's state, and goes back to the device before the next step, since the caller may have
-written to it. A step is launched and not waited for: it returns the loss of the step before, and
-`sync` the newest (VPPS, section III-D).
+written to it. A step is launched and not waited for: its loss is, when it is read (VPPS, section
+III-D, reads that of the step before).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from vertexrt.engine.diagnose import Attempt
 from vertexrt.engine.executor import (
     Arenas,
     Asked,
-    Evaluation,
-    Outputs,
+    Pushed,
     Trainer,
     TrainStep,
     loss_scale,
     step_on_host,
 )
+from vertexrt.engine.lazy import NOTHING, Loss, Outputs
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.part import Part
 from vertexrt.engine.planned import PlannedLaunches, PlanRequest
@@ -47,7 +47,7 @@ from vertexrt.kernels.cuda.device_group import DeviceGroup, DeviceGroups
 from vertexrt.kernels.cuda.device_outputs import fetch_of
 from vertexrt.kernels.cuda.device_plan import DevicePlan
 from vertexrt.kernels.cuda.device_results import DeviceResults, new_arrays
-from vertexrt.kernels.cuda.flights import Commit, Flight, Flights
+from vertexrt.kernels.cuda.flights import Commit, Flight, Flights, Landing
 from vertexrt.kernels.cuda.group_steps import GroupSteps
 from vertexrt.kernels.cuda.kept_uploads import KeptUploads
 from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch
@@ -89,16 +89,12 @@ class CudaExecutor:
         self.land_all = self._flights.land_all  # before anything else is asked for
         store.on_refresh, store.on_write = self.to_host, self.copies.written
         self._gradients_left = False  # on the device, of a run without an update
+        self._calls = 0  # evaluations that were launched
         self._launching = False  # a run; where an exception has ended that, it stays
         self._own_update = False  # a step with an update of the user's own is under way
         self.failures: list[DeviceError] = []  # of launches that gave up
         self.lock: Any = threading.RLock()
         share(self)
-
-    @property
-    def under_way(self) -> int:
-        """Count the steps that have not landed."""
-        return len(self._flights.under_way)
 
     def explanation(self) -> DeviceExplanation:
         """Return what `explain` asks of a GPU."""
@@ -174,7 +170,7 @@ class CudaExecutor:
         self._gradients_left = True
         raise self.failures[-1]
 
-    def submit(self, asked: Asked) -> Evaluation:
+    def submit(self, asked: Asked) -> Outputs:
         """Launch an evaluation; what it pushes comes after it, and is read when asked for."""
         self.before_launch()
         start = time.perf_counter()
@@ -185,17 +181,22 @@ class CudaExecutor:
         slot = self._launch(run, run.forward(asked.seed), None, fetch.pieces)
         known = len(self.failures)
         self.time_runs(use, batch, [run], slot, start, prepared)
+        self._calls += 1
+        number = self._calls
 
-        def outputs() -> Outputs:
+        def wait() -> Pushed:
             self.session.device.wait(slot.event)
             slot.reader = None
             if run.configuration.persistent:
-                self.look(known)
+                try:
+                    self.look(known)
+                except DeviceError as error:  # it may be read much later
+                    raise DeviceError(f"{error} It was found in call {number}.") from None
             return fetch.outputs(slot.results.view(self.session.dtype))
 
-        evaluation = Evaluation(self, outputs)
-        slot.reader = evaluation.settle
-        return evaluation
+        found = Outputs(None, wait, self.lock)
+        slot.reader = found.settle
+        return found
 
     def plan(self, request: PlanRequest) -> PlannedLaunches:
         """Give a run memory of its own on the device, and upload what it reads."""
@@ -343,11 +344,8 @@ class CudaExecutor:
             self.uploads.keep(run, part, made)
         return made
 
-    def step(self, step: TrainStep) -> tuple[float, Outputs]:
-        """Launch a step; return the newest loss that is known without waiting for it.
-
-        At the first step it waits, and for outputs that are of the host.
-        """
+    def step(self, step: TrainStep) -> Loss:
+        """Launch a step; it is waited for where outputs are asked for that are of the host."""
         self._flights.settle()
         try:
             return self._step(step)
@@ -356,7 +354,7 @@ class CudaExecutor:
                 self._flights.settle()  # what the caller can see is whole at once
             raise
 
-    def _step(self, step: TrainStep) -> tuple[float, Outputs]:
+    def _step(self, step: TrainStep) -> Loss:
         use, batch, optimizer, seed = step.use, step.batch, step.optimizer, step.seed
         self.session.device.use()
         devices = self._groups.of(step.group) if step.group is not None and step.asks else None
@@ -381,22 +379,31 @@ class CudaExecutor:
         slot = self._launch(run, part, ending, fetch.pieces)
         self.time_runs(use, batch, runs, slot, start, prepared)
         flight = Flight(slot.event, slot.found, attempt, commit)
-        loss = self._launched(flight, optimizer, bool(fetched))
+        self._launched(flight, optimizer, bool(fetched))
         found = fetch.outputs(slot.results.view(self.session.dtype))
-        return loss, found | dict(zip(left, arrays, strict=True))
+        return self._loss_of(flight.landing, found | dict(zip(left, arrays, strict=True)))
 
-    def _launched(self, flight: Flight, optimizer: Trainer, wait: bool) -> float:
-        """Note a step that was launched; return the newest loss that is known."""
+    def _launched(self, flight: Flight, optimizer: Trainer, wait: bool) -> None:
+        """Note a step that was launched: it counts; what was found is looked at when it lands."""
         optimizer._settle(DONE)
-        self._flights.add(flight, wait)  # it counts; what was found is looked at when it lands
-        return self._flights.last_loss
+        self._flights.add(flight, wait)
 
-    def _step_in_devices(self, step: TrainStep, devices: DeviceGroup) -> tuple[float, Outputs]:
+    def _loss_of(self, landing: Landing, pushed: Pushed) -> Loss:
+        """Return the loss of a step, which waits for it when it is read."""
+
+        def wait() -> float:
+            with self.lock:
+                return self._flights.loss_of(landing)
+
+        return Loss(landing.loss, Outputs(pushed) if pushed else NOTHING, wait)
+
+    def _step_in_devices(self, step: TrainStep, devices: DeviceGroup) -> Loss:
         """Launch a step of a group whose devices are linked."""
         update: Update = step.optimizer._request(self.model.store, step.draws)
+        wait = bool(step.outputs) or not devices.group.warm  # which others have to know alike
         flight, pushes = self._group_steps.launch(step, update, devices)
-        loss = self._launched(flight, step.optimizer, bool(step.outputs))
-        return loss, pushes.gathered(devices.group)
+        self._launched(flight, step.optimizer, wait)
+        return self._loss_of(flight.landing, pushes.gathered(devices.group))
 
     def launch_share(self, run: Run, part: Part) -> UploadSlot:
         """Launch a share of a step of a group, whose gradients are alone in the session's."""
@@ -406,23 +413,22 @@ class CudaExecutor:
         """Bring parameters and moments to the device, where an update reads them."""
         self.copies.to_device(moments if len(moments) else None)
 
-    def _step_by_host(self, step: TrainStep) -> tuple[float, Outputs]:
+    def _step_by_host(self, step: TrainStep) -> Loss:
         """Do a step whose update, or whose sum over processes, the host asks for."""
         self.to_host()
         self._own_update = not step.asks
         try:
             if step.group is None:
-                self._flights.last_loss, found = step_on_host(self, step, keeps=False)
+                loss, found = step_on_host(self, step, keeps=False)
             else:
-                self._flights.last_loss, found = step_in_group(self, step)
+                loss, found = step_in_group(self, step)
         finally:
             self.copies.host_newer |= self._own_update
             self._own_update = False
             if self.copies.shared:
                 self.to_host()
-        return self._flights.last_loss, found
+        return Loss(loss, Outputs(found) if found else NOTHING)
 
-    def wait(self) -> float:
-        """Wait for all steps; return the loss of the last."""
+    def wait(self) -> None:
+        """Wait for all steps."""
         self.land_all()
-        return self._flights.last_loss

@@ -17,7 +17,7 @@ from vertexrt.engine.batched import Run
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.update import Touched
-from vertexrt.errors import DeviceError, NumericError, ParallelError, UsageError
+from vertexrt.errors import DeviceError, NumericError, ParallelError, UsageError, VertexrtError
 from vertexrt.graph.host_pulls import with_host_pulls
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import LOSS, NORM, REFUSED, Found, StepEnd
@@ -56,6 +56,18 @@ class Commit:
             each[0] = before + done
 
 
+@dataclass(slots=True, eq=False)
+class Landing:
+    """How a step has ended, which its loss is read from: it holds no batch.
+
+    Attributes:
+        loss: when it has landed; error: why it was refused.
+    """
+
+    loss: float | None = None
+    error: VertexrtError | None = None
+
+
 @dataclass(slots=True)
 class Flight:
     """A step that was launched, and what is needed if it was refused.
@@ -63,6 +75,7 @@ class Flight:
     Attributes:
         event: comes after the step; found: see `step_end`, valid then.
         shared: of a step of a group.
+        landing: where it is told how it has ended.
     """
 
     event: Any
@@ -70,6 +83,7 @@ class Flight:
     attempt: Attempt
     commit: Commit
     shared: SharedLanding | None = None
+    landing: Landing = field(default_factory=Landing)
 
 
 class LaunchingExecutor(Protocol):
@@ -92,14 +106,13 @@ class Flights:
     """The steps of a device that are under way; see the module.
 
     Attributes:
-        last_loss: of the newest step that has landed; nan, where there is none.
         under_way: the steps, oldest first.
         begun: an update that is being launched. Where an exception ends that, it stays until it is
             known whether the device has done it: see `settle`.
     """
 
     def __init__(self, executor: LaunchingExecutor) -> None:
-        self._executor, self.last_loss = executor, math.nan
+        self._executor = executor
         self.under_way: deque[Flight] = deque()
         self.begun: Commit | None = None
         executor.session.memory.before_waiting = self._wait_for_others
@@ -121,14 +134,11 @@ class Flights:
         self.begun = None
 
     def add(self, flight: Flight, wait: bool) -> None:
-        """Note a step that was launched; land those before it, and it, where it is waited for.
-
-        The first step is waited for in any case.
-        """
+        """Note a step that was launched; land those before it, and it, where it is waited for."""
         flight.commit.count(True)
         self.under_way.append(flight)
         self.begun = None
-        left = 0 if wait or math.isnan(self.last_loss) else 1
+        left = 0 if wait else 1
         while len(self.under_way) > left:
             self._land()
 
@@ -167,10 +177,24 @@ class Flights:
         """
         launched = list(self.under_way)
         self.under_way.clear()
-        self.last_loss = math.nan
         self._executor.session.memory.synchronize()
         for flight in reversed(launched):
             flight.commit.count(flight.commit.end.done)  # else it did not get as far as its update
+
+    def loss_of(self, landing: Landing) -> float:
+        """Return the loss of a step, waiting for it. Raises: as `_land`, whenever it is asked."""
+        if self.begun is not None:
+            self.settle()
+        while landing.loss is None and landing in [each.landing for each in self.under_way]:
+            self._land()
+        if landing.loss is not None:
+            return landing.loss
+        raise landing.error or DeviceError.at(
+            "step",
+            "the loss of a step that an exception of the program has ended",
+            "a step that was waited for",
+            "take another step, and read its loss",
+        )
 
     def _land(self) -> None:
         """Wait for the oldest step and look at what it found.
@@ -178,16 +202,23 @@ class Flights:
         Raises: NumericError, when it was refused; the steps after it have changed nothing then.
             Of a step of a group also ParallelError, UsageError and DeviceError.
         """
-        flight = self.under_way[0]
+        launched = list(self.under_way)
+        flight = launched[0]
         try:
             self._wait_for(flight)
             if flight.found[REFUSED] or self._executor.session.gave_up[0]:
                 raise self._refused(flight)
-        except (NumericError, DeviceError) as error:  # it may be a later call that raises it
-            step = flight.commit.before[0] + 1
-            raise type(error)(f"{error} It was found in step {step}.") from None
+        except VertexrtError as error:  # it may be a later call that raises it
+            said = error
+            if isinstance(error, (NumericError, DeviceError)):
+                said = type(error)(f"{error} It was found in step {flight.commit.before[0] + 1}.")
+            if not self.under_way:  # what came after it was given up, too
+                for each in launched:
+                    each.landing.error = said
+            raise said from None
         shared = flight.shared
-        self.last_loss = float(flight.found[LOSS]) if shared is None else shared.loss()
+        loss = float(flight.found[LOSS]) if shared is None else shared.loss()
+        flight.landing.loss = loss
         self.under_way.popleft()
 
     def _refused(self, flight: Flight) -> NumericError:
