@@ -1,0 +1,435 @@
+"""Passes on a GPU whose pushes and gradients are PyTorch's tensors, in the order of its stream.
+
+What PyTorch allocates and launches by itself costs a host less than arrays of CuPy that are lent to
+it, and its memory comes from one pool. What of a pass does not depend on addresses is found once
+where its run is kept (`DevicePlan`): a pass like one before looks at the shapes of what it is
+given, allocates what it returns, and launches.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vertexrt.api.forward_passes import ForwardOutputs, ForwardPass, ForwardPasses
+from vertexrt.engine.batched import Run
+from vertexrt.engine.part import NO_ROWS, Destination, Part, RowCopies, RowPlace
+from vertexrt.engine.results import (
+    LaunchesHere,
+    LossAndGradients,
+    PushPlaces,
+    PushRows,
+    WayBack,
+    pulled_rows,
+    table_of,
+)
+from vertexrt.graph import GraphBatch
+from vertexrt.graph.batch import edge_pulls_of, pulls_of, with_values
+from vertexrt.graph.device_rows import ALIGNED, DeviceRows
+from vertexrt.graph.pulls import held_index, held_values, pulled_unchecked
+from vertexrt.ir.program import Pull
+from vertexrt.native.compiled import compiled
+
+Array = np.ndarray[Any, Any]
+DTYPES: dict[torch.dtype, np.dtype[Any]] = {
+    torch.float32: np.dtype("float32"),
+    torch.float64: np.dtype("float64"),
+}
+MOST_HELD = 1 << 16  # bytes of the real pulls that are no tensors, for a pass that is prepared
+
+
+class Cotangent(NamedTuple):
+    """The gradient of a push.
+
+    Attributes:
+        rows: [n, *shape]; row_of: int32 [V], which of them each vertex has; None for its own.
+    """
+
+    rows: Tensor
+    row_of: Array | None
+
+
+class PulledTerm(NamedTuple):
+    """A part of the gradient of a pull.
+
+    Attributes:
+        first, size: element of the arena where its rows begin, and elements of one.
+        at: rows there, whole numbers; to: rows of the pull that they are added to.
+    """
+
+    first: int
+    size: int
+    at: Any
+    to: Any
+
+
+class PulledPlaces(NamedTuple):
+    """Where the gradients of pulls are.
+
+    Attributes:
+        places: of each pull the shape of what the batch gives, and what adds up to its gradient;
+            nothing, where it is copied, since each of its rows is somewhere, once.
+        copied: of those that are copied.
+        rows: int32, lists of rows, one after the other: those of seeds, then those of `copied`.
+    """
+
+    places: tuple[tuple[tuple[int, ...], Sequence[PulledTerm] | None], ...]
+    copied: tuple[RowPlace, ...]
+    rows: Array
+
+    @staticmethod
+    def of(
+        batch: GraphBatch, run: Run, pulls: Sequence[str], of_seeds: Sequence[Array] = ()
+    ) -> PulledPlaces:
+        """Find those of pulls, by their names.
+
+        Args:
+            of_seeds: lists of rows that come first.
+        """
+        lists, places, copied = list(of_seeds), [], []
+        end = sum(map(len, lists))
+        for name in pulls:
+            own = run.variant.program.pulls_from(name)
+            table, index = table_of(batch, own[0])
+            key = "pulled", name, len(table)
+            terms, whole = run.once(key, [index], partial(_terms_of, batch, run, own))
+            if whole is not None:
+                copied.append(RowPlace(whole.first, whole.size, end, len(whole.at)))
+                lists.append(whole.at)
+                end += len(whole.at)
+            places.append((tuple(table.shape), terms if whole is None else None))
+        rows = lists[0] if lists else NO_ROWS
+        if len(lists) > 1:
+            rows = run.once(("rows of a way back",), lists, partial(np.concatenate, lists))
+        return PulledPlaces(tuple(places), tuple(copied), rows)
+
+    def room(self, like: Tensor) -> tuple[list[Tensor], RowCopies]:
+        """Make room for the gradients; say what a launch copies there."""
+        found, to = [], []
+        for shape, terms in self.places:
+            tensor = like.new_empty(shape) if terms is None else like.new_zeros(shape)
+            found.append(tensor)
+            if terms is None:
+                to.append(tensor.data_ptr())
+        return found, RowCopies(self.copied, to, (0,) * len(to))
+
+    def add(self, arena: Tensor, totals: Sequence[Tensor]) -> None:
+        """Add to the gradients what is no copy, after a launch."""
+        for (_, terms), total in zip(self.places, totals, strict=True):
+            for first, size, at, to in terms or ():
+                count = (len(arena) - first) // size
+                rows = arena.as_strided((count, size), (size, 1), first)
+                rows = rows.index_select(0, _here(at, arena.device))
+                total.index_add_(0, _here(to, arena.device), rows.view(len(at), *total.shape[1:]))
+
+
+def _here(numbers: Array, device: torch.device) -> Tensor:
+    """Copy whole numbers to a device; in the order of its stream, so that nothing is waited for."""
+    return torch.from_numpy(numbers).to(device, non_blocking=True)
+
+
+def _terms_of(
+    batch: GraphBatch, run: Run, pulls: Sequence[Pull]
+) -> tuple[list[PulledTerm], PulledTerm | None]:
+    """Return what adds up to the gradient of a pull: terms, or one that has each row once, in their
+    order.
+    """
+    tensors, (table, index) = run.variant.table, table_of(batch, pulls[0])
+    terms, none = [], len(run.layout.plan.base)
+    for pull in pulls:
+        number = tensors.numbers.get(("pull_grad", pull.name), none)
+        if number >= none:  # none of its vertices has it, perhaps those of kinds that came later
+            continue
+        place = int(run.layout.plan.base[number]), tensors.specs[number].size
+        whole = _whole_of(run, pulls, index, len(table))
+        if whole is not None:
+            return [], PulledTerm(*place, whole, None)
+        to, at = pulled_rows(batch, run, pull)
+        if len(to):
+            terms.append(PulledTerm(*place, at, to))
+    return terms, None
+
+
+def _whole_of(run: Run, pulls: Sequence[Pull], index: Array | None, count: int) -> Array | None:
+    """Return the row that each of so many rows of a pull has, if each has one; else None."""
+    if len(run.inputs.functions) or pulls[0].of_edges or (index is not None and len(pulls) > 1):
+        return None
+    if index is None:
+        return run.row_of  # that of its vertex
+    ordered = np.empty(count, np.int32)
+    once = len(index) == count and _fill_in_order(ordered, index, run.row_of)
+    return ordered if once else None
+
+
+@compiled
+def _fill_in_order(ordered: Array, index: Array, row_of: Array) -> bool:
+    """Write which row each row of a pull has, int32 [V], if vertices pull each of them once.
+
+    Args:
+        index: which of them each vertex pulls; row_of: the row of each vertex.
+    """
+    ordered[:] = -1
+    for v in range(len(index)):
+        if index[v] < 0 or ordered[index[v]] >= 0:
+            return False
+        ordered[index[v]] = row_of[v]
+    return True
+
+
+class DevicePlan:
+    """Passes that ask for the same of batches of one form.
+
+    Args:
+        run: of such batches; batches: one of them as a caller gives it, and with all its pulls.
+        pulls: names of those that are tensors.
+        wanted: the pushes; ordered: which of them come in an order that is given with the pass.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        batches: tuple[GraphBatch, GraphBatch],
+        pulls: Sequence[str],
+        wanted: Sequence[PushRows],
+        ordered: Sequence[bool],
+    ) -> None:
+        graphs, batch = batches
+        self.run, self.ordered = run.bare(), ordered
+        self.places = PushPlaces.of(run, wanted)
+        self.dtype, self._graphs = run.inputs.no_reals.dtype, weakref.ref(graphs)
+        reader = run.variant.reader
+        self._sources = []  # of each tensor its number among the run's real pulls, place and shape
+        self._others = []  # what batches themselves give: if edges have it, its name, what it is
+        self.floats: list[Any] = list(run.inputs.floats)
+        for number, k in enumerate(reader.reals):
+            pull = reader.pulls[k]
+            held: Any = (edge_pulls_of if pull.of_edges else pulls_of)(batch).get(pull.source)
+            if not pull.of_edges and pull.source in pulls:
+                shape = tuple(held_values(held).shape)
+                self._sources.append((number, pulls.index(pull.source), shape))
+                self.floats[number] = None
+            elif reader.is_used[k]:
+                self._others.append((pull.of_edges, pull.source, held))
+        shapes = {}  # of the tensors, which may go
+        for name in pulls:
+            table: Any = pulls_of(batch)[name]
+            values = held_values(table)
+            rows: Any = DeviceRows.at(0, None, values.shape, values.dtype)
+            shapes[name] = pulled_unchecked(rows, held_index(table))
+        self.batch = with_values(batch, shapes, {}, batch.form)
+        self.backs: dict[tuple[bool, ...], tuple[tuple[int, ...], PulledPlaces]] = {}
+
+    @property
+    def holds(self) -> int:
+        """How many bytes of real pulls it holds."""
+        return sum([given.nbytes for given in self.floats if given is not None])
+
+    def takes(self, graphs: GraphBatch, given: Sequence[Tensor]) -> bool:
+        """Tell whether a batch of the form, with tensors in place of some pulls, is one of these.
+
+        Where it is not, it is prepared as the first one, which copies what kernels cannot read, or
+        says what is wrong.
+        """
+        for _, place, shape in self._sources:
+            tensor = given[place]
+            if tensor.shape != shape or DTYPES.get(tensor.dtype) != self.dtype:
+                return False
+            if not tensor.is_contiguous() or tensor.data_ptr() % ALIGNED:
+                return False
+        if self._graphs() is graphs:
+            return True
+        own, of_edges = pulls_of(graphs), edge_pulls_of(graphs)
+        found = [(of_edges if e else own).get(name) is value for e, name, value in self._others]
+        return all(found)
+
+    def reals(self, given: Sequence[Tensor]) -> tuple[Any, ...]:
+        """Return the real pulls of a run, some of them tensors."""
+        found = self.floats.copy()
+        for number, place, shape in self._sources:
+            tensor = given[place].detach()
+            found[number] = DeviceRows.at(tensor.data_ptr(), tensor, shape, self.dtype)
+        return tuple(found)
+
+
+class DevicePasses:
+    """How passes run whose results are tensors of a device.
+
+    Attributes:
+        executor: launches them; device: PyTorch's.
+    """
+
+    def __init__(self, executor: LaunchesHere, passes: ForwardPasses) -> None:
+        self.executor, self._passes = executor, passes
+        self._gradients = tensor_of(executor.gradients_here())
+        self._arena: tuple[Any, Tensor] = None, self._gradients
+        self.device = self._gradients.device
+        self._on_gpu = self.device.type == "cuda"
+        self._zeros = [rows_of(self._gradients.new_zeros(0))]
+
+    def find(self, use: Any, graphs: GraphBatch, key: Hashable) -> DevicePlan | None:
+        """Return what was prepared for passes of a form; None, where nothing was."""
+        run = self.executor.model.kept_run(use, graphs.form)
+        return None if run is None or run.kept is None else run.kept.get(key)
+
+    def prepare(
+        self, use: Any, batches: tuple[GraphBatch, GraphBatch], key: Hashable, *given: Any
+    ) -> tuple[DevicePlan, tuple[Any, ...]]:
+        """Prepare a pass, and passes like it, where its run is kept; return also its real pulls.
+
+        Args:
+            batches, given: of `DevicePlan`.
+        """
+        (run,) = self.executor.model.prepare(use, batches[1])
+        plan = DevicePlan(run, batches, *given)
+        if run.kept is not None and batches[1].form is batches[0].form:
+            run.kept[key] = plan if plan.holds <= MOST_HELD else None
+        return plan, run.inputs.floats
+
+    def forward(
+        self, plan: DevicePlan, reals: tuple[Any, ...], order: Tensor | None, seed: int, keep: bool
+    ) -> tuple[ForwardOutputs | None, list[Tensor]]:
+        """Evaluate F; return what keeps the pass, if it is to be kept, and the pushes."""
+        self._passes.make_room()
+        run, use = plan.run, plan.run.variant.use
+        found = [self._gradients.new_empty(shape) for shape in plan.places.shapes]
+        at = 0 if order is None else order.data_ptr()
+        orders = [at if ordered else 0 for ordered in plan.ordered]
+        copies = RowCopies(plan.places.places, [tensor.data_ptr() for tensor in found], orders)
+        to = Destination(copies=copies, rows=plan.places.rows)
+        nothing = self._passes.no_seeds(use)
+        part = Part(run.layout.forward, 1.0, seed, nothing, (), to, reals)
+        self._launch(run, part)
+        if not keep:
+            return None, found
+        results: Any = self
+        return self._passes.note(ForwardPass(plan.batch, [run], use, seed, results, reals)), found
+
+    def back(
+        self,
+        plan: DevicePlan,
+        made: ForwardPass,
+        seeds: Mapping[str, Cotangent | None],
+        sparse: bool,
+    ) -> tuple[Tensor, Mapping[str, tuple[Tensor, Tensor]], Mapping[str, Tensor]]:
+        """Go back through a pass.
+
+        Args:
+            seeds: of pushes, in the order of their names; None for zeros.
+        Returns: the last three fields of `LossAndGradients`.
+        """
+        run, pulls = plan.run, sorted(made.use.pulls)
+        orders = {name: None if d is None else d.row_of for name, d in seeds.items()}
+        key = tuple([row_of is not None for row_of in orders.values()])
+        if key not in plan.backs:
+            lists: list[Array] = []
+            starts: list[int] = []
+            for name, row_of in orders.items():
+                starts.append(-1 if row_of is None else sum(map(len, lists)))
+                if row_of is not None:
+                    find = partial(row_of.take, run.order)
+                    lists.append(run.once(("rows of a seed", name), [row_of], find))
+            places = PulledPlaces.of(plan.batch, run, pulls, lists)
+            plan.backs[key] = tuple(starts) if lists else (), places
+        starts_of, places = plan.backs[key]
+        shapes = run.variant.pushes.shapes
+        rows: tuple[Any, ...] = tuple(
+            [
+                self._zero_rows(len(run.row_of), shapes[name]) if d is None else _lent(d.rows)
+                for name, d in seeds.items()
+            ]
+        )
+        self._passes.restore(made)
+        part = Part(run.layout.backward, 1.0, made.seed, rows, starts_of, reals=made.reals)
+        return self._gradients_of(run, part, places, pulls, sparse)
+
+    def loss(self, way: WayBack) -> LossAndGradients:
+        """Evaluate the loss and go back from it, in one launch; all is in memory of its own."""
+        (run,) = way.runs
+        loss = self._gradients.new_empty(())
+        part = Part(slice(None), way.scale, way.seed, to=Destination(loss=loss.data_ptr()))
+        if run.variant.use.backward:
+            places = PulledPlaces.of(way.batch, run, way.pulls)
+            found = self._gradients_of(run, part, places, way.pulls, way.sparse)
+            return LossAndGradients(loss, *found)
+        self._launch(run, part)
+        return LossAndGradients(loss, None, {}, {})
+
+    def _gradients_of(
+        self, run: Run, part: Part, places: PulledPlaces, pulls: Sequence[str], sparse: bool
+    ) -> tuple[Tensor, dict[str, tuple[Tensor, Tensor]], dict[str, Tensor]]:
+        """Run launches that go back; return the last three fields of `LossAndGradients`.
+
+        Tables of which rows are wanted stay in the executor's own array, since these are few of its
+        rows.
+        """
+        model, flat, rows = self.executor.model, self._gradients, {}
+        touched = model.touched(run) if sparse else {}
+        if not touched:
+            flat = torch.empty_like(flat)
+        at = {n: _here(numbers.astype(np.int64), self.device) for n, numbers in touched.items()}
+        pulled, copies = places.room(flat)
+        gradients = 0 if touched else flat.data_ptr()
+        to = Destination(gradients, part.to.loss, None, copies, places.rows)
+        arena = self._launch(run, part._replace(to=to))
+        for name, numbers in at.items():
+            start, shape = int(model.store.offsets[name]), model.store.shapes[name]
+            whole = flat[start : start + int(np.prod(shape))].view(shape)
+            rows[name] = numbers, whole.index_select(0, numbers)
+        if touched:
+            flat = flat[: model.store.dense_size].clone()
+        places.add(arena, pulled)
+        return flat, rows, dict(zip(pulls, pulled, strict=True))
+
+    def _zero_rows(self, count: int, shape: Sequence[int]) -> DeviceRows:
+        """Return zeros that passes only read; filling them anew takes an op.
+
+        Those before are held: launches on whatever stream may read them.
+        """
+        size = count * int(np.prod(shape))
+        found = self._zeros[-1]
+        if found.shape[0] < size:
+            most = max(size, 2 * found.shape[0])
+            self._zeros.append(rows_of(self._gradients.new_zeros(most)))
+        return self._zeros[-1]
+
+    def _launch(self, run: Run, part: Part) -> Tensor:
+        """Run launches on PyTorch's current stream; return the arena."""
+        stream = None
+        if self._on_gpu:
+            # `torch.cuda.current_stream` makes an object of it, which takes ten times as long.
+            stream = torch._C._cuda_getCurrentRawStream(self.device.index)
+        arena = self.executor.launch_between(run, part, stream)
+        if self._arena[0] is not arena:
+            self._arena = arena, tensor_of(arena)
+        return self._arena[1]
+
+
+def tensor_of(array: Any) -> Tensor:
+    """Return an array of the host or of a GPU as a tensor with the same memory."""
+    if isinstance(array, Tensor):
+        return array
+    if isinstance(array, np.ndarray):
+        return torch.from_numpy(array)
+    found: Tensor = torch.utils.dlpack.from_dlpack(array)
+    return found
+
+
+def rows_of(tensor: Tensor) -> DeviceRows:
+    """Return a tensor as the engine takes it, or a copy that kernels can read: in C order, at an
+    aligned address.
+    """
+    found = tensor.contiguous()
+    if found.data_ptr() % ALIGNED:
+        found = found.clone()
+    return DeviceRows.at(found.data_ptr(), found, found.shape, DTYPES[found.dtype])
+
+
+def _lent(tensor: Tensor) -> DeviceRows:
+    """Return the gradient of a push as the engine takes it."""
+    return rows_of(tensor.detach().resolve_neg())
