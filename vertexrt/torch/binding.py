@@ -20,6 +20,9 @@ from torch import Tensor, nn
 
 from vertexrt.api.network import Network
 from vertexrt.engine.devices import module_of
+from vertexrt.engine.executor import Executor
+from vertexrt.engine.host import HostExecutor
+from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.results import LaunchesHere
 from vertexrt.engine.variant import CompileOptions
 from vertexrt.errors import UsageError
@@ -77,8 +80,20 @@ class NetworkSource:
         module = module_of(device.type)
         with at(device):
             module.check(device.type, options)
-            executor = module.compile_for(device.type, self.traced, options)
+            key = id(self.traced), options
+            model = _models.get(key) if device.type == "cpu" else None
+            executor: Executor | None = None
+            if model is None:
+                executor = module.compile_for(device.type, self.traced, options)
+                model = executor.model
+            if executor is None or device.type == "cpu":
+                _models[key] = model
+                executor = HostExecutor(model.equal())
             return Network(executor, 0, self.reduction)
+
+    def __deepcopy__(self, _: object) -> NetworkSource:
+        """Return itself, which does not change: copies of a module have equal programs."""
+        return self
 
 
 def at(device: torch.device) -> AbstractContextManager[Any]:
@@ -91,6 +106,10 @@ def is_current(device: torch.device) -> bool:
     return device.type != "cuda" or bool(device.index == torch.cuda.current_device())
 
 
+# Of networks on the host, by the identity of their program, which they keep alive.
+_models: weakref.WeakValueDictionary[tuple[int, CompileOptions], CompiledModel] = (
+    weakref.WeakValueDictionary()
+)
 _numbers = itertools.count(1)
 bound_networks: weakref.WeakValueDictionary[int, BoundNetwork] = weakref.WeakValueDictionary()
 
