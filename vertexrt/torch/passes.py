@@ -252,7 +252,9 @@ class AskedPass(NamedTuple):
             outputs, found = device.forward(plan, reals, order, seed, call.keep)
             return None if outputs is None else Kept(outputs, plan), found
         at = {
-            each: each.vertices if order is None or not each.ordered else each.vertices[order]
+            each: each.vertices[order.numpy()]
+            if order is not None and each.ordered
+            else each.vertices
             for each in rows
             if each is not None
         }
