@@ -181,7 +181,8 @@ class CompiledModel:
 
     def kept_run(self, use: Use, form: BatchForm) -> Run | None:
         """Return the run of batches of a form, without pulls; None, where none may be used."""
-        return None if self._observed else self.kept.find(use, form)
+        with self._preparing:
+            return None if self._observed else self.kept.find(use, form)
 
     @property
     def _observed(self) -> bool:

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from types import NoneType
 from typing import Any, cast
 
 import torch
@@ -23,12 +24,11 @@ from vertexrt.engine.devices import module_of
 from vertexrt.engine.executor import Executor
 from vertexrt.engine.host import HostExecutor
 from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.results import LaunchesHere
 from vertexrt.engine.variant import CompileOptions
 from vertexrt.errors import UsageError
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.program import Program
-from vertexrt.torch.device import DTYPES, DevicePasses, tensor_of
+from vertexrt.torch.plans import DTYPES, DevicePasses, Passes, tensor_of
 
 Path = tuple[tuple[str, ...], str]  # to a parameter: modules, one in the other, and its name
 OF_NUMPY = {real: dtype for dtype, real in DTYPES.items()}
@@ -119,8 +119,7 @@ class BoundNetwork:
 
     Attributes:
         source: of the network; number: by which ops find it in `bound_networks`.
-        forward_passes: its passes; on_device: how they run on a GPU, where results stay; None on
-            the host.
+        way: how its passes run.
         names: of the parameters; own: tensors with their memory, which nobody else has; trained:
             those that get gradients; tables: those that are only looked up in.
         draws: F draws random numbers.
@@ -130,13 +129,13 @@ class BoundNetwork:
 
     def __init__(self, network: Network, source: NetworkSource) -> None:
         self.network, self.source, self.number = network, source, next(_numbers)
-        self._executor, self.forward_passes = network.executor, network._passes
+        self._executor = network.executor
         program, model = network.program, self._executor.model
-        self.store, self.device, self.on_device = model.store, torch.device("cpu"), None
-        if network.device == "cuda":
-            executor = cast("LaunchesHere", self._executor)
-            self.on_device = DevicePasses(executor, self.forward_passes)
-            self.device = self.on_device.device
+        self.store = model.store
+        self.way = (DevicePasses if network.device == "cuda" else Passes)(
+            cast("Any", self._executor), network._passes
+        )
+        self.device = self.way.device
         self._on_gpu = self.device.type == "cuda"
         self.names, self.trained = list(self.store.names), self.store.trained
         shapes = [self.store.shapes[name] for name in self.names]
@@ -155,6 +154,10 @@ class BoundNetwork:
         self.pulls = {pull.source for pull in program.pulls}
         self.dtype = OF_NUMPY[self.store.dtype]
         bound_networks[self.number] = self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy nothing: copies of a module make their own."""
+        return NoneType, ()
 
     def parts_of(
         self, dense: Tensor | Mapping[str, Any], rows: Mapping[str, Sequence[Tensor]]
@@ -182,10 +185,10 @@ class BoundNetwork:
         On the host each has a storage of its own, since what is in a storage can be exchanged in
         place.
         """
-        if self.on_device is None:
+        if self.network.device == "cpu":
             self.store.refresh()
             return [torch.from_numpy(self.store.value(name)) for name in self.names]
-        flat = tensor_of(self.on_device.executor.share_values())
+        flat = tensor_of(self.way.executor.share_values())
         return [flat.as_strided(*place) for place in self._places]
 
     def is_at(self, place: Tensor) -> bool:
@@ -373,11 +376,6 @@ class BoundModule(nn.Module):
         super()._apply(fn, recurse)
         self.bind()
         return self
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the network out: copies have their own."""
-        state: Any = super().__getstate__()
-        return dict(state) | {"binding": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

@@ -19,7 +19,7 @@ from vertexrt.graph.batch import unchecked_batch
 from vertexrt.graph.owned import INT32, own
 from vertexrt.graph.pulls import PullValue, pulled_unchecked
 from vertexrt.graph.types import VertexTypes
-from vertexrt.torch.passes import Rows
+from vertexrt.torch.plans import Rows
 
 Array = np.ndarray[Any, Any]
 KEPT = 128  # structures of minibatches, as many as runs

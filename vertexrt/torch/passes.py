@@ -28,7 +28,7 @@ from torch._compile import _disable_dynamo
 
 from vertexrt.api.forward_passes import ForwardOutputs
 from vertexrt.engine.executor import Asked
-from vertexrt.engine.results import LossAndGradients, PushRows
+from vertexrt.engine.results import LossAndGradients
 from vertexrt.engine.variant import Use
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch, Pulled
@@ -36,7 +36,7 @@ from vertexrt.graph.batch import edge_pulls_of, pulls_of, with_values
 from vertexrt.graph.batch_form import form_with
 from vertexrt.graph.pulls import with_rows
 from vertexrt.torch.binding import BoundNetwork, bound_networks
-from vertexrt.torch.device import Cotangent, DevicePlan, rows_of, tensor_of
+from vertexrt.torch.plans import MOST_HELD, Cotangent, Plan, Rows, rows_of, tensor_of
 
 Array = np.ndarray[Any, Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -125,26 +125,6 @@ def graphs_in(batch: object) -> GraphBatch:
     raise UsageError.at("torch", got, "a GraphBatch, or a BatchTensors of it", action)
 
 
-class Rows:
-    """Rows of a push that are wanted, those of some vertices.
-
-    Args:
-        vertices: int64 [n], whose; row_of: int32 [V], the row of each vertex, where each has one.
-        ordered: they may come in an order that is given with the pass.
-    """
-
-    def __init__(self, vertices: Array, row_of: Array | None = None, ordered: bool = False) -> None:
-        self.vertices, self.row_of, self.ordered = vertices, row_of, ordered
-        self._here: Tensor | None = None
-
-    def here(self, device: torch.device, order: Tensor | None) -> Tensor:
-        """Return the vertices on a device, where they are copied to once, in the given order."""
-        found = self._here
-        if found is None or found.device != device:
-            found = self._here = torch.from_numpy(self.vertices).to(device)
-        return found if order is None or not self.ordered else found.index_select(0, order)
-
-
 class Call(NamedTuple):
     """What is asked of a network, by which passes that ask for the same know each other.
 
@@ -201,11 +181,11 @@ class Kept(NamedTuple):
     """What keeps a pass: as long as `outputs` lives, it may be gone back through.
 
     Attributes:
-        plan: how it runs on a device; None on the host.
+        plan: how it runs.
     """
 
     outputs: ForwardOutputs
-    plan: DevicePlan | None = None
+    plan: Plan
 
 
 class AskedPass(NamedTuple):
@@ -233,38 +213,26 @@ class AskedPass(NamedTuple):
         Returns: what is kept for the way back, if the call says so; the outputs.
         """
         bound, call, graphs, seed, rows, order = self
-        use, passes, device = use_of(call, bound.draws), bound.forward_passes, bound.on_device
+        use, way = use_of(call, bound.draws), bound.way
         if call.reduction:
             asked = Asked(use, self._with_pulls(pulls), call.outputs, seed)
-            made = passes.loss(asked, call.reduction, call.sparse, device or passes.on_host)
+            made = way.passes.loss(asked, call.reduction, call.sparse, way.results)
             return made if call.keep else None, [tensor_of(made.loss)]
-        if device is not None:
-            key = call, rows
-            plan = device.find(use, graphs, key)
-            if plan is not None and plan.takes(graphs, pulls):
-                reals = plan.reals(pulls)
-            else:
-                batches = graphs, self._with_pulls(pulls)
-                own = [None if each is None else each.vertices for each in rows]
-                wanted = list(map(PushRows, call.outputs, own))
-                ordered = [each is not None and each.ordered for each in rows]
-                plan, reals = device.prepare(use, batches, key, call.pulls, wanted, ordered)
-            outputs, found = device.forward(plan, reals, order, seed, call.keep)
-            return None if outputs is None else Kept(outputs, plan), found
-        at = {
-            each: each.vertices[order.numpy()]
-            if order is not None and each.ordered
-            else each.vertices
-            for each in rows
-            if each is not None
-        }
-        named = zip(call.outputs, rows, strict=True)
-        wanted = [PushRows(name, None if each is None else at[each]) for name, each in named]
-        asked = Asked(use, self._with_pulls(pulls), call.outputs, seed)
-        if not call.keep:
-            return None, list(map(torch.from_numpy, passes.evaluate(asked, wanted, passes.on_host)))
-        outputs, arrays = passes.begin(asked, wanted, passes.on_host)
-        return Kept(outputs), list(map(torch.from_numpy, arrays))
+        run = way.executor.model.kept_run(use, graphs.form)
+        key, runs = (call, rows), None
+        plan: Plan | None = None if run is None or run.kept is None else run.kept.get(key)
+        if plan is not None and plan.takes(graphs, pulls):
+            reals = plan.reals(pulls)
+        else:
+            batch = self._with_pulls(pulls)
+            runs = way.executor.model.prepare(use, batch)
+            reals = runs[0].inputs.floats
+            plan = Plan(runs[0], (graphs, batch), call.outputs, rows, call.pulls, way.lend)
+            kept = runs[0].kept
+            if kept is not None and batch.form is graphs.form:
+                kept[key] = plan if plan.holds <= MOST_HELD else None
+        outputs, found = way.forward(plan, runs, reals, order, seed, call.keep)
+        return None if outputs is None else Kept(outputs, plan), found
 
     def _with_pulls(self, given: Sequence[Tensor]) -> GraphBatch:
         """Return a batch with pulls from tensors; of one that it has as a table, these are rows."""
@@ -278,7 +246,7 @@ class AskedPass(NamedTuple):
             values: Any
             if not rows.is_floating_point():
                 values = rows.numpy().astype(np.int32, copy=False)
-            elif bound.on_device is not None:
+            elif bound.network.device == "cuda":
                 values = rows_of(rows)
             else:
                 values = rows.numpy().astype(bound.store.dtype, copy=False)
@@ -302,54 +270,44 @@ class AskedPass(NamedTuple):
         Returns: the gradients of all parameters and of all pulls, None where there is none.
         """
         bound, call = self.bound, self.call
-        count, passes, device = len(bound.names), bound.forward_passes, bound.on_device
-        results: Any = passes.on_host if device is None else device
+        count, way = len(bound.names), bound.way
         with bound.holding(given[:count]):
             if kept is not None:
-                passes.check(kept.outputs._pass, results)
-            if kept is None or not passes.keeps(kept.outputs):
+                way.passes.check(kept.outputs._pass, way.results)
+            if kept is None or not way.passes.keeps(kept.outputs):
                 kept = cast("Kept", self.evaluate(given[count:])[0])
+            seeds = self._cotangents(d_outputs)
             made = kept.outputs._pass
-            seeds = {name: self._cotangent(name, d_outputs) for name in sorted({*call.outputs})}
-            if device is not None and kept.plan is not None:
-                flat, rows, pulled = device.back(kept.plan, made, seeds, call.sparse)
-                return [*bound.parts_of(flat, rows), *map(pulled.get, call.pulls)]
-            arrays: dict[str, Array] = {}
-            for name, d in seeds.items():
-                if d is None:
-                    shape = self.graphs.num_vertices, *bound.push_shapes[name]
-                    arrays[name] = np.zeros(shape, bound.store.dtype)
-                else:
-                    own = d.rows.detach().numpy()
-                    arrays[name] = own if d.row_of is None else own.take(d.row_of, axis=0)
-            found = passes.go_back(made, arrays, 1.0, call.sparse)
-        numbers = {n: tuple(map(torch.from_numpy, each)) for n, each in found.rows.items()}
-        of_pulls = [
-            torch.from_numpy(found.pulled[n]) if n in call.wanted else None for n in call.pulls
-        ]
-        return [*bound.parts_of(found.parameters, numbers), *of_pulls]
+            dense, rows, pulled = way.back(kept.plan, made, seeds, call.sparse)
+        return [*bound.parts_of(dense, rows), *map(pulled.get, call.pulls)]
 
-    def _cotangent(self, name: str, d_outputs: Sequence[Tensor | None]) -> Cotangent | None:
-        """Return the gradient of a push, given those of the outputs that were made of it."""
-        terms = [
-            (d, rows)
-            for d, rows, output in zip(d_outputs, self.rows, self.call.outputs, strict=True)
-            if d is not None and output == name
-        ]
-        if len(terms) == 1:
-            ((d, rows),) = terms
-            if rows is None or rows.row_of is not None:
-                return Cotangent(d, None if rows is None else rows.row_of)
-        if not terms:
-            return None
-        shape = self.graphs.num_vertices, *self.bound.push_shapes[name]
-        total = terms[0][0].new_zeros(shape)
-        for d, rows in terms:
-            if rows is None:
-                total += d
-            else:
-                total.index_add_(0, rows.here(d.device, self.order), d.reshape(-1, *shape[1:]))
-        return Cotangent(total, None)
+    def _cotangents(self, d_outputs: Sequence[Tensor | None]) -> dict[str, Cotangent | None]:
+        """Return the gradient of each push that was asked for, in the order of names, given those
+        of the outputs that were made of them; None where there is none.
+        """
+        outputs = self.call.outputs
+        terms: dict[str, list[tuple[Tensor, Rows | None]]] = {n: [] for n in sorted({*outputs})}
+        for name, d, rows in zip(outputs, d_outputs, self.rows, strict=True):
+            if d is not None:
+                terms[name].append((d, rows))
+        found: dict[str, Cotangent | None] = {}
+        for name, own in terms.items():
+            if not own:
+                found[name] = None
+                continue
+            d, rows = own[0]
+            if len(own) == 1 and (rows is None or rows.row_of is not None):
+                found[name] = Cotangent(d, None if rows is None else rows.row_of)
+                continue
+            shape = self.graphs.num_vertices, *self.bound.push_shapes[name]
+            total = d.new_zeros(shape)
+            for d, rows in own:
+                if rows is None:
+                    total += d
+                else:
+                    total.index_add_(0, rows.here(d.device, self.order), d.reshape(-1, *shape[1:]))
+            found[name] = Cotangent(total, None)
+        return found
 
 
 class FirstOrder(torch.autograd.Function):

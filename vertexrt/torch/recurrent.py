@@ -163,7 +163,7 @@ class Layers(BoundModule, nn.RNNBase):
         """
         order, several = None, len(self.sizes) > 1
         states = [] if hx is None else list(hx) if several else [hx]
-        if states and len(states) != len(self.sizes):
+        if hx is not None and len(states) != len(self.sizes):
             raise RuntimeError("lstm expects two hidden states")
         if isinstance(input, PackedSequence):
             rows, batch_sizes, sort, order = input

@@ -2,16 +2,17 @@
 
 What PyTorch allocates and launches by itself costs a host less than arrays of CuPy that are lent to
 it, and its memory comes from one pool. What of a pass does not depend on addresses is found once
-where its run is kept (`DevicePlan`): a pass like one before looks at the shapes of what it is
+where its run is kept (`Plan`): a pass like one before looks at the shapes of what it is
 given, allocates what it returns, and launches.
 """
 
 from __future__ import annotations
 
+import math
 import weakref
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -42,6 +43,26 @@ DTYPES: dict[torch.dtype, np.dtype[Any]] = {
     torch.float64: np.dtype("float64"),
 }
 MOST_HELD = 1 << 16  # bytes of the real pulls that are no tensors, for a pass that is prepared
+
+
+class Rows:
+    """Rows of a push that are wanted, those of some vertices.
+
+    Args:
+        vertices: int64 [n], whose; row_of: int32 [V], the row of each vertex, where each has one.
+        ordered: they may come in an order that is given with the pass.
+    """
+
+    def __init__(self, vertices: Array, row_of: Array | None = None, ordered: bool = False) -> None:
+        self.vertices, self.row_of, self.ordered = vertices, row_of, ordered
+        self._here: Tensor | None = None
+
+    def here(self, device: torch.device, order: Tensor | None) -> Tensor:
+        """Return the vertices on a device, where they are copied to once, in the given order."""
+        found = self._here
+        if found is None or found.device != device:
+            found = self._here = torch.from_numpy(self.vertices).to(device)
+        return found if order is None or not self.ordered else found.index_select(0, order)
 
 
 class Cotangent(NamedTuple):
@@ -182,26 +203,40 @@ def _fill_in_order(ordered: Array, index: Array, row_of: Array) -> bool:
     return True
 
 
-class DevicePlan:
+def rows_of(tensor: Tensor) -> DeviceRows:
+    """Return a tensor as the engine takes it, or a copy that kernels can read: in C order, at an
+    aligned address.
+    """
+    found = tensor.contiguous()
+    if found.data_ptr() % ALIGNED:
+        found = found.clone()
+    return DeviceRows.at(found.data_ptr(), found, found.shape, DTYPES[found.dtype])
+
+
+class Plan:
     """Passes that ask for the same of batches of one form.
 
     Args:
-        run: of such batches; batches: one of them as a caller gives it, and with all its pulls.
+        run: of such a batch, or of the first share of it; batches: one as a caller gives it, and
+            with all its pulls.
+        outputs: the pushes that are wanted; rows: of them, None for those of all vertices.
         pulls: names of those that are tensors.
-        wanted: the pushes; ordered: which of them come in an order that is given with the pass.
+        lend: gives the engine a tensor that is a real pull.
     """
 
     def __init__(
         self,
         run: Run,
         batches: tuple[GraphBatch, GraphBatch],
+        outputs: Sequence[str],
+        rows: Sequence[Rows | None],
         pulls: Sequence[str],
-        wanted: Sequence[PushRows],
-        ordered: Sequence[bool],
+        lend: Callable[[Tensor], Any],
     ) -> None:
-        graphs, batch = batches
-        self.run, self.ordered = run.bare(), ordered
-        self.places = PushPlaces.of(run, wanted)
+        (graphs, batch), self._lend = batches, lend
+        vertices = [None if each is None else each.vertices for each in rows]
+        self.wanted = list(map(PushRows, outputs, vertices))
+        self.ordered = [each is not None and each.ordered for each in rows]
         self.dtype, self._graphs = run.inputs.no_reals.dtype, weakref.ref(graphs)
         reader = run.variant.reader
         self._sources = []  # of each tensor its number among the run's real pulls, place and shape
@@ -220,10 +255,12 @@ class DevicePlan:
         for name in pulls:
             table: Any = pulls_of(batch)[name]
             values = held_values(table)
-            rows: Any = DeviceRows.at(0, None, values.shape, values.dtype)
-            shapes[name] = pulled_unchecked(rows, held_index(table))
+            nowhere: Any = DeviceRows.at(0, None, values.shape, values.dtype)
+            shapes[name] = pulled_unchecked(nowhere, held_index(table))
         self.batch = with_values(batch, shapes, {}, batch.form)
-        self.backs: dict[tuple[bool, ...], tuple[tuple[int, ...], PulledPlaces]] = {}
+        self.run = run.bare()
+        self.places: PushPlaces | None = None
+        self.backs: dict[tuple[str, ...], tuple[tuple[int, ...], PulledPlaces]] = {}
 
     @property
     def holds(self) -> int:
@@ -251,101 +288,162 @@ class DevicePlan:
     def reals(self, given: Sequence[Tensor]) -> tuple[Any, ...]:
         """Return the real pulls of a run, some of them tensors."""
         found = self.floats.copy()
-        for number, place, shape in self._sources:
-            tensor = given[place].detach()
-            found[number] = DeviceRows.at(tensor.data_ptr(), tensor, shape, self.dtype)
+        for number, place, _ in self._sources:
+            found[number] = self._lend(given[place].detach())
         return tuple(found)
 
 
-class DevicePasses:
-    """How passes run whose results are tensors of a device.
+class Passes:
+    """How passes run, and where what they give back lies; here on the host.
 
     Attributes:
-        executor: launches them; device: PyTorch's.
+        executor: launches them; device: PyTorch's; results: how the engine runs a pass.
     """
 
+    def __init__(self, executor: Any, passes: ForwardPasses) -> None:
+        self.executor, self.passes = executor, passes
+        self.results: Any = passes.on_host
+        self.device = torch.device("cpu")
+
+    @staticmethod
+    def lend(tensor: Tensor) -> Any:
+        """Return a tensor as the engine takes it."""
+        found = tensor.numpy().reshape(-1)
+        found.flags.writeable = False  # compiled code is by type
+        return found
+
+    def forward(
+        self,
+        plan: Plan,
+        runs: list[Run] | None,
+        reals: tuple[Any, ...],
+        order: Tensor | None,
+        seed: int,
+        keep: bool,
+    ) -> tuple[ForwardOutputs | None, list[Tensor]]:
+        """Evaluate F; return what keeps the pass, if it is to be kept, and the pushes.
+
+        Args:
+            runs: where the batch was prepared; None for that of the plan. reals: its real pulls.
+            order: int64 on the device, which of the rows that are ordered comes where.
+        """
+        self.passes.make_room()
+        wanted, runs = plan.wanted, runs or [plan.run.with_floats(plan.batch, reals)]
+        if order is not None:
+            at = {id(each.vertices): each.vertices for each in wanted}
+            numbers = order.numpy()
+            at = {key: rows if rows is None else rows[numbers] for key, rows in at.items()}
+            wanted = [
+                push._replace(vertices=at[id(push.vertices)]) if ordered else push
+                for push, ordered in zip(wanted, plan.ordered, strict=True)
+            ]
+        use = runs[0].variant.use
+        nothing = self.passes.no_seeds(use)
+        arrays = self.results.forward(runs, [run.forward(seed, nothing) for run in runs], wanted)
+        found = list(map(torch.from_numpy, arrays))
+        if not keep:
+            return None, found
+        return self.passes.note(ForwardPass(plan.batch, runs, use, seed, self.results)), found
+
+    def back(
+        self, plan: Plan, made: ForwardPass, seeds: Mapping[str, Cotangent | None], sparse: bool
+    ) -> tuple[Any, Mapping[str, tuple[Tensor, ...]], Mapping[str, Tensor]]:
+        """Go back through a pass.
+
+        Args:
+            seeds: of pushes, in the order of their names; None for zeros.
+        Returns: gradients of parameters, a tensor in the store's layout or arrays by name; of
+            tables, if they are sparse, the rows that were looked up and their gradients; of pulls.
+        """
+        shapes = plan.run.variant.pushes.shapes
+        given: dict[str, Array] = {}
+        for name, d in seeds.items():
+            if d is None:
+                given[name] = np.zeros((plan.batch.num_vertices, *shapes[name]), plan.dtype)
+            else:
+                own = d.rows.detach().numpy()
+                given[name] = own if d.row_of is None else own.take(d.row_of, axis=0)
+        found = self.passes.go_back(made, given, 1.0, sparse)
+        rows = {name: tuple(map(torch.from_numpy, each)) for name, each in found.rows.items()}
+        pulled = {name: torch.from_numpy(each) for name, each in found.pulled.items()}
+        return found.parameters, rows, pulled
+
+
+class DevicePasses(Passes):
+    """On a GPU: results are tensors there."""
+
+    lend = staticmethod(rows_of)
+
     def __init__(self, executor: LaunchesHere, passes: ForwardPasses) -> None:
-        self.executor, self._passes = executor, passes
+        super().__init__(executor, passes)
+        self.results = self
         self._gradients = tensor_of(executor.gradients_here())
         self._arena: tuple[Any, Tensor] = None, self._gradients
         self.device = self._gradients.device
         self._on_gpu = self.device.type == "cuda"
         self._zeros = [rows_of(self._gradients.new_zeros(0))]
 
-    def find(self, use: Any, graphs: GraphBatch, key: Hashable) -> DevicePlan | None:
-        """Return what was prepared for passes of a form; None, where nothing was."""
-        run = self.executor.model.kept_run(use, graphs.form)
-        return None if run is None or run.kept is None else run.kept.get(key)
-
-    def prepare(
-        self, use: Any, batches: tuple[GraphBatch, GraphBatch], key: Hashable, *given: Any
-    ) -> tuple[DevicePlan, tuple[Any, ...]]:
-        """Prepare a pass, and passes like it, where its run is kept; return also its real pulls.
-
-        Args:
-            batches, given: of `DevicePlan`.
-        """
-        (run,) = self.executor.model.prepare(use, batches[1])
-        plan = DevicePlan(run, batches, *given)
-        if run.kept is not None and batches[1].form is batches[0].form:
-            run.kept[key] = plan if plan.holds <= MOST_HELD else None
-        return plan, run.inputs.floats
-
     def forward(
-        self, plan: DevicePlan, reals: tuple[Any, ...], order: Tensor | None, seed: int, keep: bool
+        self,
+        plan: Plan,
+        runs: list[Run] | None,
+        reals: tuple[Any, ...],
+        order: Tensor | None,
+        seed: int,
+        keep: bool,
     ) -> tuple[ForwardOutputs | None, list[Tensor]]:
-        """Evaluate F; return what keeps the pass, if it is to be kept, and the pushes."""
-        self._passes.make_room()
+        """Evaluate F; see `Passes`."""
+        self.passes.make_room()
         run, use = plan.run, plan.run.variant.use
-        found = [self._gradients.new_empty(shape) for shape in plan.places.shapes]
+        if plan.places is None:
+            plan.places = PushPlaces.of(run, plan.wanted)
+        shapes, rows, places = plan.places
+        found = [self._gradients.new_empty(shape) for shape in shapes]
         at = 0 if order is None else order.data_ptr()
         orders = [at if ordered else 0 for ordered in plan.ordered]
-        copies = RowCopies(plan.places.places, [tensor.data_ptr() for tensor in found], orders)
-        to = Destination(copies=copies, rows=plan.places.rows)
-        nothing = self._passes.no_seeds(use)
-        part = Part(run.layout.forward, 1.0, seed, nothing, (), to, reals)
-        self._launch(run, part)
+        copies = RowCopies(places, [tensor.data_ptr() for tensor in found], orders)
+        to = Destination(copies=copies, rows=rows)
+        nothing = self.passes.no_seeds(use)
+        self._launch(run, Part(run.layout.forward, 1.0, seed, nothing, (), to, reals))
         if not keep:
             return None, found
-        results: Any = self
-        return self._passes.note(ForwardPass(plan.batch, [run], use, seed, results, reals)), found
+        return self.passes.note(
+            ForwardPass(plan.batch, [run], use, seed, self.results, reals)
+        ), found
 
     def back(
         self,
-        plan: DevicePlan,
+        plan: Plan,
         made: ForwardPass,
         seeds: Mapping[str, Cotangent | None],
         sparse: bool,
-    ) -> tuple[Tensor, Mapping[str, tuple[Tensor, Tensor]], Mapping[str, Tensor]]:
-        """Go back through a pass.
-
-        Args:
-            seeds: of pushes, in the order of their names; None for zeros.
-        Returns: the last three fields of `LossAndGradients`.
-        """
+    ) -> tuple[Any, Mapping[str, tuple[Tensor, ...]], Mapping[str, Tensor]]:
+        """Go back through a pass; see `Passes`."""
         run, pulls = plan.run, sorted(made.use.pulls)
-        orders = {name: None if d is None else d.row_of for name, d in seeds.items()}
-        key = tuple([row_of is not None for row_of in orders.values()])
+        shapes, rows, listed = run.variant.pushes.shapes, [], []
+        for name, d in seeds.items():
+            if d is None:
+                rows.append(self._zero_rows(len(run.row_of) * math.prod(shapes[name])))
+            else:
+                rows.append(rows_of(d.rows.detach().resolve_neg()))
+            if d is not None and d.row_of is not None:
+                listed.append(name)
+        key = tuple(listed)
         if key not in plan.backs:
             lists: list[Array] = []
-            starts: list[int] = []
-            for name, row_of in orders.items():
-                starts.append(-1 if row_of is None else sum(map(len, lists)))
-                if row_of is not None:
-                    find = partial(row_of.take, run.order)
-                    lists.append(run.once(("rows of a seed", name), [row_of], find))
+            starts = dict.fromkeys(seeds, -1)
+            for name in listed:
+                starts[name] = sum(map(len, lists))
+                row_of = cast("Cotangent", seeds[name]).row_of
+                lists.append(
+                    run.once(("seed", name), [row_of], partial(np.take, row_of, run.order))
+                )
             places = PulledPlaces.of(plan.batch, run, pulls, lists)
-            plan.backs[key] = tuple(starts) if lists else (), places
+            plan.backs[key] = tuple(starts.values()) if lists else (), places
         starts_of, places = plan.backs[key]
-        shapes = run.variant.pushes.shapes
-        rows: tuple[Any, ...] = tuple(
-            [
-                self._zero_rows(len(run.row_of), shapes[name]) if d is None else _lent(d.rows)
-                for name, d in seeds.items()
-            ]
-        )
-        self._passes.restore(made)
-        part = Part(run.layout.backward, 1.0, made.seed, rows, starts_of, reals=made.reals)
+        self.passes.restore(made)
+        given: tuple[Any, ...] = tuple(rows)
+        part = Part(run.layout.backward, 1.0, made.seed, given, starts_of, reals=made.reals)
         return self._gradients_of(run, part, places, pulls, sparse)
 
     def loss(self, way: WayBack) -> LossAndGradients:
@@ -379,19 +477,18 @@ class DevicePasses:
         arena = self._launch(run, part._replace(to=to))
         for name, numbers in at.items():
             start, shape = int(model.store.offsets[name]), model.store.shapes[name]
-            whole = flat[start : start + int(np.prod(shape))].view(shape)
+            whole = flat[start : start + math.prod(shape)].view(shape)
             rows[name] = numbers, whole.index_select(0, numbers)
         if touched:
             flat = flat[: model.store.dense_size].clone()
         places.add(arena, pulled)
         return flat, rows, dict(zip(pulls, pulled, strict=True))
 
-    def _zero_rows(self, count: int, shape: Sequence[int]) -> DeviceRows:
+    def _zero_rows(self, size: int) -> DeviceRows:
         """Return zeros that passes only read; filling them anew takes an op.
 
         Those before are held: launches on whatever stream may read them.
         """
-        size = count * int(np.prod(shape))
         found = self._zeros[-1]
         if found.shape[0] < size:
             most = max(size, 2 * found.shape[0])
@@ -418,18 +515,3 @@ def tensor_of(array: Any) -> Tensor:
         return torch.from_numpy(array)
     found: Tensor = torch.utils.dlpack.from_dlpack(array)
     return found
-
-
-def rows_of(tensor: Tensor) -> DeviceRows:
-    """Return a tensor as the engine takes it, or a copy that kernels can read: in C order, at an
-    aligned address.
-    """
-    found = tensor.contiguous()
-    if found.data_ptr() % ALIGNED:
-        found = found.clone()
-    return DeviceRows.at(found.data_ptr(), found, found.shape, DTYPES[found.dtype])
-
-
-def _lent(tensor: Tensor) -> DeviceRows:
-    """Return the gradient of a push as the engine takes it."""
-    return rows_of(tensor.detach().resolve_neg())
