@@ -227,7 +227,7 @@ class AskedPass(NamedTuple):
             batch = self._with_pulls(pulls)
             runs = way.executor.model.prepare(use, batch)
             reals = runs[0].inputs.floats
-            plan = Plan(runs[0], (graphs, batch), call.outputs, rows, call.pulls, way.lend)
+            plan = Plan(runs[0], batch, call.outputs, rows, call.pulls, way.lend)
             kept = runs[0].kept
             if kept is not None and batch.form is graphs.form:
                 kept[key] = plan if plan.holds <= MOST_HELD else None

@@ -9,7 +9,6 @@ given, allocates what it returns, and launches.
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -35,7 +34,6 @@ from vertexrt.graph.batch import edge_pulls_of, pulls_of, with_values
 from vertexrt.graph.device_rows import ALIGNED, DeviceRows
 from vertexrt.graph.pulls import held_index, held_values, pulled_unchecked
 from vertexrt.ir.program import Pull
-from vertexrt.native.compiled import compiled
 
 Array = np.ndarray[Any, Any]
 DTYPES: dict[torch.dtype, np.dtype[Any]] = {
@@ -183,24 +181,11 @@ def _whole_of(run: Run, pulls: Sequence[Pull], index: Array | None, count: int) 
         return None
     if index is None:
         return run.row_of  # that of its vertex
-    ordered = np.empty(count, np.int32)
-    once = len(index) == count and _fill_in_order(ordered, index, run.row_of)
-    return ordered if once else None
-
-
-@compiled
-def _fill_in_order(ordered: Array, index: Array, row_of: Array) -> bool:
-    """Write which row each row of a pull has, int32 [V], if vertices pull each of them once.
-
-    Args:
-        index: which of them each vertex pulls; row_of: the row of each vertex.
-    """
-    ordered[:] = -1
-    for v in range(len(index)):
-        if index[v] < 0 or ordered[index[v]] >= 0:
-            return False
-        ordered[index[v]] = row_of[v]
-    return True
+    if len(index) != count or index.min(initial=0) < 0:
+        return None
+    ordered = np.full(count, -1, np.int32)
+    ordered[index] = run.row_of
+    return None if (ordered < 0).any() else ordered
 
 
 def rows_of(tensor: Tensor) -> DeviceRows:
@@ -217,8 +202,7 @@ class Plan:
     """Passes that ask for the same of batches of one form.
 
     Args:
-        run: of such a batch, or of the first share of it; batches: one as a caller gives it, and
-            with all its pulls.
+        run: of such a batch, or of the first share of it; batch: one, with all its pulls.
         outputs: the pushes that are wanted; rows: of them, None for those of all vertices.
         pulls: names of those that are tensors.
         lend: gives the engine a tensor that is a real pull.
@@ -227,17 +211,17 @@ class Plan:
     def __init__(
         self,
         run: Run,
-        batches: tuple[GraphBatch, GraphBatch],
+        batch: GraphBatch,
         outputs: Sequence[str],
         rows: Sequence[Rows | None],
         pulls: Sequence[str],
         lend: Callable[[Tensor], Any],
     ) -> None:
-        (graphs, batch), self._lend = batches, lend
+        self._lend = lend
         vertices = [None if each is None else each.vertices for each in rows]
         self.wanted = list(map(PushRows, outputs, vertices))
         self.ordered = [each is not None and each.ordered for each in rows]
-        self.dtype, self._graphs = run.inputs.no_reals.dtype, weakref.ref(graphs)
+        self.dtype = run.inputs.no_reals.dtype
         reader = run.variant.reader
         self._sources = []  # of each tensor its number among the run's real pulls, place and shape
         self._others = []  # what batches themselves give: if edges have it, its name, what it is
@@ -279,11 +263,10 @@ class Plan:
                 return False
             if not tensor.is_contiguous() or tensor.data_ptr() % ALIGNED:
                 return False
-        if self._graphs() is graphs:
-            return True
-        own, of_edges = pulls_of(graphs), edge_pulls_of(graphs)
-        found = [(of_edges if e else own).get(name) is value for e, name, value in self._others]
-        return all(found)
+        for of_edges, name, value in self._others:
+            if (edge_pulls_of if of_edges else pulls_of)(graphs).get(name) is not value:
+                return False
+        return True
 
     def reals(self, given: Sequence[Tensor]) -> tuple[Any, ...]:
         """Return the real pulls of a run, some of them tensors."""
@@ -330,11 +313,9 @@ class Passes:
         self.passes.make_room()
         wanted, runs = plan.wanted, runs or [plan.run.with_floats(plan.batch, reals)]
         if order is not None:
-            at = {id(each.vertices): each.vertices for each in wanted}
             numbers = order.numpy()
-            at = {key: rows if rows is None else rows[numbers] for key, rows in at.items()}
             wanted = [
-                push._replace(vertices=at[id(push.vertices)]) if ordered else push
+                push._replace(vertices=cast("Array", push.vertices)[numbers]) if ordered else push
                 for push, ordered in zip(wanted, plan.ordered, strict=True)
             ]
         use = runs[0].variant.use

@@ -96,15 +96,15 @@ def run_chains(
     layout: ChainLayout,
     states: Sequence[Tensor],
     order: Tensor | None,
-) -> Sequence[Tensor]:
+) -> tuple[Tensor, list[Tensor]]:
     """Run a stack of cells along sequences.
 
     Args:
         x: [rows, I]; states: [layers * directions * B, H] each, or none.
         order: int64 [B], which sequence comes where in the final states; None, where they are in
             order.
-    Returns: the first state of the last layer, [rows * directions, H], those of a row side by side;
-        of each state the final values, as states are given.
+    Returns: the first state of the last layer, [rows, directions * H]; of each state the final
+        values, as states are given.
     Raises: UsageError, where there are too few rows, or an order of other sequences.
     """
     chains, (bound, parameters) = chains_of(layout), module.bound()
@@ -129,7 +129,33 @@ def run_chains(
             begins = torch.arange(0, kinds * count, count, device=order.device)
             order = (begins[:, None] + order).reshape(-1)
     given = bound, parameters, chains.graphs, pulls, chains.outputs
-    return evaluate(*given, training=module.training, rows=chains.rows, order=order)
+    out, *last = evaluate(*given, training=module.training, rows=chains.rows, order=order)
+    return (out if layout.directions == 1 else out.view(chains.steps, -1)), last
+
+
+def _rows_of(
+    x: Tensor | PackedSequence, batch_first: bool
+) -> tuple[Tensor, Array, Tensor | None, Tensor | None]:
+    """Return steps as rows, those of one time side by side.
+
+    Returns: the rows; how many there are at each time; how sequences were sorted, and back; None,
+        if they were not.
+    """
+    if isinstance(x, PackedSequence):
+        rows, sizes, sort, unsort = x
+        return rows, sizes.numpy().astype(np.int64, copy=False), sort, unsort
+    steps = x.transpose(0, 1) if batch_first else x
+    length, count = steps.shape[:2]
+    return steps.reshape(length * count, -1), np.full(length, count), None, None
+
+
+def _as_given(rows: Tensor, x: Tensor | PackedSequence, batch_first: bool) -> Any:
+    """Return rows in the form of x."""
+    if isinstance(x, PackedSequence):
+        return PackedSequence._make((rows, *x[1:]))
+    length, count = (x.shape[1], x.shape[0]) if batch_first else x.shape[:2]
+    steps = rows.view(length, count, -1)
+    return steps.transpose(0, 1) if batch_first else steps
 
 
 class Layers(BoundModule, nn.RNNBase):
@@ -161,49 +187,39 @@ class Layers(BoundModule, nn.RNNBase):
 
         Raises: ValueError and RuntimeError, as PyTorch's, when shapes do not fit.
         """
-        order, several = None, len(self.sizes) > 1
+        several, packed = len(self.sizes) > 1, isinstance(input, PackedSequence)
         states = [] if hx is None else list(hx) if several else [hx]
         if hx is not None and len(states) != len(self.sizes):
             raise RuntimeError("lstm expects two hidden states")
-        if isinstance(input, PackedSequence):
-            rows, batch_sizes, sort, order = input
-            counts, batched = batch_sizes.numpy().astype(np.int64, copy=False), True
-            if sort is not None:
-                states = [each.index_select(1, sort) for each in states]
-            self._check(rows, states, batch_sizes)
-        else:
+        batched = packed or input.dim() == 3
+        if not packed:
             if input.dim() not in (2, 3):
                 got = f"{input.dim()}D{self.what} instead"
                 raise ValueError(f"{self._get_name()}: Expected input to be 2D or 3D, got {got}")
             if not input.shape[:-1].numel():  # nothing to run, and PyTorch says what it refuses
                 nothing: tuple[Any, Any] = super().forward(input, hx)
                 return nothing
-            batched = input.dim() == 3
-            dims = 3 if batched else 2
+            dims = input.dim()
             if any(each.dim() != dims for each in states):
                 raise _other_dims([f"{each.dim()}-D" for each in states], dims)
-            if not batched:
-                input = input.unsqueeze(0 if self.batch_first else 1)
-                states = [each.unsqueeze(1) for each in states]
-            self._check(input, states, None)
-            steps = input.transpose(0, 1) if self.batch_first else input
-            length, count = steps.shape[:2]
-            rows, counts = steps.reshape(length * count, -1), np.full(length, count)
-        own, kinds = self.sizes, self.num_layers * self.directions
-        layout = ChainLayout(
-            counts.tobytes(), b"", own, bool(states), self.num_layers, self.directions
-        )
-        flat = [each.reshape(-1, each.shape[-1]) for each in states]
-        out, *last = run_chains(self, rows, layout, flat, order)
-        final = [each.view(kinds, -1, each.shape[-1]) for each in last] if batched else last
-        hidden = tuple(final) if several else final[0]
-        if isinstance(input, PackedSequence):
-            packed = out if self.directions == 1 else out.view(len(rows), -1)
-            return PackedSequence._make((packed, *input[1:])), hidden
-        output = out.view(length, count, -1)
         if not batched:
-            return output.squeeze(1), hidden
-        return output.transpose(0, 1) if self.batch_first else output, hidden
+            input = input.unsqueeze(0 if self.batch_first else 1)
+            states = [each.unsqueeze(1) for each in states]
+        rows, counts, sort, order = _rows_of(input, self.batch_first)
+        if sort is not None:
+            states = [each.index_select(1, sort) for each in states]
+        self._check(rows if packed else input, states, input.batch_sizes if packed else None)
+        stack = self.num_layers, self.directions
+        layout = ChainLayout(counts.tobytes(), b"", self.sizes, bool(states), *stack)
+        flat = [each.reshape(-1, each.shape[-1]) for each in states]
+        out, final = run_chains(self, rows, layout, flat, order)
+        output = _as_given(out, input, self.batch_first)
+        if batched:
+            kinds = self.num_layers * self.directions
+            final = [each.view(kinds, -1, each.shape[-1]) for each in final]
+        else:
+            output = output.squeeze(0 if self.batch_first else 1)
+        return output, tuple(final) if several else final[0]
 
     def _check(self, data: Tensor, states: list[Tensor], batch_sizes: Tensor | None) -> None:
         """Let PyTorch's layer check its arguments, by the dtype of its first parameter."""
@@ -347,40 +363,27 @@ class Recurrent(BoundModule):
         if given and len(given) != len(self.sizes):
             names = ", ".join(name for name, _ in self.sizes)
             raise _misfit(f"{len(given)} states", f"those of {names}")
-        if isinstance(x, PackedSequence):
-            rows, batch_sizes, sort, unsort = x
-            counts, shape = batch_sizes.numpy().astype(np.int64, copy=False), rows.shape[:1]
-            if len(rows) != counts.sum():
-                raise _misfit(f"{len(rows)} steps", f"{counts.sum()}, as batch_sizes say")
-        else:
-            if x.dim() != 3 or 0 in x.shape[:2]:
-                raise _misfit(
-                    f"x of shape {list(x.shape)}", "[T, B, I], or [B, T, I] if batch_first"
-                )
-            steps, shape, sort, unsort = self._by_time(x), x.shape[:2], None, None
-            length, count = steps.shape[:2]
-            rows, counts = steps.reshape(length * count, -1), np.full(length, count)
+        if not isinstance(x, PackedSequence) and (x.dim() != 3 or 0 in x.shape[:2]):
+            raise _misfit(f"x of shape {list(x.shape)}", "[T, B, I], or [B, T, I] if batch_first")
+        rows, counts, sort, unsort = _rows_of(x, self.batch_first)
+        if len(rows) != counts.sum():
+            raise _misfit(f"{len(rows)} steps", f"{counts.sum()}, as batch_sizes say")
         for (name, size), each in zip(self.sizes, given, strict=bool(given)):
             if tuple(each.shape) != (counts[0], size):
                 raise _misfit(f"{name} of shape {list(each.shape)}", f"[{counts[0]}, {size}]")
         marks = b""
         if resets is not None:
+            shape = rows.shape[:1] if isinstance(x, PackedSequence) else x.shape[:2]
             if resets.dtype != torch.bool or resets.shape != shape:
                 got = f"resets are {resets.dtype}, {list(resets.shape)}"
                 raise _misfit(got, f"bool of shape {list(shape)}")
-            own = resets if isinstance(x, PackedSequence) else self._by_time(resets)
-            marks = own.reshape(-1).cpu().numpy().tobytes()
+            by_time = resets.T if self.batch_first and resets.dim() == 2 else resets
+            marks = by_time.reshape(-1).cpu().numpy().tobytes()
         layout = ChainLayout(counts.tobytes(), marks, self.sizes, bool(given))
         if sort is not None:
             given = tuple(each.index_select(0, sort) for each in given)
-        out, *last = run_chains(self, rows, layout, given, unsort)
-        if isinstance(x, PackedSequence):
-            return PackedSequence(out, *x[1:]), tuple(last)
-        return self._by_time(out.view(length, count, -1)), tuple(last)
-
-    def _by_time(self, steps: Tensor) -> Tensor:
-        """Exchange the first two axes, if the sequences come first outside."""
-        return steps.transpose(0, 1) if self.batch_first else steps
+        out, last = run_chains(self, rows, layout, given, unsort)
+        return _as_given(out, x, self.batch_first), tuple(last)
 
 
 def _misfit(got: str, expected: str, action: str = "correct it") -> UsageError:
