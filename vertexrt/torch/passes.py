@@ -14,6 +14,7 @@ ops know no records.
 
 from __future__ import annotations
 
+import ast
 import itertools
 import sys
 import weakref
@@ -40,7 +41,6 @@ from vertexrt.torch.plans import MOST_HELD, Cotangent, Plan, Rows, rows_of, tens
 
 Array = np.ndarray[Any, Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
-BETWEEN_NAMES, BETWEEN_FIELDS = "\n", "\n\n"
 FIRST = "gradients by backward() and torch.autograd.grad"
 in_transform = torch._C._are_functorch_transforms_active
 is_batch = torch._C._functorch.is_legacy_batchedtensor  # of `is_grads_batched`, as a tensor
@@ -148,21 +148,13 @@ class Call(NamedTuple):
 
     def text(self) -> str:
         """Write it as text."""
-        number, pulls, outputs, wanted, *flags, reduction = self
-        lists = [BETWEEN_NAMES.join(each) for each in (pulls, outputs, wanted)]
-        numbers = [str(int(flag)) for flag in flags]
-        return BETWEEN_FIELDS.join([str(number), *lists, *numbers, reduction])
+        return repr(tuple(self))
 
     @staticmethod
     @lru_cache
     def of(text: str) -> Call:
         """Read it from text; those of the last calls are kept."""
-        number, *lists, keep, drop, sparse, reduction = text.split(BETWEEN_FIELDS)
-        pulls, outputs, wanted = (
-            tuple(each.split(BETWEEN_NAMES)) if each else () for each in lists
-        )
-        flags = keep == "1", drop == "1", sparse == "1"
-        return Call(int(number), pulls, outputs, wanted, *flags, reduction)
+        return Call(*ast.literal_eval(text))
 
 
 @lru_cache

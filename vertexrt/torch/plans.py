@@ -29,7 +29,7 @@ from vertexrt.engine.results import (
     pulled_rows,
     table_of,
 )
-from vertexrt.graph import GraphBatch
+from vertexrt.graph import GraphBatch, Pulled
 from vertexrt.graph.batch import edge_pulls_of, pulls_of, with_values
 from vertexrt.graph.device_rows import ALIGNED, DeviceRows
 from vertexrt.graph.pulls import held_index, held_values, pulled_unchecked
@@ -226,21 +226,22 @@ class Plan:
         self._sources = []  # of each tensor its number among the run's real pulls, place and shape
         self._others = []  # what batches themselves give: if edges have it, its name, what it is
         self.floats: list[Any] = list(run.inputs.floats)
+        shapes: dict[str, Any] = {}  # of the tensors, which may go
+        for name in pulls:
+            value = pulls_of(batch)[name]
+            table: Any = held_values(value) if isinstance(value, Pulled) else value
+            rows_there: Any = DeviceRows.at(0, None, table.shape, table.dtype)
+            index = held_index(value) if isinstance(value, Pulled) else None
+            shapes[name] = rows_there if index is None else pulled_unchecked(rows_there, index)
         for number, k in enumerate(reader.reals):
             pull = reader.pulls[k]
-            held: Any = (edge_pulls_of if pull.of_edges else pulls_of)(batch).get(pull.source)
-            if not pull.of_edges and pull.source in pulls:
-                shape = tuple(held_values(held).shape)
+            if not pull.of_edges and pull.source in shapes:
+                shape = tuple(table_of(batch, pull)[0].shape)
                 self._sources.append((number, pulls.index(pull.source), shape))
                 self.floats[number] = None
             elif reader.is_used[k]:
+                held = (edge_pulls_of if pull.of_edges else pulls_of)(batch).get(pull.source)
                 self._others.append((pull.of_edges, pull.source, held))
-        shapes = {}  # of the tensors, which may go
-        for name in pulls:
-            table: Any = pulls_of(batch)[name]
-            values = held_values(table)
-            nowhere: Any = DeviceRows.at(0, None, values.shape, values.dtype)
-            shapes[name] = pulled_unchecked(nowhere, held_index(table))
         self.batch = with_values(batch, shapes, {}, batch.form)
         self.run = run.bare()
         self.places: PushPlaces | None = None
