@@ -28,7 +28,7 @@ from vertexrt.engine.variant import CompileOptions
 from vertexrt.errors import UsageError
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.program import Program
-from vertexrt.torch.plans import DTYPES, DevicePasses, Passes, tensor_of
+from vertexrt.torch.plans import DTYPES, DevicePasses, HostPasses, tensor_of
 
 Path = tuple[tuple[str, ...], str]  # to a parameter: modules, one in the other, and its name
 OF_NUMPY = {real: dtype for dtype, real in DTYPES.items()}
@@ -132,7 +132,7 @@ class BoundNetwork:
         self._executor = network.executor
         program, model = network.program, self._executor.model
         self.store = model.store
-        self.way = (DevicePasses if network.device == "cuda" else Passes)(
+        self.way = (DevicePasses if network.device == "cuda" else HostPasses)(
             cast("Any", self._executor), network._passes
         )
         self.device = self.way.device

@@ -19,7 +19,7 @@ from vertexrt.graph.batch import unchecked_batch
 from vertexrt.graph.owned import INT32, own
 from vertexrt.graph.pulls import PullValue, pulled_unchecked
 from vertexrt.graph.types import VertexTypes
-from vertexrt.torch.plans import Rows
+from vertexrt.torch.plans import WantedRows
 
 Array = np.ndarray[Any, Any]
 KEPT = 128  # structures of minibatches, as many as runs
@@ -62,7 +62,7 @@ class Chains(NamedTuple):
     graphs: GraphBatch
     steps: int
     outputs: tuple[str, ...]
-    rows: tuple[Rows | None, ...]
+    rows: tuple[WantedRows | None, ...]
 
 
 def first(name: str) -> str:
@@ -150,11 +150,11 @@ def _chains_of(layout: ChainLayout) -> Chains:
     last = [(starts if kind % directions else ends) * kinds + kind for kind in range(kinds)]
     out = None
     if kinds > 1:
-        out = Rows(top)
+        out = WantedRows(top)
     elif (top != each).any():
-        out = Rows(top, _own(row_of))
+        out = WantedRows(top, _own(row_of))
     states = tuple([name for name, _ in layout.sizes])
-    rows = out, *[Rows(np.concatenate(last), ordered=True)] * len(states)
+    rows = out, *[WantedRows(np.concatenate(last), ordered=True)] * len(states)
     batch = unchecked_batch(*structure, pulls, types, {})
     return Chains(batch, steps, states[:1] + states, rows)
 

@@ -37,7 +37,7 @@ from vertexrt.graph.batch import edge_pulls_of, pulls_of, with_values
 from vertexrt.graph.batch_form import form_with
 from vertexrt.graph.pulls import with_rows
 from vertexrt.torch.binding import BoundNetwork, bound_networks
-from vertexrt.torch.plans import MOST_HELD, Cotangent, Plan, Rows, rows_of, tensor_of
+from vertexrt.torch.plans import MOST_HELD, Cotangent, PassPlan, WantedRows, rows_of, tensor_of
 
 Array = np.ndarray[Any, Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -177,7 +177,7 @@ class Kept(NamedTuple):
     """
 
     outputs: ForwardOutputs
-    plan: Plan
+    plan: PassPlan
 
 
 class AskedPass(NamedTuple):
@@ -194,7 +194,7 @@ class AskedPass(NamedTuple):
     call: Call
     graphs: GraphBatch
     seed: int
-    rows: tuple[Rows | None, ...]
+    rows: tuple[WantedRows | None, ...]
     order: Tensor | None = None
 
     def evaluate(
@@ -212,14 +212,14 @@ class AskedPass(NamedTuple):
             return made if call.keep else None, [tensor_of(made.loss)]
         run = way.executor.model.kept_run(use, graphs.form)
         key, runs = (call, rows), None
-        plan: Plan | None = None if run is None or run.kept is None else run.kept.get(key)
+        plan: PassPlan | None = None if run is None or run.kept is None else run.kept.get(key)
         if plan is not None and plan.takes(graphs, pulls):
             reals = plan.reals(pulls)
         else:
             batch = self._with_pulls(pulls)
             runs = way.executor.model.prepare(use, batch)
             reals = runs[0].inputs.floats
-            plan = Plan(runs[0], batch, call.outputs, rows, call.pulls, way.lend)
+            plan = PassPlan(runs[0], batch, call.outputs, rows, call.pulls, way.lend)
             kept = runs[0].kept
             if kept is not None and batch.form is graphs.form:
                 kept[key] = plan if plan.holds <= MOST_HELD else None
@@ -278,7 +278,9 @@ class AskedPass(NamedTuple):
         of the outputs that were made of them; None where there is none.
         """
         outputs = self.call.outputs
-        terms: dict[str, list[tuple[Tensor, Rows | None]]] = {n: [] for n in sorted({*outputs})}
+        terms: dict[str, list[tuple[Tensor, WantedRows | None]]] = {
+            n: [] for n in sorted({*outputs})
+        }
         for name, d, rows in zip(outputs, d_outputs, self.rows, strict=True):
             if d is not None:
                 terms[name].append((d, rows))
@@ -366,11 +368,11 @@ class Pass(FirstOrder):
         saved = ctx.saved_tensors
         if torch.is_grad_enabled():  # their derivatives are asked for, and refused, later
             later = torch.empty(0, requires_grad=True)
-            return None, *WayBack.apply(ctx, later, *d_outputs, *saved)
+            return None, *WayBackOf.apply(ctx, later, *d_outputs, *saved)
         return None, *_gradients_of(ctx, d_outputs, saved)
 
 
-class WayBack(FirstOrder):
+class WayBackOf(FirstOrder):
     """The way back of a pass as a function of all that it depends on, which has no derivative."""
 
     @staticmethod
@@ -440,7 +442,7 @@ def evaluate(
     training: bool,
     sparse: bool = False,
     reduction: str = "",
-    rows: tuple[Rows | None, ...] | None = None,
+    rows: tuple[WantedRows | None, ...] | None = None,
     order: Tensor | None = None,
 ) -> Sequence[Tensor]:
     """Evaluate a bound network; gradients go to the parameters and to real pulls.

@@ -1,9 +1,11 @@
-"""Passes on a GPU whose pushes and gradients are PyTorch's tensors, in the order of its stream.
+"""How passes run, on the host and on a GPU: what of them is found once, and what each does.
 
-What PyTorch allocates and launches by itself costs a host less than arrays of CuPy that are lent to
-it, and its memory comes from one pool. What of a pass does not depend on addresses is found once
-where its run is kept (`Plan`): a pass like one before looks at the shapes of what it is
-given, allocates what it returns, and launches.
+What of a pass does not depend on addresses is found once where its run is kept (`PassPlan`): a pass
+like one before looks at the shapes of what it is given, allocates what it returns, and launches.
+
+On a GPU pushes and gradients are PyTorch's tensors, in the order of its stream. What PyTorch
+allocates and launches by itself costs a host less than arrays of CuPy that are lent to it, and its
+memory comes from one pool.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ DTYPES: dict[torch.dtype, np.dtype[Any]] = {
 MOST_HELD = 1 << 16  # bytes of the real pulls that are no tensors, for a pass that is prepared
 
 
-class Rows:
+class WantedRows:
     """Rows of a push that are wanted, those of some vertices.
 
     Args:
@@ -198,7 +200,7 @@ def rows_of(tensor: Tensor) -> DeviceRows:
     return DeviceRows.at(found.data_ptr(), found, found.shape, DTYPES[found.dtype])
 
 
-class Plan:
+class PassPlan:
     """Passes that ask for the same of batches of one form.
 
     Args:
@@ -213,7 +215,7 @@ class Plan:
         run: Run,
         batch: GraphBatch,
         outputs: Sequence[str],
-        rows: Sequence[Rows | None],
+        rows: Sequence[WantedRows | None],
         pulls: Sequence[str],
         lend: Callable[[Tensor], Any],
     ) -> None:
@@ -277,8 +279,8 @@ class Plan:
         return tuple(found)
 
 
-class Passes:
-    """How passes run, and where what they give back lies; here on the host.
+class HostPasses:
+    """How passes run on the host, and where what they give back lies.
 
     Attributes:
         executor: launches them; device: PyTorch's; results: how the engine runs a pass.
@@ -298,7 +300,7 @@ class Passes:
 
     def forward(
         self,
-        plan: Plan,
+        plan: PassPlan,
         runs: list[Run] | None,
         reals: tuple[Any, ...],
         order: Tensor | None,
@@ -328,7 +330,7 @@ class Passes:
         return self.passes.note(ForwardPass(plan.batch, runs, use, seed, self.results)), found
 
     def back(
-        self, plan: Plan, made: ForwardPass, seeds: Mapping[str, Cotangent | None], sparse: bool
+        self, plan: PassPlan, made: ForwardPass, seeds: Mapping[str, Cotangent | None], sparse: bool
     ) -> tuple[Any, Mapping[str, tuple[Tensor, ...]], Mapping[str, Tensor]]:
         """Go back through a pass.
 
@@ -351,7 +353,7 @@ class Passes:
         return found.parameters, rows, pulled
 
 
-class DevicePasses(Passes):
+class DevicePasses(HostPasses):
     """On a GPU: results are tensors there."""
 
     lend = staticmethod(rows_of)
@@ -367,14 +369,14 @@ class DevicePasses(Passes):
 
     def forward(
         self,
-        plan: Plan,
+        plan: PassPlan,
         runs: list[Run] | None,
         reals: tuple[Any, ...],
         order: Tensor | None,
         seed: int,
         keep: bool,
     ) -> tuple[ForwardOutputs | None, list[Tensor]]:
-        """Evaluate F; see `Passes`."""
+        """Evaluate F; see `HostPasses`."""
         self.passes.make_room()
         run, use = plan.run, plan.run.variant.use
         if plan.places is None:
@@ -395,12 +397,12 @@ class DevicePasses(Passes):
 
     def back(
         self,
-        plan: Plan,
+        plan: PassPlan,
         made: ForwardPass,
         seeds: Mapping[str, Cotangent | None],
         sparse: bool,
     ) -> tuple[Any, Mapping[str, tuple[Tensor, ...]], Mapping[str, Tensor]]:
-        """Go back through a pass; see `Passes`."""
+        """Go back through a pass; see `HostPasses`."""
         run, pulls = plan.run, sorted(made.use.pulls)
         shapes, rows, listed = run.variant.pushes.shapes, [], []
         for name, d in seeds.items():
