@@ -12,7 +12,7 @@ import vertexrt.torch as vt  # noqa: E402
 from vertexrt.engine.kept import MOST_VERTICES  # noqa: E402
 from vertexrt.errors import UsageError  # noqa: E402
 from vertexrt.graph import GraphBatch  # noqa: E402
-from vertexrt.torch.chains import ChainLayout, chains_of  # noqa: E402
+from vertexrt.torch.chains import ChainLayout, chains_of, type_of  # noqa: E402
 
 LENGTHS = (5, 3, 3, 1)
 STARTS = (0, 4, 7, 10, 11)
@@ -20,49 +20,63 @@ COUNTS = np.array([4, 3, 3, 1, 1])  # at each time
 
 
 @pytest.mark.parametrize("given", [False, True])
-@pytest.mark.parametrize("way", ["forward", "reverse", "resets"])
-def test_each_vertex_has_its_step(given: bool, way: str) -> None:
-    total = sum(LENGTHS)
+@pytest.mark.parametrize("with_resets", [False, True])
+@pytest.mark.parametrize(("layers", "directions"), [(1, 1), (1, 2), (2, 1), (3, 2)])
+def test_each_vertex_has_its_step(
+    layers: int, directions: int, with_resets: bool, given: bool
+) -> None:
+    total, kinds, count = sum(LENGTHS), layers * directions, len(LENGTHS)
     cuts = np.zeros(total, np.bool_)
-    if way == "resets":
+    if with_resets and kinds == 1:
         cuts[[0, 5, 9, 10]] = True  # at first and later steps
-    marks = cuts.tobytes() if way == "resets" else b""
-    layout = ChainLayout(COUNTS.tobytes(), marks, (("h", 2),), given, way == "reverse")
+    marks = cuts.tobytes() if cuts.any() else b""
+    layout = ChainLayout(COUNTS.tobytes(), marks, (("h", 2),), given, layers, directions)
     chains = chains_of(layout)
-    assert chains.steps is not None
+    steps, last = chains.rows
+    assert steps is not None
+    assert last is not None
     graphs, begins, v = chains.graphs, [], 0
     for b, length in enumerate(LENGTHS):
         for t in range(length):
-            row, at_end = STARTS[t] + b, t == (length - 1 if way == "reverse" else 0)
-            cut = bool(cuts[row])
-            child = v + (1 if way == "reverse" else -1)
-            assert graphs.child[v] == (-1 if at_end or cut else child)
-            assert graphs.pulls["x"].index[v] == row  # type: ignore[union-attr, index]
-            state = b if given and at_end and not cut else -1
-            assert graphs.pulls["h_first"].index[v] == state  # type: ignore[union-attr, index]
-            assert chains.steps.vertices[row] == v
-            begins += [v] if t == 0 or cut else []
-            v += 1
-        assert chains.last.vertices[b] == (v - length if way == "reverse" else v - 1)
-    assert graphs.graph_ptr.tolist() == [*begins, total]
-    assert chains.steps.row_of is not None
-    np.testing.assert_array_equal(chains.steps.row_of[chains.steps.vertices], np.arange(total))
-    again = GraphBatch(graphs.graph_ptr, graphs.child_ptr, graphs.child, graphs.pulls)  # checks
-    assert again.num_vertices == total
+            row = STARTS[t] + b
+            begins += [v] if t == 0 or cuts[row] else []
+            for kind in range(kinds):
+                layer, way = divmod(kind, directions)
+                at_end = t == (length - 1 if way else 0)
+                child = v + (-kinds if way == 0 else kinds)
+                below = v - kind + (layer - 1) * directions
+                wanted = [-1 if at_end or cuts[row] else child]
+                wanted += range(below, below + directions) if layer else []
+                mine = slice(*graphs.child_ptr[v : v + 2])
+                assert graphs.child[mine].tolist() == wanted
+                if kinds > 1:
+                    assert graphs.types.of_edge[mine].tolist() == list(range(len(wanted)))
+                    assert graphs.types.names[graphs.types.of_vertex[v]] == type_of(layer, way)
+                x, state = (graphs.pulls[name].index[v] for name in ("x", "h_first"))
+                assert x == (-1 if layer else row)
+                first = given and at_end and not cuts[row]
+                assert state == (kind * count + b if first else -1)
+                if layer == layers - 1:
+                    assert steps.vertices[row * directions + way] == v
+                if t == (0 if way else length - 1):
+                    assert last.vertices[kind * count + b] == v
+                v += 1
+    assert graphs.graph_ptr.tolist() == [*begins, total * kinds]
+    if kinds == 1:
+        np.testing.assert_array_equal(steps.row_of[steps.vertices], np.arange(total))
+    parts = graphs.graph_ptr, graphs.child_ptr, graphs.child, graphs.pulls, graphs.types
+    assert GraphBatch(*parts).num_vertices == total * kinds  # checks
     assert chains_of(layout) is chains
 
 
-@pytest.mark.parametrize(
-    ("counts", "reverse", "in_order"),
-    [([1, 1, 1], False, True), ([3], True, True), ([1, 1], True, True), ([2, 1], False, False)],
-)
-def test_rows_in_the_order_of_vertices(counts: list[int], reverse: bool, in_order: bool) -> None:
-    layout = ChainLayout(np.array(counts).tobytes(), b"", (("h", 2),), False, reverse)
-    assert (chains_of(layout).steps is None) == in_order
+@pytest.mark.parametrize(("counts", "in_order"), [([1, 1, 1], True), ([3], True), ([2, 1], False)])
+def test_rows_in_the_order_of_vertices(counts: list[int], in_order: bool) -> None:
+    layout = ChainLayout(np.array(counts).tobytes(), b"", (("h", 2),), False)
+    assert (chains_of(layout).rows[0] is None) == in_order
 
 
 def test_sequences_that_begin_later() -> None:
-    layout = ChainLayout(np.array([2, 3]).tobytes(), b"", (("h", 2),), False, False)
+    layout = ChainLayout(np.array([2, 3]).tobytes(), b"", (("h", 2),), False)
     with pytest.raises(UsageError, match=r"batch_sizes \[2, 3\]"):
         chains_of(layout)
 
@@ -72,7 +86,7 @@ def test_numbers_that_are_no_batch_sizes_are_refused(sizes: list[int]) -> None:
     """Chains are written without bounds."""
     counts = np.array(sizes, np.int64).tobytes()
     with pytest.raises(UsageError, match="numbers from 1 on that never rise"):
-        chains_of(ChainLayout(counts, b"", (("h", 3),), False, False))
+        chains_of(ChainLayout(counts, b"", (("h", 3),), False))
 
 
 def test_batch_sizes_of_another_dtype() -> None:
@@ -89,7 +103,7 @@ def test_large_layouts_are_not_kept() -> None:
     """They would take memory, and preparing them takes less than running them."""
     few, many = (np.full(n, 8, np.int64).tobytes() for n in (4, MOST_VERTICES))
     found = [
-        [chains_of(ChainLayout(counts, b"", (("h", 3),), False, False)) for _ in range(2)]
+        [chains_of(ChainLayout(counts, b"", (("h", 3),), False)) for _ in range(2)]
         for counts in (few, many)
     ]
     assert found[0][0] is found[0][1]

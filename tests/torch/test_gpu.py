@@ -23,9 +23,9 @@ from tests.shim_device import put_in_place  # noqa: E402
 from tests.torch.test_module import SIZE, Node, trees  # noqa: E402
 from vertexrt import nn  # noqa: E402
 from vertexrt.errors import UsageError  # noqa: E402
-from vertexrt.torch.binding import BoundNetwork, NetworkSource  # noqa: E402
+from vertexrt.torch.binding import BoundNetwork  # noqa: E402
 from vertexrt.torch.chains import ChainLayout  # noqa: E402
-from vertexrt.torch.recurrent import CellStep, FinalStates, run_chains  # noqa: E402
+from vertexrt.torch.recurrent import CellStep, run_chains  # noqa: E402
 
 ENGINES = ["batched", "persistent"]
 
@@ -197,30 +197,27 @@ def test_chains_of_packed_steps(device: str, engine: str, monkeypatch: pytest.Mo
     if device == "shim":
         put_in_place(monkeypatch)
     more = {"processors": 4} if engine == "persistent" else {}
-    step = CellStep(nn.LSTMCell(SIZE, 8), SIZE, {"h": 8, "c": 8})
+    judge, mine = torch.nn.LSTM(SIZE, 8).double(), vt.LSTM(SIZE, 8)
+    step = CellStep(nn.LSTMCell(SIZE, 8), SIZE, dict(mine.sizes))
     net = vrt.compile(step, device="cuda", engine=engine, seed=3, **more)
-    bound = BoundNetwork(net, NetworkSource.of(net))
-    weights = [each.detach().requires_grad_() for each in bound.own]
-    judge = torch.nn.LSTM(SIZE, 8).double()
-    for name, weight in zip(bound.names, weights, strict=True):
-        judge.get_parameter(name.removeprefix("cell.") + "_l0").data = (
-            weight.detach().double().cpu()
-        )
+    if device == "cuda":
+        mine.to("cuda")
+    mine.binding = BoundNetwork(net, mine.source)
+    mine.bind()
+    mine.load_state_dict({n: p.float() for n, p in judge.state_dict().items()})
+    weights = list(mine.parameters())
     place = weights[0].device
     torch.manual_seed(0)
     for lengths in ((5, 3, 2), (4,)):
         packed = torch.nn.utils.rnn.pack_sequence([torch.randn(n, SIZE) for n in lengths])
-        layout = ChainLayout(
-            packed.batch_sizes.numpy().tobytes(), b"", (("h", 8), ("c", 8)), True, False
-        )
+        layout = ChainLayout(packed.batch_sizes.numpy().tobytes(), b"", mine.sizes, True)
         theirs = [packed.data, *torch.randn(2, len(lengths), 8)]
         ours = [each.to(place).requires_grad_() for each in theirs]
         theirs = [each.double().requires_grad_() for each in theirs]
         x = torch.nn.utils.rnn.PackedSequence(theirs[0], packed.batch_sizes)
         wanted, states = judge(x, (theirs[1][None], theirs[2][None]))
         for used in ((0, 1, 2), (0,), (2,)):
-            given = (ours[0], layout), ours[1:], False, FinalStates()
-            out, last = run_chains(bound, weights, *given)
+            out, last = run_chains(mine, ours[0], layout, ours[1:], None)
             found, expected = [out, *last], [wanted.data, states[0][0], states[1][0]]
             for a, b in zip(found, expected, strict=True):
                 assert_near(a, b)
@@ -229,11 +226,8 @@ def test_chains_of_packed_steps(device: str, engine: str, monkeypatch: pytest.Mo
                 torch.autograd.grad(sum(way[k].square().sum() for k in used), of, retain_graph=True)
                 for way, of in pairs
             )
-            for mine, other in zip(a[:3], b[:3], strict=True):
-                assert_near(mine, other)
-            by_name = dict(zip(bound.names, a[3:], strict=True))
-            for (name, _), other in zip(judge.named_parameters(), b[3:], strict=True):
-                assert_near(by_name["cell." + name.removesuffix("_l0")], other)
+            for ours_d, other in zip(a, b, strict=True):
+                assert_near(ours_d, other)
 
 
 @gpu

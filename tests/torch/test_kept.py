@@ -50,7 +50,7 @@ def layers(place: str, engine: str, patch: pytest.MonkeyPatch, name: str = "LSTM
         step = CellStep(cell, INPUT, dict(mine.sizes))
         more: Any = {"processors": 4} if engine == "persistent" else {}
         net = vrt.compile(step, device="cuda", engine=engine, **more)
-        mine.bindings[0] = BoundNetwork(net, mine.sources[0])
+        mine.binding = BoundNetwork(net, mine.source)
         mine.bind()
     mine.load_state_dict({n: p.float() for n, p in judge.state_dict().items()})
     return mine, judge
@@ -149,10 +149,10 @@ def test_a_pass_that_gave_up_says_so_later(monkeypatch: pytest.MonkeyPatch) -> N
     """Nobody waits for a pass: the next one that comes after its end says it, once."""
     mine, _ = layers("shim", "persistent", monkeypatch)
     given = packs((3, 1), "cpu")[0]
-    mine.bindings[0].network.executor.persistent_launch.patience = 5_000_000
+    mine.binding.network.executor.persistent_launch.patience = 5_000_000
     for _ in range(3):
         before = mine(given)[0].data
-    broken = watch(mine.bindings[0].network)
+    broken = watch(mine.binding.network)
     break_counter(broken)
     mine(given)
     mend(broken)
@@ -187,7 +187,7 @@ def test_layouts_that_are_forgotten(
 ) -> None:
     """More come than are kept, also between a pass and its way back."""
     mine, judge = layers(place, engine, monkeypatch)
-    executor: Any = mine.bindings[0].network.executor
+    executor: Any = mine.binding.network.executor
     executor.model.kept.most = 2
     if place != "cpu":
         executor.uploads.most = 3

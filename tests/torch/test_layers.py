@@ -12,6 +12,7 @@ import copy
 import io
 import pickle
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -200,3 +201,27 @@ def test_no_sequences_and_no_steps(theirs: Any) -> None:
     assert x.grad.shape == x.shape
     with pytest.raises(RuntimeError, match="sequence length to be larger than 0"):
         mine(torch.zeros(0, 2, 3))
+
+
+def test_equal_layers_are_compiled_once() -> None:
+    """They have parameters of their own, and may run at once."""
+    layers = [vt.GRU(3, 4, num_layers=2) for _ in range(4)]
+    layers += [copy.deepcopy(layers[0]), vt.GRU(3, 5, num_layers=2)]
+    compiled = [layer.binding.network.executor.model.variants for layer in layers]
+    assert all(each is compiled[0] for each in compiled[:-1])
+    assert compiled[-1] is not compiled[0]
+    inputs = [torch.randn(n, 2, 3) for n in (3, 5, 2, 3, 4, 3)]
+
+    def rounds(k: int) -> None:
+        judge = torch.nn.GRU(3, layers[k].hidden_size, num_layers=2)
+        judge.load_state_dict(layers[k].state_dict())
+        for length in (1, 2, 3) * 3:
+            x = inputs[k][:length]
+            for layer in (judge, layers[k]):
+                layer.zero_grad()
+                layer(x)[0].square().sum().backward()
+            for a, b in zip(layers[k].parameters(), judge.parameters(), strict=True):
+                torch.testing.assert_close(a.grad, b.grad)
+
+    with ThreadPoolExecutor(len(layers)) as threads:
+        list(threads.map(rounds, range(len(layers))))

@@ -18,7 +18,7 @@ import vertexrt.torch as vt  # noqa: E402
 from vertexrt import nn  # noqa: E402
 from vertexrt.api.forward_passes import ForwardPass  # noqa: E402
 from vertexrt.errors import UsageError  # noqa: E402
-from vertexrt.torch import ops, passes  # noqa: E402
+from vertexrt.torch import passes  # noqa: E402
 
 SIZE = 5
 
@@ -254,7 +254,7 @@ def test_an_index_map_of_the_batch_is_kept() -> None:
 
 def arguments(mine: Any, batch: vt.BatchTensors, x: Any, *, keep: bool) -> tuple[Any, ...]:
     """Return the arguments of the forward op."""
-    bound = mine.bindings[0]
+    bound = mine.binding
     parameters = [mine.get_parameter(name).detach() for name in bound.names]
     for tensor, name in zip(parameters, bound.names, strict=True):
         tensor.requires_grad_(name in bound.trained)
@@ -268,21 +268,21 @@ def test_the_ops_by_opcheck() -> None:
     x = drawn(batch.graphs)
     # The token of a pass is another number each time: the compiler's results are compared below.
     some = ("test_schema", "test_autograd_registration", "test_faketensor")
-    torch.library.opcheck(ops.forward, arguments(mine, batch, x, keep=True), test_utils=some)
+    torch.library.opcheck(passes.forward, arguments(mine, batch, x, keep=True), test_utils=some)
     alone = arguments(mine, batch, x, keep=False)
-    torch.library.opcheck(ops.forward, alone, test_utils=some[::2])
+    torch.library.opcheck(passes.forward, alone, test_utils=some[::2])
     given = arguments(mine, batch, x, keep=True)
-    *pushes, token = ops.forward(*given)
+    *pushes, token = passes.forward(*given)
     grads = [torch.ones_like(each) for each in pushes]
     parameters, pulls, of_batch, call = given
     made = [t.detach() for t in parameters], [t.detach() for t in pulls], [*of_batch, token]
-    torch.library.opcheck(ops.backward, (grads, *made, call))
+    torch.library.opcheck(passes.backward, (grads, *made, call))
 
 
 def test_the_ops_have_no_second_derivative() -> None:
     mine, batch = module(), vt.BatchTensors.of(trees())
     x = drawn(batch.graphs)
-    loss = ops.forward(*arguments(mine, batch, x, keep=True))[1].sum()
+    loss = passes.forward(*arguments(mine, batch, x, keep=True))[1].sum()
     (found,) = torch.autograd.grad(loss, x, create_graph=True)
     with pytest.raises(UsageError, match="differentiate twice"):
         torch.autograd.grad(found.square().sum() + x.sum(), x)

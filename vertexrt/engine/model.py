@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -99,9 +102,10 @@ class CompiledModel:
         self.sparse = sparse_parameters(traced)
         stacked = [names for names in self.function.stacks if names[0] not in places]
         copies = max(threads, 1)
-        self.store = ParameterStore(
-            traced.params, options.dtype, self.sparse, stacked, copies, traced.frozen
-        )
+        given = traced.params, options.dtype, self.sparse, stacked, copies, traced.frozen
+        self._new_store = partial(ParameterStore, *given)
+        self.store = self._new_store()
+        self._preparing = threading.RLock()  # of all that `equal` returns
         at = _places(self.function, self.store, places)
         self.param_names = list(at)
         self.param_at = np.array(list(at.values()), np.int64)
@@ -121,7 +125,19 @@ class CompiledModel:
         self._facts: WeakKeyDictionary[GraphBatch, dict[Use, GraphFacts | None]]
         self._facts = WeakKeyDictionary()
         self.kept = KeptRuns()
-        self.marks = {n: new_marks(self.store.shapes[n][0]) for n in self.sparse}
+        self.marks = self._new_marks()
+
+    def equal(self) -> CompiledModel:
+        """Return a model of the same program and options, with parameters of its own.
+
+        What has been compiled and prepared for one is there for all; they may run at once.
+        """
+        found = copy(self)
+        found.store, found.marks = self._new_store(), self._new_marks()
+        return found
+
+    def _new_marks(self) -> dict[str, Array]:
+        return {n: new_marks(self.store.shapes[n][0]) for n in self.sparse}
 
     def choose(self, use: Use, batch: GraphBatch) -> Configuration:
         """Return how a batch is to run."""
@@ -156,14 +172,15 @@ class CompiledModel:
         """
         if not keeps or self._observed:
             return self.prepare_share(use, Share(batch))
-        if batch.form.numbers is not None or find_numbers(batch):
-            kept = self.kept.of(use, batch.form)
-            if kept is not None:
-                return [with_pulls(kept, batch) if kept.variant.reader.reals else kept]
-        runs = self.prepare_share(use, Share(batch))
-        if len(runs) == 1:
-            self.kept.note(use, batch.form, runs[0])
-        return runs
+        with self._preparing:
+            if batch.form.numbers is not None or find_numbers(batch):
+                kept = self.kept.of(use, batch.form)
+                if kept is not None:
+                    return [with_pulls(kept, batch) if kept.variant.reader.reals else kept]
+            runs = self.prepare_share(use, Share(batch))
+            if len(runs) == 1:
+                self.kept.note(use, batch.form, runs[0])
+            return runs
 
     def prepare_planned(self, use: Use, batch: GraphBatch) -> list[Run]:
         """Schedule a batch whose numbers will be others: no identical vertices are one."""
@@ -171,7 +188,8 @@ class CompiledModel:
 
     def kept_run(self, use: Use, form: BatchForm) -> Run | None:
         """Return the run of batches of a form, without pulls; None, where none may be used."""
-        return None if self._observed else self.kept.of(use, form)
+        with self._preparing:
+            return None if self._observed else self.kept.of(use, form)
 
     @property
     def _observed(self) -> bool:
@@ -184,9 +202,10 @@ class CompiledModel:
         Args:
             merge: let identical vertices be computed once.
         """
-        return self._choose_and(
-            lambda chosen: self._prepare_as(chosen, use, share, merge), use, share.batch
-        )
+        with self._preparing:
+            return self._choose_and(
+                lambda chosen: self._prepare_as(chosen, use, share, merge), use, share.batch
+            )
 
     def _choose_and(self, act: Callable[[Configuration], T], use: Use, batch: GraphBatch) -> T:
         """Do something with the way of a batch; what has no kernel is no candidate any more.
@@ -224,7 +243,10 @@ class CompiledModel:
         Args:
             typical: of the batches to come; their kinds are among those of `batch`.
         """
-        self._choose_and(lambda chosen: self._meet(self.variant(use, chosen), batch), use, typical)
+        with self._preparing:
+            self._choose_and(
+                lambda chosen: self._meet(self.variant(use, chosen), batch), use, typical
+            )
 
     def _meet(self, variant: Variant, batch: GraphBatch) -> None:
         meet_kinds(variant, batch, read_inputs(variant.reader, batch, self.store.dtype))
@@ -237,6 +259,10 @@ class CompiledModel:
 
         Raises: PullError and GraphError, when a graph is refused.
         """
+        with self._preparing:
+            return self._facts_of(use, batch)
+
+    def _facts_of(self, use: Use, batch: GraphBatch) -> tuple[GraphFacts, Int64]:
         source, graphs = source_of(batch)
         known = self._facts.setdefault(source, {})
         if use not in known:

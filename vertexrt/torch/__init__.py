@@ -19,11 +19,11 @@ if find_spec("torch") is None:
         "pip install 'vertexrt[torch]'"
     )
 
-from vertexrt.torch.layers import GRU as GRU
-from vertexrt.torch.layers import LSTM as LSTM
-from vertexrt.torch.layers import RNN as RNN
 from vertexrt.torch.module import Module as Module
+from vertexrt.torch.passes import BatchTensors as BatchTensors
+from vertexrt.torch.recurrent import GRU as GRU
+from vertexrt.torch.recurrent import LSTM as LSTM
+from vertexrt.torch.recurrent import RNN as RNN
 from vertexrt.torch.recurrent import Recurrent as Recurrent
-from vertexrt.torch.tokens import BatchTensors as BatchTensors
 
 __all__ = ["GRU", "LSTM", "RNN", "BatchTensors", "Module", "Recurrent"]

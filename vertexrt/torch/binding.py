@@ -8,31 +8,28 @@ these move, change their dtype or are copied.
 from __future__ import annotations
 
 import itertools
+import math
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from types import NoneType
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vertexrt.api.arguments import check_pushes
-from vertexrt.api.forward_passes import ForwardPass
 from vertexrt.api.network import Network
 from vertexrt.engine.devices import module_of
-from vertexrt.engine.executor import Asked
-from vertexrt.engine.host_results import HostResults
-from vertexrt.engine.parameters import ParameterStore
-from vertexrt.engine.results import LaunchesHere, PushRows
-from vertexrt.engine.variant import CompileOptions, Use
+from vertexrt.engine.executor import Executor
+from vertexrt.engine.host import HostExecutor
+from vertexrt.engine.model import CompiledModel
+from vertexrt.engine.variant import CompileOptions
 from vertexrt.errors import UsageError
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.program import Program
-from vertexrt.torch.results import DTYPES, ParameterPlace, RowsOf, TensorResults, readable
+from vertexrt.torch.plans import DTYPES, DevicePasses, HostPasses, tensor_of
 
-Array = np.ndarray[Any, Any]
 Path = tuple[tuple[str, ...], str]  # to a parameter: modules, one in the other, and its name
 OF_NUMPY = {real: dtype for dtype, real in DTYPES.items()}
 DEVICES = ("cpu", "cuda")
@@ -83,8 +80,20 @@ class NetworkSource:
         module = module_of(device.type)
         with at(device):
             module.check(device.type, options)
-            executor = module.compile_for(device.type, self.traced, options)
+            key = id(self.traced), options
+            model = _models.get(key) if device.type == "cpu" else None
+            executor: Executor | None = None
+            if model is None:
+                executor = module.compile_for(device.type, self.traced, options)
+                model = executor.model
+            if executor is None or device.type == "cpu":
+                _models[key] = model
+                executor = HostExecutor(model.equal())
             return Network(executor, 0, self.reduction)
+
+    def __deepcopy__(self, _: object) -> NetworkSource:
+        """Return itself, which does not change: copies of a module have equal programs."""
+        return self
 
 
 def at(device: torch.device) -> AbstractContextManager[Any]:
@@ -97,112 +106,90 @@ def is_current(device: torch.device) -> bool:
     return device.type != "cuda" or bool(device.index == torch.cuda.current_device())
 
 
+# Of networks on the host, by the identity of their program, which they keep alive.
+_models: weakref.WeakValueDictionary[tuple[int, CompileOptions], CompiledModel] = (
+    weakref.WeakValueDictionary()
+)
 _numbers = itertools.count(1)
-_alive: weakref.WeakValueDictionary[int, BoundNetwork] = weakref.WeakValueDictionary()
+bound_networks: weakref.WeakValueDictionary[int, BoundNetwork] = weakref.WeakValueDictionary()
 
 
 class BoundNetwork:
     """A network whose parameters are tensors, too.
 
     Attributes:
-        source: of the network; number: by which ops find it.
-        store: its parameters; forward_passes, results: its passes, and how they run.
-        stays: what passes give back stays on a GPU.
+        source: of the network; number: by which ops find it in `bound_networks`.
+        way: how its passes run.
         names: of the parameters; own: tensors with their memory, which nobody else has; trained:
             those that get gradients; tables: those that are only looked up in.
         draws: F draws random numbers.
-        push_shapes: of a vertex, by name; pulls: their names; model: what was compiled.
-        dtype, device: PyTorch's; real: the dtype as NumPy's.
+        push_shapes: of a vertex, by name; pulls: their names.
+        dtype, device: PyTorch's.
     """
 
     def __init__(self, network: Network, source: NetworkSource) -> None:
         self.network, self.source, self.number = network, source, next(_numbers)
         self._executor = network.executor
-        self.model, self.forward_passes = self._executor.model, network._passes
-        program, store = network.program, self.model.store
-        self.store = store
-        self.stays = network.device == "cuda"
-        self.results: HostResults | TensorResults = self.forward_passes.on_host
-        if self.stays:
-            self.results = TensorResults(cast("LaunchesHere", self._executor))
-        self.names, self.own = list(store.names), self.lent()
-        self.device = torch.as_tensor(self.results.array([], (0,))).device
-        self._uses: dict[tuple[tuple[str, ...], tuple[str, ...] | None, bool], Use] = {}
-        self._at = _places_of(self.own)
-        self.trained = [name for name in self.names if name in store.trained]
-        self._frozen = [k for k, name in enumerate(self.names) if name not in store.trained]
-        self.tables = frozenset(self.model.sparse)
-        self._places = _places(store)
+        program, model = network.program, self._executor.model
+        self.store = model.store
+        self.way = (DevicePasses if network.device == "cuda" else HostPasses)(
+            cast("Any", self._executor), network._passes
+        )
+        self.device = self.way.device
+        self._on_gpu = self.device.type == "cuda"
+        self.names, self.trained = list(self.store.names), self.store.trained
+        shapes = [self.store.shapes[name] for name in self.names]
+        starts = [int(self.store.offsets[name]) for name in self.names]
+        self._places = [
+            (shape, tuple([math.prod(shape[k + 1 :]) for k in range(len(shape))]), start)
+            for shape, start in zip(shapes, starts, strict=True)
+        ]  # the arguments of `as_strided`
+        self._frozen = [k for k, name in enumerate(self.names) if name not in self.trained]
+        self.tables = frozenset(model.sparse)
+        self.own = self.lent()
+        self._at = _addresses(self.own)
         self.draws = any(OPS[node.op].draws for node in program.nodes)
         pushes = [program.nodes[k] for k in program.find("push")]
         self.push_shapes = {push["name"]: tuple(push["shape"]) for push in pushes}
-        self._on_gpu = self.device.type == "cuda"
         self.pulls = {pull.source for pull in program.pulls}
-        self.real, self.dtype = store.dtype, OF_NUMPY[store.dtype]
-        _alive[self.number] = self
+        self.dtype = OF_NUMPY[self.store.dtype]
+        bound_networks[self.number] = self
 
-    def passed(self, d: Tensor, row_of: Array | None = None) -> Any:
-        """Return the gradient of a push as passes take it.
-
-        Args:
-            row_of: int32 [V], which row of it each vertex has; None for its own.
-        """
-        given = d.detach()
-        if self.stays:
-            whole = readable(given)
-            return whole if row_of is None else RowsOf(whole, row_of)
-        return given.numpy() if row_of is None else given.numpy().take(row_of, axis=0)
-
-    def use(self, outputs: tuple[str, ...], pulls: tuple[str, ...] | None, drops: bool) -> Use:
-        """Return what a pass is for; each is made once.
-
-        Args:
-            outputs: names of pushes; pulls: of those that get a gradient; None, where nothing does.
-        Raises: UsageError, where no push is named.
-        """
-        asked = outputs, pulls, drops
-        found = self._uses.get(asked)
-        if found is None:
-            program = self.network.program
-            check_pushes("forward", outputs, tuple(self.push_shapes), program.name)
-            found = self._uses[asked] = _use(*asked)
-        return found
-
-    def evaluate(
-        self, asked: Asked, wanted: Sequence[PushRows]
-    ) -> tuple[ForwardPass | None, list[Any]]:
-        """Evaluate what is asked; return what keeps the way back, or None, and what is wanted."""
-        if asked.use.backward:
-            return self.forward_passes.begin(asked, wanted, self.results)
-        return None, self.forward_passes.evaluate(asked, wanted, self.results)
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy nothing: copies of a module make their own."""
+        return NoneType, ()
 
     def parts_of(
-        self, flat: Tensor, rows: Mapping[str, tuple[Tensor, Tensor]]
+        self, dense: Tensor | Mapping[str, Any], rows: Mapping[str, Sequence[Tensor]]
     ) -> list[Tensor | None]:
-        """Return the gradient of each parameter, None where it has none: parts of a tensor.
+        """Return the gradient of each parameter, None where it has none.
 
         Args:
-            flat: in the store's layout; rows: of tables, their numbers and gradients, which take
-                the place of parts.
+            dense: a tensor in the store's layout, or arrays by name; rows: of tables, their numbers
+                and gradients, where these are sparse.
         """
-        if not rows:
-            as_strided = flat.as_strided
-            return [None if place is None else as_strided(*place) for place in self._places]
         return [
             None
-            if place is None
-            else sparse_gradient(*rows[name], place.shape)
+            if name not in self.trained
+            else _sparse(rows[name], place[0])
             if name in rows
-            else place.part(flat)
+            else dense.as_strided(*place)
+            if isinstance(dense, Tensor)
+            else torch.from_numpy(dense[name])
             for name, place in zip(self.names, self._places, strict=True)
         ]
 
     def lent(self) -> list[Tensor]:
         """Return tensors with the memory of the parameters.
 
-        Each has a storage of its own, since what is in a storage can be exchanged in place.
+        On the host each has a storage of its own, since what is in a storage can be exchanged in
+        place.
         """
-        return [torch.as_tensor(x) for x in self.results.parameters().values()]
+        if self.network.device == "cpu":
+            self.store.refresh()
+            return [torch.from_numpy(self.store.value(name)) for name in self.names]
+        flat = tensor_of(self.way.executor.share_values())
+        return [flat.as_strided(*place) for place in self._places]
 
     def is_at(self, place: Tensor) -> bool:
         """Tell whether it computes in the dtype of a tensor, and where that is."""
@@ -254,7 +241,7 @@ class BoundNetwork:
         if self._on_gpu and torch._C._cuda_isCurrentStreamCapturing():
             raise UsageError.at("torch", *NOT_CAPTURED)
         current = not self._on_gpu or is_current(self.device)
-        if current and _places_of(parameters) == self._at:
+        if current and _addresses(parameters) == self._at:
             lock: AbstractContextManager[Any] = self._executor.lock
             return lock
         return self._with_others(parameters)
@@ -264,7 +251,7 @@ class BoundNetwork:
         """Let parameters have other numbers for a while; those given may be in their memory."""
         with at(self.device), self._executor.lock:
             moved = []
-            places = _places_of(parameters)
+            places = _addresses(parameters)
             each = zip(self.names, self.own, parameters, places, self._at, strict=True)
             for name, mine, given, place, own in each:
                 if not self.is_at(given) or given.shape != mine.shape:
@@ -284,41 +271,17 @@ class BoundNetwork:
                     mine.copy_(before)
 
 
-def _places_of(tensors: Sequence[Tensor]) -> list[tuple[int, tuple[int, ...]]]:
+def _addresses(tensors: Sequence[Tensor]) -> list[tuple[int, tuple[int, ...]]]:
     """Return where the elements of tensors are."""
     each = map(Tensor.data_ptr, tensors), map(Tensor.stride, tensors)
     return list(zip(*each, strict=True))
 
 
-def _use(outputs: tuple[str, ...], pulls: tuple[str, ...] | None, drops: bool) -> Use:
-    names = frozenset(outputs)
-    if pulls is None:
-        return Use(names, dropout=drops or None)
-    return Use(names, seeds=names, pulls=frozenset(pulls), dropout=drops)
-
-
-def _places(store: ParameterStore) -> list[ParameterPlace | None]:
-    """Return where the gradient of each parameter is; None, where it has none."""
-    return [ParameterPlace.of(store, n) if n in store.trained else None for n in store.names]
-
-
-def sparse_gradient(rows: Tensor, values: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return a gradient of some rows."""
+def _sparse(found: Sequence[Tensor], shape: tuple[int, ...]) -> Tensor:
+    rows, values = found
     return torch.sparse_coo_tensor(
-        rows[None], values, tuple(shape), is_coalesced=True, check_invariants=False
+        rows[None], values, shape, is_coalesced=True, check_invariants=False
     )
-
-
-def binding(number: int) -> BoundNetwork:
-    """Return the binding that has a number."""
-    return _alive[number]
-
-
-class Bindings(list[BoundNetwork]):
-    """Networks of a module; copies of it make their own."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Bindings, ()
 
 
 class NamedPart(nn.Module):
@@ -326,32 +289,31 @@ class NamedPart(nn.Module):
 
 
 class BoundModule(nn.Module):
-    """A module whose parameters are those of networks.
+    """A module whose parameters are those of a network.
 
     Attributes:
-        sources: of its networks; owned: where each one's parameters are in this module.
-        bindings: the networks; none, until there is memory to compute with.
+        source: of the network; owned: where its parameters are in this module, in its order.
+        binding: the network; None, until there is memory to compute with, and in copies.
     """
 
-    sources: list[NetworkSource]
-    owned: list[list[Path]]
+    source: NetworkSource
+    owned: list[Path]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.bindings = Bindings()
+        self.binding: BoundNetwork | None = None
         self.register_load_state_dict_post_hook(_bind_again)  # which may have assigned others
 
     def hold(self, network: Network, prefix: str = "") -> None:
-        """Have the parameters of one network, in the same memory, by its names without a prefix.
+        """Have the parameters of a network, in the same memory, by its names without a prefix.
 
         Raises: UsageError, where a name is one of a method of modules.
         """
-        source = NetworkSource.of(network)
-        bound = BoundNetwork(network, source)
-        self.sources, self.owned = [source], [[]]
+        self.source, self.owned = NetworkSource.of(network), []
+        bound = self.binding = BoundNetwork(network, self.source)
         for name, tensor in zip(bound.names, bound.lent(), strict=True):
             *path, last = name.removeprefix(prefix).split(".")
-            self.owned[0].append((tuple(path), last))
+            self.owned.append((tuple(path), last))
             inside: nn.Module = self
             for part in path:
                 if part not in inside._modules:
@@ -362,15 +324,14 @@ class BoundModule(nn.Module):
         if not bound.names:  # `to` and the like convert the network with it
             nothing = torch.empty(0, dtype=bound.dtype, device=bound.device)
             self.register_buffer("place", nothing, persistent=False)
-        self.bindings.append(bound)
 
-    def bound(self, k: int) -> tuple[BoundNetwork, list[Tensor]]:
-        """Return a network, and its parameters, in its order; tensors, inside `functional_call`.
+    def bound(self) -> tuple[BoundNetwork, list[Tensor]]:
+        """Return the network, and its parameters, in its order; tensors, inside `functional_call`.
 
         Raises: UsageError, where a parameter is missing, or has no memory.
         """
         parameters, direct = [], self._parameters
-        for path in self.owned[k]:
+        for path in self.owned:
             names, last = path
             found = _registered(self, path) if names else direct.get(last)
             if found is None:  # `torch.nn.utils.parametrize` makes a property of it
@@ -379,39 +340,37 @@ class BoundModule(nn.Module):
                     got, expected = f"no parameter {'.'.join((*names, last))}", "all of the network"
                     raise UsageError.at("torch", got, expected, "set it, or make the module anew")
             parameters.append(found)
-        if not self.bindings or (parameters and not self.bindings[k].is_at(parameters[0])):
+        if self.binding is None or (parameters and not self.binding.is_at(parameters[0])):
             self.bind()  # they were set one by one
-            if not self.bindings:
+            if self.binding is None:
                 got, expected = "parameters on meta", "on a CPU or a GPU"
                 raise UsageError.at("torch", got, expected, "load them, or call module.to_empty")
-        return self.bindings[k], parameters
+        return self.binding, parameters
 
     def bind(self) -> None:
-        """Let networks have the memory of the parameters, or new networks, where these changed.
+        """Let the network have the memory of the parameters, or a new one, where these changed.
 
         What is computed from parameters, as `torch.nn.utils.parametrize` does, is left alone.
         """
-        own = [[_registered(self, path) for path in paths] for paths in self.owned]
-        tensors = [p for each in own for p in each if p is not None] or [self._place()]
-        before, self.bindings = self.bindings, Bindings()
+        own = [_registered(self, path) for path in self.owned]
+        tensors = [p for p in own if p is not None] or [self._place()]
+        before, self.binding = self.binding, None
         if any(p.is_meta for p in tensors):
             return  # nothing is there to compute with
         place = tensors[0]
         check_place(place)
-        for k, source in enumerate(self.sources):
-            mine = before[k] if k < len(before) else None
-            if mine is None or not mine.is_at(place):
-                mine = BoundNetwork(source.network(place.dtype, place.device), source)
-            mine.adopt(own[k])
-            self.bindings.append(mine)
+        if before is None or not before.is_at(place):
+            before = BoundNetwork(self.source.network(place.dtype, place.device), self.source)
+        before.adopt(own)
+        self.binding = before
 
     def _place(self) -> Tensor:
         """Return a tensor that is converted as the module is."""
-        own = [mine.own for mine in self.bindings]  # where others hold the parameters
-        return next(itertools.chain(self.parameters(), self.buffers(), *own))
+        own = [] if self.binding is None else self.binding.own  # where others hold the parameters
+        return next(itertools.chain(self.parameters(), self.buffers(), own))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
-        """Convert the parameters, and the networks with them."""
+        """Convert the parameters, and the network with them."""
         first = self._place()
         check_place(fn(torch.empty(0, dtype=first.dtype, device=first.device)))
         super()._apply(fn, recurse)
@@ -445,7 +404,7 @@ def _registered(inside: nn.Module, path: Path) -> Tensor | None:
 
 
 def _bind_again(module: BoundModule, _: object) -> None:
-    """Let parameters that were loaded have the memory of the networks."""
+    """Let parameters that were loaded have the memory of the network."""
     module.bind()
 
 

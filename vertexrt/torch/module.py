@@ -7,13 +7,19 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
+from vertexrt.api.arguments import check_loss, check_pushes
 from vertexrt.api.network import Network
+from vertexrt.engine.model import REDUCTIONS
 from vertexrt.errors import UsageError, nearest
 from vertexrt.graph import GraphBatch
 from vertexrt.torch.binding import BoundModule
-from vertexrt.torch.evaluate import Evaluate, evaluate
-from vertexrt.torch.loss import NOT_IN_GRAPHS, LossCall, loss_of
-from vertexrt.torch.tokens import BatchTensors
+from vertexrt.torch.passes import BatchTensors, evaluate, outside_graphs
+
+NOT_IN_GRAPHS = (
+    "[torch] module.loss in a graph of torch.compile; a call outside of it; leave fullgraph out, "
+    "or write module(batch, outputs=['loss'])['loss'].sum()."
+)
+evaluate_outside = outside_graphs(evaluate)
 
 
 class Module(BoundModule):
@@ -43,11 +49,11 @@ class Module(BoundModule):
     @property
     def network(self) -> Network:
         """The network that computes."""
-        return self.bound(0)[0].network
+        return self.bound()[0].network
 
     def extra_repr(self) -> str:
         """Say what is inside."""
-        return f"{self.bindings[0].network.program.name}" if self.bindings else ""
+        return "" if self.binding is None else self.binding.network.program.name
 
     def forward(
         self,
@@ -66,12 +72,14 @@ class Module(BoundModule):
         Raises: UsageError, for names that the network does not have; PullError, when pulls do not
             fit.
         """
-        bound, parameters = self.bound(0)
+        bound, parameters = self.bound()
         names = tuple(bound.push_shapes) if outputs is None else tuple(outputs)
         _check_names("pushes", names, bound.push_shapes)
         _check_names("pulls", tuple(pulls), bound.pulls)
-        asked = Evaluate(batch, pulls, names, self.training, self.sparse)
-        found = evaluate(bound, parameters, asked)
+        if not names:
+            check_pushes("forward", names, tuple(bound.push_shapes), bound.network.program.name)
+        given = bound, parameters, batch, pulls, names
+        found = evaluate(*given, training=self.training, sparse=self.sparse)
         return dict(zip(names, found, strict=False))
 
     def loss(
@@ -98,10 +106,20 @@ class Module(BoundModule):
         """
         if torch.compiler.is_compiling():
             torch._dynamo.graph_break(msg=NOT_IN_GRAPHS)
-        bound, parameters = self.bound(0)
+        bound, parameters = self.bound()
         _check_names("pulls", tuple(pulls), bound.pulls)
-        given = LossCall(pulls, reduction, self.training, self.sparse)
-        return loss_of(bound, parameters, batch, given)
+        check_loss("loss", bound.network.program.name, bound.push_shapes)
+        if reduction is None:
+            reduction = bound.network.reduction
+        elif reduction not in REDUCTIONS:
+            action = f"name one of these.{nearest(str(reduction), REDUCTIONS)}"
+            expected = f"one of {', '.join(REDUCTIONS)}"
+            raise UsageError.at("loss", f"reduction={reduction!r:.60}", expected, action)
+        given = bound, parameters, batch, pulls, ("loss",)
+        (loss,) = evaluate_outside(
+            *given, training=self.training, sparse=self.sparse, reduction=reduction
+        )
+        return loss
 
 
 def _check_names(what: str, names: tuple[str, ...], known: Collection[str]) -> None:

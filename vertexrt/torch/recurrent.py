@@ -1,25 +1,30 @@
-"""Chains: a cell along sequences of any lengths, with resets, as a module of PyTorch."""
+"""Cells along sequences: `LSTM`, `GRU` and `RNN` in place of PyTorch's; any cell by `Recurrent`.
+
+The three *are* the layers of `torch.nn`, subclasses of them: signature, parameters, `state_dict`,
+checks and errors are PyTorch's. What `forward` computes with is one network, whose vertex types are
+the layers and directions (`chains.py` has the graphs).
+"""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
-from typing import Any, NamedTuple, TypeVar, cast
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch._compile import _disable_dynamo
+from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 import vertexrt as vrt
+from vertexrt import nn as cells
 from vertexrt.errors import UsageError
-from vertexrt.torch.binding import BoundModule, BoundNetwork
-from vertexrt.torch.chains import ChainLayout, chains_of, first
-from vertexrt.torch.evaluate import Evaluate, evaluate_here
+from vertexrt.torch.binding import BoundModule, NetworkSource
+from vertexrt.torch.chains import ChainLayout, below, chains_of, first, type_of
+from vertexrt.torch.passes import evaluate, outside_graphs
 
-Forward = TypeVar("Forward", bound=Callable[..., Any])
+Array = np.ndarray[Any, Any]
+DROPPED = "dropped"  # the state that the next layer reads, where dropout comes between
 
 
 class CellStep(vrt.VertexFunction):
@@ -28,84 +33,280 @@ class CellStep(vrt.VertexFunction):
     Args:
         cell: called as `cell(x, h)`, or `cell(x, (h, c))` with several states.
         input_size: elements of x; sizes: of each state, by name.
+        lower: the layer below in each direction, whose first states are read in place of x.
+        dropout: of what the layer above reads.
     """
 
-    def __init__(self, cell: Any, input_size: int, sizes: Mapping[str, int]) -> None:
-        super().__init__(state=dict(sizes), arity=1)
-        self.cell, self.input_size, self.sizes = cell, input_size, dict(sizes)
+    def __init__(
+        self,
+        cell: Any,
+        input_size: int,
+        sizes: Mapping[str, int],
+        lower: Sequence[CellStep] = (),
+        dropout: float = 0.0,
+    ) -> None:
+        self.sizes, self.dropout = dict(sizes), dropout
+        more = {DROPPED: next(iter(sizes.values()))} if dropout else {}
+        inputs = {below(k): step for k, step in enumerate(lower)}
+        super().__init__(state=self.sizes | more, arity=1, inputs=inputs)
+        self.cell, self.input_size = cell, input_size
 
     def forward(self) -> None:
         """Compute one step."""
-        x, before = self.pull("x", shape=(self.input_size,)), self.gather(0)
+        before, (output, *_) = self.gather(0), self.sizes
+        if self.inputs:
+            read = [self.gather(relation) for relation in self.inputs]
+            under = [getattr(s, DROPPED if DROPPED in vars(s) else output) for s in read]
+            x = under[0] if len(under) == 1 else vrt.concat(*under)
+        else:
+            x = self.pull("x", shape=(self.input_size,))
         state = [
             getattr(before, name) + self.pull(first(name), shape=(size,))
             for name, size in self.sizes.items()
         ]
         found = self.cell(x, tuple(state) if len(state) > 1 else state[0])
         named = dict(zip(self.sizes, found if len(state) > 1 else (found,), strict=True))
-        self.scatter(**named)
+        more = {}
+        if self.dropout:
+            more[DROPPED] = _dropped(named[output], self.dropout)
+        self.scatter(**named, **more)
         for name, value in named.items():
             self.push(name, value)
 
 
-class FinalStates(NamedTuple):
-    """How states after the last steps of sequences are wanted.
+def _dropped(h: Any, p: float) -> Any:
+    """Return h where nothing drops; zeros for p = 1, which `vrt.random.dropout` does not take."""
+    if p < 1.0:
+        return vrt.random.dropout(h, p)
+    mask = vrt.random.dropout(0.0 * h + 1.0, 0.5)  # 0 or 2; 1 where nothing drops
+    return h * mask * (2.0 - mask)
 
-    Attributes:
-        order: int64 [B], which sequence comes where; None, where they are in order.
-        axes: of length 1, in front of [B, H].
-    """
 
-    order: Tensor | None = None
-    axes: int = 0
+class Stack(vrt.Model):
+    """Layers of cells, in one direction or both; see `type_of`."""
+
+    def __init__(self, steps: Mapping[str, CellStep]) -> None:
+        for name, step in steps.items():
+            setattr(self, name, step)
 
 
 def run_chains(
-    bound: BoundNetwork,
-    parameters: list[Tensor],
-    steps: tuple[Tensor, ChainLayout],
+    module: BoundModule,
+    x: Tensor,
+    layout: ChainLayout,
     states: Sequence[Tensor],
-    training: bool,
-    final: FinalStates,
+    order: Tensor | None,
 ) -> tuple[Tensor, list[Tensor]]:
-    """Run a cell along sequences.
+    """Run a stack of cells along sequences.
 
     Args:
-        steps: x [rows, I], and where its rows belong; states: [B, H] each, or none.
-        final: how the states after the last steps are wanted.
-    Returns: the first state, in the order of the rows; of each state the final values.
-    Raises: UsageError, where there are too few rows, or `final` has an order of other sequences.
+        x: [rows, I]; states: [layers * directions * B, H] each, or none.
+        order: int64 [B], which sequence comes where in the final states; None, where they are in
+            order.
+    Returns: the first state of the last layer, [rows, directions * H]; of each state the final
+        values, as states are given.
+    Raises: UsageError, where there are too few rows, or an order of other sequences.
     """
-    x, layout = steps
-    chains, by = chains_of(layout), final.order
-    if len(x) < chains.count:
-        got, expected = f"{len(x)} steps", f"{chains.count}, as batch_sizes say"
+    chains, (bound, parameters) = chains_of(layout), module.bound()
+    if len(x) < chains.steps:
+        got, expected = f"{len(x)} steps", f"{chains.steps}, as batch_sizes say"
         raise UsageError.at("torch", got, expected, "pack them by torch.nn.utils.rnn")
     pulls = {"x": x}
-    if states:
-        names = [name for name, _ in layout.sizes]
-        pulls |= {first(name): state for name, state in zip(names, states, strict=True)}
-    if by is not None:
-        if by.shape != chains.last.vertices.shape:
-            got, expected = f"unsorted_indices of shape {list(by.shape)}", "one for each sequence"
+    for (name, _), state in zip(layout.sizes, states, strict=False):
+        pulls[first(name)] = state
+    if order is not None:
+        kinds = layout.layers * layout.directions
+        count = int(np.frombuffer(layout.counts, np.int64)[0])
+        if order.shape != (count,):
+            got, expected = (
+                f"unsorted_indices of shape {list(order.shape)}",
+                "one for each sequence",
+            )
             raise UsageError.at("torch", got, expected, "pack them by torch.nn.utils.rnn")
-        if by.dtype != torch.int64 or by.device != bound.device or not by.is_contiguous():
-            by = by.to(bound.device, torch.int64).contiguous()
-    orders = chains.orders(by is not None, final.axes)
-    asked = Evaluate(chains.graphs, pulls, chains.outputs, training, False, orders, by)
-    out, *last = evaluate_here(bound, parameters, asked, chains.graphs)
-    return out, last
+        if order.dtype != torch.int64 or order.device != bound.device or not order.is_contiguous():
+            order = order.to(bound.device, torch.int64).contiguous()
+        if kinds > 1:
+            begins = torch.arange(0, kinds * count, count, device=order.device)
+            order = (begins[:, None] + order).reshape(-1)
+    given = bound, parameters, chains.graphs, pulls, chains.outputs
+    out, *last = evaluate(*given, training=module.training, rows=chains.rows, order=order)
+    return (out if layout.directions == 1 else out.view(chains.steps, -1)), last
 
 
-def outside_graphs(forward: Forward) -> Forward:
-    """Let a compiler leave a function outside of its graphs: it reads structures of the host."""
-    apart = _disable_dynamo(forward)  # which imports the compiler when it is called
+def _rows_of(
+    x: Tensor | PackedSequence, batch_first: bool
+) -> tuple[Tensor, Array, Tensor | None, Tensor | None]:
+    """Return steps as rows, those of one time side by side.
 
-    @wraps(forward)
-    def choose(*args: Any, **kwargs: Any) -> Any:
-        return (apart if "torch._dynamo" in sys.modules else forward)(*args, **kwargs)
+    Returns: the rows; how many there are at each time; how sequences were sorted, and back; None,
+        if they were not.
+    """
+    if isinstance(x, PackedSequence):
+        rows, sizes, sort, unsort = x
+        return rows, sizes.numpy().astype(np.int64, copy=False), sort, unsort
+    steps = x.transpose(0, 1) if batch_first else x
+    length, count = steps.shape[:2]
+    return steps.reshape(length * count, -1), np.full(length, count), None, None
 
-    return cast("Forward", choose)
+
+def _as_given(rows: Tensor, x: Tensor | PackedSequence, batch_first: bool) -> Any:
+    """Return rows in the form of x."""
+    if isinstance(x, PackedSequence):
+        return PackedSequence._make((rows, *x[1:]))
+    length, count = (x.shape[1], x.shape[0]) if batch_first else x.shape[:2]
+    steps = rows.view(length, count, -1)
+    return steps.transpose(0, 1) if batch_first else steps
+
+
+class Layers(BoundModule, nn.RNNBase):
+    """What the three have in common: stacks of layers, in one direction or both."""
+
+    what = ""  # after the dimensions, in PyTorch's error
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.directions = 2 if self.bidirectional else 1
+        self.sizes: tuple[tuple[str, int], ...] = (("h", self.hidden_size),)
+        if self.mode == "LSTM":
+            self.sizes = ("h", self.proj_size or self.hidden_size), ("c", self.hidden_size)
+        own = self.mode, self.input_size, self.hidden_size, self.bias, self.proj_size
+        stack = self.num_layers, self.directions, float(self.dropout)
+        self.source = _source_of(own, self.sizes, *stack)
+        self.owned = []
+        for name in self.source.traced.params:
+            kind, _, parameter = name.rpartition("cell.")
+            self.owned.append(((), f"{parameter}_{kind.rstrip('.') or type_of(0, 0)}"))
+        self.bind()
+
+    def flatten_parameters(self) -> None:
+        """Leave the parameters where the network has them."""
+
+    @outside_graphs
+    def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
+        """Run the layers, as `forward` of PyTorch's layer does.
+
+        Raises: ValueError and RuntimeError, as PyTorch's, when shapes do not fit.
+        """
+        several, packed = len(self.sizes) > 1, isinstance(input, PackedSequence)
+        states = [] if hx is None else list(hx) if several else [hx]
+        if hx is not None and len(states) != len(self.sizes):
+            raise RuntimeError("lstm expects two hidden states")
+        batched = packed or input.dim() == 3
+        if not packed:
+            if input.dim() not in (2, 3):
+                got = f"{input.dim()}D{self.what} instead"
+                raise ValueError(f"{self._get_name()}: Expected input to be 2D or 3D, got {got}")
+            if not input.shape[:-1].numel():  # nothing to run, and PyTorch says what it refuses
+                nothing: tuple[Any, Any] = super().forward(input, hx)
+                return nothing
+            dims = input.dim()
+            if any(each.dim() != dims for each in states):
+                raise _other_dims([f"{each.dim()}-D" for each in states], dims)
+        if not batched:
+            input = input.unsqueeze(0 if self.batch_first else 1)
+            states = [each.unsqueeze(1) for each in states]
+        rows, counts, sort, order = _rows_of(input, self.batch_first)
+        if sort is not None:
+            states = [each.index_select(1, sort) for each in states]
+        self._check(rows if packed else input, states, input.batch_sizes if packed else None)
+        stack = self.num_layers, self.directions
+        layout = ChainLayout(counts.tobytes(), b"", self.sizes, bool(states), *stack)
+        flat = [each.reshape(-1, each.shape[-1]) for each in states]
+        out, final = run_chains(self, rows, layout, flat, order)
+        output = _as_given(out, input, self.batch_first)
+        if batched:
+            kinds = self.num_layers * self.directions
+            final = [each.view(kinds, -1, each.shape[-1]) for each in final]
+        else:
+            output = output.squeeze(0 if self.batch_first else 1)
+        return output, tuple(final) if several else final[0]
+
+    def _check(self, data: Tensor, states: list[Tensor], batch_sizes: Tensor | None) -> None:
+        """Let PyTorch's layer check its arguments, by the dtype of its first parameter."""
+        found = self._parameters.get("weight_ih_l0")
+        self._flat_weights[0] = self._place() if found is None else found
+        if states:
+            hidden: Any = tuple(states) if len(states) > 1 else states[0]
+            self.check_forward_args(data, hidden, batch_sizes)
+        else:
+            self.check_input(data, batch_sizes)
+
+
+@lru_cache
+def _source_of(
+    own: tuple[str, int, int, bool, int],
+    sizes: tuple[tuple[str, int], ...],
+    layers: int,
+    directions: int,
+    dropout: float,
+) -> NetworkSource:
+    """Return what networks of equal layers are made from.
+
+    Args:
+        own: mode, elements of x and of h, bias, elements of a projection, as of `nn.RNNBase`.
+    """
+    mode, input_size, hidden_size, bias, projected = own
+    steps: dict[str, CellStep] = {}
+    lower: list[CellStep] = []
+    for layer in range(layers):
+        size = len(lower) * sizes[0][1] if layer else input_size
+        made = []
+        for way in range(directions):
+            cell: cells.Cell
+            if mode == "LSTM" and projected:
+                cell = ProjectedLSTMCell(size, hidden_size, bias, projected)
+            elif mode == "LSTM":
+                cell = cells.LSTMCell(size, hidden_size, bias)
+            elif mode == "GRU":
+                cell = cells.GRUCell(size, hidden_size, bias)
+            else:
+                cell = cells.RNNCell(size, hidden_size, bias, mode.removeprefix("RNN_").lower())
+            drops = dropout if layer < layers - 1 else 0.0
+            step = steps[type_of(layer, way)] = CellStep(cell, size, dict(sizes), lower, drops)
+            made.append(step)
+        lower = made
+    return NetworkSource.of(vrt.compile(Stack(steps) if len(steps) > 1 else step, device="cpu"))
+
+
+class ProjectedLSTMCell(cells.LSTMCell):
+    """An LSTM whose h is a projection (Sak et al. 2014), as `proj_size` of `nn.LSTM`.
+
+    Parameters: those of LSTMCell, with weight_hh [4H, P]; weight_hr [P, H].
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, bias: bool, projected: int) -> None:
+        super().__init__(input_size, hidden_size, bias)
+        self.weight_hh = vrt.Parameter((4 * hidden_size, projected))
+        self.weight_hr = vrt.Parameter((projected, hidden_size))
+
+    def __call__(self, x: Any, state: tuple[Any, Any]) -> tuple[Any, Any]:
+        """Return the next (h, c), given (h, c)."""
+        h, c = super().__call__(x, state)
+        return self.weight_hr @ h, c
+
+
+def _other_dims(got: list[str], dims: int) -> RuntimeError:
+    """Return PyTorch's error for states that have other dimensions than the input asks for."""
+    given, wanted = "batched 3-D" if dims == 3 else "unbatched 2-D", f"also be {dims}-D but got"
+    if len(got) > 1:
+        text = f"For {given} input, hx and cx should {wanted} ({', '.join(got)}) tensors"
+    else:
+        text = f"For {given} input, hx should {wanted} {got[0]} tensor"
+    return RuntimeError(text)
+
+
+class LSTM(Layers, nn.LSTM):
+    """In place of `torch.nn.LSTM`: its arguments, parameters, inputs and outputs."""
+
+
+class GRU(Layers, nn.GRU):
+    """In place of `torch.nn.GRU`: its arguments, parameters, inputs and outputs."""
+
+
+class RNN(Layers, nn.RNN):
+    """In place of `torch.nn.RNN`: its arguments, parameters, inputs and outputs."""
+
+    what = " tensor"
 
 
 class Recurrent(BoundModule):
@@ -130,9 +331,15 @@ class Recurrent(BoundModule):
         batch_first: bool = False,
     ) -> None:
         super().__init__()
-        sizes = _sizes(cell) if state is None else state
-        self.sizes, self.batch_first = tuple(sizes.items()), batch_first
-        self.hold(vrt.compile(CellStep(cell, input_size, sizes), device="cpu"), "cell.")
+        if state is None:
+            names = getattr(cell, "states", None)
+            if names is None:
+                got = f"a {type(cell).__name__}, whose states are not known"
+                action = "write Recurrent(cell, input_size, state={'h': 64})"
+                raise _misfit(got, "their sizes", action)
+            state = dict.fromkeys(names, cell.hidden_size)
+        self.sizes, self.batch_first = tuple(state.items()), batch_first
+        self.hold(vrt.compile(CellStep(cell, input_size, state), device="cpu"), "cell.")
 
     @outside_graphs
     def forward(
@@ -156,85 +363,27 @@ class Recurrent(BoundModule):
         if given and len(given) != len(self.sizes):
             names = ", ".join(name for name, _ in self.sizes)
             raise _misfit(f"{len(given)} states", f"those of {names}")
-        rows = _rows_of(x, self.batch_first)
-        self._check_states(given, int(np.frombuffer(rows.counts, np.int64)[0]))
-        marks = b"" if resets is None else _marks(resets, x, self.batch_first)
-        layout = ChainLayout(rows.counts, marks, self.sizes, bool(given), False)
-        bound, parameters = self.bound(0)
-        steps = rows.x, layout
-        own = [_in_order(each, rows.sort) for each in given]
-        final = FinalStates(rows.unsort)
-        out, last = run_chains(bound, parameters, steps, own, self.training, final)
-        return _as_given(out, x, self.batch_first), tuple(last)
-
-    def _check_states(self, given: Sequence[Tensor], count: int) -> None:
-        """Refuse states, if any, that are not of so many sequences. Raises: UsageError."""
+        if not isinstance(x, PackedSequence) and (x.dim() != 3 or 0 in x.shape[:2]):
+            raise _misfit(f"x of shape {list(x.shape)}", "[T, B, I], or [B, T, I] if batch_first")
+        rows, counts, sort, unsort = _rows_of(x, self.batch_first)
+        if len(rows) != counts.sum():
+            raise _misfit(f"{len(rows)} steps", f"{counts.sum()}, as batch_sizes say")
         for (name, size), each in zip(self.sizes, given, strict=bool(given)):
-            if tuple(each.shape) != (count, size):
-                raise _misfit(f"{name} of shape {list(each.shape)}", str([count, size]))
-
-
-class _Steps(NamedTuple):
-    """Steps as rows.
-
-    Attributes:
-        counts: of `ChainLayout`.
-        sort, unsort: how sequences were sorted, and back; None, if they were not.
-    """
-
-    x: Tensor
-    counts: bytes
-    sort: Tensor | None = None
-    unsort: Tensor | None = None
-
-
-def _in_order(rows: Tensor, order: Tensor | None) -> Tensor:
-    return rows if order is None else rows.index_select(0, order)
-
-
-def _sizes(cell: Any) -> dict[str, int]:
-    """Return the elements of each state of a cell of `vrt.nn`."""
-    names = getattr(cell, "states", None)
-    if names is None:
-        got = f"a {type(cell).__name__}, whose states are not known"
-        raise _misfit(got, "their sizes", "write Recurrent(cell, input_size, state={'h': 64})")
-    return dict.fromkeys(names, cell.hidden_size)
-
-
-def _rows_of(x: Tensor | PackedSequence, batch_first: bool) -> _Steps:
-    """Return steps as rows, those of one time side by side."""
-    if isinstance(x, PackedSequence):
-        sizes = x.batch_sizes.numpy().astype(np.int64, copy=False)
-        if len(x.data) != sizes.sum():
-            raise _misfit(f"{len(x.data)} steps", f"{sizes.sum()}, as batch_sizes say")
-        return _Steps(x.data, sizes.tobytes(), x.sorted_indices, x.unsorted_indices)
-    if x.dim() != 3 or 0 in x.shape[:2]:
-        raise _misfit(f"x of shape {list(x.shape)}", "[T, B, I], or [B, T, I] if batch_first")
-    steps = x.transpose(0, 1) if batch_first else x
-    length, count = steps.shape[:2]
-    return _Steps(steps.reshape(length * count, -1), np.full(length, count).tobytes())
-
-
-def _marks(resets: Tensor, x: Tensor | PackedSequence, batch_first: bool) -> bytes:
-    """Return resets as the bytes of `ChainLayout`."""
-    shape = x.data.shape[:1] if isinstance(x, PackedSequence) else x.shape[:2]
-    if resets.dtype != torch.bool or resets.shape != shape:
-        got = f"resets are {resets.dtype}, {list(resets.shape)}"
-        raise _misfit(got, f"bool of shape {list(shape)}")
-    rows = resets.transpose(0, 1) if batch_first and resets.dim() == 2 else resets
-    found: bytes = rows.reshape(-1).cpu().numpy().tobytes()
-    return found
-
-
-def _as_given(
-    rows: Tensor, x: Tensor | PackedSequence, batch_first: bool
-) -> Tensor | PackedSequence:
-    """Return rows in the form of x."""
-    if isinstance(x, PackedSequence):
-        return PackedSequence(rows, x.batch_sizes, x.sorted_indices, x.unsorted_indices)
-    length, count = (x.shape[1], x.shape[0]) if batch_first else x.shape[:2]
-    steps = rows.reshape(length, count, -1)
-    return steps.transpose(0, 1) if batch_first else steps
+            if tuple(each.shape) != (counts[0], size):
+                raise _misfit(f"{name} of shape {list(each.shape)}", f"[{counts[0]}, {size}]")
+        marks = b""
+        if resets is not None:
+            shape = rows.shape[:1] if isinstance(x, PackedSequence) else x.shape[:2]
+            if resets.dtype != torch.bool or resets.shape != shape:
+                got = f"resets are {resets.dtype}, {list(resets.shape)}"
+                raise _misfit(got, f"bool of shape {list(shape)}")
+            by_time = resets.T if self.batch_first and resets.dim() == 2 else resets
+            marks = by_time.reshape(-1).cpu().numpy().tobytes()
+        layout = ChainLayout(counts.tobytes(), marks, self.sizes, bool(given))
+        if sort is not None:
+            given = tuple(each.index_select(0, sort) for each in given)
+        out, last = run_chains(self, rows, layout, given, unsort)
+        return _as_given(out, x, self.batch_first), tuple(last)
 
 
 def _misfit(got: str, expected: str, action: str = "correct it") -> UsageError:
