@@ -67,7 +67,7 @@ class MpiCommunicator:
 
     def _abort_at_exit(self) -> None:
         """End all processes when this one ends: MPI's own end would wait for the lost one."""
-        atexit.register(self._world.Abort, 1)
+        atexit.register(self._mpi.COMM_WORLD.Abort, 1)  # ours is freed by then
         atexit.register(time.sleep, GRACE)  # called first
 
     def close(self) -> None:
