@@ -57,8 +57,8 @@ average.update()
 #: vrt.ExponentialMovingAverage.in_place
 with average.in_place():
     averaged = net(batch)
-#: vrt.ExponentialMovingAverage.load_state
-average.load_state(net.parameters)
+#: vrt.ExponentialMovingAverage.state, vrt.ExponentialMovingAverage.load_state
+average.load_state(average.state())
 
 
 #: vrt.CarriedState, vrt.CarriedState.put, vrt.CarriedState.keep, vrt.CarriedState.restart
