@@ -133,13 +133,12 @@ def _values(pulls: Mapping[str, PullValue], vocabularies: Mapping[str, Vocabular
 
 
 def _plain(batch: GraphBatch, values: Values, of_edges: Values) -> Iterable[dict[str, Any]]:
-    child_ptr, child = batch.child_ptr.tolist(), batch.child.tolist()
-    for first, end in pairwise(batch.graph_ptr.tolist()):
+    child_ptr, graph_ptr = batch.child_ptr.tolist(), batch.graph_ptr
+    firsts = np.repeat(graph_ptr[:-1], np.diff(batch.child_ptr[graph_ptr]))  # by slot
+    local = np.where(batch.child >= 0, batch.child - firsts, -1).tolist()
+    for first, end in pairwise(graph_ptr.tolist()):
         edges = slice(child_ptr[first], child_ptr[end])
-        children = [
-            [each - first if each >= 0 else -1 for each in child[a:b]]
-            for a, b in pairwise(child_ptr[first : end + 1])
-        ]
+        children = [local[a:b] for a, b in pairwise(child_ptr[first : end + 1])]
         record = {"children": children, "pulls": {n: v[first:end] for n, v in values.items()}}
         if of_edges:
             record["edge_pulls"] = {name: v[edges] for name, v in of_edges.items()}
@@ -282,20 +281,20 @@ def _record(where: str, number: int, root: Any) -> dict[str, Any]:
 
     while opened:
         node, start = opened.pop()
-        if isinstance(node, str) and node is not root:
-            done.append(node)
-        elif not _is_nltk(node):
-            got = f"tree {number} has a {type(node).__name__}"
-            expected = "expected trees of nltk, with words at the leaves"
-            raise DataError.at(where, got, expected, "convert it")
-        elif start < 0:
-            opened.append((node, len(done)))
-            opened += [(child, -1) for child in reversed(node)]
-        else:
+        if start >= 0:
             parts, label = done[start:], node.label()
             word = parts[0] if len(parts) == 1 and isinstance(parts[0], str) else None
             below = [vertex([], None, x) if isinstance(x, str) else x for x in parts if x != word]
             done[start:] = [vertex(below, None if label is None else str(label), word)]
+        elif isinstance(node, str) and node is not root:
+            done.append(node)
+        elif _is_nltk(node):
+            opened.append((node, len(done)))
+            opened += [(child, -1) for child in reversed(node)]
+        else:
+            got = f"tree {number} has a {type(node).__name__}"
+            expected = "expected trees of nltk, with words at the leaves"
+            raise DataError.at(where, got, expected, "convert it")
     return {"children": children, "pulls": {"label": labels, "word": words}}
 
 

@@ -239,7 +239,6 @@ def _build(
         counts[one] = graph.num_edges
     total = sum(counts.values())
     of_edges: dict[str, list[Any]] = {}
-    numbers: dict[Key, dict[str, npt.NDArray[np.integer]]] = {}
     at = 0
     for key, relation in relations.items():
         values, size = relation.get("edge_pulls", {}), counts[key]
@@ -250,16 +249,17 @@ def _build(
                 expected = f"expected one for each of {size} edges"
                 raise _wrong(got, expected, "correct it")
             of_edges.setdefault(name, [None] * total)[at : at + size] = each
-        numbers[key] = {"": np.arange(at, at + size)}
         at += size
     if structure == "vertices":
-        graph = InputGraph.from_edges(given, pairs[one], None, numbers[one])
+        graph = InputGraph.from_edges(given, pairs[one])
     elif structure == "types":
-        graph = InputGraph.from_types(given, pairs, None, numbers)
-    if pairs:  # what numbers the edges has told their order
-        order = np.asarray(graph.edge_pulls[""]).tolist() if total else []
+        graph = InputGraph.from_types(given, pairs)
+    if pairs and of_edges:
+        sizes = given if structure == "types" else {"": given}
+        first = dict(zip(sizes, np.cumsum([0, *sizes.values()]).tolist(), strict=False))
+        parents = [first[key[2]] + parent for key, each in pairs.items() for _, parent in each]
+        order = np.argsort(parents, kind="stable").tolist()
         of_edges = {name: [each[edge] for edge in order] for name, each in of_edges.items()}
-        graph = InputGraph(graph.child_ptr, graph.child, {}, graph.types)
     named = {key: list(relations[key].get("edge_pulls", {})) for key in counts if counts[key]}
     return graph, named, of_edges
 
