@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,12 @@ from tests.devices import SHIM_AND_GPU, gpu, require  # noqa: E402
 from tests.shim_device import put_in_place  # noqa: E402
 from tests.torch.test_module import SIZE, Node, trees  # noqa: E402
 from vertexrt import nn  # noqa: E402
+from vertexrt.api.network import Network  # noqa: E402
+from vertexrt.engine.devices import module_of  # noqa: E402
 from vertexrt.errors import UsageError  # noqa: E402
 from vertexrt.torch.binding import BoundNetwork  # noqa: E402
 from vertexrt.torch.chains import ChainLayout  # noqa: E402
-from vertexrt.torch.recurrent import CellStep, run_chains  # noqa: E402
+from vertexrt.torch.recurrent import run_chains  # noqa: E402
 
 ENGINES = ["batched", "persistent"]
 
@@ -40,6 +43,16 @@ def modules(device: str, engine: str, patch: pytest.MonkeyPatch) -> tuple[Any, A
     judge = vt.Module(vrt.compile(Node(), device="cpu", dtype="float64", seed=2))
     judge.load_state_dict({n: p.double().cpu() for n, p in mine.state_dict().items()})
     return mine, judge
+
+
+def compile_again(layer: Any, engine: str) -> None:
+    """Let a layer compute by an engine of a GPU, or of the shim."""
+    source = layer.source
+    processors = 4 if engine == "persistent" else None
+    options = replace(source.options, engine=engine, processors=processors)
+    executor = module_of("cuda").compile_for("cuda", source.traced, options)
+    layer.binding = BoundNetwork(Network(executor, 0, source.reduction), source)
+    layer.bind()
 
 
 def assert_near(found: Any, wanted: Any) -> None:
@@ -196,14 +209,10 @@ def test_chains_of_packed_steps(device: str, engine: str, monkeypatch: pytest.Mo
     require(device)
     if device == "shim":
         put_in_place(monkeypatch)
-    more = {"processors": 4} if engine == "persistent" else {}
     judge, mine = torch.nn.LSTM(SIZE, 8).double(), vt.LSTM(SIZE, 8)
-    step = CellStep(nn.LSTMCell(SIZE, 8), SIZE, dict(mine.sizes))
-    net = vrt.compile(step, device="cuda", engine=engine, seed=3, **more)
     if device == "cuda":
         mine.to("cuda")
-    mine.binding = BoundNetwork(net, mine.source)
-    mine.bind()
+    compile_again(mine, engine)
     mine.load_state_dict({n: p.float() for n, p in judge.state_dict().items()})
     weights = list(mine.parameters())
     place = weights[0].device

@@ -13,14 +13,12 @@ import vertexrt as vrt  # noqa: E402
 import vertexrt.torch as vt  # noqa: E402
 from tests.devices import SHIM_AND_GPU, require, shim  # noqa: E402
 from tests.shim_device import ShimDevice, put_in_place  # noqa: E402
-from tests.torch.test_gpu import ENGINES, assert_near, modules  # noqa: E402
+from tests.torch.test_gpu import ENGINES, assert_near, compile_again, modules  # noqa: E402
 from tests.torch.test_module import SIZE, trees  # noqa: E402
 from tests.watched_device import break_counter, mend, watch  # noqa: E402
 from vertexrt import nn  # noqa: E402
 from vertexrt.errors import DeviceError  # noqa: E402
 from vertexrt.models.tree_lstm import TreeLSTM  # noqa: E402
-from vertexrt.torch.binding import BoundNetwork  # noqa: E402
-from vertexrt.torch.recurrent import CellStep  # noqa: E402
 
 INPUT, HIDDEN = 3, 4
 PLACES = ["cpu", *SHIM_AND_GPU]
@@ -36,22 +34,19 @@ class CountingDevice(ShimDevice):
         super().upload(to, source)
 
 
-def layers(place: str, engine: str, patch: pytest.MonkeyPatch, name: str = "LSTM") -> Any:
+def layers(
+    place: str, engine: str, patch: pytest.MonkeyPatch, name: str = "LSTM", **stack: Any
+) -> Any:
     """Return a layer at a place, and PyTorch's with the same numbers in float64."""
     torch.manual_seed(0)
-    judge = getattr(torch.nn, name)(INPUT, HIDDEN).double()
-    mine = getattr(vt, name)(INPUT, HIDDEN)
+    judge = getattr(torch.nn, name)(INPUT, HIDDEN, **stack).double()
+    mine = getattr(vt, name)(INPUT, HIDDEN, **stack)
     if place == "cuda":
         require(place)
         mine = mine.to("cuda")
     if place == "shim":
         put_in_place(patch, CountingDevice)
-        cell = {"LSTM": nn.LSTMCell, "GRU": nn.GRUCell}[name](INPUT, HIDDEN)
-        step = CellStep(cell, INPUT, dict(mine.sizes))
-        more: Any = {"processors": 4} if engine == "persistent" else {}
-        net = vrt.compile(step, device="cuda", engine=engine, **more)
-        mine.binding = BoundNetwork(net, mine.source)
-        mine.bind()
+        compile_again(mine, engine)
     mine.load_state_dict({n: p.float() for n, p in judge.state_dict().items()})
     return mine, judge
 
@@ -83,12 +78,13 @@ def assert_same_gradients(mine: Any, judge: Any, ours: Any, theirs: Any) -> None
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", ["LSTM", "GRU"])
+@pytest.mark.parametrize("name", ["LSTM", "GRU", "stack"])
 def test_layouts_that_come_again(
     name: str, engine: str, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Parameters change between calls; a larger layout takes another arena."""
-    mine, judge = layers(place, engine, monkeypatch, name)
+    stack = {"num_layers": 2, "bidirectional": True} if name == "stack" else {}
+    mine, judge = layers(place, engine, monkeypatch, "LSTM" if stack else name, **stack)
     where = next(mine.parameters()).device
     steps = [torch.optim.SGD(each.parameters(), lr=0.05) for each in (mine, judge)]
     for lengths in ((3, 1, 2), (4,)) * 4 + ((9, 7, 8, 9),) * 3 + ((3, 1, 2), (4,)):

@@ -16,13 +16,16 @@ from vertexrt.engine.kept import MOST_VERTICES
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import unchecked_batch
-from vertexrt.graph.owned import INT32, own
+from vertexrt.graph.owned import INT32, own, unwritten
 from vertexrt.graph.pulls import PullValue, rows_unchecked
 from vertexrt.graph.types import VertexTypes
+from vertexrt.native.compiled import compiled
+from vertexrt.native.foreign import filled_here
 from vertexrt.torch.plans import WantedRows
 
 Array = np.ndarray[Any, Any]
 KEPT = 128  # structures of minibatches, as many as runs
+NO_RESETS = np.zeros(0, np.uint8)
 WAYS = ("", "_reverse")  # of names of types, and of PyTorch's parameters
 
 
@@ -103,64 +106,104 @@ def _steps_of(times: bytes) -> int:
 
 @lru_cache(KEPT)
 def _chains_of(layout: ChainLayout) -> Chains:
-    counts, (layers, directions) = np.frombuffer(layout.counts, np.int64), layout[-2:]
+    counts, (given, layers, directions) = np.frombuffer(layout.counts, np.int64), layout[-3:]
+    resets = np.frombuffer(layout.resets, np.uint8) if layout.resets else NO_RESETS
     sequences, steps, kinds = int(counts[0]), int(counts.sum()), layers * directions
-    time = np.repeat(np.arange(len(counts)), counts)  # of each row, as its sequence
-    sequence = np.arange(steps) - np.repeat(np.cumsum(counts) - counts, counts)
-    lengths = np.bincount(sequence)
-    ends = np.cumsum(lengths)
-    starts, ends = ends - lengths, ends - 1
-    # From here on steps are in the order of sequences.
-    step_of_row, each = starts[sequence] + time, np.arange(steps)
-    row_of, cut = np.empty(steps, np.int64), np.zeros(steps, np.bool_)
-    row_of[step_of_row] = each
-    if layout.resets:
-        cut[step_of_row] = np.frombuffer(layout.resets, np.bool_)
-    begin, end = (np.isin(each, chosen) for chosen in (starts, ends))
-    child, relation = [], []  # of the slots of a step, kind by kind
-    state = np.full((steps, kinds), -1)
-    for kind in range(kinds):
-        layer, way = divmod(kind, directions)
-        begins, before = (end, each + 1) if way else (begin, each - 1)
-        child.append(np.where(begins | cut, -1, before * kinds + kind))
-        relation.append(0)
-        if layout.given:
-            given = kind * sequences + np.repeat(np.arange(sequences), lengths)
-            state[:, kind] = np.where(begins & ~cut, given, -1)
-        for k in range(directions if layer else 0):
-            child.append(each * kinds + (layer - 1) * directions + k)
-            relation.append(1 + k)
-    x = np.full((steps, kinds), -1)
-    x[:, :directions] = row_of[:, None]
-    pulls: dict[str, PullValue] = {"x": rows_unchecked(_zeros(steps, 0), _own(x))}
-    tables, index = kinds * sequences if layout.given else 1, _own(state)  # rows, perhaps unread
-    for name, size in layout.sizes:
-        pulls[first(name)] = rows_unchecked(_zeros(tables, size), index)
+    slots = [1 + directions * int(kind >= directions) for kind in range(kinds)]  # of a step
+    count, size = steps * kinds, steps * sum(slots)
+    whole = unwritten(size + 3 * count + steps + 2, INT32)
+    top, last = np.empty(steps * directions, np.int64), np.empty(kinds * sequences, np.int64)
+    shape = int(given), layers, directions
+    graphs, in_order = _lay_chains(whole, top, last, counts, resets, shape)
+    child, x, state, rest = np.split(whole, [size, size + count, size + 2 * count])
+    pulls: dict[str, PullValue] = {"x": rows_unchecked(_zeros(steps, 0), x)}
+    tables = kinds * sequences if given else 1  # rows, perhaps unread
+    for name, elements in layout.sizes:
+        pulls[first(name)] = rows_unchecked(_zeros(tables, elements), state)
     types = None
     if kinds > 1:
         names = tuple(type_of(*divmod(kind, directions)) for kind in range(kinds))
-        relations = ("0", *map(below, range(directions)))[: max(relation) + 1]
-        of_vertex, of_edge = np.tile(np.arange(kinds), steps), np.tile(relation, steps)
-        types = VertexTypes(names, relations, _own(of_vertex), _own(of_edge))
-    slots = np.tile(np.bincount(np.cumsum(np.equal(relation, 0)) - 1), steps)
-    child_ptr = np.append(0, np.cumsum(slots))
-    graph_ptr = np.append(np.flatnonzero(begin | cut), steps) * kinds
-    structure = _own(graph_ptr), _own(child_ptr), _own(np.stack(child, 1))
-    top = (step_of_row[:, None] * kinds + np.arange(kinds)[-directions:]).reshape(-1)
-    last = [(starts if kind % directions else ends) * kinds + kind for kind in range(kinds)]
+        relations = ("0", *map(below, range(directions)))[: max(slots)]
+        of_edge = np.concatenate([np.arange(each) for each in slots])
+        tiled = (np.tile(each, steps) for each in (np.arange(kinds), of_edge))
+        types = VertexTypes(names, relations, *[own(each, INT32) for each in tiled])
+    structure = rest[count + 1 :][: graphs + 1], rest[: count + 1], child
+    batch = unchecked_batch(*structure, pulls, types, {})
     out = None
     if kinds > 1:
         out = WantedRows(top)
-    elif (top != each).any():
-        out = WantedRows(top, _own(row_of))
+    elif not in_order:
+        out = WantedRows(top, x)
     states = tuple([name for name, _ in layout.sizes])
-    rows = out, *[WantedRows(np.concatenate(last), ordered=True)] * len(states)
-    batch = unchecked_batch(*structure, pulls, types, {})
+    rows = out, *[WantedRows(last, ordered=True)] * len(states)
     return Chains(batch, steps, states[:1] + states, rows)
 
 
-def _own(numbers: Array) -> Array:
-    return own(numbers.reshape(-1), INT32)
+@compiled
+def _lay_chains(
+    whole: Array,
+    top: Array,
+    last: Array,
+    counts: Array,
+    resets: Array,
+    shape: tuple[int, int, int],
+) -> Any:
+    """Write the chains of sequences, one after the other; the vertices of a step side by side.
+
+    Args:
+        whole: int32, gets the child of each slot, of each vertex its row and the state that it
+            takes, or -1; then `child_ptr` and `graph_ptr` of the batch.
+        top: int64, gets the vertices of each row in the last layer; last: int64, those with the
+            final state of each chain.
+        counts, resets: of `ChainLayout`; shape: its `given`, `layers` and `directions`.
+    Returns: how many graphs there are; if the rows are in the order of the vertices.
+    """
+    given, layers, directions = shape
+    out = filled_here(whole)
+    lengths, starts = np.empty(counts[0], np.int64), np.empty(len(counts), np.int64)
+    steps = 0
+    for t in range(len(counts)):
+        starts[t] = steps
+        steps += counts[t]
+        for b in range(counts[t]):
+            lengths[b] = t + 1
+    kinds = layers * directions
+    slots = kinds + directions * (kinds - directions)  # of a step
+    x = steps * slots
+    state = x + steps * kinds
+    ptr = state + steps * kinds
+    graph_at = ptr + steps * kinds + 1
+    graphs, first_slot, in_order = 0, 0, True
+    for kind in range(kinds):
+        layer, way = kind // directions, kind % directions
+        lower = directions if layer else 0
+        top_layer, v = int(layer == layers - 1), 0
+        for b in range(len(lengths)):
+            final = lengths[b] - 1
+            last[kind * len(lengths) + b] = (v + final * (1 - way)) * kinds + kind
+            for t in range(lengths[b]):
+                row, vertex = starts[t] + b, v * kinds + kind
+                slot = v * slots + first_slot
+                cut = int(resets[row]) if len(resets) else 0
+                begins = int(t == way * final)
+                out[ptr + vertex] = slot
+                out[slot] = -1 if begins + cut else vertex + (2 * way - 1) * kinds
+                for k in range(lower):
+                    out[slot + 1 + k] = vertex - kind + (layer - 1) * directions + k
+                out[x + vertex] = -1 if layer else row
+                takes = given * begins * (1 - cut)
+                out[state + vertex] = kind * len(lengths) + b if takes else -1
+                if top_layer:
+                    top[row * directions + way] = vertex
+                if row != v:
+                    in_order = False
+                if (int(t == 0) + cut) * int(kind == 0):
+                    out[graph_at + graphs] = v * kinds
+                    graphs += 1
+                v += 1
+        first_slot += 1 + lower
+    out[ptr + steps * kinds], out[graph_at + graphs] = steps * slots, steps * kinds
+    return graphs, in_order
 
 
 @lru_cache(KEPT)

@@ -211,7 +211,7 @@ class AskedPass(NamedTuple):
             made = way.passes.loss(asked, call.reduction, call.sparse, way.results)
             return made if call.keep else None, [tensor_of(made.loss)]
         run = way.executor.model.kept_run(use, graphs.form)
-        key, runs = (call, rows), None
+        key, runs = (call[1:], rows), None  # networks of equal programs share runs
         plan: PassPlan | None = None if run is None or run.kept is None else run.kept.get(key)
         if plan is not None and plan.takes(graphs, pulls):
             reals = plan.reals(pulls)
