@@ -182,7 +182,7 @@ def test_foreign(tmp_path: Path, metadata: dict[str, str] | None) -> None:
     assert failure(tmp_path / "x") == (
         "[load_checkpoint] PATH holds tensors that vertexrt did not write; a file that "
         "save_checkpoint wrote; read it with safetensors and hand the arrays to "
-        "net.set_parameters."
+        "net.parameters.update."
     )
 
 
