@@ -185,7 +185,8 @@ def test_networks_that_were_trained_unequally_are_compared_from_one_start(tmp_pa
     pytest.importorskip("torch", reason="torch is not installed (extra `torch`)")
     form = Form("LSTM", 4)
     nets = {way: vrt.compile(Stack(form), device="cpu", threads=1, seed=1) for way in "ab"}
-    nets["b"].parameters["layers.0.cell.weight_hh"] *= 2.0
+    name, given = "layers.0.cell.weight_hh", nets["b"].parameters
+    given[name] = 2.0 * given[name]
     table = table_in(tmp_path)
     time_steps(table, {"batch_size": 2, "hidden": 4}, nets, form, 3)
     assert max(each["largest_difference"] for each in table.record.checks) < 1e-5

@@ -119,7 +119,7 @@ def test_a_process_lost_in_an_exchange_is_named(number: int, how: str) -> None:
                 group.began()
                 before = values_of(net)
                 start = time.monotonic()
-                net.step(batch, adam, group=group)
+                stepped(net, batch, adam, group)
         except Death:
             return "dead"
         except ParallelError:

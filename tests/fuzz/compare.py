@@ -41,7 +41,7 @@ class Plan:
     Attributes:
         sgd: the step is one of SGD with a learning rate of 1; else gradients are captured.
         again: a step without outputs, and an inference.
-        back: forward(train=True) and backward.
+        back: record and backward.
         asked: pushes that forward is asked for; given: those whose gradient backward gets.
     """
 

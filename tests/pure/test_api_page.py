@@ -18,11 +18,17 @@ WITHOUT_EXAMPLE = {
     "vrt.errors.VertexrtError.at",
     "vrt.errors.VertexrtError.moved",
 }
-# Classes of which users see objects that others make, or whose children they use.
+# Classes of which users see objects that others make, or whose children they use; calls.
 RETURNED = {
     "vrt.Checkpoint",
     "vrt.Gradients",
+    "vrt.Loss",
     "vrt.Network",
+    "vrt.Network.__call__",
+    "vrt.Outputs",
+    "vrt.Plan.__call__",
+    "vrt.Record",
+    "vrt.data.CatalogueEntry",
     "vrt.data.Dataset",
     "vrt.data.Embeddings",
     "vrt.data.Examples",

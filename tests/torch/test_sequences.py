@@ -100,7 +100,7 @@ class MovedWay(Way):
 
         def moves() -> None:
             for name in list(net.parameters)[:1]:
-                net.parameters[name][...] += 1.0
+                net.parameters[name] = net.parameters[name] + 1.0
 
         net.zero_grad = moves  # type: ignore[method-assign]
         return net

@@ -27,7 +27,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Gradients:
-    """What `Network.backward` returns: gradients of one pass, by the names of parameters and of
+    """What `Record.backward` returns: gradients of one pass, by the names of parameters and of
     real pulled values.
 
     Attributes:
