@@ -28,7 +28,6 @@ RETURNED = {
     "vrt.Outputs",
     "vrt.Plan.__call__",
     "vrt.Record",
-    "vrt.data.CatalogueEntry",
     "vrt.data.Dataset",
     "vrt.data.Embeddings",
     "vrt.data.Examples",
