@@ -59,7 +59,6 @@ def test_a_batch_that_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     for each, optimizer in zip((here, there), optimizers, strict=True):
         for k in (2, 3):
             each.step(trees(3, k), optimizer)
-    assert here.step(trees(fits // 2), optimizers[0]) > 0
     losses = [n.step(trees(fits // 2), o) for n, o in zip((here, there), optimizers, strict=True)]
     assert losses[0] == pytest.approx(float(losses[1]), rel=1e-10)
 

@@ -130,13 +130,14 @@ def test_gradients_flow_through_two_functions(threads: int) -> None:
         h = lower(batch)["h"]
         return float(upper(words(h))["loss"].sum())
 
-    h = lower.record(batch).outputs["h"]
+    run = lower.record(batch)
+    h = run.outputs["h"]
     out = upper.record(words(h))
     above = out.backward({"loss": np.ones_like(out.outputs["loss"])})
     d_h = above.pulled["mark"]
     assert d_h.shape == h.shape
     assert (d_h[[0, 1, 4, 5, 6]] == 0).all()  # no word ends there
-    below = lower.backward({"h": d_h})
+    below = run.backward({"h": d_h})
     rng = np.random.default_rng(2)
     for net_, gradients in ((lower, below.parameters), (upper, above.parameters)):
         for name, gradient in gradients.items():

@@ -334,7 +334,7 @@ def test_random_numbers_of_an_evaluation_are_those_of_one_process(
 
     (one,) = together(1, work)
     assert isinstance(one, tuple), one
-    assert one[1]["step"] == 9, "minibatches"
+    assert one[1]["draws"] == 9, "minibatches"
     assert together(2, work) == [one] * 2
 
 
