@@ -31,12 +31,6 @@ class HostResults:
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
 
-    def parameters(self) -> dict[str, Any]:
-        """Return live arrays."""
-        store = self._executor.model.store
-        store.refresh()
-        return {name: store.value(name) for name in store.names}
-
     def array(self, given: Any, shape: tuple[int, ...]) -> Any:
         """Return an array of the host."""
         dtype = self._executor.model.store.dtype
@@ -48,8 +42,7 @@ class HostResults:
         """Run launches; return copies of the pushes."""
         arenas = self._executor.launch(runs, parts)
         chosen = {id(push.vertices): chosen_rows(runs, push.vertices) for push in wanted}
-        found = [outputs_of(runs, arenas, push.name, chosen[id(push.vertices)]) for push in wanted]
-        return [x.reshape((1,) * p.axes + x.shape) for x, p in zip(found, wanted, strict=True)]
+        return [outputs_of(runs, arenas, push.name, chosen[id(push.vertices)]) for push in wanted]
 
     def backward(self, way: WayBack) -> Gradients:
         """Go back; the gradients are in the store then, too."""

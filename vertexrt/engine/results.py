@@ -102,22 +102,14 @@ class PushRows(NamedTuple):
     Attributes:
         name: of the push.
         vertices: whose, int64 [n], in that order; None for all, in the user's order.
-        order: address on the device of int64 [n], which of them comes where; 0 on the host, and
-            where they are in order.
-        axes: of length 1, in front of the result's.
     """
 
     name: str
     vertices: npt.NDArray[np.int64] | None = None
-    order: int = 0
-    axes: int = 0
 
 
 class PassResults(Protocol):
     """How passes run, and where what they give back lies."""
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the parameters by name; what is written to them changes the network."""
 
     def array(self, given: Any, shape: tuple[int, ...]) -> Any:
         """Return numbers as an array of the network's dtype in C order; zeros of a shape for None.
@@ -128,7 +120,7 @@ class PassResults(Protocol):
     def forward(
         self, runs: Sequence[Run], parts: Sequence[Part], wanted: Sequence[PushRows]
     ) -> list[Any]:
-        """Run launches; return what is wanted, [n, *shape] each, with `axes` in front."""
+        """Run launches; return what is wanted, [n, *shape] each."""
 
     def backward(self, way: WayBack) -> Gradients:
         """Go back."""
@@ -170,7 +162,7 @@ class PushPlaces(NamedTuple):
     @staticmethod
     def of(run: Run, wanted: Sequence[PushRows]) -> PushPlaces:
         """Find those of pushes."""
-        key = "pushes", *[(push.name, push.axes) for push in wanted]
+        key = "pushes", *[push.name for push in wanted]
         vertices = [push.vertices for push in wanted]
         return run.once(key, vertices, lambda: _places_of(run, wanted))
 
@@ -190,7 +182,7 @@ def _places_of(run: Run, wanted: Sequence[PushRows]) -> PushPlaces:
         number, found = run.variant.table.numbers[run.variant.pushes.keys[push.name]], known[key]
         size = run.variant.table.specs[number].size
         places.append(RowPlace(int(run.layout.plan.base[number]), size, *found))
-        shapes.append((1,) * push.axes + (found[1], *run.variant.pushes.shapes[push.name]))
+        shapes.append((found[1], *run.variant.pushes.shapes[push.name]))
     rows = lists[0] if len(lists) == 1 else np.concatenate(lists)
     return PushPlaces(tuple(shapes), rows, tuple(places))
 

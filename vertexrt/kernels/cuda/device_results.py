@@ -42,8 +42,7 @@ def new_arrays(
         return Destination(), []
     places = PushPlaces.of(run, wanted)
     made = [session.device.empty(shape, session.dtype) for shape in places.shapes]
-    orders = [push.order for push in wanted]
-    copies = RowCopies(places.places, [at for _, at in made], orders)
+    copies = RowCopies(places.places, [at for _, at in made], [0] * len(made))
     return Destination(copies=copies, rows=places.rows), [array for array, _ in made]
 
 
@@ -52,10 +51,6 @@ class DeviceResults:
 
     def __init__(self, executor: LaunchesOnDevice) -> None:
         self._executor = executor
-
-    def parameters(self) -> dict[str, Any]:
-        """Return live arrays."""
-        return self._executor.model.store.views(self._executor.share_values())
 
     def array(self, given: Any, shape: tuple[int, ...]) -> Any:
         """Return an array of the device."""
