@@ -8,10 +8,10 @@ import sys
 
 import numpy as np
 
-from vertexrt.engine.checksum import KEPT, checksum
+from vertexrt.engine.graph_facts import KEPT, checksum
 
 SHOW = (
-    "import numpy as np; from vertexrt.engine.checksum import checksum; "
+    "import numpy as np; from vertexrt.engine.graph_facts import checksum; "
     "print(checksum(np.arange(-3, 20, dtype=np.int32) * 12345, 7))"
 )
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from vertexrt.engine.packed_gradients import packed_rows
 from vertexrt.engine.parameters import ParameterStore
+from vertexrt.engine.shared_step import packed_rows
 
 SHAPES = {"table": (9, 6), "w": (5,), "narrow": (7,)}
 ROWS = {"table": np.array([0, 4, 8]), "narrow": np.array([1, 6])}

@@ -10,8 +10,7 @@ from benchmarks.papers.stacks import Form, Stack
 from tests.chain_cells import CELLS, chains
 from tests.paper_device import on_paper
 from tests.runs import use_of
-from vertexrt.engine.pushes import Pushes
-from vertexrt.engine.variant import Variant
+from vertexrt.engine.variant import Pushes, Variant
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.passes.store import Key
 

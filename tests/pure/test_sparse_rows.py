@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vertexrt.engine.sparse_rows import FEW, mark_rows, new_marks, rows_looked_up, take_marked
+from vertexrt.engine.graph_facts import FEW, mark_rows, new_marks, rows_looked_up, take_marked
 
 ALL = np.zeros(300, np.int32)  # vertices are of one function
 

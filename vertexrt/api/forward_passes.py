@@ -16,7 +16,7 @@ import numpy as np
 
 from vertexrt.engine.batched import Run
 from vertexrt.engine.executor import Arenas, Asked, Executor, loss_scale
-from vertexrt.engine.host_results import HostResults
+from vertexrt.engine.host import HostResults
 from vertexrt.engine.results import (
     Gradients,
     LossAndGradients,

@@ -21,7 +21,6 @@ from vertexrt.config import config
 from vertexrt.engine.inputs import Inputs
 from vertexrt.engine.layouts import BatchLayout
 from vertexrt.engine.parameters import ParameterStore
-from vertexrt.engine.part import NO_ROWS, Part
 from vertexrt.engine.trace import Timeline
 from vertexrt.engine.variant import Ready, Variant
 from vertexrt.errors import RoomError
@@ -331,3 +330,187 @@ def rows_of_tensor(run: Run, data: Array, key: tuple[object, ...], rows: Array) 
     size = run.variant.table.specs[number].size
     at = run.layout.plan.base[number] + rows.astype(np.int64) * size
     return np.asarray(data[at[:, None] + np.arange(size)])
+
+
+NO_ROWS = np.zeros(0, np.int32)
+
+
+class RowPlace(NamedTuple):
+    """Rows of a tensor in the arena of a device.
+
+    Attributes:
+        first: element of the arena where the tensor begins; size: elements of one of its rows.
+        start, length: which part of `Destination.rows` lists the rows.
+    """
+
+    first: int
+    size: int
+    start: int
+    length: int
+
+
+class RowCopies(NamedTuple):
+    """Copies of rows of several tensors.
+
+    Attributes:
+        places: where the rows are; the same object, where they are the same again.
+        to: addresses of the copies, real [length, size] each; orders: addresses of int64 [length],
+            which of the rows comes where, or 0 where they are in order.
+    """
+
+    places: tuple[RowPlace, ...]
+    to: Sequence[int]
+    orders: Sequence[int]
+
+
+class ShareGradients(NamedTuple):
+    """Where the gradients and the loss of a share of a step of several processes are packed.
+
+    Attributes:
+        words: `Packing` of update.cu, but for the losses, which the run knows; blocks: of its
+            launch.
+    """
+
+    words: bytes
+    blocks: int
+
+
+class Destination(NamedTuple):
+    """Memory of a device, by its addresses, where a pass leaves what its caller keeps.
+
+    Attributes:
+        gradients: of the parameters, real [trained], which need not be zero before; 0, where the
+            executor's own array gets them.
+        loss: real [1], the summed loss times its scale; 0, where it is not wanted.
+        packed: of a share; None, where gradients are not packed.
+        copies: of rows, after the launches; rows: int32, of all copies, and of `Part.seed_rows`.
+    """
+
+    gradients: int = 0
+    loss: int = 0
+    packed: ShareGradients | None = None
+    copies: RowCopies = RowCopies((), (), ())
+    rows: Array = NO_ROWS
+
+
+class Part(NamedTuple):
+    """Launches of a run that are to be done, and what they are given.
+
+    Attributes:
+        launches: rows of the table.
+        loss_scale: factor of the loss, in its gradient.
+        random_seed: 32 bits.
+        seeds: gradients of pushes, as `Buffers` has them.
+        seed_rows: of a device, of each seed the place in `Destination.rows` of a list, which of its
+            rows each row has; -1 for that of its vertex; none, where that is so of all.
+        to: of a device, where its caller has memory for what is found.
+        reals: the real pulls, in the order of `Inputs.floats`, of a run without them (`Run.bare`);
+            None, where it has its own.
+    """
+
+    launches: slice = slice(None)
+    loss_scale: float = 1.0
+    random_seed: int = 0
+    seeds: tuple[Array, ...] = ()
+    seed_rows: tuple[int, ...] = ()
+    to: Destination = Destination()
+    reals: tuple[Any, ...] | None = None
+
+
+MOST_SLICES = 16  # of rows that are copied apart; more copies would take longer than more rows
+
+
+class RowsOfRun(NamedTuple):
+    """Which rows of a run are wanted.
+
+    Attributes:
+        to: int64, which of the results they are; None for all, in order.
+        rows: of the run, in that order.
+    """
+
+    to: Array | None
+    rows: Array
+
+
+class ChosenRows(NamedTuple):
+    """Where the results of vertices lie.
+
+    Attributes:
+        length: of results; parts: of each run.
+    """
+
+    length: int
+    parts: tuple[RowsOfRun, ...]
+
+
+def chosen_rows(runs: Sequence[Run], vertices: Array | None = None) -> ChosenRows:
+    """Find the rows of some of the user's vertices, in that order; of all by default."""
+    if len(runs) == 1:
+        rows = runs[0].row_of if vertices is None else runs[0].row_of[vertices]
+        return ChosenRows(len(rows), (RowsOfRun(None, rows),))
+    if vertices is None:
+        parts = tuple(RowsOfRun(run.share.vertices, run.row_of) for run in runs)
+        return ChosenRows(sum(len(part.rows) for part in parts), parts)
+    return ChosenRows(len(vertices), tuple(_of_share(run, vertices) for run in runs))
+
+
+def _of_share(run: Run, vertices: Array) -> RowsOfRun:
+    """Find those of some vertices that a share of the batch has."""
+    own = run.share.vertices
+    number = np.minimum(np.searchsorted(own, vertices), len(own) - 1)
+    to = np.flatnonzero(own[number] == vertices)
+    return RowsOfRun(to, run.row_of[number[to]])
+
+
+def outputs_of(
+    runs: Sequence[Run], arenas: Sequence[Array], name: str, chosen: ChosenRows
+) -> Array:
+    """Return a push of chosen vertices: [n, *shape], a copy."""
+    pushes = runs[0].variant.pushes
+    key, shape = pushes.keys[name], pushes.shapes[name]
+    parts = [
+        read_rows(run, data, key).take(part.rows, axis=0)
+        for run, data, part in zip(runs, arenas, chosen.parts, strict=True)
+    ]
+    if len(parts) == 1:
+        return parts[0].reshape(chosen.length, *shape)
+    whole = np.empty((chosen.length, *shape), parts[0].dtype)
+    for found, part in zip(parts, chosen.parts, strict=True):
+        whole[part.to] = found.reshape(len(found), *shape)
+    return whole
+
+
+def pushed_by(
+    runs: Sequence[Run], arenas: Sequence[Array], names: Sequence[str], vertices: Array | None
+) -> dict[str, Array]:
+    """Return pushes by name, of chosen vertices; of all by default."""
+    if not names:
+        return {}
+    chosen = chosen_rows(runs, vertices)
+    return {name: outputs_of(runs, arenas, name, chosen) for name in names}
+
+
+class CopiedRows(NamedTuple):
+    """Slices of a run's rows that have all rows that are wanted.
+
+    Attributes:
+        slices: rising, without overlap.
+        at: int64, the place of each wanted row among those of all slices.
+    """
+
+    slices: list[slice]
+    at: npt.NDArray[np.int64]
+
+
+def copied_rows(rows: Array) -> CopiedRows:
+    """Cover rows by a few slices: neighbours are one; where there are too many, one has all."""
+    if not len(rows):
+        return CopiedRows([], np.zeros(0, np.int64))
+    each = np.unique(rows).astype(np.int64)
+    ends = np.flatnonzero(np.diff(each) > 1)
+    if len(ends) >= MOST_SLICES:
+        first = int(each[0])
+        return CopiedRows([slice(first, int(each[-1]) + 1)], rows.astype(np.int64) - first)
+    begin, end = np.append(each[0], each[ends + 1]), np.append(each[ends], each[-1]) + 1
+    at = np.searchsorted(each, rows)
+    return CopiedRows([slice(int(a), int(b)) for a, b in zip(begin, end, strict=True)], at)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from vertexrt.engine.recent import Recent
+from vertexrt.engine.layouts import Recent
 from vertexrt.engine.variant import CompileOptions, draws_numbers
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import has_same_sizes, is_taken, structure_key

@@ -11,10 +11,9 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from vertexrt.engine.batched import Worker, bind, make_jobs
+from vertexrt.engine.batched import Part, Worker, bind, make_jobs
 from vertexrt.engine.inputs import vertex_name
 from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.part import Part
 from vertexrt.engine.prepare import prepare
 from vertexrt.engine.update import Update, first_bad, refused_update
 from vertexrt.engine.variant import Use, make_variant

@@ -15,14 +15,12 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.batched import Run, start_of
+from vertexrt.engine.batched import Part, Run, pushed_by, start_of
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.explain_host import Explanation
 from vertexrt.engine.lazy import Loss, Outputs
 from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.outputs import pushed_by
 from vertexrt.engine.parameters import ParameterStore, StoreDraft
-from vertexrt.engine.part import Part
 from vertexrt.engine.planned import PlannedLaunches, PlanRequest
 from vertexrt.engine.results import PassResults
 from vertexrt.engine.update import (

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.edge_rows import edges_read, in_slot, parents, rows_of_edges
-from vertexrt.engine.real_rows import check_reals, no_rows, none_of, whose
 from vertexrt.engine.structure import Structure, edges_in_slot, read_structure
 from vertexrt.errors import GraphError, PullError, nearest
 from vertexrt.graph import GraphBatch, Rows
 from vertexrt.graph.batch import edge_pulls_of, pulls_of, taken_column
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.graph.owned import INT32
-from vertexrt.graph.pulls import held_index, is_of_none
+from vertexrt.graph.pulls import held_index, held_table, is_of_none
 from vertexrt.graph.taken import PullColumn
 from vertexrt.ir.ops import FIRST_OF_GRAPH
 from vertexrt.ir.passes.specialise import MOST_SLOTS
@@ -392,3 +392,103 @@ def _integers(program: Program, pull: Pull, value: Any, rows: int) -> Array:
     if not isinstance(value, Rows) or value.index is None:
         return np.asarray(given)
     return np.where(value.index >= 0, given[value.index], -1)
+
+
+def in_slot(own: Array, edge: Array) -> Array:
+    """Return what vertices have of a pull of edges, each that of one edge; none for -1."""
+    if not len(own):
+        return np.full(len(edge), -1, np.int32)
+    return np.where(edge >= 0, own[np.maximum(edge, 0)], -1)
+
+
+def edges_read(batch: GraphBatch, structure: Structure) -> Array:
+    """Return the batch's number of each edge that is read."""
+    if structure.edge_of is not None:
+        return structure.edge_of
+    return np.arange(batch.num_edges)
+
+
+def _relations(program: Program, structure: Structure, parent: Array) -> Array:
+    """Return the number of each edge's relation, of those that its parent reads whole; else -1."""
+    edge = np.arange(len(parent))
+    if len(structure.first_of):
+        first = structure.first_of[:-1].reshape(len(structure.child_ptr) - 1, -1)[parent]
+        begun: Array = (first <= edge[:, None]).sum(axis=1)
+        return begun - 1
+    slots = np.array([site.slots for site in program.sites])[structure.functions[parent]]
+    return np.where(edge - structure.child_ptr[parent] >= slots, 0, -1)
+
+
+def rows_of_edges(
+    program: Program, pulled: Array, structure: Structure, values: Array, edges: Array
+) -> Array:
+    """Return what edges have of a pull, -1 in empty slots and where their parent does not pull it.
+
+    Args:
+        pulled: bool [functions, relations + 1], which of them pull it: see `Reader.of_relations`.
+        values: of the batch's edges, none for -1; edges: which of them are read.
+    """
+    if not len(values):
+        return np.full(len(edges), -1, np.int32)
+    own = np.where(structure.child >= 0, values[edges], -1)
+    if program.sites:
+        parent = parents(structure)
+        relation = _relations(program, structure, parent)
+        own[~pulled[structure.functions[parent], relation]] = -1
+    return own
+
+
+def parents(structure: Structure) -> Array:
+    """Return the parent of each edge."""
+    return np.repeat(np.arange(len(structure.child_ptr) - 1), np.diff(structure.child_ptr))
+
+
+def check_reals(program: Program, pull: Pull, value: Any, rows: int, dtype: npt.DTypeLike) -> Any:
+    """Return the rows of a real pull, a flat array or `DeviceRows`. Raises: PullError."""
+    table = held_table(value) if isinstance(value, Rows) else value
+    if not len(table):  # of no vertices: any dtype and shape
+        return no_rows(pull, dtype)
+    if table.dtype.kind != "f" or table.shape[1:] != pull.shape:
+        raise PullError.at(
+            "pull",
+            f"{pull.source!r} is {table.dtype} of shape {list(table.shape)}",
+            f"{program.name} reads real numbers of shape {list(pull.shape)} per {whose(pull)}: "
+            f"{[rows, *pull.shape]}",
+            "convert or reshape the array, or declare pull(name, shape=..., dtype=...)",
+        )
+    if isinstance(table, DeviceRows):
+        if table.dtype != dtype:
+            got, expected = f"{pull.name!r} is {table.dtype}, on a GPU", f"{dtype}, the network's"
+            raise PullError.at("pull", got, expected, "convert it there")
+        return table
+    return _flat(table, dtype)
+
+
+def whose(pull: Pull, article: str = "") -> str:
+    """Name whose a pull is."""
+    if pull.of_edges:
+        return "an edge" if article else "edge"
+    return "a vertex" if article else "vertex"
+
+
+@cache
+def none_of(dtype: np.dtype[Any]) -> Array:
+    """Return an empty array of reals."""
+    return np.empty(0, dtype)
+
+
+def no_rows(pull: Pull, dtype: npt.DTypeLike) -> Array:
+    """Return the rows of a real pull that nothing reads."""
+    return _zeros(pull.shape, np.dtype(dtype))
+
+
+@cache
+def _zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    return _flat(np.zeros(max(1, math.prod(shape))), dtype)
+
+
+def _flat(table: Array, dtype: npt.DTypeLike) -> Array:
+    """Return the elements in a row, read-only as a batch's own are: compiled code is by type."""
+    flat = np.ascontiguousarray(table, dtype).reshape(-1)
+    flat.flags.writeable = False
+    return flat

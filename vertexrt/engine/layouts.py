@@ -8,16 +8,22 @@ what they follow from.
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.engine.launches import ProgramFacts, build_table
 from vertexrt.engine.structure import Structure
 from vertexrt.memory import MemoryPlan
+from vertexrt.memory.plan import place_tensors
 from vertexrt.native.compiled import compiled
 from vertexrt.scheduler import Schedule
+from vertexrt.scheduler.kinds import FINE, read_vertices
+from vertexrt.scheduler.rows import EVERY_PTR, ORDER, TASK_KIND, TASK_LO, number_rows, part_of
 from vertexrt.scheduler.schedule import schedule_of
 
 Array = np.ndarray[Any, Any]
@@ -95,3 +101,113 @@ def _beyond(values: Array, bounds: Array) -> bool:
     for bound in bounds:
         beyond |= bound >= 0 and largest >= bound
     return beyond
+
+
+class VertexFacts(NamedTuple):
+    """What `read_vertices` takes after a batch; see there."""
+
+    numbers: Array
+    used: Array
+    bounds: Array
+    slots: int
+    begins: Array
+    limits: Array
+    path_masks: Array
+    lazy_masks: Array
+    path_known: Array
+    lazy_known: Array
+    has_loss: Array
+    layers: Array
+
+
+@compiled
+def lay_out(
+    child_ptr: Array,
+    child: Array,
+    functions: Array,
+    first_of: Array,
+    pulls: Array,
+    real: Array,
+    policy: int,
+    merges: bool,
+    inner: bool,
+    lists_edges: bool,
+    vertices: VertexFacts,
+    programs: ProgramFacts,
+) -> tuple[Any, ...]:
+    """Decide everything about a minibatch.
+
+    Args:
+        child_ptr, child: CSR of the children; pulls: int32 [pulls, V].
+        functions: of `read_vertices`; first_of: of `Structure`.
+        real: an array of the dtype of reals.
+        policy: of `policy_of`; merges, inner, lists_edges: of `number_rows`.
+    Returns: what `read_vertices` found, and unless that is FINE nothing else that counts; how many
+        vertices have a loss; what `number_rows` returns; the fields of `MemoryPlan`; and of
+        `build_table` the table, how many launches are forward, and the rows of launches that take
+        a list.
+    """
+    found, _, _, path, lazy, level, forest, losses = read_vertices(
+        child_ptr, child, functions, pulls, *vertices
+    )
+    used, path_kinds = vertices.used, len(vertices.path_known)
+    if found != FINE:
+        child_ptr, child, first_of = child_ptr[:1], child[:0], first_of[:0]
+        path, lazy, level = path[:0], lazy[:0], level[:0]
+    weight = np.empty(len(path) if merges else 0, real.dtype)
+    schedule = number_rows(
+        child_ptr, child, functions, vertices.begins, vertices.layers, first_of, path, path_kinds,
+        level, policy, pulls, used, weight, forest, inner, lists_edges,
+    )  # fmt: skip
+    ints, extents, _ = schedule
+    ordered = (
+        part_of(ints, extents, TASK_LO), part_of(ints, extents, TASK_KIND),
+        part_of(ints, extents, EVERY_PTR), part_of(ints, extents, ORDER),
+    )  # fmt: skip
+    table, forward, listed, first_row, end_row, scratch = build_table(ordered, lazy, programs)
+    plan = place_tensors(
+        programs.buffer, programs.width, programs.sizes, first_row, end_row,
+        programs.zero_elements, scratch,
+    )  # fmt: skip
+    return found, losses, schedule, plan, table, forward, listed
+
+
+T = TypeVar("T")
+
+
+class Recent(Generic[T]):
+    """A mapping that lets go of what was not asked for the longest.
+
+    Args:
+        most: entries; most_size: of all together.
+    """
+
+    def __init__(self, most: int, most_size: int) -> None:
+        self.most, self.most_size = most, most_size
+        self._held: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
+        self._size = 0
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def find(self, key: Hashable) -> T | None:
+        """Return what is held for a key; None, where nothing is."""
+        found = self._held.get(key)
+        if found is None:
+            return None
+        self._held.move_to_end(key)
+        return found[0]
+
+    def keep(self, key: Hashable, value: T, size: int = 1) -> None:
+        """Hold something for a key, in place of what was held before."""
+        held = self._held.pop(key, None)
+        self._size += size - (0 if held is None else held[1])
+        self._held[key] = value, size
+        while len(self._held) > self.most or self._size > self.most_size:
+            _, (_, gone) = self._held.popitem(last=False)
+            self._size -= gone
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._held.clear()
+        self._size = 0

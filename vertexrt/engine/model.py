@@ -14,13 +14,17 @@ import numpy.typing as npt
 
 from vertexrt.engine.batched import Run
 from vertexrt.engine.choose import Chooser, ways_for, work_of
-from vertexrt.engine.graph_facts import GraphFacts, find_facts, rows_of_graphs
+from vertexrt.engine.graph_facts import (
+    GraphFacts,
+    find_facts,
+    new_marks,
+    rows_looked_up,
+    rows_of_graphs,
+)
 from vertexrt.engine.inputs import read_inputs
-from vertexrt.engine.kept import KeptRuns, find_numbers, with_pulls
 from vertexrt.engine.kinds import find_kinds, meet_kinds, take_kinds
 from vertexrt.engine.parameters import ParameterStore
-from vertexrt.engine.prepare import prepare
-from vertexrt.engine.sparse_rows import new_marks, rows_looked_up
+from vertexrt.engine.prepare import KeptRuns, find_numbers, prepare, with_pulls
 from vertexrt.engine.trace import Timeline
 from vertexrt.engine.tune import Tuner
 from vertexrt.engine.variant import (

@@ -14,13 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.batched import Run
-from vertexrt.engine.edge_rows import edges_read, in_slot, rows_of_edges
 from vertexrt.engine.inputs import (
     Inputs,
     Reader,
+    edges_read,
+    in_slot,
     read_inputs,
     refuse,
     refuse_edge,
+    rows_of_edges,
     vertex_name,
 )
 from vertexrt.engine.structure import edges_in_slot

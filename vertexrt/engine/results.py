@@ -1,6 +1,6 @@
 """What passes give back: pushes and gradients, as arrays of the host or of the device.
 
-Those of `host_results` are copied to the host. A device with a memory of its own has another
+Those of `host` are copied to the host. A device with a memory of its own has another
 `PassResults`, whose arrays stay there.
 """
 
@@ -13,9 +13,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.batched import Run
+from vertexrt.engine.batched import Part, RowPlace, Run
 from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.part import Part, RowPlace
 from vertexrt.engine.structure import edges_in_slot
 from vertexrt.graph import GraphBatch, Rows
 from vertexrt.graph.batch import edge_pulls_of, pulls_of

@@ -6,7 +6,7 @@ backward from given gradients. Kinds appear with the data: see `kinds`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
@@ -17,10 +17,7 @@ import numpy.typing as npt
 from vertexrt.config import config
 from vertexrt.engine.inputs import Reader, make_reader
 from vertexrt.engine.launches import ProgramFacts
-from vertexrt.engine.lay_out import VertexFacts
-from vertexrt.engine.layouts import MOST_LAYOUTS, MOST_VERTICES, BatchLayout
-from vertexrt.engine.pushes import Pushes
-from vertexrt.engine.recent import Recent
+from vertexrt.engine.layouts import MOST_LAYOUTS, MOST_VERTICES, BatchLayout, Recent, VertexFacts
 from vertexrt.ir.autodiff import differentiate
 from vertexrt.ir.layers import chain_slot, with_layers
 from vertexrt.ir.ops import OPS
@@ -36,9 +33,9 @@ from vertexrt.ir.passes.specialise import (
     with_whole_chains,
     without_effects,
 )
-from vertexrt.ir.passes.store import Stored
+from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key, Stored
 from vertexrt.ir.passes.zero_gradients import drop_zero_gradients
-from vertexrt.ir.program import PARENTS, Program, Stage
+from vertexrt.ir.program import PARENTS, Node, Program, Stage
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.ir.verify import verify
 from vertexrt.kernels.backend import FIXED, Backend, Executable
@@ -412,3 +409,50 @@ def _lookups(program: Program, params: Collection[str]) -> dict[str, Int64]:
             pull = ints.index(program.nodes[summed.inputs[0]]["name"])
             found[node["name"]].append((pull, node.function))
     return {name: np.array(by, np.int64).reshape(-1, 2) for name, by in found.items()}
+
+
+class Pushes(NamedTuple):
+    """The pushes of a variant.
+
+    Attributes:
+        keys: the tensor of each, by name; shapes: of a vertex.
+    """
+
+    keys: Mapping[str, Key]
+    shapes: Mapping[str, tuple[int, ...]]
+
+    @staticmethod
+    def of(program: Program, states: Collection[str]) -> Pushes:
+        """Name the tensors of a program's pushes.
+
+        Args:
+            states: pushes that are read where states are, if every function scatters what it
+                pushes.
+        """
+        pushes = {node["name"]: node for node in program.nodes if node.op == "push"}
+        keys = {name: TENSOR_OF_EFFECT["push"](node) for name, node in pushes.items()}
+        taken: set[Key] = set()  # a state is one push, which may get memory of its own
+        for name in sorted(keys.keys() & set(states)):
+            key = _state_of(program, name)
+            if key is not None and key not in taken:
+                keys[name] = key
+                taken.add(key)
+        return Pushes(keys, {name: tuple(node["shape"]) for name, node in pushes.items()})
+
+    def without_copies(self, program: Program) -> Program:
+        """Return a program that pushes nothing of what lies where states are."""
+        return without_effects(program, self._is_a_copy)
+
+    def _is_a_copy(self, node: Node) -> bool:
+        return node.op == "push" and self.keys[node["name"]] != TENSOR_OF_EFFECT["push"](node)
+
+
+def _state_of(program: Program, name: str) -> Key | None:
+    """Return the state to which every function scatters what it pushes; None for none."""
+    scattered: dict[tuple[int, ...], Key] = {}
+    for node in program.nodes:
+        if node.op == "scatter":
+            scattered.setdefault(node.inputs, TENSOR_OF_EFFECT["scatter"](node))
+    pushes = (node for node in program.nodes if node.op == "push" and node["name"] == name)
+    found = {scattered.get(node.inputs) for node in pushes}
+    return found.pop() if len(found) == 1 else None

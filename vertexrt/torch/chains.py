@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.engine.kept import MOST_VERTICES
+from vertexrt.engine.prepare import MOST_VERTICES
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import unchecked_batch

@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 
 from vertexrt.api.forward_passes import ForwardPass, ForwardPasses
-from vertexrt.engine.batched import Run
-from vertexrt.engine.part import NO_ROWS, Destination, Part, RowCopies, RowPlace
+from vertexrt.engine.batched import NO_ROWS, Destination, Part, RowCopies, RowPlace, Run
 from vertexrt.engine.results import (
     LaunchesHere,
     LossAndGradients,

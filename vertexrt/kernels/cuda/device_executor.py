@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from vertexrt.config import config
-from vertexrt.engine.batched import Run
+from vertexrt.engine.batched import Part, Run
 from vertexrt.engine.diagnose import Attempt
 from vertexrt.engine.executor import (
     Arenas,
@@ -31,7 +31,6 @@ from vertexrt.engine.executor import (
 )
 from vertexrt.engine.lazy import NOTHING, Loss, Outputs
 from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.part import Part
 from vertexrt.engine.planned import PlannedLaunches, PlanRequest
 from vertexrt.engine.results import PassResults, PushRows
 from vertexrt.engine.shared_step import step_in_group

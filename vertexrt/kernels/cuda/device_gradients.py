@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.packed_gradients import sample_stride
+from vertexrt.engine.batched import ShareGradients
 from vertexrt.engine.parameters import ParameterStore
-from vertexrt.engine.part import ShareGradients
-from vertexrt.engine.shared_step import COMPARED, SharedWork
+from vertexrt.engine.shared_step import COMPARED, SharedWork, sample_stride
 from vertexrt.kernels.cuda.device import Allocation, Span
 from vertexrt.kernels.cuda.device_group import DeviceGroup
 from vertexrt.kernels.cuda.finish_step import NO_LOSSES, Joined

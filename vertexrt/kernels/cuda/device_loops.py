@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.launches import ProgramFacts
-from vertexrt.engine.lay_out import VertexFacts, lay_out
-from vertexrt.engine.layouts import is_within
+from vertexrt.engine.layouts import VertexFacts, is_within, lay_out
 from vertexrt.graph.digest import FACTORS, STARTS, hash_graphs
 from vertexrt.kernels.cuda.device_scripts import UNKNOWN, Chosen, Known, LaidOut, write_all
 from vertexrt.kernels.cuda.pack import Arrays, Places, pack

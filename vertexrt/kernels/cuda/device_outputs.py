@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.batched import Run
-from vertexrt.engine.outputs import copied_rows
+from vertexrt.engine.batched import Run, copied_rows
 from vertexrt.engine.variant import Variant
 
 Array = np.ndarray[Any, Any]

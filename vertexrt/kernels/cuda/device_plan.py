@@ -14,8 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from vertexrt.engine.batched import Run
-from vertexrt.engine.part import Part
+from vertexrt.engine.batched import Part, Run
 from vertexrt.engine.planned import NewPulls, PlanRequest
 from vertexrt.errors import DeviceError
 from vertexrt.graph.device_rows import DeviceRows

@@ -8,9 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.engine.batched import Run, start_of
-from vertexrt.engine.outputs import chosen_rows
-from vertexrt.engine.part import RowPlace
+from vertexrt.engine.batched import RowPlace, Run, chosen_rows, start_of
 from vertexrt.engine.planned import PlanRequest
 from vertexrt.kernels.cuda.device import Allocation
 from vertexrt.kernels.cuda.session import Session

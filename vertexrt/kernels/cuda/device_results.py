@@ -8,8 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from vertexrt.engine.batched import Run
-from vertexrt.engine.part import Destination, Part, RowCopies
+from vertexrt.engine.batched import Destination, Part, RowCopies, Run
 from vertexrt.engine.results import (
     Gradients,
     LaunchesHere,

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.batched import Run, start_of
-from vertexrt.engine.part import Part
+from vertexrt.engine.batched import Part, Run, start_of
 from vertexrt.kernels.cuda.device import address_of
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.session import Session

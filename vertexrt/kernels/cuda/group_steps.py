@@ -16,15 +16,14 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.batched import Run
+from vertexrt.engine.batched import Destination, Part, Run
 from vertexrt.engine.executor import TrainStep
 from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.packed_gradients import packed_rows
-from vertexrt.engine.part import Destination, Part
 from vertexrt.engine.shared_step import (
     SharedPushes,
     SharedWork,
     divide_step,
+    packed_rows,
     refuse_differences,
     total_of,
 )

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.engine.batched import Run
-from vertexrt.engine.part import Part
+from vertexrt.engine.batched import Part, Run
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.kernels.cuda.device import Allocation
 from vertexrt.kernels.cuda.pack import FIXED, SCALE

@@ -9,8 +9,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.batched import Run
-from vertexrt.engine.part import Part
+from vertexrt.engine.batched import Part, Run
 from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.counter_ring import CounterRing
 from vertexrt.kernels.cuda.cuts import launch_apart, pieces_of

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.config import config
-from vertexrt.engine.batched import Run
-from vertexrt.engine.part import Part
+from vertexrt.engine.batched import Part, Run
 from vertexrt.engine.trace import Timeline
 from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.device_timeline import record_launch

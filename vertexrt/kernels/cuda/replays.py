@@ -17,9 +17,8 @@ from typing import Any, Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.batched import Run
+from vertexrt.engine.batched import Part, Run
 from vertexrt.engine.layouts import BatchLayout
-from vertexrt.engine.part import Part
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.kernels.cuda.driver import launch
 from vertexrt.kernels.cuda.executable import CudaExecutable

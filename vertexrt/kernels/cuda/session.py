@@ -15,9 +15,8 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.batched import Run
+from vertexrt.engine.batched import Part, Run
 from vertexrt.engine.parameters import StoreSizes
-from vertexrt.engine.part import Part
 from vertexrt.errors import DeviceError
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.kernels.cuda.calls import addresses_of, launch_each

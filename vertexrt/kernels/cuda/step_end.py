@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.batched import Run, start_of
+from vertexrt.engine.graph_facts import ranges_looked_up
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.parameters import ParameterStore
-from vertexrt.engine.sparse_rows import ranges_looked_up
 from vertexrt.engine.update import Update, dense_ranges
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.native.compiled import compiled

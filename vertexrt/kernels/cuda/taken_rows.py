@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.part import RowPlace
+from vertexrt.engine.batched import RowPlace
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import THREADS
 

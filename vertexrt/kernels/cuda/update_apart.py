@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.engine.graph_facts import ranges_of
 from vertexrt.engine.parameters import ParameterStore
-from vertexrt.engine.sparse_rows import ranges_of
 from vertexrt.engine.update import Touched, Update
 from vertexrt.kernels.cuda.finish_step import finish_step, let_tell
 from vertexrt.kernels.cuda.session import Session

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.engine.part import Part
+from vertexrt.engine.batched import Part
 from vertexrt.kernels.cuda.device import Allocation
 from vertexrt.kernels.cuda.device_memory import DeviceMemory
 from vertexrt.kernels.cuda.step_end import FOUND
