@@ -110,6 +110,7 @@ class CompiledModel:
         self._new_store = partial(ParameterStore, *given)
         self.store = self._new_store()
         self._preparing = threading.RLock()  # of all that `equal` returns
+        self.first: CompiledModel | None = None  # which it was made equal to, and keeps alive
         at = _places(self.function, self.store, places)
         self.param_names = list(at)
         self.param_at = np.array(list(at.values()), np.int64)
@@ -138,6 +139,7 @@ class CompiledModel:
         """
         found = copy(self)
         found.store, found.marks = self._new_store(), self._new_marks()
+        found.first = self.first or self
         return found
 
     def _new_marks(self) -> dict[str, Array]:

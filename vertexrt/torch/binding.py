@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from vertexrt.api.network import Network
 from vertexrt.engine.devices import module_of
-from vertexrt.engine.executor import Executor
 from vertexrt.engine.host import HostExecutor
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import CompileOptions
@@ -81,14 +80,12 @@ class NetworkSource:
         with at(device):
             module.check(device.type, options)
             key = id(self.traced), options
-            model = _models.get(key) if device.type == "cpu" else None
-            executor: Executor | None = None
-            if model is None:
-                executor = module.compile_for(device.type, self.traced, options)
-                model = executor.model
-            if executor is None or device.type == "cpu":
-                _models[key] = model
-                executor = HostExecutor(model.equal())
+            model = _models.get(key)
+            if model is not None:
+                return Network(HostExecutor(model.equal()), 0, self.reduction)
+            executor = module.compile_for(device.type, self.traced, options)
+            if device.type == "cpu":
+                _models[key] = executor.model
             return Network(executor, 0, self.reduction)
 
     def __deepcopy__(self, _: object) -> NetworkSource:
@@ -106,7 +103,7 @@ def is_current(device: torch.device) -> bool:
     return device.type != "cuda" or bool(device.index == torch.cuda.current_device())
 
 
-# Of networks on the host, by the identity of their program, which they keep alive.
+# The first of equal networks on the host, by the identity of their program; each keeps both alive.
 _models: weakref.WeakValueDictionary[tuple[int, CompileOptions], CompiledModel] = (
     weakref.WeakValueDictionary()
 )
