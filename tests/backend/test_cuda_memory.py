@@ -164,7 +164,7 @@ def test_a_checkpoint_continues_a_run(
         net.sync()
         for name, value in whole.parameters.items():
             assert np.array_equal(net.parameters[name], value), name
-        for name, array in whole_optimizer.state.items():
+        for name, array in whole_optimizer.state().items():
             assert np.array_equal(state[name], array), name
 
 

@@ -214,7 +214,7 @@ def test_a_process_may_have_made_the_batch_itself() -> None:
         batch = rows().take([2, 3, 5])
         if communicator.rank == 1:
             batch = vrt.GraphBatch.from_graphs(list(batch))
-        return net.step(batch, vrt.SGD(0.1), group=ProcessGroup(communicator, 2))
+        return float(net.step(batch, vrt.SGD(0.1), group=ProcessGroup(communicator, 2)))
 
     one, other = together(2, work)
     assert isinstance(one, float), one
