@@ -19,7 +19,7 @@ batch = with_pulls([((), (), (0, 1), (), (2, 3)), ((), (0,))])
 engine = {"engine": "persistent", "processors": 2} if "persistent" in sys.argv else {}
 net = vrt.compile(FUNCTIONS["tree-lstm"][0](), device="cpu", threads=2, **engine)
 optimizer = vrt.Adam(lr=0.01)
-print(config().plain, *(net.step(batch, optimizer).hex() for _ in range(3)))
+print(config().plain, *(float(net.step(batch, optimizer)).hex() for _ in range(3)))
 """
 
 

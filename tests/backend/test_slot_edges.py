@@ -156,7 +156,7 @@ def _traced(body: Any) -> None:
     class Body(Weighed):
         def forward(self) -> None:
             body(self)
-            Weighed(self)
+            Weighed.forward(self)
 
     Body().trace()
 

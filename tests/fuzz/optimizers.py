@@ -341,7 +341,6 @@ class Sequence:
         self.events[-1] += f" {outputs}"
         want = self.loss(self.judge.now(), gradients)
         got = self.net.step(batch, self.optimizer, outputs=outputs)
-        got = self.net.sync()
         self.updated(gradients, rows)
         self.same("loss", got, *want)
 

@@ -129,7 +129,7 @@ class Bench:
         if self.case.want is not None:
             self.d_pushes = self.case.want.d_pushes
         else:
-            shapes = {n: v.shape for n, v in self.first.forward(self.batch).items()}
+            shapes = {n: v.shape for n, v in self.first(self.batch).items()}
             self.d_pushes = cotangents(shapes)
         self.base = run(self.first, self.batch, self.d_pushes)
 
@@ -183,10 +183,10 @@ def run(
 ) -> Arrays:
     """Go forward and back, then take a step that changes nothing; name what each gave."""
     net.load_state({"random": DRAWS})
-    outputs = net.record(batch)
+    made = net.record(batch)
     between()
-    gradients = outputs.backward(d_pushes)
-    found = {f"push {name}": np.array(value) for name, value in outputs.outputs.items()}
+    gradients = made.backward(d_pushes)
+    found = {f"push {name}": np.array(value) for name, value in made.outputs.items()}
     found |= {f"gradient {name}": value for name, value in gradients.parameters.items()}
     found |= {f"pulled {name}": value for name, value in gradients.pulled.items()}
     return found | stepped(net, batch, net.pushes)
@@ -472,8 +472,8 @@ def after_another_forward(bench: Bench) -> Texts:
     alive = []
 
     def between() -> None:
-        train = bool(bench.rng.random() < 0.5)
-        alive.append(bench.first.forward(bench.other(), train=train))
+        call = bench.first.record if bench.rng.random() < 0.5 else bench.first
+        alive.append(call(bench.other()))
 
     yield from bench.same(run(bench.first, bench.batch, bench.d_pushes, between))
 
