@@ -136,10 +136,11 @@ outputs.settle()  # waits, where nothing is to be read yet
 plan = net.plan(batch, outputs=["h"], vertices=batch.roots)  # scheduled once, for its graphs
 assert isinstance(plan, vrt.Plan)
 assert len(plan({"word": batch.pulls["word"]})["h"]) == len(batch.roots)
-#: vrt.Network.record, vrt.Record, vrt.Record.backward, vrt.Gradients
+#: vrt.Network.record, vrt.Record, vrt.Record.backward, vrt.Record.done, vrt.Gradients
 run = net.record(batch)
 gradients = run.backward({"h": np.ones_like(run.outputs["h"])})
 assert gradients.parameters["u"].shape == (4, 4)
+assert run.done
 #: vrt.Network.gradients, vrt.Network.zero_grad
 net.zero_grad()
 for _ in range(2):  # the mean over two batches

@@ -406,7 +406,7 @@ class Interrupts:
         self, side: Side, call: Call, before: dict[str, Any], wanted: Any, where: str
     ) -> None:
         """Do a call again; a pass that was taken for the way back, too."""
-        if isinstance(call, Backward) and side.kept[call.number]._made.done:
+        if isinstance(call, Backward) and side.kept[call.number].done:
             side.forget({"draws": side.kept[f"draws of {call.number}"]})
             Forward(call.number)(side)
         side.forget(before)

@@ -310,7 +310,7 @@ def test_steps_that_carry_states_on_the_device(device: str, engine: str) -> None
         ends = carried.ends(mine)
         found = net.step(mine, vrt.SGD(0.1), outputs=["h"], vertices=ends, arrays="device")
         if device != "cpu":
-            assert net.executor._flights.under_way, "nobody waits"  # type: ignore[attr-defined]
+            assert net.executor.flights.under_way, "nobody waits"  # type: ignore[attr-defined]
         carried.keep(mine, found.outputs)
         loss = exact.step(theirs, vrt.SGD(0.1), outputs=["h"])
         oracle.keep(theirs, loss.outputs)

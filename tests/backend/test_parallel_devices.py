@@ -123,7 +123,7 @@ def test_gradients_stay_on_the_device() -> None:
         net, group = network(device, "tree-lstm", hidden=64), ProcessGroup(communicator)
         pool = dataset("tree-lstm").splits["train"]
         first = net.step(pool[:12], sgd, group=group)
-        flights = net.executor._flights  # type: ignore[attr-defined]
+        flights = net.executor.flights  # type: ignore[attr-defined]
         assert not flights.under_way
         (link,) = device.links
         before, sent = (device.down, communicator.sent), link.sent

@@ -277,7 +277,7 @@ def test_gates_declared_apart_are_one_product_and_one_matrix() -> None:
     assert stacked.stacks == (("w_r", "w_z", "w_n"), ("u_r", "u_z", "u_n"))
     assert products(stacked, tuple(Stage)) == {"w_r+w_z+w_n": 1, "u_r+u_z+u_n": 1, "v": 1}
     net = Way().compile(GRU())
-    parts = [net.parameters[n] for n in ("u_r", "u_z", "u_n")]
+    parts = [net.executor.model.store.value(n) for n in ("u_r", "u_z", "u_n")]
     addresses = [part.__array_interface__["data"][0] for part in parts]
     assert addresses == [addresses[0] + k * parts[0].nbytes for k in range(3)]
     inner = kind(with_gradient(stacked), {0}, set())

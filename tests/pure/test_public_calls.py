@@ -374,7 +374,6 @@ ELSEWHERE = {
     "Gradients",
     "Loss",
     "Outputs",
-    "VertexrtError",
     "__version__",
     "errors",
     "load_checkpoint",

@@ -314,7 +314,8 @@ class Pulling(vrt.VertexFunction):
         self.name, self.dtype = name, dtype
 
     def forward(self) -> None:
-        x = self.pull(self.name, shape=(), dtype=self.dtype)
+        whole = self.dtype == "int"
+        x = self.pull_index(self.name) if whole else self.pull(self.name, shape=())
         self.push(f"own_{self.dtype}_{self.name}", x * 1.0)
 
 

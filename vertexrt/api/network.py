@@ -530,8 +530,13 @@ class Record:
         self._net, self._made, self._on_host, self._convert = net, made, on_host, convert
 
     def __repr__(self) -> str:
-        done = ", gone back through" if self._made.done else ""
+        done = ", gone back through" if self.done else ""
         return f"Record({self._net.program.name}, outputs: {', '.join(self.outputs)}{done})"
+
+    @property
+    def done(self) -> bool:
+        """Tell whether it was gone back through, which can be done once."""
+        return self._made.done
 
     def backward(
         self,

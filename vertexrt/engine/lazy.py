@@ -106,7 +106,7 @@ class Loss:
     def __float__(self) -> float:
         if self._value is None:
             self._value = self._wait()
-        return self._value
+        return float(self._value)
 
     def __repr__(self) -> str:
         return repr(float(self))

@@ -84,8 +84,8 @@ class CudaExecutor:
         self.replays = Replays(self.session) if model.passes.replay else None
         self.copies = Copies(self.session, store)
         self._groups, self._group_steps = DeviceGroups(device), GroupSteps(self)
-        self._flights = Flights(self)
-        self.land_all = self._flights.land_all  # before anything else is asked for
+        self.flights = Flights(self)
+        self.land_all = self.flights.land_all  # before anything else is asked for
         store.on_refresh, store.on_write = self.to_host, self.copies.written
         self._gradients_left = False  # on the device, of a run without an update
         self._calls = 0  # evaluations that were launched
@@ -266,7 +266,7 @@ class CudaExecutor:
         self.prepare_update(update.moments)
         self._gradients_left = True
         found = update_apart(self.session, self.model.store, update, partial(self.begin, update))
-        self._flights.settle()
+        self.flights.settle()
         if found[REFUSED]:
             self.to_host()  # to say what was refused
         return Outcome(not found[REFUSED], float(found[NORM]))
@@ -274,7 +274,7 @@ class CudaExecutor:
     def begin(self, update: Update, end: StepEnd) -> Commit:
         """Note an update that is launched next: it counts when the device has done it."""
         self._own_update, self.copies.device_newer = False, True
-        self._flights.begun = commit = Commit(update.counts, end)
+        self.flights.begun = commit = Commit(update.counts, end)
         return commit
 
     def _launch(
@@ -345,12 +345,12 @@ class CudaExecutor:
 
     def step(self, step: TrainStep) -> Loss:
         """Launch a step; it is waited for where outputs are asked for that are of the host."""
-        self._flights.settle()
+        self.flights.settle()
         try:
             return self._step(step)
         except BaseException:
             with suppress(DeviceError):
-                self._flights.settle()  # what the caller can see is whole at once
+                self.flights.settle()  # what the caller can see is whole at once
             raise
 
     def _step(self, step: TrainStep) -> Loss:
@@ -385,14 +385,14 @@ class CudaExecutor:
     def _launched(self, flight: Flight, optimizer: Trainer, wait: bool) -> None:
         """Note a step that was launched: it counts; what was found is looked at when it lands."""
         optimizer._settle(DONE)
-        self._flights.add(flight, wait)
+        self.flights.add(flight, wait)
 
     def _loss_of(self, landing: Landing, pushed: Pushed) -> Loss:
         """Return the loss of a step, which waits for it when it is read."""
 
         def wait() -> float:
             with self.lock:
-                return self._flights.loss_of(landing)
+                return self.flights.loss_of(landing)
 
         return Loss(landing.loss, Outputs(pushed) if pushed else NOTHING, wait)
 
