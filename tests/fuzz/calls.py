@@ -564,13 +564,10 @@ class Player:
         for n in names:
             drawn = rng.uniform(-0.5, 0.5, self.start[n].shape)
             new[n] = np.asarray(np.round(drawn * 256) / 256, self.start[n].dtype)
-        copies = getattr(side.net.executor, "copies", None)  # of a GPU
-        if how == "place" and (side.alive or (copies is not None and copies.shared)):
-            # What is written in place between forward and backward is not seen, nor what is
-            # written into a copy while a module of PyTorch has the memory of the parameters.
-            how = "one"
         if how == "all":
             side.net.load_state({"parameters": new}, strict=False)
+        elif how == "several":
+            side.net.parameters.update(new)
         for n, x in new.items():
             if how == "one":
                 side.net.parameters[n] = x
@@ -665,10 +662,9 @@ class Player:
         of = self.evaluated(side, b, side.kept)
         given = side.carried.put(self.built[b])
         if trains:
-            loss = side.net.step(
-                given, side.optimizer, outputs=(CARRIED,), vertices=side.carried.ends(given)
-            )
-            side.carried.keep(given, loss.outputs)
+            ends_of = side.carried.ends(given)
+            found = side.net.step(given, side.optimizer, outputs=(CARRIED,), vertices=ends_of)
+            side.carried.keep(given, found.outputs)
         else:
             found = side.net(given)
             side.carried.keep(given, found)
@@ -680,7 +676,7 @@ class Player:
         if of.unclear:
             raise Unclear
         if trains:
-            self._stepped(side, of, ())
+            self._stepped(side, found, of, ())
         else:
             self.outputs(found, of, tuple(self.pushes))
 
@@ -822,7 +818,7 @@ class CallDraft:
             case "rate":
                 return kind, 0.125
             case "write":
-                return kind, self.below(100), self.pick("all", "one", "place")
+                return kind, self.below(100), self.pick("all", "one", "several")
             case "own":
                 return kind, b, self.chance(0.3)
             case "interrupt":
