@@ -69,7 +69,7 @@ def test_a_run_on_a_device_waits_for_no_state(
     under_way: list[int] = []
 
     def after(taken: Taken) -> None:
-        flights: Any = getattr(taken.executor, "_flights", None)  # of a device
+        flights: Any = getattr(taken.executor, "flights", None)  # of a device
         under_way.append(0 if flights is None else len(flights.under_way))
 
     watch_steps(monkeypatch, after=after)
