@@ -58,6 +58,13 @@ def test_one_bit_changes_one_graph(name: str) -> None:
             assert np.array_equal(other[1 - graph], numbers[1 - graph])
 
 
+def test_hashes_are_those_of_python() -> None:
+    compiled: Any = hash_graphs
+    with np.errstate(over="ignore"):
+        plain = compiled.__wrapped__(*two_graphs().values(), STARTS, FACTORS)
+    assert np.array_equal(np.array(plain), np.array(hashed(two_graphs())))
+
+
 def test_who_pulls_nothing_changes_the_structure() -> None:
     structure, _ = hashed(two_graphs())
     for name in ("pulls", "edge_pulls"):

@@ -174,26 +174,27 @@ def hash_graphs(
         key = _mixed(_mixed(start, end - first), stop - begin)
         for v in range(first, end):
             slots = child_ptr[v + 1] - child_ptr[v]
-            key = _mixed(key, (int(slots) << 32) + (of_vertex[v] if typed else 0))
+            key = _mixed(key, (int(slots) << 32) + (int(of_vertex[v]) if typed else 0))
         for e in range(begin, stop):
             number = child[e] - first + 1 if child[e] >= 0 else 0
-            key = _mixed(key, (int(number) << 32) + (of_edge[e] if typed else 0))
+            key = _mixed(key, (int(number) << 32) + (int(of_edge[e]) if typed else 0))
         whole = key
         for column in pulls:
-            for v in range(first, end):
-                if column[v] < 0:
-                    key = _mixed(key, v - first + 1)
-                whole = _mixed(whole, int(column[v]) + 1)
-            key = _mixed(key, 0)
+            key, whole = _with_column(key, whole, column[first:end])
         for column in edge_pulls:
-            for e in range(begin, stop):
-                if column[e] < 0:
-                    key = _mixed(key, e - begin + 1)
-                whole = _mixed(whole, int(column[e]) + 1)
-            key = _mixed(key, 0)
+            key, whole = _with_column(key, whole, column[begin:stop])
         structure[g, 0], structure[g, 1], _, _ = key
         numbers[g, 0], numbers[g, 1], _, _ = whole
     return structure, numbers
+
+
+def _with_column(key: Any, whole: Any, column: Array) -> Any:
+    """Mix into the one who has nothing, into the other what all have."""
+    for at in range(len(column)):
+        if column[at] < 0:
+            key = _mixed(key, at + 1)
+        whole = _mixed(whole, int(column[at]) + 1)
+    return _mixed(key, 0), whole
 
 
 def _mixed(keys: Any, value: int) -> Any:
