@@ -7,7 +7,6 @@ share with the least cost so far (Graham 1969).
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -135,10 +134,19 @@ def assign_graphs(costs: Array, parts: int) -> Array:
     Args:
         costs: float64 [K], above 0.
     """
-    owner, cost_of = np.empty(len(costs), np.int32), costs.tolist()
-    shares = [(0.0, part) for part in range(parts)]  # a heap: the least load, and least number
-    for g in np.argsort(-costs, kind="stable").tolist():
-        load, part = shares[0]
-        owner[g] = part
-        heapq.heapreplace(shares, (load + cost_of[g], part))
+    owner: Array = assign_in_order(costs, np.argsort(-costs, kind="stable"), parts)
+    return owner
+
+
+@compiled
+def assign_in_order(costs: Array, order: Array, parts: int) -> Array:
+    """Give each graph to the share with the least cost so far, of these the first."""
+    owner, load = np.empty(len(costs), np.int32), np.zeros(parts, np.float64)
+    for g in order:
+        least = 0
+        for part in range(1, parts):
+            if load[part] < load[least]:
+                least = part
+        owner[g] = least
+        load[least] += costs[g]
     return owner
