@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from tests.processes import ThreadCommunicator, lost, together
 from tests.runs import Way
 from tests.shim import build as shim
 from tests.strategies import with_pulls
-from vertexrt.data.treebank import write_treebank
+from vertexrt.data.treebank import generate_treebank
 from vertexrt.errors import NumericError, UsageError
 from vertexrt.models import get
 from vertexrt.parallel import ProcessGroup
@@ -40,7 +41,8 @@ class Trained(NamedTuple):
 def dataset(model: str) -> vrt.data.Dataset:
     folder = tempfile.mkdtemp()
     if model == "tree-lstm":
-        write_treebank(folder)
+        for split, text in generate_treebank(0).items():
+            (Path(folder) / f"{split}.txt").write_text(text, encoding="utf-8", newline="\n")
         return vrt.data.load(folder, format="trees")
     spec = get(model)
     rng = np.random.default_rng(4)

@@ -23,10 +23,7 @@ generator only `random()` is used, whose values Python keeps from version to ver
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 from random import Random
-
-from vertexrt.errors import DataError
 
 SPLITS = {"train": 4000, "dev": 500, "test": 500}
 LABELS = 5
@@ -255,20 +252,3 @@ def generate_treebank(seed: int = 0) -> dict[str, str]:
                 lines.append(line + "\n")
         texts[split] = "".join(lines)
     return texts
-
-
-def write_treebank(folder: str | Path, seed: int = 0) -> Path:
-    """Write train.txt, dev.txt and test.txt into a folder, which is made if need be.
-
-    Raises: DataError, when the folder cannot be written.
-    """
-    folder = Path(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for split, text in generate_treebank(seed).items():
-            (folder / f"{split}.txt").write_text(text, encoding="utf-8", newline="\n")
-    except OSError as error:
-        got, expected = f"cannot write {folder}: {error.strerror}", "a folder that may be written"
-        where = "generated treebank"
-        raise DataError.at(where, got, f"expected {expected}", "give another") from error
-    return folder
