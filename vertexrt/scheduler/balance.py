@@ -86,14 +86,29 @@ def shares_of(share: Share, owner: npt.NDArray[np.int32], parts: Iterable[int]) 
     """Return some of the parts of a share, given which has each graph."""
     starts, found = starts_of(share.batch), []
     for part in parts:
-        graphs = np.flatnonzero(owner == part)
-        sizes = [np.diff(ptr)[graphs] for ptr in starts]
-        before = [np.cumsum(size) - size for size in sizes]
-        moved = np.array([ptr[graphs] for ptr in starts], np.int32) - np.array(before, np.int32)
+        graphs, moved = _of_share(owner, part, *starts)
         if share.moved is not None:
             moved = moved + share.moved[:, graphs]
         found.append(Share(take_unread(share.batch, graphs), moved))
     return found
+
+
+@compiled
+def _of_share(owner: Array, part: int, graph_ptr: Array, edge_ptr: Array) -> tuple[Array, Array]:
+    """Return the graphs of a share, and `Share.moved`."""
+    count = 0
+    for g in range(len(owner)):
+        count += int(owner[g] == part)
+    graphs, moved = np.empty(count, np.int64), np.empty((2, count), np.int32)
+    k, vertices, edges = 0, 0, 0
+    for g in range(len(owner)):
+        if owner[g] == part:
+            graphs[k] = g
+            moved[0, k], moved[1, k] = graph_ptr[g] - vertices, edge_ptr[g] - edges
+            vertices += graph_ptr[g + 1] - graph_ptr[g]
+            edges += edge_ptr[g + 1] - edge_ptr[g]
+            k += 1
+    return graphs, moved
 
 
 @compiled
