@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+import weakref
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ def test_outputs_are_waited_for_once_and_are_read_only() -> None:
     outputs = Outputs(None, wait)
     assert repr(outputs) == "Outputs(not waited for)"
     assert outputs["h"].shape == (2, 3)
-    assert [*outputs], len(outputs) == (["h"], 1)
+    assert ([*outputs], len(outputs)) == (["h"], 1)
     assert repr(outputs) == "Outputs(h [2, 3])"
     assert len(waits) == 1
     with pytest.raises(TypeError, match="item assignment"):
@@ -54,9 +55,30 @@ def test_a_loss_is_a_number_that_waits_once() -> None:
     assert 0.5 < loss <= loss == 0.75 != 1
     assert (loss + loss, 1 + loss, loss - 1, 1 - loss) == (1.5, 1.75, -0.25, 0.25)
     assert (2 * loss, loss / 3, 3 / loss, -loss, abs(loss)) == (1.5, 0.25, 4.0, -0.75, 0.75)
+    assert (loss**2, loss // 0.5, loss % 0.5, round(loss, 1), int(loss)) == (
+        0.5625,
+        1,
+        0.25,
+        0.8,
+        0,
+    )
+    assert loss
+    assert not Loss(0.0)
     assert sum([loss, loss]) == pytest.approx(Loss(1.5))
     assert math.isfinite(loss)
     assert np.array([loss, loss]).dtype == np.mean([loss, 1.0]).dtype == np.float64
     assert {loss: 1}[copy.copy(loss)] == 1
     assert type(pickle.loads(pickle.dumps(loss))) is float
     assert len(waits) == 1
+
+
+def test_a_loss_that_was_read_holds_nothing() -> None:
+    class Device:
+        def wait(self) -> float:
+            return 1.0
+
+    device = Device()
+    loss, alive = Loss(None, wait=device.wait), weakref.ref(device)
+    del device
+    assert float(loss) == 1.0
+    assert alive() is None

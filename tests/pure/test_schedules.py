@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from vertexrt.engine.lazy import Loss
 from vertexrt.errors import CheckpointError, UsageError
 
 STEPS = 25
@@ -147,7 +148,7 @@ def test_plateaus_are_those_of_pytorch(mode: str) -> None:
 def test_a_plateau_reduces_the_rate() -> None:
     plateau = of.Plateau(0.8, factor=0.5, patience=1, least=0.15)
     found = []
-    for metric in (2.0, 1.0, 1.0, 1.0, 0.9, math.nan, np.float32("inf"), 0.9, 0.9, 0.9, 0.9):
+    for metric in (Loss(2.0), 1.0, 1.0, 1.0, 0.9, math.nan, np.float32("inf"), 0.9, 0.9, 0.9, 0.9):
         plateau.observe(metric)
         found.append(plateau(0))
     assert found == [0.8, 0.8, 0.8, 0.4, 0.4, 0.4, 0.2, 0.2, 0.15, 0.15, 0.15]

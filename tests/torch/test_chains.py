@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import vertexrt as vrt  # noqa: E402
 import vertexrt.torch as vt  # noqa: E402
-from vertexrt.engine.prepare import MOST_VERTICES  # noqa: E402
+from vertexrt.engine.prepare import MOST_OF_A_BATCH  # noqa: E402
 from vertexrt.errors import UsageError  # noqa: E402
 from vertexrt.graph import GraphBatch  # noqa: E402
 from vertexrt.torch.chains import ChainLayout, chains_of, type_of  # noqa: E402
@@ -101,7 +101,7 @@ def test_batch_sizes_of_another_dtype() -> None:
 
 def test_large_layouts_are_not_kept() -> None:
     """They would take memory, and preparing them takes less than running them."""
-    few, many = (np.full(n, 8, np.int64).tobytes() for n in (4, MOST_VERTICES))
+    few, many = (np.full(n, 8, np.int64).tobytes() for n in (4, MOST_OF_A_BATCH))
     found = [
         [chains_of(ChainLayout(counts, b"", (("h", 3),), False)) for _ in range(2)]
         for counts in (few, many)

@@ -110,6 +110,11 @@ def check_draw(where: str, given: object) -> None:
         raise UsageError.at(where, got, "a whole number below 2**32", "leave seed out")
 
 
+def check_dropout(where: str, given: object) -> None:
+    """Refuse what does not say whether dropout drops. Raises: UsageError."""
+    check_option(where, "dropout", given, isinstance(given, bool), "True or False")
+
+
 def check_pulled(given: object, known: frozenset[str]) -> frozenset[str]:
     """Return names of real pulls; None is all. Raises: UsageError, when another is among them."""
     names = known if given is None else _listed(given)

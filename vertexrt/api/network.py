@@ -14,6 +14,7 @@ import numpy.typing as npt
 from vertexrt.api.arguments import (
     check_batch,
     check_draw,
+    check_dropout,
     check_graphs,
     check_known,
     check_loss,
@@ -106,6 +107,7 @@ class Network:
         program = executor.model.function
         self._pushes = tuple(dict.fromkeys(n["name"] for n in program.nodes if n.op == "push"))
         self._draws_always = bool(program.find("uniform"))  # in inference as well
+        self._reals = program.real_pulls
         self._uses: dict[tuple[tuple[str, ...], bool], Use] = {}  # by outputs, with dropout
         self._steps: dict[tuple[str, ...], Use] = {}  # by what is kept
         self._use_of_record = cache(_use_of_record)
@@ -192,11 +194,11 @@ class Network:
             DeviceError of a launch that failed comes at the reading, or with one of the next calls.
         """
         with self._executor.lock:
+            way, convert = self._arrays("call", arrays)
             asked = self._asked("call", batch, outputs, vertices, dropout, seed)
             if arrays == "numpy":
                 self._passes.make_room()
                 return self._executor.submit(asked)
-            way, convert = self._arrays("call", arrays)
             wanted = [PushRows(name, asked.vertices) for name in asked.outputs]
             found = self._passes.evaluate(asked, wanted, way)
             return Outputs(_converted(dict(zip(asked.outputs, found, strict=True)), convert))
@@ -226,7 +228,7 @@ class Network:
         check_batch("record", batch)
         way, convert = self._arrays("record", arrays)
         names = self._wanted("record", outputs)
-        reals = check_pulled(pulls, self.program.real_pulls)
+        reals = self._reals if pulls is None else check_pulled(pulls, self._reals)
         missing = reals.difference(pulls_of(batch), edge_pulls_of(batch))
         if missing and pulls is not None:
             got = f"the batch has no pull {', '.join(sorted(missing))}"
@@ -254,8 +256,8 @@ class Network:
         Returns: a plan, which is called with pulls as the network is with a batch.
         Raises: as a call does.
         """
-        asked = self._asked("plan", batch, outputs, vertices, dropout)
         convert = self._arrays("plan", arrays)[1]
+        asked = self._asked("plan", batch, outputs, vertices, dropout, seed=0)  # of the tuner's
         batch = pulls_by_index(batch)
         tuner = self._model.tuner
         while tuner is not None and tuner.times(asked.use.backward, batch):
@@ -609,11 +611,6 @@ def _torch(where: str) -> Any:
         got = "arrays='torch', and PyTorch is not installed"
         raise UsageError.at(where, got, "it to be there", "pip install vertexrt[torch]") from None
     return torch
-
-
-def check_dropout(where: str, given: object) -> None:
-    """Refuse what does not say whether dropout drops. Raises: UsageError."""
-    check_option(where, "dropout", given, isinstance(given, bool), "True or False")
 
 
 def _use_of_record(names: tuple[str, ...], pulls: frozenset[str], dropout: bool) -> Use:

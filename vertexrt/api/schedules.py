@@ -22,6 +22,7 @@ from vertexrt.api.arguments import check_not_negative, check_option
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT
 from vertexrt.checks import is_real, is_whole
+from vertexrt.engine.lazy import Loss
 
 __all__ = ["Plateau", "constant", "cosine", "join", "linear", "step"]
 
@@ -171,8 +172,9 @@ class Plateau:
     def __repr__(self) -> str:
         return f"Plateau({self.peak!r}; {self.rate!r} now)"
 
-    def observe(self, metric: float) -> None:
+    def observe(self, metric: float | Loss) -> None:
         """Look at a measure, and reduce the rate when it is time; nan and inf improve nothing."""
+        metric = float(metric) if isinstance(metric, Loss) else metric
         lost = isinstance(metric, float | np.floating) and not math.isfinite(metric)
         check_option("Plateau", "metric", metric, lost or is_real(metric), "a number")
         bound = None if self.best is None else self.best * (1.0 + self._sign * self._threshold)

@@ -47,8 +47,6 @@ UNCOUNTED: Array = np.zeros(1, np.int64)  # where something is counted that nobo
 class Trainer(Protocol):
     """What a step needs of an optimizer."""
 
-    steps: int
-
     def _request(self, store: ParameterStore, draws: Array = UNCOUNTED) -> Update:
         """Say what the next update is to do, and what it is to count."""
 

@@ -106,7 +106,17 @@ class Loss:
     def __float__(self) -> float:
         if self._value is None:
             self._value = self._wait()
+            self._wait = float  # what it held may go
         return float(self._value)
+
+    def __bool__(self) -> bool:
+        return bool(float(self))
+
+    def __int__(self) -> int:
+        return int(float(self))
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return round(float(self), digits)
 
     def __repr__(self) -> str:
         return repr(float(self))
@@ -142,6 +152,9 @@ class Loss:
     __rsub__ = _on_numbers(lambda own, other: other - own)
     __truediv__ = _on_numbers(operator.truediv)
     __rtruediv__ = _on_numbers(lambda own, other: other / own)
+    __floordiv__ = _on_numbers(operator.floordiv)
+    __mod__ = _on_numbers(operator.mod)
+    __pow__ = _on_numbers(operator.pow)
 
 
 numbers.Real.register(Loss)

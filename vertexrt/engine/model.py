@@ -298,7 +298,8 @@ class CompiledModel:
     def observe(self, use: Use, batch: GraphBatch, runs: Sequence[Run], seconds: float) -> None:
         """Tell the automatic choice what a step took."""
         if self.tuner is not None:
-            self.tuner.observe(use.backward, batch, runs[0].configuration, seconds)
+            with self._preparing:
+                self.tuner.observe(use.backward, batch, runs[0].configuration, seconds)
 
     def touched(self, run: Run) -> dict[str, Array]:
         """List for each sparse parameter the rows that a run looked up."""

@@ -19,6 +19,9 @@ from vertexrt.scheduler.balance import Share
 from vertexrt.scheduler.kinds import FINE
 
 BATCHED = Configuration(False, 1)
+MOST_RUNS, MOST_IN_ALL = 128, 1 << 20  # that are kept, and their vertices
+MOST_SEEN = 1 << 12  # batches that are known to have come
+MOST_OF_A_BATCH = 1 << 14  # of a batch: preparing it takes less than running it, where it is larger
 
 
 def prepare(
@@ -95,11 +98,6 @@ def _lay_out(
         meet_kinds(variant, batch, inputs)
 
 
-MOST_RUNS, MOST_IN_ALL = 128, 1 << 20  # that are kept, and their vertices
-MOST_SEEN = 1 << 12  # batches that are known to have come
-MOST_VERTICES = 1 << 14  # of a batch: preparing it takes less than running it, where it is larger
-
-
 class KeptRuns(Recent[Run]):
     """The runs that were used last, by use and numbers; without pulls, since these may be large."""
 
@@ -133,7 +131,7 @@ def find_numbers(batch: GraphBatch) -> bool:
     are not, unless it comes again: it may be made anew for each step.
     """
     form = batch.form
-    if form.numbers is None and batch.num_vertices <= MOST_VERTICES:
+    if form.numbers is None and batch.num_vertices <= MOST_OF_A_BATCH:
         if form.comes_again or is_taken(batch):
             numbers_key(batch)
         else:

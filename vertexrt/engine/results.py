@@ -73,7 +73,7 @@ class WayBack(NamedTuple):
 
 
 class LossAndGradients(NamedTuple):
-    """What such a pass gives back, in memory of its own.
+    """What a way back from the loss gives back, in memory of its own.
 
     Attributes:
         loss: real [], scaled.

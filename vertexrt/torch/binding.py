@@ -118,7 +118,7 @@ class BoundNetwork:
         source: of the network; number: by which ops find it in `bound_networks`.
         way: how its passes run.
         names: of the parameters; own: tensors with their memory, which nobody else has; trained:
-            those that get gradients; tables: those that are only looked up in.
+            those that get gradients.
         draws: F draws random numbers.
         push_shapes: of a vertex, by name; pulls: their names.
         dtype, device: PyTorch's.
@@ -142,7 +142,6 @@ class BoundNetwork:
             for shape, start in zip(shapes, starts, strict=True)
         ]  # the arguments of `as_strided`
         self._frozen = [k for k, name in enumerate(self.names) if name not in self.trained]
-        self.tables = frozenset(model.sparse)
         self.own = self.lent()
         self._at = _addresses(self.own)
         self.draws = any(OPS[node.op].draws for node in program.nodes)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.engine.prepare import MOST_VERTICES
+from vertexrt.engine.prepare import MOST_OF_A_BATCH
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import unchecked_batch
@@ -89,7 +89,7 @@ def chains_of(layout: ChainLayout) -> Chains:
     Raises: UsageError, when there are more sequences at a later time, or less than none.
     """
     steps = _steps_of(layout.counts) * layout.layers * layout.directions
-    make = _chains_of if steps <= MOST_VERTICES else _chains_of.__wrapped__
+    make = _chains_of if steps <= MOST_OF_A_BATCH else _chains_of.__wrapped__
     found: Chains = make(layout)
     return found
 

@@ -29,6 +29,7 @@ from torch._compile import _disable_dynamo
 
 from vertexrt.api.forward_passes import ForwardPass
 from vertexrt.engine.executor import Asked
+from vertexrt.engine.layouts import Recent
 from vertexrt.engine.results import LossAndGradients
 from vertexrt.engine.variant import Use
 from vertexrt.errors import UsageError
@@ -37,7 +38,16 @@ from vertexrt.graph.batch import edge_pulls_of, pulls_of, with_values
 from vertexrt.graph.digest import form_with
 from vertexrt.graph.pulls import with_rows
 from vertexrt.torch.binding import BoundNetwork, bound_networks
-from vertexrt.torch.plans import MOST_HELD, Cotangent, PassPlan, WantedRows, rows_of, tensor_of
+from vertexrt.torch.plans import (
+    MOST_HELD,
+    MOST_PLANS,
+    PLANS,
+    Cotangent,
+    PassPlan,
+    WantedRows,
+    rows_of,
+    tensor_of,
+)
 
 Array = np.ndarray[Any, Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -212,7 +222,8 @@ class AskedPass(NamedTuple):
             return made if call.keep else None, [tensor_of(made.loss)]
         run = way.executor.model.kept_run(use, graphs.form)
         key, runs = (call[1:], rows), None  # networks of equal programs share runs
-        plan: PassPlan | None = None if run is None or run.kept is None else run.kept.get(key)
+        plans = None if run is None or run.kept is None else run.kept.get(PLANS)
+        plan: PassPlan | None = None if plans is None else plans.find(key)
         if plan is not None and plan.takes(graphs, pulls):
             reals = plan.reals(pulls)
         else:
@@ -221,8 +232,8 @@ class AskedPass(NamedTuple):
             reals = runs[0].inputs.floats
             plan = PassPlan(runs[0], batch, call.outputs, rows, call.pulls, way.lend)
             kept = runs[0].kept
-            if kept is not None and batch.form is graphs.form:
-                kept[key] = plan if plan.holds <= MOST_HELD else None
+            if kept is not None and batch.form is graphs.form and plan.holds <= MOST_HELD:
+                kept.setdefault(PLANS, Recent(MOST_PLANS, MOST_PLANS)).keep(key, plan)
         one, found = way.forward(plan, runs, reals, order, seed, call.keep)
         return None if one is None else Kept(one, plan), found
 

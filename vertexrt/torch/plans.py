@@ -41,6 +41,7 @@ DTYPES: dict[torch.dtype, np.dtype[Any]] = {
     torch.float32: np.dtype("float32"),
     torch.float64: np.dtype("float64"),
 }
+PLANS, MOST_PLANS = "plans", 8  # of a kept run: under which name, and how many
 MOST_HELD = 1 << 16  # bytes of the real pulls that are no tensors, for a pass that is prepared
 
 

@@ -185,7 +185,6 @@ class CudaExecutor:
 
         def wait() -> Pushed:
             self.session.device.wait(slot.event)
-            slot.reader = None
             if run.configuration.persistent:
                 try:
                     self.look(known)
