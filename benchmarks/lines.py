@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vertexrt.bench.figures import WHISKER, bar_style, can_draw, errors, figure, name_rows
+from vertexrt.bench.figures import WHISKER, bar_style, errors, name_rows
 from vertexrt.bench.record import Entry, Results, in_common, number
 from vertexrt.bench.run import say
+from vertexrt.pictures import HOW_TO_DRAW, can_draw, figure
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 STROKES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
@@ -25,6 +26,7 @@ def draw(record: Results, path: Path) -> list[Path]:
         path: of the record; figures go to the same folder.
     """
     if not can_draw():
+        say(f"no figures: {HOW_TO_DRAW}")
         return []
     parts: dict[str, list[Entry]] = {}
     for entry in record.entries:

@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 
 import vertexrt as vrt
-from vertexrt.bench.figures import can_draw, figure
 from vertexrt.cli.main import main as vertexrt_main
 from vertexrt.cli.run_folder import BEST, METRICS
 from vertexrt.cli.session import (
@@ -35,6 +34,7 @@ from vertexrt.cli.session import (
     training_loader,
 )
 from vertexrt.data import Loader
+from vertexrt.pictures import HOW_TO_DRAW, can_draw, figure
 
 ALWAYS = ["--set", "carried=true", "--optimizer", "sgd"]
 BOUND = 2e-6  # of the first loss
@@ -169,7 +169,9 @@ def main(given: Sequence[str] | None = None) -> None:
     model = "{layers} x {hidden}".format(**session.options.shape)
     record = {"model": model, "options": own.options, "curves": curves, "test": tests}
     (own.out / "perplexity.json").write_text(json.dumps(record, indent=1) + "\n")
-    if can_draw():
+    if not can_draw():
+        print(f"no figure: {HOW_TO_DRAW}")
+    else:
         draw({model: curves}, own.out / "perplexity.png")
     return None
 

@@ -10,6 +10,7 @@ import pytest
 from vertexrt.bench import figures
 from vertexrt.bench.ablation import ONE_OFF, ONE_ON
 from vertexrt.bench.record import HIDDEN, Results, Spread, read
+from vertexrt.pictures import STYLE
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 COMMITTED = sorted(RESULTS.glob("*/ablation-*.json"))
@@ -32,7 +33,7 @@ def draw(record: Results, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tupl
         figures.draw_ablation(record, folder / "a.png")
     (whole,) = kept
     left, right = whole.axes
-    left.figure.set_dpi(figures.STYLE["savefig.dpi"])  # pixels of the picture from here on
+    left.figure.set_dpi(STYLE["savefig.dpi"])  # pixels of the picture from here on
     return left, right
 
 

@@ -29,6 +29,7 @@ from vertexrt.bench.record import (
 from vertexrt.cli.main import main
 from vertexrt.config import config
 from vertexrt.errors import DataError, UsageError
+from vertexrt.pictures import can_draw
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 
@@ -306,7 +307,7 @@ def test_a_page_needs_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     links = re.findall(r'(?:src|href)="([^"]*)"', text)
     assert all(link.startswith("data:image/png;base64,") for link in links)
-    if figures.can_draw():
+    if can_draw():
         assert len(links) == 2  # of the ablation and of the breakdown
     assert "http" not in text
     assert "some &lt;processor&gt;" in text
@@ -320,7 +321,7 @@ def test_results_of_other_keys_have_a_table_and_a_figure(tmp_path: Path) -> None
     found = [make_entry(key | {"setting": "s", "batch_size": n}, [1.0], "us") for n in (1, 2)]
     found.append(make_entry({"part": "time", "note": "", "variant": "y"}, [2.0], "us"))
     assert "note" in table(found)
-    if figures.can_draw():
+    if can_draw():
         assert [p.name for p in lines.draw(record("x", found), tmp_path / "x.json")] == ["x.png"]
 
 

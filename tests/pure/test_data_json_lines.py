@@ -35,6 +35,10 @@ def test_a_folder(tmp_path: Path) -> None:
     assert numbers(again.splits["dev"], "word") == [0, 2]
     with pytest.raises(DataError, match="no file for the split 'test'"):
         load(tmp_path, format="json-lines", splits=("test",))
+    with pytest.raises(
+        DataError, match=r"dev='other.jsonl' beside a folder; the splits that it has"
+    ):
+        load(tmp_path, format="json-lines", dev="other.jsonl")
 
 
 def test_a_file_is_divided_the_same_way_each_time(tmp_path: Path) -> None:

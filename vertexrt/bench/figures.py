@@ -6,38 +6,19 @@ They read in grey: bars differ by hatches, lines by markers and strokes. Drawing
 
 from __future__ import annotations
 
-import importlib.util
-import io
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from vertexrt.bench.ablation import AGAIN, ALL_ON, BASELINE, ONE_OFF, ONE_ON
 from vertexrt.bench.record import HIDDEN, Entry, Results, Spread
 from vertexrt.bench.run import say
-from vertexrt.plain_files import write_atomically
+from vertexrt.pictures import HOW_TO_DRAW, can_draw, figure
 
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++", "oo", "--", "**", "||")
 FILLS = ("0.25", "0.75", "0.95", "0.55", "1.0", "0.85", "0.4", "0.65", "0.9", "0.7")
 INK = {"edgecolor": "black", "linewidth": 0.6}
 WHISKER = {"ecolor": "black", "elinewidth": 0.9, "capsize": 2.0}
-
-STYLE = {
-    "font.size": 8,
-    "axes.titlesize": 8.5,
-    "legend.fontsize": 7,
-    "legend.frameon": False,
-    "ytick.labelsize": 7.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "0.88",
-    "grid.linewidth": 0.5,
-    "hatch.linewidth": 0.5,
-    "savefig.dpi": 160,
-}
 
 # Of ablations.
 TITLES = {ONE_ON: "(a) one switch on", ONE_OFF: "(b) one switch off"}
@@ -51,38 +32,6 @@ MARK = "\u2248"
 # Of breakdowns.
 TOTALS = ("whole", "untraced", "device, busy")
 LEAST = 1e-3  # of the longest part: what never takes more is not shown
-
-
-def can_draw() -> bool:
-    """Tell whether matplotlib is installed; say how to get it where it is not."""
-    if importlib.util.find_spec("matplotlib") is not None:
-        return True
-    say('no figures: matplotlib is not installed (`pip install "vertexrt[plot]"`)')
-    return False
-
-
-@contextmanager
-def figure(
-    path: Path, rows: int, columns: int, size: tuple[float, float], **options: Any
-) -> Iterator[Any]:
-    """Yield axes [rows, columns] of a figure, and write it as a PNG. Raises: OSError.
-
-    Args:
-        size: width and height in inches.
-        options: of `matplotlib.figure.Figure.subplots`.
-    """
-    # The figure is made without pyplot: no window system, no global state.
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    with rc_context(STYLE):  # type: ignore[arg-type]
-        whole = Figure(figsize=size, layout="constrained")
-        FigureCanvasAgg(whole)
-        yield whole.subplots(rows, columns, squeeze=False, **options)
-        picture = io.BytesIO()
-        whole.savefig(picture)
-    write_atomically(path, picture.getvalue())
 
 
 def bar_style(k: int) -> dict[str, Any]:
@@ -221,7 +170,10 @@ def draw(record: Results, path: Path) -> Path | None:
         path: of the record; the figure goes to the same folder.
     Returns: the path of the figure, None where there is none.
     """
-    if record.benchmark not in FIGURES or not record.entries or not can_draw():
+    if record.benchmark not in FIGURES or not record.entries:
+        return None
+    if not can_draw():
+        say(f"no figures: {HOW_TO_DRAW}")
         return None
     figure = path.with_suffix(".png")
     FIGURES[record.benchmark](record, figure)

@@ -38,10 +38,10 @@ from typing import Any
 
 from vertexrt.api.json_record import JsonRecord, parse_json
 from vertexrt.api.optimizer import LARGEST_COUNT
-from vertexrt.bench.figures import figure
 from vertexrt.cli.measures import MEASURES, PER_CENT
 from vertexrt.cli.options import CONFIG_NAME, SPLITS
 from vertexrt.errors import CheckpointError, UsageError
+from vertexrt.pictures import HOW_TO_DRAW, can_draw, figure
 from vertexrt.plain_files import (
     append_durably,
     leftovers,
@@ -239,7 +239,7 @@ class RunFolder:
         if not self.writes:
             return
         content = json.dumps(options, indent=2) + "\n"
-        with self._writing():
+        with self._writing(self.path / CONFIG_NAME, "the options"):
             write_atomically(self.path / CONFIG_NAME, content.encode())
 
     def append(self, records: Sequence[dict[str, Any]]) -> None:
@@ -249,7 +249,7 @@ class RunFolder:
         """
         if not self.writes:
             return
-        with self._writing():
+        with self._writing(self.metrics, "the metrics"):
             append_durably(self.metrics, _lines(records))
             if self.log is not None:
                 self.log.add(self.path, records)
@@ -292,7 +292,7 @@ class RunFolder:
         if not self.writes:
             return
         kept = _lines(record for record in self.records() if wanted(record))
-        with self._writing():
+        with self._writing(self.metrics, "the metrics"):
             write_atomically(self.metrics, kept)
 
     def close(self) -> None:
@@ -309,13 +309,13 @@ class RunFolder:
         return CheckpointError.at(where, got, "expected the metrics of a run, unchanged", CORRECT)
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _writing(self, path: Path, what: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             raise CheckpointError.at(
-                str(self.metrics),
-                f"the metrics cannot be written ({error.strerror or error})",
+                str(path),
+                f"{what} cannot be written ({error.strerror or error})",
                 "expected a folder with room",
                 "Make room and continue with --resume",
             ) from error
@@ -443,7 +443,6 @@ def find_checkpoint(run: str) -> Path:
     )
 
 
-HINT = "no curve.png: matplotlib is not installed; get it with: pip install 'vertexrt[plot]'"
 PANEL_INCHES = (4.4, 3.4)
 
 
@@ -452,8 +451,8 @@ def draw_curve(folder: RunFolder) -> str | None:
 
     Returns: None, or one line that says why there is no picture.
     """
-    if find_spec("matplotlib") is None:
-        return HINT
+    if not can_draw():
+        return f"no curve.png: {HOW_TO_DRAW}"
     records = folder.records()
     names = [name for name in MEASURES if any(name in record for record in records)]
     if not names:

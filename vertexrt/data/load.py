@@ -123,6 +123,10 @@ def _json_lines(
     if WHOLE in splits:
         files = {WHOLE: path}
     elif path.is_dir():
+        for option, given in (("dev", dev), ("test", test)):
+            if given is not None:
+                got, expected = f"{option}={given!r} beside a folder", "the splits that it has"
+                raise DataError.at(str(path), got, expected, "leave it out, or name a file as data")
         files = split_files(path, _JSONL, [name for name in _JSONL if name in splits], ("test",))
     else:
         named = {"train": path, "dev": dev, "test": test}

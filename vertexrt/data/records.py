@@ -308,7 +308,7 @@ def _check_lists(given: Any, what: str) -> None:
     for name, values in given.items():
         if not isinstance(values, list):
             got = f"{what} gives {values!r:.60} as '{name}'"
-            raise _wrong(got, "expected a list, a value a vertex", "write [...]")
+            raise _wrong(got, "expected a list of values", "write [...]")
 
 
 @dataclass(slots=True)

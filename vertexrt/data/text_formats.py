@@ -17,7 +17,7 @@ import numpy.typing as npt
 from vertexrt.data.dataset import END, UNKNOWN, Vocabulary
 from vertexrt.data.files import WORD
 from vertexrt.data.readers import tagged_sentences
-from vertexrt.data.typed import chain_pairs, pairs, stacked, starts_of, typed_batch
+from vertexrt.data.typed import chain_pairs, pairs, ptr_of, stacked, typed_batch
 from vertexrt.errors import DataError, UsageError
 from vertexrt.graph import GraphBatch, parse_brackets
 
@@ -97,17 +97,17 @@ def pyramids(trees: GraphBatch) -> GraphBatch:
     """
     word, label = (np.asarray(trees.pulls[name]) for name in ("word", "label"))
     lengths = np.bincount(trees.graph_of[word >= 0], minlength=trees.num_graphs)
-    graph_ptr = starts_of(lengths * (lengths + 1) // 2)
+    graph_ptr = ptr_of(lengths * (lengths + 1) // 2)
     # The vertices of each level of each graph; a level begins where a graph does, or above another.
     levels = np.concatenate([np.arange(n, 0, -1) for n in lengths])
-    lowest = np.repeat(np.isin(starts_of(levels)[:-1], graph_ptr), levels)
+    lowest = np.repeat(np.isin(ptr_of(levels)[:-1], graph_ptr), levels)
     # Vertex i of a level reads vertex i of the one below, which has one vertex more.
     left = (np.arange(len(lowest)) - np.repeat(levels + 1, levels))[~lowest]
     pulled = {name: np.full(len(lowest), -1, np.int32) for name in ("word", "label")}
     pulled["word"][lowest] = word[word >= 0]
     pulled["label"][graph_ptr[1:] - 1] = label[trees.graph_ptr[1:] - 1]
     child = np.stack([left, left + 1], axis=1).ravel()
-    return GraphBatch.from_arrays(graph_ptr, starts_of(np.where(lowest, 0, 2)), child, pulled)
+    return GraphBatch.from_arrays(graph_ptr, ptr_of(np.where(lowest, 0, 2)), child, pulled)
 
 
 def sentences(
@@ -171,12 +171,12 @@ def sentences(
         if layers is not None:
             splits[split] = layered_chains(sizes, word, label, layers)
             continue
-        graph_ptr = starts_of(sizes)
+        graph_ptr = ptr_of(sizes)
         has_child = np.ones(len(label), np.bool_)
         has_child[graph_ptr[:-1]] = False
         pulls = {"word": word, "label": label}
         child = chain_pairs(sizes)[:, 0]
-        splits[split] = GraphBatch(graph_ptr, starts_of(has_child), child, pulls)
+        splits[split] = GraphBatch(graph_ptr, ptr_of(has_child), child, pulls)
     return splits, {"word": known, "label": known}, len(known)
 
 

@@ -40,8 +40,8 @@ def typed_batch(
     slots = np.diff(whole.child_ptr)
     by_parent = np.argsort(np.repeat(place, slots), kind="stable")
     return GraphBatch(
-        starts_of(sum(sizes.values(), start=np.zeros(1, np.int32))),
-        starts_of(slots[order]),
+        ptr_of(sum(sizes.values(), start=np.zeros(1, np.int32))),
+        ptr_of(slots[order]),
         place[whole.child[by_parent]],
         {name: rows_of_pull(pull, order) for name, pull in whole.pulls.items()},
         whole.types._replace(
@@ -50,7 +50,7 @@ def typed_batch(
     )
 
 
-def starts_of(sizes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def ptr_of(sizes: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return where each of several runs begins, and where the last one ends: [K + 1]."""
     return np.concatenate([[0], np.cumsum(sizes)])
 
