@@ -7,8 +7,9 @@ gone back through at once costs nothing, and any number of them may be alive.
 
 from __future__ import annotations
 
+import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,15 +17,8 @@ import numpy as np
 
 from vertexrt.engine.batched import Run
 from vertexrt.engine.executor import Arenas, Asked, Executor, loss_scale
-from vertexrt.engine.host import HostResults
-from vertexrt.engine.results import (
-    Gradients,
-    LossAndGradients,
-    LossResults,
-    PassResults,
-    PushRows,
-    WayBack,
-)
+from vertexrt.engine.lazy import Outputs
+from vertexrt.engine.results import Gradients, LossAndGradients, PassResults, WayBack
 from vertexrt.engine.variant import Use
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
@@ -38,7 +32,7 @@ class ForwardPass:
 
     Attributes:
         seed: of its random draws.
-        results: how it runs.
+        results: how it goes back.
         reals: of `Part`.
         arenas: what it computed, where that is set aside.
         done: it was gone back through, which overwrites what it computed.
@@ -61,50 +55,62 @@ class ForwardPasses:
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
-        self.on_host = HostResults(executor)
+        self.on_host = self.on_device = PassResults(executor, stays=False)
+        if not executor.on_host:
+            self.on_device = PassResults(executor, stays=True)
         self._zero = np.zeros(1, executor.model.store.dtype)
         self.here: weakref.ref[ForwardPass] | None = None  # whose values the arenas have
 
-    def evaluate(self, asked: Asked, wanted: Sequence[PushRows], way: PassResults) -> list[Any]:
-        """Evaluate F on a batch, without a way back; return what is wanted."""
-        return self._run(asked, wanted, way)[1]
-
-    def begin(
-        self, asked: Asked, wanted: Sequence[PushRows], way: PassResults
-    ) -> tuple[ForwardPass, list[Any]]:
-        """Evaluate F on a batch; return the pass, which keeps what the way back needs as long as
-        it lives, and what is wanted.
-        """
-        runs, found = self._run(asked, wanted, way)
-        return self.note(ForwardPass(asked.batch, runs, asked.use, asked.seed, way)), found
-
-    def _run(
-        self, asked: Asked, wanted: Sequence[PushRows], way: PassResults
-    ) -> tuple[list[Run], list[Any]]:
+    def evaluate(self, asked: Asked, results: PassResults) -> Outputs:
+        """Evaluate F on a batch, without a way back."""
+        executor, model = self._executor, self._executor.model
         self.make_room()
-        runs, zeros = self._executor.model.prepare(asked.use, asked.batch), self.no_seeds(asked.use)
-        return runs, way.forward(runs, [run.forward(asked.seed, zeros) for run in runs], wanted)
+        start = time.perf_counter()
+        runs = model.prepare(asked.use, asked.batch, executor.on_host or results.stays)
+        prepared = time.perf_counter()
+        found = self._push(asked, runs, results)
+        if not results.stays:
+            model.time_runs(asked.use, asked.batch, runs, start, prepared, found.settle)
+        return found
+
+    def begin(self, asked: Asked, results: PassResults) -> tuple[ForwardPass, Outputs]:
+        """Evaluate F on a batch; return the pass, which keeps what the way back needs as long as
+        it lives, and what it pushes.
+        """
+        self.make_room()
+        runs = self._executor.model.prepare(asked.use, asked.batch)
+        found = self._push(asked, runs, results)
+        return self.note(ForwardPass(asked.batch, runs, asked.use, asked.seed, results)), found
+
+    def _push(self, asked: Asked, runs: Sequence[Run], results: PassResults) -> Outputs:
+        zeros = self.no_seeds(asked.use)
+        parts = [run.forward(asked.seed, zeros) for run in runs]
+        return self._executor.push(runs, parts, asked.outputs, asked.vertices, results.stays)
 
     def no_seeds(self, use: Use) -> tuple[Array, ...]:
         """Return what stands for the gradients of pushes on the way forward, which reads none."""
         return (self._zero,) * len(use.seeds)
 
     def loss(
-        self, asked: Asked, reduction: str, sparse: bool, results: LossResults
+        self,
+        asked: Asked,
+        reduction: str,
+        sparse: bool,
+        results: Callable[[WayBack], LossAndGradients],
     ) -> LossAndGradients:
         """Evaluate the loss that `Network.step` minimises; go back from it, if the use says so.
 
         Args:
             reduction: of the loss.
             sparse: return of tables the rows that were looked up.
-            results: how it runs, and where what it gives back lies.
+            results: runs it.
         """
         self.make_room()
         runs = self._executor.model.prepare(asked.use, asked.batch)
         scale = loss_scale(reduction, asked.batch, runs)
         pulls = sorted(asked.use.pulls)
         way = WayBack(asked.batch, runs, asked.seed, {}, scale, pulls, sparse)
-        return results.loss(way)
+        return results(way)
 
     def note(self, made: ForwardPass) -> ForwardPass:
         """Note a pass that the executor's arenas have now; return it."""
@@ -140,8 +146,8 @@ class ForwardPasses:
             sparse: return of tables the rows that were looked up.
         """
         self.restore(made)
-        pulls, reals = sorted(made.use.pulls), made.reals
-        way = WayBack(made.batch, made.runs, made.seed, d_outputs, scale, pulls, sparse, reals)
+        pulls = sorted(made.use.pulls)
+        way = WayBack(made.batch, made.runs, made.seed, d_outputs, scale, pulls, sparse)
         return made.results.backward(way)
 
     def restore(self, made: ForwardPass) -> None:

@@ -40,7 +40,7 @@ from vertexrt.engine.executor import Asked, Executor, TrainStep, loss_scale, ste
 from vertexrt.engine.explain import explain_batch, explain_function
 from vertexrt.engine.lazy import Loss, Outputs
 from vertexrt.engine.planned import PlannedPulls, PlanRequest
-from vertexrt.engine.results import Gradients, PassResults, PushRows
+from vertexrt.engine.results import Gradients, PassResults
 from vertexrt.engine.trace import Timeline, recording
 from vertexrt.engine.variant import Use
 from vertexrt.errors import (
@@ -103,7 +103,6 @@ class Network:
         self._draws = seed, np.zeros(1, np.int64)  # of all, and how many there were
         self._gradients: AccumulatedGradients | None = None
         self._passes = ForwardPasses(executor)
-        self._here = executor.results_here()
         program = executor.model.function
         self._pushes = tuple(dict.fromkeys(n["name"] for n in program.nodes if n.op == "push"))
         self._draws_always = bool(program.find("uniform"))  # in inference as well
@@ -196,12 +195,8 @@ class Network:
         with self._executor.lock:
             way, convert = self._arrays("call", arrays)
             asked = self._asked("call", batch, outputs, vertices, dropout, seed)
-            if arrays == "numpy":
-                self._passes.make_room()
-                return self._executor.submit(asked)
-            wanted = [PushRows(name, asked.vertices) for name in asked.outputs]
-            found = self._passes.evaluate(asked, wanted, way)
-            return Outputs(_converted(dict(zip(asked.outputs, found, strict=True)), convert))
+            found = self._passes.evaluate(asked, way)
+            return found if convert is None else Outputs(_converted(found, convert))
 
     @in_turn
     def record(
@@ -235,9 +230,9 @@ class Network:
             raise PullError.at("record", got, "those whose gradients are asked for", "add them")
         use = self._use_of_record(names, reals - missing, dropout)
         asked = Asked(use, batch, names, self._take() if seed is None else seed)
-        made, found = self._passes.begin(asked, [PushRows(name) for name in names], way)
-        pushed = _converted(dict(zip(names, found, strict=True)), convert)
-        return Record(self, made, Outputs(pushed), arrays == "numpy", convert)
+        made, found = self._passes.begin(asked, way)
+        pushed = found if convert is None else Outputs(_converted(found, convert))
+        return Record(self, made, pushed, arrays == "numpy", convert)
 
     @in_turn
     def plan(
@@ -261,8 +256,7 @@ class Network:
         batch = pulls_by_index(batch)
         tuner = self._model.tuner
         while tuner is not None and tuner.times(asked.use.backward, batch):
-            self._passes.make_room()
-            self._executor.submit(asked).settle()
+            self._passes.evaluate(asked, self._passes.on_host).settle()
         runs = self._model.prepare_planned(asked.use, batch)
         pulls = PlannedPulls(batch, runs, self._model.store.dtype)
         stays = arrays != "numpy"
@@ -507,7 +501,7 @@ class Network:
             return self._passes.on_host, None
         fits = isinstance(arrays, str) and arrays in ARRAYS
         check_option(where, "arrays", arrays, fits, "'numpy', 'device' or 'torch'")
-        return self._here, None if arrays == "device" else _torch(where).from_dlpack
+        return self._passes.on_device, None if arrays == "device" else _torch(where).from_dlpack
 
 
 class Record:
@@ -599,8 +593,8 @@ class Record:
         return passes.go_back(made, given, scale, sparse)
 
 
-def _converted(arrays: dict[str, Any], convert: Callable[[Any], Any] | None) -> dict[str, Any]:
-    return arrays if convert is None else {name: convert(x) for name, x in arrays.items()}
+def _converted(arrays: Mapping[str, Any], convert: Callable[[Any], Any] | None) -> dict[str, Any]:
+    return {name: x if convert is None else convert(x) for name, x in arrays.items()}
 
 
 def _torch(where: str) -> Any:

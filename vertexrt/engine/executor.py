@@ -1,8 +1,8 @@
 """What runs the batches of a compiled model, and what every device does alike.
 
 A model prepares a batch: it is scheduled, its memory is planned, nothing has run. An executor
-launches it and waits for it; what has been computed is read by `outputs_of`. There is one for the
-host and one for each kind of device; neither knows the other.
+launches it and waits for it; what has been computed is read by `pushed`. There is one for the host
+and one for each kind of device; neither knows the other.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.batched import Part, Run, pushed_by, start_of
+from vertexrt.engine.batched import Part, Run, pushed, start_of
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.explain_host import Explanation
 from vertexrt.engine.lazy import Loss, Outputs
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.parameters import ParameterStore, StoreDraft
 from vertexrt.engine.planned import PlannedLaunches, PlanRequest
-from vertexrt.engine.results import PassResults
 from vertexrt.engine.update import (
     Outcome,
     Touched,
@@ -106,10 +105,12 @@ class Executor(Protocol):
     Attributes:
         lock: a thread that uses it or its model holds it, one at a time. A thread may take it
             again.
+        on_host: its memory is the host's: all is done at once.
     """
 
     model: CompiledModel
     lock: Any
+    on_host: bool
 
     def explanation(self) -> Explanation:
         """Return what `explain` asks of the device."""
@@ -117,8 +118,19 @@ class Executor(Protocol):
     def launch(self, runs: Sequence[Run], parts: Sequence[Part]) -> list[Array]:
         """Run one part of each run's launches; return the arenas, to be read."""
 
-    def results_here(self) -> PassResults:
-        """Return how passes run whose results stay in the device's memory."""
+    def push(
+        self,
+        runs: Sequence[Run],
+        parts: Sequence[Part],
+        names: Sequence[str],
+        vertices: npt.NDArray[np.int64] | None = None,
+        stays: bool = False,
+    ) -> Outputs:
+        """Run one part of each run's launches; return pushes of some vertices, of all by default.
+
+        Args:
+            stays: they are arrays of the device.
+        """
 
     def step(self, step: TrainStep) -> Loss:
         """Train on a batch; return the loss, with the pushes asked for.
@@ -126,9 +138,6 @@ class Executor(Protocol):
         Raises: NumericError, when the loss, a gradient or a number that would be written is not
             finite; nothing was updated then. A device may raise it at a later call.
         """
-
-    def submit(self, asked: Asked) -> Outputs:
-        """Begin to evaluate F on a batch."""
 
     def plan(self, request: PlanRequest) -> PlannedLaunches:
         """Give runs memory of their own, and make them ready to be launched again and again."""
@@ -159,15 +168,11 @@ class Executor(Protocol):
         """Update parameters by the gradients in the store: see `apply_update`."""
 
 
-def step_on_host(executor: Executor, step: TrainStep, keeps: bool = True) -> tuple[float, Pushed]:
-    """Do a step whose gradients are updated in the host's memory; see `Network.step`.
-
-    Args:
-        keeps: of `CompiledModel.prepare`.
-    """
+def step_on_host(executor: Executor, step: TrainStep) -> tuple[float, Pushed]:
+    """Do a step whose gradients are updated in the host's memory; see `Network.step`."""
     start = time.perf_counter()
     model, store = executor.model, executor.model.store
-    runs = model.prepare(step.use, step.batch, keeps)
+    runs = model.prepare(step.use, step.batch, executor.on_host)
     scale = loss_scale(step.reduction, step.batch, runs)
     touched = executor.begin_gradients(runs)
     update = step.optimizer._request(store, step.draws) if step.asks else None
@@ -176,9 +181,9 @@ def step_on_host(executor: Executor, step: TrainStep, keeps: bool = True) -> tup
     executor.collect_gradients(touched)
     loss = total_loss(runs, arenas) * scale
     attempt = Attempt(step.use, step.batch, scale, step.seed, len(runs), update)
-    found = pushed_by(runs, arenas, step.outputs, step.vertices)
+    found = {name: pushed(runs, arenas, name, step.vertices) for name in step.outputs}
     end_step(executor, step, attempt, loss)
-    model.observe(step.use, step.batch, runs, time.perf_counter() - start)
+    model.time_runs(step.use, step.batch, runs, start, start)
     return loss, found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -18,39 +17,18 @@ from vertexrt.engine.batched import (
     Run,
     Worker,
     bind,
-    chosen_rows,
     make_jobs,
-    outputs_of,
-    pushed_by,
-    rows_of_tensor,
+    pushed,
 )
-from vertexrt.engine.executor import (
-    Arenas,
-    Asked,
-    Executor,
-    TrainStep,
-    step_on_host,
-    total_loss,
-)
+from vertexrt.engine.executor import Arenas, TrainStep, step_on_host
 from vertexrt.engine.explain_host import Explanation, HostExplanation
 from vertexrt.engine.graph_facts import union_of
 from vertexrt.engine.lazy import NOTHING, Loss, Outputs
 from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.planned import NewPulls, PlannedLaunches, PlanRequest
-from vertexrt.engine.results import (
-    Gradients,
-    LossAndGradients,
-    PassResults,
-    PushRows,
-    WayBack,
-    pulled_rows,
-    table_of,
-)
 from vertexrt.engine.shared_step import step_in_group
 from vertexrt.engine.update import Outcome, Touched, Update, apply_update, collect
 from vertexrt.engine.variant import CompileOptions
-from vertexrt.graph import GraphBatch
 from vertexrt.graph.device_rows import refuse_device_rows
 from vertexrt.ir.program import Program
 from vertexrt.kernels.backend import HostBackend
@@ -66,6 +44,8 @@ class HostExecutor:
     A run that an exception ends leaves parameters as they are; what it was adding up is noted, and
     cleared before anything is added again.
     """
+
+    on_host = True
 
     def __init__(self, model: CompiledModel) -> None:
         self.model = model
@@ -125,24 +105,23 @@ class HostExecutor:
         for job in jobs:
             job.check()
 
-    def results_here(self) -> PassResults:
-        """Return what copies to arrays of the host."""
-        return HostResults(self)
+    def push(
+        self,
+        runs: Sequence[Run],
+        parts: Sequence[Part],
+        names: Sequence[str],
+        vertices: Array | None = None,
+        stays: bool = False,
+    ) -> Outputs:
+        """Run launches; here what they push is there at once, and in one kind of arrays."""
+        arenas = self.launch(runs, parts)
+        return Outputs({name: pushed(runs, arenas, name, vertices) for name in names})
 
     def step(self, step: TrainStep) -> Loss:
         """Train on a batch: forward, backward, update."""
         train = step_on_host if step.group is None else step_in_group
         loss, found = train(self, step)
         return Loss(loss, Outputs(found) if found else NOTHING)
-
-    def submit(self, asked: Asked) -> Outputs:
-        """Evaluate F on a batch; here the result is there at once."""
-        use, batch = asked.use, asked.batch
-        start = time.perf_counter()
-        runs = self.model.prepare(use, batch)
-        arenas = self.launch(runs, [run.forward(asked.seed) for run in runs])
-        self.model.observe(use, batch, runs, time.perf_counter() - start)
-        return Outputs(pushed_by(runs, arenas, asked.outputs, asked.vertices))
 
     def plan(self, request: PlanRequest) -> PlannedLaunches:
         """Bind runs to memory of their own."""
@@ -201,7 +180,7 @@ class HostPlan:
     def __init__(self, executor: HostExecutor, request: PlanRequest) -> None:
         self.outputs = request.outputs
         self._executor, self._runs = executor, request.runs
-        self._chosen = chosen_rows(request.runs, request.vertices)
+        self._vertices = request.vertices
         self._bound = [self._bind(run) for run in request.runs]
         self._own: dict[int, Array] = {}  # tables of real pulls that were given, by number
 
@@ -219,7 +198,7 @@ class HostPlan:
         jobs = [make_jobs(bound) for bound in self._bound]
         self._executor.call(jobs)
         arenas = [job.arena for job in jobs]
-        return {name: outputs_of(self._runs, arenas, name, self._chosen) for name in self.outputs}
+        return {name: pushed(self._runs, arenas, name, self._vertices) for name in self.outputs}
 
     def _put(self, number: int, table: Any) -> None:
         """Copy a table to where kernels read it: the first one that is given, to a new array."""
@@ -240,94 +219,6 @@ def compile_on(backend: HostBackend, traced: Program, options: CompileOptions) -
     """Compile a program of F for a backend."""
     threads = options.threads or options.processors or usable_threads()
     return HostExecutor(CompiledModel(traced, backend, options, threads))
-
-
-class HostResults:
-    """PassResults are arrays of the host."""
-
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
-
-    def array(self, given: Any, shape: tuple[int, ...]) -> Any:
-        """Return an array of the host."""
-        dtype = self._executor.model.store.dtype
-        return np.zeros(shape, dtype) if given is None else np.ascontiguousarray(given, dtype)
-
-    def forward(
-        self, runs: Sequence[Run], parts: Sequence[Part], wanted: Sequence[PushRows]
-    ) -> list[Any]:
-        """Run launches; return copies of the pushes."""
-        arenas = self._executor.launch(runs, parts)
-        chosen = {id(push.vertices): chosen_rows(runs, push.vertices) for push in wanted}
-        return [outputs_of(runs, arenas, push.name, chosen[id(push.vertices)]) for push in wanted]
-
-    def backward(self, way: WayBack) -> Gradients:
-        """Go back; the gradients are in the store then, too."""
-        runs, executor = way.runs, self._executor
-        touched = executor.begin_gradients(runs)
-        arenas = executor.launch(runs, [_part(way, run) for run in runs])
-        executor.collect_gradients(touched)
-        found = gradients_of(executor.model.store, way.sparse)
-        for name in way.pulls:
-            found.pulled[name] = _pulled_gradient(way.batch, runs, arenas, name)
-        return found
-
-    def loss(self, way: WayBack) -> LossAndGradients:
-        """Evaluate the loss, and go back from it; the gradients are in the store then, too."""
-        runs, executor = way.runs, self._executor
-        store, back = executor.model.store, runs[0].variant.use.backward
-        touched = executor.begin_gradients(runs) if back else []
-        arenas = executor.launch(
-            runs, [Part(loss_scale=way.scale, random_seed=way.seed)] * len(runs)
-        )
-        loss = np.array(total_loss(runs, arenas) * way.scale, store.dtype)
-        if not back:
-            return LossAndGradients(loss, None, {}, {})
-        executor.collect_gradients(touched)
-        looked_up = _looked_up(store, way.sparse)
-        flat = store.gradients[: store.dense_size] if looked_up else store.gradients
-        pulled = {n: _pulled_gradient(way.batch, runs, arenas, n) for n in way.pulls}
-        return LossAndGradients(loss, flat.copy(), looked_up, pulled)
-
-
-def _part(way: WayBack, run: Run) -> Part:
-    """Return the launches of a way back, and what they start from."""
-    own = [way.scale * given[run.share.vertices] for given in way.d_outputs.values()]
-    seeds = tuple(np.ascontiguousarray(given).reshape(-1) for given in own)
-    return Part(run.layout.backward, 1.0, way.seed, seeds)
-
-
-def gradients_of(store: ParameterStore, sparse: bool) -> Gradients:
-    """Return copies of the gradients in a store; none of pulls."""
-    looked_up = _looked_up(store, sparse)
-    whole = {n: store.gradient(n).copy() for n in store.trained if n not in looked_up}
-    return Gradients(whole, {}, looked_up)
-
-
-def _looked_up(store: ParameterStore, sparse: bool) -> dict[str, tuple[Array, Array]]:
-    """Return the rows of tables that have a gradient, and copies of these, if they are wanted."""
-    if not sparse:
-        return {}
-    touched = {name: rows.astype(np.int64) for name, rows in store.touched.items()}
-    return {name: (rows, store.gradient(name)[rows]) for name, rows in touched.items()}
-
-
-def _pulled_gradient(
-    batch: GraphBatch, runs: Sequence[Run], arenas: Sequence[Array], name: str
-) -> Array:
-    """Add up the gradients of pulled values over the vertices (or edges) that pulled them."""
-    pulls, tensors = runs[0].variant.program.pulls_from(name), runs[0].variant.table.numbers
-    table, _ = table_of(batch, pulls[0])
-    out = np.zeros(table.shape, arenas[0].dtype)
-    for pull in pulls:
-        key = "pull_grad", pull.name
-        for run, data in zip(runs, arenas, strict=True):
-            to, at = pulled_rows(batch, run, pull)
-            if key not in tensors or not len(to):  # it may be younger than the plan of this run
-                continue
-            found = rows_of_tensor(run, data, key, at)
-            np.add.at(out, to, found.reshape(-1, *table.shape[1:]))
-    return out
 
 
 Call = Callable[[], None]

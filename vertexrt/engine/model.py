@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
@@ -295,11 +296,29 @@ class CompiledModel:
         plain = ending_with(use, None)
         return [v for (u, _), v in self.variants.items() if ending_with(u, None) == plain]
 
-    def observe(self, use: Use, batch: GraphBatch, runs: Sequence[Run], seconds: float) -> None:
-        """Tell the automatic choice what a step took."""
-        if self.tuner is not None:
-            with self._preparing:
-                self.tuner.observe(use.backward, batch, runs[0].configuration, seconds)
+    def time_runs(
+        self,
+        use: Use,
+        batch: GraphBatch,
+        runs: Sequence[Run],
+        start: float,
+        prepared: float,
+        wait: Callable[[], object] = dict,
+    ) -> None:
+        """Note what runs took, while ways to run them are timed; they are waited for only then.
+
+        A device may run a batch while the host prepares the next, so that the longer counts.
+
+        Args:
+            start, prepared: when the host began, and when it began to launch.
+        """
+        if self.tuner is None or not self.tuner.times(use.backward, batch):
+            return
+        launched = time.perf_counter()
+        wait()
+        seconds = max(launched - start, time.perf_counter() - prepared)
+        with self._preparing:
+            self.tuner.observe(use.backward, batch, runs[0].configuration, seconds)
 
     def touched(self, run: Run) -> dict[str, Array]:
         """List for each sparse parameter the rows that a run looked up."""

@@ -1,23 +1,24 @@
-"""What passes give back: pushes and gradients, as arrays of the host or of the device.
-
-Those of `host` are copied to the host. A device with a memory of its own has another
-`PassResults`, whose arrays stay there.
-"""
+"""What passes give back: pushes and gradients, as arrays of the host or of the device."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.batched import Part, RowPlace, Run
-from vertexrt.engine.model import CompiledModel
+from vertexrt.engine.executor import Executor, total_loss
+from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.structure import edges_in_slot
+from vertexrt.errors import VertexrtError
 from vertexrt.graph import GraphBatch, Rows
 from vertexrt.graph.batch import edge_pulls_of, pulls_of
+from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.graph.pulls import PullValue, held_index, held_table
 from vertexrt.ir.program import Pull
 
@@ -59,7 +60,6 @@ class WayBack(NamedTuple):
             starts from the loss, which is evaluated with it. scale: factor of them, or of the loss.
         pulls: names of the real pulls whose gradients are wanted.
         sparse: of tables, which are only looked up in, the rows that were looked up are wanted.
-        reals: of `Part`.
     """
 
     batch: GraphBatch
@@ -69,7 +69,6 @@ class WayBack(NamedTuple):
     scale: float
     pulls: Sequence[str]
     sparse: bool
-    reals: tuple[Any, ...] | None = None
 
 
 class LossAndGradients(NamedTuple):
@@ -88,13 +87,6 @@ class LossAndGradients(NamedTuple):
     pulled: Mapping[str, Any]
 
 
-class LossResults(Protocol):
-    """How passes run that end with the loss, and where what they give back lies."""
-
-    def loss(self, way: WayBack) -> LossAndGradients:
-        """Evaluate the loss, and go back from it."""
-
-
 class PushRows(NamedTuple):
     """A push that is wanted.
 
@@ -107,28 +99,14 @@ class PushRows(NamedTuple):
     vertices: npt.NDArray[np.int64] | None = None
 
 
-class PassResults(Protocol):
-    """How passes run, and where what they give back lies."""
-
-    def array(self, given: Any, shape: tuple[int, ...]) -> Any:
-        """Return numbers as an array of the network's dtype in C order; zeros of a shape for None.
-
-        Whether numbers have that shape is not looked at.
-        """
-
-    def forward(
-        self, runs: Sequence[Run], parts: Sequence[Part], wanted: Sequence[PushRows]
-    ) -> list[Any]:
-        """Run launches; return what is wanted, [n, *shape] each."""
-
-    def backward(self, way: WayBack) -> Gradients:
-        """Go back."""
-
-
-class LaunchesHere(Protocol):
+class LaunchesHere(Executor, Protocol):
     """An executor whose arrays may stay on its device: what results there are made with."""
 
-    model: CompiledModel
+    def arrays(self) -> Any:
+        """Return the module, with NumPy's names, whose arrays lie on the device."""
+
+    def no_memory(self, what: str) -> VertexrtError:
+        """Return what is raised where there is no memory for arrays."""
 
     def launch_between(self, run: Run, part: Part, stream: int | None = None) -> Any:
         """Run launches after what the caller's stream has, and before what it gets; do not wait.
@@ -184,6 +162,115 @@ def _places_of(run: Run, wanted: Sequence[PushRows]) -> PushPlaces:
         shapes.append((found[1], *run.variant.pushes.shapes[push.name]))
     rows = lists[0] if len(lists) == 1 else np.concatenate(lists)
     return PushPlaces(tuple(shapes), rows, tuple(places))
+
+
+class PassResults:
+    """How passes go back, to arrays of the host, or of the device.
+
+    Args:
+        executor: launches them; `LaunchesHere`, where arrays stay on its device.
+    """
+
+    def __init__(self, executor: Executor, stays: bool) -> None:
+        self._executor, self.stays = executor, stays
+        self._here = cast("LaunchesHere", executor)
+
+    @property
+    def _like(self) -> Any:
+        """The module, with NumPy's names, that makes the arrays."""
+        return self._here.arrays() if self.stays else np
+
+    @contextmanager
+    def _room_for(self, what: str) -> Iterator[None]:
+        """Name what there is no memory for on the device."""
+        try:
+            yield
+        except MemoryError as error:  # CuPy's is one
+            if not self.stays:
+                raise
+            raise self._here.no_memory(f"{what} ({error})") from None
+
+    def array(self, given: Any, shape: tuple[int, ...]) -> Any:
+        """Return numbers as an array of the network's dtype in C order; zeros of a shape for None.
+
+        Whether numbers have that shape is not looked at.
+        """
+        like, dtype = self._like, self._executor.model.store.dtype
+        with self._room_for(f"an array {list(shape)}"):
+            if given is None:
+                return like.zeros(shape, dtype)
+            return like.ascontiguousarray(like.asarray(given, dtype))
+
+    def backward(self, way: WayBack) -> Gradients:
+        """Go back; those of arrays of the host are in the store then, too, and others not."""
+        parts = []
+        for run in way.runs:
+            seeds = list(way.d_outputs.values())
+            if len(way.runs) > 1:
+                seeds = [given[run.share.vertices] for given in seeds]
+            if way.scale != 1.0 or not self.stays:
+                seeds = [way.scale * given for given in seeds]
+            flat = tuple(DeviceRows.of(given.reshape(-1)) for given in seeds)
+            parts.append(Part(run.layout.backward, 1.0, way.seed, flat))
+        _, flat, rows, pulled = self._go_back(way, parts)
+        store = self._executor.model.store
+        named = {n: part_of_store(store, flat, n) for n in store.trained if n not in rows}
+        return Gradients(named, pulled, rows)
+
+    def loss(self, way: WayBack) -> LossAndGradients:
+        """Evaluate the loss of a pass on the host, and go back from it, if its use says so."""
+        executor, runs = self._executor, way.runs
+        parts = [Part(loss_scale=way.scale, random_seed=way.seed)] * len(runs)
+        if runs[0].variant.use.backward:
+            arenas, *found = self._go_back(way, parts)
+        else:
+            arenas, found = executor.launch(runs, parts), [None, {}, {}]
+        total = total_loss(runs, arenas) * way.scale
+        return LossAndGradients(np.array(total, executor.model.store.dtype), *found)
+
+    def _go_back(self, way: WayBack, parts: Sequence[Part]) -> tuple[Any, ...]:
+        """Run launches; return the arenas, and the last three fields of `LossAndGradients`."""
+        runs, executor, like = way.runs, self._executor, self._like
+        store = executor.model.store
+        if self.stays:
+            arenas = [self._here.launch_between(runs[0], parts[0])]
+            touched, live = executor.model.touched(runs[0]), self._here.gradients_here()
+        else:
+            noted = executor.begin_gradients(runs)
+            arenas = executor.launch(runs, parts)
+            executor.collect_gradients(noted)
+            touched, live = store.touched, store.gradients
+        rows, pulled = {}, {}
+        with self._room_for("arrays of gradients"):
+            for name, own in touched.items() if way.sparse else ():
+                at = like.asarray(own.astype(np.int64))
+                rows[name] = at, part_of_store(store, live, name)[at]
+            for name in way.pulls:
+                table, _ = table_of(way.batch, runs[0].variant.program.pulls_from(name)[0])
+                pulled[name] = like.zeros(table.shape, store.dtype)
+                for run, arena in zip(runs, arenas, strict=True):
+                    self._add_pulled(way.batch, run, arena, name, pulled[name])
+            flat = (live[: store.dense_size] if rows else live).copy()
+        return arenas, flat, rows, pulled
+
+    def _add_pulled(self, batch: GraphBatch, run: Run, arena: Any, name: str, out: Any) -> None:
+        """Add gradients of a pull, over the vertices (or edges) of a run that pulled it."""
+        like, tensors = self._like, run.variant.table
+        for pull in run.variant.program.pulls_from(name):
+            to, at = pulled_rows(batch, run, pull)
+            number = tensors.numbers.get(("pull_grad", pull.name), len(run.layout.plan.base))
+            if number >= len(run.layout.plan.base) or not len(to):
+                continue  # it may be younger than the plan of this run
+            start, size = int(run.layout.plan.base[number]), tensors.specs[number].size
+            given = arena[start : start + (int(at.max()) + 1) * size].reshape(-1, size)
+            found = given.take(like.asarray(at), axis=0).reshape(len(at), *out.shape[1:])
+            like.add.at(out, like.asarray(to), found)
+
+
+def part_of_store(store: ParameterStore, flat: Any, name: str) -> Any:
+    """Return a parameter's part of an array in a store's layout."""
+    shape, start = store.shapes[name], store.offsets[name]
+    return flat[start : start + math.prod(shape)].reshape(shape)
 
 
 class PulledRows(NamedTuple):

@@ -213,7 +213,7 @@ def step_in_group(executor: Executor, step: TrainStep) -> tuple[float, Pushed]:
             losses[k] = total_loss(runs, arenas)
             pushes.place(runs, arenas)
             yield packed.pack(touched)
-            model.observe(step.use, work.shares[k].batch, runs, time.perf_counter() - start)
+            model.time_runs(step.use, work.shares[k].batch, runs, start, start)
         for _ in range(len(work.own), work.room):  # there are fewer graphs than shares
             yield packed.zeros()
 

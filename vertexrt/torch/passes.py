@@ -218,7 +218,7 @@ class AskedPass(NamedTuple):
         use, way = use_of(call, bound.draws), bound.way
         if call.reduction:
             asked = Asked(use, self._with_pulls(pulls), call.outputs, seed)
-            made = way.passes.loss(asked, call.reduction, call.sparse, way.results)
+            made = way.passes.loss(asked, call.reduction, call.sparse, way.results.loss)
             return made if call.keep else None, [tensor_of(made.loss)]
         run = way.executor.model.kept_run(use, graphs.form)
         key, runs = (call[1:], rows), None  # networks of equal programs share runs

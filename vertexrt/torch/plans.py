@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from vertexrt.api.forward_passes import ForwardPass, ForwardPasses
-from vertexrt.engine.batched import NO_ROWS, Destination, Part, RowCopies, RowPlace, Run
+from vertexrt.engine.batched import NO_ROWS, Destination, Part, RowCopies, RowPlace, Run, pushed
 from vertexrt.engine.results import (
     LaunchesHere,
     LossAndGradients,
@@ -323,8 +323,8 @@ class HostPasses:
             ]
         use = runs[0].variant.use
         nothing = self.passes.no_seeds(use)
-        arrays = self.results.forward(runs, [run.forward(seed, nothing) for run in runs], wanted)
-        found = list(map(torch.from_numpy, arrays))
+        arenas = self.executor.launch(runs, [run.forward(seed, nothing) for run in runs])
+        found = [torch.from_numpy(pushed(runs, arenas, *push)) for push in wanted]
         if not keep:
             return None, found
         return self.passes.note(ForwardPass(plan.batch, runs, use, seed, self.results)), found

@@ -16,13 +16,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from vertexrt.config import config
 from vertexrt.engine.batched import Part, Run
 from vertexrt.engine.diagnose import Attempt
 from vertexrt.engine.executor import (
     Arenas,
-    Asked,
     Pushed,
     Trainer,
     TrainStep,
@@ -32,20 +32,17 @@ from vertexrt.engine.executor import (
 from vertexrt.engine.lazy import NOTHING, Loss, Outputs
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.planned import PlannedLaunches, PlanRequest
-from vertexrt.engine.results import PassResults, PushRows
 from vertexrt.engine.shared_step import step_in_group
 from vertexrt.engine.update import Outcome, Touched, Update
-from vertexrt.engine.variant import Use, ending_with
+from vertexrt.engine.variant import ending_with
 from vertexrt.errors import DeviceError
-from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cuda.copies import Copies
-from vertexrt.kernels.cuda.device import Allocation, Device, InAChild
+from vertexrt.kernels.cuda.device import Allocation, Device, InAChild, no_memory
 from vertexrt.kernels.cuda.device_arena import DeviceArena
 from vertexrt.kernels.cuda.device_explanation import DeviceExplanation
 from vertexrt.kernels.cuda.device_group import DeviceGroup, DeviceGroups
-from vertexrt.kernels.cuda.device_outputs import fetch_of
 from vertexrt.kernels.cuda.device_plan import DevicePlan
-from vertexrt.kernels.cuda.device_results import DeviceResults, new_arrays
+from vertexrt.kernels.cuda.device_results import leave
 from vertexrt.kernels.cuda.flights import Commit, Flight, Flights, Landing
 from vertexrt.kernels.cuda.group_steps import GroupSteps
 from vertexrt.kernels.cuda.kept_uploads import KeptUploads
@@ -71,6 +68,8 @@ DONE = Outcome(True)
 
 class CudaExecutor:
     """Runs the batches of a model on a device; see the module."""
+
+    on_host = False
 
     def __init__(self, model: CompiledModel, device: Device) -> None:
         self.model = model
@@ -126,9 +125,13 @@ class CudaExecutor:
             self.copies.host_newer = True  # from now on
         return [DeviceArena(self.session)]  # type: ignore[list-item]
 
-    def results_here(self) -> PassResults:
-        """Return what leaves arrays on the device."""
-        return DeviceResults(self)
+    def arrays(self) -> Any:
+        """Return CuPy."""
+        return self.session.device.arrays()
+
+    def no_memory(self, what: str) -> DeviceError:
+        """Return what is raised where there is no memory for arrays."""
+        return no_memory(what)
 
     def gradients_here(self) -> Any:
         """Return the gradients on the device."""
@@ -169,17 +172,25 @@ class CudaExecutor:
         self._gradients_left = True
         raise self.failures[-1]
 
-    def submit(self, asked: Asked) -> Outputs:
-        """Launch an evaluation; what it pushes comes after it, and is read when asked for."""
-        self.before_launch()
-        start = time.perf_counter()
-        use, batch = asked.use, asked.batch
-        (run,) = self.model.prepare(use, batch, keeps=False)
-        fetch = fetch_of(run, asked.outputs, asked.vertices)
-        prepared = time.perf_counter()
-        slot = self._launch(run, run.forward(asked.seed), None, fetch.pieces)
+    def push(
+        self,
+        runs: Sequence[Run],
+        parts: Sequence[Part],
+        names: Sequence[str],
+        vertices: npt.NDArray[np.int64] | None = None,
+        stays: bool = False,
+    ) -> Outputs:
+        """Launch; what is pushed comes after it, and is read when asked for."""
+        (run,), (part,) = runs, parts
+        if not stays:
+            self.before_launch()
+        left = leave(self.session, run, names, vertices, stays)
+        part = part._replace(to=left.to)
+        if stays:
+            self.launch_between(run, part)
+            return Outputs(left.arrays)
+        slot = self._launch(run, part, None, left.pieces)
         known = len(self.failures)
-        self.time_runs(use, batch, [run], slot, start, prepared)
         self._calls += 1
         number = self._calls
 
@@ -190,7 +201,7 @@ class CudaExecutor:
                     self.look(known)
                 except DeviceError as error:  # it may be read much later
                     raise DeviceError(f"{error} It was found in call {number}.") from None
-            return fetch.outputs(slot.results.view(self.session.dtype))
+            return left.read(slot.results, self.session.dtype)
 
         found = Outputs(None, wait, self.lock)
         slot.reader = found.settle
@@ -211,30 +222,6 @@ class CudaExecutor:
         self.land_all()
         if self.copies.host_newer:
             self.copies.to_device()
-
-    def time_runs(
-        self,
-        use: Use,
-        batch: GraphBatch,
-        runs: Sequence[Run],
-        slot: UploadSlot,
-        start: float,
-        prepared: float,
-    ) -> None:
-        """Note what a run took, while configurations are timed; it is waited for only then.
-
-        The host prepares a batch while the device runs the one before, so that the longer counts.
-
-        Args:
-            start, prepared: when the host began, and when it began to launch.
-        """
-        tuner = self.model.tuner
-        if tuner is None or not tuner.times(use.backward, batch):
-            return
-        launched = time.perf_counter()
-        self.session.device.wait(slot.event)
-        seconds = max(launched - start, time.perf_counter() - prepared)
-        self.model.observe(use, batch, runs, seconds)
 
     @property
     def arenas(self) -> Arenas:
@@ -277,16 +264,25 @@ class CudaExecutor:
         return commit
 
     def _launch(
-        self, run: Run, part: Part, ending: StepEnd | None, fetch: Sequence[slice] = ()
+        self,
+        run: Run,
+        part: Part,
+        ending: StepEnd | None,
+        pieces: Sequence[tuple[int, int]] = (),
     ) -> UploadSlot:
-        """Upload and launch, in the order of the caller's stream where it has lent memory."""
-        lent = run.inputs.lent or bool(part.to.copies.places) or self.copies.shared
+        """Upload and launch, in the order of the caller's stream where it has lent memory.
+
+        Args:
+            pieces: of `Session.bring`: rows that the launch copies are on their way to the host.
+        """
+        lent = run.inputs.lent or self.copies.shared or bool(part.to.copies.places and not pieces)
         if lent:
             self.session.device.follow_caller()
         slot = self._launch_now(run, part, ending)
         if lent:
             self.session.device.lead_caller()
-        return self.session.launched(slot, ending is not None and not ending.told, fetch)
+        slot = slot or self.session.buffers.next()
+        return self.session.bring(slot, ending is not None and not ending.told, pieces)
 
     def _launch_now(self, run: Run, part: Part, ending: StepEnd | None = None) -> UploadSlot | None:
         """Upload and launch; return what was uploaded from, if anything was."""
@@ -368,18 +364,16 @@ class CudaExecutor:
         scale = loss_scale(step.reduction, batch, runs)
         self.prepare_update(update.moments)
         ending = ending_of(self.model, run, update, scale)
-        fetched, left = ((), step.outputs) if step.stays else (step.outputs, ())
-        fetch = fetch_of(run, fetched, step.vertices)
-        to, arrays = new_arrays(self.session, run, [PushRows(n, step.vertices) for n in left])
-        part = Part(loss_scale=scale, random_seed=seed, to=to)
+        left = leave(self.session, run, step.outputs, step.vertices, step.stays)
+        part = Part(loss_scale=scale, random_seed=seed, to=left.to)
         attempt = Attempt(use, batch, scale, seed, 1, update)
         commit, prepared = self.begin(update, ending), time.perf_counter()
-        slot = self._launch(run, part, ending, fetch.pieces)
-        self.time_runs(use, batch, runs, slot, start, prepared)
+        slot = self._launch(run, part, ending, left.pieces)
+        wait = partial(self.session.device.wait, slot.event)
+        self.model.time_runs(use, batch, runs, start, prepared, wait)
         flight = Flight(slot.event, slot.found, attempt, commit)
-        self._launched(flight, optimizer, bool(fetched))
-        found = fetch.outputs(slot.results.view(self.session.dtype))
-        return self._loss_of(flight.landing, found | dict(zip(left, arrays, strict=True)))
+        self._launched(flight, optimizer, bool(left.shapes))
+        return self._loss_of(flight.landing, left.read(slot.results, self.session.dtype))
 
     def _launched(self, flight: Flight, optimizer: Trainer, wait: bool) -> None:
         """Note a step that was launched: it counts; what was found is looked at when it lands."""
@@ -417,7 +411,7 @@ class CudaExecutor:
         self._own_update = not step.asks
         try:
             if step.group is None:
-                loss, found = step_on_host(self, step, keeps=False)
+                loss, found = step_on_host(self, step)
             else:
                 loss, found = step_in_group(self, step)
         finally:

@@ -4,33 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.engine.batched import RowPlace, Run, chosen_rows, start_of
 from vertexrt.engine.planned import PlanRequest
+from vertexrt.engine.results import PushPlaces, PushRows
 from vertexrt.kernels.cuda.device import Allocation
+from vertexrt.kernels.cuda.device_results import views_of
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.taken_rows import TakenRows
 
 Array = np.ndarray[Any, Any]
-
-
-class _Push(NamedTuple):
-    """A push that is wanted.
-
-    Attributes:
-        word: of its tensor; first: element of the arena where that starts; size: elements of a row.
-        shape: of the result; bytes: of the result.
-    """
-
-    name: str
-    word: int
-    first: int
-    size: int
-    shape: tuple[int, ...]
-    bytes: int
 
 
 class Result(NamedTuple):
@@ -54,45 +40,37 @@ class DevicePushes:
     def __init__(
         self, session: Session, request: PlanRequest, arena: Allocation, numbers: Mapping[str, int]
     ) -> None:
-        (run,), (part,) = request.runs, chosen_rows(request.runs, request.vertices).parts
-        self._session, rows = session, part.rows
-        self._count, first = len(rows), int(rows[0]) if len(rows) else 0
+        (run,) = request.runs
+        wanted = [PushRows(name, request.vertices) for name in request.outputs]
+        self._session, self._arena = session, arena.address
+        shapes, rows, self._places = PushPlaces.of(run, wanted)
+        first = int(rows[0]) if len(rows) else 0
         neighbours = bool((rows == np.arange(first, first + len(rows))).all())
         self._first = first if neighbours else -1
         self._direct = neighbours and len(rows) == run.num_rows
-        self._arena = arena.address
-        self._pushes = [self._found(run, name, numbers) for name in request.outputs]
+        self._shapes = dict(zip(request.outputs, shapes, strict=True))
+        real, tensors = session.dtype.itemsize, run.variant.table.numbers
+        self._bytes = [math.prod(shape) * real for shape in shapes]
+        keys = [run.variant.pushes.keys[name] for name in request.outputs]
+        self._words = [numbers[f"tensor_{tensors[key]}"] for key in keys]
         self._rows = self._copies = Allocation(0, 0, None)
         self._room: tuple[int, list[Result]] | None = None
         self._taken: TakenRows | None = None
         if not (self._direct if request.stays else neighbours):
-            self._upload_rows(rows, request.stays)
-
-    def _upload_rows(self, rows: Array, stays: bool) -> None:
-        """Bring the numbers of the rows to the device, and take memory for copies that go on."""
-        memory = self._session.memory
-        self._rows = memory.take(rows.size * 4, "rows of results")
-        memory.upload(self._rows, rows.astype(np.int32))
-        places = tuple([RowPlace(p.first, p.size, 0, self._count) for p in self._pushes])
-        real = self._session.dtype.itemsize
-        self._taken = TakenRows(places, real, self._arena, self._rows.address)
-        if not stays:
-            self._copies = memory.take(sum(push.bytes for push in self._pushes), "results")
-
-    def _found(self, run: Run, name: str, numbers: Mapping[str, int]) -> _Push:
-        """Find a push of a run."""
-        key, size = run.variant.pushes.keys[name], self._session.dtype.itemsize
-        number = run.variant.table.numbers[key]
-        shape = self._count, *run.variant.pushes.shapes[name]
-        start = start_of(run, key)
-        width = run.variant.table.specs[number].size
-        word = numbers[f"tensor_{number}"]
-        return _Push(name, word, start, width, shape, math.prod(shape) * size)
+            memory = session.memory
+            self._rows = memory.take(rows.nbytes, "rows of results")
+            memory.upload(self._rows, rows)
+            self._taken = TakenRows(self._places, real, self._arena, self._rows.address)
+            if not request.stays:
+                self._copies = memory.take(sum(self._bytes), "results")
 
     def make_room(self, caller: int) -> None:
         """Allocate arrays for the next request; of use if it comes from the same stream."""
         device, dtype = self._session.device, self._session.dtype
-        self._room = caller, [Result(*device.empty(p.shape, dtype)) for p in self._pushes]
+        self._room = (
+            caller,
+            [Result(*device.empty(shape, dtype)) for shape in self._shapes.values()],
+        )
 
     def begin(self, words: Array, caller: int) -> list[Result]:
         """Return new arrays for the pushes; a launch with these words may write to them.
@@ -105,38 +83,29 @@ class DevicePushes:
         assert self._room is not None
         (_, found), self._room = self._room, None
         if self._direct:
-            for push, result in zip(self._pushes, found, strict=True):
-                words[push.word] = result.address
+            for word, result in zip(self._words, found, strict=True):
+                words[word] = result.address
         return found
 
     def end(self, found: Sequence[Result]) -> dict[str, Any]:
         """Let the arrays get what the launch has not written; return them by name."""
         if not self._direct:
             self._take([result.address for result in found])
-        return {push.name: r.array for push, r in zip(self._pushes, found, strict=True)}
+        return {name: each.array for name, each in zip(self._shapes, found, strict=True)}
 
     def pieces(self) -> list[tuple[int, int]]:
         """Return addresses and bytes that have the results of a launch, push after push."""
         if self._first >= 0:
-            row = self._session.dtype.itemsize
-            first = self._first
-            at = [self._arena + (p.first + first * p.size) * row for p in self._pushes]
-            return [(start, p.bytes) for start, p in zip(at, self._pushes, strict=True)]
-        found, to = [], self._copies.address
-        for push in self._pushes:
-            found.append((to, push.bytes))
-            to += push.bytes
-        self._take([address for address, _ in found])
-        return found
+            real = self._session.dtype.itemsize
+            at = [self._arena + (p.first + self._first * p.size) * real for p in self._places]
+            return list(zip(at, self._bytes, strict=True))
+        at = list(accumulate(self._bytes[:-1], initial=self._copies.address))
+        self._take(at)
+        return [(self._copies.address, sum(self._bytes))]
 
     def read(self, results: Array) -> dict[str, Any]:
         """Return the pushes, given the bytes of all pieces: views of these."""
-        found, at = {}, 0
-        for push in self._pushes:
-            values = results[at : at + push.bytes].view(self._session.dtype)
-            found[push.name] = values.reshape(push.shape)
-            at += push.bytes
-        return found
+        return views_of(results, self._shapes, self._session.dtype)
 
     def _take(self, to: Sequence[int]) -> None:
         """Copy the rows of all pushes that are wanted; to: addresses."""

@@ -1,142 +1,77 @@
-"""Passes whose pushes and gradients stay in the memory of a GPU, and are waited for by nobody."""
+"""Pushes of a run that leave the arena of a GPU: rows are copied by what is launched after it.
+
+They go to arrays of the device, or to memory from where they are brought to the host at once.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from vertexrt.engine.batched import Destination, Part, RowCopies, Run
-from vertexrt.engine.results import (
-    Gradients,
-    LaunchesHere,
-    PulledRows,
-    PushPlaces,
-    PushRows,
-    WayBack,
-    pulled_rows,
-    table_of,
-)
-from vertexrt.graph.device_rows import DeviceRows
-from vertexrt.ir.program import Pull
-from vertexrt.kernels.cuda.device import no_memory
+from vertexrt.engine.batched import Destination, RowCopies, Run
+from vertexrt.engine.results import PushPlaces, PushRows
 from vertexrt.kernels.cuda.session import Session
 
 Array = np.ndarray[Any, Any]
+Int64 = npt.NDArray[np.int64]
 
 
-class LaunchesOnDevice(LaunchesHere, Protocol):
-    """What launches: the executor of a GPU."""
+class LeftPushes(NamedTuple):
+    """Where the pushes of a run go.
 
-    session: Session
+    Attributes:
+        to: of `Part`; arrays: of the device, by name, that get them.
+        shapes: by name, of those that are brought to the host; pieces: addresses and bytes of all.
+    """
+
+    to: Destination
+    arrays: Mapping[str, Any]
+    shapes: Mapping[str, tuple[int, ...]]
+    pieces: Sequence[tuple[int, int]]
+
+    def read(self, results: Array, dtype: npt.DTypeLike) -> dict[str, Any]:
+        """Return them, given the bytes of all pieces: copies."""
+        found = views_of(results, self.shapes, dtype)
+        return {name: values.copy() for name, values in found.items()} | dict(self.arrays)
 
 
-def new_arrays(
-    session: Session, run: Run, wanted: Sequence[PushRows]
-) -> tuple[Destination, list[Any]]:
-    """Allocate an array for each push that is wanted of a run; return where they go, and these."""
-    if not wanted:
-        return Destination(), []
-    places = PushPlaces.of(run, wanted)
-    made = [session.device.empty(shape, session.dtype) for shape in places.shapes]
-    copies = RowCopies(places.places, [at for _, at in made], [0] * len(made))
-    return Destination(copies=copies, rows=places.rows), [array for array, _ in made]
+def leave(
+    session: Session, run: Run, names: Sequence[str], vertices: Int64 | None, stays: bool
+) -> LeftPushes:
+    """Say where pushes of some vertices go, of all by default.
+
+    Args:
+        stays: to new arrays of the device.
+    """
+    if not names:
+        return LeftPushes(Destination(), {}, {}, ())
+    shapes, rows, places = PushPlaces.of(run, [PushRows(name, vertices) for name in names])
+    if stays:
+        made = [session.device.empty(shape, session.dtype) for shape in shapes]
+        copies = RowCopies(places, [at for _, at in made], [0] * len(made))
+        to = Destination(copies=copies, rows=rows)
+        return LeftPushes(to, {n: array for n, (array, _) in zip(names, made, strict=True)}, {}, ())
+    sizes = [math.prod(shape) * session.dtype.itemsize for shape in shapes]
+    session.take_arena(run)  # whose error says more
+    session.taken = session.memory.scratch(session.taken, sum(sizes))
+    at = list(accumulate(sizes[:-1], initial=session.taken.address))
+    to = Destination(copies=RowCopies(places, at, [0] * len(at)), rows=rows)
+    return LeftPushes(
+        to, {}, dict(zip(names, shapes, strict=True)), [(at[0], sum(sizes))] if sum(sizes) else ()
+    )
 
 
-class DeviceResults:
-    """PassResults are arrays of the device: CuPy's, on a GPU."""
-
-    def __init__(self, executor: LaunchesOnDevice) -> None:
-        self._executor = executor
-
-    def array(self, given: Any, shape: tuple[int, ...]) -> Any:
-        """Return an array of the device."""
-        like, dtype = self._executor.session.device.arrays(), self._executor.session.dtype
-        try:
-            if given is None:
-                return like.zeros(shape, dtype)
-            return like.ascontiguousarray(like.asarray(given, dtype))
-        except MemoryError as error:  # CuPy's is one
-            raise no_memory(f"an array {list(shape)} ({error})") from None
-
-    def forward(
-        self, runs: Sequence[Run], parts: Sequence[Part], wanted: Sequence[PushRows]
-    ) -> list[Any]:
-        """Run launches; return new arrays of the pushes."""
-        (run,), (part,) = runs, parts
-        to, found = new_arrays(self._executor.session, run, wanted)
-        self._executor.launch_between(run, part._replace(to=to))
-        return found
-
-    def backward(self, way: WayBack) -> Gradients:
-        """Go back; the gradients of the store on the host stay as they are."""
-        try:
-            return self._backward(way)
-        except MemoryError as error:
-            raise no_memory(f"arrays of gradients ({error})") from None
-
-    def _backward(self, way: WayBack) -> Gradients:
-        (run,) = way.runs
-        seeds = [
-            given if way.scale == 1.0 else given * way.scale for given in way.d_outputs.values()
-        ]
-        part = Part(
-            run.layout.backward,
-            1.0,
-            way.seed,
-            tuple(DeviceRows.of(given.reshape(-1)) for given in seeds),
-        )
-        arena = self._executor.launch_between(run, part)
-        found = self._gradients(run, way.sparse)
-        for name in way.pulls:
-            found.pulled[name] = self._pulled(way, run, arena, name)
-        return found
-
-    def _gradients(self, run: Run, sparse: bool) -> Gradients:
-        """Return copies of the gradients of parameters."""
-        model, session = self._executor.model, self._executor.session
-        store, like = model.store, session.device.arrays()
-        live = self._executor.gradients_here()
-        if not sparse:
-            whole = live.copy()
-            return Gradients({name: self._of(whole, name) for name in store.trained}, {})
-        dense = live[: store.dense_size].copy()
-        names = [name for name in store.trained if name not in store.sparse]
-        rows = {}
-        for name, touched in model.touched(run).items():
-            at = like.asarray(touched.astype(np.int64))
-            rows[name] = (at, self._of(live, name)[at])
-        return Gradients({name: self._of(dense, name) for name in names}, {}, rows)
-
-    def _of(self, flat: Any, name: str) -> Any:
-        """Return a parameter's part of an array in the store's layout."""
-        store = self._executor.model.store
-        shape, start = store.shapes[name], store.offsets[name]
-        return flat[start : start + math.prod(shape)].reshape(shape)
-
-    def _pulled(self, way: WayBack, run: Run, arena: Any, name: str) -> Any:
-        """Return the gradient of a pull, added up over the vertices (or edges) that pulled it."""
-        like = self._executor.session.device.arrays()
-        pulls = run.variant.program.pulls_from(name)
-        table, _ = table_of(way.batch, pulls[0])
-        out = like.zeros(table.shape, self._executor.session.dtype)
-        for pull in pulls:
-            self._add_pulled(run, arena, pull, pulled_rows(way.batch, run, pull), out)
-        return out
-
-    def _add_pulled(self, run: Run, arena: Any, pull: Pull, rows: PulledRows, out: Any) -> None:
-        """Add what one pull has to the gradient of what the batch gives for it."""
-        like = self._executor.session.device.arrays()
-        tensors, key, (to, at) = run.variant.table, ("pull_grad", pull.name), rows
-        if key not in tensors.numbers or not len(to):
-            return
-        number = tensors.numbers[key]
-        start, size = int(run.layout.plan.base[number]), tensors.specs[number].size
-        given = arena[start : start + (int(at.max()) + 1) * size].reshape(-1, size)
-        found = given.take(like.asarray(at), axis=0).reshape(len(at), *out.shape[1:])
-        if np.max(np.bincount(to)) == 1:  # each row has one
-            out[like.asarray(to)] += found
-        else:
-            like.add.at(out, like.asarray(to), found)
+def views_of(
+    results: Array, shapes: Mapping[str, tuple[int, ...]], dtype: npt.DTypeLike
+) -> dict[str, Array]:
+    """Return the parts of bytes that arrays of some shapes fill, one after another."""
+    found, first, numbers = {}, 0, results.view(dtype)
+    for name, shape in shapes.items():
+        end = first + math.prod(shape)
+        found[name], first = numbers[first:end].reshape(shape), end
+    return found

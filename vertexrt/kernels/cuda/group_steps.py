@@ -9,7 +9,7 @@ refused on the devices, by all alike: see `agree` of update.cu.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -28,9 +28,7 @@ from vertexrt.engine.shared_step import (
     total_of,
 )
 from vertexrt.engine.update import Update
-from vertexrt.engine.variant import Use
 from vertexrt.errors import DeviceError
-from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cuda.device import address_of
 from vertexrt.kernels.cuda.device_arena import DeviceArena
 from vertexrt.kernels.cuda.device_gradients import (
@@ -60,17 +58,6 @@ class ShareExecutor(Protocol):
 
     def launch_share(self, run: Run, part: Part) -> UploadSlot:
         """Launch a share, whose gradients are alone in the session's; do not wait for it."""
-
-    def time_runs(
-        self,
-        use: Use,
-        batch: GraphBatch,
-        runs: Sequence[Run],
-        slot: UploadSlot,
-        start: float,
-        prepared: float,
-    ) -> None:
-        """Note what runs took, while configurations are timed."""
 
     def prepare_update(self, moments: Array) -> None:
         """Bring to the device what an update needs."""
@@ -210,7 +197,8 @@ class GroupSteps:
             to = Destination(packed=packed)
             prepared = time.perf_counter()
             launched = launches.launch_share(run, work.part._replace(to=to))
-            launches.time_runs(step.use, share.batch, [run], launched, start, prepared)
+            wait = partial(session.device.wait, launched.event)
+            launches.model.time_runs(step.use, share.batch, [run], start, prepared, wait)
             pushes.place([run], [DeviceArena(session)])  # type: ignore[list-item]
             yield flat
         for k in range(len(work.own), work.room):  # there are fewer graphs than shares

@@ -84,6 +84,7 @@ class Session:
         self._lent: tuple[tuple[int, int], Any] = (0, 0), None  # the arena as an array, and where
         self._zero = Allocation(0, 0, None)
         self.squares = Allocation(0, 0, None)
+        self.taken = Allocation(0, 0, None)  # rows on their way to the host
         self.found = self.memory.cleared(FOUND * 8, "results")
         self.gave_up = device.pinned(8).view(np.int64)
         self.gave_up[0] = 0
@@ -209,21 +210,15 @@ class Session:
         slot.open = False
         return slot
 
-    def launched(self, slot: UploadSlot | None, found: bool, fetch: Sequence[slice]) -> UploadSlot:
+    def bring(self, slot: UploadSlot, found: bool, pieces: Sequence[tuple[int, int]]) -> UploadSlot:
         """Ask for what is wanted of a run that was launched.
 
         Args:
-            slot: which it was uploaded from, if it was; else the next one is taken.
-            found: what it found is wanted; fetch: elements of the arena that are.
+            slot: which it was uploaded from.
+            found: what it found is wanted; pieces: addresses, and how many bytes there.
         Returns: the slot, whose event comes when the device is done; `found` and `results` are
             valid then.
         """
-        size, at = self.dtype.itemsize, self.arena.address
-        pieces = [(at + p.start * size, (p.stop - p.start) * size) for p in fetch]
-        return self.bring(slot or self.buffers.next(), found, pieces)
-
-    def bring(self, slot: UploadSlot, found: bool, pieces: Sequence[tuple[int, int]]) -> UploadSlot:
-        """Do what `launched` does for pieces of any memory: addresses, and how many bytes."""
         if found:
             self.device.download(slot.found_bytes, self.found.address)
         at, need = 0, sum([size for _, size in pieces])
