@@ -55,10 +55,12 @@ def test_facts_are_those_of_graphs_wherever_they_lie(name: str) -> None:
         copied = vrt.GraphBatch.from_graphs(list(pool.take(chosen)))
         own, all_of_it = model.facts_of(USE, copied)
         assert all_of_it.tolist() == list(range(7))
-        for field in ("costs", "with_loss", "structure", "pulled"):
+        for field in ("costs", "with_loss"):
             np.testing.assert_array_equal(
                 getattr(facts, field)[chosen], getattr(own, field), err_msg=field
             )
+        for one, other in zip(facts.digests[1:], own.digests[1:], strict=True):
+            np.testing.assert_array_equal(one[chosen], other)
         (run,) = model.prepare(USE, copied)
         assert own.with_loss.sum() == run.layout.with_loss
         rows, expected = model.looked_up(facts, graphs), model.touched(run)
@@ -72,15 +74,16 @@ def test_other_graphs_and_other_pulls_have_other_sums() -> None:
         graph = vrt.InputGraph.from_children(children, {"word": words, "label": [0] * len(words)})
         function, _ = _catalogue("tree-lstm")
         facts, _ = model_of(function).facts_of(USE, vrt.GraphBatch.from_graphs([graph]))
-        return int(facts.structure[0]), int(facts.pulled[0])
+        return int(facts.digests.structure[0, 0]), int(facts.digests.numbers[0, 0])
 
     tree, words = [[], [], [0, 1]], [1, 2, -1]
     first = sums(tree, words)
-    assert sums([[], [], [1, 0]], words)[1] == first[1]
     seen = {first[0], sums([[], [], [1, 0]], words)[0], sums([[], [0], [1]], words)[0]}
     seen.add(sums([[], [], [0]], words)[0])
     assert len(seen) == 4
-    assert len({first[1], sums(tree, [2, 1, -1])[1], sums(tree, [1, 2, 0])[1]}) == 3
+    others = sums(tree, [2, 1, -1]), sums(tree, [1, 2, 0])
+    assert others[0][0] == first[0] != others[1][0], "who pulls is a part of the structure"
+    assert len({first[1], others[0][1], others[1][1]}) == 3
 
 
 def test_a_process_copies_its_own_graphs_alone() -> None:

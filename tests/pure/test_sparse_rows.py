@@ -5,31 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vertexrt.engine.graph_facts import FEW, mark_rows, new_marks, rows_looked_up, take_marked
-
-ALL = np.zeros(300, np.int32)  # vertices are of one function
+from vertexrt.engine.graph_facts import LookedUp, new_marks, rows_looked_up, rows_of_graphs
 
 
-@pytest.mark.parametrize("rows", [1, 7, 8, 9, 100])
-def test_marked_rows_are_taken_once(rows: int) -> None:
-    rng = np.random.default_rng(rows)
-    marks = new_marks(rows)
-    first, second = (rng.integers(-1, rows, 30).astype(np.int32) for _ in range(2))
-    mark_rows(marks, first, ALL, 0)
-    mark_rows(marks, second, ALL, 0)
-    both = {*first.tolist(), *second.tolist()} - {-1}
-    assert take_marked(marks).tolist() == sorted(both)
-    assert take_marked(marks).tolist() == []
-
-
-def test_nothing_is_looked_up() -> None:
-    marks = new_marks(8)
-    mark_rows(marks, np.full(5, -1, np.int32), ALL, 0)
-    assert take_marked(marks).tolist() == []
-
-
-@pytest.mark.parametrize("vertices", [1, 9, FEW, FEW + 1, 300])
-def test_few_and_many_lookups_come_out_alike(vertices: int) -> None:
+@pytest.mark.parametrize("vertices", [1, 9, 64, 300])
+def test_rows_come_out_once(vertices: int) -> None:
     rng = np.random.default_rng(vertices)
     marks = new_marks(50)
     index = rng.integers(-1, 50, (3, vertices)).astype(np.int32)
@@ -40,3 +20,21 @@ def test_few_and_many_lookups_come_out_alike(vertices: int) -> None:
             own = {row for pull, f in lookups for row in index[pull, functions == f].tolist()}
             assert found.tolist() == sorted(own - {-1})
             assert not marks.any()
+
+
+def test_nothing_is_looked_up() -> None:
+    marks, functions = new_marks(8), np.zeros(5, np.int32)
+    found = rows_looked_up(marks, np.full((1, 5), -1, np.int32), np.zeros((1, 2), int), functions)
+    assert found.tolist() == []
+    assert not marks.any()
+
+
+def test_rows_of_some_graphs() -> None:
+    rng, marks = np.random.default_rng(0), new_marks(50)
+    lists = [rng.integers(0, 50, count).astype(np.int32) for count in (3, 0, 7, 30)]
+    first = np.append(0, np.cumsum([len(each) for each in lists]))
+    for graphs in ([], [1], [2, 0], [3, 1, 0, 2]):
+        chosen = np.array(graphs, np.int64)
+        found = rows_of_graphs(marks, LookedUp(first, np.concatenate(lists)), chosen)
+        assert found.tolist() == sorted({row for g in graphs for row in lists[g].tolist()})
+        assert not marks.any()

@@ -8,6 +8,7 @@ the batch that minibatches are taken from.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -15,9 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.inputs import Inputs, parents
+from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.variant import Variant
 from vertexrt.graph import GraphBatch
-from vertexrt.ir.ops import FIRST_OF_GRAPH
+from vertexrt.graph.batch import fields_of
+from vertexrt.graph.digest import GraphDigests, digest_graphs
 from vertexrt.native.compiled import compiled
 from vertexrt.scheduler.balance import graph_costs
 from vertexrt.scheduler.compiled import find_levels
@@ -46,16 +49,14 @@ class GraphFacts(NamedTuple):
         costs: float64 [K], see `graph_costs`.
         with_loss: int64 [K], how many vertices have a loss.
         looked_up: by sparse parameter.
-        structure, pulled: int64 [K], checksums of children, and of integers that are pulled; they
-            depend on nothing but the graph.
+        digests: of the graphs, the same in all processes.
     """
 
     variant: Variant
     costs: npt.NDArray[np.float64]
     with_loss: Int64
     looked_up: Mapping[str, LookedUp]
-    structure: Int64
-    pulled: Int64
+    digests: GraphDigests
 
 
 def find_facts(
@@ -73,36 +74,21 @@ def find_facts(
         sparse: parameters that are only looked up in.
         level: vertices that a level of its own is worth.
     """
-    graph_ptr, child_ptr, child = batch.graph_ptr, batch.child_ptr, batch.child
     graph_of = batch.graph_of
     if inputs.index.shape[1] > len(graph_of):  # edges come after the vertices
         graph_of = np.concatenate([graph_of, graph_of[parents(inputs.structure)]])
-    losses = np.append(0, np.cumsum(has_loss))[graph_ptr]
-    read, lookups, readers = (inputs.child_ptr, inputs.child), variant.lookups, inputs.readers
-    graphs = batch.num_graphs
-    pulls = enumerate(variant.reader.pulls)  # where a graph begins depends on where it lies
-    whole = [k for k, pull in pulls if pull.dtype == "int" and pull.name != FIRST_OF_GRAPH]
+    losses = np.append(0, np.cumsum(has_loss))[batch.graph_ptr]
+    lookups, readers, graphs = variant.lookups, inputs.readers, batch.num_graphs
     return GraphFacts(
         variant,
-        graph_costs(graph_ptr, find_levels(child_ptr, child) + 1, level),
+        graph_costs(batch.graph_ptr, find_levels(batch.child_ptr, batch.child) + 1, level),
         np.diff(losses),
         {
             name: LookedUp(*rows_by_graph(inputs.index, lookups[name], readers, graph_of, graphs))
             for name in sparse
         },
-        sum_structure(graph_ptr, *read),
-        sum_pulls(inputs.index[whole], graph_of, graphs),
+        digest_graphs(fields_of(batch), np.zeros(2, np.uint64)),
     )
-
-
-def rows_of_graphs(marks: Array, looked_up: LookedUp, graphs: Int64) -> Int64:
-    """Return the rows of a table that some graphs look up, rising.
-
-    Args:
-        marks: of the table, all False; left so.
-    """
-    mark_listed(marks, looked_up.first, looked_up.rows, graphs)
-    return take_marked(marks)
 
 
 @compiled
@@ -133,184 +119,76 @@ def rows_by_graph(
     return first, rows
 
 
-@compiled
-def sum_structure(graph_ptr: Array, child_ptr: Array, child: Array) -> Array:
-    """Return a checksum of the children of each graph, wherever it lies: int64 [K], below 2^52."""
-    found = np.empty(len(graph_ptr) - 1, np.int64)
-    for g in range(len(found)):
-        first = graph_ptr[g]
-        a = np.int64(1)
-        for v in range(first, graph_ptr[g + 1]):
-            a = mixed(a, np.int64(child_ptr[v + 1] - child_ptr[v]))
-            for e in range(child_ptr[v], child_ptr[v + 1]):
-                a = mixed(a, np.int64(child[e] - first if child[e] >= 0 else -1))
-        found[g] = below_limit(a)
-    return found
-
-
-@compiled
-def sum_of(sums: Array, graphs: Array) -> int:
-    """Return a checksum of those of some graphs, below 2^52."""
-    a = np.int64(1)
-    for g in graphs:
-        a = mixed(a, sums[g])
-    return below_limit(a)
-
-
-@compiled
-def sum_pulls(index: Array, graph_of: Array, graphs: int) -> Array:
-    """Return a checksum of what the vertices of each graph pull: int64 [K], below 2^52."""
-    found = np.full(graphs, 1, np.int64)
-    for k in range(len(index)):
-        for c in range(len(graph_of)):
-            found[graph_of[c]] = mixed(found[graph_of[c]], index[k, c])
-    for g in range(graphs):
-        found[g] = below_limit(found[g])
-    return found
-
-
-FACTOR = 0x5851F42D4C957F2D  # Knuth, MMIX: of a linear congruential generator
-KEPT = 52  # bits: a float64 has no more
-
-
-def mixed(total: Any, number: Any) -> Any:
-    """Return a running hash, int64, that a number was added to."""
-    return ((total ^ (total >> 29)) ^ number) * np.int64(FACTOR)
-
-
-def below_limit(total: Any) -> int:
-    """Return what a running hash comes to: below 2^KEPT."""
-    return int((total >> 11) & ((1 << KEPT) - 1))
-
-
-@compiled
-def checksum(numbers: Array, start: int) -> int:
-    """Return a checksum of int32 [n], that goes on from another; below 2^52.
-
-    Four hashes are computed beside each other, since each product waits for the one before.
-    """
-    factor = np.int64(FACTOR)
-    a, b, c, d = np.int64(start + 1), np.int64(2), np.int64(3), np.int64(4)
-    whole = len(numbers) // 4 * 4
-    for i in range(0, whole, 4):
-        a = (a ^ numbers[i]) * factor
-        b = (b ^ numbers[i + 1]) * factor
-        c = (c ^ numbers[i + 2]) * factor
-        d = (d ^ numbers[i + 3]) * factor
-    for i in range(whole, len(numbers)):
-        a = (a ^ numbers[i]) * factor
-    for each in (b, c, d, np.int64(len(numbers))):
-        a = mixed(a, each)
-    return below_limit(a)
-
-
-EIGHT = 8  # marks are read so many at once
-FEW = 64  # lookups that are sorted faster than a table's marks are read
-
-
 def new_marks(rows: int) -> Array:
-    """Return a mark for each row of a table, all False, and at least one after them."""
-    return np.zeros((rows // EIGHT + 1) * EIGHT, np.bool_)
+    """Return a mark for each row of a table, all False, and one after them."""
+    return np.zeros(rows + 1, np.bool_)
 
 
-@compiled
-def mark_rows(marks: Array, index: Array, functions: Array, function: int) -> None:
-    """Mark the rows that an index has; -1 marks the last place, so that nothing branches on it.
+def _noted(marks: Array, rows: Array, count: int, row: Any) -> int:
+    """List a row that has no mark yet, and mark it; return how many are listed.
 
-    Args:
-        functions: of each place of the index, of which one counts.
+    Without a branch: which rows are new cannot be predicted.
     """
-    last = len(marks) - 1
-    for v in range(len(index)):
-        marks[index[v] if (index[v] >= 0) & (functions[v] == function) else last] = True
+    rows[count] = row
+    new = int(not marks[row])
+    marks[row] = True
+    return count + new
 
 
 @compiled
-def mark_listed(marks: Array, first: Array, rows: Array, lists: Array) -> None:
-    """Mark the rows of some lists; list k is `rows[first[k] : first[k + 1]]`."""
-    for k in lists:
-        for at in range(first[k], first[k + 1]):
-            marks[rows[at]] = True
-
-
-@compiled
-def take_marked(marks: Array) -> Array:
-    """Return the rows that are marked, rising, as int64, and clear the marks."""
-    marks[len(marks) - 1] = False  # of no row
-    words = marks.view(np.uint64)
-    count = 0
-    for v in range(len(marks)):
-        count += int(marks[v])
-    rows = np.empty(count + 1, np.int64)  # one place more, which rows without a mark are put in
-    found = 0
-    for w in range(len(words)):
-        if words[w] == 0:
-            continue
-        for row in range(EIGHT * w, EIGHT * (w + 1)):
-            rows[found] = row  # without a branch: which rows are marked cannot be predicted
-            found += int(marks[row])
-        words[w] = 0
-    return rows[:count]
-
-
-def list_rows(marks: Array, index: Array, lookups: Array, functions: Array) -> Array:
-    """Return what `rows_looked_up` does, for few vertices: the marks are not gone through."""
-    rows = np.empty(len(lookups) * index.shape[1], np.int64)
-    count = 0
+def _look_up(marks: Array, index: Array, lookups: Array, functions: Array) -> Array:
+    rows = np.empty(len(lookups) * index.shape[1] + 1, np.int64)
+    count, last = 0, len(marks) - 1
+    marks[last] = True  # of no row
     for pull, function in lookups:
         for v in range(index.shape[1]):
-            row = index[pull, v]
-            if row < 0 or functions[v] != function or marks[row]:
-                continue
-            marks[row] = True
-            at = count
-            while at > 0 and rows[at - 1] > row:
-                rows[at] = rows[at - 1]
-                at -= 1
-            rows[at] = row
-            count += 1
+            is_row = (index[pull, v] >= 0) & (functions[v] == function)
+            count = _noted(marks, rows, count, index[pull, v] if is_row else last)
+    marks[last] = False
     for r in range(count):
         marks[rows[r]] = False
     return rows[:count]
 
 
 @compiled
-def union_of(marks: Array, rows: Array) -> Array:
-    """Return the rows that are listed, each once, rising; marks as of `rows_looked_up`."""
-    for row in rows:
-        marks[row] = True
-    return take_marked(marks)
+def _look_up_listed(marks: Array, first: Array, listed: Array, graphs: Array) -> Array:
+    most, count = 1, 0
+    for g in graphs:
+        most += first[g + 1] - first[g]
+    rows = np.empty(most, np.int64)
+    for g in graphs:
+        for at in range(first[g], first[g + 1]):
+            count = _noted(marks, rows, count, listed[at])
+    for r in range(count):
+        marks[rows[r]] = False
+    return rows[:count]
 
 
-@compiled
-def ranges_of(rows: Array, offset: int, width: int) -> tuple[Array, Array]:
-    """Return flat ranges of rows of a table: first elements, int64, and widths, int32."""
-    starts = np.empty(len(rows), np.int64)
-    widths = np.empty(len(rows), np.int32)
-    for k in range(len(rows)):
-        starts[k] = offset + rows[k] * width
-        widths[k] = width
-    return starts, widths
-
-
-@compiled
-def rows_looked_up(marks: Array, index: Array, lookups: Array, functions: Array) -> Array:
-    """Return the rows of a table that a minibatch looks up, rising, as int64.
+def rows_looked_up(marks: Array, index: Array, lookups: Array, functions: Array) -> Int64:
+    """Return the rows of a table that a minibatch looks up, rising.
 
     Args:
         marks: of the table, all False; left so.
         index: of `Inputs`, functions: its `readers`; lookups: of the table, of `Variant.lookups`.
     """
-    if len(lookups) * index.shape[1] <= FEW:
-        return list_rows(marks, index, lookups, functions)
-    for pull, function in lookups:
-        mark_rows(marks, index[pull], functions, function)
-    return take_marked(marks)
+    rows = _look_up(marks, index, lookups, functions)
+    rows.sort()
+    return rows
 
 
-@compiled
-def ranges_looked_up(
-    marks: Array, index: Array, lookups: Array, functions: Array, offset: int, width: int
-) -> tuple[Array, Array]:
-    """Return the same as flat ranges; see `ranges_of`."""
-    return ranges_of(rows_looked_up(marks, index, lookups, functions), offset, width)
+def rows_of_graphs(marks: Array, looked_up: LookedUp, graphs: Int64) -> Int64:
+    """Return the rows of a table that some graphs look up, rising; marks: as above."""
+    rows = _look_up_listed(marks, looked_up.first, looked_up.rows, graphs)
+    rows.sort()
+    return rows
+
+
+def ranges_by_table(
+    store: ParameterStore, rows: Mapping[str, Int64]
+) -> dict[str, tuple[Int64, npt.NDArray[np.int32]]]:
+    """Return flat ranges of rows of tables: first elements, and widths."""
+    found = {}
+    for name, own in rows.items():
+        width = math.prod(store.shapes[name][1:])
+        found[name] = store.offsets[name] + own * width, np.full(len(own), width, np.int32)
+    return found

@@ -22,7 +22,6 @@ from vertexrt.engine.batched import (
 )
 from vertexrt.engine.executor import Arenas, TrainStep, step_on_host
 from vertexrt.engine.explain_host import Explanation, HostExplanation
-from vertexrt.engine.graph_facts import union_of
 from vertexrt.engine.lazy import NOTHING, Loss, Outputs
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.planned import NewPulls, PlannedLaunches, PlanRequest
@@ -150,10 +149,9 @@ class HostExecutor:
         touched: list[Touched] = [
             run.once(("touched",), (), partial(self.model.touched, run)) for run in runs
         ]
-        for name, marks in self.model.marks.items():
+        for name in self.model.sparse:
             rows = [rows_of[name] for rows_of in touched]
-            one = len(rows) == 1
-            store.touched[name] = rows[0] if one else union_of(marks, np.concatenate(rows))
+            store.touched[name] = rows[0] if len(rows) == 1 else np.unique(np.concatenate(rows))
         self._adding = touched
         return touched
 

@@ -13,6 +13,7 @@ import math
 import operator
 import time
 from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,13 +28,11 @@ from vertexrt.engine.executor import (
     loss_scale,
     total_loss,
 )
-from vertexrt.engine.graph_facts import GraphFacts, checksum, sum_of
+from vertexrt.engine.graph_facts import GraphFacts
 from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.update import Touched
 from vertexrt.engine.variant import Variant
 from vertexrt.errors import UsageError
-from vertexrt.native.compiled import compiled
 from vertexrt.parallel.communicator import Communicator
 from vertexrt.parallel.group import ProcessGroup
 from vertexrt.parallel.sums import HostArrays, add_in_pairs, sum_over
@@ -43,6 +42,7 @@ Array = np.ndarray[Any, Any]
 Int64 = np.ndarray[Any, np.dtype[np.int64]]
 
 COMPARED = ("another batch", "other pulled values", "another random seed", "other parameters")
+COMPARED_BYTES = 6  # of digests: a float64 has no more
 
 
 class SharedWork(NamedTuple):
@@ -101,13 +101,15 @@ def divide_step(model: CompiledModel, step: TrainStep, group: ProcessGroup) -> S
 
 def _numbers(step: TrainStep, facts: GraphFacts, graphs: Int64) -> tuple[float, ...]:
     """Return a number for each of the first of COMPARED."""
-    return sum_of(facts.structure, graphs), sum_of(facts.pulled, graphs), step.seed
+    digests = facts.digests
+    keys = [digests.key(of, graphs) for of in (digests.structure, digests.numbers)]
+    return *[int.from_bytes(key[:COMPARED_BYTES]) for key in keys], step.seed
 
 
 def _sample_of(values: Array) -> int:
     """Return a checksum of some of the parameters."""
     sample = np.ascontiguousarray(values[:: sample_stride(values.size)])
-    return checksum(sample.view(np.int32), 0)
+    return int.from_bytes(blake2b(sample, digest_size=COMPARED_BYTES).digest())
 
 
 def total_of(group: ProcessGroup, told: list[list[float]]) -> float:
@@ -273,66 +275,6 @@ class PackedGradients(HostArrays):
             store.touched[name] = own
             store.gradient(name)[own] = total[at:end].reshape(shape)
             at = end
-
-
-class PackedRows(NamedTuple):
-    """Where rows of tables are in the store, and in an array that they are packed in.
-
-    Attributes:
-        memory: int64 [*]: the first elements of all rows, the same when packed, and then as int32
-            their widths.
-        rows: how many; by_table: of each.
-        size: elements of a packed array.
-    """
-
-    memory: Array
-    rows: int
-    by_table: dict[str, int]
-    size: int
-
-    def tables(self, apart: bool) -> dict[str, tuple[Array, Array]]:
-        """Return the first elements of rows, and their widths, by table.
-
-        Args:
-            apart: else those of all tables as if they were one.
-        """
-        found, first = {}, 0
-        starts, widths = self.memory, self.memory[2 * self.rows :].view(np.int32)
-        for name, count in (self.by_table if apart else {"": self.rows}).items():
-            part = slice(first, first + count)
-            found[name], first = (starts[part], widths[part]), part.stop
-        return found
-
-
-def packed_rows(store: ParameterStore, rows: Touched) -> PackedRows:
-    """List rows of tables, which are packed after the dense part."""
-    by_table = {name: len(own) for name, own in rows.items()}
-    count = sum(by_table.values())
-    memory = np.empty(2 * count + (count + 1) // 2, np.int64)
-    first, at = 0, store.dense_size
-    for name, own in rows.items():
-        width = math.prod(store.shapes[name][1:])
-        at = _write_ranges(memory, count, first, own, store.offsets[name], width, at)
-        first += len(own)
-    return PackedRows(memory, count, by_table, at)
-
-
-@compiled
-def _write_ranges(
-    memory: Array, count: int, first: int, rows: Array, offset: int, width: int, at: int
-) -> int:
-    """Write rows of a table from number `first` on, see `PackedRows`; return where they end.
-
-    Args:
-        count: of the rows of all tables; at: element where those of this one are packed.
-    """
-    packed, widths = memory[count + first :], memory[2 * count :].view(np.int32)[first:]
-    for k in range(len(rows)):
-        memory[first + k] = offset + rows[k] * width
-        packed[k] = at
-        widths[k] = width
-        at += width
-    return at
 
 
 def sample_stride(parameters: int) -> int:

@@ -94,8 +94,13 @@ def _parts_of(value: PullValue) -> tuple[Any, IntArray]:
     return table, in_order(len(table)) if index is None else index
 
 
-def digest_graphs(batch: BatchFields) -> GraphDigests:
-    """Hash each graph of a batch."""
+def digest_graphs(batch: BatchFields, starts: Array = STARTS) -> GraphDigests:
+    """Hash each graph of a batch.
+
+    Args:
+        starts: uint64 [2]; with others than those of this process, digests do not tell batches of
+            somebody who means harm apart.
+    """
     vertices = _columns_of(batch.pulls)
     edges = _columns_of(batch.edge_pulls) if batch.edge_pulls else {}
     types, kinds = batch.types, (NO_NUMBERS, NO_NUMBERS)
@@ -109,7 +114,7 @@ def digest_graphs(batch: BatchFields) -> GraphDigests:
         *kinds,
         _side_by_side(vertices, len(batch.child_ptr) - 1),
         _side_by_side(edges, len(batch.child)),
-        STARTS,
+        starts,
         FACTORS,
     )
     return GraphDigests(_digest_of(names), structure, numbers)

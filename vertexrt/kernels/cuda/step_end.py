@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.batched import Run, start_of
-from vertexrt.engine.graph_facts import ranges_looked_up
+from vertexrt.engine.graph_facts import ranges_by_table
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.update import Update, dense_ranges
@@ -123,11 +123,8 @@ def end_of(
     """
     if update.groups:
         starts, widths, groups = _ranges_of_groups(store, update, touched)
-    elif len(touched) == 1:
-        ((starts, widths),), groups = touched.values(), ()
     else:
-        found = [(NO_STARTS, NO_WIDTHS), *touched.values()]
-        starts, widths = (np.concatenate(each) for each in zip(*found, strict=True))
+        starts, widths = joined_ranges(touched)
         groups = ()
     return StepEnd(
         *loss,
@@ -141,16 +138,21 @@ def end_of(
     )
 
 
+def joined_ranges(touched: Mapping[str, tuple[Int64, Int32]]) -> tuple[Int64, Int32]:
+    """Return the ranges of all tables, one after another."""
+    if len(touched) == 1:
+        (one,) = touched.values()
+        return one
+    found = [(NO_STARTS, NO_WIDTHS), *touched.values()]
+    starts, widths = (np.concatenate(each) for each in zip(*found, strict=True))
+    return starts, widths
+
+
 def ending_of(model: CompiledModel, run: Run, update: Update, scale: float) -> StepEnd:
     """Return how a step ends with an update, and with the loss of a run times a scale."""
-    store, index, lookups = model.store, run.inputs.index, run.variant.lookups
-    touched, readers = {}, run.inputs.readers
-    for name, marks in model.marks.items():
-        width = math.prod(store.shapes[name][1:])
-        looked_up = marks, index, lookups[name], readers
-        touched[name] = ranges_looked_up(*looked_up, store.offsets[name], width)
+    touched = ranges_by_table(model.store, model.touched(run))
     loss = start_of(run, ("push", "loss")), run.num_rows, bool(len(run.layout.weight)), scale
-    return end_of(store, update, touched, LossRows(*loss))
+    return end_of(model.store, update, touched, LossRows(*loss))
 
 
 def _ranges_of_groups(

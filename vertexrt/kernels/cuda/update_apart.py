@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
-from vertexrt.engine.graph_facts import ranges_of
+from vertexrt.engine.graph_facts import ranges_by_table
 from vertexrt.engine.parameters import ParameterStore
-from vertexrt.engine.update import Touched, Update
+from vertexrt.engine.update import Update
 from vertexrt.kernels.cuda.finish_step import finish_step, let_tell
 from vertexrt.kernels.cuda.session import Session
-from vertexrt.kernels.cuda.step_end import FOUND, NO_STARTS, NO_WIDTHS, Found, StepEnd, end_of
-
-Ranges = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]
+from vertexrt.kernels.cuda.step_end import FOUND, NO_STARTS, Found, StepEnd, end_of
 
 
 def update_apart(
@@ -29,7 +25,7 @@ def update_apart(
     """
     memory = session.memory
     touched = {name: store.touched.get(name, NO_STARTS) for name in store.sparse}
-    end = end_of(store, update, ranges_of_rows(store, touched))
+    end = end_of(store, update, ranges_by_table(store, touched))
     memory.upload(session.gradients, store.gradients)
     ranges = np.concatenate([end.starts.view(np.uint8), end.widths.view(np.uint8)])
     held = memory.take(max(ranges.nbytes, 16), "rows of tables")
@@ -43,18 +39,3 @@ def update_apart(
         session.device.download(found, session.found.address)
     memory.synchronize()
     return found.view(np.float64)
-
-
-def ranges_of_rows(store: ParameterStore, rows: Touched) -> Mapping[str, Ranges]:
-    """Return flat ranges of rows of each table: first elements and widths."""
-    return {
-        name: ranges_of(own, store.offsets[name], math.prod(store.shapes[name][1:]))
-        for name, own in rows.items()
-    }
-
-
-def joined(tables: Mapping[str, Ranges]) -> Ranges:
-    """Return the ranges of all tables, one after another."""
-    found = [(NO_STARTS, NO_WIDTHS), *tables.values()]
-    starts, widths = (np.concatenate(each) for each in zip(*found, strict=True))
-    return starts, widths
