@@ -8,7 +8,6 @@ the batch that minibatches are taken from.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -16,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.inputs import Inputs, parents
-from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.variant import Variant
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import fields_of
@@ -181,14 +179,3 @@ def rows_of_graphs(marks: Array, looked_up: LookedUp, graphs: Int64) -> Int64:
     rows = _look_up_listed(marks, looked_up.first, looked_up.rows, graphs)
     rows.sort()
     return rows
-
-
-def ranges_by_table(
-    store: ParameterStore, rows: Mapping[str, Int64]
-) -> dict[str, tuple[Int64, npt.NDArray[np.int32]]]:
-    """Return flat ranges of rows of tables: first elements, and widths."""
-    found = {}
-    for name, own in rows.items():
-        width = math.prod(store.shapes[name][1:])
-        found[name] = store.offsets[name] + own * width, np.full(len(own), width, np.int32)
-    return found

@@ -1,4 +1,4 @@
-"""Run an optimizer's rule over a parameter store, cut into pieces, where all of it stays finite.
+"""Run an optimizer's rule over ranges of a parameter store, where all of it stays finite.
 
 Whether it does is decided here for every optimizer, group and clipping: `limit_of` says up to which
 gradients that is known without a trial, a backend tries the rest (`StoreUpdate.limit`), and
@@ -23,23 +23,20 @@ from vertexrt.kernels.store_update import (
     FOUND_TRIED,
     Counts,
     StoreUpdate,
-    add_up,
     all_within,
     clamp,
-    cut_pieces,
     elements,
     factor,
     moved_at,
 )
 
 Touched = Mapping[str, RowArray]  # sorted, unique rows of sparse parameters
-Pieces = tuple[RowArray, RowArray, RowArray]  # pieces, spans, listed: `kernels.store_update`
+Ranges = tuple[RowArray, RowArray]  # starts, widths: `kernels.store_update`
 
 SMALLER = "lower the learning rate, or clip the gradient norm"
 NOTHING = -1.0  # no gradient is within this limit
 PIECE = 8192  # elements: small enough to share out evenly, large enough to make calls free
-_NO_TABLES: RowArray = np.zeros((0, 2), np.int64)
-_DENSE: RowArray = np.zeros(1, np.int64)  # a piece of the dense part is one row
+_NO_ROWS: RowArray = np.zeros(0, np.int64)
 
 
 class UpdateGroup(NamedTuple):
@@ -130,102 +127,104 @@ def limit_of(update: Update, dtype: np.dtype[Any]) -> tuple[float, tuple[float, 
     return FORMATS[dtype.itemsize].limit, held
 
 
-def dense_ranges(store: ParameterStore, name: str, most: int) -> list[tuple[int, int]]:
-    """Return first elements and lengths of the parts of a dense parameter, none above `most`."""
-    start, size = store.offsets[name], math.prod(store.shapes[name])
-    return [(start + k, min(most, size - k)) for k in range(0, size, most)]
+def _cut(start: int, size: int, most: int) -> Ranges:
+    """Cut elements into ranges of at most so many."""
+    at: RowArray = np.arange(0, size, most)
+    return start + at, np.minimum(most, size - at)
 
 
-def cut(store: ParameterStore, touched: Sequence[Touched] = ()) -> Pieces:
-    """Cut the dense part and the touched rows of a store into pieces.
-
-    Which they are depends on the store and on `store.touched` only.
+def ranges_of(
+    store: ParameterStore, names: Sequence[str], rows: Touched, most: int = PIECE, dense: int = 0
+) -> Ranges:
+    """Return flat ranges of parameters: first elements and widths, int64 each.
 
     Args:
-        touched: the rows that each group touched, where their gradients are to be added up.
+        names: of tables, touched rows are ranges; others are cut into ranges.
+        rows: of tables; most: elements of a range that is no row.
+        dense: elements that come first, of all dense parameters.
     Raises: PlanError, when a touched row is not a row of its parameter.
     """
-    return _cut(store, [(store.dense_size, store.sparse)], touched)[0]
+    found = [_cut(0, dense, most)]
+    for name in names:
+        shape, start = store.shapes[name], store.offsets[name]
+        if name not in store.sparse:
+            found.append(_cut(start, math.prod(shape), most))
+            continue
+        own = rows.get(name, _NO_ROWS)
+        if not own.size:
+            continue
+        if own[0] < 0 or own[-1] >= shape[0]:  # sorted; the kernels check no bounds
+            raise PlanError.at(
+                "update",
+                f"rows {own[0]} to {own[-1]} of '{name}' are touched",
+                f"rows 0 to {shape[0] - 1}",
+                "check the pulled indices",
+            )
+        width = math.prod(shape[1:])
+        found.append((start + own * width, np.full(own.size, width)))
+    return _joined(found)
 
 
-def _cut(
-    store: ParameterStore,
-    parts: Sequence[tuple[int, Sequence[str]]],
-    touched: Sequence[Touched] = (),
-) -> tuple[Pieces, RowArray]:
-    """Cut parts of a store into pieces, each part by itself.
+def _joined(ranges: Sequence[Ranges]) -> Ranges:
+    if len(ranges) == 1:
+        return ranges[0]
+    starts, widths = (np.concatenate(each) for each in zip(*ranges, strict=True))
+    return starts, widths
+
+
+def cut(store: ParameterStore) -> Ranges:
+    """Return the ranges of the dense part and the touched rows of a store."""
+    return ranges_of(store, store.sparse, store.touched, dense=store.dense_size)
+
+
+def ranges_of_update(
+    store: ParameterStore, update: Update, rows: Touched, most: int = PIECE, dense: int = 0
+) -> tuple[RowArray, RowArray, RowArray]:
+    """Return the ranges of all groups of an update, and `parts` of `StoreUpdate`.
 
     Args:
-        parts: elements from the first on, and the parameters, of which tables have touched rows.
-    Returns: the pieces, and `parts` of `StoreUpdate`.
+        rows, most, dense: of `ranges_of`; dense: where there are no groups.
     """
-    listed, used, found, ends = [_DENSE], 1, [], [0]
-    for dense, names in parts:
-        tables: list[tuple[int, int]] = []
-        entries: list[tuple[int, int]] = []
-        for name in names:
-            if name not in store.sparse:
-                ranges = dense_ranges(store, name, PIECE)
-                tables += ranges
-                entries += [(0, 1)] * len(ranges)
-                continue
-            rows = store.touched.get(name, _DENSE[:0])
-            if not rows.size:
-                continue
-            most = store.shapes[name][0]
-            if rows[0] < 0 or rows[-1] >= most:  # sorted; the kernels check no bounds
-                raise PlanError.at(
-                    "update",
-                    f"rows {rows[0]} to {rows[-1]} of '{name}' are touched",
-                    f"rows 0 to {most - 1}",
-                    "check the pulled indices",
-                )
-            tables.append((store.offsets[name], math.prod(store.shapes[name][1:])))
-            for own in (rows, *(each[name] for each in touched[1:])):
-                entries.append((used, used + len(own)))
-                listed.append(own)
-                used += len(own)
-        numbers = np.concatenate(listed) if used > 1 else _DENSE
-        pieces, spans = cut_pieces(
-            PIECE,
-            dense,
-            np.array(tables, np.int64).reshape(-1, 2) if tables else _NO_TABLES,
-            np.array(entries, np.int64).reshape(-1, max(1, len(touched)), 2),
-            numbers,
-        )
-        found.append((pieces, spans))
-        ends.append(ends[-1] + len(pieces))
-    if len(found) > 1:
-        pieces, spans = (np.concatenate(each) for each in zip(*found, strict=True))
-    return (pieces, spans, numbers), np.array(ends, np.int64)
+    found = [ranges_of(store, group.names, rows, most) for group in update.groups]
+    found = found or [ranges_of(store, store.sparse, rows, most, dense)]
+    ends = np.cumsum([0, *(len(starts) for starts, _ in found)])
+    return *_joined(found), ends
 
 
 def _bind(store: ParameterStore, update: Update, limit: float = NOTHING) -> StoreUpdate:
     """Bind an update to the values and gradients of a store."""
-    groups, parts = [update.whole], [(store.dense_size, store.sparse)]
-    if update.groups:
-        groups, parts = [*update.groups], [(0, group.names) for group in update.groups]
-    (pieces, spans, listed), ends = _cut(store, parts)
+    groups = update.groups or (update.whole,)
+    starts, widths, parts = ranges_of_update(store, update, store.touched, dense=store.dense_size)
     return StoreUpdate(
         rule=update.rule,
         scalars=np.array([update.scalars_of(group) for group in groups], np.float64),
-        parts=ends,
+        parts=parts,
         clip_norm=update.clip_norm or 0.0,
         limit=limit,
         values=store.values,
         gradients=store.gradients,
         moments=update.moments,
-        pieces=pieces,
-        spans=spans,
-        listed=listed,
+        starts=starts,
+        widths=widths,
         counts=update.counts,
         found=np.zeros(3),
     )
 
 
 def collect(store: ParameterStore, touched: Sequence[Touched]) -> None:
-    """Add up the gradients of groups in the first one's, which the store calls its gradients."""
-    add_up(store.copies, *cut(store, touched))
+    """Add up the gradients of groups in the first one's, in their order, and clear the others.
+
+    Args:
+        touched: the rows that each group touched.
+    """
+    dense = store.gradients[: store.dense_size]
+    for copy, rows in zip(store.copies[1:], touched[1:], strict=False):
+        dense += copy[: len(dense)]
+        copy[: len(dense)] = 0.0
+        views = store.views(copy)
+        for name, own in rows.items():
+            store.gradient(name)[own] += views[name][own]
+            views[name][own] = 0.0
 
 
 def all_finite(store: ParameterStore, numbers: FloatArray) -> bool:
@@ -247,10 +246,10 @@ def apply_update(
     limit, reach = limit_of(update, store.dtype)
     bound = _bind(store, update, limit)
     if update.clip_value is not None:
-        cuts = (bound.pieces, bound.spans, bound.listed)
-        if not all_within(store.gradients, *cuts, np.finfo(store.dtype).max):
+        ranges = bound.starts, bound.widths
+        if not all_within(store.gradients, *ranges, np.finfo(store.dtype).max):
             return Outcome(False)
-        clamp(store.gradients, *cuts, update.clip_value)
+        clamp(store.gradients, *ranges, update.clip_value)
     (run or host_backend("cpu", store.dtype).update)(bound)
     done = bool(bound.found[FOUND_DONE])
     store.cleared = done and not update.groups  # a parameter in none has kept its gradient

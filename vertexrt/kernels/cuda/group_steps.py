@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from vertexrt.engine.batched import Destination, Part, Run
 from vertexrt.engine.executor import TrainStep
-from vertexrt.engine.graph_facts import ranges_by_table
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.shared_step import (
     SharedPushes,
@@ -27,7 +26,7 @@ from vertexrt.engine.shared_step import (
     refuse_differences,
     total_of,
 )
-from vertexrt.engine.update import Update
+from vertexrt.engine.update import Update, ranges_of
 from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.device import address_of
 from vertexrt.kernels.cuda.device_arena import DeviceArena
@@ -42,7 +41,7 @@ from vertexrt.kernels.cuda.device_group import DeviceGroup
 from vertexrt.kernels.cuda.finish_step import finish_step, let_tell, make_room
 from vertexrt.kernels.cuda.flights import Commit, Flight
 from vertexrt.kernels.cuda.session import Session
-from vertexrt.kernels.cuda.step_end import StepEnd, end_of, joined_ranges
+from vertexrt.kernels.cuda.step_end import StepEnd, end_of
 from vertexrt.kernels.cuda.upload import SLOTS, UploadSlot
 from vertexrt.parallel.group import ProcessGroup
 from vertexrt.parallel.sums import add_in_pairs, parts_over
@@ -166,15 +165,14 @@ class GroupSteps:
             of what it updates.
         """
         session, store = self._launches.session, self._launches.model.store
-        touched = ranges_by_table(store, work.rows)
-        starts, widths = joined_ranges(touched)
-        packed = store.dense_size + np.append(0, np.cumsum(widths, dtype=np.int64))
-        end = end_of(store, update, touched)
+        starts, widths = ranges_of(store, store.sparse, work.rows)
+        packed = store.dense_size + np.append(0, np.cumsum(widths))
+        end = end_of(store, update, work.rows)
         apart = (end.starts, end.widths) if end.groups else ()
-        arrays = starts, packed, widths, *apart
+        arrays = starts, packed, widths.astype(np.int32), *apart
         slot, at = self._room.upload(arrays, told_bytes(group, work))
         make_room(session, end)  # what grows waits for the stream: before it waits for others
-        rows = Packed(*at[:3], len(starts), int(packed[-1]))
+        rows = Packed(at[0], at[1], at[2], len(starts), int(packed[-1]))
         return slot, rows, end, np.array(at[3:] or [rows.start, rows.width], np.int64)
 
     def _packed(

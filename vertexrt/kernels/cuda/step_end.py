@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from struct import Struct
 from typing import NamedTuple
 
@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.batched import Run, start_of
-from vertexrt.engine.graph_facts import ranges_by_table
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.parameters import ParameterStore
-from vertexrt.engine.update import Update, dense_ranges
+from vertexrt.engine.update import Touched, Update, ranges_of_update
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.native.compiled import compiled
 
@@ -113,63 +112,32 @@ def _padded(starts: Int64, widths: Int32, most: int) -> tuple[Int64, Int32]:
 def end_of(
     store: ParameterStore,
     update: Update,
-    touched: Mapping[str, tuple[Int64, Int32]],
+    rows: Touched,
     loss: LossRows = NO_LOSS,
 ) -> StepEnd:
     """Return how a step ends with an update.
 
     Args:
-        touched: starts and widths of the touched rows of each table.
+        rows: of tables, those that are touched.
     """
-    if update.groups:
-        starts, widths, groups = _ranges_of_groups(store, update, touched)
-    else:
-        starts, widths = joined_ranges(touched)
-        groups = ()
+    starts, widths, ends = ranges_of_update(store, update, rows, PIECE)
+    groups = [
+        GroupEnd(int(first), int(end - first), update.scalars_of(group))
+        for group, (first, end) in zip(update.groups, pairwise(ends), strict=False)
+    ]
     return StepEnd(
         *loss,
         rule=update.rule,
         scalars=update.scalars_of(update.whole),
         clip_norm=update.clip_norm or 0.0,
         starts=starts,
-        widths=widths,
+        widths=widths.astype(np.int32),
         clip_value=update.clip_value or 0.0,
-        groups=groups,
+        groups=tuple(groups),
     )
-
-
-def joined_ranges(touched: Mapping[str, tuple[Int64, Int32]]) -> tuple[Int64, Int32]:
-    """Return the ranges of all tables, one after another."""
-    if len(touched) == 1:
-        (one,) = touched.values()
-        return one
-    found = [(NO_STARTS, NO_WIDTHS), *touched.values()]
-    starts, widths = (np.concatenate(each) for each in zip(*found, strict=True))
-    return starts, widths
 
 
 def ending_of(model: CompiledModel, run: Run, update: Update, scale: float) -> StepEnd:
     """Return how a step ends with an update, and with the loss of a run times a scale."""
-    touched = ranges_by_table(model.store, model.touched(run))
     loss = start_of(run, ("push", "loss")), run.num_rows, bool(len(run.layout.weight)), scale
-    return end_of(model.store, update, touched, LossRows(*loss))
-
-
-def _ranges_of_groups(
-    store: ParameterStore, update: Update, touched: Mapping[str, tuple[Int64, Int32]]
-) -> tuple[Int64, Int32, tuple[GroupEnd, ...]]:
-    """List all that an update with groups updates, as ranges."""
-    starts, widths, groups, first = [NO_STARTS], [NO_WIDTHS], [], 0
-    for group in update.groups:
-        count = 0
-        for name in group.names:
-            found = touched.get(name)
-            if found is None:
-                ranges = np.array(dense_ranges(store, name, PIECE), np.int64)
-                found = ranges[:, 0].copy(), ranges[:, 1].astype(np.int32)
-            starts.append(found[0])
-            widths.append(found[1])
-            count += len(found[0])
-        groups.append(GroupEnd(first, count, update.scalars_of(group)))
-        first += count
-    return np.concatenate(starts), np.concatenate(widths), tuple(groups)
+    return end_of(model.store, update, model.touched(run), LossRows(*loss))

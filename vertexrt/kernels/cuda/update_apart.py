@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from vertexrt.engine.graph_facts import ranges_by_table
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.update import Update
 from vertexrt.kernels.cuda.finish_step import finish_step, let_tell
 from vertexrt.kernels.cuda.session import Session
-from vertexrt.kernels.cuda.step_end import FOUND, NO_STARTS, Found, StepEnd, end_of
+from vertexrt.kernels.cuda.step_end import FOUND, Found, StepEnd, end_of
 
 
 def update_apart(
@@ -24,8 +23,7 @@ def update_apart(
     Returns: what a step finds, see `step_end`: the norm, and whether the update was refused.
     """
     memory = session.memory
-    touched = {name: store.touched.get(name, NO_STARTS) for name in store.sparse}
-    end = end_of(store, update, ranges_by_table(store, touched))
+    end = end_of(store, update, store.touched)
     memory.upload(session.gradients, store.gradients)
     ranges = np.concatenate([end.starts.view(np.uint8), end.widths.view(np.uint8)])
     held = memory.take(max(ranges.nbytes, 16), "rows of tables")
