@@ -57,9 +57,8 @@ def test_parameters_are_aligned_and_apart(
         assert made.offsets[name] % ALIGNMENT == 0 or name in stack[1:]
         assert (made.offsets[name] >= made.dense_size) == (name in sparse)
     if stack:
-        assert made.stacked(stack) == made.offsets[stack[0]]
         rows = sum(shapes[name][0] for name in stack)
-        start = made.stacked(stack)
+        start = made.offsets[stack[0]]
         for i, name in enumerate(stack):
             made.value(name)[...] = i
         matrix = made.values[start : start + rows * 3].reshape(rows, 3)
@@ -105,15 +104,6 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     )
     with pytest.raises(UsageError, match="'x'"):
         store().gradient("x")
-
-
-def test_stacked_refuses_what_is_apart() -> None:
-    with pytest.raises(UsageError) as caught:
-        store().stacked(["w", "u"])
-    assert str(caught.value) == (
-        "[parameters] parameters 'w' and 'u' do not lie one after another; the stacks are "
-        "[('u', 'w')]; name the stack when the store is built."
-    )
 
 
 @pytest.mark.parametrize(
@@ -162,8 +152,8 @@ def test_frozen_parameters_come_last_and_have_values_alone() -> None:
         "b",
         "words",
     ]
-    assert frozen.copies.shape == (2, frozen.sizes.trained)
-    assert frozen.offsets["b"] == frozen.sizes.trained < frozen.sizes.total == frozen.values.size
+    assert frozen.copies.shape == (2, frozen.trained_size)
+    assert frozen.offsets["b"] == frozen.trained_size < frozen.values.size
     assert frozen.views(frozen.gradients).keys() == {"a", "table", "c"}
     assert frozen.views(frozen.values).keys() == shapes.keys()
-    assert vrt.Adam()._request(frozen).moments.shape == (2, frozen.sizes.trained)
+    assert vrt.Adam()._request(frozen).moments.shape == (2, frozen.trained_size)

@@ -11,10 +11,9 @@ matrix.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,14 +38,6 @@ def _require_room(size: int) -> None:
             f"this machine has {memory / GIB:.4g} GiB of memory",
             "take smaller sizes",
         )
-
-
-class StoreSizes(NamedTuple):
-    """Elements of a store, of its trained part, and of the dense part of that."""
-
-    total: int
-    trained: int
-    dense: int
 
 
 class ParameterStore:
@@ -131,11 +122,6 @@ class ParameterStore:
                     f"sparse parameter '{name}' has the shape ()", "rows", "declare it dense"
                 )
 
-    @property
-    def sizes(self) -> StoreSizes:
-        """How large its parts are."""
-        return StoreSizes(self.values.size, self.trained_size, self.dense_size)
-
     def value(self, name: str) -> FloatArray:
         """Return the live view of a parameter's values, in its shape."""
         self._check_name(name)
@@ -169,22 +155,6 @@ class ParameterStore:
         """Return where new numbers of an array belong, such as moments that go with the values."""
         return array
 
-    def stacked(self, names: Sequence[str]) -> int:
-        """Return the offset of the first of `names`, whose rows lie one after another.
-
-        Raises: UsageError, when they do not; the store was built without that stack.
-        """
-        for name in names:
-            self._check_name(name)
-        for first, second in itertools.pairwise(names):
-            if self.offsets[first] + math.prod(self.shapes[first]) != self.offsets[second]:
-                raise _refusal(
-                    f"parameters '{first}' and '{second}' do not lie one after another",
-                    f"the stacks are {sorted(set(self._stack_of.values()))}",
-                    "name the stack when the store is built",
-                )
-        return self.offsets[names[0]]
-
     def views(self, flat: FloatArray) -> dict[str, FloatArray]:
         """Return views of a flat array of this store's layout: each parameter's part, shaped.
 
@@ -203,18 +173,12 @@ class ParameterStore:
 
         What follows adds to them, so that they are not `cleared` any more.
         """
-        if self.cleared:
-            self.touched.clear()
-        else:
+        if not self.cleared:
             self.gradients[: self.dense_size] = 0.0
-            self.zero_touched()
-        self.cleared = False
-
-    def zero_touched(self) -> None:
-        """Clear the gradients of the touched rows; enough where backward overwrites the others."""
-        for name, rows in self.touched.items():
-            self._gradients[name][rows] = 0.0
+            for name, rows in self.touched.items():
+                self._gradients[name][rows] = 0.0
         self.touched.clear()
+        self.cleared = False
 
     def _check_name(self, name: str) -> None:
         if name not in self.shapes:

@@ -75,7 +75,7 @@ class CudaExecutor:
         self.model = model
         store = model.store
         poisons = config().check
-        self.session = Session(device, store.dtype, store.sizes, model.param_at, poisons)
+        self.session = Session(device, store, model.param_at, poisons)
         streams = model.passes.streams
         self.streams = Streams(self.session, streams) if streams > 1 else None
         self.persistent_launch = PersistentLaunch(self.session)

@@ -1,9 +1,8 @@
 """A planned run on a device: its indices and scripts are there, and its arena is its own.
 
 A request copies to the device what is new of the pulls, and launches: on the caller's stream, if
-arrays of the device come or go. Results that stay there are written by the launch itself, where
-their rows are in the user's order, or else by one more kernel. Large ones that go to the host lie
-where the transfer has put them. Two requests may be under way when `forward` returns: the third
+arrays of the device come or go. Large results that go to the host lie where the transfer has put
+them. Two requests may be under way when `forward` returns: the third
 waits for the first, once launched.
 """
 
@@ -14,20 +13,21 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from vertexrt.engine.batched import Part, Run
+from vertexrt.engine.batched import Destination, Part, Run
 from vertexrt.engine.planned import NewPulls, PlanRequest
+from vertexrt.engine.results import PushPlaces, PushRows
 from vertexrt.errors import DeviceError
 from vertexrt.graph.device_rows import DeviceRows
-from vertexrt.kernels.cuda.device_pushes import DevicePushes
+from vertexrt.kernels.cuda.device import Allocation
+from vertexrt.kernels.cuda.device_results import LeftPushes, leave_at, views_of
 from vertexrt.kernels.cuda.given_results import GivenResults
 from vertexrt.kernels.cuda.pack import RANDOM_SEED
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import FOUND
-from vertexrt.kernels.cuda.upload import ReadyRun, UploadSlot
+from vertexrt.kernels.cuda.upload import ReadyRun, UploadBuffers, UploadSlot
 
 Array = np.ndarray[Any, Any]
 NOTHING = np.zeros(0, np.uint8)
-PLAIN = Part()  # pushes are copied by the plan itself
 TURNS = 2  # requests that may be under way
 PIECE = 1 << 18  # bytes of a pull that are on their way while the next ones are copied
 
@@ -66,7 +66,10 @@ class DevicePlan:
         self._lent: dict[int, DeviceRows] = {
             k: table for k, table in enumerate(run.inputs.floats) if isinstance(table, DeviceRows)
         }
-        with session.apart():
+        wanted = [PushRows(name, request.vertices) for name in request.outputs]
+        self._places = PushPlaces.of(run, wanted)
+        self._buffers = UploadBuffers(session.memory)
+        with session.apart(Allocation(0, 0, None), self._buffers):
             session.take_arena(run)
             self._make_ready()
             self._arena = session.arena
@@ -78,7 +81,6 @@ class DevicePlan:
         self._requests = 0
         self._unseen: set[int] = set()  # turns whose request was not waited for
         self._known = len(executor.failures)  # failures that requests have nothing to do with
-        self._pushes = DevicePushes(session, request, self._arena, self._numbers)
         self._given = GivenResults(session.device)
 
     def _make_ready(self) -> None:
@@ -89,7 +91,8 @@ class DevicePlan:
             np.zeros(math.prod(t.shape), dtype) if isinstance(t, DeviceRows) else t for t in given
         ]
         run.inputs.floats = tuple(rooms)
-        self.ready = self._executor.ready(run, run.forward())
+        part = run.forward()._replace(to=Destination(rows=self._places.rows))
+        self.ready = self._executor.ready(run, part)
         run.inputs.floats = given
         executable: Any = run.ready.executable or run.ready.processors
         self._numbers: dict[str, int] = executable.numbers
@@ -109,25 +112,23 @@ class DevicePlan:
     def forward(self, new: NewPulls, seed: int) -> dict[str, Any]:
         """Copy what is new, launch, and bring the results.
 
-        What need not come before the launch comes after it, while the device computes: the look at
-        the request before the last, and room for the next one's results.
+        The look at the request before the last comes after the launch, while the device computes.
         """
         device, turn = self._session.device, self._next_turn()
         with_caller = self._stays or bool(self._lent) or _lent_rows(new)
         caller = device.caller() if with_caller else 0
         self._executor.before_launch(caller if with_caller else None)
-        found = self._pushes.begin(self.ready.words, caller) if self._stays else ()
+        left = leave_at(self._session, self.outputs, self._places, self._stays)
         self._upload(turn, new, seed)
         self._poison()
-        self.ready.launch(PLAIN)
-        results = self._pushes.end(found) if self._stays else {}
+        with self._session.apart(self._arena, self._buffers):
+            self.ready.launch(Part(to=left.to))
         slot = self._free(turn)
         if not self._stays:
-            return self._bring(slot)
+            return self._bring(slot, left)
         self._session.bring(slot, False, ())
         self._unseen.add(turn)
-        self._pushes.make_room(caller)
-        return results
+        return dict(left.arrays)
 
     def _next_turn(self) -> int:
         """Return the number of the buffer that a request has."""
@@ -185,21 +186,19 @@ class DevicePlan:
         if self._session.memory.poisons:
             self._session.memory.poison(self._arena)
 
-    def _bring(self, slot: UploadSlot) -> dict[str, Any]:
+    def _bring(self, slot: UploadSlot, left: LeftPushes) -> dict[str, Any]:
         """Return the results as arrays of the host, waiting for them."""
-        pieces = self._pushes.pieces()
-        given = self._given.take(sum([size for _, size in pieces]))
+        given = self._given.take(sum([size for _, size in left.pieces]))
         if given is not None:
             slot.results = given
             # What had this memory before may be on its way to the device by a caller's copy.
             self._session.device.follow_caller()
-        self._session.bring(slot, False, pieces)
+        self._session.bring(slot, False, left.pieces)
         self._look(slot)
-        found = self._pushes.read(slot.results)
         if given is None:
-            return {name: values.copy() for name, values in found.items()}
+            return left.read(slot.results, self._session.dtype)
         slot.results = NOTHING  # they are the caller's
-        return found
+        return views_of(given, left.shapes, self._session.dtype)
 
     def _look(self, slot: UploadSlot) -> None:
         """Wait for a request. Raises: DeviceError, if a persistent launch has given up."""

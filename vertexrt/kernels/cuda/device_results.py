@@ -43,21 +43,28 @@ class LeftPushes(NamedTuple):
 def leave(
     session: Session, run: Run, names: Sequence[str], vertices: Int64 | None, stays: bool
 ) -> LeftPushes:
-    """Say where pushes of some vertices go, of all by default.
+    """Say where pushes of some vertices go, of all by default; see `leave_at`."""
+    if not names:
+        return LeftPushes(Destination(), {}, {}, ())
+    if not stays:
+        session.take_arena(run)  # whose error says more
+    found = PushPlaces.of(run, [PushRows(name, vertices) for name in names])
+    return leave_at(session, names, found, stays)
+
+
+def leave_at(session: Session, names: Sequence[str], found: PushPlaces, stays: bool) -> LeftPushes:
+    """Say where pushes go, given where they lie.
 
     Args:
         stays: to new arrays of the device.
     """
-    if not names:
-        return LeftPushes(Destination(), {}, {}, ())
-    shapes, rows, places = PushPlaces.of(run, [PushRows(name, vertices) for name in names])
+    shapes, rows, places = found
     if stays:
         made = [session.device.empty(shape, session.dtype) for shape in shapes]
         copies = RowCopies(places, [at for _, at in made], [0] * len(made))
         to = Destination(copies=copies, rows=rows)
         return LeftPushes(to, {n: array for n, (array, _) in zip(names, made, strict=True)}, {}, ())
     sizes = [math.prod(shape) * session.dtype.itemsize for shape in shapes]
-    session.take_arena(run)  # whose error says more
     session.taken = session.memory.scratch(session.taken, sum(sizes))
     at = list(accumulate(sizes[:-1], initial=session.taken.address))
     to = Destination(copies=RowCopies(places, at, [0] * len(at)), rows=rows)

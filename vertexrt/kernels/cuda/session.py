@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.batched import Part, Run
-from vertexrt.engine.parameters import StoreSizes
+from vertexrt.engine.parameters import ParameterStore
 from vertexrt.errors import DeviceError
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.kernels.cuda.calls import addresses_of, launch_each
@@ -54,8 +54,7 @@ class Session:
     """The memory of a network on a device, and the launches of its steps.
 
     Args:
-        dtype: of parameters and arena.
-        sizes: of the parameter store.
+        store: of the parameters, whose layout the device has.
         param_at: [names] first element of each parameter and stack.
         poisons: memory of a run is filled with what is no number before it.
     Attributes:
@@ -66,18 +65,17 @@ class Session:
     def __init__(
         self,
         device: Device,
-        dtype: npt.DTypeLike,
-        sizes: StoreSizes,
+        store: ParameterStore,
         param_at: Int64,
         poisons: bool = False,
     ) -> None:
         self.device = device
         self.memory = DeviceMemory(device, poisons)
         self.buffers = UploadBuffers(self.memory)
-        self.dtype = np.dtype(dtype)
-        self.trained, self.dense, self.param_at = sizes.trained, sizes.dense, param_at
+        self.dtype, self.param_at = store.dtype, param_at
+        self.trained, self.dense = store.trained_size, store.dense_size
         size = self.dtype.itemsize
-        self.values = self.memory.take(sizes.total * size, "parameters", SMALLER_MODEL)
+        self.values = self.memory.take(store.values.nbytes, "parameters", SMALLER_MODEL)
         self.gradients = self.memory.cleared(self.trained * size, "gradients")
         self.moments: Allocation | None = None
         self.arena = Allocation(0, 0, None)
@@ -167,10 +165,10 @@ class Session:
         return self._zero
 
     @contextmanager
-    def apart(self) -> Iterator[None]:
-        """Let what is made ready meanwhile have an arena and an upload of its own."""
+    def apart(self, arena: Allocation, buffers: UploadBuffers) -> Iterator[None]:
+        """Let what is made ready or launched meanwhile have an arena and uploads of its own."""
         before = self.arena, self.buffers
-        self.arena, self.buffers = Allocation(0, 0, None), UploadBuffers(self.memory)
+        self.arena, self.buffers = arena, buffers
         try:
             yield
         finally:
