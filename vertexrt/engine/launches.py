@@ -79,7 +79,7 @@ def build_table(
     Returns: the table; how many launches are forward; the rows of launches that take a list; the
         first and end row of each tensor; the most scratch of one launch.
     """
-    _, task_kind, edge_ptr, order = schedule
+    task_lo, task_kind, edge_ptr, order = schedule
     path_programs, lazy_programs = facts.path_programs, facts.lazy_programs
     by_ranges = facts.by_ranges
     tasks, vertices, programs = len(task_kind), len(order), len(by_ranges)
@@ -98,22 +98,23 @@ def build_table(
         np.empty(vertices, np.int32),
     )
     cut = by_ranges, chunk, edge_ptr
+    row_kind, row_lo = np.empty(vertices, task_kind.dtype), np.empty(vertices + 1, task_lo.dtype)
+    for r in range(vertices):
+        row_kind[r], row_lo[r] = lazy_kinds[order[r]], r
+    row_lo[vertices] = vertices
     bounds = _bounds_of_layers(task_kind, facts.layers)
     for layer in range(len(bounds) - 1):
         between = bounds[layer], bounds[layer + 1]
-        _launch_all(path_programs[0], between, schedule, cut, draft)
+        _launch_all(path_programs[0], between, (task_kind, task_lo), cut, draft)
         _launch_tasks(path_programs[1], False, between, schedule, draft)
-    runs = _runs(lazy_programs[0], lazy_kinds, order, draft.program_of, draft.run_lo)
-    draft.run_lo[runs] = vertices
-    _launch_runs(runs, cut, draft)
+    rows = 0, vertices
+    _launch_all(lazy_programs[0], rows, (row_kind, row_lo), cut, draft)
     forward = draft.counts[LAUNCHES]
-    runs = _runs(lazy_programs[1], lazy_kinds, order, draft.program_of, draft.run_lo)
-    draft.run_lo[runs] = vertices
-    _launch_runs(runs, cut, draft)
+    _launch_all(lazy_programs[1], rows, (row_kind, row_lo), cut, draft)
     for layer in range(len(bounds) - 2, -1, -1):
         between = bounds[layer], bounds[layer + 1]
         _launch_tasks(path_programs[2], True, between, schedule, draft)
-        _launch_all(path_programs[3], between, schedule, cut, draft)
+        _launch_all(path_programs[3], between, (task_kind, task_lo), cut, draft)
     table = draft.table[: draft.counts[LAUNCHES]]
     first_row, end_row, most = _extents(table, edge_ptr, facts)
     return table, forward, draft.listed[: draft.counts[LISTED]], first_row, end_row, most
@@ -159,31 +160,28 @@ def _launch_tasks(
 def _launch_all(
     programs: Array,
     between: tuple[int, int],
-    schedule: tuple[Array, ...],
+    kinds: tuple[Array, Array],
     cut: Any,
     draft: _TableDraft,
 ) -> None:
-    """Launch each program of a stage of a layer over all its rows: those of runs of tasks."""
-    task_lo, task_kind, _, _ = schedule
-    runs = 0
-    for t in range(between[0], between[1]):
-        p = programs[task_kind[t]]
-        if runs == 0 or draft.program_of[runs - 1] != p:
-            draft.program_of[runs] = p
-            draft.run_lo[runs] = task_lo[t]
-            runs += 1
-    draft.run_lo[runs] = task_lo[between[1]]
-    _launch_runs(runs, cut, draft)
-
-
-def _launch_runs(runs: int, cut: Any, draft: _TableDraft) -> None:
     """Launch each program of a stage over all its rows, in the order of their first rows.
 
     Their numbers are no order: they say which kinds other batches had, and sums go by launches.
 
     Args:
+        programs: by kind; kinds: of tasks, or of rows, and the first row of each; between: the
+            first of these, and the first after them.
         cut: which programs take no list, the most rows of a launch of each, and edge_ptr.
     """
+    kind, first_row = kinds
+    runs = 0
+    for t in range(between[0], between[1]):
+        p = programs[kind[t]]
+        if runs == 0 or draft.program_of[runs - 1] != p:
+            draft.program_of[runs] = p
+            draft.run_lo[runs] = first_row[t]
+            runs += 1
+    draft.run_lo[runs] = first_row[between[1]]
     by_ranges, chunk, edge_ptr = cut
     starts, ends = draft.starts, draft.ends
     for first in range(runs):
@@ -267,25 +265,3 @@ def _extents(table: Array, edge_ptr: Array, facts: ProgramFacts) -> tuple[Array,
                 first_row[x] = min(first_row[x], lo)
                 end_row[x] = max(end_row[x], lo + n)
     return first_row, end_row, most
-
-
-def _runs(
-    programs: Array, lazy_kinds: Array, order: Array, program_of: Array, run_lo: Array
-) -> int:
-    """List the runs of rows whose kinds have the same program; return how many there are."""
-    other = 0
-    for p in programs:
-        other += int(p != programs[0])
-    if len(order) and not other:  # one program for all kinds: none need be read
-        program_of[0], run_lo[0] = programs[0], 0
-        return 1
-    runs = 0
-    last = -2
-    for r in range(len(order)):
-        p = programs[lazy_kinds[order[r]]]
-        if p != last:
-            program_of[runs] = p
-            run_lo[runs] = r
-            runs += 1
-            last = p
-    return runs
