@@ -11,7 +11,7 @@ import pytest
 
 from vertexrt.engine import devices
 from vertexrt.engine.devices import DeviceModule
-from vertexrt.engine.executor import Executor, TrainStep
+from vertexrt.engine.executor import Call, Executor
 from vertexrt.engine.lazy import Loss
 from vertexrt.engine.variant import CompileOptions
 from vertexrt.ir.program import Program
@@ -28,7 +28,7 @@ class Taken(NamedTuple):
     """
 
     executor: Executor
-    asked: TrainStep
+    asked: Call
     number: int
     outputs: Mapping[str, Any]
 
@@ -73,11 +73,11 @@ class WatchedExecutor:
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._executor, name, value)
 
-    def step(self, step: TrainStep) -> Loss:
+    def step(self, call: Call) -> Loss:
         vars(self)["_steps"] += 1
-        self._before(Taken(self._executor, step, self._steps, {}))
-        loss = self._executor.step(step)
-        self._after(Taken(self._executor, step, self._steps, loss.outputs))
+        self._before(Taken(self._executor, call, self._steps, {}))
+        loss = self._executor.step(call)
+        self._after(Taken(self._executor, call, self._steps, loss.outputs))
         return loss
 
 

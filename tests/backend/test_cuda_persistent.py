@@ -31,7 +31,7 @@ from tests.watched_device import (
 from vertexrt.api.network import Network
 from vertexrt.data import load
 from vertexrt.engine import tune
-from vertexrt.engine.prepare import BATCHED
+from vertexrt.engine.model import BATCHED
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch, InputGraph

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import vertexrt as vrt  # noqa: E402
 import vertexrt.torch as vt  # noqa: E402
-from vertexrt.engine.prepare import MOST_OF_A_BATCH  # noqa: E402
+from vertexrt.engine.model import MOST_OF_A_BATCH  # noqa: E402
 from vertexrt.errors import UsageError  # noqa: E402
 from vertexrt.graph import GraphBatch  # noqa: E402
 from vertexrt.torch.chains import ChainLayout, chains_of, type_of  # noqa: E402

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from vertexrt.engine.batched import Run
-from vertexrt.engine.executor import Arenas, Asked, Executor, loss_scale
+from vertexrt.engine.executor import Arenas, Call, Executor, loss_scale
 from vertexrt.engine.lazy import Outputs
 from vertexrt.engine.results import Gradients, LossAndGradients, PassResults, WayBack
 from vertexrt.engine.variant import Use
@@ -61,31 +61,33 @@ class ForwardPasses:
         self._zero = np.zeros(1, executor.model.store.dtype)
         self.here: weakref.ref[ForwardPass] | None = None  # whose values the arenas have
 
-    def evaluate(self, asked: Asked, results: PassResults) -> Outputs:
+    def evaluate(self, call: Call, results: PassResults) -> Outputs:
         """Evaluate F on a batch, without a way back."""
-        executor, model = self._executor, self._executor.model
-        self.make_room()
+        executor, model, use, batch = self._executor, self._executor.model, call.use, call.batch
+        if self.here is not None:
+            self.make_room()
         start = time.perf_counter()
-        runs = model.prepare(asked.use, asked.batch, executor.on_host or results.stays)
+        runs = model.prepare(use, batch, executor.on_host or results.stays)
         prepared = time.perf_counter()
-        found = self._push(asked, runs, results)
-        if not results.stays:
-            model.time_runs(asked.use, asked.batch, runs, start, prepared, found.settle)
+        found = self._push(call, runs, results)
+        if model.tuner is not None and not results.stays:
+            model.time_runs(use, batch, runs, start, prepared, found.settle)
         return found
 
-    def begin(self, asked: Asked, results: PassResults) -> tuple[ForwardPass, Outputs]:
+    def begin(self, call: Call, results: PassResults) -> tuple[ForwardPass, Outputs]:
         """Evaluate F on a batch; return the pass, which keeps what the way back needs as long as
         it lives, and what it pushes.
         """
         self.make_room()
-        runs = self._executor.model.prepare(asked.use, asked.batch)
-        found = self._push(asked, runs, results)
-        return self.note(ForwardPass(asked.batch, runs, asked.use, asked.seed, results)), found
+        runs = self._executor.model.prepare(call.use, call.batch)
+        found = self._push(call, runs, results)
+        return self.note(ForwardPass(call.batch, runs, call.use, call.seed, results)), found
 
-    def _push(self, asked: Asked, runs: Sequence[Run], results: PassResults) -> Outputs:
-        zeros = self.no_seeds(asked.use)
-        parts = [run.forward(asked.seed, zeros) for run in runs]
-        return self._executor.push(runs, parts, asked.outputs, asked.vertices, results.stays)
+    def _push(self, call: Call, runs: Sequence[Run], results: PassResults) -> Outputs:
+        zeros, parts = self.no_seeds(call.use), []
+        for run in runs:
+            parts.append(run.forward(call.seed, zeros))
+        return self._executor.push(runs, parts, call.outputs, call.vertices, results.stays)
 
     def no_seeds(self, use: Use) -> tuple[Array, ...]:
         """Return what stands for the gradients of pushes on the way forward, which reads none."""
@@ -93,7 +95,7 @@ class ForwardPasses:
 
     def loss(
         self,
-        asked: Asked,
+        call: Call,
         reduction: str,
         sparse: bool,
         results: Callable[[WayBack], LossAndGradients],
@@ -106,10 +108,10 @@ class ForwardPasses:
             results: runs it.
         """
         self.make_room()
-        runs = self._executor.model.prepare(asked.use, asked.batch)
-        scale = loss_scale(reduction, asked.batch, runs)
-        pulls = sorted(asked.use.pulls)
-        way = WayBack(asked.batch, runs, asked.seed, {}, scale, pulls, sparse)
+        runs = self._executor.model.prepare(call.use, call.batch)
+        scale = loss_scale(reduction, call.batch, runs)
+        pulls = sorted(call.use.pulls)
+        way = WayBack(call.batch, runs, call.seed, {}, scale, pulls, sparse)
         return results(way)
 
     def note(self, made: ForwardPass) -> ForwardPass:

@@ -34,12 +34,11 @@ from vertexrt.api.init import LARGEST_SEED
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
 from vertexrt.api.parameters import NameDifferences, Parameters
-from vertexrt.api.plan import Plan
+from vertexrt.api.plan import Plan, with_tables
 from vertexrt.api.turns import in_turn
-from vertexrt.engine.executor import Asked, Executor, TrainStep, loss_scale, step_seed
+from vertexrt.engine.executor import Call, Executor, loss_scale, step_seed
 from vertexrt.engine.explain import explain_batch, explain_function
 from vertexrt.engine.lazy import Loss, Outputs
-from vertexrt.engine.planned import PlannedPulls, PlanRequest
 from vertexrt.engine.results import Gradients, PassResults
 from vertexrt.engine.trace import Timeline, recording
 from vertexrt.engine.variant import Use
@@ -52,7 +51,6 @@ from vertexrt.errors import (
 )
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import edge_pulls_of, pulls_of
-from vertexrt.graph.by_index import pulls_by_index
 from vertexrt.ir.program import Program
 from vertexrt.parallel.group import ProcessGroup
 
@@ -193,9 +191,11 @@ class Network:
             DeviceError of a launch that failed comes at the reading, or with one of the next calls.
         """
         with self._executor.lock:
+            call = self._call("call", batch, outputs, vertices, dropout, seed)
+            if arrays == "numpy":
+                return self._passes.evaluate(call, self._passes.on_host)
             way, convert = self._arrays("call", arrays)
-            asked = self._asked("call", batch, outputs, vertices, dropout, seed)
-            found = self._passes.evaluate(asked, way)
+            found = self._passes.evaluate(call, way)
             return found if convert is None else Outputs(_converted(found, convert))
 
     @in_turn
@@ -229,8 +229,8 @@ class Network:
             got = f"the batch has no pull {', '.join(sorted(missing))}"
             raise PullError.at("record", got, "those whose gradients are asked for", "add them")
         use = self._use_of_record(names, reals - missing, dropout)
-        asked = Asked(use, batch, names, self._take() if seed is None else seed)
-        made, found = self._passes.begin(asked, way)
+        call = Call(use, batch, names, self._take() if seed is None else seed)
+        made, found = self._passes.begin(call, way)
         pushed = found if convert is None else Outputs(_converted(found, convert))
         return Record(self, made, pushed, arrays == "numpy", convert)
 
@@ -252,21 +252,18 @@ class Network:
         Raises: as a call does.
         """
         convert = self._arrays("plan", arrays)[1]
-        asked = self._asked("plan", batch, outputs, vertices, dropout, seed=0)  # of the tuner's
-        batch = pulls_by_index(batch)
-        tuner = self._model.tuner
-        while tuner is not None and tuner.times(asked.use.backward, batch):
-            self._passes.evaluate(asked, self._passes.on_host).settle()
-        runs = self._model.prepare_planned(asked.use, batch)
-        pulls = PlannedPulls(batch, runs, self._model.store.dtype)
-        stays = arrays != "numpy"
-        request = PlanRequest(runs, asked.outputs, asked.vertices, stays)
-        launches = self._executor.plan(request)
+        call = self._call("plan", batch, outputs, vertices, dropout, seed=0)  # of the tuner's
+        call, tuner = call._replace(stays=arrays != "numpy"), self._model.tuner
+        while tuner is not None and tuner.times(call.use.backward, batch):
+            self._passes.evaluate(call, self._passes.on_host).settle()
+        batch = with_tables(batch, {})
+        runs = self._model.prepare(call.use, batch, keeps=False, merge=False)
+        launch = self._executor.plan(runs, call)
 
         def seed_of(given: int | None) -> int:
             return self._seed(given, dropout)
 
-        return Plan(self._executor, pulls, launches, seed_of, lambda x: _converted(x, convert))
+        return Plan(self._executor, batch, runs, launch, tuple(call.outputs), seed_of, convert)
 
     def step(
         self,
@@ -304,21 +301,26 @@ class Network:
             asks = getattr(type(optimizer), "update", None) is Optimizer.update  # not its own
             if not asks:
                 check_optimizer("step", optimizer)
-            check_batch("step", batch)
-            names = names_of("step", outputs)
+            if type(batch) is not GraphBatch:
+                check_batch("step", batch)
+            names: Any = outputs
+            use = self._steps.get(names) if type(names) is tuple else None
+            if use is None:
+                names = names_of("step", outputs)
+                use = self._use_of_steps(names)
             chosen = None if vertices is None else read_vertices("step", vertices, batch)
-            use = self._steps.get(names) or self._use_of_steps(names)
             if self._passes.here is not None:
                 self._passes.make_room()
             seed, count = self._draws
-            here = arrays != "numpy"
-            way, convert = self._arrays("step", arrays) if here else (None, None)
-            drawn, several = step_seed(seed, int(count[0])), shared(group)
-            how = asks, self._reduction, drawn, count, names, several, chosen, here
-            loss = self._executor.step(TrainStep(use, batch, optimizer, *how))
-            if way is not None:
-                found = {n: way.array(x, x.shape) for n, x in loss.outputs.items()}
-                loss.outputs = Outputs(_converted(found, convert))
+            drawn = step_seed(seed, int(count[0]))
+            here, several = arrays != "numpy", None if group is None else shared(group)
+            how = chosen, here, optimizer, asks, self._reduction, count, several
+            if not here:
+                return self._executor.step(Call(use, batch, names, drawn, *how))
+            way, convert = self._arrays("step", arrays)
+            loss = self._executor.step(Call(use, batch, names, drawn, *how))
+            found = {n: way.array(x, x.shape) for n, x in loss.outputs.items()}
+            loss.outputs = Outputs(_converted(found, convert))
             return loss
 
     @in_turn
@@ -443,26 +445,29 @@ class Network:
         """Record processors inside a `with`; UsageError, if the engine is not `persistent`."""
         return recording(self._model, timeline)
 
-    def _asked(
+    def _call(
         self,
         where: str,
         batch: GraphBatch,
         outputs: Collection[str] | None,
-        vertices: object,
+        vertices: npt.ArrayLike | None,
         dropout: bool,
         seed: int | None = None,
-    ) -> Asked:
+    ) -> Call:
         """Return an evaluation that is to be done. Raises: UsageError."""
-        check_draw(where, seed)
-        check_dropout(where, dropout)
-        check_batch(where, batch)
+        if seed is not None:
+            check_draw(where, seed)
+        if dropout is not False:
+            check_dropout(where, dropout)
+        if type(batch) is not GraphBatch:
+            check_batch(where, batch)
         names = self._pushes if outputs is None else names_of(where, outputs)
         use = self._uses.get((names, dropout))
         if use is None:
             use = Use(frozenset(self._wanted(where, names)), dropout=dropout or None)
             self._uses[names, dropout] = use
-        chosen = read_vertices(where, vertices, batch)
-        return Asked(use, batch, names, self._seed(seed, dropout), chosen)
+        chosen = None if vertices is None else read_vertices(where, vertices, batch)
+        return Call(use, batch, names, self._seed(seed, dropout), chosen)
 
     def _wanted(self, where: str, outputs: Collection[str] | None) -> tuple[str, ...]:
         """Return the pushes that are named, all by default; there is one. Raises: UsageError."""

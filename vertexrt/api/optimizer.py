@@ -170,13 +170,11 @@ class ParameterGroups:
     def at(
         self, steps: int, lr: float, weight_decay: float, decoupled: bool
     ) -> tuple[UpdateGroup, ...]:
-        """Return the groups of an update, of which none is frozen; () where there are none.
+        """Return the groups of an update, of which none is frozen.
 
         Args:
             steps: updates before it; lr, weight_decay: of the optimizer; decoupled: `ir.updates`.
         """
-        if not self.given:
-            return ()
         found = [UpdateGroup((), lr, 0.0, 1.0)]  # all may be frozen
         for names, own in self._parts:
             if own.get("frozen"):
@@ -392,19 +390,26 @@ class Optimizer:
         Until it is settled, nothing is known of the moments, since a signal may come before that.
 
         Args:
-            draws: of `TrainStep`.
+            draws: of `Call`.
         Raises: as `update`.
         """
-        home = store.home
-        if home is not self._store:
-            self._bind(home)
-        row, rule = self.row, self._rule
-        count, moments = store.to_write(self._count), store.to_write(self._moments)
+        own = store is self._store  # as a rule
+        if not own:
+            if store.home is not self._store:
+                self._bind(store.home)
+            own = store.home is store
+        row, rule, count, moments = self.row, self._rule, self._count, self._moments
+        if not own:
+            count, moments = store.to_write(count), store.to_write(moments)
         steps = int(count[0])
         options = self._numbers(steps)
-        reach, self._reach = self._reach, (math.inf,) * len(moments)
+        reach = self._reach
+        vars(self)["_reach"] = (math.inf,) * len(moments)  # no option
         assert row, "`_bind` refuses it"
         assert rule
+        groups: tuple[UpdateGroup, ...] = ()
+        if self._groups.given:
+            groups = self._groups.at(steps, options["lr"], self.weight_decay, row.decoupled)
         return Update(
             rule=rule,
             moments=moments,
@@ -412,15 +417,15 @@ class Optimizer:
             options=options,
             whole=update_group((), options["lr"], self.weight_decay, row.decoupled),
             reach=reach,
-            counts=(count, store.versions if home is store else UNCOUNTED, draws),
+            counts=(count, store.versions if own else UNCOUNTED, draws),
             optimizer=type(self).__name__,
             clip_value=self.clip_value,
-            groups=self._groups.at(steps, options["lr"], self.weight_decay, row.decoupled),
+            groups=groups,
         )
 
     def _settle(self, outcome: Outcome) -> None:
         """Note how an update has ended that was done."""
-        self._reach = outcome.reach or (math.inf,) * len(self._moments)
+        vars(self)["_reach"] = outcome.reach or (math.inf,) * len(self._moments)
 
     def state(self) -> dict[str, Array]:
         """Return what continues a run: "steps" (int64), and each moment as "MOMENT/PARAMETER".

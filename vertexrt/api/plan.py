@@ -1,15 +1,39 @@
-"""A batch that is prepared once, and evaluated with other pulled values: `net.plan(batch)`."""
+"""A batch that is prepared once, and evaluated with other pulled values: `net.plan(batch)`.
+
+Its runs are those of `net(batch)`, pinned: they have their memory to themselves, and each request
+reads other pulls into them. Kinds depend on which vertices have a whole number, so these stay, and
+what depends on the numbers is left out: equal vertices are not merged.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
 
 from vertexrt.api.arguments import check_draw, check_mapping
-from vertexrt.engine.executor import Executor
+from vertexrt.engine.batched import Run
+from vertexrt.engine.executor import Executor, Planned
+from vertexrt.engine.inputs import check_reals, read_inputs, vertex_name
+from vertexrt.engine.kinds import find_kinds
+from vertexrt.engine.layouts import is_within
 from vertexrt.engine.lazy import Outputs
-from vertexrt.engine.planned import PlannedLaunches, PlannedPulls
-from vertexrt.errors import PullError
+from vertexrt.errors import PullError, nearest
+from vertexrt.graph import GraphBatch, Rows
+from vertexrt.graph.batch import edge_pulls_of, pulls_of, source_of, take_unread, with_values
+from vertexrt.graph.device_rows import DeviceRows, on_device
+from vertexrt.graph.digest import BatchForm, parts_of_pull
+from vertexrt.graph.owned import INT32
+from vertexrt.graph.pulls import (
+    PullValue,
+    check_pulls,
+    held_table,
+    rows_unchecked,
+)
+
+Array = np.ndarray[Any, Any]
 
 
 class Plan:
@@ -29,15 +53,50 @@ class Plan:
     def __init__(
         self,
         executor: Executor,
-        pulls: PlannedPulls,
-        launches: PlannedLaunches,
+        batch: GraphBatch,
+        runs: Sequence[Run],
+        launch: Planned,
+        outputs: tuple[str, ...],
         seed: Callable[[int | None], int],
-        convert: Callable[[dict[str, Any]], dict[str, Any]],
+        convert: Callable[[Any], Any] | None,
     ) -> None:
-        self._executor = executor
-        self._pulls, self._launches, self._seed, self._convert = pulls, launches, seed, convert
-        self.pulls: dict[str, tuple[int, ...]] = pulls.shapes()
-        self.outputs: tuple[str, ...] = tuple(launches.outputs)
+        self._executor, self._batch, self._runs = executor, batch, runs
+        self._launch, self._seed, self._convert = launch, seed, convert
+        self._dtype, self._reader = executor.model.store.dtype, runs[0].variant.reader
+        of_vertices, of_edges = pulls_of(batch), edge_pulls_of(batch)
+        self._tables: dict[str, Any] = {}  # as they were planned
+        for name, value in (*of_vertices.items(), *of_edges.items()):
+            self._tables[name] = held_table(cast("Rows", value))
+        self._read: dict[str, list[int]] = {}  # places in `Reader.pulls` of what may be given
+        for k, pull in enumerate(self._reader.pulls):
+            if self._reader.is_used[k] and pull.source in (
+                of_edges if pull.of_edges else of_vertices
+            ):
+                self._read.setdefault(pull.source, []).append(k)
+        # Rows of whole numbers are found by reading their numbers, and one more is of none.
+        self._rooms = {
+            name: np.append(table, INT32.type(-1))
+            for name, table in self._tables.items()
+            if table.dtype.kind == "i"
+        }
+        rows = {name: np.arange(len(room) - 1, dtype=INT32) for name, room in self._rooms.items()}
+        reader = replace(self._reader, bounds=np.full_like(self._reader.bounds, -1))
+        numbered = with_tables(batch, rows)
+        self._sources = []  # of each run the row that each column of its index has
+        for run in runs:
+            own = numbered
+            if len(runs) > 1:
+                own = take_unread(numbered, source_of(run.share.batch)[1])
+            read = read_inputs(reader, own, self._dtype, False, run.inputs.structure)
+            self._sources.append(read.index)
+        self._floats = runs[0].inputs.floats
+        self._integers = len(self._reader.pulls) - len(self._floats)
+        self._absent = [run.inputs.ints[:, : run.share.batch.num_vertices] < 0 for run in runs]
+        self._given: tuple[str, ...] = ()  # by the last request
+        self.pulls: dict[str, tuple[int, ...]] = {
+            name: tuple(self._tables[name].shape) for name in self._read
+        }
+        self.outputs = outputs
 
     def __repr__(self) -> str:
         pulls = ", ".join(f"{name} {list(shape)}" for name, shape in self.pulls.items()) or "none"
@@ -58,9 +117,118 @@ class Plan:
             that the plan was made for. Those of NumPy are waited for.
         Raises: PullError, when a pull is unknown or does not fit; the plan is as it was then.
         """
-        check_draw("plan", seed)
+        if seed is not None:
+            check_draw("plan", seed)
         given = {} if pulls is None else pulls
-        check_mapping("plan", given, PullError)
+        if type(given) is not dict:
+            check_mapping("plan", given, PullError)
         with self._executor.lock:
-            found = self._launches.forward(self._pulls.take(given), self._seed(seed))
-            return Outputs(self._convert(found))
+            new = self._take(given) if given or self._given else ()
+            found, convert = self._launch(new, self._seed(seed)), self._convert
+            if convert is not None:
+                found = {name: convert(x) for name, x in found.items()}
+            return Outputs(found)
+
+    def _take(self, pulls: Mapping[str, Any]) -> Sequence[int]:
+        """Let runs read what is given; return the places of all that is not as it was."""
+        tables = {}
+        for name, given in pulls.items():
+            if name in self._read:
+                tables[name] = self._fitting(name, given)
+            elif name not in self._tables:
+                expected = f"the batch was planned with {', '.join(self._tables) or 'none'}"
+                near = nearest(str(name), list(self._tables))
+                action = f"name one of these, or plan a batch that has it.{near}"
+                raise PullError.at("plan", f"a pull {name!r:.60}", expected, action)
+        new, floats, reader = [], list(self._floats), self._reader
+        numbers = []
+        for name in {**tables, **dict.fromkeys(self._given)}:
+            room, places = self._rooms.get(name), self._read[name]
+            new += places
+            if room is not None:
+                room[:-1] = tables.get(name, self._tables[name])  # what is checked is a copy
+                numbers += [(k, room) for k in places]
+            elif name in tables:
+                for k in places:
+                    given = reader.program, reader.pulls[k], tables[name], len(tables[name])
+                    floats[k - self._integers] = check_reals(*given, self._dtype)
+        self._given = (*self._given, *tables)  # a signal may come before all is read
+        before = [run.inputs.index.copy() for run in self._runs] if numbers else []
+        for run, sources, absent in zip(self._runs, self._sources, self._absent, strict=True):
+            index, fits = run.inputs.index, True
+            for k, room in numbers:
+                row = index[k] = room.take(sources[k])
+                fits &= bool(((row[: absent.shape[1]] < 0) == absent[k]).all())
+            if numbers and not (fits and is_within(index, reader.used, reader.bounds)):
+                self._refuse_numbers(tables, before)
+            run.inputs.floats = tuple(floats)
+        self._given = tuple(tables)
+        return new
+
+    def _refuse_numbers(self, tables: Mapping[str, Any], before: Sequence[Array]) -> None:
+        """Say which whole number does not fit, if one does not; it may be within bounds of some.
+
+        Args:
+            before: what runs have read then.
+        """
+        reader, batch, runs = self._reader, self._batch, self._runs
+        after = [run.inputs.index.copy() for run in runs]
+        for run, index in zip(runs, before, strict=True):
+            run.inputs.index[:] = index
+        for name in tables.keys() & self._rooms:
+            each = "edge" if reader.pulls[self._read[name][0]].of_edges else "vertex"
+            check_pulls({name: self._rooms[name][:-1]}, len(tables[name]), "plan", each)
+        given = self._dtype, False
+        then = read_inputs(reader, batch, *given)
+        now = read_inputs(reader, with_tables(batch, tables), *given)
+        count = batch.num_vertices
+        for k, vertex in np.argwhere((now.ints[:, :count] < 0) != (then.ints[:, :count] < 0)):
+            number, expected = now.index[k, vertex], "absent"
+            if number < 0:
+                number, expected = "absent", "present"
+            raise PullError.at(
+                "plan",
+                f"{reader.pulls[k].source!r} of {vertex_name(batch, vertex)} is {number}",
+                f"{expected}, as it was planned: which vertices have a number decides what runs",
+                "plan a batch in which the same vertices have one",
+            )
+        find_kinds(runs[0].variant, batch, now)
+        for run, index in zip(runs, after, strict=True):
+            run.inputs.index[:] = index
+
+    def _fitting(self, name: str, given: Any) -> Any:
+        """Return the table that is given for a pull, as it was planned. Raises: PullError."""
+        planned, k = self._tables[name], self._read[name][0]
+        table, real = given, planned.dtype.kind == "f"
+        alike = type(given) is np.ndarray and given.dtype == planned.dtype
+        if not (alike and given.shape == planned.shape and given.flags.c_contiguous):
+            if real and on_device(given):
+                rows = DeviceRows.like(given, planned.shape, self._dtype)
+                table = rows or DeviceRows.of(given)
+            else:
+                each = "edge" if self._reader.pulls[k].of_edges else "vertex"
+                table = check_pulls({name: given}, len(planned), "plan", each)[name]
+        indexed, lent = isinstance(table, Rows), isinstance(table, DeviceRows)
+        has: Any = held_table(table) if indexed else table
+        dtype = self._dtype if lent else planned.dtype
+        same = has.dtype == dtype if lent else has.dtype.kind == dtype.kind
+        if indexed or not same or has.shape != planned.shape:
+            raise PullError.at(
+                "plan",
+                f"pull {name!r} is {'Rows of ' if indexed else ''}{has.dtype} {list(has.shape)}",
+                f"an array {dtype} {list(planned.shape)}, as it was planned",
+                "give that, or plan a batch that has the other",
+            )
+        return has
+
+
+def with_tables(batch: GraphBatch, tables: Mapping[str, Any]) -> GraphBatch:
+    """Return a batch whose pulls all are `Rows` with an index, some of them of other tables.
+
+    So shares of it have whole tables.
+    """
+    found: list[dict[str, PullValue]] = []
+    for pulls in (pulls_of(batch), edge_pulls_of(batch)):
+        rows = {name: parts_of_pull(value) for name, value in pulls.items()}
+        found.append({n: rows_unchecked(tables.get(n, own), at) for n, (own, at) in rows.items()})
+    return with_values(batch, found[0], found[1], BatchForm())

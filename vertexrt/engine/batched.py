@@ -27,7 +27,7 @@ from vertexrt.engine.variant import Ready, Variant
 from vertexrt.errors import RoomError
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import with_values
-from vertexrt.graph.device_rows import refuse_device_rows
+from vertexrt.graph.device_rows import DeviceRows, refuse_device_rows
 from vertexrt.graph.digest import BatchForm
 from vertexrt.kernels.backend import HostExecutable, Processors, ScriptRun
 from vertexrt.kernels.layout import PAD, Buffers
@@ -42,6 +42,7 @@ Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 T = TypeVar("T")
 
+Job = Callable[[], None]
 MOST_BOUND = 32  # kept runs that stay bound to a worker
 
 
@@ -140,18 +141,13 @@ class Run:
         own = self.inputs.floats if part.reals is None else part.reals
         return *own, *part.seeds
 
-    @property
-    def zero_elements(self) -> int:
-        """Elements of the row that an absent child reads."""
-        return self.ready.programs.zero_elements
-
     def forward(self, seed: int = 0, seeds: tuple[Array, ...] = ()) -> Part:
         """Return the way forward.
 
         Args:
             seed: 32 random bits; seeds: of `Part`.
         """
-        return Part(self.layout.forward, random_seed=seed, seeds=seeds)
+        return Part(slice(0, self.layout.forward_launches), random_seed=seed, seeds=seeds)
 
     @property
     def num_rows(self) -> int:
@@ -175,24 +171,6 @@ class Run:
         return self.layout.indices[begin:end]
 
 
-@dataclass(frozen=True, slots=True)
-class Jobs:
-    """What has to be called, at once where there are several, to run launches of a minibatch.
-
-    Attributes:
-        arena: whose tensors stay valid until the next run in it.
-        calls: one for each processor.
-        check: called when all have returned; stop: where they have to return before their end.
-        calls_blas: some call may, see `HostExecutable`.
-    """
-
-    arena: Array
-    calls: tuple[Callable[[], None], ...]
-    check: Callable[[], None]
-    stop: Callable[[], None]
-    calls_blas: bool
-
-
 class BoundRun(NamedTuple):
     """Launches of a run, bound to memory: they may run again and again.
 
@@ -212,35 +190,30 @@ class BoundRun(NamedTuple):
 def bind(run: Run, store: ParameterStore, worker: Worker, param_at: Int64, part: Part) -> BoundRun:
     """Bind launches of a prepared minibatch to memory; gradients add to the worker's.
 
-    A run that is kept stays bound to the worker, unless it reads real numbers, which may be others
-    next time, and large.
+    A run that is kept stays bound to the worker, and gets its real numbers each time.
     """
-    floats, launches = run.inputs.floats, part.launches
-    if run.kept is None or floats or part.seeds:
-        refuse_device_rows(floats)
-        return _bind(run, store, worker, param_at, part)
+    reals: tuple[Any, ...] = run.inputs.floats
+    launches = part.launches
+    for table in reals:
+        if type(table) is DeviceRows:
+            refuse_device_rows(reals)
     key = id(run.kept), launches.start, launches.stop  # it lives as long as it is bound
-    bound = worker.bound.get(key)
-    if bound is None:
-        bound = worker.bound[key] = _bind(run, store, worker, param_at, part)
-        while len(worker.bound) > MOST_BOUND:
-            worker.bound.popitem(last=False)
+    bound = None if run.kept is None else worker.bound.get(key)
+    if bound is not None:
+        worker.bound.move_to_end(key)
+        worker.take(bound.elements, run.ready.programs.zero_elements)
+        buffers = bound.buffers
+        buffers.loss_scale, buffers.random_seed = part.loss_scale, part.random_seed
+        buffers.floats, buffers.seeds = reals, part.seeds
         return bound
-    worker.bound.move_to_end(key)
-    worker.take(bound.elements, run.zero_elements)
-    bound.buffers.loss_scale, bound.buffers.random_seed = part.loss_scale, part.random_seed
-    return bound
-
-
-def _bind(run: Run, store: ParameterStore, worker: Worker, param_at: Int64, part: Part) -> BoundRun:
-    plan = run.layout.plan
-    table = run.layout.table[part.launches]
+    plan, zero_elements = run.layout.plan, run.ready.programs.zero_elements
+    table = run.layout.table[launches]
     scripts = None if run.ready.processors is None else _assemble(run, table)
     each = 0 if scripts is None else _padded(scripts.temporary)
     elements = max(plan.total, plan.temporary + run.configuration.processors * each)
     user_vertex, user_edge = run.user_numbers
     buffers = Buffers(
-        arena=worker.take(elements, run.zero_elements),
+        arena=worker.take(elements, zero_elements),
         base=plan.base,
         temporary=plan.temporary,
         params=store.values,
@@ -251,22 +224,31 @@ def _bind(run: Run, store: ParameterStore, worker: Worker, param_at: Int64, part
         user_vertex=user_vertex,
         user_edge=user_edge,
         ints=run.inputs.ints,
-        floats=run.inputs.floats,
+        floats=reals,
         float_index=run.inputs.float_index,
         seeds=part.seeds,
         loss_scale=part.loss_scale,
         random_seed=part.random_seed,
     )
     # Backward reads what forward left.
-    first = plan.temporary if part.launches.start else run.zero_elements
-    return BoundRun(run, table, buffers, scripts, first, elements)
+    first = plan.temporary if launches.start else zero_elements
+    bound = BoundRun(run, table, buffers, scripts, first, elements)
+    if run.kept is not None:
+        worker.bound[key] = bound
+        while len(worker.bound) > MOST_BOUND:
+            worker.bound.popitem(last=False)
+    return bound
 
 
-def make_jobs(bound: BoundRun, timeline: Timeline | None = None) -> Jobs:
-    """Return what to call to run launches once.
+def calls_of(
+    bound: BoundRun, timeline: Timeline | None = None
+) -> tuple[list[Job], list[Job], list[Job]]:
+    """Return what has to be called, at once where it is several, to run launches once.
 
     Args:
         timeline: gets the times of all instructions, where there are processors.
+    Returns: a call for each processor; what is called when all have returned; what is called where
+        they have to return before their end.
     """
     buffers, run = bound.buffers, bound.run
     if config().check:  # what is not written shows
@@ -274,8 +256,7 @@ def make_jobs(bound: BoundRun, timeline: Timeline | None = None) -> Jobs:
     if bound.scripts is not None:
         return _follow(run, bound.scripts, buffers, timeline)
     executable = cast("HostExecutable", run.ready.executable)
-    run_all = (partial(executable.run, bound.table, buffers),)
-    return Jobs(buffers.arena, run_all, *(lambda: None,) * 2, executable.calls_blas)
+    return [partial(executable.run, bound.table, buffers)], [], []
 
 
 def _padded(elements: int) -> int:
@@ -293,8 +274,10 @@ def _assemble(run: Run, table: Int64) -> Scripts:
     return found
 
 
-def _follow(run: Run, scripts: Scripts, buffers: Buffers, timeline: Timeline | None) -> Jobs:
-    """Let each processor follow its script."""
+def _follow(
+    run: Run, scripts: Scripts, buffers: Buffers, timeline: Timeline | None
+) -> tuple[list[Job], list[Job], list[Job]]:
+    """Let each processor follow its script; see `calls_of`."""
     ready, processors = run.ready, run.configuration.processors
     executor = cast("Processors", ready.processors)
     counters = executor.new_counters(scripts.words.shape[1])
@@ -307,9 +290,9 @@ def _follow(run: Run, scripts: Scripts, buffers: Buffers, timeline: Timeline | N
         ScriptRun(words, counters, r, processors, first + r * scratch, buffers, times[r])
         for r, words in enumerate(scripts.words)
     ]
-    calls = tuple(partial(executor.run, each) for each in given)
-    ends = partial(executor.check, counters), partial(executor.stop, counters)
-    return Jobs(buffers.arena, calls, *ends, executor.calls_blas)
+    calls: list[Job] = [partial(executor.run, each) for each in given]
+    check: list[Job] = [partial(executor.check, counters)]
+    return calls, check, [partial(executor.stop, counters)]
 
 
 def start_of(run: Run, key: tuple[object, ...]) -> int:
@@ -319,9 +302,10 @@ def start_of(run: Run, key: tuple[object, ...]) -> int:
 
 def read_rows(run: Run, data: Array, key: tuple[object, ...]) -> Array:
     """Return all rows of a tensor in execution order, [V, size]; a view of the arena."""
-    table, rows = run.variant.table, run.num_rows
+    table, layout = run.variant.table, run.layout
     number = table.numbers[key]
-    start, size = int(run.layout.plan.base[number]), table.specs[number].size
+    start, size = int(layout.plan.base[number]), table.specs[number].size
+    rows = int(layout.extents[ORDER, 1])
     return data[start : start + rows * size].reshape(rows, size)
 
 

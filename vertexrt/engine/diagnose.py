@@ -11,10 +11,9 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from vertexrt.engine.batched import Part, Worker, bind, make_jobs
+from vertexrt.engine.batched import Part, Worker, bind, calls_of
 from vertexrt.engine.inputs import vertex_name
-from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.prepare import prepare
+from vertexrt.engine.model import CompiledModel, prepare
 from vertexrt.engine.update import Update, first_bad, refused_update
 from vertexrt.engine.variant import Use, make_variant
 from vertexrt.errors import message
@@ -144,8 +143,8 @@ def find_origins(model: CompiledModel, attempt: Attempt) -> Origins:
         executable.watch = watch
         part = Part(loss_scale=attempt.scale, random_seed=attempt.seed)
         worker = Worker(origins.gradients)
-        jobs = make_jobs(bind(run, model.store, worker, model.param_at, part))
+        calls, _, _ = calls_of(bind(run, model.store, worker, model.param_at, part))
         with np.errstate(all="ignore"):
-            for call in jobs.calls:
+            for call in calls:
                 call()
     return origins

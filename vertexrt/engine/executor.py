@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.batched import Part, Run, pushed, start_of
+from vertexrt.engine.batched import Part, Run, pushed, read_rows
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.explain_host import Explanation
-from vertexrt.engine.lazy import Loss, Outputs
+from vertexrt.engine.lazy import NOTHING, Loss, Outputs
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.parameters import ParameterStore, StoreDraft
-from vertexrt.engine.planned import PlannedLaunches, PlanRequest
 from vertexrt.engine.update import (
     Outcome,
     Touched,
@@ -40,6 +39,9 @@ from vertexrt.parallel.group import ProcessGroup
 Array = np.ndarray[Any, Any]
 Pushed = dict[str, Array]  # arrays by the names of pushes
 Arenas = Sequence[Any]  # of an executor, to which alone they mean something
+# Launches runs that have their memory to themselves, of which some pulls are others: see `plan`.
+Planned = Callable[[Sequence[int], int], Pushed]
+LOSS = ("push", "loss")  # the tensor of the losses of vertices
 UNCOUNTED: Array = np.zeros(1, np.int64)  # where something is counted that nobody reads
 
 
@@ -56,40 +58,18 @@ class Trainer(Protocol):
         """Move the parameters by their gradients."""
 
 
-class TrainStep(NamedTuple):
-    """A step that is to be done: forward, backward, update.
-
-    Attributes:
-        asks: the optimizer has no update of its own; the device may do it.
-        reduction: of the loss, see `vrt.compile`.
-        seed: 32 random bits.
-        draws: int64 [1], counts the network's draws: one more when the step is done.
-        outputs: names of pushes.
-        group: of the processes that do it together; None for this one alone.
-        vertices: int64, those whose pushes are wanted; None for all.
-        stays: pushes may be arrays of the device, for which the step is not waited for.
-    """
-
-    use: Use
-    batch: GraphBatch
-    optimizer: Trainer
-    asks: bool
-    reduction: str
-    seed: int
-    draws: Array
-    outputs: Sequence[str]
-    group: ProcessGroup | None = None
-    vertices: npt.NDArray[np.int64] | None = None
-    stays: bool = False
-
-
-class Asked(NamedTuple):
-    """An evaluation that is to be done.
+class Call(NamedTuple):
+    """What prepared runs are given: an evaluation, or a step: forward, backward, update.
 
     Attributes:
         outputs: names of pushes, in order.
         seed: 32 random bits, for what is drawn in inference as well.
         vertices: int64, those whose pushes are wanted; None for all.
+        stays: pushes may be arrays of the device, for which a step is not waited for.
+        optimizer: of a step; asks: it has no update of its own, so that the device may do it.
+        reduction: of the loss, see `vrt.compile`.
+        draws: int64 [1], counts the network's draws: one more when the step is done.
+        group: of the processes that do it together; None for this one alone.
     """
 
     use: Use
@@ -97,6 +77,12 @@ class Asked(NamedTuple):
     outputs: Sequence[str]
     seed: int
     vertices: npt.NDArray[np.int64] | None = None
+    stays: bool = False
+    optimizer: Any = None
+    asks: bool = True
+    reduction: str = ""
+    draws: Array = UNCOUNTED
+    group: ProcessGroup | None = None
 
 
 class Executor(Protocol):
@@ -132,15 +118,20 @@ class Executor(Protocol):
             stays: they are arrays of the device.
         """
 
-    def step(self, step: TrainStep) -> Loss:
+    def step(self, call: Call) -> Loss:
         """Train on a batch; return the loss, with the pushes asked for.
 
         Raises: NumericError, when the loss, a gradient or a number that would be written is not
             finite; nothing was updated then. A device may raise it at a later call.
         """
 
-    def plan(self, request: PlanRequest) -> PlannedLaunches:
-        """Give runs memory of their own, and make them ready to be launched again and again."""
+    def plan(self, runs: Sequence[Run], call: Call) -> Planned:
+        """Give runs memory of their own, and make them ready to be launched again and again.
+
+        Returns: what evaluates them with the pulls that their inputs have then, and returns pushes
+            by name; given which rows of `Inputs.index`, or their real numbers, may be others than
+            the last time, and 32 random bits.
+        """
 
     def wait(self) -> None:
         """Wait for all steps."""
@@ -168,83 +159,101 @@ class Executor(Protocol):
         """Update parameters by the gradients in the store: see `apply_update`."""
 
 
-def step_on_host(executor: Executor, step: TrainStep) -> tuple[float, Pushed]:
+def step_on_host(executor: Executor, call: Call) -> Loss:
     """Do a step whose gradients are updated in the host's memory; see `Network.step`."""
     start = time.perf_counter()
-    model, store = executor.model, executor.model.store
-    runs = model.prepare(step.use, step.batch, executor.on_host)
-    scale = loss_scale(step.reduction, step.batch, runs)
+    model, use, batch = executor.model, call.use, call.batch
+    runs = model.prepare(use, batch, executor.on_host)
+    scale = loss_scale(call.reduction, batch, runs)
     touched = executor.begin_gradients(runs)
-    update = step.optimizer._request(store, step.draws) if step.asks else None
-    whole = Part(loss_scale=scale, random_seed=step.seed)
+    update = call.optimizer._request(model.store, call.draws) if call.asks else None
+    whole = Part(loss_scale=scale, random_seed=call.seed)
     arenas = executor.launch(runs, [whole] * len(runs))
     executor.collect_gradients(touched)
     loss = total_loss(runs, arenas) * scale
-    attempt = Attempt(step.use, step.batch, scale, step.seed, len(runs), update)
-    found = {name: pushed(runs, arenas, name, step.vertices) for name in step.outputs}
-    end_step(executor, step, attempt, loss)
-    model.time_runs(step.use, step.batch, runs, start, start)
-    return loss, found
+    found = NOTHING
+    if call.outputs:
+        given = runs, arenas
+        found = Outputs({name: pushed(*given, name, call.vertices) for name in call.outputs})
+    end_step(executor, call, Attempt(use, batch, scale, call.seed, len(runs), update), loss)
+    if model.tuner is not None:
+        model.time_runs(use, batch, runs, start, start)
+    return Loss(loss, found)
 
 
-def end_step(executor: Executor, step: TrainStep, attempt: Attempt, loss: float) -> None:
+def end_step(executor: Executor, call: Call, attempt: Attempt, loss: float) -> None:
     """Update the parameters by the gradients of a step, which the store has.
-
-    All that a step changes for good, it changes here, in one call of machine code: parameters,
-    moments and counts. So whatever exception ends it, a step was done, or it was not.
 
     Raises: NumericError, when the loss or a number that would be written is not finite; nothing
         was updated then.
     """
-    model, store, update = executor.model, executor.model.store, attempt.update
+    model = executor.model
     if not math.isfinite(loss):
-        store.refresh()
+        model.store.refresh()
         raise NumericError(refused_loss(model, attempt, loss))
-    if update is None:
-        if not all_finite(store, store.gradients):
-            raise NumericError(refused_step(model, attempt, 0.0, True))
-        _update_by_itself(store, step.optimizer, step.draws)
-        return
-    outcome = executor.update(update)
-    if not outcome.done:
-        raise NumericError(refused_step(model, attempt, outcome.norm, True))
-    step.optimizer._settle(outcome)
+    _update(
+        executor,
+        call.optimizer,
+        call.draws,
+        attempt.update,
+        lambda norm: refused_step(model, attempt, norm, True),
+    )
 
 
 def update_by_gradients(executor: Executor, optimizer: Trainer, asks: bool) -> None:
-    """Update parameters by the gradients in the store, which are no step's; see `TrainStep`.
+    """Update parameters by the gradients in the store, which are no step's; see `Call`.
 
     Raises: NumericError, when a gradient or a number that would be written is not finite.
     """
     store = executor.model.store
-    if asks:
-        update = optimizer._request(store)
+    update = optimizer._request(store) if asks else None
+
+    def refused(norm: float) -> str:
+        if update is None:
+            return refused_gradient(type(optimizer).__name__, store)
+        return refused_update(store, update, norm)
+
+    if update is None:
+        store.refresh()
+    _update(executor, optimizer, UNCOUNTED, update, refused)
+
+
+def _update(
+    executor: Executor,
+    optimizer: Trainer,
+    draws: Array,
+    update: Update | None,
+    refused: Callable[[float], str],
+) -> None:
+    """Update parameters by the gradients in the store.
+
+    All that a step changes for good, it changes here, in one call of machine code: parameters,
+    moments and counts. So whatever exception ends it, a step was done, or it was not.
+
+    Args:
+        update: None for one of the optimizer's own, which is done to a copy.
+        refused: says why it was refused, given the norm of the gradients if that is known.
+    """
+    store = executor.model.store
+    if update is not None:
         outcome = executor.update(update)
         if not outcome.done:
-            raise NumericError(refused_update(store, update, outcome.norm))
-        optimizer._settle(outcome)
-        return
-    store.refresh()
+            raise NumericError(refused(outcome.norm))
+        return optimizer._settle(outcome)
     if not all_finite(store, store.gradients):
-        raise NumericError(refused_gradient(type(optimizer).__name__, store))
-    _update_by_itself(store, optimizer, UNCOUNTED)
-
-
-def _update_by_itself(store: ParameterStore, optimizer: Trainer, draws: Array) -> None:
-    """Let an optimizer do an update of its own, by finite gradients, to a copy; then commit it."""
+        raise NumericError(refused(0.0))
     draft = StoreDraft(store)
     optimizer.update(draft)
     if not all_finite(draft, draft.values):
         raise NumericError(written_by(type(optimizer).__name__, draft))
-    draft.commit((store.versions, draws, getattr(optimizer, "_count", UNCOUNTED)))
+    return draft.commit((store.versions, draws, getattr(optimizer, "_count", UNCOUNTED)))
 
 
 def total_loss(runs: Sequence[Run], arenas: Sequence[Array]) -> float:
     """Sum the push `loss` over all vertices, in float64 and in execution order."""
     total = 0.0
     for run, data in zip(runs, arenas, strict=True):
-        rows, at = run.num_rows, start_of(run, ("push", "loss"))
-        total += sum_loss(data[at : at + rows], run.layout.weight)
+        total += sum_loss(read_rows(run, data, LOSS).reshape(-1), run.layout.weight)
     return total
 
 

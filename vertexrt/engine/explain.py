@@ -10,8 +10,7 @@ from vertexrt.engine.batched import Run
 from vertexrt.engine.devices import KERNEL_FORMS
 from vertexrt.engine.executor import Executor
 from vertexrt.engine.explain_host import Explanation
-from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.prepare import BATCHED
+from vertexrt.engine.model import BATCHED, CompiledModel
 from vertexrt.engine.variant import PATH_STAGES, Kind, Use, Variant, ending_with
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch

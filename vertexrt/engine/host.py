@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -11,26 +11,23 @@ import numpy as np
 
 from vertexrt.config import usable_threads
 from vertexrt.engine.batched import (
-    BoundRun,
-    Jobs,
+    Job,
     Part,
     Run,
     Worker,
     bind,
-    make_jobs,
+    calls_of,
     pushed,
 )
-from vertexrt.engine.executor import Arenas, TrainStep, step_on_host
+from vertexrt.engine.executor import Arenas, Call, Planned, step_on_host
 from vertexrt.engine.explain_host import Explanation, HostExplanation
-from vertexrt.engine.lazy import NOTHING, Loss, Outputs
+from vertexrt.engine.lazy import Loss, Outputs
 from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.planned import NewPulls, PlannedLaunches, PlanRequest
 from vertexrt.engine.shared_step import step_in_group
 from vertexrt.engine.update import Outcome, Touched, Update, apply_update, collect
 from vertexrt.engine.variant import CompileOptions
-from vertexrt.graph.device_rows import refuse_device_rows
 from vertexrt.ir.program import Program
-from vertexrt.kernels.backend import HostBackend
+from vertexrt.kernels.backend import HostBackend, HostExecutable
 from vertexrt.locks import CallThreads, share
 from vertexrt.native.blas import one_thread
 
@@ -65,44 +62,44 @@ class HostExecutor:
         self.lock: Any = threading.RLock()
         self._calls = CallsAtOnce()
 
-    def launch(self, runs: Sequence[Run], parts: Sequence[Part]) -> list[Array]:
+    def launch(
+        self, runs: Sequence[Run], parts: Sequence[Part], arenas: Arenas | None = None
+    ) -> list[Array]:
         """Run one part of each run's launches, each in its worker or group."""
-        model = self.model
+        model, workers = self.model, cast("list[Worker]", arenas or self.workers)
+        store, param_at, timeline = model.store, model.param_at, model.timeline
         self._calls.settle()
-        while len(self.workers) < len(runs):
-            self.workers.append(Worker(model.store.copies[len(self.workers)]))
-        if model.timeline is not None:
-            model.timeline.begin()
-        jobs = [
-            make_jobs(bind(run, model.store, worker, model.param_at, part), model.timeline)
-            for run, worker, part in zip(runs, self.workers, parts, strict=False)
-        ]
-        self.call(jobs)
-        return [job.arena for job in jobs]
-
-    def call(self, jobs: Sequence[Jobs]) -> None:
-        """Do jobs at once, the first in this thread; BLAS has one thread for each meanwhile."""
-
-        def stop() -> None:
-            for job in jobs:
-                job.stop()
-
-        calls: list[Callable[[], None]] = []
-        calls_blas = False
-        for job in jobs:
-            calls += job.calls
-            calls_blas |= job.calls_blas
+        while len(workers) < len(runs):
+            workers.append(Worker(store.copies[len(workers)]))
+        if timeline is not None:
+            timeline.begin()
+        calls: list[Job] = []
+        checks, stops, bounds, calls_blas = [], [], [], False
+        for run, worker, part in zip(runs, workers, parts, strict=False):
+            bound = bind(run, store, worker, param_at, part)
+            own, check, stop = calls_of(bound, timeline)
+            calls += own
+            bounds.append(bound)
+            executable = cast("HostExecutable", run.ready.executable or run.ready.processors)
+            calls_blas |= executable.calls_blas
+            checks += check
+            stops += stop
         try:
             if calls_blas:
                 one_thread.begin(self)
-            self._calls.run(calls, stop)
+            self._calls.run(calls, stops)
             if calls_blas:
                 one_thread.end(self)
         except BaseException:
             one_thread.end(self)
             raise
-        for job in jobs:
-            job.check()
+        for done in checks:
+            done()
+        found = []
+        for bound in bounds:
+            bound.buffers.floats = bound.buffers.seeds = ()  # which may be large, and others' own
+            found.append(bound.buffers.arena)
+        return found
 
     def push(
         self,
@@ -116,15 +113,21 @@ class HostExecutor:
         arenas = self.launch(runs, parts)
         return Outputs({name: pushed(runs, arenas, name, vertices) for name in names})
 
-    def step(self, step: TrainStep) -> Loss:
+    def step(self, call: Call) -> Loss:
         """Train on a batch: forward, backward, update."""
-        train = step_on_host if step.group is None else step_in_group
-        loss, found = train(self, step)
-        return Loss(loss, Outputs(found) if found else NOTHING)
+        return (step_on_host if call.group is None else step_in_group)(self, call)
 
-    def plan(self, request: PlanRequest) -> PlannedLaunches:
-        """Bind runs to memory of their own."""
-        return HostPlan(self, request)
+    def plan(self, runs: Sequence[Run], call: Call) -> Planned:
+        """Give runs workers of their own, to which they stay bound."""
+        workers = [Worker(self.model.store.gradients)]
+        for run in runs:
+            run.kept = {}
+
+        def launch(_: Sequence[int], seed: int) -> dict[str, Any]:
+            arenas = self.launch(runs, [run.forward(seed) for run in runs], workers)
+            return {name: pushed(runs, arenas, name, call.vertices) for name in call.outputs}
+
+        return launch
 
     def wait(self) -> None:
         """Wait for nothing: here each step is done when its call returns."""
@@ -146,12 +149,14 @@ class HostExecutor:
         if self._adding:
             self.collect_gradients(self._adding)
         store.zero_gradients()
-        touched: list[Touched] = [
-            run.once(("touched",), (), partial(self.model.touched, run)) for run in runs
-        ]
-        for name in self.model.sparse:
-            rows = [rows_of[name] for rows_of in touched]
-            store.touched[name] = rows[0] if len(rows) == 1 else np.unique(np.concatenate(rows))
+        touched: list[Touched] = []
+        for run in runs:
+            touched.append(run.once(("touched",), (), partial(self.model.touched, run)))
+        store.touched.update(touched[0])
+        if len(touched) > 1:
+            for name in self.model.sparse:
+                rows = np.concatenate([rows_of[name] for rows_of in touched])
+                store.touched[name] = np.unique(rows)
         self._adding = touched
         return touched
 
@@ -167,59 +172,10 @@ class HostExecutor:
         return apply_update(self.model.store, update, backend.update)
 
 
-class HostPlan:
-    """Runs whose kernels are bound to arrays of their own: a request writes pulls and calls them.
-
-    Args:
-        executor: calls them.
-        request: what is planned.
-    """
-
-    def __init__(self, executor: HostExecutor, request: PlanRequest) -> None:
-        self.outputs = request.outputs
-        self._executor, self._runs = executor, request.runs
-        self._vertices = request.vertices
-        self._bound = [self._bind(run) for run in request.runs]
-        self._own: dict[int, Array] = {}  # tables of real pulls that were given, by number
-
-    def _bind(self, run: Run) -> BoundRun:
-        model = self._executor.model
-        worker = Worker(model.store.gradients)
-        return bind(run, model.store, worker, model.param_at, run.forward())
-
-    def forward(self, new: NewPulls, seed: int) -> dict[str, Any]:
-        """Write real pulls, call the kernels, copy what they pushed."""
-        for number, table in new.reals:
-            self._put(number, table)
-        for bound in self._bound:
-            bound.buffers.random_seed = seed
-        jobs = [make_jobs(bound) for bound in self._bound]
-        self._executor.call(jobs)
-        arenas = [job.arena for job in jobs]
-        return {name: pushed(self._runs, arenas, name, self._vertices) for name in self.outputs}
-
-    def _put(self, number: int, table: Any) -> None:
-        """Copy a table to where kernels read it: the first one that is given, to a new array."""
-        refuse_device_rows([table])
-        own = self._own.get(number)
-        if own is None:
-            own = np.empty(table.size, self._executor.model.store.dtype)
-            self._own[number] = own
-            for run, bound in zip(self._runs, self._bound, strict=True):
-                floats = list(run.inputs.floats)
-                floats[number] = own
-                run.inputs.floats = bound.buffers.floats = tuple(floats)
-                bound.buffers.kept = None
-        np.copyto(own.reshape(table.shape), table, casting="same_kind")
-
-
 def compile_on(backend: HostBackend, traced: Program, options: CompileOptions) -> HostExecutor:
     """Compile a program of F for a backend."""
     threads = options.threads or options.processors or usable_threads()
     return HostExecutor(CompiledModel(traced, backend, options, threads))
-
-
-Call = Callable[[], None]
 
 
 class _Calls(NamedTuple):
@@ -227,11 +183,11 @@ class _Calls(NamedTuple):
 
     Attributes:
         left: those that no thread has begun, the last first.
-        stop: lets calls return that wait for others; errors: of those that have ended.
+        stops: let calls return that wait for others; errors: of those that have ended.
     """
 
-    left: list[Call]
-    stop: Call
+    left: list[Job]
+    stops: Sequence[Job]
     errors: list[BaseException]
 
     def work(self) -> None:
@@ -247,8 +203,10 @@ class _Calls(NamedTuple):
                 self.errors.append(error)
                 self.stop()
 
-
-_NOTHING = _Calls([], lambda: None, [])
+    def stop(self) -> None:
+        """Let calls return before their end."""
+        for stop in self.stops:
+            stop()
 
 
 class CallsAtOnce:
@@ -256,20 +214,19 @@ class CallsAtOnce:
 
     def __init__(self) -> None:
         self._threads = CallThreads()
-        self._calls = _NOTHING
+        self._calls: _Calls | None = None
 
-    def run(self, calls: Sequence[Call], stop: Call) -> None:
+    def run(self, calls: Sequence[Job], stops: Sequence[Job]) -> None:
         """Do calls at once, the first in this thread; when this returns or raises, all have ended.
 
         Args:
-            stop: lets those return that wait for others.
+            stops: let those return that wait for others.
         Raises: what a call has raised.
         """
-        self.settle()
         first, *rest = calls
         if not rest:
             return first()
-        given = self._calls = _Calls(rest[::-1], stop, [])
+        given = self._calls = _Calls(rest[::-1], stops, [])
         try:
             self._threads.start(len(rest))
             for _ in rest:
@@ -280,15 +237,15 @@ class CallsAtOnce:
         except BaseException:
             self.settle()
             raise
-        self._calls = _NOTHING
+        self._calls = None
         if given.errors:
             raise given.errors[0]
 
     def settle(self) -> None:
         """Wait for calls of a `run` that was left in the middle; what was not begun is not done."""
         calls = self._calls
-        if calls is not _NOTHING:
+        if calls is not None:
             calls.left.clear()
             calls.stop()
             self._threads.wait()
-            self._calls = _NOTHING
+            self._calls = None

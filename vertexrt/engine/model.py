@@ -1,4 +1,8 @@
-"""A compiled vertex function: its parameters, its variants, and how each batch is to run."""
+"""A compiled vertex function: its parameters, its variants, and how each batch is to run.
+
+From a minibatch to a run: what it pulls is read, and it is laid out, unless one like it came.
+Runs of batches that come again are kept by what decides how they run (`graph/digest.py`).
+"""
 
 from __future__ import annotations
 
@@ -22,10 +26,10 @@ from vertexrt.engine.graph_facts import (
     rows_looked_up,
     rows_of_graphs,
 )
-from vertexrt.engine.inputs import read_inputs
+from vertexrt.engine.inputs import Inputs, read_inputs, read_table
 from vertexrt.engine.kinds import find_kinds, meet_kinds, take_kinds
+from vertexrt.engine.layouts import BatchLayout, Recent, is_within, lay_out
 from vertexrt.engine.parameters import ParameterStore
-from vertexrt.engine.prepare import KeptRuns, find_numbers, prepare, with_pulls
 from vertexrt.engine.trace import Timeline
 from vertexrt.engine.tune import Tuner
 from vertexrt.engine.variant import (
@@ -38,7 +42,7 @@ from vertexrt.engine.variant import (
 )
 from vertexrt.errors import GraphError, NoKernelError, PullError
 from vertexrt.graph import GraphBatch
-from vertexrt.graph.batch import source_of
+from vertexrt.graph.batch import graph_ptr_of, is_taken, numbers_key, source_of, structure_key
 from vertexrt.graph.digest import BatchForm
 from vertexrt.ir.passes.parts import divide_parameters
 from vertexrt.ir.passes.place import place
@@ -47,13 +51,94 @@ from vertexrt.ir.pretty import format_program
 from vertexrt.ir.program import Program
 from vertexrt.kernels.backend import Backend
 from vertexrt.kernels.ways import Configuration
+from vertexrt.memory import MemoryPlan
 from vertexrt.scheduler import POLICIES as POLICIES  # for the front end
+from vertexrt.scheduler import policy_of
 from vertexrt.scheduler.balance import Share, divide
+from vertexrt.scheduler.kinds import FINE
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 T = TypeVar("T")
 REDUCTIONS = ("mean_graphs", "mean_vertices", "sum")
+BATCHED = Configuration(False, 1)
+MOST_RUNS, MOST_IN_ALL = 128, 1 << 20  # that are kept, and their vertices
+MOST_SEEN = 1 << 12  # batches that are known to have come
+MOST_OF_A_BATCH = 1 << 14  # of a batch: preparing it takes less than running it, where it is larger
+
+
+def prepare(
+    variant: Variant,
+    share: Share,
+    policy: str,
+    dtype: npt.DTypeLike,
+    configuration: Configuration = BATCHED,
+    merge: bool = True,
+) -> Run:
+    """Schedule a share of a batch and plan its memory, compiling kinds not seen before.
+
+    Args:
+        merge: let identical vertices be computed once, where the variant does; which are identical
+            depends on the numbers that they pull.
+
+    Raises: PullError, when pulled values do not fit; GraphError, when a vertex has more children
+        than the function has slots.
+    """
+    batch, reader, merges = share.batch, variant.reader, variant.merges and merge
+    key = None
+    if not merges:
+        key = structure_key(batch)
+    elif not reader.reads_integers:  # words never come again alike
+        key = numbers_key(batch)
+    layout = None if key is None else variant.layouts.find(key)
+    structure = None if layout is None else layout.structure
+    inputs = read_inputs(reader, batch, dtype, structure=structure)
+    if layout is not None and is_within(inputs.index, reader.used, reader.bounds):
+        layout.came_again = True
+    else:
+        layout = _lay_out(variant, batch, inputs, policy_of(policy), merges)
+        if key is not None:
+            variant.layouts.keep(key, layout, len(inputs.child_ptr))
+    return Run(variant, variant.ready(), share, inputs, layout, configuration)
+
+
+def _lay_out(
+    variant: Variant, batch: GraphBatch, inputs: Inputs, policy: int, merges: bool
+) -> BatchLayout:
+    """Lay out a batch, compiling kinds not seen before. Raises: as `prepare`."""
+    if variant.loaded is None:
+        meet_kinds(variant, batch, inputs)
+    while True:
+        programs = variant.ready().programs
+        found, with_loss, (indices, extents, weight), plan, table, forward, rows = lay_out(
+            inputs.child_ptr,
+            inputs.child,
+            inputs.functions,
+            inputs.first_of,
+            inputs.index,
+            inputs.no_reals,
+            policy,
+            merges,
+            variant.merges_inner,
+            variant.reader.reads_edges,
+            variant.vertex_facts(),
+            programs,
+        )
+        if found == FINE:
+            planned = MemoryPlan(*plan)
+            return BatchLayout(
+                indices,
+                extents,
+                weight,
+                table,
+                forward,
+                rows,
+                planned,
+                with_loss,
+                inputs.structure,
+                graph_ptr_of(batch),
+            )
+        meet_kinds(variant, batch, inputs)
 
 
 def sparse_parameters(program: Program) -> list[str]:
@@ -130,7 +215,8 @@ class CompiledModel:
             self.tuner = Tuner(key, self.chooser, ways[0])
         self._facts: WeakKeyDictionary[GraphBatch, dict[Use, GraphFacts | None]]
         self._facts = WeakKeyDictionary()
-        self.kept = KeptRuns()
+        self.kept: Recent[Run] = Recent(MOST_RUNS, MOST_IN_ALL)  # by use and numbers, bare
+        self._seen: set[tuple[Use, bytes]] = set()
         self.marks = self._new_marks()
 
     def equal(self) -> CompiledModel:
@@ -170,45 +256,59 @@ class CompiledModel:
             self.variants[use, processors] = found
         return found
 
-    def prepare(self, use: Use, batch: GraphBatch, keeps: bool = True) -> list[Run]:
+    def prepare(
+        self, use: Use, batch: GraphBatch, keeps: bool = True, merge: bool = True
+    ) -> list[Run]:
         """Schedule a batch.
+
+        Graphs of minibatches that are taken from one batch are hashed once. Those of a batch of its
+        own are not, unless it comes again: it may be made anew for each step.
 
         Args:
             keeps: take the run of a batch like it, if one came before; else keep this one.
+            merge: let identical vertices be computed once; not where their numbers will be others.
         Returns: one run for each worker or group that gets a share of it.
         """
-        if not keeps or self._observed:
-            return self.prepare_share(use, Share(batch))
+        if not keeps or self.tuner is not None or self.timeline is not None:
+            # Where runs are timed, preparing them is a part of it.
+            return self.prepare_share(use, Share(batch), merge)
         with self._preparing:
-            if batch.form.numbers is not None or find_numbers(batch):
-                kept = self.kept.of(use, batch.form)
-                if kept is not None:
-                    return [with_pulls(kept, batch) if kept.variant.reader.reals else kept]
+            form = batch.form
+            if form.numbers is None and batch.num_vertices <= MOST_OF_A_BATCH:
+                if form.comes_again or is_taken(batch):
+                    numbers_key(batch)
+                else:
+                    form.comes_again = True
+            kept = None if form.numbers is None else self.kept_run(use, form)
+            if kept is not None:
+                reader, dtype = kept.variant.reader, self.store.dtype
+                if not reader.reals:
+                    return [kept]
+                tables = [read_table(reader, k, batch, dtype) for k in reader.reals]
+                return [kept.with_floats(batch, tuple(tables))]
             runs = self.prepare_share(use, Share(batch))
-            if len(runs) == 1:
-                self.kept.note(use, batch.form, runs[0])
+            if form.numbers is None or len(runs) > 1:
+                return runs
+            key = use, form.numbers
+            if form.comes_again or key in self._seen:
+                runs[0].kept = {}
+                self.kept.keep(key, runs[0].bare(), len(runs[0].inputs.child_ptr))
+                return runs
+            if len(self._seen) == MOST_SEEN:
+                self._seen.clear()
+            self._seen.add(key)
             return runs
-
-    def prepare_planned(self, use: Use, batch: GraphBatch) -> list[Run]:
-        """Schedule a batch whose numbers will be others: no identical vertices are one."""
-        return self.prepare_share(use, Share(batch), merge=False)
 
     def kept_run(self, use: Use, form: BatchForm) -> Run | None:
         """Return the run of batches of a form, without pulls; None, where none may be used."""
         with self._preparing:
-            return None if self._observed else self.kept.of(use, form)
-
-    @property
-    def _observed(self) -> bool:
-        """Tell whether runs are timed: preparing them is a part of it."""
-        return self.tuner is not None or self.timeline is not None
+            if self.tuner is not None or self.timeline is not None:
+                return None
+            kept = self.kept.find((use, form.numbers))
+            return kept if kept is not None and kept.ready is kept.variant.loaded else None
 
     def prepare_share(self, use: Use, share: Share, merge: bool = True) -> list[Run]:
-        """Schedule a share of a batch as if it were one; its vertices keep their numbers.
-
-        Args:
-            merge: let identical vertices be computed once.
-        """
+        """Schedule a share of a batch as if it were one; its vertices keep their numbers."""
         with self._preparing:
             return self._choose_and(
                 lambda chosen: self._prepare_as(chosen, use, share, merge), use, share.batch
@@ -267,20 +367,17 @@ class CompiledModel:
         Raises: PullError and GraphError, when a graph is refused.
         """
         with self._preparing:
-            return self._facts_of(use, batch)
-
-    def _facts_of(self, use: Use, batch: GraphBatch) -> tuple[GraphFacts, Int64]:
-        source, graphs = source_of(batch)
-        known = self._facts.setdefault(source, {})
-        if use not in known:
-            try:
-                known[use] = self._read(use, source)
-            except (PullError, GraphError):
-                known[use] = None
-        found = known[use]
-        if found is not None:
-            return found, graphs
-        return self._read(use, batch), np.arange(batch.num_graphs)
+            source, graphs = source_of(batch)
+            known = self._facts.setdefault(source, {})
+            if use not in known:
+                try:
+                    known[use] = self._read(use, source)
+                except (PullError, GraphError):
+                    known[use] = None
+            found = known[use]
+            if found is not None:
+                return found, graphs
+            return self._read(use, batch), np.arange(batch.num_graphs)
 
     def _read(self, use: Use, batch: GraphBatch) -> GraphFacts:
         same = self._same(use) or [self.variant(use, self.choose(use, batch))]

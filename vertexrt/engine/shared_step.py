@@ -21,14 +21,15 @@ import numpy as np
 from vertexrt.engine.batched import Part, Run, read_rows
 from vertexrt.engine.diagnose import Attempt
 from vertexrt.engine.executor import (
+    Call,
     Executor,
     Pushed,
-    TrainStep,
     end_step,
     loss_scale,
     total_loss,
 )
 from vertexrt.engine.graph_facts import GraphFacts
+from vertexrt.engine.lazy import NOTHING, Loss, Outputs
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.update import Touched
 from vertexrt.engine.variant import Variant
@@ -67,43 +68,43 @@ class SharedWork(NamedTuple):
     part: Part
     same: tuple[float, ...]
 
-    def attempt(self, step: TrainStep, update: Any) -> Attempt:
+    def attempt(self, call: Call, update: Any) -> Attempt:
         """Return the step as it is run."""
         scale, seed = self.part.loss_scale, self.part.random_seed
-        return Attempt(step.use, step.batch, scale, seed, self.parts, update)
+        return Attempt(call.use, call.batch, scale, seed, self.parts, update)
 
 
-def divide_step(model: CompiledModel, step: TrainStep, group: ProcessGroup) -> SharedWork:
+def divide_step(model: CompiledModel, call: Call, group: ProcessGroup) -> SharedWork:
     """Schedule the shares that this process has of a step.
 
     Raises: PullError, GraphError: in every process alike.
     """
-    facts, graphs = model.facts_of(step.use, step.batch)
+    facts, graphs = model.facts_of(call.use, call.batch)
     parts = min(group.shares, len(graphs))
     owner = assign_graphs(facts.costs[graphs], parts)
-    shares = shares_of(Share(step.batch), owner, range(parts)[group.own])
-    if step.reduction == "mean_vertices":
+    shares = shares_of(Share(call.batch), owner, range(parts)[group.own])
+    if call.reduction == "mean_vertices":
         scale = 1.0 / max(1, int(facts.with_loss[graphs].sum()))
     else:
-        scale = loss_scale(step.reduction, step.batch, ())
+        scale = loss_scale(call.reduction, call.batch, ())
     return SharedWork(
         facts.variant,
         model.looked_up(facts, graphs),
         owner,
         parts,
         shares,
-        [model.prepare_share(step.use, share) for share in shares],
+        [model.prepare_share(call.use, share) for share in shares],
         group.shares // group.size,
-        Part(loss_scale=scale, random_seed=step.seed),
-        _numbers(step, facts, graphs),
+        Part(loss_scale=scale, random_seed=call.seed),
+        _numbers(call, facts, graphs),
     )
 
 
-def _numbers(step: TrainStep, facts: GraphFacts, graphs: Int64) -> tuple[float, ...]:
+def _numbers(call: Call, facts: GraphFacts, graphs: Int64) -> tuple[float, ...]:
     """Return a number for each of the first of COMPARED."""
     digests = facts.digests
     keys = [digests.key(of, graphs) for of in (digests.structure, digests.numbers)]
-    return *[int.from_bytes(key[:COMPARED_BYTES]) for key in keys], step.seed
+    return *[int.from_bytes(key[:COMPARED_BYTES]) for key in keys], call.seed
 
 
 def _sample_of(values: Array) -> int:
@@ -152,14 +153,14 @@ class SharedPushes:
         work: of the step.
     """
 
-    def __init__(self, model: CompiledModel, step: TrainStep, work: SharedWork) -> None:
-        self._work, self._batch, self._vertices = work, step.batch, step.vertices
+    def __init__(self, model: CompiledModel, call: Call, work: SharedWork) -> None:
+        self._work, self._batch, self._vertices = work, call.batch, call.vertices
         self._whole = {
             name: np.empty(
-                (step.batch.num_vertices, math.prod(work.variant.pushes.shapes[name])),
+                (call.batch.num_vertices, math.prod(work.variant.pushes.shapes[name])),
                 model.store.dtype,
             )
-            for name in step.outputs
+            for name in call.outputs
         }
 
     def place(self, runs: Sequence[Run], arenas: Sequence[Array]) -> None:
@@ -194,17 +195,17 @@ def _gather_push(group: ProcessGroup, vertices: Sequence[Array], whole: Array) -
         whole[at] = rows.reshape(-1, width)
 
 
-def step_in_group(executor: Executor, step: TrainStep) -> tuple[float, Pushed]:
+def step_in_group(executor: Executor, call: Call) -> Loss:
     """Do this process's part of a step; return the loss of the whole batch, and its pushes.
 
     Raises: as `Executor.step`, in every process alike; ParallelError, when a process is lost;
         UsageError, when processes do not have the same batch, seed or parameters.
     """
-    model, group = executor.model, step.group
+    model, group = executor.model, call.group
     assert group is not None
-    work = divide_step(model, step, group)
+    work = divide_step(model, call, group)
     packed = PackedGradients(executor, group.communicator, work.rows)
-    pushes, losses = SharedPushes(model, step, work), np.zeros(work.room)
+    pushes, losses = SharedPushes(model, call, work), np.zeros(work.room)
 
     def gradients() -> Iterator[Array]:
         """Return the packed gradients of each of this process's shares."""
@@ -215,12 +216,12 @@ def step_in_group(executor: Executor, step: TrainStep) -> tuple[float, Pushed]:
             losses[k] = total_loss(runs, arenas)
             pushes.place(runs, arenas)
             yield packed.pack(touched)
-            model.time_runs(step.use, work.shares[k].batch, runs, start, start)
+            model.time_runs(call.use, work.shares[k].batch, runs, start, start)
         for _ in range(len(work.own), work.room):  # there are fewer graphs than shares
             yield packed.zeros()
 
     total = add_in_pairs(gradients(), packed.add)
-    update = step.optimizer._request(model.store, step.draws) if step.asks else None
+    update = call.optimizer._request(model.store, call.draws) if call.asks else None
     sample = _sample_of(model.store.values)
     mine = np.array([group.signal, *work.same, sample, *losses], np.float64)
     loss = total_of(group, group.gather(mine).tolist()) * work.part.loss_scale
@@ -228,8 +229,8 @@ def step_in_group(executor: Executor, step: TrainStep) -> tuple[float, Pushed]:
     found = pushes.gathered(group)
     group.began()
     packed.unpack(total)
-    end_step(executor, step, work.attempt(step, update), loss)
-    return loss, found
+    end_step(executor, call, work.attempt(call, update), loss)
+    return Loss(loss, Outputs(found) if found else NOTHING)
 
 
 SAMPLE = 4096  # parameters that processes compare in each step

@@ -82,12 +82,12 @@ def _same_places(old: PullValue | None, new: PullValue) -> bool:
     Args:
         old: None, where they pulled none; those that come in addition are a row for each vertex.
     """
-    table, index = _parts_of(new)
-    before, places = (table, in_order(len(table))) if old is None else _parts_of(old)
+    table, index = parts_of_pull(new)
+    before, places = (table, in_order(len(table))) if old is None else parts_of_pull(old)
     return table.dtype.kind == before.dtype.kind == "f" and index is places
 
 
-def _parts_of(value: PullValue) -> tuple[Any, IntArray]:
+def parts_of_pull(value: PullValue) -> tuple[Any, IntArray]:
     """Return the numbers of a pull, and which of them each vertex has."""
     table = held_table(value) if isinstance(value, Rows) else value
     index = held_index(value) if isinstance(value, Rows) else None

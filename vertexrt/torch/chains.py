@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.engine.prepare import MOST_OF_A_BATCH
+from vertexrt.engine.model import MOST_OF_A_BATCH
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import unchecked_batch

@@ -33,7 +33,6 @@ from vertexrt.kernels.cpu.libraries import library_of
 from vertexrt.kernels.cpu.render import render
 from vertexrt.kernels.cpu.update import finish
 from vertexrt.kernels.layout import Array, Binding, Buffers
-from vertexrt.kernels.store_update import StoreUpdate
 from vertexrt.lower.kernel import KernelIR
 from vertexrt.lower.lowering import lower
 from vertexrt.lower.verify import verify
@@ -299,9 +298,7 @@ class CpuBackend(HostCosts):
         kernels = [lower(program, binding) for program in programs]
         return CpuExecutable(kernels, self.dtype, self.products)
 
-    def update(self, update: StoreUpdate) -> None:
-        """Run the compiled loop of the rule."""
-        finish(update)
+    update = staticmethod(finish)
 
     def made_by(self, program: TaskProgram, binding: Binding) -> list[str]:
         """Say what makes each product: register tiles or BLAS."""

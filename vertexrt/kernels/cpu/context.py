@@ -62,12 +62,16 @@ class Contexts:
         self._last = [(nothing, _address(nothing))] * (Field.FLOATS - Field.ROWS)
 
     def of(self, b: Buffers) -> Array:
-        """Return the context of buffers, made once; scale and seed may be others each time."""
-        if b.kept is None:
-            b.kept = self.make(b)
+        """Return the context of buffers, made once; scale, seed and reals may be others then."""
+        kept = b.kept
+        if kept is None:
+            kept = b.kept = self.make(b)
         else:
-            b.kept[Field.SCALE : Field.SEED + 1] = _bits(b.loss_scale), b.random_seed
-        return b.kept
+            kept[Field.SCALE] = struct.unpack("q", struct.pack("d", b.loss_scale))[0]
+            kept[Field.SEED] = b.random_seed
+            for k, array in enumerate((*b.floats, *b.seeds), len(Field)):
+                kept[k] = _address(array)
+        return kept
 
     def make(self, b: Buffers) -> Array:
         """Return the context of a minibatch, whose arrays must stay as long as it is used.
@@ -91,7 +95,7 @@ class Contexts:
                 last[k] = known = (array, _address(array))
             fields.append(known[1])
         lists = [_address(array) for array in (*b.floats, *b.seeds)]
-        bits = _bits(b.loss_scale)
+        bits = struct.unpack("q", struct.pack("d", b.loss_scale))[0]
         fields += [0, 0, b.ints.shape[1], bits, b.random_seed, every_ptr, edge_order, relation_ptr]
         fields += [above_edge, *lists]
         found = np.array(fields, np.int64)
@@ -103,9 +107,4 @@ class Contexts:
 
 def _address(array: Array) -> int:
     found: int = array.__array_interface__["data"][0]
-    return found
-
-
-def _bits(scale: float) -> int:
-    found: int = struct.unpack("q", struct.pack("d", scale))[0]
     return found

@@ -23,15 +23,15 @@ from vertexrt.engine.batched import Part, Run
 from vertexrt.engine.diagnose import Attempt
 from vertexrt.engine.executor import (
     Arenas,
+    Call,
+    Planned,
     Pushed,
     Trainer,
-    TrainStep,
     loss_scale,
     step_on_host,
 )
 from vertexrt.engine.lazy import NOTHING, Loss, Outputs
 from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.planned import PlannedLaunches, PlanRequest
 from vertexrt.engine.shared_step import step_in_group
 from vertexrt.engine.update import Outcome, Touched, Update
 from vertexrt.engine.variant import ending_with
@@ -207,10 +207,11 @@ class CudaExecutor:
         slot.reader = found.settle
         return found
 
-    def plan(self, request: PlanRequest) -> PlannedLaunches:
+    def plan(self, runs: Sequence[Run], call: Call) -> Planned:
         """Give a run memory of its own on the device, and upload what it reads."""
         self.before_launch()
-        return DevicePlan(self, request)
+        (run,) = runs
+        return DevicePlan(self, run, call)
 
     def before_launch(self, stream: int | None = None) -> None:
         """Look at the steps that have been launched, and bring parameters to the device.
@@ -338,33 +339,33 @@ class CudaExecutor:
             self.uploads.keep(run, part, made)
         return made
 
-    def step(self, step: TrainStep) -> Loss:
+    def step(self, call: Call) -> Loss:
         """Launch a step; it is waited for where outputs are asked for that are of the host."""
         self.flights.settle()
         try:
-            return self._step(step)
+            return self._step(call)
         except BaseException:
             with suppress(DeviceError):
                 self.flights.settle()  # what the caller can see is whole at once
             raise
 
-    def _step(self, step: TrainStep) -> Loss:
-        use, batch, optimizer, seed = step.use, step.batch, step.optimizer, step.seed
+    def _step(self, call: Call) -> Loss:
+        use, batch, optimizer, seed = call.use, call.batch, call.optimizer, call.seed
         self.session.device.use()
-        devices = self._groups.of(step.group) if step.group is not None and step.asks else None
+        devices = self._groups.of(call.group) if call.group is not None and call.asks else None
         if devices is not None:
-            return self._step_in_devices(step, devices)
-        if step.group is not None or not step.asks:
-            return self._step_by_host(step)
+            return self._step_in_devices(call, devices)
+        if call.group is not None or not call.asks:
+            return self._step_by_host(call)
         start = time.perf_counter()
-        update: Update = optimizer._request(self.model.store, step.draws)
+        update: Update = optimizer._request(self.model.store, call.draws)
         use = ending_with(use, update.rule_in_step)
         runs = self.model.prepare(use, batch, keeps=False)
         (run,) = runs
-        scale = loss_scale(step.reduction, batch, runs)
+        scale = loss_scale(call.reduction, batch, runs)
         self.prepare_update(update.moments)
         ending = ending_of(self.model, run, update, scale)
-        left = leave(self.session, run, step.outputs, step.vertices, step.stays)
+        left = leave(self.session, run, call.outputs, call.vertices, call.stays)
         part = Part(loss_scale=scale, random_seed=seed, to=left.to)
         attempt = Attempt(use, batch, scale, seed, 1, update)
         commit, prepared = self.begin(update, ending), time.perf_counter()
@@ -389,12 +390,12 @@ class CudaExecutor:
 
         return Loss(landing.loss, Outputs(pushed) if pushed else NOTHING, wait)
 
-    def _step_in_devices(self, step: TrainStep, devices: DeviceGroup) -> Loss:
+    def _step_in_devices(self, call: Call, devices: DeviceGroup) -> Loss:
         """Launch a step of a group whose devices are linked."""
-        update: Update = step.optimizer._request(self.model.store, step.draws)
-        wait = bool(step.outputs) or not devices.group.warm  # which others have to know alike
-        flight, pushes = self._group_steps.launch(step, update, devices)
-        self._launched(flight, step.optimizer, wait)
+        update: Update = call.optimizer._request(self.model.store, call.draws)
+        wait = bool(call.outputs) or not devices.group.warm  # which others have to know alike
+        flight, pushes = self._group_steps.launch(call, update, devices)
+        self._launched(flight, call.optimizer, wait)
         return self._loss_of(flight.landing, pushes.gathered(devices.group))
 
     def launch_share(self, run: Run, part: Part) -> UploadSlot:
@@ -405,21 +406,19 @@ class CudaExecutor:
         """Bring parameters and moments to the device, where an update reads them."""
         self.copies.to_device(moments if len(moments) else None)
 
-    def _step_by_host(self, step: TrainStep) -> Loss:
+    def _step_by_host(self, call: Call) -> Loss:
         """Do a step whose update, or whose sum over processes, the host asks for."""
         self.to_host()
-        self._own_update = not step.asks
+        self._own_update = not call.asks
         try:
-            if step.group is None:
-                loss, found = step_on_host(self, step)
-            else:
-                loss, found = step_in_group(self, step)
+            if call.group is not None:
+                return step_in_group(self, call)
+            return step_on_host(self, call)
         finally:
             self.copies.host_newer |= self._own_update
             self._own_update = False
             if self.copies.shared:
                 self.to_host()
-        return Loss(loss, Outputs(found) if found else NOTHING)
 
     def wait(self) -> None:
         """Wait for all steps."""

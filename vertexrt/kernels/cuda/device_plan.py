@@ -9,12 +9,13 @@ waits for the first, once launched.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from vertexrt.engine.batched import Destination, Part, Run
-from vertexrt.engine.planned import NewPulls, PlanRequest
+from vertexrt.engine.executor import Call
 from vertexrt.engine.results import PushPlaces, PushRows
 from vertexrt.errors import DeviceError
 from vertexrt.graph.device_rows import DeviceRows
@@ -54,19 +55,18 @@ class DevicePlan:
 
     Args:
         executor: of the device.
-        request: what is planned.
+        run: of the plan; call: what it evaluates.
     """
 
-    def __init__(self, executor: ReadiesRuns, request: PlanRequest) -> None:
-        (run,) = request.runs
+    def __init__(self, executor: ReadiesRuns, run: Run, call: Call) -> None:
         session = executor.session
         session.device.follow_caller()  # its work may still read the memory that is taken now
-        self.outputs, self._stays = request.outputs, request.stays
-        self._executor, self._run, self._session = executor, run, session
+        self._executor, self._run, self._session, self._stays = executor, run, session, call.stays
         self._lent: dict[int, DeviceRows] = {
             k: table for k, table in enumerate(run.inputs.floats) if isinstance(table, DeviceRows)
         }
-        wanted = [PushRows(name, request.vertices) for name in request.outputs]
+        self._outputs = call.outputs
+        wanted = [PushRows(name, call.vertices) for name in call.outputs]
         self._places = PushPlaces.of(run, wanted)
         self._buffers = UploadBuffers(session.memory)
         with session.apart(Allocation(0, 0, None), self._buffers):
@@ -109,16 +109,16 @@ class DevicePlan:
         pinned[:] = slot.pinned
         return UploadSlot(pinned, slot.memory, found.view(np.float64), found, NOTHING)
 
-    def forward(self, new: NewPulls, seed: int) -> dict[str, Any]:
-        """Copy what is new, launch, and bring the results.
+    def __call__(self, new: Sequence[int], seed: int) -> dict[str, Any]:
+        """Copy what is new, launch, and bring the results; see `Executor.plan`.
 
         The look at the request before the last comes after the launch, while the device computes.
         """
         device, turn = self._session.device, self._next_turn()
-        with_caller = self._stays or bool(self._lent) or _lent_rows(new)
+        with_caller = self._stays or bool(self._lent) or self._run.inputs.lent
         caller = device.caller() if with_caller else 0
         self._executor.before_launch(caller if with_caller else None)
-        left = leave_at(self._session, self.outputs, self._places, self._stays)
+        left = leave_at(self._session, self._outputs, self._places, self._stays)
         self._upload(turn, new, seed)
         self._poison()
         with self._session.apart(self._arena, self._buffers):
@@ -150,15 +150,18 @@ class DevicePlan:
             self._look(slot)
         return slot
 
-    def _upload(self, turn: int, new: NewPulls, seed: int) -> None:
+    def _upload(self, turn: int, new: Sequence[int], seed: int) -> None:
         """Copy whole numbers and real ones that are new to where the kernels read them."""
         words, inputs = self.ready.words, self._run.inputs
-        for number in new.ints:
-            word = self._numbers[f"int_{number}"]
-            if self._wanted[word]:
-                self._copy(turn, int(words[word]), inputs.index[number])
-        for number, table in new.reals:
-            word = self._float_words[number]
+        integers = len(inputs.ints)
+        for k in new:
+            if k < integers:
+                word = self._numbers[f"int_{k}"]
+                if self._wanted[word]:
+                    self._copy(turn, int(words[word]), inputs.index[k])
+                continue
+            number = k - integers
+            word, table = self._float_words[number], inputs.floats[number]
             if isinstance(table, DeviceRows):
                 self._lent[number] = table  # it lives until another takes its place
                 words[word] = table.address
@@ -211,8 +214,3 @@ class DevicePlan:
             self._unseen.clear()  # it is said once
             self._session.memory.clear(counters)
             self._executor.look(known)
-
-
-def _lent_rows(new: NewPulls) -> bool:
-    """Tell whether a request gives arrays of the device."""
-    return any(isinstance(table, DeviceRows) for _, table in new.reals)

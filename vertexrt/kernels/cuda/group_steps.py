@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.batched import Destination, Part, Run
-from vertexrt.engine.executor import TrainStep
+from vertexrt.engine.executor import Call
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.shared_step import (
     SharedPushes,
@@ -122,7 +122,7 @@ class GroupSteps:
         self._launches, self._room = launches, PackingRoom(launches.session)
 
     def launch(
-        self, step: TrainStep, update: Update, devices: DeviceGroup
+        self, call: Call, update: Update, devices: DeviceGroup
     ) -> tuple[Flight, SharedPushes]:
         """Launch a step; return what lands, and the pushes of this process.
 
@@ -132,17 +132,17 @@ class GroupSteps:
         model, session = launches.model, launches.session
         signal, group.signal = group.signal, 0  # until this step lands
         start = time.perf_counter()
-        work = divide_step(model, step, group)
+        work = divide_step(model, call, group)
         if not group.warm:  # a wait on the device may take long until all have compiled
             _refuse_differences(group, work.same)
         # Not by the own shares: processes look at a step alike, and some may have fewer.
-        if step.outputs or work.room > SLOTS or model.tuner is not None:
+        if call.outputs or work.room > SLOTS or model.tuner is not None:
             launches.land_all()  # what follows waits for launches, without a limit
         launches.prepare_update(update.moments)
         slot, rows, end, updated = self._uploaded(group, work, update)
         gradients = DeviceGradients(self._room, model.store, devices, work, rows, signal)
-        pushes = SharedPushes(model, step, work)
-        packed = self._packed(step, work, gradients, pushes, start)
+        pushes = SharedPushes(model, call, work)
+        packed = self._packed(call, work, gradients, pushes, start)
         total = add_in_pairs(packed, gradients.add)
         ready = session.device.record()  # a new one: a step may raise before the last has landed
         parts = parts_over(group.rank, group.size, total, gradients, group.limit)
@@ -153,7 +153,7 @@ class GroupSteps:
         session.bring(slot, not end.told, ())
         told = slot.results[: told_bytes(group, work)].view(np.float64)
         shared = SharedFlight(devices, ready, told.reshape(group.size, -1), work.same)
-        attempt = work.attempt(step, update)
+        attempt = work.attempt(call, update)
         return Flight(slot.event, slot.found, attempt, commit, shared), pushes
 
     def _uploaded(
@@ -177,7 +177,7 @@ class GroupSteps:
 
     def _packed(
         self,
-        step: TrainStep,
+        call: Call,
         work: SharedWork,
         gradients: DeviceGradients,
         pushes: SharedPushes,
@@ -197,7 +197,7 @@ class GroupSteps:
             prepared = time.perf_counter()
             launched = launches.launch_share(run, work.part._replace(to=to))
             wait = partial(session.device.wait, launched.event)
-            launches.model.time_runs(step.use, share.batch, [run], start, prepared, wait)
+            launches.model.time_runs(call.use, share.batch, [run], start, prepared, wait)
             pushes.place([run], [DeviceArena(session)])  # type: ignore[list-item]
             yield flat
         for k in range(len(work.own), work.room):  # there are fewer graphs than shares
