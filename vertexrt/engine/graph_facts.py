@@ -76,45 +76,27 @@ def find_facts(
     if inputs.index.shape[1] > len(graph_of):  # edges come after the vertices
         graph_of = np.concatenate([graph_of, graph_of[parents(inputs.structure)]])
     losses = np.append(0, np.cumsum(has_loss))[batch.graph_ptr]
-    lookups, readers, graphs = variant.lookups, inputs.readers, batch.num_graphs
+    graphs = batch.num_graphs
     return GraphFacts(
         variant,
         graph_costs(batch.graph_ptr, find_levels(batch.child_ptr, batch.child) + 1, level),
         np.diff(losses),
-        {
-            name: LookedUp(*rows_by_graph(inputs.index, lookups[name], readers, graph_of, graphs))
-            for name in sparse
-        },
+        {name: _by_graph(inputs, variant.lookups[name], graph_of, graphs) for name in sparse},
         digest_graphs(fields_of(batch), np.zeros(2, np.uint64)),
     )
 
 
-@compiled
-def rows_by_graph(
-    index: Array, lookups: Array, functions: Array, graph_of: Array, graphs: int
-) -> tuple[Array, Array]:
-    """Return `LookedUp`.
-
-    Args:
-        index, lookups, functions: of `rows_looked_up`.
-        graph_of: [columns], whose graph each is.
-    """
-    first = np.zeros(graphs + 1, np.int64)
+def _by_graph(inputs: Inputs, lookups: Int64, graph_of: Array, graphs: int) -> LookedUp:
+    """List what each graph looks up of a table; graph_of: [columns], whose graph each is."""
+    index, readers, rows, whose = inputs.index, inputs.readers, [], []
     for pull, function in lookups:
-        for c in range(len(graph_of)):
-            if index[pull, c] >= 0 and functions[c] == function:
-                first[graph_of[c] + 1] += 1
-    for g in range(graphs):
-        first[g + 1] += first[g]
-    at = first.copy()
-    rows = np.empty(first[graphs], np.int32)
-    for pull, function in lookups:
-        for c in range(len(graph_of)):
-            if index[pull, c] >= 0 and functions[c] == function:
-                g = graph_of[c]
-                rows[at[g]] = index[pull, c]
-                at[g] += 1
-    return first, rows
+        at = np.flatnonzero((index[pull] >= 0) & (readers == function))
+        rows.append(index[pull, at])
+        whose.append(graph_of[at])
+    graph = np.concatenate([graph_of[:0], *whose])
+    order = np.argsort(graph, kind="stable")
+    first = np.searchsorted(graph[order], np.arange(graphs + 1))
+    return LookedUp(first, np.concatenate([index.reshape(-1)[:0], *rows])[order])
 
 
 def new_marks(rows: int) -> Array:
@@ -122,41 +104,19 @@ def new_marks(rows: int) -> Array:
     return np.zeros(rows + 1, np.bool_)
 
 
-def _noted(marks: Array, rows: Array, count: int, row: Any) -> int:
-    """List a row that has no mark yet, and mark it; return how many are listed.
-
-    Without a branch: which rows are new cannot be predicted.
-    """
-    rows[count] = row
-    new = int(not marks[row])
-    marks[row] = True
-    return count + new
-
-
 @compiled
 def _look_up(marks: Array, index: Array, lookups: Array, functions: Array) -> Array:
+    """List the rows that have no mark yet; without a branch: which are new cannot be predicted."""
     rows = np.empty(len(lookups) * index.shape[1] + 1, np.int64)
     count, last = 0, len(marks) - 1
     marks[last] = True  # of no row
     for pull, function in lookups:
         for v in range(index.shape[1]):
             is_row = (index[pull, v] >= 0) & (functions[v] == function)
-            count = _noted(marks, rows, count, index[pull, v] if is_row else last)
+            rows[count] = row = index[pull, v] if is_row else last
+            count += int(not marks[row])
+            marks[row] = True
     marks[last] = False
-    for r in range(count):
-        marks[rows[r]] = False
-    return rows[:count]
-
-
-@compiled
-def _look_up_listed(marks: Array, first: Array, listed: Array, graphs: Array) -> Array:
-    most, count = 1, 0
-    for g in graphs:
-        most += first[g + 1] - first[g]
-    rows = np.empty(most, np.int64)
-    for g in graphs:
-        for at in range(first[g], first[g + 1]):
-            count = _noted(marks, rows, count, listed[at])
     for r in range(count):
         marks[rows[r]] = False
     return rows[:count]
@@ -176,6 +136,8 @@ def rows_looked_up(marks: Array, index: Array, lookups: Array, functions: Array)
 
 def rows_of_graphs(marks: Array, looked_up: LookedUp, graphs: Int64) -> Int64:
     """Return the rows of a table that some graphs look up, rising; marks: as above."""
-    rows = _look_up_listed(marks, looked_up.first, looked_up.rows, graphs)
-    rows.sort()
-    return rows
+    first, rows = looked_up
+    counts = first[graphs + 1] - first[graphs]
+    at = np.arange(counts.sum()) + np.repeat(first[graphs] + counts - np.cumsum(counts), counts)
+    every = np.zeros((1, 2), np.int64), np.zeros(len(at), np.int32)
+    return rows_looked_up(marks, rows[at][None], *every)
