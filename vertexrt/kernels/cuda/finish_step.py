@@ -23,7 +23,6 @@ from vertexrt.kernels.cuda.step_end import (
     THREADS,
     UNTOLD,
     Found,
-    GroupEnd,
     StepEnd,
     pack_finish,
     pack_store,
@@ -52,110 +51,112 @@ class Joined(NamedTuple):
     rows: int
 
 
-def finish_step(
-    session: Session, weight: int, addresses: Int64, e: StepEnd, joined: Joined | None = None
-) -> None:
-    """Launch the loss, the norm and the update, that of each group in turn.
+class StepFinish:
+    """The end of a step, which is launched after it: the loss, the norm, the update of each group.
 
     Args:
-        joined: where it is not None, it is joined first. What can be seen of single gradients then
-            is seen on the way.
+        weight: address of the weights of rows; addresses: of `Session.stage`.
+        ending: None, where a run is no step.
+    Attributes:
+        store, finish: `Store` and `Finish` of update.cuh.
     """
-    words = ending_words(session, weight, addresses, e)
-    seen = joined is not None and _join(session, joined, e, words[0])
-    launch_end(session, addresses, e, words, seen)
 
+    def __init__(
+        self, session: Session, weight: int, addresses: Int64, ending: StepEnd | None
+    ) -> None:
+        self._session, self._addresses, self._ending = session, addresses, ending
+        if ending is None:
+            return
+        e, pieces = ending, make_room(session, ending)
+        self._blocks, self._dense = _blocks(pieces), _dense(session, e)
+        self.store = self._store(0, len(e.starts), e.scalars, self._dense, e.told)
+        self.finish = pack_finish(
+            session.arena.address + e.loss_at * session.dtype.itemsize,
+            weight if e.weighted else 0,
+            session.squares.address,
+            session.found.address,
+            e.rows,
+            pieces if e.clip_norm else 0,
+            e.loss_scale,
+            e.clip_norm,
+        )
 
-def launch_end(
-    session: Session,
-    addresses: Int64,
-    e: StepEnd,
-    words: tuple[bytes, bytes, int],
-    seen: bool = False,
-) -> None:
-    """Launch what `finish_step` does, given `ending_words`.
+    def launch(self, joined: Joined | None = None) -> None:
+        """Launch it.
 
-    Args:
-        seen: what single gradients show is known.
-    """
-    store, _, pieces = words
-    what = ["update"]
-    if e.clip_norm or not seen:
-        _decide(session, addresses, e, words, seen)
-        what = ["check", "update"]
-    parts = [_group_words(session, addresses, g, e.told) for g in e.groups] or [store]
-    blocks = [_blocks(g.ranges) for g in e.groups] or [_blocks(pieces)]
-    stores = np.frombuffer(b"".join(parts), np.int64)
-    for name in what:  # of all groups at once: a step is done, or it is not
-        session.launch_words(f"{name}_{e.rule.name}", blocks, THREADS, stores)
+        Args:
+            joined: where it is not None, it is joined first. What can be seen of single gradients
+                then is seen on the way.
+        """
+        e, session = self._ending, self._session
+        if e is None:
+            return
+        seen = joined is not None and not e.apart
+        if joined is not None:
+            self._join(joined, e)
+        what = ["update"]
+        if e.clip_norm or not seen:  # what clips gradients and decides whether the step counts
+            if e.clip_value:
+                clamp = self._store(0, len(e.starts), (e.clip_value,), self._dense)
+                session.launch_one("clamp_kernel", self._blocks, THREADS, clamp)
+            if e.clip_norm and not seen:
+                session.launch_one("sum_squares_kernel", self._blocks, THREADS, self.store)
+            session.launch_one("finish_step_kernel", 1, SUMMERS, self.finish)
+            what = ["check", "update"]
+        parts = [self._store(g.first, g.ranges, g.scalars, 0, e.told) for g in e.groups]
+        blocks = [_blocks(g.ranges) for g in e.groups] or [self._blocks]
+        stores = np.frombuffer(b"".join(parts or [self.store]), np.int64)
+        for name in what:  # of all groups at once: a step is done, or it is not
+            session.launch_words(f"{name}_{e.rule.name}", blocks, THREADS, stores)
 
+    def _join(self, joined: Joined, e: StepEnd) -> None:
+        """Launch what joins, and unless the end is apart sums squares, or checks."""
+        session, store = self._session, self.store
+        if e.groups:  # whose ranges are not those that are packed
+            given = 0, joined.rows, e.scalars, session.dense
+            store = self._store(*given, addresses=joined.addresses)
+        flags = FLAGS.pack(not e.apart and e.clip_norm > 0, not e.apart and not e.clip_norm)
+        blocks = 1 + _blocks(-(-session.dense // PIECE) + joined.rows)
+        words = store + joined.words + flags + joined.told
+        session.launch_one(f"join_{e.rule.name}", blocks, THREADS, words)
 
-def _decide(
-    session: Session, addresses: Int64, e: StepEnd, words: tuple[bytes, bytes, int], squared: bool
-) -> None:
-    """Launch what clips gradients and decides whether the step counts.
+    def _store(
+        self,
+        first: int,
+        count: int,
+        scalars: tuple[float, ...],
+        dense: int,
+        told: int = 0,
+        addresses: Int64 | None = None,
+    ) -> bytes:
+        """Return `Store` of update.cuh.
 
-    Args:
-        words: of `ending_words`; squared: the squares of gradients are there.
-    """
-    store, finish, pieces = words
-    if e.clip_value:
-        given = session, addresses, (0, len(e.starts)), (e.clip_value,), _dense(session, e)
-        session.launch_one("clamp_kernel", _blocks(pieces), THREADS, _store_words(*given))
-    if e.clip_norm and not squared:
-        session.launch_one("sum_squares_kernel", _blocks(pieces), THREADS, store)
-    session.launch_one("finish_step_kernel", 1, SUMMERS, finish)
+        Args:
+            first, count: of ranges; dense: see `_dense`; told: of `StepEnd`.
+            addresses: of starts and widths, where they are not those of the step.
+        """
+        session, dense_pieces = self._session, -(-dense // PIECE)
+        starts, widths = map(int, (self._addresses if addresses is None else addresses)[:2])
+        return pack_store(
+            session.values.address,
+            session.gradients.address,
+            session.moments.address if session.moments else 0,
+            starts + first * NO_STARTS.itemsize,
+            widths + first * NO_WIDTHS.itemsize,
+            session.squares.address,
+            session.found.address,
+            told,
+            session.trained,
+            dense,
+            dense_pieces,
+            dense_pieces + count,
+            *scalars,
+            *NO_SCALARS[len(scalars) :],
+        )
 
 
 def _blocks(pieces: int) -> int:
     return -(-pieces // PIECES_A_BLOCK)
-
-
-def _group_words(session: Session, addresses: Int64, g: GroupEnd, told: int) -> bytes:
-    """Return `Store` of update.cuh of a group."""
-    return _store_words(session, addresses, (g.first, g.ranges), g.scalars, 0, told)
-
-
-def _join(session: Session, joined: Joined, e: StepEnd, store: bytes) -> bool:
-    """Launch what joins; tell whether it sums squares where they are wanted, or checks.
-
-    Args:
-        store: of `ending_words`.
-    """
-    seen = not e.apart
-    if e.groups:  # whose ranges are not those that are packed
-        given = joined.addresses, (0, joined.rows), e.scalars, session.dense
-        store = _store_words(session, *given)
-    flags = FLAGS.pack(seen and e.clip_norm > 0, seen and not e.clip_norm)
-    blocks = 1 + _blocks(-(-session.dense // PIECE) + joined.rows)
-    words = store + joined.words + flags + joined.told
-    session.launch_one(f"join_{e.rule.name}", blocks, THREADS, words)
-    return seen
-
-
-class StepAsked:
-    """The end of a step that is asked for with its launches.
-
-    Args:
-        ending: None, where a run is no step.
-    Attributes:
-        words: of what is launched; equal, where that is the same.
-    """
-
-    def __init__(
-        self, session: Session, words: Int64, addresses: Int64, ending: StepEnd | None
-    ) -> None:
-        self._session, self._addresses, self._ending = session, addresses, ending
-        self.words: object = None
-        if ending is not None:
-            self._words = ending_words(session, int(words[WEIGHT]), addresses, ending)
-            limits = ending.rule.name, ending.clip_norm, ending.clip_value
-            self.words = object() if ending.groups else (*self._words, *limits)
-
-    def launch(self) -> None:
-        """Launch it."""
-        if self._ending is not None:
-            launch_end(self._session, self._addresses, self._ending, self._words)
 
 
 class ResultsLeft:
@@ -212,39 +213,6 @@ def _dense(session: Session, e: StepEnd) -> int:
     return 0 if e.groups else session.dense
 
 
-def _store_words(
-    session: Session,
-    addresses: Int64,
-    ranges: tuple[int, int],
-    scalars: tuple[float, ...],
-    dense: int,
-    told: int = 0,
-) -> bytes:
-    """Return `Store` of update.cuh.
-
-    Args:
-        addresses: of starts and widths; ranges: the first of these, and how many.
-        dense: see `_dense`; told: of `StepEnd`.
-    """
-    (first, count), dense_pieces = ranges, -(-dense // PIECE)
-    return pack_store(
-        session.values.address,
-        session.gradients.address,
-        session.moments.address if session.moments else 0,
-        int(addresses[0]) + first * NO_STARTS.itemsize,
-        int(addresses[1]) + first * NO_WIDTHS.itemsize,
-        session.squares.address,
-        session.found.address,
-        told,
-        session.trained,
-        dense,
-        dense_pieces,
-        dense_pieces + count,
-        *scalars,
-        *NO_SCALARS[len(scalars) :],
-    )
-
-
 def let_tell(session: Session, found: Found, e: StepEnd | None) -> None:
     """Let the update of a step write what was found to pinned memory, if it updates anything.
 
@@ -263,28 +231,3 @@ def make_room(session: Session, e: StepEnd) -> int:
     pieces = -(-_dense(session, e) // PIECE) + len(e.starts)
     session.squares = session.memory.scratch(session.squares, 8 * pieces)
     return pieces
-
-
-def ending_words(
-    session: Session, weight: int, addresses: Int64, e: StepEnd
-) -> tuple[bytes, bytes, int]:
-    """Return `Store` and `Finish` of update.cuh, and how many pieces are updated.
-
-    Args:
-        weight: address of the weights of rows; addresses: of `stage`.
-    """
-    pieces = make_room(session, e)
-    size = session.dtype.itemsize
-    ranges, dense = (0, len(e.starts)), _dense(session, e)
-    store = _store_words(session, addresses, ranges, e.scalars, dense, e.told)
-    finish = pack_finish(
-        session.arena.address + e.loss_at * size,
-        weight if e.weighted else 0,
-        session.squares.address,
-        session.found.address,
-        e.rows,
-        pieces if e.clip_norm else 0,
-        e.loss_scale,
-        e.clip_norm,
-    )
-    return store, finish, pieces

@@ -16,8 +16,7 @@ from vertexrt.kernels.cuda.cuts import launch_apart, pieces_of
 from vertexrt.kernels.cuda.device import Allocation, LaunchStruct
 from vertexrt.kernels.cuda.finish_step import (
     ResultsLeft,
-    ending_words,
-    finish_step,
+    StepFinish,
     let_tell,
 )
 from vertexrt.kernels.cuda.overlap import MOST_TILES
@@ -224,7 +223,7 @@ class PersistentLaunch:
             for piece in pieces:
                 piece.launch(kernel, apart)
             if ending is not None and ending.apart:
-                finish_step(session, int(own[WEIGHT]), addresses, ending)
+                StepFinish(session, int(own[WEIGHT]), addresses, ending).launch()
             left.launch(part)
 
         return ReadyRun(slot, own, launch, job, addresses, held, self._counters)
@@ -276,4 +275,5 @@ class PersistentLaunch:
             return NO_ENDING
         rules = executable.writer.rules
         assert ending.rule in rules, f"a kernel of {rules}, not of {ending.rule}"
-        return ending_words(self.session, weight, addresses, ending)[:2]
+        end = StepFinish(self.session, weight, addresses, ending)
+        return end.store, end.finish

@@ -15,7 +15,8 @@ from vertexrt.engine.trace import Timeline
 from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.device_timeline import record_launch
 from vertexrt.kernels.cuda.executable import CudaExecutable
-from vertexrt.kernels.cuda.finish_step import ResultsLeft, StepAsked, let_tell
+from vertexrt.kernels.cuda.finish_step import ResultsLeft, StepFinish, let_tell
+from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, WrittenScripts
 from vertexrt.kernels.cuda.replays import Replays, launch_by_driver
@@ -57,17 +58,17 @@ def ready_table(
     lasting = run if run.kept is None else run.bare()
     left = ResultsLeft(session, lasting, words, addresses)
     launcher = partial(launch_by_driver, session) if by is None else by
-    end = StepAsked(session, words, addresses, ending)
+    end = StepFinish(session, int(words[WEIGHT]), addresses, ending)
 
     def launch_rows() -> None:
         session.device.check(*launcher(lasting, table, words, lookups[:2]))
 
     def launch_all(part: Part) -> None:
         if replay is not None:
-            replay.launch(session, words, launch_rows, end)
+            replay.launch(session, words, launch_rows)
         else:
             launch_rows()
-            end.launch()
+        end.launch()
         left.launch(part)
 
     return ReadyRun(slot, words, launch_all, words, addresses, (session.zeros,))

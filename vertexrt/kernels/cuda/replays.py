@@ -2,9 +2,9 @@
 
 A launch takes the host 2 to 6 us, so that steps of wide levels wait for the host. Batches of one
 layout (`engine/layouts.py`) are uploaded to the same memory. Where the words of a run are those of
-the run before, its launches differ in nothing, so they are captured once and replayed, with the end
-of the step where its rate of learning stays the same. How many rows of a table a batch looks up
-differs from batch to batch, so its lists are filled up to the most there may be.
+the run before, its launches differ in nothing, so they are captured once and replayed; the end of a
+step is asked for after them. How many rows of a table a batch looks up differs from batch to batch,
+so its lists are filled up to the most there may be.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,6 @@ from vertexrt.kernels.cuda.driver import launch
 from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.upload import UploadRoom
-from vertexrt.native.compiled import compiled
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
@@ -34,20 +33,6 @@ LEAST_KEPT, LATELY = 4, 4  # replays that there is room for; times `most` that o
 LEAST_STEPS, MOST_STEPS = 8, 1 << 12  # launches that are worth a graph, and that one may have
 
 
-class ComesAfter(Protocol):
-    """What is asked for after the launches of a run.
-
-    Attributes:
-        words: equal, where what is launched is the same.
-    """
-
-    words: object
-
-    def launch(self) -> None:
-        """Launch it."""
-        ...
-
-
 @dataclass(slots=True)
 class Replay(UploadRoom):
     """Launches of a layout.
@@ -55,83 +40,29 @@ class Replay(UploadRoom):
     Attributes:
         layout: known by it; fits: its launches may be a graph.
         asked: when it was last, of all that were asked for.
-        words: of the run that was last; end: of what came after it.
-        same: ends in a row that were the same; enough: of them, for the end to be in the graph.
-        graph: of the launches, with the end or without, once words have come twice.
+        words: of the run that was last.
+        graph: of the launches, once words have come twice.
     """
 
     layout: BatchLayout
     fits: bool
     asked: int = 0
     words: Int64 | None = None
-    end: object = None
-    same: int = 0
-    enough: int = 1
-    graph: tuple[Callable[[], None], bool] | None = None
+    graph: Callable[[], None] | None = None
 
-    def launch(
-        self, session: Session, words: Int64, launch_rows: Callable[[], None], end: ComesAfter
-    ) -> None:
-        """Launch a run and what comes after it, by a graph as far as there is one.
+    def launch(self, session: Session, words: Int64, launch_rows: Callable[[], None]) -> None:
+        """Launch a run, by a graph where there is one.
 
         Args:
             words: of the run; launch_rows: launches it.
         """
-        again = self._note(words, end.words)
-        self._look_at_graph(session, again)
-        if self.graph is None and again and self.fits:
-            self._capture(session, launch_rows, end)
-        replay, whole = (launch_rows, False) if self.graph is None else self.graph
-        replay()
-        if not whole:
-            end.launch()
-
-    def _note(self, words: Int64, end: object) -> bool:
-        """Note the words of a run and of its end; tell whether it has those of the run before."""
-        again = self.words is not None and are_same(words, self.words)
-        self.same = self.same + 1 if again and end == self.end else 0
-        self.end = end
-        if not again:
-            self.words = words.copy()
-        return again
-
-    def _look_at_graph(self, session: Session, again: bool) -> None:
-        """Let a graph go that is not right any more, which is rare: something has moved.
-
-        Args:
-            again: the words are those of the run before.
-        """
-        if self.graph is None or (again and self._is_right(self.graph[1])):
-            return
-        if again and self.graph[1]:
-            self.enough *= 2  # a rate of learning that changes again and again leaves the end out
-        session.memory.synchronize()
-        self.graph = None
-
-    def _is_right(self, whole: bool) -> bool:
-        """Tell whether a graph of the same launches has the end if it should, and that one."""
-        return self.same > 0 if whole else self.same < self.enough
-
-    def _capture(self, session: Session, launch_rows: Callable[[], None], end: ComesAfter) -> None:
-        """Capture what is launched, with the end where it stays the same."""
-        whole = self.same >= self.enough
-
-        def ask() -> None:
-            launch_rows()
-            if whole:
-                end.launch()
-
-        graph = session.device.capture(ask)
-        self.graph = None if graph is None else (graph, whole)
-
-
-@compiled
-def are_same(words: Array, before: Array) -> bool:
-    """Tell whether words of a run, of which there are as many, are those of another."""
-    same = True
-    for k in range(len(words)):
-        same &= words[k] == before[k]
-    return same
+        if self.words is None or not np.array_equal(words, self.words):
+            if self.graph is not None:  # which is rare: something has moved
+                session.memory.synchronize()
+            self.words, self.graph = words.copy(), None
+        elif self.graph is None and self.fits:
+            self.graph = session.device.capture(launch_rows)
+        (self.graph or launch_rows)()
 
 
 class Replays:
@@ -154,11 +85,6 @@ class Replays:
     def graphs(self) -> int:
         """Count the graphs of all."""
         return sum([each.graph is not None for each in self._replays.values()])
-
-    @property
-    def ends(self) -> int:
-        """Count those that have the end of a step, too."""
-        return sum([each.graph is not None and each.graph[1] for each in self._replays.values()])
 
     def find(self, run: Run, part: Part) -> Replay | None:
         """Return where a run goes up to, and what launches it; None, if its layout is new."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.update import Update
-from vertexrt.kernels.cuda.finish_step import finish_step, let_tell
+from vertexrt.kernels.cuda.finish_step import StepFinish, let_tell
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import FOUND, Found, StepEnd, end_of
 
@@ -32,7 +32,8 @@ def update_apart(
     starts, found = held.address, memory.pinned(8 * FOUND)
     let_tell(session, found.view(np.float64), end)
     begin(end)
-    finish_step(session, 0, np.array((starts, starts + end.starts.nbytes), np.int64), end)
+    ranges_at = np.array((starts, starts + end.starts.nbytes), np.int64)
+    StepFinish(session, 0, ranges_at, end).launch()
     if not end.told:
         session.device.download(found, session.found.address)
     memory.synchronize()
