@@ -19,7 +19,7 @@ from vertexrt.engine.variant import PATH_STAGES, Kind, Ready, Variant, verified
 from vertexrt.engine.verify_tasks import verify_segments, verify_tasks
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.layers import phase_of
-from vertexrt.ir.passes.fuse import TaskProgram, cut
+from vertexrt.ir.passes.fuse import cut
 from vertexrt.ir.passes.operands import copy_operands
 from vertexrt.ir.passes.segment import SegmentedTask, segment_tasks
 from vertexrt.ir.passes.specialise import specialise
@@ -28,7 +28,7 @@ from vertexrt.ir.passes.store import LAZY_STAGES, Stored, lazy_part, store_value
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.backend import HostExecutable, LaunchByLaunch
 from vertexrt.kernels.task_tensors import fingerprint, tensor_uses, uses_edges
-from vertexrt.memory.plan import TensorTable, share
+from vertexrt.memory.plan import share
 from vertexrt.scheduler.kinds import FINE, NEW_LAZY_KIND, NEW_PATH_KIND, read_vertices
 from vertexrt.script.shape import shape_of
 from vertexrt.script.verify import verify_sums
@@ -80,9 +80,9 @@ def take_kinds(variant: Variant, others: Iterable[Variant]) -> None:
     """
     for other in others:
         if other.atoms == variant.atoms:
-            for bits in [bits for bits in other.path_kinds if bits not in variant.path_kinds]:
+            for bits in sorted(other.path_kinds.keys() - variant.path_kinds.keys()):
                 add_path_kind(variant, bits)
-            for bits in [bits for bits in other.lazy_kinds if bits not in variant.lazy_kinds]:
+            for bits in sorted(other.lazy_kinds.keys() - variant.lazy_kinds.keys()):
                 add_lazy_kind(variant, bits)
 
 
@@ -104,9 +104,11 @@ def add_lazy_kind(variant: Variant, bits: int) -> Kind:
     program = copy_operands(program, variant.backend.apart, variant.origin)
     lazy = store_values(program, path.of_origins())
     verified(lazy.program, "lazy kind")
-    kind = Kind(
-        bits, {s: _add(variant, lazy, s) for s in LAZY_STAGES}, lazy, _has_loss(variant, bits)
-    )
+    # The loss is looked for in F: what the programs of a kind know depends on passes and devices.
+    nodes = specialise(variant.program, variant.atoms.presence(bits, variant.atoms.lazy)).nodes
+    losses = [n for n in nodes if n.op == "push" and n["name"] == "loss"]
+    has_loss = any(nodes[n.inputs[0]].op != "const" for n in losses)
+    kind = Kind(bits, {s: _add(variant, lazy, s) for s in LAZY_STAGES}, lazy, has_loss)
     variant.lazy_kinds = _ordered(variant.lazy_kinds, kind)
     variant.begin_anew()
     return kind
@@ -148,16 +150,6 @@ def _add(variant: Variant, stored: Stored, stage: Stage) -> int:
     return variant.numbers[text]
 
 
-def _has_loss(variant: Variant, bits: int) -> bool:
-    """Tell whether a kind pushes a loss that is not known to be a constant.
-
-    It is looked for in F, since what the programs of a kind know depends on passes and devices.
-    """
-    nodes = specialise(variant.program, variant.atoms.presence(bits, variant.atoms.lazy)).nodes
-    losses = [n for n in nodes if n.op == "push" and n["name"] == "loss"]
-    return any(nodes[n.inputs[0]].op != "const" for n in losses)
-
-
 Int64 = npt.NDArray[np.int64]
 
 
@@ -184,41 +176,17 @@ def make_ready(variant: Variant) -> Ready:
         scratch = executable.scratch
         if not variant.passes.loop:
             executable = LaunchByLaunch(cast("HostExecutable", executable))
-    programs = _program_facts(variant, tasks, scratch, path_programs)
-    return Ready(executable, processors, shape, programs, tuple(variant.path_kinds))
-
-
-def _programs(kinds: Mapping[int, Kind], stages: Sequence[Stage]) -> Int64:
-    """Return the programs of each kind by stage, [stages, kinds]; -1 for none."""
-    return np.array([[k.programs[s] for k in kinds.values()] for s in stages], np.int64)
-
-
-def _written(table: TensorTable, tasks: Sequence[TaskProgram]) -> tuple[Int64, Int64]:
-    """Return the tensors that each program writes, as CSR."""
-    found = [[table.numbers[u[0]] for u in tensor_uses(task) if u[3]] for task in tasks]
-    ptr = np.cumsum([0] + [len(each) for each in found]).astype(np.int64)
-    return ptr, np.array([number for each in found for number in each], np.int64)
-
-
-def _program_facts(
-    variant: Variant,
-    tasks: Sequence[TaskProgram],
-    scratch: Sequence[tuple[int, int, int]],
-    path_programs: Int64,
-) -> ProgramFacts:
-    """Collect what is decided before a schedule."""
     table, sharing = variant.table, share(variant.table)
-    writes_ptr, writes = _written(table, tasks)
+    written = [[table.numbers[u[0]] for u in tensor_uses(task) if u[3]] for task in tasks]
     sizes = np.array([spec.size for spec in table], np.int64)
-    layers = [variant.layer_of(bits) for bits in variant.path_kinds]
-    return ProgramFacts(
+    programs = ProgramFacts(
         path_programs,
-        np.array(layers, np.int64),
+        np.array([variant.layer_of(bits) for bits in variant.path_kinds], np.int64),
         _programs(variant.lazy_kinds, LAZY_STAGES),
         np.array([uses_edges(task) for task in tasks], np.bool_),
         np.array(scratch, np.int64).reshape(-1, 3),
-        writes_ptr,
-        writes,
+        np.cumsum([0, *map(len, written)]).astype(np.int64),
+        np.array([number for each in written for number in each], np.int64),
         np.array([spec.edges for spec in table], np.bool_),
         sizes,
         sharing.buffer,
@@ -226,6 +194,12 @@ def _program_facts(
         variant.backend.most_scratch,
         int(np.max(sizes, initial=1)),
     )
+    return Ready(executable, processors, shape, programs, tuple(variant.path_kinds))
+
+
+def _programs(kinds: Mapping[int, Kind], stages: Sequence[Stage]) -> Int64:
+    """Return the programs of each kind by stage, [stages, kinds]; -1 for none."""
+    return np.array([[k.programs[s] for k in kinds.values()] for s in stages], np.int64)
 
 
 def _cut_into_segments(variant: Variant) -> list[SegmentedTask]:

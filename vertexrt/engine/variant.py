@@ -35,7 +35,7 @@ from vertexrt.ir.passes.specialise import (
 )
 from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key, Stored
 from vertexrt.ir.passes.zero_gradients import drop_zero_gradients
-from vertexrt.ir.program import PARENTS, Node, Program, Stage
+from vertexrt.ir.program import PARENTS, Program, Stage
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.ir.verify import verify
 from vertexrt.kernels.backend import FIXED, Backend, Executable
@@ -290,18 +290,6 @@ def verified(program: Program, where: str, placed: bool = True) -> Program:
     return verify(program, where, placed) if config().check else program
 
 
-def _merges(program: Program, use: Use, passes: Passes, leaves_on_path: bool) -> bool:
-    """Tell whether identical vertices are computed once.
-
-    Args:
-        leaves_on_path: of groups that share a schedule. Merged leaves have parents in several of
-            these, so what they do must be outside the path.
-    """
-    if not passes.merge or use.seeds or use.pulls or draws_numbers(program):
-        return False  # gradients that come from, or go to, single vertices
-    return bool(leaf_products(program)) and not leaves_on_path
-
-
 def _leaves_on_path(program: Program, passes: Passes) -> bool:
     """Tell whether leaves are of the path kind of other vertices, where groups share a schedule.
 
@@ -346,7 +334,10 @@ def make_variant(
         program = without_dropout(program)
     draws, shares = draws_numbers(program), _groups_share(backend, processors)
     on_path = shares and _leaves_on_path(layered(program, passes, policy), passes)
-    merges = _merges(program, use, passes, on_path)
+    # Not where gradients come from, or go to, single vertices. Merged leaves have parents in
+    # several of the groups that share a schedule, so what they do must be outside the path.
+    merges = passes.merge and not (use.seeds or use.pulls or draws or on_path)
+    merges = merges and bool(leaf_products(program))
     if merges and backend.publishes and not processors and not program.sites:
         program = publish_products(program)
     # Where there is no way back, arrays of results may take the place of states.
@@ -362,37 +353,29 @@ def make_variant(
     program = place(program, passes.eager, passes.lazy, sums_in_tasks)
     verified(program, "place")
     table = TensorTable()
-    binding = _binding(program, table, params, use.seeds)
-    atoms = _atoms(program, passes, on_path)
-    more = processors, merges, draws, lookups, pushes, table
-    return Variant(program, use, atoms, backend, binding, passes, *more)
-
-
-def _atoms(program: Program, passes: Passes, leaves_on_path: bool) -> Atoms:
-    """Return by what kinds of vertices differ."""
-    found = find_atoms(program, passes.specialise)
-    return with_whole_chains(found, program) if leaves_on_path else found
-
-
-def _binding(
-    program: Program, table: TensorTable, params: Collection[str], seeds: Collection[str]
-) -> Binding:
-    """Return the numbers of what task programs name."""
-
-    def numbers(names: Iterable[str]) -> dict[str, int]:
-        return {name: k for k, name in enumerate(names)}
-
-    return Binding(
+    pulls = {
+        dtype: [p.name for p in program.pulls if p.dtype == dtype] for dtype in ("int", "float")
+    }
+    binding = Binding(
         tensors=table.numbers,
-        params=numbers(params),
-        ints=numbers(p.name for p in program.pulls if p.dtype == "int"),
-        floats=numbers(p.name for p in program.pulls if p.dtype == "float"),
-        seeds=numbers(sorted(seeds)),
+        params=_numbers(params),
+        ints=_numbers(pulls["int"]),
+        floats=_numbers(pulls["float"]),
+        seeds=_numbers(sorted(use.seeds)),
         splits_edges=program.splits_edges,
         relations=program.relations,
         reads_edges=program.reads_edges,
         layers=program.layers if any(n.has(PARENTS) for n in program.nodes) else (),
     )
+    atoms = find_atoms(program, passes.specialise)
+    if on_path:
+        atoms = with_whole_chains(atoms, program)
+    more = processors, merges, draws, lookups, pushes, table
+    return Variant(program, use, atoms, backend, binding, passes, *more)
+
+
+def _numbers(names: Iterable[str]) -> dict[str, int]:
+    return {name: k for k, name in enumerate(names)}
 
 
 def _lookups(program: Program, params: Collection[str]) -> dict[str, Int64]:
@@ -441,10 +424,10 @@ class Pushes(NamedTuple):
 
     def without_copies(self, program: Program) -> Program:
         """Return a program that pushes nothing of what lies where states are."""
-        return without_effects(program, self._is_a_copy)
-
-    def _is_a_copy(self, node: Node) -> bool:
-        return node.op == "push" and self.keys[node["name"]] != TENSOR_OF_EFFECT["push"](node)
+        push = TENSOR_OF_EFFECT["push"]
+        return without_effects(
+            program, lambda n: n.op == "push" and self.keys[n["name"]] != push(n)
+        )
 
 
 def _state_of(program: Program, name: str) -> Key | None:
