@@ -11,7 +11,7 @@ import pytest
 
 from vertexrt.engine import devices
 from vertexrt.engine.devices import DeviceModule
-from vertexrt.engine.executor import Call, Executor
+from vertexrt.engine.executor import Executor, Request
 from vertexrt.engine.lazy import Loss
 from vertexrt.engine.variant import CompileOptions
 from vertexrt.ir.program import Program
@@ -28,7 +28,7 @@ class Taken(NamedTuple):
     """
 
     executor: Executor
-    asked: Call
+    asked: Request
     number: int
     outputs: Mapping[str, Any]
 
@@ -73,7 +73,7 @@ class WatchedExecutor:
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._executor, name, value)
 
-    def step(self, call: Call) -> Loss:
+    def step(self, call: Request) -> Loss:
         vars(self)["_steps"] += 1
         self._before(Taken(self._executor, call, self._steps, {}))
         loss = self._executor.step(call)
@@ -87,7 +87,7 @@ def watch_steps(
     before: OnStep = do_nothing,
     after: OnStep = do_nothing,
 ) -> None:
-    """Call functions around the steps of every network that is compiled from now on."""
+    """Request functions around the steps of every network that is compiled from now on."""
     for device in list(devices.MODULES):
         module = devices.module_of(device)
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from vertexrt.engine.batched import Run
-from vertexrt.engine.executor import Arenas, Call, Executor, loss_scale
+from vertexrt.engine.executor import Arenas, Executor, Request, loss_scale
 from vertexrt.engine.lazy import Outputs
 from vertexrt.engine.results import Gradients, LossAndGradients, PassResults, WayBack
 from vertexrt.engine.variant import Use
@@ -61,7 +61,7 @@ class ForwardPasses:
         self._zero = np.zeros(1, executor.model.store.dtype)
         self.here: weakref.ref[ForwardPass] | None = None  # whose values the arenas have
 
-    def evaluate(self, call: Call, results: PassResults) -> Outputs:
+    def evaluate(self, call: Request, results: PassResults) -> Outputs:
         """Evaluate F on a batch, without a way back."""
         executor, model, use, batch = self._executor, self._executor.model, call.use, call.batch
         if self.here is not None:
@@ -74,7 +74,7 @@ class ForwardPasses:
             model.time_runs(use, batch, runs, start, prepared, found.settle)
         return found
 
-    def begin(self, call: Call, results: PassResults) -> tuple[ForwardPass, Outputs]:
+    def begin(self, call: Request, results: PassResults) -> tuple[ForwardPass, Outputs]:
         """Evaluate F on a batch; return the pass, which keeps what the way back needs as long as
         it lives, and what it pushes.
         """
@@ -83,7 +83,7 @@ class ForwardPasses:
         found = self._push(call, runs, results)
         return self.note(ForwardPass(call.batch, runs, call.use, call.seed, results)), found
 
-    def _push(self, call: Call, runs: Sequence[Run], results: PassResults) -> Outputs:
+    def _push(self, call: Request, runs: Sequence[Run], results: PassResults) -> Outputs:
         zeros, parts = self.no_seeds(call.use), []
         for run in runs:
             parts.append(run.forward(call.seed, zeros))
@@ -95,7 +95,7 @@ class ForwardPasses:
 
     def loss(
         self,
-        call: Call,
+        call: Request,
         reduction: str,
         sparse: bool,
         results: Callable[[WayBack], LossAndGradients],

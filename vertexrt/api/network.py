@@ -36,7 +36,7 @@ from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
 from vertexrt.api.parameters import NameDifferences, Parameters
 from vertexrt.api.plan import Plan, with_tables
 from vertexrt.api.turns import in_turn
-from vertexrt.engine.executor import Call, Executor, loss_scale, step_seed
+from vertexrt.engine.executor import Executor, Request, loss_scale, step_seed
 from vertexrt.engine.explain import explain_batch, explain_function
 from vertexrt.engine.lazy import Loss, Outputs
 from vertexrt.engine.results import Gradients, PassResults
@@ -229,7 +229,7 @@ class Network:
             got = f"the batch has no pull {', '.join(sorted(missing))}"
             raise PullError.at("record", got, "those whose gradients are asked for", "add them")
         use = self._use_of_record(names, reals - missing, dropout)
-        call = Call(use, batch, names, self._take() if seed is None else seed)
+        call = Request(use, batch, names, self._take() if seed is None else seed)
         made, found = self._passes.begin(call, way)
         pushed = found if convert is None else Outputs(_converted(found, convert))
         return Record(self, made, pushed, arrays == "numpy", convert)
@@ -316,9 +316,9 @@ class Network:
             here, several = arrays != "numpy", None if group is None else shared(group)
             how = chosen, here, optimizer, asks, self._reduction, count, several
             if not here:
-                return self._executor.step(Call(use, batch, names, drawn, *how))
+                return self._executor.step(Request(use, batch, names, drawn, *how))
             way, convert = self._arrays("step", arrays)
-            loss = self._executor.step(Call(use, batch, names, drawn, *how))
+            loss = self._executor.step(Request(use, batch, names, drawn, *how))
             found = {n: way.array(x, x.shape) for n, x in loss.outputs.items()}
             loss.outputs = Outputs(_converted(found, convert))
             return loss
@@ -453,7 +453,7 @@ class Network:
         vertices: npt.ArrayLike | None,
         dropout: bool,
         seed: int | None = None,
-    ) -> Call:
+    ) -> Request:
         """Return an evaluation that is to be done. Raises: UsageError."""
         if seed is not None:
             check_draw(where, seed)
@@ -467,7 +467,7 @@ class Network:
             use = Use(frozenset(self._wanted(where, names)), dropout=dropout or None)
             self._uses[names, dropout] = use
         chosen = None if vertices is None else read_vertices(where, vertices, batch)
-        return Call(use, batch, names, self._seed(seed, dropout), chosen)
+        return Request(use, batch, names, self._seed(seed, dropout), chosen)
 
     def _wanted(self, where: str, outputs: Collection[str] | None) -> tuple[str, ...]:
         """Return the pushes that are named, all by default; there is one. Raises: UsageError."""

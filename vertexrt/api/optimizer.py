@@ -390,7 +390,7 @@ class Optimizer:
         Until it is settled, nothing is known of the moments, since a signal may come before that.
 
         Args:
-            draws: of `Call`.
+            draws: of `Request`.
         Raises: as `update`.
         """
         own = store is self._store  # as a rule

@@ -65,20 +65,17 @@ class Plan:
         self._dtype, self._reader = executor.model.store.dtype, runs[0].variant.reader
         of_vertices, of_edges = pulls_of(batch), edge_pulls_of(batch)
         self._tables: dict[str, Any] = {}  # as they were planned
+        self._rooms: dict[str, Array] = {}  # of whole numbers, which are copied, and one of none
         for name, value in (*of_vertices.items(), *of_edges.items()):
-            self._tables[name] = held_table(cast("Rows", value))
+            self._tables[name] = table = held_table(cast("Rows", value))
+            if table.dtype.kind == "i":
+                self._rooms[name] = np.append(table, INT32.type(-1))
         self._read: dict[str, list[int]] = {}  # places in `Reader.pulls` of what may be given
         for k, pull in enumerate(self._reader.pulls):
-            if self._reader.is_used[k] and pull.source in (
-                of_edges if pull.of_edges else of_vertices
-            ):
+            given = of_edges if pull.of_edges else of_vertices
+            if self._reader.is_used[k] and pull.source in given:
                 self._read.setdefault(pull.source, []).append(k)
-        # Rows of whole numbers are found by reading their numbers, and one more is of none.
-        self._rooms = {
-            name: np.append(table, INT32.type(-1))
-            for name, table in self._tables.items()
-            if table.dtype.kind == "i"
-        }
+        # Which row each column of the index of a run has is found by reading their numbers.
         rows = {name: np.arange(len(room) - 1, dtype=INT32) for name, room in self._rooms.items()}
         reader = replace(self._reader, bounds=np.full_like(self._reader.bounds, -1))
         numbered = with_tables(batch, rows)
@@ -152,32 +149,26 @@ class Plan:
                 for k in places:
                     given = reader.program, reader.pulls[k], tables[name], len(tables[name])
                     floats[k - self._integers] = check_reals(*given, self._dtype)
-        self._given = (*self._given, *tables)  # a signal may come before all is read
-        before = [run.inputs.index.copy() for run in self._runs] if numbers else []
+        indices = []
         for run, sources, absent in zip(self._runs, self._sources, self._absent, strict=True):
-            index, fits = run.inputs.index, True
+            index, fits = run.inputs.index.copy(), True
             for k, room in numbers:
                 row = index[k] = room.take(sources[k])
                 fits &= bool(((row[: absent.shape[1]] < 0) == absent[k]).all())
             if numbers and not (fits and is_within(index, reader.used, reader.bounds)):
-                self._refuse_numbers(tables, before)
-            run.inputs.floats = tuple(floats)
+                self._refuse_numbers(tables)
+            indices.append(index)
+        self._given = (*self._given, *tables)  # a signal may come before all is there
+        for run, index in zip(self._runs, indices, strict=True):
+            run.inputs.index[:], run.inputs.floats = index, tuple(floats)
         self._given = tuple(tables)
         return new
 
-    def _refuse_numbers(self, tables: Mapping[str, Any], before: Sequence[Array]) -> None:
-        """Say which whole number does not fit, if one does not; it may be within bounds of some.
-
-        Args:
-            before: what runs have read then.
-        """
-        reader, batch, runs = self._reader, self._batch, self._runs
-        after = [run.inputs.index.copy() for run in runs]
-        for run, index in zip(runs, before, strict=True):
-            run.inputs.index[:] = index
+    def _refuse_numbers(self, tables: Mapping[str, Any]) -> None:
+        """Say which whole number does not fit, if one does not; it may be within bounds of some."""
+        reader, batch = self._reader, self._batch
         for name in tables.keys() & self._rooms:
-            each = "edge" if reader.pulls[self._read[name][0]].of_edges else "vertex"
-            check_pulls({name: self._rooms[name][:-1]}, len(tables[name]), "plan", each)
+            self._checked(name, self._rooms[name][:-1])
         given = self._dtype, False
         then = read_inputs(reader, batch, *given)
         now = read_inputs(reader, with_tables(batch, tables), *given)
@@ -192,27 +183,31 @@ class Plan:
                 f"{expected}, as it was planned: which vertices have a number decides what runs",
                 "plan a batch in which the same vertices have one",
             )
-        find_kinds(runs[0].variant, batch, now)
-        for run, index in zip(runs, after, strict=True):
-            run.inputs.index[:] = index
+        find_kinds(self._runs[0].variant, batch, now)
+
+    def _checked(self, name: str, given: Any) -> Any:
+        """Return an array of the host for a pull. Raises: PullError."""
+        of_edges = self._reader.pulls[self._read[name][0]].of_edges
+        count, each = len(self._tables[name]), "edge" if of_edges else "vertex"
+        return check_pulls({name: given}, count, "plan", each)[name]
 
     def _fitting(self, name: str, given: Any) -> Any:
         """Return the table that is given for a pull, as it was planned. Raises: PullError."""
-        planned, k = self._tables[name], self._read[name][0]
-        table, real = given, planned.dtype.kind == "f"
-        alike = type(given) is np.ndarray and given.dtype == planned.dtype
-        if not (alike and given.shape == planned.shape and given.flags.c_contiguous):
-            if real and on_device(given):
-                rows = DeviceRows.like(given, planned.shape, self._dtype)
-                table = rows or DeviceRows.of(given)
-            else:
-                each = "edge" if self._reader.pulls[k].of_edges else "vertex"
-                table = check_pulls({name: given}, len(planned), "plan", each)[name]
-        indexed, lent = isinstance(table, Rows), isinstance(table, DeviceRows)
+        planned, table = self._tables[name], given
+        lent = planned.dtype.kind == "f" and on_device(given)
+        if lent:
+            rows = DeviceRows.like(given, planned.shape, self._dtype)
+            table = rows or DeviceRows.of(given)
+        elif type(given) is not np.ndarray or not (
+            given.dtype == planned.dtype and given.flags.c_contiguous and given.flags.aligned
+        ):
+            table = self._checked(name, given)
+        indexed, dtype = isinstance(table, Rows), self._dtype if lent else planned.dtype
         has: Any = held_table(table) if indexed else table
-        dtype = self._dtype if lent else planned.dtype
-        same = has.dtype == dtype if lent else has.dtype.kind == dtype.kind
+        same = has.dtype == dtype or (not lent and has.dtype.kind == dtype.kind)
         if indexed or not same or has.shape != planned.shape:
+            if table is given:
+                self._checked(name, given)  # whose error says more
             raise PullError.at(
                 "plan",
                 f"pull {name!r} is {'Rows of ' if indexed else ''}{has.dtype} {list(has.shape)}",

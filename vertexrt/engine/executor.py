@@ -23,7 +23,6 @@ from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.parameters import ParameterStore, StoreDraft
 from vertexrt.engine.update import (
     Outcome,
-    Touched,
     Update,
     all_finite,
     refused_gradient,
@@ -58,7 +57,7 @@ class Trainer(Protocol):
         """Move the parameters by their gradients."""
 
 
-class Call(NamedTuple):
+class Request(NamedTuple):
     """What prepared runs are given: an evaluation, or a step: forward, backward, update.
 
     Attributes:
@@ -118,14 +117,14 @@ class Executor(Protocol):
             stays: they are arrays of the device.
         """
 
-    def step(self, call: Call) -> Loss:
+    def step(self, call: Request) -> Loss:
         """Train on a batch; return the loss, with the pushes asked for.
 
         Raises: NumericError, when the loss, a gradient or a number that would be written is not
             finite; nothing was updated then. A device may raise it at a later call.
         """
 
-    def plan(self, runs: Sequence[Run], call: Call) -> Planned:
+    def plan(self, runs: Sequence[Run], call: Request) -> Planned:
         """Give runs memory of their own, and make them ready to be launched again and again.
 
         Returns: what evaluates them with the pulls that their inputs have then, and returns pushes
@@ -146,30 +145,27 @@ class Executor(Protocol):
         A signal comes before it or after it.
         """
 
-    def begin_gradients(self, runs: Sequence[Run]) -> list[Touched]:
-        """Clear the gradients of the last step; note the rows that a step touches.
+    def begin_gradients(self, runs: Sequence[Run]) -> None:
+        """Clear the gradients of the last step; note the rows that a step touches."""
 
-        Returns: for each run the rows of sparse parameters that it looks up.
-        """
-
-    def collect_gradients(self, touched: Sequence[Touched]) -> None:
-        """Bring the sum of all gradients to the store, given what `begin_gradients` returned."""
+    def collect_gradients(self) -> None:
+        """Bring the sum of all gradients since `begin_gradients` to the store."""
 
     def update(self, update: Update) -> Outcome:
         """Update parameters by the gradients in the store: see `apply_update`."""
 
 
-def step_on_host(executor: Executor, call: Call) -> Loss:
+def step_on_host(executor: Executor, call: Request) -> Loss:
     """Do a step whose gradients are updated in the host's memory; see `Network.step`."""
     start = time.perf_counter()
     model, use, batch = executor.model, call.use, call.batch
     runs = model.prepare(use, batch, executor.on_host)
     scale = loss_scale(call.reduction, batch, runs)
-    touched = executor.begin_gradients(runs)
+    executor.begin_gradients(runs)
     update = call.optimizer._request(model.store, call.draws) if call.asks else None
     whole = Part(loss_scale=scale, random_seed=call.seed)
     arenas = executor.launch(runs, [whole] * len(runs))
-    executor.collect_gradients(touched)
+    executor.collect_gradients()
     loss = total_loss(runs, arenas) * scale
     found = NOTHING
     if call.outputs:
@@ -181,7 +177,7 @@ def step_on_host(executor: Executor, call: Call) -> Loss:
     return Loss(loss, found)
 
 
-def end_step(executor: Executor, call: Call, attempt: Attempt, loss: float) -> None:
+def end_step(executor: Executor, call: Request, attempt: Attempt, loss: float) -> None:
     """Update the parameters by the gradients of a step, which the store has.
 
     Raises: NumericError, when the loss or a number that would be written is not finite; nothing
@@ -201,7 +197,7 @@ def end_step(executor: Executor, call: Call, attempt: Attempt, loss: float) -> N
 
 
 def update_by_gradients(executor: Executor, optimizer: Trainer, asks: bool) -> None:
-    """Update parameters by the gradients in the store, which are no step's; see `Call`.
+    """Update parameters by the gradients in the store, which are no step's; see `Request`.
 
     Raises: NumericError, when a gradient or a number that would be written is not finite.
     """

@@ -19,7 +19,7 @@ from vertexrt.engine.batched import (
     calls_of,
     pushed,
 )
-from vertexrt.engine.executor import Arenas, Call, Planned, step_on_host
+from vertexrt.engine.executor import Arenas, Planned, Request, step_on_host
 from vertexrt.engine.explain_host import Explanation, HostExplanation
 from vertexrt.engine.lazy import Loss, Outputs
 from vertexrt.engine.model import CompiledModel
@@ -113,11 +113,11 @@ class HostExecutor:
         arenas = self.launch(runs, parts)
         return Outputs({name: pushed(runs, arenas, name, vertices) for name in names})
 
-    def step(self, call: Call) -> Loss:
+    def step(self, call: Request) -> Loss:
         """Train on a batch: forward, backward, update."""
         return (step_on_host if call.group is None else step_in_group)(self, call)
 
-    def plan(self, runs: Sequence[Run], call: Call) -> Planned:
+    def plan(self, runs: Sequence[Run], call: Request) -> Planned:
         """Give runs workers of their own, to which they stay bound."""
         workers = [Worker(self.model.store.gradients)]
         for run in runs:
@@ -142,12 +142,11 @@ class HostExecutor:
         given = cast("list[Worker] | None", arenas)
         self.workers = [Worker(self.model.store.gradients)] if given is None else given
 
-    def begin_gradients(self, runs: Sequence[Run]) -> list[Touched]:
+    def begin_gradients(self, runs: Sequence[Run]) -> None:
         """Clear the gradients of the last step; note the rows that a step touches."""
         store = self.model.store
         self._calls.settle()
-        if self._adding:
-            self.collect_gradients(self._adding)
+        self.collect_gradients()  # those of one that was left in the middle
         store.zero_gradients()
         touched: list[Touched] = []
         for run in runs:
@@ -158,12 +157,11 @@ class HostExecutor:
                 rows = np.concatenate([rows_of[name] for rows_of in touched])
                 store.touched[name] = np.unique(rows)
         self._adding = touched
-        return touched
 
-    def collect_gradients(self, touched: Sequence[Touched]) -> None:
+    def collect_gradients(self) -> None:
         """Add up the workers' gradients in order."""
-        if len(touched) > 1:
-            collect(self.model.store, touched)
+        if len(self._adding) > 1:
+            collect(self.model.store, self._adding)
         self._adding = ()
 
     def update(self, update: Update) -> Outcome:

@@ -173,7 +173,10 @@ def read_inputs(
     known = structure is not None
     structure = structure or read_structure(program, batch)
     count = batch.num_vertices
-    edges = edges_read(batch, structure) if reader.reads_edges else NO_EDGES
+    edges = NO_EDGES  # of the batch those that are read
+    if reader.reads_edges:
+        edges = structure.edge_of
+        edges = np.arange(batch.num_edges) if edges is None else edges
     index = np.empty((len(reader.pulls), count + len(edges)), np.int32)
     floats: list[Array] = []
     for k, pull in enumerate(reader.pulls):
@@ -187,7 +190,8 @@ def read_inputs(
             else:
                 floats.append(check_reals(program, pull, column.table, count, dtype))
         if pull.of and reader.is_used[k]:
-            own = in_slot(own, edges_in_slot(program, pull, structure))
+            edge = edges_in_slot(program, pull, structure)
+            own = np.where(edge >= 0, own[np.maximum(edge, 0)], -1) if len(own) else -1
         if not reader.reads_edges:
             index[k] = own
         elif pull.edges:
@@ -263,36 +267,30 @@ def _given(program: Program, pull: Pull, batch: GraphBatch) -> Any:
 def _of_edges(
     reader: Reader, k: int, batch: GraphBatch, structure: Structure, values: Array, edges: Array
 ) -> Array:
-    """Return what edges have of a pull, -1 in empty slots; check what they look up.
+    """Return what edges have of a pull, -1 in empty slots and where their parent does not pull it.
 
     Args:
         values: of the batch's edges, none for -1; edges: which of them are read.
     Raises: PullError for a number that is out of bounds.
     """
-    own = rows_of_edges(reader.program, reader.of_relations[k], structure, values, edges)
-    parent = parents(structure)
+    program, parent = reader.program, parents(structure)
+    own = np.full(len(edges), -1, np.int32)
+    if len(values):
+        own = np.where(structure.child >= 0, values[edges], -1)
+        if program.sites:
+            relation = _relations(program, structure, parent)
+            own[~reader.of_relations[k][structure.functions[parent], relation]] = -1
     functions = structure.functions[parent] if len(structure.functions) else 0
-    bounds = reader.bounds[k][functions]
-    wrong = np.flatnonzero((bounds >= 0) & (own >= bounds))
-    if len(wrong):
-        most = int(np.broadcast_to(bounds, own.shape)[wrong[0]]) - 1
-        refuse_edge(reader, k, batch, (int(parent[wrong[0]]), int(own[wrong[0]]), most))
+    bounds = np.broadcast_to(reader.bounds[k][functions], own.shape)
+    for edge in np.flatnonzero((bounds >= 0) & (own >= bounds)):
+        raise PullError.at(
+            "pull",
+            f"{reader.pulls[k].source!r} of an edge of {vertex_name(batch, int(parent[edge]))} is "
+            f"{own[edge]}",
+            f"0 to {bounds[edge] - 1}, rows of the table, or -1 for none",
+            "correct the data or declare more",
+        )
     return own
-
-
-def refuse_edge(reader: Reader, k: int, batch: GraphBatch, found: tuple[int, int, int]) -> NoReturn:
-    """Refuse the number of an edge.
-
-    Args:
-        found: the vertex that reads the edge; the number; the largest that is one.
-    """
-    vertex, number, most = found
-    raise PullError.at(
-        "pull",
-        f"{reader.pulls[k].source!r} of an edge of {vertex_name(batch, vertex)} is {number}",
-        f"0 to {most}, rows of the table, or -1 for none",
-        "correct the data or declare more",
-    )
 
 
 def refuse(reader: Reader, batch: GraphBatch, inputs: Inputs, found: int, vertex: int) -> NoReturn:
@@ -394,20 +392,6 @@ def _integers(program: Program, pull: Pull, value: Any, rows: int) -> Array:
     return np.where(value.index >= 0, given[value.index], -1)
 
 
-def in_slot(own: Array, edge: Array) -> Array:
-    """Return what vertices have of a pull of edges, each that of one edge; none for -1."""
-    if not len(own):
-        return np.full(len(edge), -1, np.int32)
-    return np.where(edge >= 0, own[np.maximum(edge, 0)], -1)
-
-
-def edges_read(batch: GraphBatch, structure: Structure) -> Array:
-    """Return the batch's number of each edge that is read."""
-    if structure.edge_of is not None:
-        return structure.edge_of
-    return np.arange(batch.num_edges)
-
-
 def _relations(program: Program, structure: Structure, parent: Array) -> Array:
     """Return the number of each edge's relation, of those that its parent reads whole; else -1."""
     edge = np.arange(len(parent))
@@ -417,25 +401,6 @@ def _relations(program: Program, structure: Structure, parent: Array) -> Array:
         return begun - 1
     slots = np.array([site.slots for site in program.sites])[structure.functions[parent]]
     return np.where(edge - structure.child_ptr[parent] >= slots, 0, -1)
-
-
-def rows_of_edges(
-    program: Program, pulled: Array, structure: Structure, values: Array, edges: Array
-) -> Array:
-    """Return what edges have of a pull, -1 in empty slots and where their parent does not pull it.
-
-    Args:
-        pulled: bool [functions, relations + 1], which of them pull it: see `Reader.of_relations`.
-        values: of the batch's edges, none for -1; edges: which of them are read.
-    """
-    if not len(values):
-        return np.full(len(edges), -1, np.int32)
-    own = np.where(structure.child >= 0, values[edges], -1)
-    if program.sites:
-        parent = parents(structure)
-        relation = _relations(program, structure, parent)
-        own[~pulled[structure.functions[parent], relation]] = -1
-    return own
 
 
 def parents(structure: Structure) -> Array:

@@ -236,9 +236,9 @@ class PassResults:
             arenas = [self._here.launch_between(runs[0], parts[0])]
             touched, live = executor.model.touched(runs[0]), self._here.gradients_here()
         else:
-            noted = executor.begin_gradients(runs)
+            executor.begin_gradients(runs)
             arenas = executor.launch(runs, parts)
-            executor.collect_gradients(noted)
+            executor.collect_gradients()
             touched, live = store.touched, store.gradients
         rows, pulled = {}, {}
         with self._room_for("arrays of gradients"):

@@ -21,9 +21,9 @@ import numpy as np
 from vertexrt.engine.batched import Part, Run, read_rows
 from vertexrt.engine.diagnose import Attempt
 from vertexrt.engine.executor import (
-    Call,
     Executor,
     Pushed,
+    Request,
     end_step,
     loss_scale,
     total_loss,
@@ -68,13 +68,13 @@ class SharedWork(NamedTuple):
     part: Part
     same: tuple[float, ...]
 
-    def attempt(self, call: Call, update: Any) -> Attempt:
+    def attempt(self, call: Request, update: Any) -> Attempt:
         """Return the step as it is run."""
         scale, seed = self.part.loss_scale, self.part.random_seed
         return Attempt(call.use, call.batch, scale, seed, self.parts, update)
 
 
-def divide_step(model: CompiledModel, call: Call, group: ProcessGroup) -> SharedWork:
+def divide_step(model: CompiledModel, call: Request, group: ProcessGroup) -> SharedWork:
     """Schedule the shares that this process has of a step.
 
     Raises: PullError, GraphError: in every process alike.
@@ -100,7 +100,7 @@ def divide_step(model: CompiledModel, call: Call, group: ProcessGroup) -> Shared
     )
 
 
-def _numbers(call: Call, facts: GraphFacts, graphs: Int64) -> tuple[float, ...]:
+def _numbers(call: Request, facts: GraphFacts, graphs: Int64) -> tuple[float, ...]:
     """Return a number for each of the first of COMPARED."""
     digests = facts.digests
     keys = [digests.key(of, graphs) for of in (digests.structure, digests.numbers)]
@@ -153,7 +153,7 @@ class SharedPushes:
         work: of the step.
     """
 
-    def __init__(self, model: CompiledModel, call: Call, work: SharedWork) -> None:
+    def __init__(self, model: CompiledModel, call: Request, work: SharedWork) -> None:
         self._work, self._batch, self._vertices = work, call.batch, call.vertices
         self._whole = {
             name: np.empty(
@@ -195,7 +195,7 @@ def _gather_push(group: ProcessGroup, vertices: Sequence[Array], whole: Array) -
         whole[at] = rows.reshape(-1, width)
 
 
-def step_in_group(executor: Executor, call: Call) -> Loss:
+def step_in_group(executor: Executor, call: Request) -> Loss:
     """Do this process's part of a step; return the loss of the whole batch, and its pushes.
 
     Raises: as `Executor.step`, in every process alike; ParallelError, when a process is lost;
@@ -211,11 +211,11 @@ def step_in_group(executor: Executor, call: Call) -> Loss:
         """Return the packed gradients of each of this process's shares."""
         for k, runs in enumerate(work.own):
             start = time.perf_counter()
-            touched = executor.begin_gradients(runs)
+            executor.begin_gradients(runs)
             arenas = executor.launch(runs, [work.part] * len(runs))
             losses[k] = total_loss(runs, arenas)
             pushes.place(runs, arenas)
-            yield packed.pack(touched)
+            yield packed.pack()
             model.time_runs(call.use, work.shares[k].batch, runs, start, start)
         for _ in range(len(work.own), work.room):  # there are fewer graphs than shares
             yield packed.zeros()
@@ -247,14 +247,10 @@ class PackedGradients(HostArrays):
         super().__init__(communicator)
         self._executor, self._store, self._rows = executor, executor.model.store, rows
 
-    def pack(self, touched: Sequence[Touched]) -> Array:
-        """Return a copy of the gradients that a launch has left: the dense part, rows of tables.
-
-        Args:
-            touched: what `Executor.begin_gradients` returned.
-        """
+    def pack(self) -> Array:
+        """Return a copy of the gradients that a launch has left: the dense part, rows of tables."""
         store = self._store
-        self._executor.collect_gradients(touched)
+        self._executor.collect_gradients()
         tables = (store.gradient(name)[own].reshape(-1) for name, own in self._rows.items())
         return np.concatenate([store.gradients[: store.dense_size], *tables])
 

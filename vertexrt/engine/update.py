@@ -168,8 +168,8 @@ def ranges_of(
 def _joined(ranges: Sequence[Ranges]) -> Ranges:
     if len(ranges) == 1:
         return ranges[0]
-    starts, widths = (np.concatenate(each) for each in zip(*ranges, strict=True))
-    return starts, widths
+    starts, widths = zip(*ranges, strict=True)
+    return np.concatenate(starts), np.concatenate(widths)
 
 
 def cut(store: ParameterStore) -> Ranges:
@@ -185,19 +185,23 @@ def ranges_of_update(
     Args:
         rows, most, dense: of `ranges_of`; dense: where there are no groups.
     """
+    if not update.groups:
+        starts, widths = ranges_of(store, store.sparse, rows, most, dense)
+        return starts, widths, np.array([0, len(starts)])
     found = [ranges_of(store, group.names, rows, most) for group in update.groups]
-    found = found or [ranges_of(store, store.sparse, rows, most, dense)]
     ends = np.cumsum([0, *(len(starts) for starts, _ in found)])
     return *_joined(found), ends
 
 
 def _bind(store: ParameterStore, update: Update, limit: float = NOTHING) -> StoreUpdate:
     """Bind an update to the values and gradients of a store."""
-    groups = update.groups or (update.whole,)
+    scalars = []
+    for group in update.groups or (update.whole,):
+        scalars.append(update.scalars_of(group))
     starts, widths, parts = ranges_of_update(store, update, store.touched, dense=store.dense_size)
     return StoreUpdate(
         rule=update.rule,
-        scalars=np.array([update.scalars_of(group) for group in groups], np.float64),
+        scalars=np.array(scalars, np.float64),
         parts=parts,
         clip_norm=update.clip_norm or 0.0,
         limit=limit,

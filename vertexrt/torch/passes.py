@@ -28,7 +28,7 @@ from torch import Tensor
 from torch._compile import _disable_dynamo
 
 from vertexrt.api.forward_passes import ForwardPass
-from vertexrt.engine import executor
+from vertexrt.engine.executor import Request
 from vertexrt.engine.layouts import Recent
 from vertexrt.engine.results import LossAndGradients
 from vertexrt.engine.variant import Use
@@ -217,7 +217,7 @@ class AskedPass(NamedTuple):
         bound, call, graphs, seed, rows, order = self
         use, way = use_of(call, bound.draws), bound.way
         if call.reduction:
-            asked = executor.Call(use, self._with_pulls(pulls), call.outputs, seed)
+            asked = Request(use, self._with_pulls(pulls), call.outputs, seed)
             made = way.passes.loss(asked, call.reduction, call.sparse, way.results.loss)
             return made if call.keep else None, [tensor_of(made.loss)]
         run = way.executor.model.kept_run(use, graphs.form)

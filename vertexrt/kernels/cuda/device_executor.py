@@ -23,9 +23,9 @@ from vertexrt.engine.batched import Part, Run
 from vertexrt.engine.diagnose import Attempt
 from vertexrt.engine.executor import (
     Arenas,
-    Call,
     Planned,
     Pushed,
+    Request,
     Trainer,
     loss_scale,
     step_on_host,
@@ -33,7 +33,7 @@ from vertexrt.engine.executor import (
 from vertexrt.engine.lazy import NOTHING, Loss, Outputs
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.shared_step import step_in_group
-from vertexrt.engine.update import Outcome, Touched, Update
+from vertexrt.engine.update import Outcome, Update
 from vertexrt.engine.variant import ending_with
 from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.copies import Copies
@@ -207,7 +207,7 @@ class CudaExecutor:
         slot.reader = found.settle
         return found
 
-    def plan(self, runs: Sequence[Run], call: Call) -> Planned:
+    def plan(self, runs: Sequence[Run], call: Request) -> Planned:
         """Give a run memory of its own on the device, and upload what it reads."""
         self.before_launch()
         (run,) = runs
@@ -234,13 +234,11 @@ class CudaExecutor:
         self.land_all()
         self.session.use_arena(arenas[0] if arenas else Allocation(0, 0, None))
 
-    def begin_gradients(self, runs: Sequence[Run]) -> list[Touched]:
+    def begin_gradients(self, runs: Sequence[Run]) -> None:
         """Note the rows that a step touches; the gradients are zero by then."""
-        touched = self.model.touched(runs[0])
-        self.model.store.touched.update(touched)
-        return [touched]
+        self.model.store.touched.update(self.model.touched(runs[0]))
 
-    def collect_gradients(self, touched: Sequence[Touched]) -> None:
+    def collect_gradients(self) -> None:
         """Bring the gradients to the host."""
         self.session.memory.download(self.model.store.gradients, self.session.gradients.address)
 
@@ -339,7 +337,7 @@ class CudaExecutor:
             self.uploads.keep(run, part, made)
         return made
 
-    def step(self, call: Call) -> Loss:
+    def step(self, call: Request) -> Loss:
         """Launch a step; it is waited for where outputs are asked for that are of the host."""
         self.flights.settle()
         try:
@@ -349,7 +347,7 @@ class CudaExecutor:
                 self.flights.settle()  # what the caller can see is whole at once
             raise
 
-    def _step(self, call: Call) -> Loss:
+    def _step(self, call: Request) -> Loss:
         use, batch, optimizer, seed = call.use, call.batch, call.optimizer, call.seed
         self.session.device.use()
         devices = self._groups.of(call.group) if call.group is not None and call.asks else None
@@ -390,7 +388,7 @@ class CudaExecutor:
 
         return Loss(landing.loss, Outputs(pushed) if pushed else NOTHING, wait)
 
-    def _step_in_devices(self, call: Call, devices: DeviceGroup) -> Loss:
+    def _step_in_devices(self, call: Request, devices: DeviceGroup) -> Loss:
         """Launch a step of a group whose devices are linked."""
         update: Update = call.optimizer._request(self.model.store, call.draws)
         wait = bool(call.outputs) or not devices.group.warm  # which others have to know alike
@@ -406,7 +404,7 @@ class CudaExecutor:
         """Bring parameters and moments to the device, where an update reads them."""
         self.copies.to_device(moments if len(moments) else None)
 
-    def _step_by_host(self, call: Call) -> Loss:
+    def _step_by_host(self, call: Request) -> Loss:
         """Do a step whose update, or whose sum over processes, the host asks for."""
         self.to_host()
         self._own_update = not call.asks

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from vertexrt.engine.batched import Destination, Part, Run
-from vertexrt.engine.executor import Call
+from vertexrt.engine.executor import Request
 from vertexrt.engine.results import PushPlaces, PushRows
 from vertexrt.errors import DeviceError
 from vertexrt.graph.device_rows import DeviceRows
@@ -58,7 +58,7 @@ class DevicePlan:
         run: of the plan; call: what it evaluates.
     """
 
-    def __init__(self, executor: ReadiesRuns, run: Run, call: Call) -> None:
+    def __init__(self, executor: ReadiesRuns, run: Run, call: Request) -> None:
         session = executor.session
         session.device.follow_caller()  # its work may still read the memory that is taken now
         self._executor, self._run, self._session, self._stays = executor, run, session, call.stays

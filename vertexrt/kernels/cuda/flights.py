@@ -16,7 +16,6 @@ from typing import Any, Protocol
 from vertexrt.engine.batched import Run
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.update import Touched
 from vertexrt.errors import DeviceError, NumericError, ParallelError, UsageError, VertexrtError
 from vertexrt.graph.host_pulls import with_host_pulls
 from vertexrt.kernels.cuda.session import Session
@@ -98,7 +97,7 @@ class LaunchingExecutor(Protocol):
     def to_host(self) -> None:
         """Bring parameters and moments to the host."""
 
-    def begin_gradients(self, runs: Sequence[Run]) -> list[Touched]:
+    def begin_gradients(self, runs: Sequence[Run]) -> None:
         """Note the rows that a step touches."""
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.batched import Destination, Part, Run
-from vertexrt.engine.executor import Call
+from vertexrt.engine.executor import Request
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.shared_step import (
     SharedPushes,
@@ -122,7 +122,7 @@ class GroupSteps:
         self._launches, self._room = launches, PackingRoom(launches.session)
 
     def launch(
-        self, call: Call, update: Update, devices: DeviceGroup
+        self, call: Request, update: Update, devices: DeviceGroup
     ) -> tuple[Flight, SharedPushes]:
         """Launch a step; return what lands, and the pushes of this process.
 
@@ -177,7 +177,7 @@ class GroupSteps:
 
     def _packed(
         self,
-        call: Call,
+        call: Request,
         work: SharedWork,
         gradients: DeviceGradients,
         pushes: SharedPushes,
