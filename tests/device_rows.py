@@ -87,7 +87,7 @@ def watch_steps(
     before: OnStep = do_nothing,
     after: OnStep = do_nothing,
 ) -> None:
-    """Request functions around the steps of every network that is compiled from now on."""
+    """Call functions around the steps of every network that is compiled from now on."""
     for device in list(devices.MODULES):
         module = devices.module_of(device)
 
