@@ -15,7 +15,7 @@ from tests.backend.test_cuda import tree_lstm, trees
 from tests.devices import shim
 from tests.shim_device import ShimDevice, put_in_place
 from vertexrt.errors import DeviceError
-from vertexrt.kernels.cuda.device_arena import DeviceArena
+from vertexrt.kernels.cuda.session import DeviceArena
 
 pytestmark = shim
 PLENTY = 1 << 30

@@ -10,7 +10,7 @@ from tests.devices import SHIM_AND_GPU, require
 from tests.paper_device import PaperDevice
 from tests.runs import Way
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.kernels.cuda.given_results import LEAST, MOST, GivenResults
+from vertexrt.kernels.cuda.device_executor import LEAST_GIVEN, MOST_GIVEN, GivenResults
 
 SIZE, COUNT = 64, 3000
 
@@ -31,7 +31,7 @@ class Squash(vrt.VertexFunction):
 @pytest.mark.parametrize("engine", ["batched", "persistent"])
 def test_results_of_earlier_requests_stay(device: str, engine: str) -> None:
     require(device)
-    assert COUNT * SIZE * 4 > LEAST
+    assert COUNT * SIZE * 4 > LEAST_GIVEN
     rng = np.random.default_rng(0)
     x = rng.standard_normal((3, COUNT, SIZE)).astype(np.float32)
     graphs = [InputGraph.from_children([[]] * 1, {"x": row[None]}) for row in x[0]]
@@ -48,13 +48,13 @@ def test_results_of_earlier_requests_stay(device: str, engine: str) -> None:
 
 def test_memory_that_nobody_holds_is_used_again() -> None:
     given = GivenResults(PaperDevice())
-    assert given.take(LEAST - 1) is None, "a copy is as fast"
-    first, second = given.take(MOST // 2), given.take(MOST // 2)
+    assert given.take(LEAST_GIVEN - 1) is None, "a copy is as fast"
+    first, second = given.take(MOST_GIVEN // 2), given.take(MOST_GIVEN // 2)
     assert first is not None
     assert second is not None
-    assert given.take(LEAST) is None, "results are copied, where many are held"
+    assert given.take(LEAST_GIVEN) is None, "results are copied, where many are held"
     part = first[8:16].view(np.float32)
     del first
-    assert given.take(LEAST) is None, "a part of it is held"
+    assert given.take(LEAST_GIVEN) is None, "a part of it is held"
     del part
-    assert given.take(LEAST) is not None
+    assert given.take(LEAST_GIVEN) is not None

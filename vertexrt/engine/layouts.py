@@ -198,14 +198,15 @@ class Recent(Generic[T]):
         self._held.move_to_end(key)
         return found[0]
 
-    def keep(self, key: Hashable, value: T, size: int = 1) -> None:
-        """Hold something for a key, in place of what was held before."""
-        held = self._held.pop(key, None)
-        self._size += size - (0 if held is None else held[1])
+    def keep(self, key: Hashable, value: T, size: int = 1) -> list[T]:
+        """Hold something for a key, in place of what was held before; return what was let go."""
+        gone = [self._held.pop(key)] if key in self._held else []
         self._held[key] = value, size
+        self._size += size - sum([each for _, each in gone])
         while len(self._held) > self.most or self._size > self.most_size:
-            _, (_, gone) = self._held.popitem(last=False)
-            self._size -= gone
+            gone.append(self._held.popitem(last=False)[1])
+            self._size -= gone[-1][1]
+        return [each for each, _ in gone]
 
     def clear(self) -> None:
         """Forget all."""

@@ -110,7 +110,7 @@ def _lay_out(
         meet_kinds(variant, batch, inputs)
     while True:
         programs = variant.ready().programs
-        found, with_loss, (indices, extents, weight), plan, table, forward, rows = lay_out(
+        found, with_loss, schedule, plan, table, forward, rows = lay_out(
             inputs.child_ptr,
             inputs.child,
             inputs.functions,
@@ -125,19 +125,8 @@ def _lay_out(
             programs,
         )
         if found == FINE:
-            planned = MemoryPlan(*plan)
-            return BatchLayout(
-                indices,
-                extents,
-                weight,
-                table,
-                forward,
-                rows,
-                planned,
-                with_loss,
-                inputs.structure,
-                graph_ptr_of(batch),
-            )
+            made = table, forward, rows, MemoryPlan(*plan), with_loss, inputs.structure
+            return BatchLayout(*schedule, *made, graph_ptr_of(batch))
         meet_kinds(variant, batch, inputs)
 
 
@@ -232,12 +221,6 @@ class CompiledModel:
     def _new_marks(self) -> dict[str, Array]:
         return {n: new_marks(self.store.shapes[n][0]) for n in self.sparse}
 
-    def choose(self, use: Use, batch: GraphBatch) -> Configuration:
-        """Return how a batch is to run."""
-        if self.tuner is not None:
-            return self.tuner.pick(use.backward, batch)
-        return self.chooser.pick(use.backward, batch)
-
     @property
     def persistent(self) -> bool:
         """Tell whether every batch runs on processors."""
@@ -320,7 +303,7 @@ class CompiledModel:
         Raises: NoKernelError, where that holds of all.
         """
         while True:
-            chosen = self.choose(use, batch)
+            chosen = (self.tuner or self.chooser).pick(use.backward, batch)
             try:
                 return act(chosen)
             except NoKernelError:
@@ -380,7 +363,8 @@ class CompiledModel:
             return self._read(use, batch), np.arange(batch.num_graphs)
 
     def _read(self, use: Use, batch: GraphBatch) -> GraphFacts:
-        same = self._same(use) or [self.variant(use, self.choose(use, batch))]
+        chosen = (self.tuner or self.chooser).pick(use.backward, batch)
+        same = self._same(use) or [self.variant(use, chosen)]
         inputs = read_inputs(same[0].reader, batch, self.store.dtype, tables=False)
         has_loss = find_kinds(same[0], batch, inputs)
         for other in same[1:]:

@@ -29,7 +29,6 @@ from vertexrt.engine.shared_step import (
 from vertexrt.engine.update import Update, ranges_of
 from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.device import address_of
-from vertexrt.kernels.cuda.device_arena import DeviceArena
 from vertexrt.kernels.cuda.device_gradients import (
     DeviceFlat,
     DeviceGradients,
@@ -40,7 +39,7 @@ from vertexrt.kernels.cuda.device_gradients import (
 from vertexrt.kernels.cuda.device_group import DeviceGroup
 from vertexrt.kernels.cuda.finish_step import StepFinish, let_tell, make_room
 from vertexrt.kernels.cuda.flights import Commit, Flight
-from vertexrt.kernels.cuda.session import Session
+from vertexrt.kernels.cuda.session import DeviceArena, Session
 from vertexrt.kernels.cuda.step_end import StepEnd, end_of
 from vertexrt.kernels.cuda.upload import SLOTS, UploadSlot
 from vertexrt.parallel.group import ProcessGroup

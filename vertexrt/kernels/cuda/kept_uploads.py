@@ -5,13 +5,14 @@ A launch of such a run only writes addresses: of the arena, of gradients, of pul
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from vertexrt.engine.batched import Part, Run
+from vertexrt.engine.layouts import Recent
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.kernels.cuda.device import Allocation
 from vertexrt.kernels.cuda.pack import FIXED, SCALE
@@ -47,26 +48,18 @@ class KeptUpload:
     scalars: tuple[float, int]
 
 
-class KeptUploads:
-    """The uploads of a session that were used last.
-
-    Attributes:
-        most: how many are kept.
-    """
+class KeptUploads(Recent[KeptUpload]):
+    """The uploads of a session that were used last."""
 
     def __init__(self, session: Session) -> None:
-        self._session, self.most = session, MOST_UPLOADS
-        self._uploads: OrderedDict[tuple[int, int], KeptUpload] = OrderedDict()
+        super().__init__(MOST_UPLOADS, MOST_BYTES)
+        self._session = session
         self._leaving: deque[tuple[Any, KeptUpload]] = deque()  # with what comes after their use
-        self._bytes = 0
 
-    def __len__(self) -> int:
-        return len(self._uploads)
-
-    def find(self, run: Run, part: Part) -> ReadyRun | None:
+    def ready(self, run: Run, part: Part) -> ReadyRun | None:
         """Return launches of a kept run that are on the device, given new addresses."""
         key = id(run.kept), part.launches.start or 0
-        found = self._uploads.get(key)
+        found = self.find(key)
         if found is None or found.rows is not part.to.rows or found.seed_rows != part.seed_rows:
             return None
         reals = run.reals(part)
@@ -77,7 +70,6 @@ class KeptUploads:
                 words[word] = rows.address
             elif rows is not own:
                 return None
-        self._uploads.move_to_end(key)
         self._write(found, run, part)
         return found.ready
 
@@ -107,15 +99,13 @@ class KeptUploads:
             session.device.upload(int(words[SCALE]), piece)
             found.scalars = scalars
 
-    def keep(self, run: Run, part: Part, ready: ReadyRun) -> None:
+    def take(self, run: Run, part: Part, ready: ReadyRun) -> None:
         """Give what was just uploaded memory of its own, where there is some."""
         key, slot, session = (id(run.kept), part.launches.start or 0), ready.slot, self._session
         assert slot is not None, "it was just uploaded"
         size, reals = slot.used, _reals(run, part)
         if reals is None:
             return
-        if key in self._uploads:  # with other rows
-            self._let_go(self._uploads.pop(key))
         session.device.follow_caller()  # its work may still read the memory that is taken now
         try:
             memory = session.device.allocate(size)
@@ -129,28 +119,18 @@ class KeptUploads:
         places = session.arena.address, part.to.gradients or session.gradients.address
         scalars = part.loss_scale, part.random_seed
         assert run.kept is not None, run
-        self._uploads[key] = KeptUpload(
+        made = KeptUpload(
             ready, memory, run.kept, part.to.rows, part.seed_rows, reals, *places, scalars
         )
-        self._bytes += size
-        self._make_room()
-
-    def _make_room(self) -> None:
-        """Let the oldest go; their memory is freed when launches that read it are done."""
-        while len(self._uploads) > self.most or self._bytes > MOST_BYTES:
-            self._let_go(self._uploads.popitem(last=False)[1])
-        while self._leaving and self._session.device.has_come(self._leaving[0][0]):
+        for gone in self.keep(key, made, size):  # freed when launches that read it are done
+            self._leaving.append((session.device.record(), gone))
+        while self._leaving and session.device.has_come(self._leaving[0][0]):
             self._leaving.popleft()
-
-    def _let_go(self, gone: KeptUpload) -> None:
-        self._bytes -= gone.memory.size
-        self._leaving.append((self._session.device.record(), gone))
 
     def clear(self) -> None:
         """Forget all, when nothing runs."""
-        self._uploads.clear()
+        super().clear()
         self._leaving.clear()
-        self._bytes = 0
 
 
 def _reals(run: Run, part: Part) -> list[tuple[int, int, Array | None]] | None:

@@ -333,6 +333,32 @@ class Session:
         self.device.check(launch_each(calls.launch, function, *given), -1, -1)
 
 
+class DeviceArena:
+    """The arena of a device after a run, read as if it were an array of the host: what is read is
+    copied, a slice or elements.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.dtype = session.dtype
+
+    def __getitem__(self, key: slice | Array) -> Array:
+        if isinstance(key, slice):
+            assert key.step is None
+            return self._copy(key.start or 0, key.stop)
+        if key.size == 0:
+            return np.zeros(key.shape, self.dtype)
+        first = int(key.min())
+        return np.asarray(self._copy(first, int(key.max()) + 1)[key - first])
+
+    def _copy(self, start: int, stop: int) -> Array:
+        array = np.empty(max(0, stop - start), self.dtype)
+        self._session.memory.download(
+            array, self._session.arena.address + start * self.dtype.itemsize
+        )
+        return array
+
+
 def _put_seed_rows(executable: Uploads, words: Int64, part: Part, rows: int) -> None:
     """Say where it says which row of a seed each row has.
 
