@@ -14,7 +14,7 @@ from tests.package_source import ROOT
 from tests.paper_device import PaperDevice
 from tests.shim_device import put_in_place
 from tests.strategies import WORDS
-from vertexrt.engine.choose import Chooser, ranked, work_of
+from vertexrt.engine.choose import Chooser, work_of
 from vertexrt.engine.tune import SAMPLES, TIMED, Tuner, size_class
 from vertexrt.engine.variant import CompileOptions, Passes, Use
 from vertexrt.graph import GraphBatch, InputGraph
@@ -50,7 +50,7 @@ def work(multiplications: float) -> Work:
 
 
 def best_first(graphs: int) -> list[Configuration]:
-    return ranked(CPU.ways(2, None), CPU, work(1e6), shape_of(batch(graphs)))
+    return Chooser(CPU, work(1e6), CPU.ways(2, None)).rank(True, shape_of(batch(graphs)))
 
 
 def time_all(tuner: Tuner, seconds: dict[Configuration, float], graphs: int) -> None:
@@ -79,7 +79,7 @@ def test_the_model_prefers_groups_for_many_graphs_and_one_worker_for_tiny_work()
 
 def test_a_function_without_products_has_a_rank_too() -> None:
     shape = shape_of(batch(30))
-    found = ranked(CPU.ways(2, None), CPU, work(0.0), shape)
+    found = Chooser(CPU, work(0.0), CPU.ways(2, None)).rank(True, shape)
     assert set(found) <= set(CPU.ways(2, None))
     assert np.isfinite([CPU.seconds(way, work(0.0), shape) for way in found]).all()
 

@@ -65,38 +65,16 @@ def ways_for(options: CompileOptions, ways: Sequence[Configuration]) -> list[Con
     Args:
         ways: of a backend, the batched engine first.
     """
-    if _engine_of(options) == "batched":
+    engine = options.engine
+    if engine == "auto" and (options.passes.streams > 1 or not options.passes.loop):
+        engine = "batched"
+    elif engine == "auto" and options.precision == "bf16":
+        engine = "persistent"
+    if engine == "batched":
         return [ways[0]]
-    if _engine_of(options) == "persistent":
+    if engine == "persistent":
         return [way for way in ways if way.persistent]
     return [way for way in ways if way.processors != FEWEST]
-
-
-def _engine_of(options: CompileOptions) -> str:
-    """Return the engine, where only one has what is asked for."""
-    if options.engine == "auto":
-        if options.passes.streams > 1 or not options.passes.loop:
-            return "batched"
-        if options.precision == "bf16":
-            return "persistent"
-    return options.engine
-
-
-def ranked(
-    ways: Sequence[Configuration], backend: Backend, work: Work, batch: BatchShape
-) -> list[Configuration]:
-    """Sort the ways that are possible by what the model predicts; of two alike, the simpler first.
-
-    What other ways have in common, outside the path, is most of a large step: they differ by little
-    of it, so only the plain way has a margin.
-
-    Args:
-        ways: the simplest first, and the plain one in front of all.
-    """
-    seconds = {way: backend.seconds(way, work, batch) for way in ways}
-    seconds[ways[0]] *= MARGIN
-    possible = [way for way in ways if seconds[way] < math.inf] or ways
-    return sorted(possible, key=lambda way: seconds[way])
 
 
 @dataclass(slots=True)
@@ -137,8 +115,16 @@ class Chooser:
         return found
 
     def rank(self, trains: bool, shape: BatchShape) -> list[Configuration]:
-        """List the ways, the best first."""
-        return ranked(self.ways, self.backend, self.work._replace(trains=trains), shape)
+        """List the ways that are possible, the best first; of two alike, the simpler first.
+
+        What other ways have in common, outside the path, is most of a large step: they differ by
+        little of it, so only the plain way, which is in front, has a margin.
+        """
+        work = self.work._replace(trains=trains)
+        seconds = {way: self.backend.seconds(way, work, shape) for way in self.ways}
+        seconds[self.ways[0]] *= MARGIN
+        possible = [way for way in self.ways if seconds[way] < math.inf] or self.ways
+        return sorted(possible, key=lambda way: seconds[way])
 
     def describe(self, trains: bool, batch: GraphBatch) -> str:
         """Print the ways of a batch, the best first, and the milliseconds that the model says."""
