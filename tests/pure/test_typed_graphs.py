@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import vertexrt as vrt
 from tests import typed_models as typed
@@ -26,7 +24,6 @@ from vertexrt.scheduler.arrange import (
     OF_OTHER_TYPE,
     SECOND_CHILD,
     arrange,
-    in_order,
 )
 
 WORD = ("word", "before", "word")
@@ -261,34 +258,6 @@ def test_children_are_arranged_by_relation() -> None:
     assert out.tolist() == [1, 1, 1, 0, 0, 2]
     assert edges.tolist() == [2, 1, 5, 0, 4, 6]
     assert first_of.tolist() == [0, 0, 0, 0, 1, 3, 5, 6, 6]
-
-
-@settings(max_examples=200, deadline=None)  # a first call compiles
-@given(st.data())
-def test_children_that_lie_in_order_are_not_moved(data: st.DataObject) -> None:
-    """`in_order` says so of just those graphs that `arrange` leaves as they are."""
-    sizes = data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=5))
-    child_ptr = np.cumsum([0, *sizes], dtype=np.int32)
-    edges, types, relations = int(child_ptr[-1]), 2, 3
-
-    def numbers(count: int, most: int, least: int = 0) -> np.ndarray:
-        drawn = data.draw(st.lists(st.integers(least, most), min_size=count, max_size=count))
-        return np.array(drawn, np.int32)
-
-    child = numbers(edges, len(sizes) - 1, -1 if data.draw(st.booleans()) else 0)
-    of_vertex, of_edge = numbers(len(sizes), types - 1), numbers(edges, relations - 1)
-    slots = np.array([data.draw(st.permutations([0, 1, ALL])) for _ in range(types)], np.int64)
-    allowed = np.ones((types, relations, types), np.bool_)
-    allowed[0, 0, 0] = data.draw(st.booleans())
-    rules = slots, allowed, np.full(types, 2)
-    function_of = np.array(data.draw(st.permutations(range(types))), np.int32)
-    functions = function_of[of_vertex]
-    found, _, _, ptr, _, order, _ = arrange(child_ptr, child, functions, of_edge, rules, True, 1)
-    same = found == ARRANGED and np.array_equal(ptr, child_ptr)
-    same = same and np.array_equal(order, np.arange(edges)) and (child >= 0).all()
-    assert in_order(child_ptr, child, of_vertex, of_edge, function_of, rules) == same
-    nowhere = np.full(types, -1, np.int32)
-    assert not in_order(child_ptr, child, of_vertex, of_edge, nowhere, rules)
 
 
 def test_graphs_of_a_pool_do_not_bring_it_along() -> None:

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from vertexrt.errors import GraphError, nearest
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import child_of, child_ptr_of
-from vertexrt.graph.types import VertexTypes, origin_of
+from vertexrt.graph.types import VertexTypes
 from vertexrt.ir.program import FunctionSite, Program, Pull
-from vertexrt.scheduler.arrange import ALL, ARRANGED, NOT_READ, SECOND_CHILD, arrange, in_order
+from vertexrt.scheduler.arrange import ALL, ARRANGED, NOT_READ, SECOND_CHILD, arrange
 
 IntArray = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
@@ -39,44 +39,6 @@ class Structure(NamedTuple):
     first_of: IntArray = NO_FUNCTIONS
 
 
-class _Slots(NamedTuple):
-    """How functions read the relations of a batch: see `arrange`.
-
-    Attributes:
-        function_of: int32 [types], -1 for a type that the network does not have.
-        complete: it has them all; same: in the order of its functions.
-    """
-
-    function_of: IntArray
-    rules: tuple[Int64, npt.NDArray[np.bool_], Int64]
-    complete: bool
-    same: bool
-
-    def functions(self, types: VertexTypes) -> IntArray:
-        """Return which function each vertex evaluates."""
-        return types.of_vertex if self.same else self.function_of.take(types.of_vertex)
-
-    def finds_order(self, child_ptr: IntArray, child: IntArray, types: VertexTypes) -> bool:
-        """Tell whether the children of a batch lie as they are read.
-
-        Where its graphs were taken from another, this is found once, for all graphs of that.
-        """
-        origin = origin_of(types)
-        if origin is None:
-            return self._find(child_ptr, child, types.of_vertex, types.of_edge)
-        known = origin.known.get(id(self))
-        if known is None:
-            parts = origin.child_ptr, origin.child, origin.of_vertex, origin.of_edge
-            known = origin.known[id(self)] = self, self._find(*parts)
-        return known[1]
-
-    def _find(
-        self, child_ptr: IntArray, child: IntArray, of_vertex: IntArray, of_edge: IntArray
-    ) -> bool:
-        graph = child_ptr, child, of_vertex, of_edge
-        return in_order(*graph, self.function_of, self.rules)
-
-
 def read_structure(program: Program, batch: GraphBatch) -> Structure:
     """Return the graphs of a batch as a program reads them.
 
@@ -89,20 +51,12 @@ def read_structure(program: Program, batch: GraphBatch) -> Structure:
         return Structure(child_ptr, child, NO_FUNCTIONS)
     if types is None or not program.sites:
         raise _not_typed(program, types)
-    table = _slots(program.sites, types.names, types.relations)
-    if program.relations == 1 and table.finds_order(child_ptr, child, types):
-        return Structure(child_ptr, child, table.functions(types))
-    return _arranged(program, batch, types, table)
-
-
-def _arranged(program: Program, batch: GraphBatch, types: VertexTypes, table: _Slots) -> Structure:
-    """Put children where functions read them. Raises: as `read_structure`."""
-    if not table.complete:
-        _check_used(program, types, table)
+    function_of, rules = _slots(program.sites, types.names, types.relations)
+    _check_used(program, types, function_of)
     lists_edges = any(pull.of_edges for pull in program.pulls)
-    functions, reads = table.functions(types), (lists_edges, program.relations)
-    graph = child_ptr_of(batch), child_of(batch), functions, types.of_edge
-    found, vertex, relation, out_ptr, out, edge_of, first_of = arrange(*graph, table.rules, *reads)
+    functions: IntArray = function_of.take(types.of_vertex)
+    graph, reads = (child_ptr, child, functions, types.of_edge), (lists_edges, program.relations)
+    found, vertex, relation, out_ptr, out, edge_of, first_of = arrange(*graph, rules, *reads)
     if found != ARRANGED:
         raise _misplaced(program, batch, types, found, vertex, relation)
     return Structure(out_ptr, out, functions, edge_of if lists_edges else None, first_of)
@@ -130,8 +84,12 @@ def _slot_of(site: FunctionSite, relation: str) -> int:
 @lru_cache(maxsize=64)
 def _slots(
     sites: tuple[FunctionSite, ...], names: tuple[str, ...], relations: tuple[str, ...]
-) -> _Slots:
-    """Find how a network reads the types and relations of a batch."""
+) -> tuple[IntArray, tuple[Int64, npt.NDArray[np.bool_], Int64]]:
+    """Find how a network reads the types and relations of a batch.
+
+    Returns: int32 [types] the function of each, -1 for a type that the network does not have; and
+        `rules` of `arrange`.
+    """
     own = [site.name for site in sites]
     function_of = np.array([own.index(n) if n in own else -1 for n in names], np.int32)
     slots = np.full((len(sites), len(relations)), NOT_READ, np.int64)
@@ -144,9 +102,7 @@ def _slots(
                 at = _number_of(relation, site.name, relations)
                 slots[f, at] = slot if slot < site.slots else ALL + slot - site.slots
                 allowed[f, at, list(site.children[slot])] = True
-    complete = bool((function_of >= 0).all())
-    same = np.array_equal(function_of, np.arange(len(names)))
-    return _Slots(function_of, (slots, allowed, begins), complete, same)
+    return function_of, (slots, allowed, begins)
 
 
 def _number_of(relation: str, reader: str, relations: tuple[str, ...]) -> int:
@@ -155,9 +111,9 @@ def _number_of(relation: str, reader: str, relations: tuple[str, ...]) -> int:
     return relations.index(relation)
 
 
-def _check_used(program: Program, types: VertexTypes, table: _Slots) -> None:
+def _check_used(program: Program, types: VertexTypes, function_of: IntArray) -> None:
     """Refuse vertices of a type that the network does not have."""
-    unknown = [n for n, f in zip(types.names, table.function_of, strict=True) if f < 0]
+    unknown = [n for n, f in zip(types.names, function_of, strict=True) if f < 0]
     for name in unknown:
         if (types.of_vertex == types.names.index(name)).any():
             own = [site.name for site in program.sites]

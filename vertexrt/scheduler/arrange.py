@@ -91,37 +91,3 @@ def arrange(
                 edge_of[to] = e
     first_of[count * whole] = out_ptr[count]
     return found, second, of, out_ptr, out, edge_of, first_of if whole > 1 else first_of[:0]
-
-
-@compiled
-def in_order(
-    child_ptr: Array,
-    child: Array,
-    of_vertex: Array,
-    of_edge: Array,
-    function_of: Array,
-    rules: tuple[Array, Array, Array],
-) -> bool:
-    """Tell whether the children of each vertex lie as `arrange` would put them.
-
-    So they do where edges were given relation by relation, and all are read; with several relations
-    that are read whole it is not asked.
-
-    Args:
-        of_vertex: int32 [V], types; of_edge: int32 [E], relations; function_of: int32 [types], -1
-            where a type has none.
-    """
-    slots, allowed, begins = rules
-    for v in range(len(child_ptr) - 1):
-        function = function_of[of_vertex[v]]
-        if function < 0 or child_ptr[v + 1] - child_ptr[v] < begins[function]:
-            return False
-        for e in range(child_ptr[v], child_ptr[v + 1]):
-            slot, at = slots[function, of_edge[e]], e - child_ptr[v]
-            lies = at >= begins[function] if slot >= ALL else slot == at
-            if not lies or child[e] < 0:
-                return False
-            other = function_of[of_vertex[child[e]]]
-            if other < 0 or not allowed[function, of_edge[e], other]:
-                return False
-    return True
