@@ -173,10 +173,9 @@ def read_inputs(
     known = structure is not None
     structure = structure or read_structure(program, batch)
     count = batch.num_vertices
-    edges = NO_EDGES  # of the batch those that are read
+    edges, edge_of = NO_EDGES, structure.edge_of  # of the batch those that are read
     if reader.reads_edges:
-        edges = structure.edge_of
-        edges = np.arange(batch.num_edges) if edges is None else edges
+        edges = np.arange(batch.num_edges, dtype=INT32) if edge_of is None else edge_of
     index = np.empty((len(reader.pulls), count + len(edges)), np.int32)
     floats: list[Array] = []
     for k, pull in enumerate(reader.pulls):

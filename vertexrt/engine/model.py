@@ -110,7 +110,7 @@ def _lay_out(
         meet_kinds(variant, batch, inputs)
     while True:
         programs = variant.ready().programs
-        found, with_loss, schedule, plan, table, forward, rows = lay_out(
+        found, with_loss, (indices, extents, weight), plan, table, forward, rows = lay_out(
             inputs.child_ptr,
             inputs.child,
             inputs.functions,
@@ -126,7 +126,7 @@ def _lay_out(
         )
         if found == FINE:
             made = table, forward, rows, MemoryPlan(*plan), with_loss, inputs.structure
-            return BatchLayout(*schedule, *made, graph_ptr_of(batch))
+            return BatchLayout(indices, extents, weight, *made, graph_ptr_of(batch))
         meet_kinds(variant, batch, inputs)
 
 
