@@ -16,7 +16,7 @@ import numpy as np
 from vertexrt.api.arguments import check_draw, check_mapping
 from vertexrt.engine.batched import Run
 from vertexrt.engine.executor import Executor, Planned
-from vertexrt.engine.inputs import check_reals, read_inputs, vertex_name
+from vertexrt.engine.inputs import read_inputs, vertex_name
 from vertexrt.engine.kinds import find_kinds
 from vertexrt.engine.layouts import is_within
 from vertexrt.engine.lazy import Outputs
@@ -137,32 +137,45 @@ class Plan:
                 near = nearest(str(name), list(self._tables))
                 action = f"name one of these, or plan a batch that has it.{near}"
                 raise PullError.at("plan", f"a pull {name!r:.60}", expected, action)
-        new, floats, reader = [], list(self._floats), self._reader
-        numbers = []
-        for name in {**tables, **dict.fromkeys(self._given)}:
-            room, places = self._rooms.get(name), self._read[name]
+        new: list[int] = []
+        floats, numbers, names = list(self._floats), [], tuple(tables)
+        for name in names if names == self._given else {**tables, **dict.fromkeys(self._given)}:
+            places, table = self._read[name], tables.get(name)
             new += places
-            if room is not None:
-                room[:-1] = tables.get(name, self._tables[name])  # what is checked is a copy
+            if name in self._rooms:
+                room = self._rooms[name]  # what is checked is a copy
+                room[:-1] = self._tables[name] if table is None else table
                 numbers += [(k, room) for k in places]
-            elif name in tables:
+            elif table is not None:
+                if type(table) is not DeviceRows:
+                    table = np.ascontiguousarray(table, self._dtype).reshape(-1)
                 for k in places:
-                    given = reader.program, reader.pulls[k], tables[name], len(tables[name])
-                    floats[k - self._integers] = check_reals(*given, self._dtype)
-        indices = []
+                    floats[k - self._integers] = table
+        if numbers:
+            self._put(numbers, tables)
+        for run in self._runs:
+            run.inputs.floats = tuple(floats)
+        self._given = names
+        return new
+
+    def _put(self, numbers: Sequence[tuple[int, Array]], tables: Mapping[str, Any]) -> None:
+        """Write whole numbers where runs read them, once all are known to fit.
+
+        Args:
+            numbers: places in `Reader.pulls`, and what their rows are.
+        """
+        reader, indices = self._reader, []
         for run, sources, absent in zip(self._runs, self._sources, self._absent, strict=True):
             index, fits = run.inputs.index.copy(), True
             for k, room in numbers:
                 row = index[k] = room.take(sources[k])
                 fits &= bool(((row[: absent.shape[1]] < 0) == absent[k]).all())
-            if numbers and not (fits and is_within(index, reader.used, reader.bounds)):
+            if not (fits and is_within(index, reader.used, reader.bounds)):
                 self._refuse_numbers(tables)
             indices.append(index)
         self._given = (*self._given, *tables)  # a signal may come before all is there
         for run, index in zip(self._runs, indices, strict=True):
-            run.inputs.index[:], run.inputs.floats = index, tuple(floats)
-        self._given = tuple(tables)
-        return new
+            run.inputs.index[:] = index
 
     def _refuse_numbers(self, tables: Mapping[str, Any]) -> None:
         """Say which whole number does not fit, if one does not; it may be within bounds of some."""

@@ -27,7 +27,7 @@ from vertexrt.engine.variant import Ready, Variant
 from vertexrt.errors import RoomError
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import with_values
-from vertexrt.graph.device_rows import DeviceRows, refuse_device_rows
+from vertexrt.graph.device_rows import refuse_device_rows
 from vertexrt.graph.digest import BatchForm
 from vertexrt.kernels.backend import HostExecutable, Processors, ScriptRun
 from vertexrt.kernels.layout import PAD, Buffers
@@ -192,11 +192,8 @@ def bind(run: Run, store: ParameterStore, worker: Worker, param_at: Int64, part:
 
     A run that is kept stays bound to the worker, and gets its real numbers each time.
     """
-    reals: tuple[Any, ...] = run.inputs.floats
-    launches = part.launches
-    for table in reals:
-        if type(table) is DeviceRows:
-            refuse_device_rows(reals)
+    reals, launches = run.inputs.floats, part.launches
+    refuse_device_rows(reals)
     key = id(run.kept), launches.start, launches.stop  # it lives as long as it is bound
     bound = None if run.kept is None else worker.bound.get(key)
     if bound is not None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from vertexrt.config import usable_threads
 from vertexrt.engine.batched import (
+    BoundRun,
     Job,
     Part,
     Run,
@@ -26,6 +27,7 @@ from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.shared_step import step_in_group
 from vertexrt.engine.update import Outcome, Touched, Update, apply_update, collect
 from vertexrt.engine.variant import CompileOptions
+from vertexrt.graph.device_rows import refuse_device_rows
 from vertexrt.ir.program import Program
 from vertexrt.kernels.backend import HostBackend, HostExecutable
 from vertexrt.locks import CallThreads, share
@@ -62,28 +64,36 @@ class HostExecutor:
         self.lock: Any = threading.RLock()
         self._calls = CallsAtOnce()
 
-    def launch(
-        self, runs: Sequence[Run], parts: Sequence[Part], arenas: Arenas | None = None
-    ) -> list[Array]:
+    def launch(self, runs: Sequence[Run], parts: Sequence[Part]) -> list[Array]:
         """Run one part of each run's launches, each in its worker or group."""
-        model, workers = self.model, cast("list[Worker]", arenas or self.workers)
-        store, param_at, timeline = model.store, model.param_at, model.timeline
+        store, param_at, workers, bounds = self.model.store, self.model.param_at, self.workers, []
         self._calls.settle()
         while len(workers) < len(runs):
             workers.append(Worker(store.copies[len(workers)]))
+        for run, worker, part in zip(runs, workers, parts, strict=False):
+            bounds.append(bind(run, store, worker, param_at, part))
+        arenas = self.run(bounds)
+        for bound in bounds:
+            bound.buffers.floats = bound.buffers.seeds = ()  # which may be large, and others' own
+        return arenas
+
+    def run(self, bounds: Sequence[BoundRun]) -> list[Array]:
+        """Run launches that are bound, at once; BLAS has one thread for each meanwhile."""
+        timeline, calls_blas = self.model.timeline, False
         if timeline is not None:
             timeline.begin()
         calls: list[Job] = []
-        checks, stops, bounds, calls_blas = [], [], [], False
-        for run, worker, part in zip(runs, workers, parts, strict=False):
-            bound = bind(run, store, worker, param_at, part)
+        checks: list[Job] = []
+        stops: list[Job] = []
+        arenas = []
+        for bound in bounds:
             own, check, stop = calls_of(bound, timeline)
+            ready = bound.run.ready
+            calls_blas |= cast("HostExecutable", ready.executable or ready.processors).calls_blas
             calls += own
-            bounds.append(bound)
-            executable = cast("HostExecutable", run.ready.executable or run.ready.processors)
-            calls_blas |= executable.calls_blas
             checks += check
             stops += stop
+            arenas.append(bound.buffers.arena)
         try:
             if calls_blas:
                 one_thread.begin(self)
@@ -95,11 +105,7 @@ class HostExecutor:
             raise
         for done in checks:
             done()
-        found = []
-        for bound in bounds:
-            bound.buffers.floats = bound.buffers.seeds = ()  # which may be large, and others' own
-            found.append(bound.buffers.arena)
-        return found
+        return arenas
 
     def push(
         self,
@@ -118,13 +124,18 @@ class HostExecutor:
         return (step_on_host if call.group is None else step_in_group)(self, call)
 
     def plan(self, runs: Sequence[Run], call: Request) -> Planned:
-        """Give runs workers of their own, to which they stay bound."""
-        workers = [Worker(self.model.store.gradients)]
+        """Bind runs to workers of their own."""
+        store, param_at, bounds = self.model.store, self.model.param_at, []
         for run in runs:
-            run.kept = {}
+            bounds.append(bind(run, store, Worker(store.gradients), param_at, run.forward()))
 
         def launch(_: Sequence[int], seed: int) -> dict[str, Any]:
-            arenas = self.launch(runs, [run.forward(seed) for run in runs], workers)
+            self._calls.settle()
+            for bound in bounds:
+                bound.buffers.random_seed = seed
+                bound.buffers.floats = bound.run.inputs.floats
+                refuse_device_rows(bound.buffers.floats)
+            arenas = self.run(bounds)
             return {name: pushed(runs, arenas, name, call.vertices) for name in call.outputs}
 
         return launch

@@ -112,7 +112,9 @@ def on_device(given: object) -> bool:
 
 def refuse_device_rows(tables: Iterable[object]) -> None:
     """Refuse pulls on a GPU, where the network is on the host. Raises: PullError."""
-    if any(isinstance(table, DeviceRows) for table in tables):
+    for table in tables:
+        if not isinstance(table, DeviceRows):
+            continue
         action = "copy it to the host, or compile with device='cuda'"
         _refuse("a pull lies on a GPU", "the host, where the network is", action)
 
