@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -99,3 +101,28 @@ def test_a_step_that_comes_again_asks_little_of_python() -> None:
         net(batch)
     assert calls_of(lambda: net.step(batch, adagrad)) <= 80
     assert calls_of(lambda: net(batch)) <= 55
+
+
+class Rows(vrt.VertexFunction):
+    """A state of what is pulled."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"h": 3})
+
+    def forward(self) -> None:
+        self.scatter(h=self.push("h", self.pull("x", (3,)) + self.gather(0).h))
+
+
+@pytest.mark.parametrize("way", WAYS[:2], ids=str)
+def test_what_stays_bound_holds_no_batch(way: Way) -> None:
+    """Other rows are read from where they are then; those of before may be large, and are gone."""
+    net, rng = way.compile(Rows()), np.random.default_rng(0)
+    first = vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(4, {"x": rng.random((4, 3))})])
+    for _ in range(4):
+        batch = first.with_pulls({"x": rng.random((4, 3))})
+        found = net(batch)["h"]
+        np.testing.assert_allclose(found, np.cumsum(batch.pulls["x"], axis=0), rtol=1e-5)
+        last = weakref.ref(batch)
+        del batch
+        gc.collect()
+        assert last() is None

@@ -193,7 +193,8 @@ def bind(run: Run, store: ParameterStore, worker: Worker, param_at: Int64, part:
     A run that is kept stays bound to the worker, and gets its real numbers each time.
     """
     reals, launches = run.inputs.floats, part.launches
-    refuse_device_rows(reals)
+    if reals:
+        refuse_device_rows(reals)
     key = id(run.kept), launches.start, launches.stop  # it lives as long as it is bound
     bound = None if run.kept is None else worker.bound.get(key)
     if bound is not None:
@@ -229,7 +230,8 @@ def bind(run: Run, store: ParameterStore, worker: Worker, param_at: Int64, part:
     )
     # Backward reads what forward left.
     first = plan.temporary if launches.start else zero_elements
-    bound = BoundRun(run, table, buffers, scripts, first, elements)
+    lasting = run if run.kept is None else run.bare()
+    bound = BoundRun(lasting, table, buffers, scripts, first, elements)
     if run.kept is not None:
         worker.bound[key] = bound
         while len(worker.bound) > MOST_BOUND:

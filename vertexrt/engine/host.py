@@ -157,7 +157,8 @@ class HostExecutor:
         """Clear the gradients of the last step; note the rows that a step touches."""
         store = self.model.store
         self._calls.settle()
-        self.collect_gradients()  # those of one that was left in the middle
+        if self._adding:  # of one that was left in the middle
+            self.collect_gradients()
         store.zero_gradients()
         touched: list[Touched] = []
         for run in runs:
