@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -67,7 +67,8 @@ class Plan:
         self._tables: dict[str, Any] = {}  # as they were planned
         self._rooms: dict[str, Array] = {}  # of whole numbers, which are copied, and one of none
         for name, value in (*of_vertices.items(), *of_edges.items()):
-            self._tables[name] = table = held_table(cast("Rows", value))
+            table, _ = parts_of_pull(value)
+            self._tables[name] = table
             if table.dtype.kind == "i":
                 self._rooms[name] = np.append(table, INT32.type(-1))
         self._read: dict[str, list[int]] = {}  # places in `Reader.pulls` of what may be given
@@ -87,8 +88,7 @@ class Plan:
             read = read_inputs(reader, own, self._dtype, False, run.inputs.structure)
             self._sources.append(read.index)
         self._floats = runs[0].inputs.floats
-        self._integers = len(self._reader.pulls) - len(self._floats)
-        self._absent = [run.inputs.ints[:, : run.share.batch.num_vertices] < 0 for run in runs]
+        self._integers = len(runs[0].inputs.ints)
         self._given: tuple[str, ...] = ()  # by the last request
         self.pulls: dict[str, tuple[int, ...]] = {
             name: tuple(self._tables[name].shape) for name in self._read
@@ -165,11 +165,12 @@ class Plan:
             numbers: places in `Reader.pulls`, and what their rows are.
         """
         reader, indices = self._reader, []
-        for run, sources, absent in zip(self._runs, self._sources, self._absent, strict=True):
-            index, fits = run.inputs.index.copy(), True
+        for run, sources in zip(self._runs, self._sources, strict=True):
+            now, fits, count = run.inputs.index, True, len(run.inputs.child_ptr) - 1
+            index = now.copy()
             for k, room in numbers:
                 row = index[k] = room.take(sources[k])
-                fits &= bool(((row[: absent.shape[1]] < 0) == absent[k]).all())
+                fits &= bool(((row[:count] < 0) == (now[k, :count] < 0)).all())
             if not (fits and is_within(index, reader.used, reader.bounds)):
                 self._refuse_numbers(tables)
             indices.append(index)
