@@ -43,22 +43,16 @@ class LeftPushes(NamedTuple):
 def leave(
     session: Session, run: Run, names: Sequence[str], vertices: Int64 | None, stays: bool
 ) -> LeftPushes:
-    """Say where pushes of some vertices go, of all by default; see `leave_at`."""
-    if not names:
-        return LeftPushes(Destination(), {}, {}, ())
-    if not stays:
-        session.take_arena(run)  # whose error says more
-    found = PushPlaces.of(run, [PushRows(name, vertices) for name in names])
-    return leave_at(session, names, found, stays)
-
-
-def leave_at(session: Session, names: Sequence[str], found: PushPlaces, stays: bool) -> LeftPushes:
-    """Say where pushes go, given where they lie.
+    """Say where pushes of some vertices go, of all by default.
 
     Args:
         stays: to new arrays of the device.
     """
-    shapes, rows, places = found
+    if not names:
+        return LeftPushes(Destination(), {}, {}, ())
+    if not stays:
+        session.take_arena(run)  # whose error says more
+    shapes, rows, places = PushPlaces.of(run, [PushRows(name, vertices) for name in names])
     if stays:
         made = [session.device.empty(shape, session.dtype) for shape in shapes]
         copies = RowCopies(places, [at for _, at in made], [0] * len(made))

@@ -226,7 +226,7 @@ class PersistentLaunch:
                 StepFinish(session, int(own[WEIGHT]), addresses, ending).launch()
             left.launch(part)
 
-        return ReadyRun(slot, own, launch, job, addresses, held, self._counters)
+        return ReadyRun(slot, own, launch, job, addresses, held)
 
     def _kernel(
         self, executable: PersistentExecutable, path: Paths, arguments: LaunchStruct

@@ -165,14 +165,13 @@ class Session:
         return self._zero
 
     @contextmanager
-    def apart(self, arena: Allocation, buffers: UploadBuffers) -> Iterator[None]:
-        """Let what is made ready or launched meanwhile have an arena and uploads of its own."""
-        before = self.arena, self.buffers
-        self.arena, self.buffers = arena, buffers
+    def apart(self, arena: Allocation) -> Iterator[None]:
+        """Let what is made ready or launched meanwhile have an arena of its own."""
+        before, self.arena = self.arena, arena
         try:
             yield
         finally:
-            self.arena, self.buffers = before
+            self.arena = before
 
     def calls_of(self, calls: Calls) -> Int64:
         """Return what `driver.launch` calls on a stream."""

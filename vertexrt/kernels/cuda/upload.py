@@ -64,7 +64,6 @@ class ReadyRun:
         job: what a persistent kernel takes, of which the words are a part; else the words.
         addresses: of `Session.stage`.
         held: memory that it uses and others may exchange for more.
-        tile_counters: of a persistent kernel: of tiles that blocks share, zero between launches.
     """
 
     slot: UploadSlot | None
@@ -73,7 +72,6 @@ class ReadyRun:
     job: Array
     addresses: Array
     held: tuple[Allocation, ...] = ()
-    tile_counters: Allocation | None = None
 
 
 class UploadBuffers:
