@@ -32,15 +32,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cache, lru_cache
-from types import CodeType
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
+from vertexrt.ir.expressions import translate
 from vertexrt.ir.scalar import evaluate_all
 from vertexrt.ir.updates import UpdateRule
-from vertexrt.kernels.render import Dialect, render_names
 
 SLACK = 4.0  # for roundings
 FORGETS = 2.0**-20  # what a moving average takes away must be more than roundings
@@ -63,62 +62,74 @@ FORMATS = {
     4: Format(2.0**48, 2.0**103, float(np.finfo(np.float32).max), 2.0**-126),
     8: Format(2.0**400, 2.0**970, float(np.finfo(np.float64).max), 2.0**-1022),
 }
-BOUNDS = Dialect(
-    "exactly({value})",
-    "either({yes}, {no})",
-    {name: name for name in ("sqrt", "tanh", "sigmoid", "exp", "log")},
-)
 
 
-class Bound:
+class Bound(NamedTuple):
     """What is known of a number: |x| <= size and x >= least; of an infinite size nothing."""
 
-    __slots__ = ("form", "least", "size")
+    size: float = math.inf
+    least: float = -math.inf
 
-    def __init__(self, form: Format, size: float = math.inf, least: float = -math.inf) -> None:
-        known = size <= form.largest
-        self.form = form
-        self.size, self.least = (size, least) if known else (math.inf, -math.inf)
 
-    def __add__(self, other: Bound) -> Bound:
-        form, size = self.form, self.size + other.size
+UNKNOWN = Bound()
+
+
+class Bounds:
+    """Bounds of what expressions make of numbers: a target of translation."""
+
+    def __init__(self, form: Format) -> None:
+        self._form = form
+
+    def known(self, size: float, least: float = -math.inf) -> Bound:
+        """Return a bound, of which nothing is known above the largest number."""
+        return Bound(size, least) if size <= self._form.largest else UNKNOWN
+
+    def constant(self, value: float) -> Bound:
+        """Bound a number by itself."""
+        return self.known(abs(value), value)
+
+    def negative(self, value: Bound) -> Bound:
+        """Bound -value."""
+        return self.known(value.size)
+
+    def compare(self, operator: str, left: Bound, right: Bound) -> Bound:
+        """Say nothing of a truth."""
+        return UNKNOWN
+
+    def choose(self, test: Bound, yes: Bound, no: Bound) -> Bound:
+        """Bound either."""
+        return self.known(max(yes.size, no.size), min(yes.least, no.least))
+
+    def call(self, name: str, arguments: Sequence[Bound]) -> Bound:
+        """Bound a function of a number."""
+        (x,) = arguments
+        if name == "sqrt" and x.least >= 0.0:
+            return self.known(math.sqrt(x.size), math.sqrt(x.least))
+        return self.known(1.0) if name in ("tanh", "sigmoid") and x.size < math.inf else UNKNOWN
+
+    def binary(self, operator: str, left: Bound, right: Bound) -> Bound:
+        """Bound a sum, a difference, a product or a quotient."""
+        form, least = self._form, -math.inf
+        if operator == "*":
+            if left is right:
+                least = 0.0
+            elif left.least >= 0.0 and right.least >= 0.0:
+                least = left.least * right.least
+            size = left.size * right.size
+            return self.known(size if min(left.size, right.size) <= 1.0 else size * UP, least)
+        if operator == "/":
+            if not right.least > 0.0:
+                return UNKNOWN
+            size = left.size / right.least
+            least = 0.0 if left.least >= 0.0 else least
+            return self.known(size if right.least >= 1.0 else size * UP, least)
+        other = self.negative(right) if operator == "-" else right
+        size = left.size + other.size
         if size > form.largest * (1.0 - FORGETS):
-            smaller = min(self.size, other.size)
+            smaller = min(left.size, other.size)
             size = form.largest if smaller <= form.half_place / SLACK else math.inf
-            size = max(size, self.size, other.size)
-        return Bound(form, size, self.least + other.least)
-
-    def __neg__(self) -> Bound:
-        return Bound(self.form, self.size)
-
-    def __sub__(self, other: Bound) -> Bound:
-        return self + -other
-
-    def __mul__(self, other: Bound) -> Bound:
-        least = -math.inf
-        if self is other:
-            least = 0.0
-        elif self.least >= 0.0 and other.least >= 0.0:
-            least = self.least * other.least
-        size = self.size * other.size
-        return Bound(self.form, size if min(self.size, other.size) <= 1.0 else size * UP, least)
-
-    def __truediv__(self, other: Bound) -> Bound:
-        if not other.least > 0.0:
-            return Bound(self.form)
-        least, size = 0.0 if self.least >= 0.0 else -math.inf, self.size / other.least
-        return Bound(self.form, size if other.least >= 1.0 else size * UP, least)
-
-
-@cache
-def _codes(rule: UpdateRule) -> list[tuple[str, CodeType]]:
-    """Return what a rule sets, and the code that makes its bound from others by name."""
-    names = ["value", "g", *(slot.name for slot in rule.state), *(name for name, _ in rule.lines)]
-    own = {name: name for name in (*names, *(f"s{k}" for k in range(len(rule.scalars))))}
-    return [
-        (name, compile(render_names(expression, own, BOUNDS), f"<{rule.name}>", "eval"))
-        for name, expression in rule.lines
-    ]
+            size = max(size, left.size, other.size)
+        return self.known(size, left.least + other.least)
 
 
 @lru_cache(maxsize=256)
@@ -136,8 +147,9 @@ def _reach(
         names, numbers: options; the learning rate is at most 2**rate.
     """
     form, chosen = FORMATS[itemsize], dict(zip(names, numbers, strict=True))
-    given = {"g": Bound(form, 2.0 * form.limit)}
-    given["value"] = Bound(form, form.largest if shrinks else math.inf)
+    bounds = Bounds(form)
+    given = {"g": bounds.known(2.0 * form.limit)}
+    given["value"] = bounds.known(form.largest if shrinks else math.inf)
     corners = [
         evaluate_all(rule.scalars, {**chosen, "lr": lr, "t": t})
         for lr in (0.0, 2.0**rate)
@@ -145,27 +157,16 @@ def _reach(
     ]
     for k, each in enumerate(zip(*corners, strict=True)):
         least = 0.0 if 0.0 < min(each) < form.tiny else min(each)  # as a divisor it may be 0
-        given[f"s{k}"] = Bound(form, max(-least, *each), least)
-    functions = {
-        "exactly": lambda x: Bound(form, abs(x), x),
-        "either": lambda x, y: Bound(form, max(x.size, y.size), min(x.least, y.least)),
-        "sqrt": lambda x: (
-            Bound(form, math.sqrt(x.size), math.sqrt(x.least)) if x.least >= 0.0 else Bound(form)
-        ),
-        **dict.fromkeys(("exp", "log"), lambda x: Bound(form)),
-        **dict.fromkeys(
-            ("tanh", "sigmoid"), lambda x: Bound(form, 1.0 if x.size < math.inf else math.inf)
-        ),
-    }
+        given[f"s{k}"] = bounds.known(max(-least, *each), least)
 
     def after(reach: Sequence[float]) -> dict[str, float]:
         """Return the size of all that the rule sets, for a state within its reach."""
         found = dict(given)
         for slot, most in zip(rule.state, reach, strict=True):
             size = min(most, form.largest)
-            found[slot.name] = Bound(form, size, 0.0 if slot.squares else -math.inf)
-        for name, code in _codes(rule):
-            found[name] = eval(code, functions, found)
+            found[slot.name] = bounds.known(size, 0.0 if slot.squares else -math.inf)
+        for name, expression in rule.lines:
+            found[name] = translate(expression, found, bounds)
         return {name: found[name].size for name, _ in rule.lines}
 
     def stays(k: int) -> float:
