@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NoReturn
@@ -67,36 +67,26 @@ def make_reader(program: Program) -> Reader:
     names = {n["name"] for n in program.nodes if n.op in ("pull", "has_pull", "edge_pull")}
     numbers = sorted(range(len(program.pulls)), key=lambda k: program.pulls[k].dtype != "int")
     pulls = tuple(program.pulls[k] for k in numbers)
-    limits = _limits(program, pulls)
+    limits = [index_bounds(program, function) for function in range(max(len(program.sites), 1))]
+    bounds = [[each.get(pull.name, (-1, ""))[0] for each in limits] for pull in pulls]
+    most = np.array(bounds, np.int64).reshape(len(pulls), len(limits))
+    relations = np.zeros((len(pulls), len(limits), program.relations + 1), np.bool_)
+    at = {pull.name: k for k, pull in enumerate(pulls)}
+    for node in program.nodes:
+        if node.op == "edge_pull":
+            relations[at[node["name"]], node.function, node.relation] = True
     return Reader(
         program,
         pulls,
         np.array(numbers, np.int64),
         tuple(pull.name in names for pull in pulls),
         np.array([k for k, pull in enumerate(pulls) if pull.name in names], np.int64),
-        limits,
-        int(limits.max(initial=0)),
+        most,
+        int(most.max(initial=0)),
         tuple(k for k, pull in enumerate(pulls) if pull.dtype != "int"),
         program.reads_edges,
-        _of_relations(program, pulls),
+        relations,
     )
-
-
-def _of_relations(program: Program, pulls: Sequence[Pull]) -> Array:
-    """Return bool [pulls, functions, relations + 1], as `Reader` has it."""
-    at = {pull.name: k for k, pull in enumerate(pulls)}
-    found = np.zeros((len(pulls), max(len(program.sites), 1), program.relations + 1), np.bool_)
-    for node in program.nodes:
-        if node.op == "edge_pull":
-            found[at[node["name"]], node.function, node.relation] = True
-    return found
-
-
-def _limits(program: Program, pulls: Sequence[Pull]) -> Array:
-    """Return int64 [pulls, functions] how many values each may take, -1 for any."""
-    bounds = [index_bounds(program, function) for function in range(max(len(program.sites), 1))]
-    limits = [[each.get(pull.name, (-1, ""))[0] for each in bounds] for pull in pulls]
-    return np.array(limits, np.int64).reshape(len(pulls), len(bounds))
 
 
 @dataclass(slots=True)
@@ -176,7 +166,7 @@ def read_inputs(
     edges, edge_of = NO_EDGES, structure.edge_of  # of the batch those that are read
     if reader.reads_edges:
         edges = np.arange(batch.num_edges, dtype=INT32) if edge_of is None else edge_of
-    index = np.empty((len(reader.pulls), count + len(edges)), np.int32)
+    index = np.full((len(reader.pulls), count + len(edges)), -1, np.int32)
     floats: list[Array] = []
     for k, pull in enumerate(reader.pulls):
         column = _taken_column(reader, k, batch) if known else None
@@ -191,14 +181,10 @@ def read_inputs(
         if pull.of and reader.is_used[k]:
             edge = edges_in_slot(program, pull, structure)
             own = np.where(edge >= 0, own[np.maximum(edge, 0)], -1) if len(own) else -1
-        if not reader.reads_edges:
-            index[k] = own
-        elif pull.edges:
-            index[k, :count] = -1
+        if pull.edges and reader.reads_edges:
             index[k, count:] = _of_edges(reader, k, batch, structure, own, edges)
         else:
             index[k, :count] = own
-            index[k, count:] = -1
     return Inputs(*structure, index, tuple(floats), none_of(np.dtype(dtype)))
 
 
