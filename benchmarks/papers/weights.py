@@ -23,8 +23,7 @@ import vertexrt as vrt
 from vertexrt.bench.measure import TRAINING
 from vertexrt.bench.record import Entry, make_entry
 from vertexrt.bench.run import Bench, first_graphs
-from vertexrt.engine.batched import Run
-from vertexrt.engine.explain_host import scripts_of
+from vertexrt.engine.batched import Run, scripts_of
 from vertexrt.engine.variant import Passes
 from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
 from vertexrt.ir.passes.segment import Split, segment_tasks
@@ -114,7 +113,7 @@ def loaded_bytes(run: Run, itemsize: int) -> float:
         for t in tasks
         for s in t.segments
     ]
-    words = scripts_of(run).words
+    words = scripts_of(run, run.layout.table).words
     ops = words[words[:, :, ROWS] > 0][:, OP]
     return float(sum(shares[op] for op in ops.tolist())) * itemsize
 

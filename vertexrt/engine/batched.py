@@ -206,7 +206,7 @@ def bind(run: Run, store: ParameterStore, worker: Worker, param_at: Int64, part:
         return bound
     plan, zero_elements = run.layout.plan, run.ready.programs.zero_elements
     table = run.layout.table[launches]
-    scripts = None if run.ready.processors is None else _assemble(run, table)
+    scripts = None if run.ready.processors is None else scripts_of(run, table)
     each = 0 if scripts is None else _padded(scripts.temporary)
     elements = max(plan.total, plan.temporary + run.configuration.processors * each)
     user_vertex, user_edge = run.user_numbers
@@ -262,7 +262,7 @@ def _padded(elements: int) -> int:
     return -(-elements // PAD) * PAD
 
 
-def _assemble(run: Run, table: Int64) -> Scripts:
+def scripts_of(run: Run, table: Int64) -> Scripts:
     """Write what each processor has to do for some launches."""
     s, shape, chosen = run.layout.schedule, run.ready.shape, run.configuration
     assert shape is not None

@@ -6,7 +6,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from vertexrt.engine.batched import Run
+from vertexrt.engine.batched import Run, scripts_of
 from vertexrt.engine.variant import Variant
 from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.passes.segment import segment_tasks, segments_of
@@ -16,7 +16,7 @@ from vertexrt.kernels.backend import HostBackend, LaunchByLaunch
 from vertexrt.kernels.layout import PROGRAM
 from vertexrt.lower.lowering import lower
 from vertexrt.script import isa
-from vertexrt.script.assemble import Batch, Scripts, assemble
+from vertexrt.script.assemble import Scripts
 from vertexrt.script.shape import Shape
 
 Array = np.ndarray[Any, Any]
@@ -64,7 +64,7 @@ class HostExplanation:
         if not run.configuration.persistent:
             launched = isinstance(run.ready.executable, LaunchByLaunch)
             return {"calls": len(run.layout.table) if launched else 1}
-        words = scripts_of(run).words
+        words = scripts_of(run, run.layout.table).words
         return {
             "calls": run.configuration.processors,
             "instructions": words[..., isa.WAIT].size,
@@ -73,7 +73,8 @@ class HostExplanation:
 
     def scripts(self, run: Run) -> str:
         """Print segments, statistics and the head of a script of one group."""
-        variant, shape, scripts = run.variant, run.ready.shape, scripts_of(run)
+        variant, shape, table = run.variant, run.ready.shape, run.layout.table
+        scripts = scripts_of(run, table)
         assert shape is not None
         known = variant.tasks[: len(shape.stage)]  # a batch after it may have had other kinds
         tasks = segment_tasks(known, variant.processors == 1, variant.passes.segment)
@@ -83,7 +84,7 @@ class HostExplanation:
         for name, task in zip(names, tasks, strict=True):
             lines += ["  " + line for line in segments_of(name, task)]
         lines += ["", "Scripts of a group: what one processor does"]
-        lines += ["  " + line for line in _statistics(shape, run.layout.table, scripts)]
+        lines += ["  " + line for line in _statistics(shape, table, scripts)]
         count = words.shape[1]
         lines += [
             "",
@@ -103,14 +104,6 @@ def kernel_calls(run: Run) -> tuple[int, int]:
         groups += mine
         products += len(tasks[program].steps) - mine
     return groups, products
-
-
-def scripts_of(run: Run) -> Scripts:
-    """Assemble the scripts of a minibatch once more."""
-    shape, s, chosen = run.ready.shape, run.layout.schedule, run.configuration
-    assert shape is not None, f"{chosen} has no scripts"
-    batch = Batch(run.layout.table, s.edge_ptr, s.every_ptr, s.child_row)
-    return assemble(shape, batch, chosen.processors, chosen.tile)
 
 
 def _statistics(shape: Shape, table: Array, scripts: Scripts) -> list[str]:
