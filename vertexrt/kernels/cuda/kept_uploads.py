@@ -6,7 +6,6 @@ a plan is given in place of its pulls goes up to where theirs are.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,13 +13,12 @@ from typing import Any
 import numpy as np
 
 from vertexrt.engine.batched import Part, Run
-from vertexrt.engine.layouts import Recent
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.kernels.cuda.device import Allocation
 from vertexrt.kernels.cuda.executable import Uploads
 from vertexrt.kernels.cuda.pack import FIXED, SCALE
 from vertexrt.kernels.cuda.session import TEMPORARY, Session
-from vertexrt.kernels.cuda.upload import ReadyRun, UploadSlot
+from vertexrt.kernels.cuda.upload import ReadyRun, RecentUploads, UploadSlot
 
 Array = np.ndarray[Any, Any]
 
@@ -57,13 +55,12 @@ class KeptUpload:
     scalars: tuple[float, int]
 
 
-class KeptUploads(Recent[KeptUpload]):
+class KeptUploads(RecentUploads[KeptUpload]):
     """The uploads of a session that were used last."""
 
     def __init__(self, session: Session) -> None:
-        super().__init__(MOST_UPLOADS, MOST_BYTES)
+        super().__init__(session.device, MOST_UPLOADS, MOST_BYTES)
         self._session = session
-        self._leaving: deque[tuple[Any, KeptUpload]] = deque()  # with what comes after their use
 
     def ready(self, run: Run, part: Part) -> ReadyRun | None:
         """Return launches of a kept run that are on the device, given new addresses."""
@@ -169,20 +166,12 @@ class KeptUploads(Recent[KeptUpload]):
         there = {} if part.reals is None else {k: reals[k] for k, _ in read if k not in lent}
         found = kept, there, set[int](), *places, scalars
         made = KeptUpload(ready, memory, run.kept, part.to.rows, part.seed_rows, *found)
-        for gone in self.keep(key, made, size):  # freed when launches that read it are done
-            self._leaving.append((session.device.record(), gone))
-        while self._leaving and session.device.has_come(self._leaving[0][0]):
-            self._leaving.popleft()
+        self.hold(key, made, size)
 
     def forget(self, kept: int) -> None:
         """Let the upload of a plan go; kept: identity of that of its run."""
         _, size = self._held.pop((kept, 0), (None, 0))
         self._size -= size
-
-    def clear(self) -> None:
-        """Forget all, when nothing runs."""
-        super().clear()
-        self._leaving.clear()
 
 
 def _uploads_of(run: Run) -> Uploads:

@@ -47,7 +47,7 @@ def ready_table(
     """
     executable = cast("CudaExecutable", run.ready.executable)
     table = (executable.table_of(run) if by is None else run.layout.table)[part.launches]
-    replay = None if replays is None else replays.find(run, part)
+    replay = None if replays is None else replays.replay(run, part)
     lookups = session.sorted_lookups(run, table, replay is not None)
     if replay is not None and ending is not None and not ending.groups:
         ending.pad(len(lookups[2]))

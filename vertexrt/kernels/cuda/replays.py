@@ -9,7 +9,6 @@ so its lists are filled up to the most there may be.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
@@ -23,13 +22,13 @@ from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.kernels.cuda.driver import launch
 from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.session import Session
-from vertexrt.kernels.cuda.upload import UploadRoom
+from vertexrt.kernels.cuda.upload import RecentUploads, UploadRoom
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
 MOST_REPLAYS, MOST_BYTES = 64, 64 << 20  # of a session; bytes are of uploads
-LEAST_KEPT, LATELY = 4, 4  # replays that there is room for; times `most` that one is not asked for
+LEAST_KEPT = 4  # replays that there is room for
 LEAST_STEPS, MOST_STEPS = 8, 1 << 12  # launches that are worth a graph, and that one may have
 
 
@@ -39,14 +38,12 @@ class Replay(UploadRoom):
 
     Attributes:
         layout: known by it; fits: its launches may be a graph.
-        asked: when it was last, of all that were asked for.
         words: of the run that was last.
         graph: of the launches, once words have come twice.
     """
 
     layout: BatchLayout
     fits: bool
-    asked: int = 0
     words: Int64 | None = None
     graph: Callable[[], None] | None = None
 
@@ -65,77 +62,34 @@ class Replay(UploadRoom):
         (self.graph or launch_rows)()
 
 
-class Replays:
-    """The replays of a session that were used last.
-
-    Attributes:
-        most: how many are kept.
-    """
+class Replays(RecentUploads[Replay]):
+    """The replays of a session that were used last."""
 
     def __init__(self, session: Session) -> None:
-        self._session, self.most = session, MOST_REPLAYS
-        self._replays: OrderedDict[tuple[int, int, object, object], Replay] = OrderedDict()
-        self._leaving: deque[tuple[Any, Replay]] = deque()  # with what comes after their use
-        self._asked = 0
-
-    def __len__(self) -> int:
-        return len(self._replays)
+        super().__init__(session.device, MOST_REPLAYS, MOST_BYTES)
+        self._session = session
 
     @property
     def graphs(self) -> int:
         """Count the graphs of all."""
-        return sum([each.graph is not None for each in self._replays.values()])
+        return sum([each.graph is not None for each, _ in self._held.values()])
 
-    def find(self, run: Run, part: Part) -> Replay | None:
+    def replay(self, run: Run, part: Part) -> Replay | None:
         """Return where a run goes up to, and what launches it; None, if its layout is new."""
-        if not run.layout.came_again:
+        size = _bytes_of(run)
+        if not run.layout.came_again or size > MOST_BYTES // LEAST_KEPT:
             return None
         # An upload comes while the run before is under way, so each buffer has a place of its own.
         turn = self._session.buffers.turn
         key = id(run.layout), turn, part.launches.start, part.launches.stop
-        self._asked += 1
-        found = self._replays.get(key)
+        found = self.find(key)
         if found is None:
-            if not self._has_room(_bytes_of(run)):
-                return None
             executable = cast("CudaExecutable", run.ready.executable)
             programs = executable.table_of(run)[part.launches, 0]
             fits = LEAST_STEPS <= np.diff(executable.program[0])[programs].sum() <= MOST_STEPS
-            found = self._replays[key] = Replay(self._session.memory, run.layout, bool(fits))
-        found.asked = self._asked
-        self._replays.move_to_end(key)
+            found = Replay(self._session.memory, run.layout, bool(fits))
+            self.hold(key, found, size)
         return found
-
-    def _has_room(self, size: int) -> bool:
-        """Tell whether there is room for one more, letting go of those not asked for of late.
-
-        Where more come in turn than there is room for, those that are there stay.
-
-        Args:
-            size: bytes that it takes, about.
-        """
-        if size > MOST_BYTES // LEAST_KEPT:
-            return False
-        held = size + sum([each.memory.size for each in self._replays.values()])
-        while self._replays and (len(self._replays) >= self.most or held > MOST_BYTES):
-            oldest = next(iter(self._replays.values()))
-            if self._asked - oldest.asked < LATELY * self.most:
-                return False
-            held -= oldest.memory.size
-            self._let_go()
-        while self._leaving and self._session.device.has_come(self._leaving[0][0]):
-            self._leaving.popleft()
-        return True
-
-    def clear(self) -> None:
-        """Forget all, when nothing runs."""
-        self._replays.clear()
-        self._leaving.clear()
-
-    def _let_go(self) -> None:
-        """Let the oldest go; it is freed when nothing reads it any more."""
-        _, gone = self._replays.popitem(last=False)
-        self._leaving.append((self._session.device.record(), gone))
 
 
 def _bytes_of(run: Run) -> int:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from vertexrt.engine.batched import Part
-from vertexrt.kernels.cuda.device import Allocation
+from vertexrt.engine.layouts import Recent
+from vertexrt.kernels.cuda.device import Allocation, Device
 from vertexrt.kernels.cuda.device_memory import DeviceMemory
 from vertexrt.kernels.cuda.step_end import FOUND
 
 Array = np.ndarray[Any, Any]
 
 SLOTS = 2
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -122,3 +125,28 @@ class UploadBuffers:
         self.memory.synchronize()
         slot.memory = self.memory.take(size * 3 // 2, "the indices of a batch")
         slot.pinned = self.device.pinned(size * 3 // 2)
+
+
+class RecentUploads(Recent[T]):
+    """What was used last of what has memory of its own, freed when launches that read it are done.
+
+    Args:
+        most: how many; most_bytes: of all.
+    """
+
+    def __init__(self, device: Device, most: int, most_bytes: int) -> None:
+        super().__init__(most, most_bytes)
+        self._device = device
+        self._leaving: deque[tuple[Any, T]] = deque()  # with what comes after their use
+
+    def hold(self, key: Hashable, value: T, size: int) -> None:
+        """Hold something of so many bytes."""
+        for gone in self.keep(key, value, size):
+            self._leaving.append((self._device.record(), gone))
+        while self._leaving and self._device.has_come(self._leaving[0][0]):
+            self._leaving.popleft()
+
+    def clear(self) -> None:
+        """Forget all, when nothing runs."""
+        super().clear()
+        self._leaving.clear()
