@@ -174,7 +174,13 @@ class ResultsLeft:
         """Launch them."""
         loss, packed, (places, to, orders) = part.to.loss, part.to.packed, part.to.copies
         if loss or packed is not None:
-            self._launch_losses(part)
+            losses = self._losses(part)
+            if loss:
+                given = loss.to_bytes(8, byteorder) + losses
+                self._session.launch_one("sum_loss_kernel", 1, SUMMERS, given)
+            if packed is not None:
+                given = packed.words + losses
+                self._session.launch_one("pack_kernel", packed.blocks, THREADS, given)
         if not places:
             return
         session, taken = self._session, self._taken
@@ -184,28 +190,15 @@ class ResultsLeft:
             taken = self._taken = TakenRows(places, real, arena, rows)
         taken.launch(session, to, orders)
 
-    def _launch_losses(self, part: Part) -> None:
-        session, packed = self._session, part.to.packed
-        losses = _losses(session, self._run, part, int(self._words[WEIGHT]))
-        if part.to.loss:
-            given = part.to.loss.to_bytes(8, byteorder) + losses
-            session.launch_one("sum_loss_kernel", 1, SUMMERS, given)
-        if packed is not None:
-            session.launch_one("pack_kernel", packed.blocks, THREADS, packed.words + losses)
-
-
-def _losses(session: Session, run: Run, part: Part, weight: int) -> bytes:
-    """Return `Losses` of update.cu.
-
-    Args:
-        weight: address of the weights of rows.
-    """
-    return LOSSES.pack(
-        session.arena.address + start_of(run, ("push", "loss")) * session.dtype.itemsize,
-        weight if len(run.layout.weight) else 0,
-        run.num_rows,
-        part.loss_scale,
-    )
+    def _losses(self, part: Part) -> bytes:
+        """Return `Losses` of update.cu."""
+        session, run = self._session, self._run
+        return LOSSES.pack(
+            session.arena.address + start_of(run, ("push", "loss")) * session.dtype.itemsize,
+            int(self._words[WEIGHT]) if len(run.layout.weight) else 0,
+            run.num_rows,
+            part.loss_scale,
+        )
 
 
 def _dense(session: Session, e: StepEnd) -> int:

@@ -16,7 +16,6 @@ from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.update import Touched, Update, ranges_of_update
 from vertexrt.ir.updates import UpdateRule
-from vertexrt.native.compiled import compiled
 
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
@@ -77,8 +76,8 @@ class StepEnd:
 
     def pad(self, most: int) -> None:
         """Add ranges of no elements, up to so many."""
-        if most > len(self.starts):
-            self.starts, self.widths = _padded(self.starts, self.widths, most)
+        none = np.zeros(max(0, most - len(self.starts)), np.int32)
+        self.starts, self.widths = np.append(self.starts, none), np.append(self.widths, none)
 
 
 class GroupEnd(NamedTuple):
@@ -99,14 +98,6 @@ class LossRows(NamedTuple):
 
 
 NO_LOSS = LossRows(0, 0, False, 0.0)
-
-
-@compiled
-def _padded(starts: Int64, widths: Int32, most: int) -> tuple[Int64, Int32]:
-    more_starts, more_widths = np.zeros(most, np.int64), np.zeros(most, np.int32)
-    for k in range(len(starts)):
-        more_starts[k], more_widths[k] = starts[k], widths[k]
-    return more_starts, more_widths
 
 
 def end_of(
