@@ -120,7 +120,7 @@ CASES: dict[str, Body] = {
     "relu": lambda vrt, f: vrt.relu(f.h + f.b),
     "abs": lambda vrt, f: vrt.abs(f.h + f.b),
     "floor": lambda vrt, f: (3.0 * f.h) // 0.5 * f.b + f.h % 0.25,
-    "softplus": lambda vrt, f: vrt.softplus(f.h + f.b),
+    "softplus": lambda vrt, f: vrt.nn.softplus(f.h + f.b),
     "exp": lambda vrt, f: vrt.exp(f.h - f.b),
     "log": lambda vrt, f: vrt.log(1.5 + f.h * f.h),
     "sqrt": lambda vrt, f: vrt.sqrt(1.5 + f.h * f.h),

@@ -86,7 +86,7 @@ class Stepper:
         self.net = net
         self.waits = waits
         self._optimizer = vrt.SGD(lr=0.0)
-        self._loss: vrt.Loss | float = math.nan
+        self._loss: vrt.types.Loss | float = math.nan
 
     def train(self, batch: GraphBatch, lr: float) -> None:
         """Run a step, and wait for it where the setting says so."""

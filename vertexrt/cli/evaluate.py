@@ -96,7 +96,7 @@ def read(folder: Path) -> StoredRun:
     fields.text("library_version")
     words = _json(folder / VOCABULARIES)
     parameters = read_parameters(folder / MODEL, FORMAT, VERSION, WRITER)
-    checkpoint = vrt.Checkpoint(parameters, {}, {}, {}, {})
+    checkpoint = vrt.types.Checkpoint(parameters, {}, {}, {}, {})
     stored = checked(folder / MODEL, checkpoint, fields, words)
     if not is_own(stored.options.model):
         return stored

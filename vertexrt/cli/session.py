@@ -561,7 +561,7 @@ class StoredRun:
     """
 
     path: Path
-    checkpoint: vrt.Checkpoint
+    checkpoint: vrt.types.Checkpoint
     options: RunOptions
     state: RunState
     random: dict[str, int]
@@ -631,7 +631,7 @@ def load(path: Path) -> StoredRun:
 
 
 def checked(
-    path: Path, checkpoint: vrt.Checkpoint, fields: JsonRecord, words: JsonRecord
+    path: Path, checkpoint: vrt.types.Checkpoint, fields: JsonRecord, words: JsonRecord
 ) -> StoredRun:
     """Check the description of a run.
 
