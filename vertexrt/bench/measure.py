@@ -20,7 +20,7 @@ import vertexrt as vrt
 from vertexrt.api.network import Network
 from vertexrt.bench.record import Results
 from vertexrt.bench.run import say
-from vertexrt.data.loader import minibatches
+from vertexrt.data import Loader
 from vertexrt.engine.explain import flops
 from vertexrt.engine.explain_host import kernel_calls
 from vertexrt.engine.variant import Use
@@ -222,8 +222,8 @@ class Draw:
     def __init__(self, pool: GraphBatch, batch_size: int, seed: int = 0) -> None:
         self.pool = pool
         self.batch_size = min(batch_size, pool.num_graphs)
-        cut = partial(minibatches, pool.sizes(), self.batch_size, seed=seed)
-        drawn = (ids for epoch in numbers_from() for ids in cut(epoch=epoch))
+        loader = Loader(pool, self.batch_size, seed=seed)
+        drawn = (ids for epoch in numbers_from() for ids in loader.order(epoch))
         self._numbers = (ids for ids in drawn if len(ids) == self.batch_size)
 
     def take(self, number: int) -> list[np.ndarray]:
