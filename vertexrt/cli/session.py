@@ -13,6 +13,7 @@ import os
 import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any, Self
@@ -27,7 +28,7 @@ from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer, Rate
 from vertexrt.cache import notes
 from vertexrt.cli.interrupt import Interrupt
-from vertexrt.cli.measures import MEASURES, Count, Totals
+from vertexrt.cli.measures import Count, Totals, sums_of
 from vertexrt.cli.options import (
     NEUTRAL,
     OPTIMIZERS,
@@ -536,8 +537,7 @@ class RunState:
         """Read the position back. Raises: CheckpointError."""
         found = fields.build(cls)
         fields.text("measure", ("loss", *task.measures))
-        sums = [name for measure in task.measures for name in MEASURES[measure].sums]
-        fields.record("totals").record("sums").end(sums)
+        fields.record("totals").record("sums").end(sums_of(task))
         stale = found.epoch - fields.whole("best_epoch", 0, found.epoch)
         fields.whole("stale", stale, stale)
         if (found.best is None) != (found.best_epoch == 0):
@@ -788,8 +788,8 @@ def evaluate(
         several, wanted, draws = ProcessGroup(), (*task.pushes, *carried.shapes), False
     arrays = "numpy" if carried is None else "device"  # states stay there
     random = net.state()["random"] if draws else {}
-    start = running_time()
-    parts: list[Totals] = []
+    start, count, names = running_time(), len(loader), sums_of(task)
+    table = np.zeros((-(-count // several.size), 2 + len(names)))  # what each minibatch adds
     for number, batch in enumerate(loader):
         if interrupt.number:
             break
@@ -798,32 +798,17 @@ def evaluate(
             if carried is not None:
                 carried.keep(batch, pushed)
             loss = float(pushed["loss"].sum(dtype=np.float64))
-            parts.append(Totals())
-            parts[-1].add(task, batch, pushed, loss, session.dataset.labels)
+            part = Totals()
+            part.add(task, batch, pushed, loss, session.dataset.labels)
+            sums = [part.sums.get(name, 0.0) for name in names]
+            table[number // several.size] = part.loss, part.graphs, *sums
         elif draws:  # of a minibatch that another process evaluates: they count
             net.load_state({"random": {**random, "draws": random["draws"] + number + 1}})
     seconds = running_time() - start
     group.signal = group.largest(interrupt.number, seconds)  # others may take twice as long
     if group.signal:
         return None
-    return Totals.of(in_turn(parts, task, len(loader), several), seconds)
-
-
-def in_turn(own: list[Totals], task: Task, count: int, group: ProcessGroup) -> list[Totals]:
-    """Return what each minibatch of an evaluation adds, in order.
-
-    So sums are those of one process, bit for bit.
-
-    Args:
-        own: of the minibatches of this process: one in `group.size`, from `group.rank` on.
-        count: minibatches.
-    """
-    names = sorted({name for measure in task.measures for name in MEASURES[measure].sums})
-    table = np.zeros((-(-count // group.size), 2 + len(names)))
-    for row, part in zip(table, own, strict=False):
-        row[:] = part.loss, part.graphs, *(part.sums.get(name, 0) for name in names)
-    found = group.gather(table).swapaxes(0, 1).reshape(-1, table.shape[1])[:count]
-    return [
-        Totals(loss, int(graphs), 0.0, dict(zip(names, sums, strict=True)))
-        for loss, graphs, *sums in found.tolist()
-    ]
+    # Added up in the order of the minibatches, so that sums are those of one process, bit for bit.
+    rows = several.gather(table).swapaxes(0, 1).reshape(-1, table.shape[1])[:count]
+    loss, graphs, *sums = reduce(np.add, rows).tolist()
+    return Totals(loss, int(graphs), seconds, dict(zip(names, sums, strict=True)))
