@@ -23,6 +23,7 @@ from vertexrt.data.dataset import Vocabulary
 from vertexrt.data.files import unknown
 from vertexrt.errors import DataError, UsageError, VertexrtError, nearest
 from vertexrt.graph import GraphBatch, InputGraph, PullValue, Rows
+from vertexrt.graph.pulls import rows_of_pull
 
 LARGEST = 2**31 - 2  # of whole numbers
 _MOST_VERTICES = 1 << 24  # of a line: a slip in a number must not take all memory
@@ -143,7 +144,8 @@ def collect(
         is none.
     """
     options = _checked(options)
-    vertices, edges = _Columns(file, unit, "pull"), _Columns(file, unit, "edge pull")
+    vertices = _Columns(file, unit, "pull", "vertices")
+    edges = _Columns(file, unit, "edge pull", "edges")
     graphs: list[InputGraph] = []
     for number, given in records:
         try:
@@ -164,9 +166,11 @@ def collect(
     batch = GraphBatch.from_graphs(graphs)
     numbered = options["vocabularies"] or {}
     vocabularies = {name: vocabulary for name, vocabulary in numbered.items() if vocabulary}
-    found, of_all_edges = (columns.arrays(options, vocabularies) for columns in (vertices, edges))
+    found, given = (columns.arrays(options, vocabularies) for columns in (vertices, edges))
+    order = np.concatenate(edges.order)
+    of_edges = {name: rows_of_pull(pull, order) for name, pull in given.items()}
     arrays = batch.graph_ptr, batch.child_ptr, batch.child
-    return Examples(GraphBatch(*arrays, found, batch.types, of_all_edges), vocabularies)
+    return Examples(GraphBatch(*arrays, found, batch.types, of_edges), vocabularies)
 
 
 def _wrong(got: str, expected: str, action: str) -> DataError:
@@ -190,9 +194,41 @@ def _add(record: object, number: int, vertices: _Columns, edges: _Columns) -> In
         if isinstance(count, int) and count > _MOST_VERTICES:
             expected = f"expected at most {_MOST_VERTICES} in a graph"
             raise _wrong(f"{count} vertices", expected, "correct the number")
-    graph, named, of_edges = _build(record, structure)
-    typed, pulls = graph.types is not None, record.get("pulls", {})
-    sizes = given if typed else {"": graph.num_vertices}
+    typed, one = structure == "types", ("", "", "")
+    relations: dict[Key, Any] = {one: record}
+    pairs: dict[Key, Any] = {}
+    if typed:
+        relations = _relations(record.get("relations", []))
+        pairs = {key: relation["pairs"] for key, relation in relations.items()}
+    elif structure == "vertices":
+        pairs = {one: record.get("edges", [])}
+    elif structure == "children":
+        graph = InputGraph.from_children(given)
+    else:
+        graph = InputGraph.chain(given)
+    first = edges.count
+    for key, relation in relations.items():
+        values = relation.get("edge_pulls", {})
+        _check_lists(values, "edge_pulls")
+        listed = pairs[key] if pairs else range(graph.num_edges)
+        size = len(listed) if isinstance(listed, list | range) else 0
+        edges.add(number, size, values)
+        if size:
+            edges.require_same(number, f" of {key}" if typed else "", values)
+    sizes = given if typed else {"": given}
+    if typed:
+        graph = InputGraph.from_types(given, pairs)
+    elif pairs:
+        graph = InputGraph.from_edges(given, pairs[one])
+    else:
+        sizes = {"": graph.num_vertices}
+    order = np.arange(graph.num_edges)
+    if pairs and edges.by_name:  # a batch has edges by their parents
+        start = dict(zip(sizes, np.cumsum([0, *sizes.values()]).tolist(), strict=False))
+        parents = [start[key[2]] + parent for key, each in pairs.items() for _, parent in each]
+        order = np.argsort(parents, kind="stable")
+    edges.order.append(first + order)
+    pulls = record.get("pulls", {})
     if typed:
         _check_named(pulls, "pulls")
     else:
@@ -208,60 +244,7 @@ def _add(record: object, number: int, vertices: _Columns, edges: _Columns) -> In
         if size or name in pulls:
             vertices.require_same(number, f" of the type '{name}'" if typed else "", values)
         vertices.add(number, size, values)
-    for key, names in named.items():
-        edges.require_same(number, f" of {key}" if typed else "", names)
-    edges.add(number, graph.num_edges, of_edges)
     return graph
-
-
-def _build(
-    record: dict[str, Any], structure: str
-) -> tuple[InputGraph, dict[Key, list[str]], dict[str, list[Any]]]:
-    """Return the graph of a record, and the pulls of its edges in the order of `child`.
-
-    Beside them the names of those that each relation has, if it has an edge; where vertices have no
-    types, all edges are one relation.
-    """
-    given, one = record[structure], ("", "", "")
-    relations: dict[Key, Any] = {one: record}
-    pairs: dict[Key, Any] = {}
-    if structure == "children":
-        graph = InputGraph.from_children(given)
-    elif structure == "chain":
-        graph = InputGraph.chain(given)
-    elif structure == "vertices":
-        pairs[one] = record.get("edges", [])
-    else:
-        relations = _relations(record.get("relations", []))
-        pairs = {key: relation["pairs"] for key, relation in relations.items()}
-    counts = {key: len(each) if isinstance(each, list) else 0 for key, each in pairs.items()}
-    if not pairs and structure != "types":
-        counts[one] = graph.num_edges
-    total = sum(counts.values())
-    of_edges: dict[str, list[Any]] = {}
-    at = 0
-    for key, relation in relations.items():
-        values, size = relation.get("edge_pulls", {}), counts[key]
-        _check_lists(values, "edge_pulls")
-        for name, each in values.items():
-            if len(each) != size:
-                got = f"the edge pull '{name}' has {len(each)} values"
-                expected = f"expected one for each of {size} edges"
-                raise _wrong(got, expected, "correct it")
-            of_edges.setdefault(name, [None] * total)[at : at + size] = each
-        at += size
-    if structure == "vertices":
-        graph = InputGraph.from_edges(given, pairs[one])
-    elif structure == "types":
-        graph = InputGraph.from_types(given, pairs)
-    if pairs and of_edges:
-        sizes = given if structure == "types" else {"": given}
-        first = dict(zip(sizes, np.cumsum([0, *sizes.values()]).tolist(), strict=False))
-        parents = [first[key[2]] + parent for key, each in pairs.items() for _, parent in each]
-        order = np.argsort(parents, kind="stable").tolist()
-        of_edges = {name: [each[edge] for edge in order] for name, each in of_edges.items()}
-    named = {key: list(relations[key].get("edge_pulls", {})) for key in counts if counts[key]}
-    return graph, named, of_edges
 
 
 def _relations(listed: object) -> dict[Key, dict[str, Any]]:
@@ -317,20 +300,23 @@ class _Columns:
 
     Attributes:
         file, unit: for messages, as of `collect`.
-        what: a column is called: a pull, or an edge pull.
+        what, of: what a column is called, and what has its values.
         count: vertices, or edges, so far.
         by_name: their values, None where there is none; it may be shorter than `count`.
         firsts, lines: of those that were added together, the first one and the line.
+        order: of edges, in which a batch has those of each graph; they come in that of a record.
         owners: by type of vertices or by relation, the names of the first graph, and its line.
     """
 
     file: str
     unit: str
     what: str
+    of: str
     count: int = 0
     by_name: dict[str, list[Any]] = field(default_factory=dict)
     firsts: list[int] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
+    order: list[npt.NDArray[np.intp]] = field(default_factory=list)
     owners: dict[str, tuple[int, set[str]]] = field(default_factory=dict)
 
     def add(self, line: int, size: int, values: Mapping[str, Sequence[Any]]) -> None:
@@ -338,7 +324,7 @@ class _Columns:
         for name, given in values.items():
             if len(given) != size:
                 got = f"the {self.what} '{name}' has {len(given)} values"
-                expected = f"expected one for each of {size}"
+                expected = f"expected one for each of {size} {self.of}"
                 raise _wrong(got, expected, "correct it")
             column = self.by_name.setdefault(name, [])
             column += [None] * (self.count - len(column))
