@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from vertexrt.checks import is_real, is_whole
 from vertexrt.errors import UsageError
-from vertexrt.parallel.communicator import Alone, Communicator
+from vertexrt.parallel.communicator import Communicator
 from vertexrt.parallel.sums import HostArrays, sum_over
 
 Array = npt.NDArray[Any]
@@ -47,7 +47,7 @@ class ProcessGroup:
         shares: int | None = None,
         limit: float = STEP_LIMIT,
     ) -> None:
-        self.communicator = communicator or Alone()
+        self.communicator = communicator or Communicator()
         self.rank, self.size = self.communicator.rank, self.communicator.size
         if not is_real(limit) or not 0 < limit < SETUP_LIMIT:
             expected = f"seconds, above 0 and below {SETUP_LIMIT:g}"
