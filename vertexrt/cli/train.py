@@ -16,9 +16,10 @@ from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
+from tqdm import tqdm
 
 import vertexrt as vrt
 from vertexrt import parallel
@@ -346,10 +347,14 @@ class Training:
         loader.load_state({**loader.state(), "epoch": state.epoch, "batch": state.batch})
         batches = iter(loader)
         title = f"epoch {state.epoch + 1}/{options.epochs}"
-        with self.reporter.bar(title, len(loader.graphs), state.totals.graphs) as advance:
+        with self.reporter.bar(title, len(loader.graphs), state.totals.graphs) as bar:
             while state.batch < len(loader) and not self._stops():
-                advance(self._train_minibatch(batches), state.totals)
+                done, totals = self._train_minibatch(batches), state.totals
+                text = f"loss {totals.value('loss'):.4f}, {totals.graphs_per_s():.0f} graphs/s"
+                bar.set_postfix_str(text, refresh=False)
+                bar.update(done)
                 state.batch += 1
+            bar.refresh()  # the last minibatches may have come too fast to be shown
             self._add(self._launched, running_time())  # the last step
             self._launched = None
         return state.batch == len(loader)
@@ -468,18 +473,9 @@ class Reporter:
         if not self.silent:
             say(f"vertexrt: {text}", to=sys.stderr)
 
-    @contextmanager
-    def bar(self, title: str, graphs: int, done: int) -> Iterator[Callable[[int, Totals], None]]:
-        """Show a bar over the graphs of an epoch, of which `done` are done already.
-
-        Yields: what moves it by a minibatch's graphs, with the epoch's mean loss and speed so far.
-        """
-        if self.quiet or not sys.stderr.isatty():
-            yield lambda graphs, totals: None
-            return
-        from tqdm import tqdm
-
-        bar = tqdm(
+    def bar(self, title: str, graphs: int, done: int) -> tqdm[NoReturn]:
+        """Return a bar over the graphs of an epoch, of which `done` are done already."""
+        return tqdm(
             total=graphs,
             initial=done,
             desc=title,
@@ -487,18 +483,8 @@ class Reporter:
             bar_format=BAR,
             leave=False,
             dynamic_ncols=True,
+            disable=self.quiet or None,  # None: where stderr is no terminal
         )
-
-        def advance(graphs: int, totals: Totals) -> None:
-            text = f"loss {totals.value('loss'):.4f}, {totals.graphs_per_s():.0f} graphs/s"
-            bar.set_postfix_str(text, refresh=False)
-            bar.update(graphs)
-
-        try:
-            yield advance
-        finally:
-            bar.refresh()  # the last minibatches may have come too fast to be shown
-            bar.close()
 
 
 @dataclass(slots=True)
