@@ -373,18 +373,16 @@ def _lines(session: RunSession, graphs: GraphBatch, size: int) -> Iterator[str]:
         answer = session.net(batch, outputs=(push,))[push]
         values = _values(session, answer)
         for vertices in np.split(np.arange(batch.num_vertices), batch.graph_ptr[1:-1]):
-            if batch.types is None:
-                yield line_of(_listed(values, vertices))
-                continue
-            of_vertex, record = batch.types.of_vertex[vertices], {}
-            for name in (program.sites[number].name for number in numbers):
-                of_type = vertices[of_vertex == batch.types.number(name)]
-                record[name] = _listed(values, of_type)
-            yield line_of(record)
-
-
-def _listed(values: dict[str, Any], vertices: np.ndarray) -> dict[str, Any]:
-    return {name: value[vertices].tolist() for name, value in values.items()}
+            members = {"": vertices}
+            if batch.types is not None:
+                owners = (program.sites[number].name for number in numbers)
+                of_vertex, number_of = batch.types.of_vertex[vertices], batch.types.number
+                members = {name: vertices[of_vertex == number_of(name)] for name in owners}
+            record = {
+                owner: {name: value[at].tolist() for name, value in values.items()}
+                for owner, at in members.items()
+            }
+            yield line_of(record.get("", record))
 
 
 def _values(session: RunSession, answer: np.ndarray) -> dict[str, Any]:

@@ -57,21 +57,8 @@ _OWNER = re.compile(r"process ([1-9][0-9]{0,6}) on (\S{1,255})\n")
 LONGEST_TEXT = 512  # bytes
 
 
-@dataclass(frozen=True, slots=True)
-class RunLock:
-    """Hold the lock of a run folder until `release`."""
-
-    path: Path
-    handle: int
-
-    def release(self) -> None:
-        """Remove the file and let others in."""
-        self.path.unlink(missing_ok=True)  # before the lock goes: afterwards it may be another's
-        os.close(self.handle)
-
-
-def take_lock(folder: Path, flag: str) -> RunLock:
-    """Lock a run folder.
+def take_lock(folder: Path, flag: str) -> int:
+    """Lock a run folder; return the open file that holds the lock until it is closed.
 
     Args:
         folder: it exists.
@@ -97,7 +84,7 @@ def take_lock(folder: Path, flag: str) -> RunLock:
                     mine = f"process {os.getpid()} on {socket.gethostname()}\n"
                     os.ftruncate(handle, 0)
                     os.pwrite(handle, mine.encode(), 0)
-                    return RunLock(path, handle)
+                    return handle
         except BaseException:
             os.close(handle)
             raise
@@ -200,14 +187,14 @@ class RunFolder:
     Attributes:
         path: the folder; it exists.
         made: folders that did not exist before, the innermost first.
-        lock: what keeps other runs out; None where the folder is only read.
+        lock: the open file that keeps other runs out; None where the folder is only read.
         log: where the metrics are written, too.
         writes: False in processes of a group that leave it to another to write.
     """
 
     path: Path
     made: tuple[Path, ...] = ()
-    lock: RunLock | None = None
+    lock: int | None = None
     log: ScalarLog | None = None
     writes: bool = True
 
@@ -300,7 +287,8 @@ class RunFolder:
         if self.log is not None:
             self.log.close()
         if self.lock is not None:
-            self.lock.release()
+            (self.path / LOCK).unlink(missing_ok=True)  # before the lock goes: then it is another's
+            os.close(self.lock)
         for folder in self.made:
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
