@@ -190,18 +190,17 @@ def _one_off(
             yield f"{label} {GRADIENTS}", label, group.but(gradients=not ALL.gradients)
 
 
-def run(options: argparse.Namespace, command: list[str], job: Job | None = None) -> Path:
+def run(options: argparse.Namespace, command: list[str]) -> Path:
     """Check, count, time, print tables, write the JSON file; return its path.
 
     Args:
         options: `seconds` are for each batch size, over all variants.
-        job: F and its graphs; by default the options' model on its data.
     """
-    with opened("ablation", options, command, job) as bench:
+    with opened("ablation", options, command) as bench:
         plan = variants(bench.device, bench.threads)
         lacking = missing(bench.device, bench.threads)
         bench.record.missing += [{"name": n, "because": why} for n, why in lacking.items()]
-        if job is None and bench.device != "reference":
+        if bench.device != "reference":
             # Once, each core another setting, so that their kernels are on disk.
             settings = list(dict.fromkeys(v.setting for v in plan))
             say(f"compiling {len(settings)} settings")

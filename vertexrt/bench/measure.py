@@ -258,7 +258,6 @@ def measure(
     draw: Draw,
     seconds: float,
     rounds: tuple[int, int] = ROUNDS,
-    infer: bool = False,
 ) -> dict[str, list[float]]:
     """Time every contender in turn over the same minibatches.
 
@@ -268,7 +267,6 @@ def measure(
     Args:
         seconds: for all contenders together, warm-up included.
         rounds: the fewest, also when they take longer than `seconds`, and the most.
-        infer: outputs are timed, not training.
     Returns: graphs/s by contender, one a round.
     """
 
@@ -277,11 +275,7 @@ def measure(
             each.sync()
         begin = time.perf_counter()
         for graphs in ids:
-            batch = draw.pool.take(graphs)
-            if infer:
-                contender.infer(batch)
-            else:
-                contender.train(batch, LR)
+            contender.train(draw.pool.take(graphs), LR)
         contender.sync()
         return time.perf_counter() - begin
 

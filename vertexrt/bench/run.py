@@ -156,15 +156,11 @@ class Bench:
     record: Results
     path: Path
 
-    def compile(
-        self, engine: str, hidden: int | None = None, passes: Passes = ALL, job: Job | None = None
-    ) -> vrt.Network:
+    def compile(self, engine: str, passes: Passes = ALL) -> vrt.Network:
         """Compile F for an engine, with groups of one processor on the CPU."""
-        setting = Setting(
-            engine=engine, passes=passes, processors=None if self.device == "cuda" else 1
-        )
-        function = (job or self.job).make(hidden or self.options.hidden)
-        return setting.compile(function, self.device, self.threads)
+        processors = None if self.device == "cuda" else 1
+        setting = Setting(engine=engine, passes=passes, processors=processors)
+        return setting.compile(self.job.make(self.options.hidden), self.device, self.threads)
 
     def key(self, **more: str | int) -> Key:
         """Return the key of a result."""
@@ -178,18 +174,15 @@ class Bench:
 
 
 @contextmanager
-def opened(
-    benchmark: str, options: argparse.Namespace, command: list[str], job: Job | None = None
-) -> Iterator[Bench]:
+def opened(benchmark: str, options: argparse.Namespace, command: list[str]) -> Iterator[Bench]:
     """Yield what a benchmark of one vertex function works with; write the record at the end.
 
     Args:
         options: those of `vertexrt bench`, by name.
-        job: F and its graphs; by default the options' model on its data.
     Raises: UsageError, DataError, for a model, data, a device or a folder that cannot be had.
     """
     device = device_named(options.device)
-    job = job or make_job(options.model, options.data, options.leaves, options.set)
+    job = make_job(options.model, options.data, options.leaves, options.set)
     if max(options.batch_sizes) > job.pool.num_graphs:
         expected = f"at most {job.pool.num_graphs:,}, the graphs of {job.model}'s data"
         got = f"got {max(options.batch_sizes)}"
