@@ -73,8 +73,12 @@ def warnings(before: Results, after: Results) -> list[str]:
     """
     devices = before.machine.get("device"), after.machine.get("device")
     if devices[0] != devices[1]:
-        got = "device {!r} and {!r}".format(*devices)
-        raise UsageError.at("compare", got, "one device", "Run it on the same again")
+        raise UsageError.at(
+            "compare",
+            "device {!r} and {!r}".format(*devices),
+            "one device",
+            "Run it on the same again",
+        )
     found = []
     options = sorted({*before.options, *after.options} - set(FREE_OPTIONS))
     for what, names, mine, theirs in (

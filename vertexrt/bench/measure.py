@@ -205,8 +205,12 @@ def compare(
                 difference = float(off) / scale
             if not difference <= allowed:
                 got = f"{what} of {name} differs from that of {against} by {difference:.1e} of its "
-                wanted, action = f"at most {allowed:.0e}", "nothing is timed before they agree"
-                raise Disagreement.at(f"check, {where}", got + "largest element", wanted, action)
+                raise Disagreement.at(
+                    f"check, {where}",
+                    got + "largest element",
+                    f"at most {allowed:.0e}",
+                    "nothing is timed before they agree",
+                )
             largest = max(largest, difference)
     entry = {"where": where, "against": against, "bound": BOUNDS[dtype]}
     record.checks.append(entry | {"largest_difference": largest, "variants": len(contenders)})

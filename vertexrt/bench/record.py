@@ -208,8 +208,7 @@ def read(path: Path) -> Results:
     """
 
     def refused(got: str) -> DataError:
-        expected = f"a file of `vertexrt bench`, schema {SCHEMA}"
-        return DataError.at(str(path), got, expected, ACTION)
+        return DataError.at(str(path), got, f"a file of `vertexrt bench`, schema {SCHEMA}", ACTION)
 
     try:
         stored = parse_json(read_plain(path))

@@ -184,9 +184,12 @@ def opened(benchmark: str, options: argparse.Namespace, command: list[str]) -> I
     device = device_named(options.device)
     job = make_job(options.model, options.data, options.leaves, options.set)
     if max(options.batch_sizes) > job.pool.num_graphs:
-        expected = f"at most {job.pool.num_graphs:,}, the graphs of {job.model}'s data"
-        got = f"got {max(options.batch_sizes)}"
-        raise UsageError.at("--batch-sizes", got, expected, "Take smaller ones")
+        raise UsageError.at(
+            "--batch-sizes",
+            f"got {max(options.batch_sizes)}",
+            f"at most {job.pool.num_graphs:,}, the graphs of {job.model}'s data",
+            "Take smaller ones",
+        )
     kept = vars(options) | {"name": job.model, "device": device}
     with (
         pinned(options.threads) as threads,
@@ -217,8 +220,9 @@ def recording(
         path.parent.mkdir(parents=True, exist_ok=True)
         record.write(path)
     except OSError as error:
-        got = f"{path.parent}: {error.strerror}"
-        raise UsageError.at("--out", got, "a folder to write in", "Give another") from error
+        raise UsageError.at(
+            "--out", f"{path.parent}: {error.strerror}", "a folder to write in", "Give another"
+        ) from error
     try:
         yield record, path
         record.complete = True

@@ -134,9 +134,12 @@ def files_of(stored: StoredRun) -> dict[str, bytes]:
         try:
             files[source.name] = read_plain(source)
         except OSError as error:
-            got = f"the file of the model cannot be read ({error.strerror or error})"
-            text = ("expected it where the run was trained", "Put it back, or name it with --model")
-            raise CheckpointError.at(str(source), got, *text) from error
+            raise CheckpointError.at(
+                str(source),
+                f"the file of the model cannot be read ({error.strerror or error})",
+                "expected it where the run was trained",
+                "Put it back, or name it with --model",
+            ) from error
     files[MODEL] = write_tensors(stored.judged, texts)
     return files
 
@@ -169,9 +172,12 @@ def export(given: argparse.Namespace) -> int:
         got = f"'{push}'" if push.isprintable() else ascii(push)
         raise UsageError.at("--push", got, "expected OWNER/NAME", "Correct it")
     if push is not None and find_spec("huggingface_hub") is None:
-        got = "huggingface_hub is not installed"
-        action = "Get it with: pip install 'vertexrt[hub]'"
-        raise UsageError.at("--push", got, "expected it, to reach the Hugging Face Hub", action)
+        raise UsageError.at(
+            "--push",
+            "huggingface_hub is not installed",
+            "expected it, to reach the Hugging Face Hub",
+            "Get it with: pip install 'vertexrt[hub]'",
+        )
     stored = load(find_checkpoint(given.run))
     stored = replace(stored, options=with_model(stored.options, given))
     files = {CARD: _card(stored, given.out).encode(), **files_of(stored)}
@@ -179,13 +185,21 @@ def export(given: argparse.Namespace) -> int:
     try:
         out.mkdir(parents=True, exist_ok=True)
         if any(out.iterdir()):
-            got = f"the folder {out} is not empty"
-            raise UsageError.at("OUT", got, "expected a new or empty folder", "Give another one")
+            raise UsageError.at(
+                "OUT",
+                f"the folder {out} is not empty",
+                "expected a new or empty folder",
+                "Give another one",
+            )
         for name, content in files.items():
             write_atomically(out / name, content)
     except OSError as error:
-        got = f"{out} cannot be written ({error.strerror or error})"
-        raise UsageError.at("OUT", got, "expected a folder", "Give another one") from error
+        raise UsageError.at(
+            "OUT",
+            f"{out} cannot be written ({error.strerror or error})",
+            "expected a folder",
+            "Give another one",
+        ) from error
     say(f"{stored.options.title} of {stored.path}: {out}")
     say(f"its card is {out / CARD}: say there which license it has")
     if push is None:
@@ -196,9 +210,12 @@ def export(given: argparse.Namespace) -> int:
         hub.create_repo(push, private=True, exist_ok=True)
         hub.upload_folder(repo_id=push, folder_path=str(out))
     except (OSError, httpx.HTTPError) as error:
-        got = f"{push} was not reached ({error}); {out} is written"
-        text = ("expected a network, and leave to write there", "Log in with `hf auth login`")
-        raise UsageError.at("--push", got, *text) from error
+        raise UsageError.at(
+            "--push",
+            f"{push} was not reached ({error}); {out} is written",
+            "expected a network, and leave to write there",
+            "Log in with `hf auth login`",
+        ) from error
     say(f"pushed to {push}; where it is new it is private")
     return 0
 
@@ -354,9 +371,12 @@ def predict(given: argparse.Namespace) -> int:
     try:
         write_atomically(Path(given.out), "".join(lines).encode())
     except OSError as error:
-        text = ("expected a plain file in a folder that exists", "Name another file")
-        got = f"{given.out} cannot be written ({error.strerror or error})"
-        raise UsageError.at("--out", got, *text) from error
+        raise UsageError.at(
+            "--out",
+            f"{given.out} cannot be written ({error.strerror or error})",
+            "expected a plain file in a folder that exists",
+            "Name another file",
+        ) from error
     say(f"predictions of {graphs.num_graphs} graphs of {session.dataset.name}: {given.out}")
     return 0
 

@@ -170,16 +170,21 @@ def model_of(given: argparse.Namespace) -> ModelSpec:
         )
     if is_own(given.model):
         if given.data is None:
-            action = "Give it with --data, a folder or a file"
-            raise UsageError.at(given.model, "no data", "expected what to train it on", action)
+            raise UsageError.at(
+                given.model,
+                "no data",
+                "expected what to train it on",
+                "Give it with --data, a folder or a file",
+            )
         format = format_named(given.format or format_of(given.data)).name
         return find(given.model, given.task or "loss", format)
     spec = get(given.model)
     for name, own in (("task", spec.task), ("format", spec.format)):
         value = getattr(given, name)
         if value not in (None, own):
-            expected = f"its {name} is {own}"
-            raise UsageError.at(spec.name, f"got --{name} {value}", expected, "Leave it out")
+            raise UsageError.at(
+                spec.name, f"got --{name} {value}", f"its {name} is {own}", "Leave it out"
+            )
     return spec
 
 
@@ -205,8 +210,9 @@ def resolve(given: argparse.Namespace) -> RunOptions:
     shape = {name: asked[name] for name in SHAPE if name in asked}
     for name, value in given.set or ():
         if name in shape:
-            expected = "one, since only one can hold"
-            raise UsageError.at("--set", f"two values of {name}", expected, "Leave one out")
+            raise UsageError.at(
+                "--set", f"two values of {name}", "one, since only one can hold", "Leave one out"
+            )
         shape[name] = value
     shape = {**spec.options, **shape}
     reading = {name: asked[name] for name in READING if name in asked}
@@ -237,8 +243,9 @@ def _require_fitting(asked: Mapping[str, Any], spec: ModelSpec, optimizer: str) 
         known["momentum"] = (optimizer, OPTIMIZERS[optimizer].names(), belongs)
     for name, (owner, options, expected) in known.items():
         if name in asked and name not in options:
-            got = f"got --{name}, which {owner} does not have"
-            raise UsageError.at(owner, got, expected, "Leave it out")
+            raise UsageError.at(
+                owner, f"got --{name}, which {owner} does not have", expected, "Leave it out"
+            )
 
 
 def resume(given: argparse.Namespace, stored: RunOptions, run: str) -> RunOptions:
@@ -373,14 +380,20 @@ def require_task(session: RunSession) -> None:
     task, pushes = session.task, session.net.pushes
     for push in task.pushes:
         if push not in pushes:
-            got = f"{session.spec.title} pushes {', '.join(pushes)}"
-            expected = f"the task {task.name} reads {' and '.join(task.pushes)}"
-            raise UsageError.at("--task", got, expected, "Push it, or name another task")
+            raise UsageError.at(
+                "--task",
+                f"{session.spec.title} pushes {', '.join(pushes)}",
+                f"the task {task.name} reads {' and '.join(task.pushes)}",
+                "Push it, or name another task",
+            )
     pulls = session.dataset.splits["train"].pulls
     if task.label and task.label not in pulls:
-        got = f"the graphs of {session.dataset.name} pull {', '.join(pulls)}"
-        expected = f"the task {task.name} compares with '{task.label}'"
-        raise DataError.at("--task", got, expected, "Add it to the data, or name another task")
+        raise DataError.at(
+            "--task",
+            f"the graphs of {session.dataset.name} pull {', '.join(pulls)}",
+            f"the task {task.name} compares with '{task.label}'",
+            "Add it to the data, or name another task",
+        )
 
 
 def require_graphs(dataset: Dataset, split: str) -> None:

@@ -140,8 +140,12 @@ def _start_or_continue(
     run = given.resume
     if run is None and given.go_on:
         if given.out is None:
-            action = "Give one with --out: a restart has to find it"
-            raise UsageError.at("--continue", "no run folder", "expected a name of it", action)
+            raise UsageError.at(
+                "--continue",
+                "no run folder",
+                "expected a name of it",
+                "Give one with --out: a restart has to find it",
+            )
         if group.largest(int((Path(given.out) / LAST).is_file())):
             run = given.out
 
@@ -225,8 +229,12 @@ def open_folder(group: ProcessGroup, make: Callable[[], RunFolder]) -> RunFolder
         return folder
     path = group.broadcast(b"")
     if not path:
-        expected = "a run folder that it can write"
-        raise ParallelError.at("parallel", "process 0 has stopped", expected, "see what it says")
+        raise ParallelError.at(
+            "parallel",
+            "process 0 has stopped",
+            "a run folder that it can write",
+            "see what it says",
+        )
     return RunFolder(Path(os.fsdecode(path)), writes=False)
 
 

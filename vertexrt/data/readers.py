@@ -58,8 +58,9 @@ def from_records(records: Iterable[Any], **options: Unpack[ReadOptions]) -> Exam
     """
     given: object = records
     if not isinstance(given, list | tuple | Iterator):
-        got = f"a {type(given).__name__}"
-        raise UsageError.at("from_records", got, "expected a list of dicts", "pass [{...}]")
+        raise UsageError.at(
+            "from_records", f"a {type(given).__name__}", "expected a list of dicts", "pass [{...}]"
+        )
     return collect("from_records", enumerate(records), options, "record")
 
 
@@ -76,11 +77,16 @@ def _read_record(text: str) -> object:
     try:
         record: object = json.loads(text, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
-        got = f"{error.msg} at column {error.colno}"
-        raise DataError.at("", got, "expected one JSON object", "correct the line") from error
+        raise DataError.at(
+            "",
+            f"{error.msg} at column {error.colno}",
+            "expected one JSON object",
+            "correct the line",
+        ) from error
     except (ValueError, RecursionError) as error:  # a number of thousands of digits; deep nesting
-        got = f"no JSON that can be read: {error}"
-        raise DataError.at("", got, "expected a JSON object", "correct it") from error
+        raise DataError.at(
+            "", f"no JSON that can be read: {error}", "expected a JSON object", "correct it"
+        ) from error
     return record
 
 
@@ -106,8 +112,12 @@ def write_jsonl(
     try:
         write_atomically(file, gzip.compress(content) if file.suffix == ".gz" else content)
     except OSError as error:
-        got = f"cannot be written: {error.strerror}"
-        raise DataError.at(str(file), got, "a file that may be written", "give another") from error
+        raise DataError.at(
+            str(file),
+            f"cannot be written: {error.strerror}",
+            "a file that may be written",
+            "give another",
+        ) from error
 
 
 def line_of(record: object) -> str:
@@ -123,8 +133,12 @@ def _values(pulls: Mapping[str, PullValue], vocabularies: Mapping[str, Vocabular
     for name, pull in pulls.items():
         table = pull.table if isinstance(pull, Rows) else pull
         if not (table <= LARGEST if table.dtype.kind == "i" else np.isfinite(table)).all():
-            got = f"the pull '{name}' is not finite, or above {LARGEST}"
-            raise DataError.at("write_jsonl", got, "expected what read_jsonl reads", "replace it")
+            raise DataError.at(
+                "write_jsonl",
+                f"the pull '{name}' is not finite, or above {LARGEST}",
+                "expected what read_jsonl reads",
+                "replace it",
+            )
         values = found[name] = values_of(pull)
         if name in vocabularies and table.dtype.kind == "i":
             numbers = (-1 if value is None else value for value in values)
@@ -241,8 +255,9 @@ def from_nltk(trees: Iterable[Any], **options: Unpack[ReadOptions]) -> Examples:
     given: object = trees
     listed = isinstance(given, Iterable) and not isinstance(given, str | bytes | np.ndarray)
     if not listed or _is_nltk(given):
-        got = f"a {type(given).__name__}"
-        raise DataError.at("from_nltk", got, "expected a list of trees", "pass [tree]")
+        raise DataError.at(
+            "from_nltk", f"a {type(given).__name__}", "expected a list of trees", "pass [tree]"
+        )
     records = _records("from_nltk", enumerate(trees), options)
     return collect("from_nltk", records, options, "tree")
 
@@ -292,9 +307,12 @@ def _record(where: str, number: int, root: Any) -> dict[str, Any]:
             opened.append((node, len(done)))
             opened += [(child, -1) for child in reversed(node)]
         else:
-            got = f"tree {number} has a {type(node).__name__}"
-            expected = "expected trees of nltk, with words at the leaves"
-            raise DataError.at(where, got, expected, "convert it")
+            raise DataError.at(
+                where,
+                f"tree {number} has a {type(node).__name__}",
+                "expected trees of nltk, with words at the leaves",
+                "convert it",
+            )
     return {"children": children, "pulls": {"label": labels, "word": words}}
 
 
@@ -314,15 +332,21 @@ def _parse(file: str, text: str) -> Iterator[tuple[int, _Tree | str]]:
             if part.lastindex == _LEAF:
                 done = _Tree(part[1], [part[_LEAF]])
             elif not opened:
-                got = f"'{part[0][:20]}' stands outside of a tree"
-                raise DataError.at(where, got, "expected '('", "correct the brackets")
+                raise DataError.at(
+                    where,
+                    f"'{part[0][:20]}' stands outside of a tree",
+                    "expected '('",
+                    "correct the brackets",
+                )
             elif part[0] == ")":
                 done = opened.pop()
                 if not done:
-                    got = f"a bracket with {done.name or 'nothing'} in it alone"
-                    expected = "expected '(label word)' or '(label (...) ...)'"
-                    action = "give it a word or children, or remove it"
-                    raise DataError.at(where, got, expected, action)
+                    raise DataError.at(
+                        where,
+                        f"a bracket with {done.name or 'nothing'} in it alone",
+                        "expected '(label word)' or '(label (...) ...)'",
+                        "give it a word or children, or remove it",
+                    )
                 if done.name is None and len(done) == 1 and isinstance(done[0], _Tree):
                     done = done[0]
             elif opened[-1].name is None and not opened[-1]:
@@ -333,9 +357,11 @@ def _parse(file: str, text: str) -> Iterator[tuple[int, _Tree | str]]:
             else:
                 yield first, done
     if opened:
-        got = f"{len(opened)} brackets of the tree that begins here are never closed"
         raise DataError.at(
-            f"{file}, line {first}", got, "expected a ')' for each '('", "close them"
+            f"{file}, line {first}",
+            f"{len(opened)} brackets of the tree that begins here are never closed",
+            "expected a ')' for each '('",
+            "close them",
         )
 
 
@@ -378,12 +404,20 @@ def read_conll(
     Raises: DataError, with file and line, when a line lacks a column.
     """
     if not isinstance(columns, dict) or not _are_all(int, list(columns.values())):
-        expected = "expected names of pulls and numbers of columns"
-        raise UsageError.at("read_conll", f"columns={columns!r:.60}", expected, 'write {"word": 0}')
+        raise UsageError.at(
+            "read_conll",
+            f"columns={columns!r:.60}",
+            "expected names of pulls and numbers of columns",
+            'write {"word": 0}',
+        )
     for name, text in (("separator", separator), ("comment", comment)):
         if text is not None and (not isinstance(text, str) or not text or "\n" in text):
-            expected = "expected text of a line, or None"
-            raise UsageError.at("read_conll", f"{name}={text!r:.60}", expected, "correct it")
+            raise UsageError.at(
+                "read_conll",
+                f"{name}={text!r:.60}",
+                "expected text of a line, or None",
+                "correct it",
+            )
     file, text = read_file(path)
     sentences = _sentences(file, text, columns, separator, comment)
     return collect(file, sentences, options, make=record)
@@ -407,8 +441,12 @@ def read_tagged(
     Raises: DataError, with file and line, when a word has too few parts.
     """
     if not _are_all(str, fields) or not isinstance(separator, str) or not separator:
-        got = f"fields={fields!r:.60} and separator={separator!r:.60}"
-        raise UsageError.at("read_tagged", got, "names of pulls, and text", "give both")
+        raise UsageError.at(
+            "read_tagged",
+            f"fields={fields!r:.60} and separator={separator!r:.60}",
+            "names of pulls, and text",
+            "give both",
+        )
     file, text = read_file(path)
     return collect(file, tagged_sentences(file, text, fields, separator), options, make=record)
 
@@ -431,8 +469,12 @@ def read_conllu(
         of a sentence are not numbered 1, 2, ..., a head is none of them, or heads form a cycle.
     """
     if not isinstance(pulls, list | tuple) or not set(map(str, pulls)) <= set(_PULLED):
-        expected = f"expected a list of {', '.join(_PULLED)}"
-        raise UsageError.at("read_conllu", f"pulls={pulls!r:.60}", expected, "correct it")
+        raise UsageError.at(
+            "read_conllu",
+            f"pulls={pulls!r:.60}",
+            f"expected a list of {', '.join(_PULLED)}",
+            "correct it",
+        )
     file, text = read_file(path)
     numbers = {name: number for number, name in enumerate(_CONLLU)}
     sentences = _sentences(file, text, numbers, "\t", "#", numbered=True)
@@ -447,9 +489,12 @@ def _dependencies(pulls: Sequence[str], words: Words) -> dict[str, Any]:
         if head in at:
             edges.append((word, at[head]))
         elif head != "0":
-            got = f"word {name} has the head '{head}'"
-            expected = f"expected 0 or a word of the sentence, 1..{len(at)}"
-            raise DataError.at("", got, expected, "correct the column HEAD")
+            raise DataError.at(
+                "",
+                f"word {name} has the head '{head}'",
+                f"expected 0 or a word of the sentence, 1..{len(at)}",
+                "correct the column HEAD",
+            )
     given = {
         name: [None if x == "_" and name != "form" else x for x in words[name]] for name in pulls
     }
@@ -496,14 +541,20 @@ def _sentences(
             continue
         first = first if rows else number
         if numbered and (len(row) != len(columns) or row[0] != str(len(rows) + 1)):
-            got = f"{len(row)} columns, the first is '{row[0][:20]}'"
-            expected = f"expected {len(columns)}, and the word's number {len(rows) + 1} first"
-            action = "correct the line, or put a blank line before each sentence"
-            raise DataError.at(where, got, expected, action)
+            raise DataError.at(
+                where,
+                f"{len(row)} columns, the first is '{row[0][:20]}'",
+                f"expected {len(columns)}, and the word's number {len(rows) + 1} first",
+                "correct the line, or put a blank line before each sentence",
+            )
         for name, column in columns.items():
             if not -len(row) <= column < len(row):
-                got, expected = f"{len(row)} columns", f"'{name}' is in column {column}"
-                raise DataError.at(where, got, expected, "correct the line")
+                raise DataError.at(
+                    where,
+                    f"{len(row)} columns",
+                    f"'{name}' is in column {column}",
+                    "correct the line",
+                )
         rows.append(row)
 
 
@@ -515,9 +566,12 @@ def tagged_sentences(
         words = [word.rsplit(separator, len(fields) - 1) for word in WORD.findall(line)]
         short = next((word for word in words if len(word) < len(fields) or not all(word)), None)
         if short:
-            got = f"'{separator.join(short)[:40]}' with {sum(map(bool, short))} parts"
-            expected = f"expected {separator.join(fields)}"
-            raise DataError.at(f"{file}, line {number}", got, expected, "correct the word")
+            raise DataError.at(
+                f"{file}, line {number}",
+                f"'{separator.join(short)[:40]}' with {sum(map(bool, short))} parts",
+                f"expected {separator.join(fields)}",
+                "correct the word",
+            )
         if words:
             columns = zip(*words, strict=True)
             yield number, {n: list(c) for n, c in zip(fields, columns, strict=True)}

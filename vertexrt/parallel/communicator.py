@@ -113,10 +113,11 @@ class GlooCommunicator(Communicator):
                 dist.init_process_group("gloo", store=own, **options)
                 self._group = dist.group.WORLD
         except (RuntimeError, ValueError) as error:
-            got = f"the processes do not find each other: {_shown(error)}"
-            expected = "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun sets them"
             raise ParallelError.at(
-                "parallel", got, expected, "start all of them with torchrun"
+                "parallel",
+                f"the processes do not find each other: {_shown(error)}",
+                "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun sets them",
+                "start all of them with torchrun",
             ) from error
         self._torch: Any = torch
         self._dist: Any = dist
@@ -151,9 +152,11 @@ def _shown(error: Exception) -> str:
 
 
 def _no_torch(got: str) -> DeviceError:
-    expected = "RANK and WORLD_SIZE are set, as torchrun does, so that PyTorch's gloo is needed"
     return DeviceError.at(
-        "parallel", got, expected, "pip install 'vertexrt[torch]', or use mpiexec"
+        "parallel",
+        got,
+        "RANK and WORLD_SIZE are set, as torchrun does, so that PyTorch's gloo is needed",
+        "pip install 'vertexrt[torch]', or use mpiexec",
     )
 
 
@@ -167,10 +170,11 @@ class MpiCommunicator(Communicator):
         try:
             from mpi4py import MPI  # optional; it starts MPI
         except (ImportError, RuntimeError) as error:
-            expected = "the process was started by mpiexec, so that mpi4py is needed"
-            action = "pip install 'vertexrt[mpi]', or use torchrun"
             raise DeviceError.at(
-                "parallel", f"mpi4py does not load ({error})", expected, action
+                "parallel",
+                f"mpi4py does not load ({error})",
+                "the process was started by mpiexec, so that mpi4py is needed",
+                "pip install 'vertexrt[mpi]', or use torchrun",
             ) from error
         self._mpi: Any = MPI
         self._world: Any = MPI.COMM_WORLD.Dup()
@@ -216,8 +220,10 @@ def silent(peer: int, size: int, limit: float) -> ParallelError:
 
 
 def _lost(peer: int, size: int, got: str, expected: str) -> ParallelError:
-    action = (
+    return ParallelError.at(
+        "parallel",
+        f"process {peer} of {size} {got}",
+        expected,
         "look at what it printed last; `vertexrt train --continue` goes on from the last "
-        "checkpoint, which torchrun --max-restarts calls again"
+        "checkpoint, which torchrun --max-restarts calls again",
     )
-    return ParallelError.at("parallel", f"process {peer} of {size} {got}", expected, action)
