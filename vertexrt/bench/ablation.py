@@ -20,10 +20,10 @@ import multiprocessing
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import vertexrt as vrt
 from vertexrt.bench.measure import Contender, Draw, Stepper, compare, measure
@@ -82,8 +82,7 @@ FAMILIES = {ONE_ON: (BASELINE, (ALL_ON,)), ONE_OFF: (ALL_ON, ())}
 TOTAL = "total"  # the family of `all on` against `baseline`
 
 
-@dataclass(frozen=True, slots=True)
-class NamedSetting:
+class NamedSetting(NamedTuple):
     """A setting under the name of what differs from what it is compared with."""
 
     family: str

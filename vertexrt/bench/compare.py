@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,8 +35,7 @@ SHOULD_AGREE = ("processor", "cores", "threads", "gpu", "versions", "python", "s
 FREE_OPTIONS = ("seconds", "out", "parts")
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """One result in two runs.
 
     Attributes:

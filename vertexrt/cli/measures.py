@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -26,8 +26,7 @@ PER_CENT = ("accuracy", "f1")  # how names of shares end
 PERPLEXITY_CEILING = 700.0  # math.exp overflows above 709
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(NamedTuple):
     """A minibatch, what is right in it, and what the model made of it.
 
     Attributes:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -344,8 +344,7 @@ def data_name(given: str) -> str:
     return str(path.resolve()) if os.path.exists(path) else given
 
 
-@dataclass(frozen=True, slots=True)
-class RunSession:
+class RunSession(NamedTuple):
     """A compiled model, and the data that it is trained on or evaluated with."""
 
     options: RunOptions

@@ -5,9 +5,8 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 
@@ -40,8 +39,7 @@ SEED = 0  # of the division: the same in every run
 SPLITS = ("train", "dev", "test")
 
 
-@dataclass(frozen=True, slots=True)
-class DataFormat:
+class DataFormat(NamedTuple):
     """A format that data sets are read in, or generated as.
 
     Attributes:
