@@ -15,8 +15,8 @@ share their memory, since two equal networks differ by up to 13 % for where thei
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
+from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
@@ -189,7 +189,7 @@ def _one_off(
             yield f"{label} {GRADIENTS}", label, group.but(gradients=not ALL.gradients)
 
 
-def run(options: argparse.Namespace, command: list[str]) -> Path:
+def run(options: Namespace, command: list[str]) -> Path:
     """Check, count, time, print tables, write the JSON file; return its path.
 
     Args:
@@ -224,14 +224,14 @@ def run(options: argparse.Namespace, command: list[str]) -> Path:
     return bench.path
 
 
-def _compile_one(options: argparse.Namespace, device: str, threads: int, setting: Setting) -> None:
+def _compile_one(options: Namespace, device: str, threads: int, setting: Setting) -> None:
     job = make_job(options.model, options.data, options.leaves, options.set)
     with suppress(DeviceError, PlanError):  # said when the network is made for the run
         _compiled(job, options, device, threads, setting)
 
 
 def _compiled(
-    job: Job, options: argparse.Namespace, device: str, threads: int, setting: Setting
+    job: Job, options: Namespace, device: str, threads: int, setting: Setting
 ) -> vrt.Network:
     """Compile a setting and its kernels, which takes a step.
 

@@ -18,10 +18,10 @@ for a launch.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import inspect
 import time
+from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -73,7 +73,7 @@ NO_PROFILER = (
 )
 
 
-def run(options: argparse.Namespace, command: list[str]) -> Path:
+def run(options: Namespace, command: list[str]) -> Path:
     """Measure, print the table, write the JSON file; return its path.
 
     Args:

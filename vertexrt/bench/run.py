@@ -5,13 +5,13 @@ A model of the catalogue on a data set; pinned threads, a folder, what describes
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
 import os
 import platform
 import shutil
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -148,7 +148,7 @@ class Setting:
 class Bench:
     """What a benchmark of one vertex function works with."""
 
-    options: argparse.Namespace
+    options: Namespace
     job: Job
     device: str
     threads: int
@@ -173,7 +173,7 @@ class Bench:
 
 
 @contextmanager
-def opened(benchmark: str, options: argparse.Namespace, command: list[str]) -> Iterator[Bench]:
+def opened(benchmark: str, options: Namespace, command: list[str]) -> Iterator[Bench]:
     """Yield what a benchmark of one vertex function works with; write the record at the end.
 
     Args:

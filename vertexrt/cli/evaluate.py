@@ -13,12 +13,12 @@ No path of the machine that wrote it is in it.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
 import shlex
 import sys
+from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from importlib import import_module
@@ -160,7 +160,7 @@ def _encoded(value: Any) -> bytes:
     return (json.dumps(value, indent=2) + "\n").encode()
 
 
-def export(given: argparse.Namespace) -> int:
+def export(given: Namespace) -> int:
     """Run `vertexrt export`: write the best checkpoint with all that loading it takes; return 0.
 
     Raises: UsageError, when there is no such run, the folder is not empty or cannot be written, or
@@ -276,7 +276,7 @@ def _use(options: RunOptions, folder: str) -> list[str]:
     return lines
 
 
-def evaluate(given: argparse.Namespace) -> int:
+def evaluate(given: Namespace) -> int:
     """Run `vertexrt eval`: print loss and accuracy or perplexity of one split; return 0.
 
     Raises: UsageError, when there is no such run or data set; CheckpointError, when the
@@ -298,7 +298,7 @@ def evaluate(given: argparse.Namespace) -> int:
     return 0
 
 
-def open_trained(stored: StoredRun, given: argparse.Namespace) -> tuple[RunSession, str]:
+def open_trained(stored: StoredRun, given: Namespace) -> tuple[RunSession, str]:
     """Load one split, with words numbered as the run did, and the network as it was trained.
 
     Returns: the session, and the split: `all` for one file, else the one that was named.
@@ -355,7 +355,7 @@ def unknown_words(graphs: GraphBatch, dataset: Dataset) -> list[str]:
     return lines
 
 
-def predict(given: argparse.Namespace) -> int:
+def predict(given: Namespace) -> int:
     """Run `vertexrt predict`: one JSON object a graph, in the order of the data; return 0.
 
     Raises: as `evaluate` does; UsageError, when the file cannot be written.

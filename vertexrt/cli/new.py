@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import shlex
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ GRAPHS, DEEPEST = 400, 4
 OPERATIONS = {"not": 1, "and": 2, "or": 2}  # by word, how many children
 
 
-def new(given: argparse.Namespace) -> int:
+def new(given: Namespace) -> int:
     """Run `vertexrt new`: write a model and, beside it, data for it; return 0.
 
     Raises: UsageError, when a file is there already or cannot be written.

@@ -52,6 +52,7 @@ from vertexrt.plain_files import (
 )
 
 LOCK = "run.lock"
+Line = dict[str, Any]  # of metrics.jsonl
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OWNER = re.compile(r"process ([1-9][0-9]{0,6}) on (\S{1,255})\n")
 LONGEST_TEXT = 512  # bytes
@@ -153,7 +154,7 @@ class ScalarLog:
             "Get it with: pip install 'vertexrt[tensorboard]'",
         )
 
-    def add(self, folder: Path, records: Sequence[dict[str, Any]]) -> None:
+    def add(self, folder: Path, records: Sequence[Line]) -> None:
         """Add lines; they are in the file when this returns.
 
         Args:
@@ -229,7 +230,7 @@ class RunFolder:
         with self._writing(self.path / CONFIG_NAME, "the options"):
             write_atomically(self.path / CONFIG_NAME, content.encode())
 
-    def append(self, records: Sequence[dict[str, Any]]) -> None:
+    def append(self, records: Sequence[Line]) -> None:
         """Add lines to the metrics; they are on disk when this returns.
 
         Raises: CheckpointError, when they cannot be written.
@@ -241,7 +242,7 @@ class RunFolder:
             if self.log is not None:
                 self.log.add(self.path, records)
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[Line]:
         """Return the metrics written so far; a last line that was cut off is left out.
 
         A line has `epoch`, `split`, and numbers by name, null where one was not finite.
@@ -262,7 +263,7 @@ class RunFolder:
             except ValueError as error:
                 raise self._misread(where, f"the line is not JSON ({error})") from error
             fields = JsonRecord(stored, where, action=CORRECT)
-            record: dict[str, Any] = {
+            record: Line = {
                 "epoch": fields.whole("epoch", 0, LARGEST_COUNT),
                 "split": fields.text("split", SPLITS),
             }
@@ -271,7 +272,7 @@ class RunFolder:
             records.append(record)
         return records
 
-    def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
+    def keep(self, wanted: Callable[[Line], bool]) -> None:
         """Drop the lines that are not `wanted`, in one rename.
 
         Raises: CheckpointError, when the metrics cannot be read or written.
@@ -309,7 +310,7 @@ class RunFolder:
             ) from error
 
 
-def _lines(records: Iterable[dict[str, Any]]) -> bytes:
+def _lines(records: Iterable[Line]) -> bytes:
     return "".join(json.dumps(record) + "\n" for record in records).encode()
 
 
@@ -456,7 +457,7 @@ def draw_curve(folder: RunFolder) -> str | None:
     return None
 
 
-def _panel(axes: Any, records: list[dict[str, Any]], name: str) -> None:
+def _panel(axes: Any, records: list[Line], name: str) -> None:
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     for split in ("train", "dev"):
@@ -475,7 +476,7 @@ def _panel(axes: Any, records: list[dict[str, Any]], name: str) -> None:
     axes.legend()
 
 
-def series(records: list[dict[str, Any]], split: str, name: str) -> tuple[list[int], list[float]]:
+def series(records: list[Line], split: str, name: str) -> tuple[list[int], list[float]]:
     """Return epochs and values of one split; epochs whose value is missing are left out."""
     chosen = [
         record for record in records if record["split"] == split and record.get(name) is not None

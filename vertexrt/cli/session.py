@@ -6,11 +6,11 @@ and may be resumed. A checkpoint holds them, the position, parameters and optimi
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import math
 import os
 import shlex
+from argparse import Namespace
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
@@ -57,6 +57,7 @@ from vertexrt.parallel import ProcessGroup
 from vertexrt.parallel.start import processes_here
 
 OF_MODELS = ("crf", "layers", "letters", "pyramid", "streams")  # of formats: the model decides
+Fields = dict[str, Any]  # by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +82,8 @@ class RunOptions:
     task: str
     data: str
     format: str
-    reading: dict[str, Any]
-    shape: dict[str, Any]
+    reading: Fields
+    shape: Fields
     epochs: int
     patience: int
     batch_size: int
@@ -109,11 +110,11 @@ class RunOptions:
         """Return the name of the model, without the path of its file, which may have moved."""
         return self.model.rpartition(":")[2]
 
-    def format_options(self) -> dict[str, Any]:
+    def format_options(self) -> Fields:
         """Return the options of the format, without the files of splits."""
         return {name: v for name, v in self.reading.items() if name not in ("dev", "test")}
 
-    def as_given(self) -> dict[str, Any]:
+    def as_given(self) -> Fields:
         """Return the options as a file for --config has them, by the names of their flags."""
         found = asdict(self)
         shape, reading = found.pop("shape"), found.pop("reading")
@@ -129,7 +130,7 @@ class RunOptions:
         """
         model = stored.text("model")
         spec = None if is_own(model) else get(stored.text("model", names()))
-        found: dict[str, Any] = {
+        found: Fields = {
             "model": model,
             "task": stored.text("task", (spec.task,) if spec else TASKS),
             "format": stored.text("format", (spec.format,) if spec else FORMATS),
@@ -155,7 +156,7 @@ class RunOptions:
         return cls(**found)
 
 
-def model_of(given: argparse.Namespace) -> ModelSpec:
+def model_of(given: Namespace) -> ModelSpec:
     """Find the model that a command line names, in a file of the user or by its name.
 
     Raises: UsageError, when there is no such model, or it has another task or format; whatever the
@@ -188,7 +189,7 @@ def model_of(given: argparse.Namespace) -> ModelSpec:
     return spec
 
 
-def resolve(given: argparse.Namespace) -> RunOptions:
+def resolve(given: Namespace) -> RunOptions:
     """Fill what was not given from the model's defaults for this data set.
 
     Args:
@@ -202,7 +203,7 @@ def resolve(given: argparse.Namespace) -> RunOptions:
     _require_fitting(asked, spec, asked.get("optimizer", defaults["optimizer"]))
     if asked.get("optimizer", defaults["optimizer"]) != defaults["optimizer"]:
         defaults["lr"] = OPTIMIZERS[asked["optimizer"]].lr  # it is not the model's own
-    chosen: dict[str, Any] = {name: asked.get(name, defaults.get(name)) for name in RECORDED}
+    chosen: Fields = {name: asked.get(name, defaults.get(name)) for name in RECORDED}
     # Kept, since a run repeats with the same number: as many whole groups as there is room for.
     processors = given.processors or 1
     room = usable_threads() // processes_here(os.environ)
@@ -248,7 +249,7 @@ def _require_fitting(asked: Mapping[str, Any], spec: ModelSpec, optimizer: str) 
             )
 
 
-def resume(given: argparse.Namespace, stored: RunOptions, run: str) -> RunOptions:
+def resume(given: Namespace, stored: RunOptions, run: str) -> RunOptions:
     """Return the options of a run to continue, with the few changes that are allowed.
 
     Args:
@@ -258,7 +259,7 @@ def resume(given: argparse.Namespace, stored: RunOptions, run: str) -> RunOption
     Raises: CheckpointError, when another model is named; UsageError, when an option that decides
         over the result is given another value.
     """
-    changed: dict[str, Any] = {}
+    changed: Fields = {}
     if given.model is None:
         named = f"{shlex.quote(stored.model)} --resume {shlex.quote(run)}"
         require_known(stored.model, run, f"name it: vertexrt train {named}")
@@ -325,7 +326,7 @@ def _with_whole_groups(options: RunOptions) -> RunOptions:
     return options
 
 
-def with_model(stored: RunOptions, given: argparse.Namespace) -> RunOptions:
+def with_model(stored: RunOptions, given: Namespace) -> RunOptions:
     """Return options with the model that `--model` names.
 
     Raises: UsageError, when it names none, and that of the run is a file.
@@ -466,7 +467,7 @@ def make_optimizer(session: RunSession) -> Optimizer:
     if options.schedule != "constant":
         steps_of_epoch = -(-session.dataset.splits["train"].num_graphs // options.batch_size)
         rate = lambda steps: rate_of(options, steps // steps_of_epoch)  # noqa: E731
-    hyper: dict[str, Any] = {
+    hyper: Fields = {
         "weight_decay": options.weight_decay,
         "clip_norm": options.clip_norm or None,
     }

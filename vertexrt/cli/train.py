@@ -6,11 +6,11 @@ and all read the same data.
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import signal
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -70,7 +70,7 @@ WARM_UP = 4  # minibatches in which kernels are compiled and memory grows; the l
 KEPT = 3  # minibatches in the timeline
 
 
-def explain(given: argparse.Namespace) -> int:
+def explain(given: Namespace) -> int:
     """Run `vertexrt explain`: F, dF and their parts, then what one minibatch costs; return 0.
 
     The minibatch is the first one that a run with the same options would train on.
@@ -86,7 +86,7 @@ def explain(given: argparse.Namespace) -> int:
     return 0
 
 
-def warm(given: argparse.Namespace) -> int:
+def warm(given: Namespace) -> int:
     """Run `vertexrt warm`: a later run with the same options compiles nothing; return 0.
 
     All kinds of vertices of the data set are compiled, then a training step and the evaluation of
@@ -110,7 +110,7 @@ def warm(given: argparse.Namespace) -> int:
     return 0
 
 
-def train(given: argparse.Namespace) -> int:
+def train(given: Namespace) -> int:
     """Run `vertexrt train`; return the exit code: 0, or 130 / 143 after Ctrl-C / SIGTERM.
 
     Raises: VertexrtError of every kind; nothing is written before options, names and the run folder
@@ -131,7 +131,7 @@ def train(given: argparse.Namespace) -> int:
 
 
 def _start_or_continue(
-    given: argparse.Namespace,
+    given: Namespace,
     options: RunOptions | None,
     interrupt: Interrupt,
     group: ProcessGroup,
@@ -187,7 +187,7 @@ def _start_or_continue(
 
 
 def _checked(
-    given: argparse.Namespace, options: RunOptions, group: ProcessGroup
+    given: Namespace, options: RunOptions, group: ProcessGroup
 ) -> tuple[TraceFile | None, ProcessGroup]:
     """Return the timeline that `--trace` asks for, and the group that shares out minibatches.
 

@@ -29,6 +29,7 @@ from vertexrt.graph.networks import values_of
 from vertexrt.plain_files import write_atomically
 
 Mask = npt.NDArray[np.bool_]
+Fields = dict[str, Any]  # of a record
 Values = dict[str, list[Any]]  # by pull: a value for each vertex of the batch, None for none
 
 
@@ -64,7 +65,7 @@ def from_records(records: Iterable[Any], **options: Unpack[ReadOptions]) -> Exam
     return collect("from_records", enumerate(records), options, "record")
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _once(pairs: list[tuple[str, Any]]) -> Fields:
     record = dict(pairs)
     if len(record) < len(pairs):
         names = [name for name, _ in pairs]
@@ -146,7 +147,7 @@ def _values(pulls: Mapping[str, PullValue], vocabularies: Mapping[str, Vocabular
     return found
 
 
-def _plain(batch: GraphBatch, values: Values, of_edges: Values) -> Iterable[dict[str, Any]]:
+def _plain(batch: GraphBatch, values: Values, of_edges: Values) -> Iterable[Fields]:
     child_ptr, graph_ptr = batch.child_ptr.tolist(), batch.graph_ptr
     firsts = np.repeat(graph_ptr[:-1], np.diff(batch.child_ptr[graph_ptr]))  # by slot
     local = np.where(batch.child >= 0, batch.child - firsts, -1).tolist()
@@ -159,7 +160,7 @@ def _plain(batch: GraphBatch, values: Values, of_edges: Values) -> Iterable[dict
         yield record
 
 
-def _typed(batch: GraphBatch, values: Values, of_edges: Values) -> Iterable[dict[str, Any]]:
+def _typed(batch: GraphBatch, values: Values, of_edges: Values) -> Iterable[Fields]:
     types = batch.types
     assert types is not None
     of_vertex, names, child_ptr = types.of_vertex, types.names, batch.child_ptr
@@ -180,7 +181,7 @@ def _typed(batch: GraphBatch, values: Values, of_edges: Values) -> Iterable[dict
     owners = [(name, *_members(of_vertex == n, values)) for n, name in enumerate(names)]
     number_of = np.empty(batch.num_vertices, np.int32)  # of each vertex: its number in its type
     for first, end in pairwise(batch.graph_ptr.tolist()):
-        record: dict[str, Any] = {"types": {}, "relations": [], "pulls": {}}
+        record: Fields = {"types": {}, "relations": [], "pulls": {}}
         for name, has, pulls in owners:
             vertices = first + np.flatnonzero(has[first:end])
             number_of[vertices] = np.arange(len(vertices))
@@ -268,7 +269,7 @@ def _is_nltk(node: object) -> bool:
 
 def _records(
     where: str, trees: Iterable[tuple[int, Any]], options: ReadOptions
-) -> Iterator[tuple[int, dict[str, Any]]]:
+) -> Iterator[tuple[int, Fields]]:
     """Return trees as records, children before their parents."""
     records = [(number, _record(where, number, root)) for number, root in trees]
     labels = {label for _, record in records for label in record["pulls"]["label"]} - {None}
@@ -281,7 +282,7 @@ def _records(
         yield number, record
 
 
-def _record(where: str, number: int, root: Any) -> dict[str, Any]:
+def _record(where: str, number: int, root: Any) -> Fields:
     children: list[list[int]] = []
     labels: list[str | None] = []
     words: list[str | None] = []
@@ -372,10 +373,10 @@ _PULLED = tuple(name for name in _CONLLU if name not in ("id", "head"))
 _NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")  # the id of a range of words, or of an empty node
 
 Words = dict[str, list[str | None]]  # of a sentence: by column, the value of each word
-Record = Callable[[Words], dict[str, Any]]
+Record = Callable[[Words], Fields]
 
 
-def _chain(words: Words) -> dict[str, Any]:
+def _chain(words: Words) -> Fields:
     return {"chain": len(next(iter(words.values()))), "pulls": words}
 
 
@@ -481,7 +482,7 @@ def read_conllu(
     return collect(file, sentences, options, make=partial(_dependencies, pulls))
 
 
-def _dependencies(pulls: Sequence[str], words: Words) -> dict[str, Any]:
+def _dependencies(pulls: Sequence[str], words: Words) -> Fields:
     """Return the record of a dependency tree: edges go from a word to its head."""
     at = {name: word for word, name in enumerate(words["id"])}
     edges = []
