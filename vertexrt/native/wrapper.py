@@ -30,8 +30,6 @@ from vertexrt.native.scope import (
     WORD,
     Array,
     ArrayType,
-    Static,
-    Tuple,
     TupleType,
     Type,
     Value,
@@ -226,7 +224,7 @@ class _Wrapper(Code):
                     self.leave(NULL)
                 self._raise("AssertionError", failure)
         kind = cast("Type", type_of(made.given_back))
-        found = self._object(held_in(kind, iter(held()), itertools.repeat(frozenset())))
+        found = self._object(held_in(kind, held, itertools.repeat(frozenset())))
         self._release()
         self.leave(found)
         self.enter(SHORT)  # of memory for the result
@@ -293,7 +291,7 @@ class _Wrapper(Code):
 
     def _object(self, value: Value) -> Register:
         """Make an object of Python of a value; where memory is short, leave."""
-        if isinstance(value, Static):
+        if value is None:
             self.do("Py_IncRef", [NONE])
             return NONE
         if isinstance(value, Register):
@@ -306,25 +304,25 @@ class _Wrapper(Code):
                 way = "PyLong_FromUnsignedLongLong"
             made = self.call("ptr", way, [passed])
         elif isinstance(value, Array):
-            dtype, ndim = value.type.dtype, value.type.ndim
-            extents = self.place(f"[{max(1, ndim)} x i64]", of=INT)
-            size = self.const(dtype.itemsize, INT)
-            for k, extent in enumerate(value.extents):
+            extents = self.place(f"[{max(1, value.ndim)} x i64]", of=INT)
+            size = self.const(value.itemsize, INT)
+            for k, extent in enumerate(value.shape):
                 extents[k] = extent
                 size *= extent
-            axes, number = (self.const(each, "i32") for each in (ndim, type_numbers(dtype)[0]))
-            given = [self.memory, value.data, axes, extents, number, size]
+            numbers = value.ndim, type_numbers(value.dtype)[0]
+            axes, number = (self.const(each, "i32") for each in numbers)
+            given = [self.memory, value.first, axes, extents, number, size]
             made = self.call("ptr", "array_of", given)
         else:
-            assert isinstance(value, Tuple), value
-            made = self.call("ptr", "PyTuple_New", [len(value.parts)])
+            assert isinstance(value, tuple), value
+            made = self.call("ptr", "PyTuple_New", [len(value)])
         with self.when(made.equals(NULL)):
             self.go_to(SHORT)
-        if isinstance(value, Tuple):
+        if isinstance(value, tuple):
             # The outermost tuple is noted, so that nothing is lost where memory is short.
             with self.when(self.root[0].equals(NULL)):
                 self.root[0] = made
-            for k, part in enumerate(value.parts):
+            for k, part in enumerate(value):
                 self.call("i32", "PyTuple_SetItem", [made, k, self._object(part)])
         return made
 
