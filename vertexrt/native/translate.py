@@ -20,6 +20,7 @@ import inspect
 import itertools
 import linecache
 import math
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ NUMBERS = (int, float, np.number, np.bool_)  # types that are called to convert 
 
 # What the nodes of a source become, where `_name` stands for their field of this name.
 BECOMES: dict[type[ast.AST], str] = {
-    ast.Assert: "_scope.insist(_test, WHY)",
+    ast.Assert: "_scope.fail_unless(_scope.truth(_test), WHY)",
     ast.Break: "_scope.go_to(_scope.loops[-1][1])",
     ast.Call: "_scope.called(_func, _args)",
     ast.Continue: "_scope.go_to(_scope.loops[-1][0])",
@@ -79,12 +80,11 @@ _scope.branch(_test, _yes_, _no_)
     ast.IfExp: "_scope.choice(_test, lambda: _body, lambda: _orelse)",
     ast.Return: "_scope.give_back(_value)",
     ast.While: """
-def _turn_():
+with _scope.repeat(lambda: _scope.truth(_test)):
     _body
-_scope.as_long(lambda: _test, _turn_)
 """,
-    ast.Not: "_scope.opposite(_operand)",
-    ast.USub: "_scope.minus(_operand)",
+    ast.Not: "_scope.choice(_operand, lambda: False, lambda: True)",
+    ast.USub: "_scope.operate('*', _operand, -1)",
     ast.UAdd: "_operand",
     ast.Invert: "_scope.operate('^', _operand, -1)",
 }
@@ -92,6 +92,9 @@ ITSELF = (
     *(ast.Assign, ast.Attribute, ast.Constant, ast.Expr, ast.Pass, ast.Slice, ast.Starred),
     *(ast.Subscript, ast.Tuple),
 )
+
+
+Module = dict[Any, "Translation | None"]  # functions by what they are translated for
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,28 +114,21 @@ class Counted:
     step: Register | None = None
 
 
-class NativeModule:
-    """The functions of a module: call `translate` for one, and what it calls comes with it."""
+def translated(module: Module, function: FunctionType, arguments: Iterable[Any]) -> Translation:
+    """Return a function of a module, for arguments of some types, or that are known (`Static`).
 
-    def __init__(self) -> None:
-        self.functions: list[Translation] = []
-        self._made: dict[Any, Translation | None] = {}
+    What it calls comes with it.
 
-    def translate(self, function: FunctionType, arguments: Sequence[Type | Static]) -> Translation:
-        """Translate a function for arguments of some types, or that are known.
-
-        Raises: TranslationError, for what is not translated.
-        """
-        key = (function, *arguments)
-        if key not in self._made:
-            self._made[key] = None  # while it is translated
-            code = Translation(function, self, len(self._made), arguments)
-            self._made[key] = code
-            self.functions.append(code)
-        found = self._made[key]
-        if found is None:
-            Scope(function).error(f"{function.__name__} calls itself", "a loop")
-        return found
+    Raises: TranslationError, for what is not translated.
+    """
+    key = (function, *arguments)
+    if key not in module:
+        module[key] = None  # while it is translated
+        module[key] = Translation(function, module, len(module), key[1:])
+    found = module[key]
+    if found is None:
+        Scope(function).error(f"{function.__name__} calls itself", "a loop")
+    return found
 
 
 class Translation(Scope):
@@ -147,7 +143,7 @@ class Translation(Scope):
     def __init__(
         self,
         function: FunctionType,
-        module: NativeModule,
+        module: Module,
         number: int,
         arguments: Sequence[Type | Static],
     ) -> None:
@@ -207,11 +203,6 @@ class Translation(Scope):
         else:
             (yes if test else no)()
 
-    def as_long(self, test: Callable[[], Value], turn: Callable[[], None]) -> None:
-        """Append what is done as long as a test holds."""
-        with self.repeat(lambda: self.truth(test())):
-            turn()
-
     def each(self, over: Value, turn: Callable[[Value], None], names: Sequence[str]) -> None:
         """Append a loop; of a tuple, its body for each part, which may differ in type.
 
@@ -241,10 +232,6 @@ class Translation(Scope):
                 self.given_back = self.new_variable(self.type_in_memory(each), zero=True)
             self.give(self.given_back, self.fit(each, cast("Type", type_of(self.given_back))))
         self.go_to(EXIT)
-
-    def insist(self, test: Value, why: str) -> None:
-        """Fail unless a test holds."""
-        self.fail_unless(self.truth(test), why)
 
     def unpacked(self, given: Value, count: int) -> Value:
         """Return what is assigned to so many targets; 0 for a single one."""
@@ -277,34 +264,6 @@ class Translation(Scope):
         if tuples or sign in ("is", "is not") or not (_is_made(left) or _is_made(right)):
             return eval(f"left {sign} right", {"left": left, "right": right})
         return self.arithmetic(sign, *self.numbers(left, right))
-
-    def minus(self, given: Value) -> Value:
-        """Return the number with the other sign."""
-        if isinstance(given, Register) and given.type in REALS:
-            return self.op(given.type, f"fneg {given}")
-        return self.operate("-", 0, given)
-
-    def opposite(self, given: Value) -> Value:
-        """Return the other truth."""
-        return self.truth(given) ^ 1 if isinstance(given, Register) else not given
-
-    def either_or_both(self, ends: bool, *rest: Callable[[], Value]) -> Value:
-        """Return the truth of `or`, or of `and`; what follows is done only where it counts.
-
-        Args:
-            ends: the value that ends it.
-        """
-        for k, value in enumerate(rest, 1):
-            first = value()
-            if isinstance(first, Register):
-                break
-            if bool(first) is ends or k == len(rest):
-                return first
-        found = self.variable(self.truth(first))
-        for value in rest[k:]:
-            with self.when(found[0], holds=not ends):
-                found[0] = self.truth(value())
-        return found[0]
 
     def choice(self, test: Value, yes: Callable[[], Value], no: Callable[[], Value]) -> Value:
         """Return one of two values: only one of both is made."""
@@ -444,7 +403,7 @@ class Translation(Scope):
             type = DECLARED.get(str(function.__annotations__.get(name)))
             values.append(self._at_run_time(value) if type is None else self.fit(value, type))
         types = [type_of(value) or Static(value) for value in values]
-        made = self.module.translate(function, types)
+        made = translated(self.module, function, types)
         passed = [  # what is known is not passed
             each
             for value, type in zip(values, types, strict=True)
@@ -550,8 +509,14 @@ class _Staging(ast.NodeTransformer):
                 tests = [f"_scope.operate({sign}, V{k}, V{k + 1})" for k, sign in enumerate(signs)]
                 text = functools.reduce(lambda a, b: f"_scope.operate('&', {a}, {b})", tests)
             case ast.BoolOp(op, values):
-                later = ", ".join(f"lambda: V{k}" for k in range(len(values)))
-                text = f"_scope.either_or_both({isinstance(op, ast.Or)}, {later})"
+                text = f"V{len(values) - 1}"
+                for k in range(len(values) - 2, -1, -1):
+                    ways = (
+                        f"True, lambda: {text}"
+                        if isinstance(op, ast.Or)
+                        else f"{text}, lambda: False"
+                    )
+                    text = f"_scope.choice(V{k}, lambda: {ways})"
             case ast.stmt() | ast.expr() if not isinstance(node, ITSELF) and not text:
                 kind = "statement" if isinstance(node, ast.stmt) else "expression"
                 first = ast.unparse(node).splitlines()[0]
@@ -609,34 +574,27 @@ def _stored(node: ast.AST) -> list[str]:
 
 
 @functools.cache
-def _parsed(path: str) -> tuple[dict[int, ast.FunctionDef], dict[int, CodeType]]:
-    """Return the functions of a file by line, and their code as the file would be loaded now."""
-    source = "".join(linecache.getlines(path))
-    tree = ast.parse(source, path)
-    nodes = {
-        min([node.lineno, *(each.lineno for each in node.decorator_list)]): node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef)
-    }
+def _codes(path: str) -> dict[int, CodeType]:
+    """Return the functions of a file by line, as they would be loaded now."""
 
-    def codes(code: CodeType) -> Iterator[CodeType]:
+    def inside(code: CodeType) -> Iterator[CodeType]:
         for each in code.co_consts:
             if isinstance(each, CodeType):
                 yield each
-                yield from codes(each)
+                yield from inside(each)
 
-    whole = compile(source, path, "exec", dont_inherit=True)
-    return nodes, {code.co_firstlineno: code for code in codes(whole)}
+    whole = compile("".join(linecache.getlines(path)), path, "exec", dont_inherit=True)
+    return {code.co_firstlineno: code for code in inside(whole)}
 
 
 def _node(function: FunctionType) -> ast.FunctionDef:
     """Return the source of a function, which has to be what was loaded."""
     code = function.__code__
-    nodes, codes = _parsed(code.co_filename)
-    line = code.co_firstlineno
-    now = codes.get(line)
-    if line not in nodes or now is None or code_text(now) != code_text(code):
+    now = _codes(code.co_filename).get(code.co_firstlineno)
+    if now is None or code_text(now) != code_text(code):
         Scope(function).error(
             f"{function.__name__} is not in its file as it was loaded", "the file unchanged"
         )
-    return copy.deepcopy(nodes[line])
+    lines, first = inspect.getsourcelines(function)
+    tree = ast.parse(textwrap.dedent("".join(lines)))
+    return cast("ast.FunctionDef", ast.increment_lineno(tree, first - 1).body[0])

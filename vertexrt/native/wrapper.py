@@ -37,7 +37,7 @@ from vertexrt.native.scope import (
     is_number,
     type_of,
 )
-from vertexrt.native.translate import NativeModule, Translation, message
+from vertexrt.native.translate import Module, Translation, message, translated
 
 ENTRY = "vrt_entry"
 C_ORDER, OWNS_DATA, ALIGNED, WRITEABLE = 0x1, 0x4, 0x100, 0x400  # flags of an array
@@ -345,8 +345,9 @@ def type_text(type: Type) -> str:
 
 def _text(function: FunctionType, types: tuple[Type, ...]) -> str:
     """Translate a function, and all that it calls."""
-    module = NativeModule()
-    entry = _Wrapper(module.translate(function, types), list(types))
-    functions = [_new(), _release(), _array_of(), *module.functions, entry]
-    constants = [text for each in module.functions for text in each.constants()]
+    module: Module = {}
+    entry = _Wrapper(translated(module, function, types), list(types))
+    made = [each for each in module.values() if each]
+    functions = [_new(), _release(), _array_of(), *made, entry]
+    constants = [text for each in made for text in each.constants()]
     return module_of(functions, *GLOBALS, *constants)
