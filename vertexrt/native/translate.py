@@ -137,7 +137,7 @@ class Translation(Scope):
     Args:
         number: of the function in its module; arguments: their types, or what is known of them.
     Attributes:
-        keeps: it leaves new arrays.
+        keeps: it leaves memory to what called it.
     """
 
     def __init__(
@@ -170,13 +170,9 @@ class Translation(Scope):
         namespace["staged"](self)
         self.enter(EXIT)
         value = self.given_back = self.read(self.given_back)
-        if self.allocates:  # what was taken since the begin is freed, but for what is returned
-            kept = arrays_in(value)
-            room = self.place(f"[{max(1, len(kept))} x ptr]", of="ptr")
-            for k, array in enumerate(kept):
-                room[k] = array.first
-            self.do("release", [self.memory, mark, room, len(kept)])
         self.keeps = self.allocates and bool(arrays_in(value))
+        if self.allocates and not self.keeps:  # else what called it frees what it does not return
+            self.do("release", [self.memory, mark])
         held = registers(value)
         self.result = f"{{{', '.join(word(each.type) for each in held)}}}"
         whole = Register(self.result, "undef")

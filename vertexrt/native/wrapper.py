@@ -135,25 +135,13 @@ def _new() -> Code:
 
 
 def _release() -> Code:
-    """Write what frees memory taken since `until`, but not where one of `count` addresses lies."""
-    code = Code("release", "ptr*call ptr*until ptr*kept count", internal=True)
-    call, until, kept, count = code.arguments
-    at, used = code.variable(call), code.place("i1")
-    with code.repeat(lambda: at[0][0].differs(until)):
-        before = at[0]
-        link = at[0][0]
-        memory = link[1]
-        used[0] = code.const(False, TRUTH)
-        with code.loop(0, count) as k:
-            one = kept[k]
-            inside = (one >= memory, one <= link)
-            used[0] = used[0] | (inside[0] & inside[1])
-
-        def free() -> None:
-            before[0] = link[0]
-            code.do("free", [memory])
-
-        code.either(used[0], lambda: code.store(link, at), free)
+    """Write what frees memory taken since `until`."""
+    code = Code("release", "ptr*call ptr*until", internal=True)
+    call, until = code.arguments
+    with code.repeat(lambda: call[0].differs(until)):
+        link = call[0]
+        call[0] = link[0]
+        code.do("free", [link[1]])
     return code
 
 
@@ -245,7 +233,7 @@ class _Wrapper(Code):
             self._need(self.call("i32", "PyType_IsSubtype", [own, kind]).differs(0))
 
     def _release(self) -> None:
-        self.do("release", [self.memory, NULL, NULL, 0])
+        self.do("release", [self.memory, NULL])
 
     def _raise(self, error: str, text: Register) -> None:
         kind = self.load(Register("ptr", f"@PyExc_{error}", "ptr"))
