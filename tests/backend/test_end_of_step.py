@@ -11,7 +11,7 @@ import vertexrt as vrt
 from tests.optimizers import make_store, set_gradients
 from vertexrt.engine import update as updates
 from vertexrt.engine.parameters import ParameterStore
-from vertexrt.engine.update import apply_update, collect, cut
+from vertexrt.engine.update import apply_update, collect, updated_ranges
 
 Array = np.ndarray[Any, Any]
 
@@ -61,16 +61,15 @@ def test_gradients_of_groups_are_added_up(dtype: str, groups: int) -> None:
 def test_pieces_have_every_touched_element_once() -> None:
     store = wide("float32", 3)
     touched = groups_of(store, 3, 0)
-    pieces, cuts, listed = cut(store, touched)
-    for k, rows_of in enumerate([store.touched, *touched[1:]]):
+    for rows_of in (store.touched, *touched[1:]):
+        ranges = updated_ranges(store, touched=rows_of)
         count = np.zeros(store.values.size, np.int64)
-        for (start, width), spans in zip(pieces, cuts, strict=True):
-            for row in listed[spans[k, 0] : spans[k, 1]]:
-                count[start + row * width : start + (row + 1) * width] += 1
+        for begin, end in ranges:
+            count[begin:end] += 1
         want = np.zeros_like(count)
         want[: store.dense_size] = 1
         for name, rows in rows_of.items():
             store.views(want)[name][rows] = 1  # type: ignore[arg-type]
         np.testing.assert_array_equal(count, want)
-    assert len(pieces) > 5
-    assert (pieces[:, 1] <= updates.PIECE).all()
+        assert len(ranges) > 5
+        assert (np.diff(ranges) <= updates.PIECE).all()

@@ -38,9 +38,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vertexrt.ir.expressions import translate
 from vertexrt.ir.scalar import evaluate_all
 from vertexrt.ir.updates import UpdateRule
-from vertexrt.kernels.render import Dialect, render_names
+from vertexrt.kernels.render import Dialect
 
 SLACK = 4.0  # for roundings
 FORGETS = 2.0**-20  # what a moving average takes away must be more than roundings
@@ -116,7 +117,7 @@ def _codes(rule: UpdateRule) -> list[tuple[str, CodeType]]:
     names = ["value", "g", *(slot.name for slot in rule.state), *(name for name, _ in rule.lines)]
     own = {name: name for name in (*names, *(f"s{k}" for k in range(len(rule.scalars))))}
     return [
-        (name, compile(render_names(expression, own, BOUNDS), f"<{rule.name}>", "eval"))
+        (name, compile(translate(expression, own, BOUNDS), f"<{rule.name}>", "eval"))
         for name, expression in rule.lines
     ]
 

@@ -1,4 +1,4 @@
-"""Run an optimizer's rule over a parameter store, cut into pieces, where all of it stays finite.
+"""Run an optimizer's rule over a parameter store, range by range, where all of it stays finite.
 
 Whether it does is decided here for every optimizer, group and clipping: `limit_of` says up to which
 gradients that is known without a trial, a backend tries the rest (`StoreUpdate.limit`), and
@@ -26,20 +26,16 @@ from vertexrt.kernels.store_update import (
     add_up,
     all_within,
     clamp,
-    cut_pieces,
     elements,
     factor,
     moved_at,
 )
 
 Touched = Mapping[str, RowArray]  # sorted, unique rows of sparse parameters
-Pieces = tuple[RowArray, RowArray, RowArray]  # pieces, spans, listed: `kernels.store_update`
 
 SMALLER = "lower the learning rate, or clip the gradient norm"
 NOTHING = -1.0  # no gradient is within this limit
-PIECE = 8192  # elements: small enough to share out evenly, large enough to make calls free
-_NO_TABLES: RowArray = np.zeros((0, 2), np.int64)
-_DENSE: RowArray = np.zeros(1, np.int64)  # a piece of the dense part is one row
+PIECE = 8192  # elements of a range: what is tried is copied, and should stay in a cache
 
 
 class UpdateGroup(NamedTuple):
@@ -112,7 +108,7 @@ def limit_of(update: Update, dtype: np.dtype[Any]) -> tuple[float, tuple[float, 
 
     Args:
         dtype: of the store.
-    Returns: `NOTHING`, where that is not known for any gradient; the reach holds if no piece was
+    Returns: `NOTHING`, where that is not known for any gradient; the reach holds if no range was
         tried.
     """
     unknown = (math.inf,) * len(update.moments)
@@ -125,99 +121,62 @@ def limit_of(update: Update, dtype: np.dtype[Any]) -> tuple[float, tuple[float, 
     if held is None:
         return NOTHING, unknown
     for now, size, row in zip(update.reach, held, update.moments, strict=True):
-        if now > size and not np.abs(row).max(initial=0.0) <= size:  # loaded, or a piece was tried
+        if now > size and not np.abs(row).max(initial=0.0) <= size:  # loaded, or a range was tried
             return NOTHING, unknown
     return FORMATS[dtype.itemsize].limit, held
 
 
-def dense_ranges(store: ParameterStore, name: str, most: int) -> list[tuple[int, int]]:
-    """Return first elements and lengths of the parts of a dense parameter, none above `most`."""
-    start, size = store.offsets[name], math.prod(store.shapes[name])
-    return [(start + k, min(most, size - k)) for k in range(0, size, most)]
-
-
-def cut(store: ParameterStore, touched: Sequence[Touched] = ()) -> Pieces:
-    """Cut the dense part and the touched rows of a store into pieces.
-
-    Which they are depends on the store and on `store.touched` only.
+def updated_ranges(
+    store: ParameterStore, names: Sequence[str] | None = None, touched: Touched | None = None
+) -> RowArray:
+    """Return the first and the end element of each range that an update changes, [R, 2].
 
     Args:
-        touched: the rows that each group touched, where their gradients are to be added up.
+        names: of parameters; None for all of the store.
+        touched: rows of tables that are changed; those of the store, where they are not given.
     Raises: PlanError, when a touched row is not a row of its parameter.
     """
-    return _cut(store, [(store.dense_size, store.sparse)], touched)[0]
+    touched = store.touched if touched is None else touched
+    found = [in_pieces(0, store.dense_size if names is None else 0)]
+    for name in store.sparse if names is None else names:
+        start, (most, *rest) = store.offsets[name], store.shapes[name] or (1,)
+        width = math.prod(rest)
+        if name not in store.sparse:
+            found.append(in_pieces(start, most * width))
+            continue
+        rows = np.asarray(touched.get(name, ()), np.int64)
+        if rows.size and (rows[0] < 0 or rows[-1] >= most):  # sorted; loops check no bounds
+            raise PlanError.at(
+                "update",
+                f"rows {rows[0]} to {rows[-1]} of '{name}' are touched",
+                f"rows 0 to {most - 1}",
+                "check the pulled indices",
+            )
+        begins = start + rows * width
+        found.append(np.stack([begins, begins + width], axis=1))
+    return np.concatenate(found)
 
 
-def _cut(
-    store: ParameterStore,
-    parts: Sequence[tuple[int, Sequence[str]]],
-    touched: Sequence[Touched] = (),
-) -> tuple[Pieces, RowArray]:
-    """Cut parts of a store into pieces, each part by itself.
-
-    Args:
-        parts: elements from the first on, and the parameters, of which tables have touched rows.
-    Returns: the pieces, and `parts` of `StoreUpdate`.
-    """
-    listed, used, found, ends = [_DENSE], 1, [], [0]
-    for dense, names in parts:
-        tables: list[tuple[int, int]] = []
-        entries: list[tuple[int, int]] = []
-        for name in names:
-            if name not in store.sparse:
-                ranges = dense_ranges(store, name, PIECE)
-                tables += ranges
-                entries += [(0, 1)] * len(ranges)
-                continue
-            rows = store.touched.get(name, _DENSE[:0])
-            if not rows.size:
-                continue
-            most = store.shapes[name][0]
-            if rows[0] < 0 or rows[-1] >= most:  # sorted; the kernels check no bounds
-                raise PlanError.at(
-                    "update",
-                    f"rows {rows[0]} to {rows[-1]} of '{name}' are touched",
-                    f"rows 0 to {most - 1}",
-                    "check the pulled indices",
-                )
-            tables.append((store.offsets[name], math.prod(store.shapes[name][1:])))
-            for own in (rows, *(each[name] for each in touched[1:])):
-                entries.append((used, used + len(own)))
-                listed.append(own)
-                used += len(own)
-        numbers = np.concatenate(listed) if used > 1 else _DENSE
-        pieces, spans = cut_pieces(
-            PIECE,
-            dense,
-            np.array(tables, np.int64).reshape(-1, 2) if tables else _NO_TABLES,
-            np.array(entries, np.int64).reshape(-1, max(1, len(touched)), 2),
-            numbers,
-        )
-        found.append((pieces, spans))
-        ends.append(ends[-1] + len(pieces))
-    if len(found) > 1:
-        pieces, spans = (np.concatenate(each) for each in zip(*found, strict=True))
-    return (pieces, spans, numbers), np.array(ends, np.int64)
+def in_pieces(start: int, size: int, most: int = PIECE) -> RowArray:
+    """Cut elements of a store into ranges of at most so many, [R, 2]."""
+    begins = np.arange(start, start + size, most)
+    return np.stack([begins, np.minimum(begins + most, start + size)], axis=1)
 
 
 def _bind(store: ParameterStore, update: Update, limit: float = NOTHING) -> StoreUpdate:
     """Bind an update to the values and gradients of a store."""
-    groups, parts = [update.whole], [(store.dense_size, store.sparse)]
-    if update.groups:
-        groups, parts = [*update.groups], [(0, group.names) for group in update.groups]
-    (pieces, spans, listed), ends = _cut(store, parts)
+    groups = update.groups or (update.whole,)
+    found = [updated_ranges(store, group.names if update.groups else None) for group in groups]
     return StoreUpdate(
         rule=update.rule,
         scalars=np.array([update.scalars_of(group) for group in groups], np.float64),
-        parts=ends,
+        parts=np.cumsum([0, *map(len, found)]),
         clip_norm=update.clip_norm or 0.0,
         limit=limit,
         values=store.values,
         gradients=store.gradients,
         moments=update.moments,
-        pieces=pieces,
-        spans=spans,
-        listed=listed,
+        ranges=np.concatenate(found),
         counts=update.counts,
         found=np.zeros(3),
     )
@@ -225,12 +184,13 @@ def _bind(store: ParameterStore, update: Update, limit: float = NOTHING) -> Stor
 
 def collect(store: ParameterStore, touched: Sequence[Touched]) -> None:
     """Add up the gradients of groups in the first one's, which the store calls its gradients."""
-    add_up(store.copies, *cut(store, touched))
+    for other, rows in zip(store.copies[1:], touched[1:], strict=False):
+        add_up(store.copies[0], other, updated_ranges(store, touched=rows))
 
 
 def all_finite(store: ParameterStore, numbers: FloatArray) -> bool:
     """Tell whether values or gradients are finite, in the dense part and the touched rows."""
-    return bool(all_within(numbers, *cut(store), np.finfo(store.dtype).max))
+    return bool(all_within(numbers, updated_ranges(store), np.finfo(store.dtype).max))
 
 
 def apply_update(
@@ -247,10 +207,9 @@ def apply_update(
     limit, reach = limit_of(update, store.dtype)
     bound = _bind(store, update, limit)
     if update.clip_value is not None:
-        cuts = (bound.pieces, bound.spans, bound.listed)
-        if not all_within(store.gradients, *cuts, np.finfo(store.dtype).max):
+        if not all_within(store.gradients, bound.ranges, np.finfo(store.dtype).max):
             return Outcome(False)
-        clamp(store.gradients, *cuts, update.clip_value)
+        clamp(store.gradients, bound.ranges, update.clip_value)
     (run or host_backend("cpu", store.dtype).update)(bound)
     done = bool(bound.found[FOUND_DONE])
     store.cleared = done and not update.groups  # a parameter in none has kept its gradient

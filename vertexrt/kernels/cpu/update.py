@@ -1,11 +1,11 @@
 """The update of a step on a CPU: a compiled loop for each rule, over ranges of flat arrays.
 
-A loop works on pieces of a store (see `kernels.store_update`), a row of a piece at a time.
+A loop works on ranges of a store (see `kernels.store_update`).
 
     values                   float32 or float64 [total], contiguous
     gradients                [trained], of the same layout, without the frozen parameters at its end
     state                    [slots, trained], likewise
-    pieces, spans, listed    what to work on
+    ranges                   what to work on
     scale                    factor of every gradient: below 1 when the global norm is clipped
     scalars, s               float64, the scalars of `StoreUpdate`
 
@@ -44,46 +44,36 @@ from vertexrt.native.load import LoadedCode, load
 from vertexrt.native.scope import stored_as
 
 FloatArray = npt.NDArray[np.floating[Any]]
-RowArray = npt.NDArray[np.int64]
 
-ARGUMENTS = (
-    "*values *gradients *state total i64*pieces count i64*spans groups i64*listed double:scale"
-    " double*scalars"
-)
+ARGUMENTS = "*values *gradients *state total i64*ranges count double:scale double*scalars"
 
 
 def text_of(rule: UpdateRule, real: str) -> str:
     """Return the module of a rule's loop for `float` or `double`."""
     code = Code("vrt_rule", ARGUMENTS, real)
-    values, gradients, state, total, *cut, scale, scalars = code.arguments
-    pieces, count, spans, groups, listed = cut
+    values, gradients, state, total, ranges, count, scale, scalars = code.arguments
     arithmetic = Arithmetic(code)
     given = [code.convert(scalars[k], real) for k in range(len(rule.scalars) + 2)]
     decay, shrink, *own = given
     factors = {"scale": code.convert(scale, real), "decay": decay, "shrink": shrink}
     names = {f"s{k}": value for k, value in enumerate(own)}
-    with code.loop(0, count) as piece:
-        at = piece * 2
-        start, width = pieces[at], pieces[at + 1]
-        span = piece * groups * 2
-        first, end = spans[span], spans[span + 1]
-        with code.loop(first, end) as entry:
-            begin = start + listed[entry] * width
-            p, d = values + begin, gradients + begin
-            kept = {slot.name: state + (total * k + begin) for k, slot in enumerate(rule.state)}
-            with code.loop(0, width, independent=True) as i:
-                known = names | {"p": p[i]} | factors
-                known["d"] = d[i]
-                known["g"] = translate("scale * d + decay * p", known, arithmetic)
-                known["value"] = translate("shrink * p", known, arithmetic)
-                for slot, array in kept.items():
-                    known[slot] = array[i]
-                for name, expression in rule.lines:
-                    known[name] = translate(expression, known, arithmetic)
-                for slot, array in kept.items():
-                    array[i] = known[slot]
-                p[i] = known["value"]
-                d[i] = code.const(0.0)
+    with code.loop(0, count) as number:
+        begin, end = ranges[number * 2], ranges[number * 2 + 1]
+        p, d = values + begin, gradients + begin
+        kept = {slot.name: state + (total * k + begin) for k, slot in enumerate(rule.state)}
+        with code.loop(0, end - begin, independent=True) as i:
+            known = names | {"p": p[i]} | factors
+            known["d"] = d[i]
+            known["g"] = translate("scale * d + decay * p", known, arithmetic)
+            known["value"] = translate("shrink * p", known, arithmetic)
+            for slot, array in kept.items():
+                known[slot] = array[i]
+            for name, expression in rule.lines:
+                known[name] = translate(expression, known, arithmetic)
+            for slot, array in kept.items():
+                array[i] = known[slot]
+            p[i] = known["value"]
+            d[i] = code.const(0.0)
     return module_of([code])
 
 
@@ -93,46 +83,53 @@ def code_of(rule: UpdateRule, dtype: np.dtype[Any]) -> LoadedCode:
     return load(text_of(rule, stored_as(dtype)), ["vrt_rule"], {})
 
 
-_RULE = Foreign("void", "ptr ptr ptr i64 ptr i64 ptr i64 ptr double ptr")
+_RULE = Foreign("void", "ptr ptr ptr i64 ptr i64 double ptr")
 
 
-def run_rule(address: int, store: Any, cut: Any, scale: float, s: Any) -> None:
+def run_rule(address: int, store: Any, ranges: Any, scale: float, s: Any) -> None:
     """Call a loop by its address.
 
     Args:
-        store: values, gradients and state; cut: pieces, spans, listed.
+        store: values, gradients and state.
     """
     values, gradients, state = store
-    pieces, spans, listed = cut
-    _RULE(
-        address, values, gradients, state, state.shape[1], pieces, len(pieces), spans,
-        spans.shape[1], listed, scale, s,
-    )  # fmt: skip
+    _RULE(address, values, gradients, state, state.shape[1], ranges, len(ranges), scale, s)
 
 
 @compiled
-def norm_of(gradients: Any, pieces: Any, spans: Any, listed: Any) -> float:
-    """Return the norm of all pieces: the squares of each are summed up, then these in order."""
+def norm_of(gradients: Any, ranges: Any) -> float:
+    """Return the norm of all ranges.
+
+    Squares are summed up in float64: element j of a range goes to partial sum j % LANES, and the
+    partial sums are added in order.
+    """
+    partial = np.zeros(LANES)
+    for begin, end in ranges:
+        whole = begin + (end - begin) // LANES * LANES
+        for block in range(begin, whole, LANES):
+            g = gradients[block : block + LANES]
+            for j in range(LANES):
+                x = np.float64(g[j])
+                partial[j] += x * x
+        for j in range(end - whole):
+            x = np.float64(gradients[whole + j])
+            partial[j] += x * x
     total = 0.0
-    for p in range(len(pieces)):
-        rows = listed[spans[p, 0, 0] : spans[p, 0, 1]]
-        total += sum_of_squares(gradients, pieces[p, 0], pieces[p, 1], rows)
+    for j in range(LANES):
+        total += partial[j]
     return math.sqrt(total)
 
 
 def is_finite(rule: int, store: Any, begin: int, end: int, scale: float, s: Any) -> bool:
     """Tell whether all that a rule would write to a range is finite, by running it on a copy."""
     values, gradients, state = store
-    width = end - begin
     p, d = values[begin:end].copy(), gradients[begin:end].copy()
-    m = np.empty((len(state), width), values.dtype)
+    m = np.empty((len(state), end - begin), values.dtype)
     for k in range(len(state)):
         m[k] = state[k, begin:end]
-    # One piece of one row.
-    piece, span = np.zeros((1, 2), np.int64), np.zeros((1, 1, 2), np.int64)
-    row = np.zeros(1, np.int64)
-    piece[0, 1], span[0, 0, 1] = width, 1
-    run_rule(rule, (p, d, m), (piece, span, row), scale, s)
+    whole = np.zeros((1, 2), np.int64)
+    whole[0, 1] = end - begin
+    run_rule(rule, (p, d, m), whole, scale, s)
     finite = all_finite(p)
     for k in range(len(m)):
         finite &= all_finite(m[k])
@@ -147,39 +144,36 @@ def all_finite(numbers: FloatArray) -> bool:
     return finite
 
 
-def check(rule: int, store: Any, cut: Any, scale: float, s: Any, limit: float, found: Any) -> bool:
+def check(
+    rule: int, store: Any, ranges: Any, scale: float, s: Any, limit: float, found: Any
+) -> bool:
     """Tell whether all that a rule would write to a store is finite; write none of it.
 
     Args:
         rule: address of its loop; scale: factor of every gradient; s: scalars of `StoreUpdate`.
         store: values [total], gradients [trained], state [slots, trained].
-        cut: pieces, spans, listed.
         limit: of `StoreUpdate`: ranges within it need not be tried; below 0, all are.
         found: of `StoreUpdate`; says when a range was tried.
     """
     values, gradients, _ = store
-    pieces, spans, listed = cut
     decays = s[0] > 0.0
-    for p in range(len(pieces) - 1, -1, -1):  # the first are in the cache then
-        start, width = pieces[p]
-        for entry in range(spans[p, 0, 0], spans[p, 0, 1]):
-            begin = start + listed[entry] * width
-            end = begin + width
-            if (
-                limit >= 0.0
-                and within(gradients[begin:end], limit)
-                and not (decays and not within(values[begin:end], limit))
-            ):
-                continue
-            found[FOUND_TRIED] = 1.0
-            if not is_finite(rule, store, begin, end, scale, s):
-                return False
+    for r in range(len(ranges) - 1, -1, -1):  # the first are in the cache then
+        begin, end = ranges[r]
+        if (
+            limit >= 0.0
+            and within(gradients[begin:end], limit)
+            and not (decays and not within(values[begin:end], limit))
+        ):
+            continue
+        found[FOUND_TRIED] = 1.0
+        if not is_finite(rule, store, begin, end, scale, s):
+            return False
     return True
 
 
 @compiled
 def _finish(
-    rule: int, bounds: Any, groups: Any, store: Any, cut: Any, counts: Any, found: Any
+    rule: int, bounds: Any, groups: Any, store: Any, ranges: Any, counts: Any, found: Any
 ) -> None:
     """Do an update and count it, in one call; see `finish` and `check`.
 
@@ -188,11 +182,10 @@ def _finish(
     """
     updates, versions, draws = counts
     clip_norm, limit = bounds
-    pieces, spans, listed = cut
     scalars, parts = groups
     scale, checked = 1.0, False
     if clip_norm > 0.0:
-        norm = norm_of(store[1], pieces, spans, listed)
+        norm = norm_of(store[1], ranges)
         found[FOUND_NORM] = norm
         if not math.isfinite(norm):
             return
@@ -200,14 +193,13 @@ def _finish(
         # A norm within the limit says that all gradients are, as they are clipped.
         checked = min(norm, clip_norm) <= limit
     for k in range(len(scalars)):
-        own = (pieces[parts[k] : parts[k + 1]], spans[parts[k] : parts[k + 1]], listed)
+        own = ranges[parts[k] : parts[k + 1]]
         fine = checked and scalars[k, 0] == 0.0
         if not (fine or check(rule, store, own, scale, scalars[k], limit, found)):
             return
     found[FOUND_DONE] = 1.0
     for k in range(len(scalars)):
-        own = (pieces[parts[k] : parts[k + 1]], spans[parts[k] : parts[k + 1]], listed)
-        run_rule(rule, store, own, scale, scalars[k])
+        run_rule(rule, store, ranges[parts[k] : parts[k + 1]], scale, scalars[k])
     updates[0] += 1
     versions[0] += 1
     draws[0] += 1
@@ -217,29 +209,5 @@ def finish(update: StoreUpdate) -> None:
     """Do an update: nothing changes unless the norm and all that would be written are finite."""
     e = update
     rule, store = code_of(e.rule, e.values.dtype)["vrt_rule"], (e.values, e.gradients, e.moments)
-    cut = (e.pieces, e.spans, e.listed)
-    _finish(rule, (e.clip_norm, e.limit), (e.scalars, e.parts), store, cut, e.counts, e.found)
-
-
-def sum_of_squares(gradients: FloatArray, start: int, width: int, rows: RowArray) -> float:
-    """Sum the squares of some rows in float64, in an order that depends on `width` only.
-
-    Element j of a row goes to partial sum j % LANES; the partial sums are added in order.
-    """
-    partial = np.zeros(LANES)
-    whole = width // LANES * LANES
-    for r in range(rows.size):
-        begin = start + rows[r] * width
-        for block in range(begin, begin + whole, LANES):
-            g = gradients[block : block + LANES]
-            for j in range(LANES):
-                x = np.float64(g[j])
-                partial[j] += x * x
-        g = gradients[begin + whole : begin + width]
-        for j in range(width - whole):
-            x = np.float64(g[j])
-            partial[j] += x * x
-    total = 0.0
-    for j in range(LANES):
-        total += partial[j]
-    return total
+    bounds, groups = (e.clip_norm, e.limit), (e.scalars, e.parts)
+    _finish(rule, bounds, groups, store, e.ranges, e.counts, e.found)

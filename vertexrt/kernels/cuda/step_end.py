@@ -15,7 +15,7 @@ from vertexrt.engine.batched import Run, start_of
 from vertexrt.engine.graph_facts import ranges_looked_up
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.parameters import ParameterStore
-from vertexrt.engine.update import Update, dense_ranges
+from vertexrt.engine.update import Update, in_pieces
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.native.compiled import compiled
 
@@ -163,8 +163,9 @@ def _ranges_of_groups(
         for name in group.names:
             found = touched.get(name)
             if found is None:
-                ranges = np.array(dense_ranges(store, name, PIECE), np.int64)
-                found = ranges[:, 0].copy(), ranges[:, 1].astype(np.int32)
+                size = math.prod(store.shapes[name])
+                starts_of, ends = in_pieces(store.offsets[name], size, PIECE).T
+                found = starts_of.copy(), (ends - starts_of).astype(np.int32)
             starts.append(found[0])
             widths.append(found[1])
             count += len(found[0])
