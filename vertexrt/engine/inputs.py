@@ -14,11 +14,10 @@ import numpy.typing as npt
 from vertexrt.engine.structure import Structure, edges_in_slot, read_structure
 from vertexrt.errors import GraphError, PullError, nearest
 from vertexrt.graph import GraphBatch, Rows
-from vertexrt.graph.batch import edge_pulls_of, pulls_of, taken_column
+from vertexrt.graph.batch import edge_pulls_of, pulls_of
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.graph.owned import INT32
 from vertexrt.graph.pulls import held_index, held_table, is_of_none
-from vertexrt.graph.taken import PullColumn
 from vertexrt.ir.ops import FIRST_OF_GRAPH
 from vertexrt.ir.passes.specialise import MOST_SLOTS
 from vertexrt.ir.program import Node, Program, Pull
@@ -170,22 +169,17 @@ def read_inputs(
         (`read_vertices`).
     """
     program = reader.program
-    known = structure is not None
     structure = structure or read_structure(program, batch)
     count = batch.num_vertices
     edges = edges_read(batch, structure) if reader.reads_edges else NO_EDGES
     index = np.empty((len(reader.pulls), count + len(edges)), np.int32)
     floats: list[Array] = []
     for k, pull in enumerate(reader.pulls):
-        column = _taken_column(reader, k, batch) if known else None
-        own = _read(reader, k, batch) if column is None else column.numbers
+        own = _read(reader, k, batch)
         if pull.dtype != "int":
-            if not tables:
-                floats.append(none_of(np.dtype(dtype)))
-            elif column is None:
-                floats.append(read_table(reader, k, batch, dtype))
-            else:
-                floats.append(check_reals(program, pull, column.table, count, dtype))
+            floats.append(
+                read_table(reader, k, batch, dtype) if tables else none_of(np.dtype(dtype))
+            )
         if pull.of and reader.is_used[k]:
             own = in_slot(own, edges_in_slot(program, pull, structure))
         if not reader.reads_edges:
@@ -197,18 +191,6 @@ def read_inputs(
             index[k, :count] = own
             index[k, count:] = -1
     return Inputs(*structure, index, tuple(floats), none_of(np.dtype(dtype)))
-
-
-def _taken_column(reader: Reader, k: int, batch: GraphBatch) -> PullColumn | None:
-    """Return what each vertex of graphs that were taken has of a pull; None for what is no column.
-
-    The graphs are not copied for it.
-    """
-    pull = reader.pulls[k]
-    if not reader.is_used[k] or pull.of_edges or pull.name == FIRST_OF_GRAPH:
-        return None
-    found = taken_column(batch, pull.source)
-    return found if found and (found.table is None) == (pull.dtype == "int") else None
 
 
 def _read(reader: Reader, k: int, batch: GraphBatch) -> Any:

@@ -124,76 +124,26 @@ def _own_if_fits(array: Array, dtype: np.dtype[Any]) -> Array | str:
 
 
 class _HandedOut:
-    """A field of a record that hands out something made of what it holds.
+    """A public field of a frozen record: a view of an array that it holds elsewhere."""
 
-    Attributes:
-        slot: where it is held; nothing, before it is filled.
-        held, hold: read that, filled, and write it.
-    """
-
-    def __init__(
-        self, slot: Any, made: Callable[[Any], Any], fill: Callable[[Any], None] | None
-    ) -> None:
-        held = slot.__get__
-
-        def filled(record: Any) -> Any:
-            try:
-                return held(record)
-            except AttributeError:
-                fill(record)  # type: ignore[misc]
-                return held(record)
-
-        self.slot = slot
-        self.held = held if fill is None else filled
-        self.hold, self._made = slot.__set__, made
+    def __init__(self, held: Callable[[Any], Any]) -> None:
+        self.held = held
 
     def __get__(self, record: object, cls: type) -> Any:
-        return self if record is None else self._made(self.held(record))
-
-    def __set__(self, record: object, value: object) -> None:
-        self.hold(record, value)
-
-
-def hand_out(
-    cls: type,
-    made: Callable[[Any], Any],
-    *names: str,
-    fill: Callable[[Any], None] | None = None,
-) -> list[Callable[[Any], Any]]:
-    """Let fields of a frozen, slotted record hand out what is made of what they hold.
-
-    Args:
-        fill: writes the fields of a record where one is read before it is written.
-    Returns: what reads the values held, field by field.
-    """
-    fields = [_HandedOut(getattr(cls, name), made, fill) for name in names]
-    for name, given in zip(names, fields, strict=True):
-        setattr(cls, name, given)
-    return [given.held for given in fields]
+        if record is None:
+            return self
+        found = self.held(record)
+        return found.view() if type(found) is np.ndarray else found
 
 
-def view_of(array: Any) -> Any:
-    """Return a view of an array; anything else, which is not checked yet, as it is."""
-    return array.view() if type(array) is np.ndarray else array
+def handed_out(held: Callable[[Any], Any]) -> Any:
+    """Return a public field, given what reads the value held; what is no array cannot change."""
+    return _HandedOut(held)
 
 
-def as_it_is(value: Any) -> Any:
-    """Return what a record holds, which nobody can change."""
-    return value
-
-
-def assembler(cls: type[T]) -> Callable[..., T]:
-    """Return what makes a frozen record of fields that are known to be right, unchecked.
-
-    Call it before `hand_out`.
-    """
-    names = [name for name in cls.__slots__ if name != "__weakref__"]  # type: ignore[attr-defined]
-    setters = [getattr(cls, name).__set__ for name in names]
-
-    def assemble(*fields: object) -> T:
-        made = object.__new__(cls)
-        for put, value in zip(setters, fields, strict=True):
-            put(made, value)
-        return made
-
-    return assemble
+def unchecked(cls: type[T], **fields: object) -> T:
+    """Return a frozen record whose slots hold what is known to be right."""
+    made = object.__new__(cls)
+    for name, value in fields.items():
+        object.__setattr__(made, name, value)
+    return made
