@@ -24,7 +24,7 @@ from vertexrt.graph.compiled import start_graphs, take_children
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.graph.digest import BatchFields, BatchForm, digest_graphs, form_with
 from vertexrt.graph.networks import read_networkx, write_networkx
-from vertexrt.graph.owned import INT32, MOST, handed_out, own, read_array, unchecked, unwritten
+from vertexrt.graph.owned import INT32, MOST, handed_out, own, read_array, unwritten
 from vertexrt.graph.pulls import (
     Pulls,
     PullValue,
@@ -50,6 +50,7 @@ Graphs = TypeVar("Graphs", bound="_Graphs")
 _WHERE = "graph batch"
 _GRAPH = "input graph"
 _ALL = np.zeros(0, np.int64)
+_ZERO = np.zeros(1, np.int32)
 _NOT_COPIED = np.zeros(0, np.int32)
 
 # What graphs pull, for code that changes nothing: no view is made, nothing else is copied.
@@ -81,7 +82,8 @@ class _Graphs:
         graph_ptr = int32_array(given, "graph_ptr", where)
         child = int32_array(child, "child", where)
         check_structure(graph_ptr, child_ptr, child, where)
-        fields = BatchFields(
+        self._taken, self.form = None, BatchForm()
+        self._fields = BatchFields(
             graph_ptr,
             child_ptr,
             child,
@@ -89,8 +91,6 @@ class _Graphs:
             check_types(types, vertices, len(child), where),
             check_pulls(edge_pulls, len(child), where, "edge"),
         )
-        for name, value in (("_fields", fields), ("_taken", None), ("form", BatchForm())):
-            object.__setattr__(self, name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
         record: Any = self
@@ -118,7 +118,7 @@ class _Graphs:
         return int(starts_of(self)[1][-1])
 
 
-@dataclass(frozen=True, eq=False, repr=False, init=False)
+@dataclass(eq=False, repr=False, init=False)
 class InputGraph(_Graphs):
     """Hold one graph as CSR arrays; vertices keep the user's order.
 
@@ -353,7 +353,7 @@ class BracketTree:
     words: tuple[str, ...]
 
 
-@dataclass(frozen=True, eq=False, repr=False, init=False)
+@dataclass(eq=False, repr=False, init=False)
 class GraphBatch(_Graphs):
     """Hold K graphs as one set of CSR arrays; a graph's vertices lie side by side.
 
@@ -530,13 +530,14 @@ def _side_by_side(given: Any, cls: type[Graphs], what: str) -> GraphBatch:
     """Return the batch of graphs, or of batches: at least one, and nothing else."""
     bare = not isinstance(given, Iterable) or (isinstance(given, np.ndarray) and not given.ndim)
     several: tuple[Any, ...] = (given,) if bare else tuple(given)
-    where = _WHERE if cls is InputGraph else "concat"
+    one = cls is InputGraph
+    where = _WHERE if one else "concat"
     if not several:
         raise GraphError.at(where, f"no {what}", "expected at least one", "leave the batch out")
     for number, each in enumerate(several):
         if bare or not isinstance(each, cls):
             action = "pass [a, b]"
-            if cls is InputGraph:
+            if one:
                 action = _INSTEAD.get(
                     type(each), "make each an InputGraph, and pass a list of them"
                 )
@@ -551,23 +552,18 @@ def _side_by_side(given: Any, cls: type[Graphs], what: str) -> GraphBatch:
         raise _too_large(sum(sizes), sum(slots), _WHERE)
     child = np.concatenate(children)
     first = np.repeat(np.cumsum([0, *sizes[:-1]]), slots)
+    graphs = [0, *sizes] if one else np.concatenate([_ZERO, *map(np.diff, graph_ptr)])
+    offsets = np.concatenate([_ZERO, *(each[1:] for each in child_ptr)])
+    offsets[1:] += np.repeat(np.cumsum([0, *slots[:-1]]).astype(np.int32), sizes)
     fields = BatchFields(
-        _joined(graph_ptr, sizes),
-        _joined(child_ptr, slots),
+        own(np.cumsum(graphs), INT32),
+        own(offsets, INT32),
         own(np.where(child >= 0, child + first, -1), INT32),
         join_pulls(pulls, sizes, what),
         join_types(types, _WHERE),
         join_pulls(edge_pulls, slots, what),
     )
     return _holding(GraphBatch, fields)
-
-
-def _joined(several: Sequence[IntArray], totals: Sequence[int]) -> IntArray:
-    """Return the offsets of several CSR arrays that lie one after another."""
-    before = np.repeat(np.cumsum([0, *totals[:-1]]), [len(each) - 1 for each in several])
-    found = np.concatenate([several[0][:1], *(each[1:] for each in several)])
-    found[1:] += before.astype(np.int32)
-    return own(found, INT32)
 
 
 # What users give in place of a list of graphs, and what they do instead.
@@ -584,8 +580,10 @@ def _holding(
     taken: tuple[GraphBatch, Int64] | None = None,
     form: BatchForm | None = None,
 ) -> Graphs:
-    """Return graphs of fields that are known to be right."""
-    return unchecked(cls, _fields=fields, _taken=taken, form=form or BatchForm())
+    """Return graphs that hold fields that are known to be right."""
+    made = object.__new__(cls)
+    made._fields, made._taken, made.form = fields, taken, form or BatchForm()
+    return made
 
 
 def unchecked_batch(*fields: Any) -> GraphBatch:
@@ -594,11 +592,11 @@ def unchecked_batch(*fields: Any) -> GraphBatch:
 
 
 def take_unread(batch: GraphBatch, graphs: Int64) -> GraphBatch:
-    """Return the batch of the graphs named, as `take` does; the numbers are nobody else's."""
+    """Return the batch of the graphs named, as `take` does; `source_of` has the numbers."""
     source, known = batch._taken or (batch, _ALL)
     given, starts = source._fields, starts_of(source)
-    whole, ids = unwritten(2 * (graphs.size + 1), INT32), graphs.copy()
-    vertices, slots = start_graphs(whole, *starts, known, ids)
+    whole = unwritten(2 * (graphs.size + 1), INT32)
+    vertices, slots = start_graphs(whole, *starts, known, graphs)
     if not vertices:
         wrong = graphs[(graphs < 0) | (graphs >= batch.num_graphs)]
         raise _wrong_graphs(f"graph {wrong[0]}", batch.num_graphs)
@@ -608,11 +606,12 @@ def take_unread(batch: GraphBatch, graphs: Int64) -> GraphBatch:
         whole[: graphs.size + 1],
         _NOT_COPIED,
         _NOT_COPIED,
-        TakenPulls(given.pulls, starts[0], ids, vertices),
+        TakenPulls(given.pulls, starts[0], graphs, vertices),
         given.types,
-        TakenPulls(given.edge_pulls, starts[1], ids, slots),
+        TakenPulls(given.edge_pulls, starts[1], graphs, slots) if given.edge_pulls else {},
     )
-    return _holding(GraphBatch, fields, (source, ids), BatchForm(whole[graphs.size + 1 :]))
+    form = BatchForm(whole[graphs.size + 1 :])
+    return _holding(GraphBatch, fields, (source, graphs), form)
 
 
 def fields_of(graphs: _Graphs) -> BatchFields:
@@ -631,7 +630,7 @@ def fields_of(graphs: _Graphs) -> BatchFields:
         types = types._replace(of_vertex=of_vertex, of_edge=of_edge)
     child_ptr, child = whole[: vertices + 1], whole[vertices + 1 :]
     fields = fields._replace(child_ptr=child_ptr, child=child, types=types)
-    object.__setattr__(graphs, "_fields", fields)
+    graphs._fields = fields
     return fields
 
 

@@ -70,18 +70,15 @@ class BatchForm:
         comes_again: a batch with graphs of its own was prepared before.
     """
 
-    __slots__ = (
-        "comes_again", "edge_ptr", "graphs", "numbers", "orders", "same_sizes", "structure"
-    )  # fmt: skip
+    graphs: GraphDigests | None = None
+    structure: bytes | None = None
+    numbers: bytes | None = None
+    same_sizes: bool | None = None
+    comes_again = False
 
     def __init__(self, edge_ptr: IntArray | None = None) -> None:
         self.edge_ptr = edge_ptr
-        self.graphs: GraphDigests | None = None
-        self.structure: bytes | None = None
-        self.numbers: bytes | None = None
         self.orders: dict[int, tuple[object, bool]] = {}
-        self.same_sizes: bool | None = None
-        self.comes_again = False
 
 
 def form_with(

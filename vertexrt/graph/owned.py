@@ -9,16 +9,15 @@ array can be set in place as well, so the arrays that are held are never handed 
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
-from typing import Any, TypeVar
+from dataclasses import FrozenInstanceError
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Array = np.ndarray[Any, Any]
 IntArray = npt.NDArray[np.int32]
-T = TypeVar("T")
 
 INT32 = np.dtype(np.int32)
 MOST = np.iinfo(np.int32).max  # vertices, slots or rows of a table: int32 numbers them
@@ -27,10 +26,6 @@ REALS: dict[int, np.dtype[Any]] = {
     4: np.dtype(np.float32),
     8: np.dtype(np.float64),
 }  # by bytes an element
-
-_new_bytes = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)(
-    ("PyBytes_FromStringAndSize", ctypes.pythonapi)
-)
 
 
 def own(array: Array, dtype: np.dtype[Any]) -> Array:
@@ -57,10 +52,9 @@ def freeze(array: Array, dtype: np.dtype[Any]) -> Array:
 def unwritten(size: int, dtype: np.dtype[Any]) -> Array:
     """Return an array [size] in read-only memory, with nothing in it yet.
 
-    Python lets the maker of `bytes` fill them. A compiled loop does so at once (see `compiled`),
-    before anything else sees them.
+    A compiled loop writes to it at once (`filled_here`), before anything else sees the `bytes`.
     """
-    return np.frombuffer(_new_bytes(None, size * dtype.itemsize), dtype)
+    return np.frombuffer(bytes(size * dtype.itemsize), dtype)
 
 
 def same_memory(a: Array, b: Array) -> bool:
@@ -124,10 +118,13 @@ def _own_if_fits(array: Array, dtype: np.dtype[Any]) -> Array | str:
 
 
 class _HandedOut:
-    """A public field of a frozen record: a view of an array that it holds elsewhere."""
+    """A public field of a record, read-only: a view of an array that it holds elsewhere."""
 
     def __init__(self, held: Callable[[Any], Any]) -> None:
         self.held = held
+
+    def __set__(self, record: object, value: object) -> None:
+        raise FrozenInstanceError("what has been checked cannot change: make another one")
 
     def __get__(self, record: object, cls: type) -> Any:
         if record is None:
@@ -139,11 +136,3 @@ class _HandedOut:
 def handed_out(held: Callable[[Any], Any]) -> Any:
     """Return a public field, given what reads the value held; what is no array cannot change."""
     return _HandedOut(held)
-
-
-def unchecked(cls: type[T], **fields: object) -> T:
-    """Return a frozen record whose slots hold what is known to be right."""
-    made = object.__new__(cls)
-    for name, value in fields.items():
-        object.__setattr__(made, name, value)
-    return made

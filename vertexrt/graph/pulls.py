@@ -28,7 +28,6 @@ from vertexrt.graph.owned import (
     own_numbers,
     read_array,
     same_memory,
-    unchecked,
     unwritten,
 )
 
@@ -84,7 +83,9 @@ class Rows:
 
 def rows_unchecked(table: Any, index: Any) -> Rows:
     """Return rows of a table, both of which are known to be right."""
-    return unchecked(Rows, _table=table, _index=index)
+    rows = object.__new__(Rows)
+    rows._table, rows._index = table, index
+    return rows
 
 
 # Whole numbers [V], floats [V, *shape], or a table with an index map, which has one in a graph.
@@ -155,9 +156,12 @@ class TakenPulls(Mapping[str, PullValue]):
     def __getitem__(self, name: str) -> PullValue:
         found = self._found.get(name)
         if found is None:
-            table, index = parts_of(self._of[name])
-            taken = taken_rows(table if index is None else index, *self._which)
-            found = taken if index is None else rows_unchecked(table, taken)
+            value = self._of[name]
+            if isinstance(value, Rows):
+                index = taken_rows(held_index(value), *self._which)
+                found = rows_unchecked(held_table(value), index)
+            else:
+                found = taken_rows(value, *self._which)
             found = self._found.setdefault(name, found)  # of several threads, the first one's
         return found
 
@@ -175,9 +179,10 @@ def taken_rows(rows: Array, ptr: IntArray, ids: npt.NDArray[np.int64], count: in
         ptr: [graphs + 1], the first row of each.
         count: how many rows those named have.
     """
-    taken = unwritten(count * math.prod(rows.shape[1:]), rows.dtype)
+    shape = rows.shape[1:]
+    taken = unwritten(count * math.prod(shape) if shape else count, rows.dtype)
     take_rows(taken, rows, ptr, ids)
-    return taken.reshape(count, *rows.shape[1:])
+    return taken.reshape(count, *shape) if shape else taken
 
 
 def check_pulls(
@@ -313,33 +318,34 @@ def is_of_none(value: PullValue) -> bool:
 def _join(
     name: str, values: list[PullValue], sizes: Sequence[int], what: str, names: Sequence[object]
 ) -> PullValue:
-    first = next((n for n, value in enumerate(values) if not is_of_none(value)), 0)
-    form = _form(values[first])
-    dtype, _, plain = form
-    for number, value in enumerate(values):
-        if _form(value) != form and ((plain and dtype.kind == "f") or not is_of_none(value)):
+    tables, maps = zip(*map(parts_of, values), strict=True)
+    forms = [(x.dtype, x.shape[1:], i is None) for x, i in zip(tables, maps, strict=True)]
+    some = [n for n, index in enumerate(maps) if index is None or len(tables[n])] or [0]
+    dtype, _, plain = form = forms[some[0]]
+    for number in some if not plain or dtype.kind == "i" else range(len(values)):
+        if forms[number] != form:
             raise PullError.at(
                 f"{what} {names[number]}",
-                f"pull '{name}' is {_form_text(value)}",
-                f"in {what} {names[first]} it is {_form_text(values[first])}",
+                f"pull '{name}' is {_form_text(forms[number])}",
+                f"in {what} {names[some[0]]} it is {_form_text(form)}",
                 f"give every {what} the same form, shape and dtype",
             )
     if len(values) == 1:
         return values[0]
-    tables, maps = zip(*map(parts_of, values), strict=True)
     if plain:  # or nothing, in whole numbers
-        numbers = [t if index is None else index for t, index in zip(tables, maps, strict=True)]
+        numbers = [x if index is None else index for x, index in zip(tables, maps, strict=True)]
         return own(np.concatenate(numbers), dtype)
-    some = [table for table in tables if len(table)] or [tables[0]]
     index = np.concatenate(maps)
-    if not all(table is some[0] or _same_memory(table, some[0], name) for table in some):
-        rows = [len(table) for table in tables]
-        if sum(rows) > MOST:
-            got = f"the tables of pull '{name}' have {sum(rows)} rows together"
+    rows = [tables[number] for number in some]
+    if not all(each is rows[0] or _same_memory(each, rows[0], name) for each in rows):
+        sizes_of = [len(table) for table in tables]
+        if sum(sizes_of) > MOST:
+            got = f"the tables of pull '{name}' have {sum(sizes_of)} rows together"
             raise PullError.at("graph batch", got, f"at most {MOST}", "let graphs share a table")
-        index = np.where(index >= 0, index + np.repeat(np.cumsum([0, *rows[:-1]]), sizes), -1)
-        some = [own(np.concatenate(some), dtype)]
-    return rows_unchecked(some[0], own(index, INT32))
+        before = np.repeat(np.cumsum([0, *sizes_of[:-1]]), sizes)
+        index = np.where(index >= 0, index + before, -1)
+        rows = [own(np.concatenate(rows), dtype)]
+    return rows_unchecked(rows[0], own(index, INT32))
 
 
 def _same_memory(one: Any, other: Any, name: str) -> bool:
@@ -363,14 +369,8 @@ def _missing(
     return PullError.at(f"{what} {number}", got, have, f"give every {what} the same pulls")
 
 
-def _form(value: PullValue) -> tuple[Any, ...]:
-    """Return what must agree between graphs; rows of a table that has an index may differ."""
-    table, index = parts_of(value)
-    return table.dtype, table.shape[1:], index is None
-
-
-def _form_text(value: PullValue) -> str:
-    dtype, extents, plain = _form(value)
+def _form_text(form: tuple[Any, tuple[int, ...], bool]) -> str:
+    dtype, extents, plain = form
     shape = "".join(f", {n}" for n in extents)
     return f"{dtype} [V{shape}]" if plain else f"{dtype} [N{shape}] with an index"
 
