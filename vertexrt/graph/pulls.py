@@ -182,7 +182,7 @@ def taken_rows(rows: Array, ptr: IntArray, ids: npt.NDArray[np.int64], count: in
     shape = rows.shape[1:]
     taken = unwritten(count * math.prod(shape) if shape else count, rows.dtype)
     take_rows(taken, rows, ptr, ids)
-    return taken.reshape(count, *shape) if shape else taken
+    return taken.reshape(count, *shape) if shape else taken[:]  # a view: see `graph/owned.py`
 
 
 def check_pulls(
