@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from vertexrt.engine.structure import Structure, edges_in_slot, read_structure
 from vertexrt.errors import GraphError, PullError, nearest
-from vertexrt.graph import GraphBatch, Rows
+from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import edge_pulls_of, pulls_of
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.graph.owned import INT32
-from vertexrt.graph.pulls import held_index, held_table, is_of_none
+from vertexrt.graph.pulls import is_of_none, parts_of
 from vertexrt.ir.ops import FIRST_OF_GRAPH
 from vertexrt.ir.passes.specialise import MOST_SLOTS
 from vertexrt.ir.program import Node, Program, Pull
@@ -200,7 +200,7 @@ def _read(reader: Reader, k: int, batch: GraphBatch) -> Any:
         return NO_EDGES if pull.edges else -1
     value = _given(program, pull, batch)
     if pull.dtype != "int":
-        index = held_index(value) if isinstance(value, Rows) else None
+        index = parts_of(value)[1]
         return np.arange(_count(pull, batch), dtype=np.int32) if index is None else index
     if type(value) is np.ndarray and value.dtype is INT32:
         return value  # a batch's own whole numbers
@@ -363,7 +363,7 @@ def _declared(table: Node) -> str:
 def _integers(program: Program, pull: Pull, value: Any, rows: int) -> Array:
     if is_of_none(value):
         return np.full(rows, -1, np.int32)
-    given = value.table if isinstance(value, Rows) else value
+    given, index = parts_of(value)
     if given.dtype.kind != "i" or given.ndim != 1:
         raise PullError.at(
             "pull",
@@ -371,9 +371,7 @@ def _integers(program: Program, pull: Pull, value: Any, rows: int) -> Array:
             f"{program.name} reads an integer per {whose(pull)}: [{rows}]",
             f"pass an integer array with -1 where {whose(pull, 'a')} has none",
         )
-    if not isinstance(value, Rows) or value.index is None:
-        return np.asarray(given)
-    return np.where(value.index >= 0, given[value.index], -1)
+    return np.asarray(given) if index is None else np.where(index >= 0, given[index], -1)
 
 
 def in_slot(own: Array, edge: Array) -> Array:
@@ -427,7 +425,7 @@ def parents(structure: Structure) -> Array:
 
 def check_reals(program: Program, pull: Pull, value: Any, rows: int, dtype: npt.DTypeLike) -> Any:
     """Return the rows of a real pull, a flat array or `DeviceRows`. Raises: PullError."""
-    table = held_table(value) if isinstance(value, Rows) else value
+    table = parts_of(value)[0]
     if not len(table):  # of no vertices: any dtype and shape
         return no_rows(pull, dtype)
     if table.dtype.kind != "f" or table.shape[1:] != pull.shape:

@@ -19,10 +19,17 @@ import numpy.typing as npt
 
 from vertexrt.errors import DataError, GraphError
 from vertexrt.graph.brackets import parse_brackets
-from vertexrt.graph.checks import check_structure, count_of, int32_array, pairs_of
+from vertexrt.graph.checks import (
+    NO_NUMBERS,
+    by_parent,
+    check_structure,
+    count_of,
+    int32_array,
+    pairs_of,
+)
 from vertexrt.graph.compiled import start_graphs, take_children
 from vertexrt.graph.device_rows import DeviceRows
-from vertexrt.graph.digest import BatchFields, BatchForm, digest_graphs, form_with
+from vertexrt.graph.digest import BatchFields, BatchForm, GraphDigests, digest_graphs, form_with
 from vertexrt.graph.networks import read_networkx, write_networkx
 from vertexrt.graph.owned import INT32, MOST, handed_out, own, read_array, unwritten
 from vertexrt.graph.pulls import (
@@ -51,7 +58,6 @@ _WHERE = "graph batch"
 _GRAPH = "input graph"
 _ALL = np.zeros(0, np.int64)
 _ZERO = np.zeros(1, np.int32)
-_NOT_COPIED = np.zeros(0, np.int32)
 
 # What graphs pull, for code that changes nothing: no view is made, nothing else is copied.
 pulls_of, edge_pulls_of = attrgetter("_fields.pulls"), attrgetter("_fields.edge_pulls")
@@ -213,9 +219,8 @@ class InputGraph(_Graphs):
                 f"the graph has the vertices 0..{count - 1}",
                 "correct the edge",
             )
-        child_ptr = np.cumsum(np.concatenate([[0], np.bincount(parent, minlength=count)]))
-        order = np.argsort(parent, kind="stable")
-        of_edges = ordered_pulls(edge_pulls, order, _GRAPH)
+        child_ptr, order = by_parent(parent, count)
+        of_edges = ordered_pulls(check_pulls(edge_pulls, len(child), _GRAPH, "edge"), order)
         return cls(child_ptr, child[order], pulls, None, of_edges)
 
     @classmethod
@@ -241,8 +246,7 @@ class InputGraph(_Graphs):
         Raises: GraphError, when a type is unknown, a vertex out of range, or edges form a cycle;
             PullError, when an array does not fit.
         """
-        given = {} if pulls is None else pulls, {} if edge_pulls is None else edge_pulls
-        return cls(*read_typed(sizes, edges, *given))
+        return cls(*read_typed(sizes, edges, pulls, edge_pulls))
 
     @classmethod
     def chain(cls, length: int, pulls: Mapping[str, Any] | None = None) -> InputGraph:
@@ -604,8 +608,8 @@ def take_unread(batch: GraphBatch, graphs: Int64) -> GraphBatch:
         raise _too_large(vertices, slots, "take")
     fields = BatchFields(
         whole[: graphs.size + 1],
-        _NOT_COPIED,
-        _NOT_COPIED,
+        NO_NUMBERS,
+        NO_NUMBERS,
         TakenPulls(given.pulls, starts[0], graphs, vertices),
         given.types,
         TakenPulls(given.edge_pulls, starts[1], graphs, slots) if given.edge_pulls else {},
@@ -683,23 +687,27 @@ def has_same_sizes(batch: GraphBatch) -> bool:
 
 def structure_key(batch: GraphBatch) -> bytes:
     """Return the digest of the structure of a batch; see `graph/digest.py`. Nothing is copied."""
-    if batch.form.structure is None:
-        batch.form.structure = _key(batch, "structure")
-    return batch.form.structure
+    form = batch.form
+    if form.structure is None:
+        digests, graphs = _digests_of(batch)
+        form.structure = digests.key(digests.structure, graphs)
+    return form.structure
 
 
 def numbers_key(batch: GraphBatch) -> bytes:
     """Return the digest of the structure of a batch and of the numbers that it pulls."""
-    if batch.form.numbers is None:
-        batch.form.numbers = _key(batch, "numbers")
-    return batch.form.numbers
+    form = batch.form
+    if form.numbers is None:
+        digests, graphs = _digests_of(batch)
+        form.numbers = digests.key(digests.numbers, graphs)
+    return form.numbers
 
 
-def _key(batch: GraphBatch, of: str) -> bytes:
+def _digests_of(batch: GraphBatch) -> tuple[GraphDigests, Any]:
     source, graphs = batch._taken or (batch, slice(None))
     if source.form.graphs is None:
         source.form.graphs = digest_graphs(fields_of(source))
-    return source.form.graphs.key(of, graphs)
+    return source.form.graphs, graphs
 
 
 def with_values(

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from vertexrt.graph.checks import NO_NUMBERS
 from vertexrt.graph.pulls import IntArray, PullValue, in_order, parts_of
 from vertexrt.graph.types import VertexTypes
 from vertexrt.native.compiled import compiled
@@ -26,7 +26,6 @@ Array = np.ndarray[Any, Any]
 BITS_128 = 16  # bytes
 STARTS = np.frombuffer(os.urandom(16), np.uint64)  # of the hashes of this process
 FACTORS = np.array([0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93], np.uint64)
-NO_NUMBERS = np.zeros(0, np.int32)
 
 
 class BatchFields(NamedTuple):
@@ -52,10 +51,9 @@ class GraphDigests(NamedTuple):
     structure: Array
     numbers: Array
 
-    def key(self, of: str, graphs: Any) -> bytes:
-        """Return the digest of some of the graphs, side by side: `structure` or `numbers`."""
-        found = getattr(self, of)[graphs]
-        return blake2b(found.tobytes(), digest_size=BITS_128, key=self.names).digest()
+    def key(self, of: Array, graphs: Any) -> bytes:
+        """Return the digest of some of the graphs, side by side; `of` is one of the hashes."""
+        return blake2b(of[graphs].tobytes(), digest_size=BITS_128, key=self.names).digest()
 
 
 class BatchForm:
@@ -120,12 +118,8 @@ def digest_graphs(batch: BatchFields) -> GraphDigests:
         STARTS,
         FACTORS,
     )
-    return GraphDigests(_digest_of(names), structure, numbers)
-
-
-@lru_cache(256)
-def _digest_of(names: tuple[object, ...]) -> bytes:
-    return blake2b(repr(names).encode(), digest_size=BITS_128).digest()
+    hashed = blake2b(repr(names).encode(), digest_size=BITS_128).digest()
+    return GraphDigests(hashed, structure, numbers)
 
 
 def _columns_of(pulls: Mapping[str, PullValue]) -> dict[tuple[str, str], Array]:

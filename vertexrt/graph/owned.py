@@ -37,16 +37,9 @@ def own(array: Array, dtype: np.dtype[Any]) -> Array:
     """
     if array.base is not None and array.dtype is dtype and is_owned(array):
         return array.view()
-    return freeze(array.astype(dtype, copy=False), dtype).reshape(array.shape)
-
-
-def freeze(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return a copy of all elements in a row, in read-only memory.
-
-    Args:
-        dtype: equal to that of the array, which may be another object with a name or metadata.
-    """
-    return np.frombuffer(array.tobytes(), dtype)
+    # Equal dtypes may be other objects, with a name or metadata: the bytes forget them.
+    found = np.frombuffer(array.astype(dtype, copy=False).tobytes(), dtype)
+    return found.reshape(array.shape)
 
 
 def unwritten(size: int, dtype: np.dtype[Any]) -> Array:
@@ -87,30 +80,19 @@ def read_array(given: Any) -> Array | str:
         return f"a {type(given).__name__} that is no array ({error})"
 
 
-def own_whole(array: Array) -> IntArray | str:
-    """Return whole numbers as an owned int32 array; or what is wrong with them."""
-    if array.dtype.kind not in "iu":
-        return f"dtype {array.dtype}"
-    if array.size > MOST:  # of a view it may be, whose elements are not in memory
-        return f"{array.size} elements, more than int32 can number"
-    if array.size and not (array.min() >= _LEAST and array.max() <= MOST):
-        return "a whole number beyond 32 bits"
-    return _own_if_fits(array, INT32)
-
-
 def own_numbers(array: Array) -> Array | str:
     """Return an owned array of int32, float32 or float64; or what is wrong with it.
 
     Floats of another byte order become native; other dtypes are refused, since a conversion would
     lose digits or guess.
     """
-    kind, size = array.dtype.kind, array.dtype.itemsize
-    if kind == "f" and size in REALS:
-        return _own_if_fits(array, REALS[size])
-    return own_whole(array)
-
-
-def _own_if_fits(array: Array, dtype: np.dtype[Any]) -> Array | str:
+    dtype = REALS.get(array.dtype.itemsize) if array.dtype.kind == "f" else INT32
+    if dtype is None or array.dtype.kind not in "iuf":
+        return f"dtype {array.dtype}"
+    if dtype is INT32 and array.size > MOST:  # of a view it may be, whose elements are not there
+        return f"{array.size} elements, more than int32 can number"
+    if dtype is INT32 and array.size and not (array.min() >= _LEAST and array.max() <= MOST):
+        return "a whole number beyond 32 bits"
     try:
         return own(array, dtype)
     except MemoryError:  # a view may be larger than memory: np.broadcast_to

@@ -254,23 +254,17 @@ def with_rows(pulled: Rows, rows: Any) -> Rows:
     return rows_unchecked(values, index)  # which was checked for as many rows
 
 
-def rows_of_pull(value: PullValue, rows: npt.NDArray[np.integer[Any]]) -> PullValue:
-    """Return what some vertices (or edges) pull, in another order."""
-    table, index = parts_of(value)
-    if index is None:
-        return own(table[rows], table.dtype)
-    return rows_unchecked(table, own(index[rows], INT32))
-
-
 def ordered_pulls(
-    pulls: Mapping[Any, Any] | None, order: npt.NDArray[np.integer[Any]], where: str
+    pulls: Mapping[str, PullValue], order: npt.NDArray[np.integer[Any]]
 ) -> dict[str, PullValue]:
-    """Check pulls of edges, and return them in another order of the edges.
-
-    Raises: PullError, as `check_pulls` does.
-    """
-    found = check_pulls(pulls, len(order), where, "edge")
-    return {name: rows_of_pull(value, order) for name, value in found.items()}
+    """Return what vertices (or edges) pull, some of them or in another order."""
+    found: dict[str, PullValue] = {}
+    for name, value in pulls.items():
+        table, index = parts_of(value)
+        plain = index is None
+        taken = own(table[order] if plain else index[order], table.dtype if plain else INT32)
+        found[name] = taken if plain else rows_unchecked(table, taken)
+    return found
 
 
 def describe(value: PullValue) -> str:

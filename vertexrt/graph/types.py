@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import GraphError, PullError, nearest
-from vertexrt.graph.checks import count_of, int32_array, pairs_of
+from vertexrt.graph.checks import by_parent, count_of, int32_array, pairs_of
 from vertexrt.graph.owned import INT32, own
 from vertexrt.graph.pulls import (
     PullValue,
@@ -18,7 +18,7 @@ from vertexrt.graph.pulls import (
     check_pull,
     join_pulls,
     none_of,
-    rows_of_pull,
+    ordered_pulls,
 )
 
 IntArray = npt.NDArray[np.int32]
@@ -63,8 +63,8 @@ def unknown_type(what: str, name: object, names: Sequence[str]) -> GraphError:
 def read_typed(
     sizes: Mapping[str, int],
     edges: Mapping[tuple[str, str, str], Any],
-    pulls: Mapping[str, Mapping[str, Any]],
-    edge_pulls: Mapping[tuple[str, str, str], Mapping[str, Any]],
+    pulls: Mapping[str, Mapping[str, Any]] | None,
+    edge_pulls: Mapping[tuple[str, str, str], Mapping[str, Any]] | None,
 ) -> tuple[Any, ...]:
     """Return the fields of a graph of vertices of several types; see `InputGraph.from_types`.
 
@@ -78,11 +78,10 @@ def read_typed(
     of_vertex = np.repeat(np.arange(len(counts), dtype=np.int32), list(counts.values()))
     relations, columns = _read_edges(counts, edges)
     child, parent, of_edge = np.concatenate([np.zeros((3, 0), np.int32), *columns.values()], axis=1)
-    order = np.argsort(parent, kind="stable")
-    child_ptr = np.cumsum(np.concatenate([[0], np.bincount(parent, minlength=len(of_vertex))]))
+    child_ptr, order = by_parent(parent, len(of_vertex))
     types = VertexTypes(tuple(counts), relations, own(of_vertex, INT32), own(of_edge[order], INT32))
     many = {key: column.shape[1] for key, column in columns.items()}
-    of_edges = {n: rows_of_pull(x, order) for n, x in _join_owned(many, edge_pulls, "edge").items()}
+    of_edges = ordered_pulls(_join_owned(many, edge_pulls, "edge"), order)
     return child_ptr, child[order], _join_owned(counts, pulls, "vertex"), types, of_edges
 
 
@@ -142,6 +141,7 @@ _FORMS = {
 
 def _join_owned(counts: Mapping[Any, int], pulls: object, each: str) -> dict[str, PullValue]:
     """Return pulls over all vertices: absent where a type does not give one; or those of edges."""
+    pulls = {} if pulls is None else pulls
     if not isinstance(pulls, Mapping) or not all(isinstance(x, Mapping) for x in pulls.values()):
         name, expected, action = _FORMS[each]
         raise PullError.at(_WHERE, f"{name} is {pulls!r:.60}", expected, action)
