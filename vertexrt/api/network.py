@@ -51,8 +51,7 @@ from vertexrt.errors import (
     nearest,
 )
 from vertexrt.graph import GraphBatch
-from vertexrt.graph.batch import edge_pulls_of, pulls_of
-from vertexrt.graph.by_index import pulls_by_index
+from vertexrt.graph.batch import edge_pulls_of, pulls_by_index, pulls_of
 from vertexrt.ir.program import Program
 from vertexrt.parallel.group import ProcessGroup
 

@@ -10,7 +10,7 @@ from vertexrt.engine.kinds import meet_kinds
 from vertexrt.engine.layouts import BatchLayout, Recent, is_within, lay_out
 from vertexrt.engine.variant import Use, Variant
 from vertexrt.graph import GraphBatch
-from vertexrt.graph.batch import graph_ptr_of, is_taken, numbers_key, structure_key
+from vertexrt.graph.batch import is_taken, numbers_key, structure_key
 from vertexrt.graph.digest import BatchForm
 from vertexrt.kernels.ways import Configuration
 from vertexrt.memory import MemoryPlan
@@ -93,7 +93,7 @@ def _lay_out(
                 planned,
                 with_loss,
                 inputs.structure,
-                graph_ptr_of(batch),
+                batch.graph_ptr,
             )
         meet_kinds(variant, batch, inputs)
 

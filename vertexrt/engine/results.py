@@ -16,9 +16,9 @@ import numpy.typing as npt
 from vertexrt.engine.batched import Part, RowPlace, Run
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.structure import edges_in_slot
-from vertexrt.graph import GraphBatch, Rows
+from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import edge_pulls_of, pulls_of
-from vertexrt.graph.pulls import PullValue, held_index, held_table
+from vertexrt.graph.pulls import parts_of
 from vertexrt.ir.program import Pull
 
 Array = np.ndarray[Any, Any]
@@ -246,7 +246,4 @@ def _slots_pulled(run: Run, pull: Pull) -> tuple[Array, Array]:
 
 def table_of(batch: GraphBatch, pull: Pull) -> tuple[Any, Array | None]:
     """Return the rows of a pull, and which of them each vertex pulls, if not its own."""
-    value: PullValue = (edge_pulls_of(batch) if pull.of_edges else pulls_of(batch))[pull.source]
-    if isinstance(value, Rows):
-        return held_table(value), held_index(value)
-    return value, None
+    return parts_of((edge_pulls_of(batch) if pull.of_edges else pulls_of(batch))[pull.source])

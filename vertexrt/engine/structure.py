@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from vertexrt.errors import GraphError, nearest
 from vertexrt.graph import GraphBatch
-from vertexrt.graph.batch import child_of, child_ptr_of
-from vertexrt.graph.types import VertexTypes, origin_of
+from vertexrt.graph.batch import fields_of, whole_of
+from vertexrt.graph.types import VertexTypes
 from vertexrt.ir.program import FunctionSite, Program, Pull
 from vertexrt.scheduler.arrange import ALL, ARRANGED, NOT_READ, SECOND_CHILD, arrange, in_order
 
@@ -56,25 +56,19 @@ class _Slots(NamedTuple):
         """Return which function each vertex evaluates."""
         return types.of_vertex if self.same else self.function_of.take(types.of_vertex)
 
-    def finds_order(self, child_ptr: IntArray, child: IntArray, types: VertexTypes) -> bool:
+    def finds_order(self, batch: GraphBatch) -> bool:
         """Tell whether the children of a batch lie as they are read.
 
         Where its graphs were taken from another, this is found once, for all graphs of that.
         """
-        origin = origin_of(types)
-        if origin is None:
-            return self._find(child_ptr, child, types.of_vertex, types.of_edge)
-        known = origin.known.get(id(self))
+        whole = whole_of(batch)
+        known = whole.form.orders.get(id(self))
         if known is None:
-            parts = origin.child_ptr, origin.child, origin.of_vertex, origin.of_edge
-            known = origin.known[id(self)] = self, self._find(*parts)
+            _, child_ptr, child, _, types, _ = fields_of(whole)
+            assert types is not None, "a batch without types is not asked"
+            graph = child_ptr, child, types.of_vertex, types.of_edge
+            known = whole.form.orders[id(self)] = self, in_order(*graph, *self[:2])
         return known[1]
-
-    def _find(
-        self, child_ptr: IntArray, child: IntArray, of_vertex: IntArray, of_edge: IntArray
-    ) -> bool:
-        graph = child_ptr, child, of_vertex, of_edge
-        return in_order(*graph, self.function_of, self.rules)
 
 
 def read_structure(program: Program, batch: GraphBatch) -> Structure:
@@ -84,13 +78,13 @@ def read_structure(program: Program, batch: GraphBatch) -> Structure:
         or the other way round; when a type or a relation is unknown; or when a child has another
         type than its relation says, or is the second of a relation that has one.
     """
-    child_ptr, child, types = child_ptr_of(batch), child_of(batch), batch.types
+    _, child_ptr, child, _, types, _ = fields_of(batch)
     if types is None and not program.sites:
         return Structure(child_ptr, child, NO_FUNCTIONS)
     if types is None or not program.sites:
         raise _not_typed(program, types)
     table = _slots(program.sites, types.names, types.relations)
-    if program.relations == 1 and table.finds_order(child_ptr, child, types):
+    if program.relations == 1 and table.finds_order(batch):
         return Structure(child_ptr, child, table.functions(types))
     return _arranged(program, batch, types, table)
 
@@ -101,7 +95,7 @@ def _arranged(program: Program, batch: GraphBatch, types: VertexTypes, table: _S
         _check_used(program, types, table)
     lists_edges = any(pull.of_edges for pull in program.pulls)
     functions, reads = table.functions(types), (lists_edges, program.relations)
-    graph = child_ptr_of(batch), child_of(batch), functions, types.of_edge
+    graph = *fields_of(batch)[1:3], functions, types.of_edge
     found, vertex, relation, out_ptr, out, edge_of, first_of = arrange(*graph, table.rules, *reads)
     if found != ARRANGED:
         raise _misplaced(program, batch, types, found, vertex, relation)
