@@ -23,7 +23,7 @@ from vertexrt.data.dataset import Vocabulary
 from vertexrt.data.files import unknown
 from vertexrt.errors import DataError, UsageError, VertexrtError, nearest
 from vertexrt.graph import GraphBatch, InputGraph, PullValue, Rows
-from vertexrt.graph.pulls import rows_of_pull
+from vertexrt.graph.pulls import ordered_pulls
 
 LARGEST = 2**31 - 2  # of whole numbers
 _MOST_VERTICES = 1 << 24  # of a line: a slip in a number must not take all memory
@@ -172,7 +172,7 @@ def collect(
     vocabularies = {name: vocabulary for name, vocabulary in numbered.items() if vocabulary}
     found, given = (columns.arrays(options, vocabularies) for columns in (vertices, edges))
     order = np.concatenate(edges.order)
-    of_edges = {name: rows_of_pull(pull, order) for name, pull in given.items()}
+    of_edges = ordered_pulls(given, order)
     arrays = batch.graph_ptr, batch.child_ptr, batch.child
     return Examples(GraphBatch(*arrays, found, batch.types, of_edges), vocabularies)
 
