@@ -93,7 +93,7 @@ def _lines(axes: Any, entries: Sequence[Entry], x: str) -> None:
             "markerfacecolor": "white" if k % 2 else grey,
         }
         mine = [e for e in entries if e.key.get("variant") == name]
-        medians, spread = errors([e.spread for e in mine])
+        medians, spread = errors(mine)
         places = [e.key[x] for e in mine]
         axes.errorbar(places, medians, spread, label=name, capsize=2, elinewidth=0.8, **style)
     numbers = sorted({int(e.key[x]) for e in entries})
@@ -106,7 +106,7 @@ def _lines(axes: Any, entries: Sequence[Entry], x: str) -> None:
 
 
 def _bars(axes: Any, entries: Sequence[Entry], names: Sequence[str]) -> None:
-    medians, spread = errors([e.spread for e in entries])
+    medians, spread = errors(entries)
     places = range(len(entries))
     axes.barh(places, medians, 0.7, xerr=spread, error_kw=WHISKER, **bar_style(1))
     name_rows(axes, [", ".join(str(e.key.get(n, "")) for n in names) for e in entries])

@@ -18,18 +18,18 @@ import vertexrt as vrt
 from vertexrt.ir.program import Domain
 
 DOCS = Path(__file__).resolve().parent
-CALLED = ("vrt.Network", "vrt.Plan")  # whose calls have a place of their own
+CALLED = ("vrt.Network", "vrt.types.Plan")  # whose calls have a place of their own
 EXAMPLES, PAGE = DOCS / "api_examples", DOCS / "api.md"
 
 # In reading order. Ops are the functions of these modules; the rest of `vrt` is below.
 OPS = {"Elementwise": "elementwise", "Vectors and children": "functional"}
 GROUPS = {
     "Functions": "VertexFunction Model Parameter compile",
-    "Networks": "Network Outputs Record Gradients Plan Loss",
+    "Networks": "Network types.Outputs types.Record types.Gradients types.Plan types.Loss",
     "Graphs": "InputGraph GraphBatch Rows",
     "Optimizers": "Optimizer SGD Adagrad Adam AdamW RMSprop Lion",
     "Averages and carried states": "ExponentialMovingAverage CarriedState",
-    "Checkpoints": "save_checkpoint load_checkpoint Checkpoint",
+    "Checkpoints": "save_checkpoint load_checkpoint types.Checkpoint",
     "Version": "__version__",
 }
 MODULES = {"random": "Ops: random numbers", "losses": "Ops: losses"}
@@ -101,11 +101,14 @@ def entries() -> dict[str, list[Entry]]:
     groups = {title: [f"vrt.{name}" for name in names.split()] for title, names in GROUPS.items()}
     for title, module in OPS.items():
         home = f"vertexrt.api.{module}"
-        of_module = [name for name in vrt.__all__ if _home(getattr(vrt, name)) == home]
-        groups[f"Ops: {title.lower()}"] = [f"vrt.{name}" for name in of_module]
+        every = [f"vrt.{n}" for n in vrt.__all__], [f"vrt.nn.{n}" for n in vrt.nn.__all__]
+        of_module = [name for names in every for name in names if _home(value_of(name)) == home]
+        groups[f"Ops: {title.lower()}"] = of_module
     for module, title in MODULES.items():
         names = getattr(vrt, module).__all__
-        groups[f"{title}: vrt.{module}"] = [f"vrt.{module}.{name}" for name in names]
+        of_module = [f"vrt.{module}.{name}" for name in names]
+        listed = [name for group in groups.values() for name in group]
+        groups[f"{title}: vrt.{module}"] = [name for name in of_module if name not in listed]
     order = {name: place for place, name in enumerate(examples())}
     return {
         title: [each for name in ordered(names, order) for each in with_members(name, order)]
@@ -118,11 +121,17 @@ def ordered(names: Iterable[str], order: dict[str, int]) -> list[str]:
     return sorted(names, key=lambda name: order.get(name, len(order)))
 
 
-def with_members(name: str, order: dict[str, int]) -> Iterator[Entry]:
-    """Go through a name and the public methods and properties of a class of ours."""
+def value_of(name: str) -> Any:
+    """Return what a public name stands for."""
     value: Any = vrt
     for part in name.split(".")[1:]:
         value = getattr(value, part)
+    return value
+
+
+def with_members(name: str, order: dict[str, int]) -> Iterator[Entry]:
+    """Go through a name and the public methods and properties of a class of ours."""
+    value = value_of(name)
     if not isinstance(value, type):
         yield Entry(name, value, "function" if callable(value) else "value")
         return

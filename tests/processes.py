@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from vertexrt.errors import ParallelError
-from vertexrt.parallel.communicator import ended, silent
+from vertexrt.parallel.communicator import Communicator, ended, silent
 
 T = TypeVar("T")
 Pipes = dict[tuple[int, int], "queue.Queue[Any]"]
 
 
-class ThreadCommunicator:
+class ThreadCommunicator(Communicator):
     """A communicator between threads; bytes sent are counted."""
 
     def __init__(self, rank: int, size: int, pipes: Pipes) -> None:

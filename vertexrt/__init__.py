@@ -13,40 +13,30 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CarriedState",
-    "Checkpoint",
     "ExponentialMovingAverage",
-    "Gradients",
     "GraphBatch",
     "InputGraph",
-    "Loss",
     "Model",
     "Network",
     "Optimizer",
-    "Outputs",
     "Parameter",
-    "Plan",
-    "Record",
     "Rows",
     "VertexFunction",
     "__version__",
     "abs",
     "argmax",
     "bench",
-    "block_diagonal",
     "clip",
     "compile",
     "concat",
     "data",
     "dot",
-    "elu",
     "embed",
     "errors",
     "exp",
     "floor",
     "full",
-    "gelu",
     "init",
-    "leaky_relu",
     "load_checkpoint",
     "log",
     "log_softmax",
@@ -64,9 +54,7 @@ __all__ = [
     "save_checkpoint",
     "schedules",
     "sigmoid",
-    "silu",
     "softmax",
-    "softplus",
     "split",
     "sqrt",
     "stack",
@@ -74,33 +62,29 @@ __all__ = [
     "straight_through",
     "sum",
     "tanh",
+    "types",
     "where",
     "zeros",
 ]
 __all__ += [row.title for row in _OPTIMIZERS]
 
 if TYPE_CHECKING:
-    from vertexrt import bench, data, errors, nn, parallel
+    from vertexrt import bench, data, errors, nn, parallel, types
     from vertexrt.api import init, losses, random, schedules
     from vertexrt.api.average import ExponentialMovingAverage
     from vertexrt.api.carried import CarriedState
-    from vertexrt.api.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+    from vertexrt.api.checkpoint import load_checkpoint, save_checkpoint
     from vertexrt.api.compile import compile
     from vertexrt.api.elementwise import (
         abs,
         clip,
-        elu,
         exp,
         floor,
-        gelu,
-        leaky_relu,
         log,
         maximum,
         minimum,
         relu,
         sigmoid,
-        silu,
-        softplus,
         sqrt,
         stop_gradient,
         straight_through,
@@ -109,7 +93,6 @@ if TYPE_CHECKING:
     )
     from vertexrt.api.functional import (
         argmax,
-        block_diagonal,
         concat,
         dot,
         embed,
@@ -126,14 +109,11 @@ if TYPE_CHECKING:
         zeros,
     )
     from vertexrt.api.model import Model
-    from vertexrt.api.network import Network, Record
+    from vertexrt.api.network import Network
     from vertexrt.api.optim import *  # noqa: F403 - a class for each row of a table
     from vertexrt.api.optimizer import Optimizer
     from vertexrt.api.parameter import Parameter
-    from vertexrt.api.plan import Plan
     from vertexrt.api.vertex_function import VertexFunction
-    from vertexrt.engine.lazy import Loss, Outputs
-    from vertexrt.engine.results import Gradients
     from vertexrt.graph import GraphBatch, InputGraph, Rows
 else:
 
@@ -155,27 +135,24 @@ else:
 
 
 # The modules among the public names, and the names of each other module.
-_MODULES = {name: name for name in ("bench", "data", "errors", "nn", "parallel")}
+_MODULES = {name: name for name in ("bench", "data", "errors", "nn", "parallel", "types")}
 _MODULES |= {name: f"api.{name}" for name in ("init", "losses", "random", "schedules")}
 _NAMES = {
     "api.carried": "CarriedState",
-    "api.checkpoint": "Checkpoint load_checkpoint save_checkpoint",
+    "api.checkpoint": "load_checkpoint save_checkpoint",
     "api.average": "ExponentialMovingAverage",
-    "engine.lazy": "Loss Outputs",
-    "engine.results": "Gradients",
     "graph": "GraphBatch InputGraph Rows",
     "api.model": "Model",
-    "api.network": "Network Record",
-    "api.plan": "Plan",
+    "api.network": "Network",
     "api.optimizer": "Optimizer",
     "api.parameter": "Parameter",
     "api.vertex_function": "VertexFunction",
     "api.elementwise": (
-        "abs clip elu exp floor gelu leaky_relu log maximum minimum relu sigmoid silu "
-        "softplus sqrt stop_gradient straight_through tanh where"
+        "abs clip exp floor log maximum minimum relu sigmoid sqrt stop_gradient "
+        "straight_through tanh where"
     ),
     "api.functional": (
-        "argmax block_diagonal concat dot embed full log_softmax logsumexp max mean ones "
+        "argmax concat dot embed full log_softmax logsumexp max mean ones "
         "softmax split stack sum zeros"
     ),
     "api.compile": "compile",

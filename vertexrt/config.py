@@ -17,9 +17,9 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from vertexrt.errors import UsageError, nearest
 
@@ -29,8 +29,7 @@ FLAGS = ("VERTEXRT_CHECK", "VERTEXRT_CACHE", "VERTEXRT_PLAIN", "VERTEXRT_THREADS
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
+class Config(NamedTuple):
     """Hold the validated flags.
 
     Attributes:

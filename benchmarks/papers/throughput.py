@@ -1,5 +1,8 @@
 """Training throughput against batch size and hidden size, both engines (VPPS, figures 8 and 9)."""
 
+from argparse import Namespace
+from dataclasses import replace
+
 from benchmarks.papers.in_turn import ENGINES
 from vertexrt.bench.measure import Contender, Draw, Stepper, compare, measure
 from vertexrt.bench.record import Entry, compared
@@ -30,9 +33,10 @@ def run(bench: Bench) -> list[Entry]:
 def _networks(bench: Bench, hidden: int) -> dict[str, Contender]:
     """Compile for each engine and check that both compute the same."""
     found: dict[str, Contender] = {}
+    options = Namespace(**{**vars(bench.options), "hidden": hidden})
     batch = first_graphs(bench.job, CHECKED_GRAPHS)
     for engine in ENGINES:
-        net = Stepper(bench.compile(engine, hidden))
+        net = Stepper(replace(bench, options=options).compile(engine))
         try:
             net.infer(batch)
         except DeviceError as error:

@@ -13,7 +13,7 @@ from vertexrt.bench.measure import Stepper
 class Output:
     """A push that may still be computed; NumPy takes it for an array."""
 
-    outputs: vrt.Outputs
+    outputs: vrt.types.Outputs
     name: str
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -32,7 +32,7 @@ class Ours(Stepper):
     def __init__(self, net: vrt.Network, output: str) -> None:
         super().__init__(net)
         self.output = output
-        self._last: vrt.Outputs | None = None
+        self._last: vrt.types.Outputs | None = None
 
     def infer(self, batch: vrt.GraphBatch) -> Any:
         """Return the output of every vertex in the order of the batch, an array once synced."""

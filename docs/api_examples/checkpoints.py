@@ -6,7 +6,7 @@ import vertexrt as vrt
 
 #: vrt.save_checkpoint
 vrt.save_checkpoint(folder / "net.safetensors", net, optimizer, meta={"epoch": 3})
-#: vrt.load_checkpoint, vrt.Checkpoint
+#: vrt.load_checkpoint, vrt.types.Checkpoint
 checkpoint = vrt.load_checkpoint(folder / "net.safetensors")
 net.parameters.update(checkpoint.parameters)
 optimizer.load_state(checkpoint.optimizer_state)

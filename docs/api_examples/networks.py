@@ -108,7 +108,7 @@ assert net.device == "reference"
 assert net.reduction == "mean_graphs"
 #: vrt.Network.pushes
 assert net.pushes == ("h", "loss")
-#: vrt.Loss
+#: vrt.types.Loss
 loss = net.step(batch, optimizer, outputs=["h"], vertices=batch.roots)
 assert float(loss) > 0  # on a GPU this waits for the step
 assert f"{loss:.2f}" == f"{float(loss):.2f}"
@@ -125,18 +125,22 @@ assert "table" in differences.missing
 net.warm(batch, optimizer)
 #: vrt.Network.sync
 net.sync()  # on a GPU: waits for all steps
-#: vrt.Network.__call__, vrt.Outputs
+#: vrt.Network.__call__, vrt.types.Outputs
 outputs = net(batch, outputs=["h"])
 assert outputs["h"].shape == (6, 4)
 here = net(batch, outputs=["h"], arrays="device")  # on a GPU, arrays of CuPy
 assert here["h"].shape == (6, 4)
-#: vrt.Outputs.settle
+#: vrt.types.Outputs.settle
 outputs.settle()  # waits, where nothing is to be read yet
-#: vrt.Network.plan, vrt.Plan, vrt.Plan.__call__
+#: vrt.Network.plan, vrt.types.Plan, vrt.types.Plan.__call__
 plan = net.plan(batch, outputs=["h"], vertices=batch.roots)  # scheduled once, for its graphs
-assert isinstance(plan, vrt.Plan)
+assert isinstance(plan, vrt.types.Plan)
 assert len(plan({"word": batch.pulls["word"]})["h"]) == len(batch.roots)
-#: vrt.Network.record, vrt.Record, vrt.Record.backward, vrt.Record.done, vrt.Gradients
+#: vrt.Network.record, vrt.types.Record, vrt.types.Record.backward, vrt.types.Record.done
+run = net.record(batch)
+run.backward({"h": np.ones_like(run.outputs["h"])})
+assert run.done
+#: vrt.types.Gradients
 run = net.record(batch)
 gradients = run.backward({"h": np.ones_like(run.outputs["h"])})
 assert gradients.parameters["u"].shape == (4, 4)

@@ -9,16 +9,16 @@ import vertexrt as vrt
 assert at_root(lambda f, x, y: vrt.abs(x)) == [1.0, 2.0]
 #: vrt.clip
 assert at_root(lambda f, x, y: vrt.clip(x, 0.0, 1.0)) == [0.0, 1.0]
-#: vrt.elu
-assert at_root(lambda f, x, y: vrt.elu(x)) == [-0.632, 2.0]
+#: vrt.nn.elu
+assert at_root(lambda f, x, y: vrt.nn.elu(x)) == [-0.632, 2.0]
 #: vrt.exp
 assert at_root(lambda f, x, y: vrt.exp(x)) == [0.368, 7.389]
 #: vrt.floor
 assert at_root(lambda f, x, y: vrt.floor(y)) == [3.0, 0.0]
-#: vrt.gelu
-assert at_root(lambda f, x, y: vrt.gelu(x)) == [-0.159, 1.955]
-#: vrt.leaky_relu
-assert at_root(lambda f, x, y: vrt.leaky_relu(x, 0.1)) == [-0.1, 2.0]
+#: vrt.nn.gelu
+assert at_root(lambda f, x, y: vrt.nn.gelu(x)) == [-0.159, 1.955]
+#: vrt.nn.leaky_relu
+assert at_root(lambda f, x, y: vrt.nn.leaky_relu(x, 0.1)) == [-0.1, 2.0]
 #: vrt.log
 assert at_root(lambda f, x, y: vrt.log(y + 1.0)) == [1.386, 0.405]
 #: vrt.maximum
@@ -29,10 +29,10 @@ assert at_root(lambda f, x, y: vrt.minimum(x, y)) == [-1.0, 0.5]
 assert at_root(lambda f, x, y: vrt.relu(x)) == [0.0, 2.0]
 #: vrt.sigmoid
 assert at_root(lambda f, x, y: vrt.sigmoid(x)) == [0.269, 0.881]
-#: vrt.silu
-assert at_root(lambda f, x, y: vrt.silu(x)) == [-0.269, 1.762]
-#: vrt.softplus
-assert at_root(lambda f, x, y: vrt.softplus(x)) == [0.313, 2.127]
+#: vrt.nn.silu
+assert at_root(lambda f, x, y: vrt.nn.silu(x)) == [-0.269, 1.762]
+#: vrt.nn.softplus
+assert at_root(lambda f, x, y: vrt.nn.softplus(x)) == [0.313, 2.127]
 #: vrt.sqrt
 assert at_root(lambda f, x, y: vrt.sqrt(y + 1.0)) == [2.0, 1.225]
 #: vrt.stop_gradient
@@ -47,14 +47,14 @@ assert at_root(lambda f, x, y: vrt.where(x > 0.0, x, y)) == [3.0, 2.0]
 assert at_root(lambda f, x, y: vrt.argmax(x)) == 1.0
 
 
-#: vrt.block_diagonal
+#: vrt.nn.block_diagonal
 class Blocks(vrt.VertexFunction):
     def __init__(self):
         super().__init__(arity=1, state={"h": 6})
         self.u = vrt.Parameter((2, 3, 4))
 
     def forward(self):
-        product = vrt.block_diagonal(self.u, self.pull("x", shape=(8,)))
+        product = vrt.nn.block_diagonal(self.u, self.pull("x", shape=(8,)))
         self.scatter(h=product)
         self.push("product", product)
 

@@ -1,8 +1,7 @@
 """Breakdowns: parts add up to steps, weights are counted by the formula, processes are timed."""
 
-from argparse import Namespace
+import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from vertexrt import models
 from vertexrt.bench import ablation, breakdown
 from vertexrt.bench.measure import count
 from vertexrt.bench.record import read
-from vertexrt.bench.run import Job
 from vertexrt.cli.main import main
 from vertexrt.graph import GraphBatch, InputGraph, Rows
 
@@ -77,9 +75,11 @@ def test_a_breakdown_is_recorded_and_printed(
     assert "op by op" in capsys.readouterr().out
 
 
-class Sum(vrt.VertexFunction):
-    """A vertex function that is in no catalogue."""
+OWN = """
+import vertexrt as vrt
 
+
+class Sum(vrt.VertexFunction):
     def __init__(self, hidden: int) -> None:
         super().__init__(arity=2, state={"h": hidden})
         self.w = vrt.Parameter((hidden, hidden))
@@ -89,22 +89,22 @@ class Sum(vrt.VertexFunction):
         h = vrt.tanh(self.w @ (self.gather(0).h + self.gather(1).h) + self.b)
         self.scatter(h=h)
         self.push("loss", vrt.losses.cross_entropy(h, self.pull("label")))
+"""
 
 
-@pytest.mark.parametrize("action", [ablation, breakdown])
+@pytest.mark.parametrize("action", ["ablation", "breakdown"])
 def test_any_vertex_function_is_measured(
-    action: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    action: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(breakdown, "STEPS", (1, 1))
     monkeypatch.setattr(ablation, "ROUNDS", (1, 1))
-    tree = InputGraph.from_children([[], [], [0, 1]], {"label": np.arange(3)})
-    job = Job("sum", Sum, GraphBatch.from_graphs([tree] * 4), "a sum over trees")
-    shape = {"model": "", "data": None, "leaves": None, "hidden": 3, "set": None}
-    machine = {"device": "reference", "threads": 1, "seconds": 0.0, "out": str(tmp_path)}
-    options = Namespace(batch_sizes=(1,), **shape, **machine)
-    path = action.run(options, [], job)
-    record = read(path)
-    assert path.name == f"{record.benchmark}-sum.json"
+    (tmp_path / "own.py").write_text(OWN)
+    tree = {"children": [[], [], [0, 1]], "pulls": {"label": [0, 1, 2]}}
+    (tmp_path / "own.jsonl").write_text(f"{json.dumps(tree)}\n" * 4)
+    words = ["--model", str(tmp_path / "own.py:Sum"), "--data", str(tmp_path / "own.jsonl")]
+    words += ["--hidden", "3", "--batch-sizes", "1", "--device", "reference", "--threads", "1"]
+    assert main(["bench", action, *words, "--seconds", "0", "--out", str(tmp_path)]) == 0
+    record = read(tmp_path / f"{action}-Sum.json")
     assert record.complete
     assert record.entries
-    assert record.jobs == {"sum": "a sum over trees"}
+    assert record.jobs["Sum"].startswith("Sum, ")

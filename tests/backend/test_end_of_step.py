@@ -11,7 +11,7 @@ import vertexrt as vrt
 from tests.optimizers import make_store, set_gradients
 from vertexrt.engine import update as updates
 from vertexrt.engine.parameters import ParameterStore
-from vertexrt.engine.update import apply_update, collect, cut
+from vertexrt.engine.update import apply_update, collect, updated_ranges
 
 Array = np.ndarray[Any, Any]
 
@@ -58,17 +58,18 @@ def test_gradients_of_groups_are_added_up(dtype: str, groups: int) -> None:
         assert (store.value("w") != store.views(before)["w"]).mean() > 0.9
 
 
-def test_ranges_have_every_touched_element_once() -> None:
+def test_pieces_have_every_touched_element_once() -> None:
     store = wide("float32", 3)
-    groups_of(store, 3, 0)
-    starts, widths = cut(store)
-    count = np.zeros(store.values.size, np.int64)
-    for start, width in zip(starts, widths, strict=True):
-        count[start : start + width] += 1
-    want = np.zeros_like(count)
-    want[: store.dense_size] = 1
-    for name, rows in store.touched.items():
-        store.views(want)[name][rows] = 1  # type: ignore[arg-type]
-    np.testing.assert_array_equal(count, want)
-    assert len(starts) > 5
-    assert (widths <= updates.PIECE).all()
+    touched = groups_of(store, 3, 0)
+    for rows_of in (store.touched, *touched[1:]):
+        ranges = updated_ranges(store, touched=rows_of)
+        count = np.zeros(store.values.size, np.int64)
+        for begin, end in ranges:
+            count[begin:end] += 1
+        want = np.zeros_like(count)
+        want[: store.dense_size] = 1
+        for name, rows in rows_of.items():
+            store.views(want)[name][rows] = 1  # type: ignore[arg-type]
+        np.testing.assert_array_equal(count, want)
+        assert len(ranges) > 5
+        assert (np.diff(ranges) <= updates.PIECE).all()

@@ -54,7 +54,7 @@ def copied(net: vrt.Network) -> dict[str, np.ndarray]:
     return dict(net.parameters)
 
 
-def back(net: vrt.Network, of: vrt.GraphBatch, scale: float = 1.0) -> vrt.Gradients:
+def back(net: vrt.Network, of: vrt.GraphBatch, scale: float = 1.0) -> vrt.types.Gradients:
     run = net.record(of)
     return run.backward(scale=scale)
 

@@ -43,7 +43,7 @@ class Whole(vrt.VertexFunction):
             self.v.reshape(H, H),
             (self.b[0], self.b[-1]),
             vrt.embed(self.table, self.pull("i")) + self.table[1:3][self.pull("i") % 2],
-            lambda h: vrt.block_diagonal(self.d, h),
+            lambda h: vrt.nn.block_diagonal(self.d, h),
             (self.r, self.r.reshape(1, H)),  # all elements, as they are and as a matrix
         )
 

@@ -263,7 +263,7 @@ def test_forms_of_what_is_given() -> None:
         ({"x": np.zeros((6, WIDTH))}, r"pull 'x' has \[6, 5\]; expected \[7, ...\]"),
         ({"x": np.zeros((7, 3))}, r"'x' is float64 \[7, 3\]; an array float32 \[7, 5\], as it was"),
         ({"x": np.zeros(7, int)}, r"'x' is int32 \[7\]; an array float32 \[7, 5\]"),
-        ({"x": vrt.Rows(np.zeros((7, 5)))}, r"'x' is Rows of float64 \[7, 5\]"),
+        ({"x": vrt.Rows(np.zeros((7, 5)), np.arange(7))}, r"'x' is Rows of float64 \[7, 5\]"),
         ({"word": np.zeros(7)}, r"'word' is float64 \[7\]; an array int32 \[7\]"),
         ({"word": [0, 0, 0, 0, 6, 0, -1]}, r"'word' of vertex 1 of graph 1 is 6; 0 to 5, the rows"),
         ({"word": [0, -1, 0, 0, 0, 0, -1]}, "'word' of vertex 1 of graph 0 is absent; present, as"),

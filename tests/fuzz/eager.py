@@ -321,4 +321,4 @@ class Model:
     """Holds vertex functions as attributes."""
 
 
-losses = random = sys.modules[__name__]  # namespaces of vertexrt
+losses = random = nn = sys.modules[__name__]  # namespaces of vertexrt

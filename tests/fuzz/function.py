@@ -50,6 +50,7 @@ TEXTS = {
 }
 LOSSES = ("binary_cross_entropy_with_logits", "cross_entropy", "hinge_loss")
 LOSSES += ("multi_margin_loss", "squared_error")
+ACTIVATIONS = ("elu", "gelu", "leaky_relu", "silu", "softplus", "block_diagonal")  # of vrt.nn
 PULLS = ("pull", "edge", "slot_edge")  # extra: a name, and of which slot
 PARAMETERS = ("parameter", "part")  # extra: a name, and which part
 INDEXING = (
@@ -220,6 +221,7 @@ def _body(spec: FunctionSpec) -> Iterator[str]:
         else:  # reductions may say what they go over
             operands += [f"axis={axis!r}" for axis in node.extra if axis]
             home = "vrt.losses" if node.op in LOSSES else "vrt"
+            home = "vrt.nn" if node.op in ACTIVATIONS else home
             text = f"{home}.{node.op}({', '.join(operands)})"
         yield f"v{k} = {text}"
     if spec.state:

@@ -36,7 +36,7 @@ def functions() -> dict[str, FunctionType]:
         name: function
         for module in (random, elementwise, functional, losses)
         for name, function in inspect.getmembers(module, inspect.isfunction)
-        if name in (*vrt.__all__, *losses.__all__, *random.__all__)
+        if name in (*vrt.__all__, *losses.__all__, *random.__all__, *vrt.nn.__all__)
     }
 
 
@@ -93,7 +93,7 @@ def test_everything_public_is_drawn() -> None:
                 operators.add(type(node.ops[0]))
             if isinstance(node, ast.Subscript):
                 operators.add(type(node.slice))
-    homes = ("vrt", "vrt.losses", "vrt.random")
+    homes = ("vrt", "vrt.losses", "vrt.random", "vrt.nn")
     assert set(functions()) <= {name for owner, name in called if owner in homes}
     assert set(methods()) <= {name for owner, name in called if owner == "self"}
     arithmetic = {ast.Add, ast.Sub, ast.Mult, ast.Div, ast.MatMult, ast.Pow, ast.USub}

@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vertexrt.data import load
+from vertexrt.data import Loader, load
 from vertexrt.data.generated_text import WORDS, generate_text, with_s
-from vertexrt.data.loader import minibatches
 from vertexrt.data.treebank import Phrase, Role, compose, generate_treebank, word
 from vertexrt.errors import GraphError, UsageError
-from vertexrt.graph import BracketForest, GraphBatch, Rows, parse_brackets
+from vertexrt.graph import BracketForest, GraphBatch, InputGraph, Rows, parse_brackets
 
 SAMPLES = Path(__file__).resolve().parents[2] / "datasets" / "samples"
 
@@ -214,18 +213,21 @@ def test_tree_fc() -> None:
         load("generated", format="tree-fc", leaves=6)
 
 
+def chains(sizes: np.ndarray) -> GraphBatch:
+    return GraphBatch.from_graphs([InputGraph.chain(int(n)) for n in sizes])
+
+
 @pytest.mark.parametrize("shuffle", [True, False])
-@pytest.mark.parametrize("window", [1, 3, 100])
+@pytest.mark.parametrize("bucket", [1, 3, 100])
 @pytest.mark.parametrize(("graphs", "batch_size"), [(10, 3), (9, 3), (1, 4), (50, 1)])
 def test_minibatches_cover_every_graph(
-    graphs: int, batch_size: int, window: int, shuffle: bool
+    graphs: int, batch_size: int, bucket: int, shuffle: bool
 ) -> None:
-    sizes = np.random.default_rng(0).integers(1, 60, graphs)
+    whole = chains(np.random.default_rng(0).integers(1, 60, graphs))
 
     def epoch(number: int, seed: int = 7) -> list[list[int]]:
-        batches = minibatches(
-            sizes, batch_size, seed=seed, epoch=number, shuffle=shuffle, window=window
-        )
+        loader = Loader(whole, batch_size, seed=seed, shuffle=shuffle, bucket=bucket)
+        batches = loader.order(number)
         assert all(batch.dtype == np.int32 for batch in batches)
         return [batch.tolist() for batch in batches]
 
@@ -240,21 +242,20 @@ def test_minibatches_cover_every_graph(
 
 def test_minibatches_by_size_hold_like_sizes() -> None:
     sizes = np.random.default_rng(1).integers(1, 100, 400)
+    whole = chains(sizes)
 
-    def spread(window: int) -> float:
-        batches = minibatches(sizes, 20, seed=0, epoch=0, window=window)
-        return float(np.mean([np.ptp(sizes[batch]) for batch in batches]))
+    def spread(bucket: int) -> float:
+        return float(np.mean([np.ptp(sizes[k]) for k in Loader(whole, 20, bucket=bucket).order(0)]))
 
     assert all(a > 1.5 * b for a, b in pairwise([spread(1), spread(5), spread(20)]))
-    batch = load("generated", format="trees").splits["dev"]
-    first = minibatches(batch.sizes(), 25, seed=0, epoch=0)[0]
-    assert isinstance(batch.take(first), GraphBatch)
 
 
 def test_minibatches_refuse() -> None:
-    sizes = np.ones(3, np.int32)
+    whole = chains(np.ones(3, np.int32))
     with pytest.raises(UsageError) as caught:
-        minibatches(sizes, 0, seed=0, epoch=0)
-    assert str(caught.value) == ("[minibatches] a batch size of 0; expected 1 or more; correct it.")
-    with pytest.raises(UsageError, match="a window of 0"):
-        minibatches(sizes, 1, seed=0, epoch=0, window=0)
+        Loader(whole, 0)
+    assert str(caught.value) == (
+        "[loader] batch_size=0; expected a whole number, 1 or more; correct it."
+    )
+    with pytest.raises(UsageError, match="bucket=0"):
+        Loader(whole, 1, bucket=0)

@@ -141,7 +141,7 @@ MISTAKES: list[tuple[Callable[[Any], None], str, str]] = [
     (lambda f: f.w.reshape(5, 3), "reshape", "positive numbers whose product is 12"),
     (lambda f: f.w.reshape(2, 2, 3) + 1.0, "Parameter", "write w[k]"),
     (lambda f: f.w[0] @ f.b, "matmul", "a parameter of shape [M, N]"),
-    (lambda f: vrt.block_diagonal(f.w, f.b), "block_diagonal", "shapes [4, 3] and [3]"),
+    (lambda f: vrt.nn.block_diagonal(f.w, f.b), "block_diagonal", "shapes [4, 3] and [3]"),
     # Python
     (lambda f: f.done() if f.b * 1.0 else None, "trace", "the truth of a traced value"),
     (lambda f: f.b > 0.0 and f.b < 1.0, "trace", "multiply by a comparison"),

@@ -70,7 +70,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "nn": (*BASE, "ir", "api"),
     "data": (*BASE, "graph"),
     "bench": ("engine",),
-    "": ("ir", "engine", "api", "nn", "graph", "data", "parallel", "errors", "bench"),
+    "types": ("engine", "api"),
+    "": ("ir", "engine", "api", "nn", "graph", "data", "parallel", "errors", "bench", "types"),
     "torch": (*BASE, "ir", "graph", "engine", "api", "nn", ""),
     "models": (*BASE, "api", "nn", ""),
     "bench.*": (

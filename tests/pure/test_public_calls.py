@@ -230,7 +230,7 @@ def schedules() -> None:
 
 def cells() -> None:
     """Make every cell with odd sizes and options."""
-    for name in set(vrt.nn.__all__) - {"Cell"}:
+    for name in set(vrt.nn.__all__) - {"Cell", *ACTIVATIONS}:
         more = (2,) if name == "NaryTreeLSTMCell" else ()
         for x, y in itertools.product(ODD, ODD):
             attempt(getattr(vrt.nn, name), x, y, *more)
@@ -329,17 +329,32 @@ def plan() -> None:
 
 INIT = [vrt.init.constant, vrt.init.normal, vrt.init.uniform]
 
+ACTIVATIONS = {"block_diagonal": 2, "elu": 2, "gelu": 1, "leaky_relu": 2, "silu": 1, "softplus": 1}
+
+
+def of_nn() -> None:
+    """Make every cell, and call every activation."""
+    cells()
+    for name, count in ACTIVATIONS.items():
+        of_values(getattr(vrt.nn, name), count)()
+
+
+def types() -> None:
+    """Call what calls return: the rest is looked at where its subject is."""
+    on_device()
+    plan()
+
+
 TABLE: dict[str, Callable[[], None]] = {
     **{n: of_values(getattr(vrt, n), 1) for n in ("exp", "log", "relu", "sigmoid", "sqrt", "tanh")},
     **{n: reduction(getattr(vrt, n)) for n in ("sum", "max", "mean")},
     **{n: reduction(getattr(vrt, n)) for n in ("softmax", "log_softmax", "logsumexp")},
     **{n: of_values(getattr(vrt, n), 2) for n in ("maximum", "minimum", "concat", "embed")},
     "split": of_values(vrt.split, 2),
-    **{n: of_values(getattr(vrt, n), 1) for n in ("abs", "softplus", "silu", "gelu", "stack")},
+    **{n: of_values(getattr(vrt, n), 1) for n in ("abs", "stack")},
     **{n: of_values(getattr(vrt, n), 1) for n in ("stop_gradient", "ones", "zeros")},
-    **{n: of_values(getattr(vrt, n), 2) for n in ("elu", "leaky_relu", "straight_through")},
+    "straight_through": of_values(vrt.straight_through, 2),
     **{n: of_values(getattr(vrt, n), 1) for n in ("argmax", "floor")},
-    "block_diagonal": of_values(vrt.block_diagonal, 2),
     "losses": lambda: [of_values(getattr(vrt.losses, n), 2)() for n in vrt.losses.__all__] and None,
     **{n: of_values(getattr(vrt, n), 2) for n in ("dot", "full")},
     "clip": of_values(vrt.clip, 3),
@@ -352,7 +367,7 @@ TABLE: dict[str, Callable[[], None]] = {
         row.title: optimizer(OPTIMIZERS[row.title], *(option.name for option in row.options))
         for row in ROWS
     },
-    "nn": cells,
+    "nn": of_nn,
     "parallel": parallel,
     "schedules": schedules,
     "CarriedState": of_odd(vrt.CarriedState),
@@ -363,17 +378,12 @@ TABLE: dict[str, Callable[[], None]] = {
     "VertexFunction": vertex_function,
     "Model": model,
     "Network": network,
-    "Record": on_device,
-    "Plan": plan,
+    "types": types,
     **dict.fromkeys(("GraphBatch", "InputGraph", "Rows"), graphs_of_odd_parts),
 }
 
 # Checked where their subject is, or made by vertexrt alone.
 ELSEWHERE = {
-    "Checkpoint",
-    "Gradients",
-    "Loss",
-    "Outputs",
     "__version__",
     "errors",
     "load_checkpoint",

@@ -8,6 +8,7 @@ float16 are not there.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import io
 import pickle
@@ -225,3 +226,26 @@ def test_equal_layers_are_compiled_once() -> None:
 
     with ThreadPoolExecutor(len(layers)) as threads:
         list(threads.map(rounds, range(len(layers))))
+
+
+def test_a_gpu_gets_a_network_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs compiled for the host are not taken for another device."""
+    binding, asked = vt.binding, []
+
+    class Module:
+        @staticmethod
+        def check(device: str, options: Any) -> None: ...
+
+        @staticmethod
+        def compile_for(device: str, traced: Any, options: Any) -> Any:
+            asked.append(device)
+            return layer.binding.network.executor
+
+    layer = vt.GRU(3, 4)
+    monkeypatch.setattr(binding, "module_of", lambda device: Module)
+    monkeypatch.setattr(binding, "at", lambda device: contextlib.nullcontext())
+    source = layer.source
+    assert source.network(torch.float32, torch.device("cpu")).device == "cpu"
+    assert not asked  # the one there is
+    source.network(torch.float32, torch.device("cuda", 0))
+    assert asked == ["cuda"]

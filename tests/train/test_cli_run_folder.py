@@ -74,17 +74,18 @@ def test_where_the_file_system_has_no_locks(
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    lock = run_folder.take_lock(tmp_path, "--out")
+    folder = run_folder.RunFolder(tmp_path, (), run_folder.take_lock(tmp_path, "--out"))
     with pytest.raises(UsageError, match=rf"process {os.getpid()} on .*; if it has ended, remove"):
         run_folder.take_lock(tmp_path, "--out")
-    lock.release()
+    folder.close()
     assert os.listdir(tmp_path) == []
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    lock.path.write_text(f"process {gone.pid} on {socket.gethostname()}\n")
-    run_folder.take_lock(tmp_path, "--out").release()
+    lock = tmp_path / run_folder.LOCK
+    lock.write_text(f"process {gone.pid} on {socket.gethostname()}\n")
+    run_folder.RunFolder(tmp_path, (), run_folder.take_lock(tmp_path, "--out")).close()
     for text in ("process 1 on another-machine\n", "nonsense", "process 99999999999 on x\n"):
-        lock.path.write_text(text)
+        lock.write_text(text)
         with pytest.raises(UsageError, match="is at work in the run folder"):
             run_folder.take_lock(tmp_path, "--out")
 

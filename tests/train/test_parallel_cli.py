@@ -17,7 +17,6 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import vertexrt as vrt
@@ -32,10 +31,9 @@ from tests.train.cli_runs import (
     write_trees,
 )
 from vertexrt.cli.main import main
-from vertexrt.cli.measures import MEASURES, Totals
-from vertexrt.cli.options import TASKS, parse
+from vertexrt.cli.options import parse
 from vertexrt.cli.run_folder import RunFolder
-from vertexrt.cli.session import evaluate, in_turn, open_session, resolve
+from vertexrt.cli.session import evaluate, open_session, resolve
 from vertexrt.cli.train import open_folder
 from vertexrt.errors import ParallelError, UsageError
 from vertexrt.parallel import ProcessGroup
@@ -285,20 +283,19 @@ def test_a_run_of_earlier_versions_has_no_shares(trees: Path, tmp_path: Path) ->
 
 
 def test_evaluations_add_up_as_in_one_process() -> None:
-    task = TASKS["regression"]
-    names = [name for measure in task.measures for name in MEASURES[measure].sums]
-    rng = np.random.default_rng(3)
-    parts = [
-        Totals(rng.random() * 1e3, int(rng.integers(9)), 0.0, {n: rng.random() for n in names})
-        for _ in range(7)
-    ]
-    for size in (1, 2, 3):
+    options = resolve(parse(["train", "tree-fc", "--hidden", "2", "--device", "reference"]))
 
-        def gather(communicator: ThreadCommunicator) -> list[Totals]:
-            own = parts[communicator.rank :: communicator.size]
-            return in_turn(own, task, len(parts), ProcessGroup(communicator))
+    def work(communicator: ThreadCommunicator) -> tuple[float, int, dict[str, float]]:
+        session = open_session(options)
+        totals = evaluate(session, "dev", batch_size=13, group=ProcessGroup(communicator))
+        assert totals is not None
+        return totals.loss, totals.graphs, totals.sums
 
-        assert together(size, gather) == [parts] * size
+    (one,) = together(1, work)
+    assert isinstance(one, tuple), one
+    assert one[1] == one[2]["numbers"] == 64, "in five minibatches"
+    for size in (2, 3):
+        assert together(size, work) == [one] * size
 
 
 NOISY = """

@@ -140,7 +140,8 @@ class Plan:
         new: list[int] = []
         floats, numbers, names = list(self._floats), [], tuple(tables)
         for name in names if names == self._given else {**tables, **dict.fromkeys(self._given)}:
-            places, table = self._read[name], tables.get(name)
+            places = self._read[name]
+            table: Any = tables.get(name)
             new += places
             if name in self._rooms:
                 room = self._rooms[name]  # what is checked is a copy

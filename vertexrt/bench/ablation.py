@@ -15,15 +15,15 @@ share their memory, since two equal networks differ by up to 13 % for where thei
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
+from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import vertexrt as vrt
 from vertexrt.bench.measure import Contender, Draw, Stepper, compare, measure
@@ -82,8 +82,7 @@ FAMILIES = {ONE_ON: (BASELINE, (ALL_ON,)), ONE_OFF: (ALL_ON, ())}
 TOTAL = "total"  # the family of `all on` against `baseline`
 
 
-@dataclass(frozen=True, slots=True)
-class NamedSetting:
+class NamedSetting(NamedTuple):
     """A setting under the name of what differs from what it is compared with."""
 
     family: str
@@ -190,18 +189,17 @@ def _one_off(
             yield f"{label} {GRADIENTS}", label, group.but(gradients=not ALL.gradients)
 
 
-def run(options: argparse.Namespace, command: list[str], job: Job | None = None) -> Path:
+def run(options: Namespace, command: list[str]) -> Path:
     """Check, count, time, print tables, write the JSON file; return its path.
 
     Args:
         options: `seconds` are for each batch size, over all variants.
-        job: F and its graphs; by default the options' model on its data.
     """
-    with opened("ablation", options, command, job) as bench:
+    with opened("ablation", options, command) as bench:
         plan = variants(bench.device, bench.threads)
         lacking = missing(bench.device, bench.threads)
         bench.record.missing += [{"name": n, "because": why} for n, why in lacking.items()]
-        if job is None and bench.device != "reference":
+        if bench.device != "reference":
             # Once, each core another setting, so that their kernels are on disk.
             settings = list(dict.fromkeys(v.setting for v in plan))
             say(f"compiling {len(settings)} settings")
@@ -226,14 +224,14 @@ def run(options: argparse.Namespace, command: list[str], job: Job | None = None)
     return bench.path
 
 
-def _compile_one(options: argparse.Namespace, device: str, threads: int, setting: Setting) -> None:
+def _compile_one(options: Namespace, device: str, threads: int, setting: Setting) -> None:
     job = make_job(options.model, options.data, options.leaves, options.set)
     with suppress(DeviceError, PlanError):  # said when the network is made for the run
         _compiled(job, options, device, threads, setting)
 
 
 def _compiled(
-    job: Job, options: argparse.Namespace, device: str, threads: int, setting: Setting
+    job: Job, options: Namespace, device: str, threads: int, setting: Setting
 ) -> vrt.Network:
     """Compile a setting and its kernels, which takes a step.
 

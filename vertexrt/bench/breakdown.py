@@ -18,10 +18,10 @@ for a launch.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import inspect
 import time
+from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,7 +32,7 @@ import numpy as np
 import vertexrt as vrt
 from vertexrt.bench.measure import LR, MICROSECONDS, Draw, Samples, take_steps, timed
 from vertexrt.bench.record import Key, make_entry
-from vertexrt.bench.run import Bench, Job, opened
+from vertexrt.bench.run import Bench, opened
 from vertexrt.engine.trace import GroupRecord as Stamps
 from vertexrt.engine.variant import Passes, Variant
 from vertexrt.graph import GraphBatch
@@ -73,14 +73,13 @@ NO_PROFILER = (
 )
 
 
-def run(options: argparse.Namespace, command: list[str], job: Job | None = None) -> Path:
+def run(options: Namespace, command: list[str]) -> Path:
     """Measure, print the table, write the JSON file; return its path.
 
     Args:
         options: `seconds` are for all batch sizes together.
-        job: F and its graphs; by default the options' model on its data.
     """
-    with opened("breakdown", options, command, job) as bench:
+    with opened("breakdown", options, command) as bench:
         parts_of = _measure_device if bench.device == "cuda" else _measure_host
         found = [
             make_entry({**key, "variant": name}, microseconds, "us a step", "lower")

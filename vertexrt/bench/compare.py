@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,10 +22,9 @@ from vertexrt.bench.record import (
     SLOWER,
     Entry,
     Results,
-    aligned,
-    in_common,
     number,
     read,
+    with_keys,
 )
 from vertexrt.errors import UsageError, one_line
 
@@ -36,8 +35,7 @@ SHOULD_AGREE = ("processor", "cores", "threads", "gpu", "versions", "python", "s
 FREE_OPTIONS = ("seconds", "out", "parts")
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """One result in two runs.
 
     Attributes:
@@ -54,7 +52,7 @@ class Change:
 
 def change_of(before: Entry, after: Entry) -> Change:
     """Compare two results of one key."""
-    a, b = before.spread, after.spread
+    a, b = before, after
     if before.better == "lower":
         a, b = b, a  # the first of the two is the one that should be smaller
     factor = b.median / a.median if a.median else 1.0
@@ -74,8 +72,12 @@ def warnings(before: Results, after: Results) -> list[str]:
     """
     devices = before.machine.get("device"), after.machine.get("device")
     if devices[0] != devices[1]:
-        got = "device {!r} and {!r}".format(*devices)
-        raise UsageError.at("compare", got, "one device", "Run it on the same again")
+        raise UsageError.at(
+            "compare",
+            "device {!r} and {!r}".format(*devices),
+            "one device",
+            "Run it on the same again",
+        )
     found = []
     options = sorted({*before.options, *after.options} - set(FREE_OPTIONS))
     for what, names, mine, theirs in (
@@ -117,16 +119,13 @@ def run(first: str, second: str) -> None:
     for text in warnings(before, after):
         print(f"warning: {one_line(text)}")
     found = changes(before, after)
-    caption, names = in_common([c.after for c in found])
-    names.append("variant")
-    head = [*names, "before", "after", "unit", "times better", "", "ratio before", "after"]
+    head = ["before", "after", "unit", "times better", "", "ratio before", "after"]
     rows = []
     for c in found:
         ratios = ["" if e.ratio is None else f"{e.ratio.median:.2f}" for e in (c.before, c.after)]
-        row = [str(c.after.key.get(n, "")) for n in names]
-        row += [number(c.before.median), number(c.after.median), c.after.unit]
+        row = [number(c.before.median), number(c.after.median), c.after.unit]
         rows.append([*row, f"{c.change:.2f}", c.verdict, *ratios])
-    for line in (caption, *aligned(head, rows).split("\n")):
+    for line in with_keys([c.after for c in found], head, rows).split("\n"):
         print(one_line(line))
     timed = [c.change for c in found if c.verdict not in (SAME, OTHER)]
     if timed:

@@ -20,7 +20,7 @@ import vertexrt as vrt
 from vertexrt.api.network import Network
 from vertexrt.bench.record import Results
 from vertexrt.bench.run import say
-from vertexrt.data.loader import minibatches
+from vertexrt.data import Loader
 from vertexrt.engine.explain import flops
 from vertexrt.engine.explain_host import kernel_calls
 from vertexrt.engine.variant import Use
@@ -86,7 +86,7 @@ class Stepper:
         self.net = net
         self.waits = waits
         self._optimizer = vrt.SGD(lr=0.0)
-        self._loss: vrt.Loss | float = math.nan
+        self._loss: vrt.types.Loss | float = math.nan
 
     def train(self, batch: GraphBatch, lr: float) -> None:
         """Run a step, and wait for it where the setting says so."""
@@ -205,8 +205,12 @@ def compare(
                 difference = float(off) / scale
             if not difference <= allowed:
                 got = f"{what} of {name} differs from that of {against} by {difference:.1e} of its "
-                wanted, action = f"at most {allowed:.0e}", "nothing is timed before they agree"
-                raise Disagreement.at(f"check, {where}", got + "largest element", wanted, action)
+                raise Disagreement.at(
+                    f"check, {where}",
+                    got + "largest element",
+                    f"at most {allowed:.0e}",
+                    "nothing is timed before they agree",
+                )
             largest = max(largest, difference)
     entry = {"where": where, "against": against, "bound": BOUNDS[dtype]}
     record.checks.append(entry | {"largest_difference": largest, "variants": len(contenders)})
@@ -222,8 +226,8 @@ class Draw:
     def __init__(self, pool: GraphBatch, batch_size: int, seed: int = 0) -> None:
         self.pool = pool
         self.batch_size = min(batch_size, pool.num_graphs)
-        cut = partial(minibatches, pool.sizes(), self.batch_size, seed=seed)
-        drawn = (ids for epoch in numbers_from() for ids in cut(epoch=epoch))
+        loader = Loader(pool, self.batch_size, seed=seed)
+        drawn = (ids for epoch in numbers_from() for ids in loader.order(epoch))
         self._numbers = (ids for ids in drawn if len(ids) == self.batch_size)
 
     def take(self, number: int) -> list[np.ndarray]:
@@ -258,7 +262,6 @@ def measure(
     draw: Draw,
     seconds: float,
     rounds: tuple[int, int] = ROUNDS,
-    infer: bool = False,
 ) -> dict[str, list[float]]:
     """Time every contender in turn over the same minibatches.
 
@@ -268,7 +271,6 @@ def measure(
     Args:
         seconds: for all contenders together, warm-up included.
         rounds: the fewest, also when they take longer than `seconds`, and the most.
-        infer: outputs are timed, not training.
     Returns: graphs/s by contender, one a round.
     """
 
@@ -277,11 +279,7 @@ def measure(
             each.sync()
         begin = time.perf_counter()
         for graphs in ids:
-            batch = draw.pool.take(graphs)
-            if infer:
-                contender.infer(batch)
-            else:
-                contender.train(batch, LR)
+            contender.train(draw.pool.take(graphs), LR)
         contender.sync()
         return time.perf_counter() - begin
 

@@ -31,9 +31,12 @@ def run(folder_name: str) -> Path:
     folder = Path(folder_name)
     paths = sorted(folder.glob("*.json"))
     if not paths:
-        got, expected = f"{folder} holds no results", "a folder with files of `vertexrt bench`"
-        action = "Run `vertexrt bench ablation --out FOLDER` first"
-        raise DataError.at("report", got, expected, action)
+        raise DataError.at(
+            "report",
+            f"{folder} holds no results",
+            "a folder with files of `vertexrt bench`",
+            "Run `vertexrt bench ablation --out FOLDER` first",
+        )
     parts: list[str] = []
     for path in paths:
         record = read(path)

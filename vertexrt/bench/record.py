@@ -118,31 +118,24 @@ def verdict(ratio: Spread, noise: float = 1.0) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Spread):
     """One result; see the module."""
 
     key: Key
     unit: str
     better: Annotated[str, JsonRecord.text, ("higher", "lower", "")]
-    median: float
-    quartiles: Quartiles
     samples: Annotated[tuple[float, ...], JsonRecord.reals]
     against: str | None = None
     ratio: Spread | None = None
     verdict: str | None = None
     counts: dict[str, float] = field(default_factory=dict)
 
-    @property
-    def spread(self) -> Spread:
-        """Return median and quartiles."""
-        return Spread(self.median, self.quartiles)
-
 
 def make_entry(key: Key, samples: Sequence[float], unit: str, better: str = "higher") -> Entry:
     """Summarise samples: of a time or a speed several, of what was counted one."""
     samples = tuple(float(f"{x:.6g}") for x in samples)  # more digits only make files long
     s = spread_of(samples)
-    return Entry(key, unit, better, s.median, s.quartiles, samples)
+    return Entry(s.median, s.quartiles, key, unit, better, samples)
 
 
 @dataclass(slots=True)
@@ -215,8 +208,7 @@ def read(path: Path) -> Results:
     """
 
     def refused(got: str) -> DataError:
-        expected = f"a file of `vertexrt bench`, schema {SCHEMA}"
-        return DataError.at(str(path), got, expected, ACTION)
+        return DataError.at(str(path), got, f"a file of `vertexrt bench`, schema {SCHEMA}", ACTION)
 
     try:
         stored = parse_json(read_plain(path))
@@ -262,18 +254,25 @@ def number(value: float) -> str:
 
 def table(entries: Sequence[Entry]) -> str:
     """Return entries as a table under its caption: key, speed, ratio, verdict, what runs."""
-    caption, names = in_common(entries)
-    head = [*names, "variant", "median", "quartiles", "ratio", "quartiles", "against", "shows"]
     rows = []
-    for entry in entries:
-        low, high = map(number, entry.quartiles)
-        row = [str(entry.key.get(n, "")) for n in (*names, "variant")]
-        row += [f"{number(entry.median)} {entry.unit}", f"{low} - {high}"]
-        r = entry.ratio
+    for e in entries:
+        low, high = map(number, e.quartiles)
+        row = [f"{number(e.median)} {e.unit}", f"{low} - {high}"]
+        r = e.ratio
         row += ["", ""] if r is None else [f"{r.median:.2f}", f"{r.low:.2f} - {r.high:.2f}"]
-        row += [entry.against or "", entry.verdict or ""]
-        rows.append(row + [number(entry.counts[n]) if n in entry.counts else "" for n in COUNTS])
-    return caption + "\n" + aligned([*head, *COUNTS], rows)
+        row += [e.against or "", e.verdict or ""]
+        rows.append(row + [number(e.counts[n]) if n in e.counts else "" for n in COUNTS])
+    head = ["median", "quartiles", "ratio", "quartiles", "against", "shows", *COUNTS]
+    return with_keys(entries, head, rows)
+
+
+def with_keys(entries: Sequence[Entry], head: list[str], rows: Sequence[list[str]]) -> str:
+    """Return a table with a row for each entry: what their keys do not share, and other columns."""
+    caption, names = in_common(entries)
+    names.append("variant")
+    keys = ([str(entry.key.get(name, "")) for name in names] for entry in entries)
+    whole = [key + row for key, row in zip(keys, rows, strict=True)]
+    return caption + "\n" + aligned(names + head, whole)
 
 
 def in_common(entries: Sequence[Entry]) -> tuple[str, list[str]]:

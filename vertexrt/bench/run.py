@@ -5,18 +5,18 @@ A model of the catalogue on a data set; pinned threads, a folder, what describes
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
 import os
 import platform
 import shutil
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,8 +47,7 @@ ALL = Passes()
 SMOOTH = ("tree-lstm", "lstm-lm")
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(NamedTuple):
     """A vertex function and the graphs that minibatches are drawn from.
 
     Attributes:
@@ -149,22 +148,18 @@ class Setting:
 class Bench:
     """What a benchmark of one vertex function works with."""
 
-    options: argparse.Namespace
+    options: Namespace
     job: Job
     device: str
     threads: int
     record: Results
     path: Path
 
-    def compile(
-        self, engine: str, hidden: int | None = None, passes: Passes = ALL, job: Job | None = None
-    ) -> vrt.Network:
+    def compile(self, engine: str, passes: Passes = ALL) -> vrt.Network:
         """Compile F for an engine, with groups of one processor on the CPU."""
-        setting = Setting(
-            engine=engine, passes=passes, processors=None if self.device == "cuda" else 1
-        )
-        function = (job or self.job).make(hidden or self.options.hidden)
-        return setting.compile(function, self.device, self.threads)
+        processors = None if self.device == "cuda" else 1
+        setting = Setting(engine=engine, passes=passes, processors=processors)
+        return setting.compile(self.job.make(self.options.hidden), self.device, self.threads)
 
     def key(self, **more: str | int) -> Key:
         """Return the key of a result."""
@@ -178,22 +173,22 @@ class Bench:
 
 
 @contextmanager
-def opened(
-    benchmark: str, options: argparse.Namespace, command: list[str], job: Job | None = None
-) -> Iterator[Bench]:
+def opened(benchmark: str, options: Namespace, command: list[str]) -> Iterator[Bench]:
     """Yield what a benchmark of one vertex function works with; write the record at the end.
 
     Args:
         options: those of `vertexrt bench`, by name.
-        job: F and its graphs; by default the options' model on its data.
     Raises: UsageError, DataError, for a model, data, a device or a folder that cannot be had.
     """
     device = device_named(options.device)
-    job = job or make_job(options.model, options.data, options.leaves, options.set)
+    job = make_job(options.model, options.data, options.leaves, options.set)
     if max(options.batch_sizes) > job.pool.num_graphs:
-        expected = f"at most {job.pool.num_graphs:,}, the graphs of {job.model}'s data"
-        got = f"got {max(options.batch_sizes)}"
-        raise UsageError.at("--batch-sizes", got, expected, "Take smaller ones")
+        raise UsageError.at(
+            "--batch-sizes",
+            f"got {max(options.batch_sizes)}",
+            f"at most {job.pool.num_graphs:,}, the graphs of {job.model}'s data",
+            "Take smaller ones",
+        )
     kept = vars(options) | {"name": job.model, "device": device}
     with (
         pinned(options.threads) as threads,
@@ -224,8 +219,9 @@ def recording(
         path.parent.mkdir(parents=True, exist_ok=True)
         record.write(path)
     except OSError as error:
-        got = f"{path.parent}: {error.strerror}"
-        raise UsageError.at("--out", got, "a folder to write in", "Give another") from error
+        raise UsageError.at(
+            "--out", f"{path.parent}: {error.strerror}", "a folder to write in", "Give another"
+        ) from error
     try:
         yield record, path
         record.complete = True

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
+from argparse import Namespace
 
 from vertexrt.config import config
 from vertexrt.errors import UsageError
 
 
-def bench(given: argparse.Namespace) -> int:
+def bench(given: Namespace) -> int:
     """Run one of the actions; return 0.
 
     Raises: UsageError, DataError, as the action does; NumericError, when two contenders do not

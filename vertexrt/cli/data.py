@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+from argparse import Namespace
 
 from vertexrt.bench.record import aligned
 from vertexrt.data import catalogue
@@ -11,7 +11,7 @@ from vertexrt.data.download import fetch
 HEADINGS = ("name", "format", "cached", "licence", "home")
 
 
-def data(options: argparse.Namespace) -> int:
+def data(options: Namespace) -> int:
     """Run `vertexrt data`; return the exit code.
 
     Raises: UsageError, for an unknown name; DataError, when a download fails or has the wrong

@@ -13,12 +13,12 @@ No path of the machine that wrote it is in it.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
 import shlex
 import sys
+from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from importlib import import_module
@@ -96,7 +96,7 @@ def read(folder: Path) -> StoredRun:
     fields.text("library_version")
     words = _json(folder / VOCABULARIES)
     parameters = read_parameters(folder / MODEL, FORMAT, VERSION, WRITER)
-    checkpoint = vrt.Checkpoint(parameters, {}, {}, {}, {})
+    checkpoint = vrt.types.Checkpoint(parameters, {}, {}, {}, {})
     stored = checked(folder / MODEL, checkpoint, fields, words)
     if not is_own(stored.options.model):
         return stored
@@ -134,9 +134,12 @@ def files_of(stored: StoredRun) -> dict[str, bytes]:
         try:
             files[source.name] = read_plain(source)
         except OSError as error:
-            got = f"the file of the model cannot be read ({error.strerror or error})"
-            text = ("expected it where the run was trained", "Put it back, or name it with --model")
-            raise CheckpointError.at(str(source), got, *text) from error
+            raise CheckpointError.at(
+                str(source),
+                f"the file of the model cannot be read ({error.strerror or error})",
+                "expected it where the run was trained",
+                "Put it back, or name it with --model",
+            ) from error
     files[MODEL] = write_tensors(stored.judged, texts)
     return files
 
@@ -157,7 +160,7 @@ def _encoded(value: Any) -> bytes:
     return (json.dumps(value, indent=2) + "\n").encode()
 
 
-def export(given: argparse.Namespace) -> int:
+def export(given: Namespace) -> int:
     """Run `vertexrt export`: write the best checkpoint with all that loading it takes; return 0.
 
     Raises: UsageError, when there is no such run, the folder is not empty or cannot be written, or
@@ -169,9 +172,12 @@ def export(given: argparse.Namespace) -> int:
         got = f"'{push}'" if push.isprintable() else ascii(push)
         raise UsageError.at("--push", got, "expected OWNER/NAME", "Correct it")
     if push is not None and find_spec("huggingface_hub") is None:
-        got = "huggingface_hub is not installed"
-        action = "Get it with: pip install 'vertexrt[hub]'"
-        raise UsageError.at("--push", got, "expected it, to reach the Hugging Face Hub", action)
+        raise UsageError.at(
+            "--push",
+            "huggingface_hub is not installed",
+            "expected it, to reach the Hugging Face Hub",
+            "Get it with: pip install 'vertexrt[hub]'",
+        )
     stored = load(find_checkpoint(given.run))
     stored = replace(stored, options=with_model(stored.options, given))
     files = {CARD: _card(stored, given.out).encode(), **files_of(stored)}
@@ -179,13 +185,21 @@ def export(given: argparse.Namespace) -> int:
     try:
         out.mkdir(parents=True, exist_ok=True)
         if any(out.iterdir()):
-            got = f"the folder {out} is not empty"
-            raise UsageError.at("OUT", got, "expected a new or empty folder", "Give another one")
+            raise UsageError.at(
+                "OUT",
+                f"the folder {out} is not empty",
+                "expected a new or empty folder",
+                "Give another one",
+            )
         for name, content in files.items():
             write_atomically(out / name, content)
     except OSError as error:
-        got = f"{out} cannot be written ({error.strerror or error})"
-        raise UsageError.at("OUT", got, "expected a folder", "Give another one") from error
+        raise UsageError.at(
+            "OUT",
+            f"{out} cannot be written ({error.strerror or error})",
+            "expected a folder",
+            "Give another one",
+        ) from error
     say(f"{stored.options.title} of {stored.path}: {out}")
     say(f"its card is {out / CARD}: say there which license it has")
     if push is None:
@@ -196,9 +210,12 @@ def export(given: argparse.Namespace) -> int:
         hub.create_repo(push, private=True, exist_ok=True)
         hub.upload_folder(repo_id=push, folder_path=str(out))
     except (OSError, httpx.HTTPError) as error:
-        got = f"{push} was not reached ({error}); {out} is written"
-        text = ("expected a network, and leave to write there", "Log in with `hf auth login`")
-        raise UsageError.at("--push", got, *text) from error
+        raise UsageError.at(
+            "--push",
+            f"{push} was not reached ({error}); {out} is written",
+            "expected a network, and leave to write there",
+            "Log in with `hf auth login`",
+        ) from error
     say(f"pushed to {push}; where it is new it is private")
     return 0
 
@@ -259,7 +276,7 @@ def _use(options: RunOptions, folder: str) -> list[str]:
     return lines
 
 
-def evaluate(given: argparse.Namespace) -> int:
+def evaluate(given: Namespace) -> int:
     """Run `vertexrt eval`: print loss and accuracy or perplexity of one split; return 0.
 
     Raises: UsageError, when there is no such run or data set; CheckpointError, when the
@@ -281,7 +298,7 @@ def evaluate(given: argparse.Namespace) -> int:
     return 0
 
 
-def open_trained(stored: StoredRun, given: argparse.Namespace) -> tuple[RunSession, str]:
+def open_trained(stored: StoredRun, given: Namespace) -> tuple[RunSession, str]:
     """Load one split, with words numbered as the run did, and the network as it was trained.
 
     Returns: the session, and the split: `all` for one file, else the one that was named.
@@ -338,7 +355,7 @@ def unknown_words(graphs: GraphBatch, dataset: Dataset) -> list[str]:
     return lines
 
 
-def predict(given: argparse.Namespace) -> int:
+def predict(given: Namespace) -> int:
     """Run `vertexrt predict`: one JSON object a graph, in the order of the data; return 0.
 
     Raises: as `evaluate` does; UsageError, when the file cannot be written.
@@ -354,9 +371,12 @@ def predict(given: argparse.Namespace) -> int:
     try:
         write_atomically(Path(given.out), "".join(lines).encode())
     except OSError as error:
-        text = ("expected a plain file in a folder that exists", "Name another file")
-        got = f"{given.out} cannot be written ({error.strerror or error})"
-        raise UsageError.at("--out", got, *text) from error
+        raise UsageError.at(
+            "--out",
+            f"{given.out} cannot be written ({error.strerror or error})",
+            "expected a plain file in a folder that exists",
+            "Name another file",
+        ) from error
     say(f"predictions of {graphs.num_graphs} graphs of {session.dataset.name}: {given.out}")
     return 0
 
@@ -373,18 +393,16 @@ def _lines(session: RunSession, graphs: GraphBatch, size: int) -> Iterator[str]:
         answer = session.net(batch, outputs=(push,))[push]
         values = _values(session, answer)
         for vertices in np.split(np.arange(batch.num_vertices), batch.graph_ptr[1:-1]):
-            if batch.types is None:
-                yield line_of(_listed(values, vertices))
-                continue
-            of_vertex, record = batch.types.of_vertex[vertices], {}
-            for name in (program.sites[number].name for number in numbers):
-                of_type = vertices[of_vertex == batch.types.number(name)]
-                record[name] = _listed(values, of_type)
-            yield line_of(record)
-
-
-def _listed(values: dict[str, Any], vertices: np.ndarray) -> dict[str, Any]:
-    return {name: value[vertices].tolist() for name, value in values.items()}
+            members = {"": vertices}
+            if batch.types is not None:
+                owners = (program.sites[number].name for number in numbers)
+                of_vertex, number_of = batch.types.of_vertex[vertices], batch.types.number
+                members = {name: vertices[of_vertex == number_of(name)] for name in owners}
+            record = {
+                owner: {name: value[at].tolist() for name, value in values.items()}
+                for owner, at in members.items()
+            }
+            yield line_of(record.get("", record))
 
 
 def _values(session: RunSession, answer: np.ndarray) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import os
+from argparse import Namespace
 
 import vertexrt
 from vertexrt.bench.run import describe
@@ -11,7 +11,7 @@ from vertexrt.config import FLAGS, config, usable_threads
 from vertexrt.engine.devices import MODULES, module_of
 
 
-def info(given: argparse.Namespace) -> int:
+def info(given: Namespace) -> int:
     """Run `vertexrt info`: versions, machine, devices, cache folder and flags; return 0."""
     found = describe(usable_threads(), "cuda")
     flags = [f"{name}={os.environ[name]}" for name in FLAGS if name in os.environ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -26,8 +26,7 @@ PER_CENT = ("accuracy", "f1")  # how names of shares end
 PERPLEXITY_CEILING = 700.0  # math.exp overflows above 709
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(NamedTuple):
     """A minibatch, what is right in it, and what the model made of it.
 
     Attributes:
@@ -186,6 +185,11 @@ MEASURES = {
 }
 
 
+def sums_of(task: Task) -> list[str]:
+    """Return the names of what the measures of a task are made of."""
+    return sorted({name for measure in task.measures for name in MEASURES[measure].sums})
+
+
 @dataclass(slots=True)
 class Totals:
     """Hold sums over the minibatches seen so far; every mean is formed at the end.
@@ -201,16 +205,6 @@ class Totals:
     graphs: Count = 0
     seconds: NotNegative = 0.0
     sums: dict[str, NotNegative] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, parts: Sequence[Totals], seconds: float) -> Self:
-        """Add up sums of minibatches, in order."""
-        found = cls(seconds=seconds)
-        for part in parts:
-            found.loss += part.loss
-            found.graphs += part.graphs
-            found._count(part.sums)
-        return found
 
     def add(
         self,
@@ -235,9 +229,6 @@ class Totals:
         counted: Sums = {}
         for measure in task.measures:  # several are made of the same sums
             counted |= MEASURES[measure].count(judged)
-        self._count(counted)
-
-    def _count(self, counted: Sums) -> None:
         for name, value in counted.items():
             self.sums[name] = self.sums.get(name, 0) + value
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import shlex
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ GRAPHS, DEEPEST = 400, 4
 OPERATIONS = {"not": 1, "and": 2, "or": 2}  # by word, how many children
 
 
-def new(given: argparse.Namespace) -> int:
+def new(given: Namespace) -> int:
     """Run `vertexrt new`: write a model and, beside it, data for it; return 0.
 
     Raises: UsageError, when a file is there already or cannot be written.
@@ -40,9 +40,12 @@ def new(given: argparse.Namespace) -> int:
             with path.open("x", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(content)
         except OSError as error:
-            got = f"{path} cannot be written ({error.strerror or error})"
-            wanted = ("expected a new file in a folder that exists", "Give another name")
-            raise UsageError.at("new", got, *wanted) from error
+            raise UsageError.at(
+                "new",
+                f"{path} cannot be written ({error.strerror or error})",
+                "expected a new file in a folder that exists",
+                "Give another name",
+            ) from error
     command = f"vertexrt train {named['FILE:']}MyNet {named['--data DATA']}"
     print(f"{model}: a model to change\n{data}: {GRAPHS} graphs for it")
     print(f"train it: {command} --task classification --lr 0.01")

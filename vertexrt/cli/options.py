@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from vertexrt.api.json_record import JsonRecord, parse_json
 from vertexrt.engine.devices import DEVICES, DTYPES, ENGINES, KERNEL_FORMS, PRECISIONS
@@ -31,8 +31,7 @@ from vertexrt.models.catalogue import OWN_TRAIN, SPECS, names, require_known
 from vertexrt.plain_files import read_plain
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(NamedTuple):
     """What is learned, and how it is judged. Every task has the push `loss`.
 
     Attributes:
@@ -617,8 +616,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, text: str) -> NoReturn:
         """Raise a UsageError that carries argparse's text."""
-        expected = "the form that the help shows"
-        raise UsageError.at(self.prog, text, expected, f"Run `{self.prog} --help`")
+        raise UsageError.at(
+            self.prog, text, "the form that the help shows", f"Run `{self.prog} --help`"
+        )
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Refuse a command or an action that there is not; nothing else has choices."""
@@ -666,8 +666,12 @@ class Once(argparse.Action):
     ) -> None:
         """Store what argparse has read."""
         if option_string is not None and self.given:
-            text = ("got two values", "expected one, since only one can hold", "Leave one out")
-            raise UsageError.at(option_string, *text)
+            raise UsageError.at(
+                option_string,
+                "got two values",
+                "expected one, since only one can hold",
+                "Leave one out",
+            )
         self.given = option_string is not None
         setattr(namespace, self.dest, values)
 
@@ -739,8 +743,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parsers = build()
     if "--version" in argv and len(argv) > 1:
-        text = ("--version and other words", "expected it alone", "Leave them out")
-        raise UsageError.at("vertexrt", *text)
+        raise UsageError.at(
+            "vertexrt", "--version and other words", "expected it alone", "Leave them out"
+        )
     options, unknown = parsers[""].parse_known_args(list(argv))
     if unknown:
         command = parsers[getattr(options, "action", options.command) or ""]
@@ -763,8 +768,12 @@ def _fill(options: argparse.Namespace, stored: argparse.Namespace) -> None:
     """
     for row in OPTIONS:
         if not row.of_file and getattr(stored, row.name):
-            text = ("expected what decides over the result", "Give it on the command line")
-            raise UsageError.at(options.config, f"it says {row.word}", *text)
+            raise UsageError.at(
+                options.config,
+                f"it says {row.word}",
+                "expected what decides over the result",
+                "Give it on the command line",
+            )
     if options.model is None and stored.model is not None:
         words = f"{shlex.quote(stored.model)} --config {shlex.quote(options.config)}"
         how = f"name it: vertexrt {options.command} {words}"

@@ -52,26 +52,14 @@ from vertexrt.plain_files import (
 )
 
 LOCK = "run.lock"
+Line = dict[str, Any]  # of metrics.jsonl
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OWNER = re.compile(r"process ([1-9][0-9]{0,6}) on (\S{1,255})\n")
 LONGEST_TEXT = 512  # bytes
 
 
-@dataclass(frozen=True, slots=True)
-class RunLock:
-    """Hold the lock of a run folder until `release`."""
-
-    path: Path
-    handle: int
-
-    def release(self) -> None:
-        """Remove the file and let others in."""
-        self.path.unlink(missing_ok=True)  # before the lock goes: afterwards it may be another's
-        os.close(self.handle)
-
-
-def take_lock(folder: Path, flag: str) -> RunLock:
-    """Lock a run folder.
+def take_lock(folder: Path, flag: str) -> int:
+    """Lock a run folder; return the open file that holds the lock until it is closed.
 
     Args:
         folder: it exists.
@@ -97,7 +85,7 @@ def take_lock(folder: Path, flag: str) -> RunLock:
                     mine = f"process {os.getpid()} on {socket.gethostname()}\n"
                     os.ftruncate(handle, 0)
                     os.pwrite(handle, mine.encode(), 0)
-                    return RunLock(path, handle)
+                    return handle
         except BaseException:
             os.close(handle)
             raise
@@ -166,7 +154,7 @@ class ScalarLog:
             "Get it with: pip install 'vertexrt[tensorboard]'",
         )
 
-    def add(self, folder: Path, records: Sequence[dict[str, Any]]) -> None:
+    def add(self, folder: Path, records: Sequence[Line]) -> None:
         """Add lines; they are in the file when this returns.
 
         Args:
@@ -200,14 +188,14 @@ class RunFolder:
     Attributes:
         path: the folder; it exists.
         made: folders that did not exist before, the innermost first.
-        lock: what keeps other runs out; None where the folder is only read.
+        lock: the open file that keeps other runs out; None where the folder is only read.
         log: where the metrics are written, too.
         writes: False in processes of a group that leave it to another to write.
     """
 
     path: Path
     made: tuple[Path, ...] = ()
-    lock: RunLock | None = None
+    lock: int | None = None
     log: ScalarLog | None = None
     writes: bool = True
 
@@ -242,7 +230,7 @@ class RunFolder:
         with self._writing(self.path / CONFIG_NAME, "the options"):
             write_atomically(self.path / CONFIG_NAME, content.encode())
 
-    def append(self, records: Sequence[dict[str, Any]]) -> None:
+    def append(self, records: Sequence[Line]) -> None:
         """Add lines to the metrics; they are on disk when this returns.
 
         Raises: CheckpointError, when they cannot be written.
@@ -254,7 +242,7 @@ class RunFolder:
             if self.log is not None:
                 self.log.add(self.path, records)
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[Line]:
         """Return the metrics written so far; a last line that was cut off is left out.
 
         A line has `epoch`, `split`, and numbers by name, null where one was not finite.
@@ -275,7 +263,7 @@ class RunFolder:
             except ValueError as error:
                 raise self._misread(where, f"the line is not JSON ({error})") from error
             fields = JsonRecord(stored, where, action=CORRECT)
-            record: dict[str, Any] = {
+            record: Line = {
                 "epoch": fields.whole("epoch", 0, LARGEST_COUNT),
                 "split": fields.text("split", SPLITS),
             }
@@ -284,7 +272,7 @@ class RunFolder:
             records.append(record)
         return records
 
-    def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
+    def keep(self, wanted: Callable[[Line], bool]) -> None:
         """Drop the lines that are not `wanted`, in one rename.
 
         Raises: CheckpointError, when the metrics cannot be read or written.
@@ -300,7 +288,8 @@ class RunFolder:
         if self.log is not None:
             self.log.close()
         if self.lock is not None:
-            self.lock.release()
+            (self.path / LOCK).unlink(missing_ok=True)  # before the lock goes: then it is another's
+            os.close(self.lock)
         for folder in self.made:
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
@@ -321,7 +310,7 @@ class RunFolder:
             ) from error
 
 
-def _lines(records: Iterable[dict[str, Any]]) -> bytes:
+def _lines(records: Iterable[Line]) -> bytes:
     return "".join(json.dumps(record) + "\n" for record in records).encode()
 
 
@@ -468,7 +457,7 @@ def draw_curve(folder: RunFolder) -> str | None:
     return None
 
 
-def _panel(axes: Any, records: list[dict[str, Any]], name: str) -> None:
+def _panel(axes: Any, records: list[Line], name: str) -> None:
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     for split in ("train", "dev"):
@@ -487,7 +476,7 @@ def _panel(axes: Any, records: list[dict[str, Any]], name: str) -> None:
     axes.legend()
 
 
-def series(records: list[dict[str, Any]], split: str, name: str) -> tuple[list[int], list[float]]:
+def series(records: list[Line], split: str, name: str) -> tuple[list[int], list[float]]:
     """Return epochs and values of one split; epochs whose value is missing are left out."""
     chosen = [
         record for record in records if record["split"] == split and record.get(name) is not None

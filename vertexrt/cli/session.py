@@ -6,16 +6,17 @@ and may be resumed. A checkpoint holds them, the position, parameters and optimi
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import math
 import os
 import shlex
+from argparse import Namespace
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,7 @@ from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer, Rate
 from vertexrt.cache import notes
 from vertexrt.cli.interrupt import Interrupt
-from vertexrt.cli.measures import MEASURES, Count, Totals
+from vertexrt.cli.measures import Count, Totals, sums_of
 from vertexrt.cli.options import (
     NEUTRAL,
     OPTIMIZERS,
@@ -56,6 +57,7 @@ from vertexrt.parallel import ProcessGroup
 from vertexrt.parallel.start import processes_here
 
 OF_MODELS = ("crf", "layers", "letters", "pyramid", "streams")  # of formats: the model decides
+Fields = dict[str, Any]  # by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,8 @@ class RunOptions:
     task: str
     data: str
     format: str
-    reading: dict[str, Any]
-    shape: dict[str, Any]
+    reading: Fields
+    shape: Fields
     epochs: int
     patience: int
     batch_size: int
@@ -108,11 +110,11 @@ class RunOptions:
         """Return the name of the model, without the path of its file, which may have moved."""
         return self.model.rpartition(":")[2]
 
-    def format_options(self) -> dict[str, Any]:
+    def format_options(self) -> Fields:
         """Return the options of the format, without the files of splits."""
         return {name: v for name, v in self.reading.items() if name not in ("dev", "test")}
 
-    def as_given(self) -> dict[str, Any]:
+    def as_given(self) -> Fields:
         """Return the options as a file for --config has them, by the names of their flags."""
         found = asdict(self)
         shape, reading = found.pop("shape"), found.pop("reading")
@@ -128,7 +130,7 @@ class RunOptions:
         """
         model = stored.text("model")
         spec = None if is_own(model) else get(stored.text("model", names()))
-        found: dict[str, Any] = {
+        found: Fields = {
             "model": model,
             "task": stored.text("task", (spec.task,) if spec else TASKS),
             "format": stored.text("format", (spec.format,) if spec else FORMATS),
@@ -154,7 +156,7 @@ class RunOptions:
         return cls(**found)
 
 
-def model_of(given: argparse.Namespace) -> ModelSpec:
+def model_of(given: Namespace) -> ModelSpec:
     """Find the model that a command line names, in a file of the user or by its name.
 
     Raises: UsageError, when there is no such model, or it has another task or format; whatever the
@@ -169,20 +171,25 @@ def model_of(given: argparse.Namespace) -> ModelSpec:
         )
     if is_own(given.model):
         if given.data is None:
-            action = "Give it with --data, a folder or a file"
-            raise UsageError.at(given.model, "no data", "expected what to train it on", action)
+            raise UsageError.at(
+                given.model,
+                "no data",
+                "expected what to train it on",
+                "Give it with --data, a folder or a file",
+            )
         format = format_named(given.format or format_of(given.data)).name
         return find(given.model, given.task or "loss", format)
     spec = get(given.model)
     for name, own in (("task", spec.task), ("format", spec.format)):
         value = getattr(given, name)
         if value not in (None, own):
-            expected = f"its {name} is {own}"
-            raise UsageError.at(spec.name, f"got --{name} {value}", expected, "Leave it out")
+            raise UsageError.at(
+                spec.name, f"got --{name} {value}", f"its {name} is {own}", "Leave it out"
+            )
     return spec
 
 
-def resolve(given: argparse.Namespace) -> RunOptions:
+def resolve(given: Namespace) -> RunOptions:
     """Fill what was not given from the model's defaults for this data set.
 
     Args:
@@ -196,7 +203,7 @@ def resolve(given: argparse.Namespace) -> RunOptions:
     _require_fitting(asked, spec, asked.get("optimizer", defaults["optimizer"]))
     if asked.get("optimizer", defaults["optimizer"]) != defaults["optimizer"]:
         defaults["lr"] = OPTIMIZERS[asked["optimizer"]].lr  # it is not the model's own
-    chosen: dict[str, Any] = {name: asked.get(name, defaults.get(name)) for name in RECORDED}
+    chosen: Fields = {name: asked.get(name, defaults.get(name)) for name in RECORDED}
     # Kept, since a run repeats with the same number: as many whole groups as there is room for.
     processors = given.processors or 1
     room = usable_threads() // processes_here(os.environ)
@@ -204,8 +211,9 @@ def resolve(given: argparse.Namespace) -> RunOptions:
     shape = {name: asked[name] for name in SHAPE if name in asked}
     for name, value in given.set or ():
         if name in shape:
-            expected = "one, since only one can hold"
-            raise UsageError.at("--set", f"two values of {name}", expected, "Leave one out")
+            raise UsageError.at(
+                "--set", f"two values of {name}", "one, since only one can hold", "Leave one out"
+            )
         shape[name] = value
     shape = {**spec.options, **shape}
     reading = {name: asked[name] for name in READING if name in asked}
@@ -236,11 +244,12 @@ def _require_fitting(asked: Mapping[str, Any], spec: ModelSpec, optimizer: str) 
         known["momentum"] = (optimizer, OPTIMIZERS[optimizer].names(), belongs)
     for name, (owner, options, expected) in known.items():
         if name in asked and name not in options:
-            got = f"got --{name}, which {owner} does not have"
-            raise UsageError.at(owner, got, expected, "Leave it out")
+            raise UsageError.at(
+                owner, f"got --{name}, which {owner} does not have", expected, "Leave it out"
+            )
 
 
-def resume(given: argparse.Namespace, stored: RunOptions, run: str) -> RunOptions:
+def resume(given: Namespace, stored: RunOptions, run: str) -> RunOptions:
     """Return the options of a run to continue, with the few changes that are allowed.
 
     Args:
@@ -250,7 +259,7 @@ def resume(given: argparse.Namespace, stored: RunOptions, run: str) -> RunOption
     Raises: CheckpointError, when another model is named; UsageError, when an option that decides
         over the result is given another value.
     """
-    changed: dict[str, Any] = {}
+    changed: Fields = {}
     if given.model is None:
         named = f"{shlex.quote(stored.model)} --resume {shlex.quote(run)}"
         require_known(stored.model, run, f"name it: vertexrt train {named}")
@@ -317,7 +326,7 @@ def _with_whole_groups(options: RunOptions) -> RunOptions:
     return options
 
 
-def with_model(stored: RunOptions, given: argparse.Namespace) -> RunOptions:
+def with_model(stored: RunOptions, given: Namespace) -> RunOptions:
     """Return options with the model that `--model` names.
 
     Raises: UsageError, when it names none, and that of the run is a file.
@@ -336,8 +345,7 @@ def data_name(given: str) -> str:
     return str(path.resolve()) if os.path.exists(path) else given
 
 
-@dataclass(frozen=True, slots=True)
-class RunSession:
+class RunSession(NamedTuple):
     """A compiled model, and the data that it is trained on or evaluated with."""
 
     options: RunOptions
@@ -372,14 +380,20 @@ def require_task(session: RunSession) -> None:
     task, pushes = session.task, session.net.pushes
     for push in task.pushes:
         if push not in pushes:
-            got = f"{session.spec.title} pushes {', '.join(pushes)}"
-            expected = f"the task {task.name} reads {' and '.join(task.pushes)}"
-            raise UsageError.at("--task", got, expected, "Push it, or name another task")
+            raise UsageError.at(
+                "--task",
+                f"{session.spec.title} pushes {', '.join(pushes)}",
+                f"the task {task.name} reads {' and '.join(task.pushes)}",
+                "Push it, or name another task",
+            )
     pulls = session.dataset.splits["train"].pulls
     if task.label and task.label not in pulls:
-        got = f"the graphs of {session.dataset.name} pull {', '.join(pulls)}"
-        expected = f"the task {task.name} compares with '{task.label}'"
-        raise DataError.at("--task", got, expected, "Add it to the data, or name another task")
+        raise DataError.at(
+            "--task",
+            f"the graphs of {session.dataset.name} pull {', '.join(pulls)}",
+            f"the task {task.name} compares with '{task.label}'",
+            "Add it to the data, or name another task",
+        )
 
 
 def require_graphs(dataset: Dataset, split: str) -> None:
@@ -453,7 +467,7 @@ def make_optimizer(session: RunSession) -> Optimizer:
     if options.schedule != "constant":
         steps_of_epoch = -(-session.dataset.splits["train"].num_graphs // options.batch_size)
         rate = lambda steps: rate_of(options, steps // steps_of_epoch)  # noqa: E731
-    hyper: dict[str, Any] = {
+    hyper: Fields = {
         "weight_decay": options.weight_decay,
         "clip_norm": options.clip_norm or None,
     }
@@ -536,8 +550,7 @@ class RunState:
         """Read the position back. Raises: CheckpointError."""
         found = fields.build(cls)
         fields.text("measure", ("loss", *task.measures))
-        sums = [name for measure in task.measures for name in MEASURES[measure].sums]
-        fields.record("totals").record("sums").end(sums)
+        fields.record("totals").record("sums").end(sums_of(task))
         stale = found.epoch - fields.whole("best_epoch", 0, found.epoch)
         fields.whole("stale", stale, stale)
         if (found.best is None) != (found.best_epoch == 0):
@@ -561,7 +574,7 @@ class StoredRun:
     """
 
     path: Path
-    checkpoint: vrt.Checkpoint
+    checkpoint: vrt.types.Checkpoint
     options: RunOptions
     state: RunState
     random: dict[str, int]
@@ -631,7 +644,7 @@ def load(path: Path) -> StoredRun:
 
 
 def checked(
-    path: Path, checkpoint: vrt.Checkpoint, fields: JsonRecord, words: JsonRecord
+    path: Path, checkpoint: vrt.types.Checkpoint, fields: JsonRecord, words: JsonRecord
 ) -> StoredRun:
     """Check the description of a run.
 
@@ -788,8 +801,8 @@ def evaluate(
         several, wanted, draws = ProcessGroup(), (*task.pushes, *carried.shapes), False
     arrays = "numpy" if carried is None else "device"  # states stay there
     random = net.state()["random"] if draws else {}
-    start = running_time()
-    parts: list[Totals] = []
+    start, count, names = running_time(), len(loader), sums_of(task)
+    table = np.zeros((-(-count // several.size), 2 + len(names)))  # what each minibatch adds
     for number, batch in enumerate(loader):
         if interrupt.number:
             break
@@ -798,32 +811,17 @@ def evaluate(
             if carried is not None:
                 carried.keep(batch, pushed)
             loss = float(pushed["loss"].sum(dtype=np.float64))
-            parts.append(Totals())
-            parts[-1].add(task, batch, pushed, loss, session.dataset.labels)
+            part = Totals()
+            part.add(task, batch, pushed, loss, session.dataset.labels)
+            sums = [part.sums.get(name, 0.0) for name in names]
+            table[number // several.size] = part.loss, part.graphs, *sums
         elif draws:  # of a minibatch that another process evaluates: they count
             net.load_state({"random": {**random, "draws": random["draws"] + number + 1}})
     seconds = running_time() - start
     group.signal = group.largest(interrupt.number, seconds)  # others may take twice as long
     if group.signal:
         return None
-    return Totals.of(in_turn(parts, task, len(loader), several), seconds)
-
-
-def in_turn(own: list[Totals], task: Task, count: int, group: ProcessGroup) -> list[Totals]:
-    """Return what each minibatch of an evaluation adds, in order.
-
-    So sums are those of one process, bit for bit.
-
-    Args:
-        own: of the minibatches of this process: one in `group.size`, from `group.rank` on.
-        count: minibatches.
-    """
-    names = sorted({name for measure in task.measures for name in MEASURES[measure].sums})
-    table = np.zeros((-(-count // group.size), 2 + len(names)))
-    for row, part in zip(table, own, strict=False):
-        row[:] = part.loss, part.graphs, *(part.sums.get(name, 0) for name in names)
-    found = group.gather(table).swapaxes(0, 1).reshape(-1, table.shape[1])[:count]
-    return [
-        Totals(loss, int(graphs), 0.0, dict(zip(names, sums, strict=True)))
-        for loss, graphs, *sums in found.tolist()
-    ]
+    # Added up in the order of the minibatches, so that sums are those of one process, bit for bit.
+    rows = several.gather(table).swapaxes(0, 1).reshape(-1, table.shape[1])[:count]
+    loss, graphs, *sums = reduce(np.add, rows).tolist()
+    return Totals(loss, int(graphs), seconds, dict(zip(names, sums, strict=True)))

@@ -6,19 +6,20 @@ and all read the same data.
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import signal
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
+from tqdm import tqdm
 
 import vertexrt as vrt
 from vertexrt import parallel
@@ -69,7 +70,7 @@ WARM_UP = 4  # minibatches in which kernels are compiled and memory grows; the l
 KEPT = 3  # minibatches in the timeline
 
 
-def explain(given: argparse.Namespace) -> int:
+def explain(given: Namespace) -> int:
     """Run `vertexrt explain`: F, dF and their parts, then what one minibatch costs; return 0.
 
     The minibatch is the first one that a run with the same options would train on.
@@ -85,7 +86,7 @@ def explain(given: argparse.Namespace) -> int:
     return 0
 
 
-def warm(given: argparse.Namespace) -> int:
+def warm(given: Namespace) -> int:
     """Run `vertexrt warm`: a later run with the same options compiles nothing; return 0.
 
     All kinds of vertices of the data set are compiled, then a training step and the evaluation of
@@ -109,7 +110,7 @@ def warm(given: argparse.Namespace) -> int:
     return 0
 
 
-def train(given: argparse.Namespace) -> int:
+def train(given: Namespace) -> int:
     """Run `vertexrt train`; return the exit code: 0, or 130 / 143 after Ctrl-C / SIGTERM.
 
     Raises: VertexrtError of every kind; nothing is written before options, names and the run folder
@@ -130,7 +131,7 @@ def train(given: argparse.Namespace) -> int:
 
 
 def _start_or_continue(
-    given: argparse.Namespace,
+    given: Namespace,
     options: RunOptions | None,
     interrupt: Interrupt,
     group: ProcessGroup,
@@ -139,8 +140,12 @@ def _start_or_continue(
     run = given.resume
     if run is None and given.go_on:
         if given.out is None:
-            action = "Give one with --out: a restart has to find it"
-            raise UsageError.at("--continue", "no run folder", "expected a name of it", action)
+            raise UsageError.at(
+                "--continue",
+                "no run folder",
+                "expected a name of it",
+                "Give one with --out: a restart has to find it",
+            )
         if group.largest(int((Path(given.out) / LAST).is_file())):
             run = given.out
 
@@ -182,7 +187,7 @@ def _start_or_continue(
 
 
 def _checked(
-    given: argparse.Namespace, options: RunOptions, group: ProcessGroup
+    given: Namespace, options: RunOptions, group: ProcessGroup
 ) -> tuple[TraceFile | None, ProcessGroup]:
     """Return the timeline that `--trace` asks for, and the group that shares out minibatches.
 
@@ -224,8 +229,12 @@ def open_folder(group: ProcessGroup, make: Callable[[], RunFolder]) -> RunFolder
         return folder
     path = group.broadcast(b"")
     if not path:
-        expected = "a run folder that it can write"
-        raise ParallelError.at("parallel", "process 0 has stopped", expected, "see what it says")
+        raise ParallelError.at(
+            "parallel",
+            "process 0 has stopped",
+            "a run folder that it can write",
+            "see what it says",
+        )
     return RunFolder(Path(os.fsdecode(path)), writes=False)
 
 
@@ -346,10 +355,14 @@ class Training:
         loader.load_state({**loader.state(), "epoch": state.epoch, "batch": state.batch})
         batches = iter(loader)
         title = f"epoch {state.epoch + 1}/{options.epochs}"
-        with self.reporter.bar(title, len(loader.graphs), state.totals.graphs) as advance:
+        with self.reporter.bar(title, len(loader.graphs), state.totals.graphs) as bar:
             while state.batch < len(loader) and not self._stops():
-                advance(self._train_minibatch(batches), state.totals)
+                done, totals = self._train_minibatch(batches), state.totals
+                text = f"loss {totals.value('loss'):.4f}, {totals.graphs_per_s():.0f} graphs/s"
+                bar.set_postfix_str(text, refresh=False)
+                bar.update(done)
                 state.batch += 1
+            bar.refresh()  # the last minibatches may have come too fast to be shown
             self._add(self._launched, running_time())  # the last step
             self._launched = None
         return state.batch == len(loader)
@@ -468,18 +481,9 @@ class Reporter:
         if not self.silent:
             say(f"vertexrt: {text}", to=sys.stderr)
 
-    @contextmanager
-    def bar(self, title: str, graphs: int, done: int) -> Iterator[Callable[[int, Totals], None]]:
-        """Show a bar over the graphs of an epoch, of which `done` are done already.
-
-        Yields: what moves it by a minibatch's graphs, with the epoch's mean loss and speed so far.
-        """
-        if self.quiet or not sys.stderr.isatty():
-            yield lambda graphs, totals: None
-            return
-        from tqdm import tqdm
-
-        bar = tqdm(
+    def bar(self, title: str, graphs: int, done: int) -> tqdm[NoReturn]:
+        """Return a bar over the graphs of an epoch, of which `done` are done already."""
+        return tqdm(
             total=graphs,
             initial=done,
             desc=title,
@@ -487,18 +491,8 @@ class Reporter:
             bar_format=BAR,
             leave=False,
             dynamic_ncols=True,
+            disable=self.quiet or None,  # None: where stderr is no terminal
         )
-
-        def advance(graphs: int, totals: Totals) -> None:
-            text = f"loss {totals.value('loss'):.4f}, {totals.graphs_per_s():.0f} graphs/s"
-            bar.set_postfix_str(text, refresh=False)
-            bar.update(graphs)
-
-        try:
-            yield advance
-        finally:
-            bar.refresh()  # the last minibatches may have come too fast to be shown
-            bar.close()
 
 
 @dataclass(slots=True)

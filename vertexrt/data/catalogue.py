@@ -1,14 +1,13 @@
 """The data sets that have a name: where they live, and what may be done with them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from vertexrt.config import config
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """Say where an archive is downloaded from.
 
     Attributes:
@@ -24,8 +23,7 @@ class Source:
     files: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogueEntry:
+class CatalogueEntry(NamedTuple):
     """Describe a data set that has a name.
 
     Attributes:

@@ -33,8 +33,9 @@ class Vocabulary:
     def __post_init__(self) -> None:
         words: object = self.words
         if not isinstance(words, tuple) or not all(isinstance(word, str) for word in words):
-            expected = "expected a tuple of words"
-            raise DataError.at("vocabulary", f"{words!r:.60}", expected, "convert it")
+            raise DataError.at(
+                "vocabulary", f"{words!r:.60}", "expected a tuple of words", "convert it"
+            )
         numbers = {word: number for number, word in enumerate(words)}
         first = () if self.unknown is None else (self.unknown,)
         if not self.words or self.words[: len(first)] != first or len(numbers) != len(self.words):
@@ -81,8 +82,12 @@ class Vocabulary:
         """
         number = self.find(word)
         if number is None:
-            known = f"the words are {', '.join(self.words):.200}"
-            raise DataError.at("vocabulary", f"no word {word!r:.60}", known, "correct the word")
+            raise DataError.at(
+                "vocabulary",
+                f"no word {word!r:.60}",
+                f"the words are {', '.join(self.words):.200}",
+                "correct the word",
+            )
         return number
 
     def encode(self, words: Iterable[str]) -> IntArray:
@@ -102,8 +107,12 @@ class Vocabulary:
         given = np.asarray(list(numbers), np.int64)
         wrong = (given < -1) | (given >= len(self.words))
         if wrong.any():
-            known = f"the numbers are 0..{len(self.words) - 1}, and -1 for none"
-            raise DataError.at("vocabulary", f"no number {given[wrong][0]}", known, "correct it")
+            raise DataError.at(
+                "vocabulary",
+                f"no number {given[wrong][0]}",
+                f"the numbers are 0..{len(self.words) - 1}, and -1 for none",
+                "correct it",
+            )
         return [self.words[number] if number >= 0 else None for number in given.tolist()]
 
 

@@ -56,9 +56,12 @@ def fetch(name: str) -> Path:
     """
     entries = {entry.name: entry for entry in catalogue() if entry.source}
     if name not in entries:
-        expected = f"these can be downloaded: {', '.join(entries)}"
-        action = "give one of them." + nearest(name, entries)
-        raise UsageError.at("data fetch", f"'{name}'", expected, action)
+        raise UsageError.at(
+            "data fetch",
+            f"'{name}'",
+            f"these can be downloaded: {', '.join(entries)}",
+            "give one of them." + nearest(name, entries),
+        )
     entry = entries[name]
     source, folder, where = entry.source, entry.folder, f"data {name}"
     assert source is not None
@@ -73,9 +76,11 @@ def fetch(name: str) -> Path:
         scratch = tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent)
     except OSError as error:
         got, expected = f"cannot write {folder.parent}: {error.strerror}", "a cache folder"
-        action = "set VERTEXRT_CACHE to another folder"
         raise DataError.at(
-            where, got, f"expected {expected} that may be written", action
+            where,
+            got,
+            f"expected {expected} that may be written",
+            "set VERTEXRT_CACHE to another folder",
         ) from error
     with scratch:
         archive = Path(scratch.name) / "archive"

@@ -65,16 +65,23 @@ def read_embeddings(
     file = expanded(path)
     kinds: tuple[object, object] = vocabulary, init
     if not isinstance(kinds[0], Vocabulary) or not callable(kinds[1]):
-        got = f"a {type(vocabulary).__name__} and a {type(init).__name__}"
-        expected = "a Vocabulary, and a function of shape and generator"
-        raise UsageError.at("read_embeddings", got, expected, "pass vrt.init.normal(0.1)")
+        raise UsageError.at(
+            "read_embeddings",
+            f"a {type(vocabulary).__name__} and a {type(init).__name__}",
+            "a Vocabulary, and a function of shape and generator",
+            "pass vrt.init.normal(0.1)",
+        )
     forms = [(word, word.lower() if lower else word) for word in vocabulary.words]
     wanted = {form for both in forms for form in both}
     if file.suffix == ".npy":
         dimensions, rows = _read_array(file, words, wanted)
     elif words is not None:
-        got, expected = "words for a text file", "its lines begin with them"
-        raise UsageError.at("read_embeddings", got, expected, "leave them out")
+        raise UsageError.at(
+            "read_embeddings",
+            "words for a text file",
+            "its lines begin with them",
+            "leave them out",
+        )
     else:
         dimensions, rows = _read_text(file, wanted)
     drawn = np.asarray(init((len(vocabulary), dimensions), np.random.default_rng(seed)))
@@ -124,8 +131,11 @@ def _lines(file: Path) -> Iterator[str]:
         ) as text:
             yield from text
     except (OSError, EOFError, zlib.error) as error:
-        got = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-        raise _wrong(str(file), got, "a readable file") from error
+        raise _wrong(
+            str(file),
+            f"cannot be read: {getattr(error, 'strerror', None) or error}",
+            "a readable file",
+        ) from error
 
 
 def _read_array(
@@ -133,8 +143,9 @@ def _read_array(
 ) -> tuple[int, Rows]:
     """Return what `_read_text` does, of an array and a list of words."""
     if words is None:
-        got = "no words for a .npy file"
-        raise UsageError.at("read_embeddings", got, "a word for each row", "pass words=...")
+        raise UsageError.at(
+            "read_embeddings", "no words for a .npy file", "a word for each row", "pass words=..."
+        )
     if isinstance(words, str | os.PathLike):
         lines = read_text(expanded(words)).removesuffix("\n").split("\n")
         words = [line.removesuffix("\r") for line in lines]
@@ -143,8 +154,11 @@ def _read_array(
     except _DAMAGED as error:
         raise _wrong(str(file), f"cannot be read: {error}", "an array of .npy") from error
     if table.ndim != 2 or table.dtype.kind != "f" or len(table) != len(words):
-        got = f"an array {table.dtype} {list(table.shape)} for {len(words)} words"
-        raise _wrong(str(file), got, "real numbers [words, dimensions]")
+        raise _wrong(
+            str(file),
+            f"an array {table.dtype} {list(table.shape)} for {len(words)} words",
+            "real numbers [words, dimensions]",
+        )
     rows: Rows = {}
     for number, word in enumerate(words):
         if word in wanted and word not in rows:

@@ -17,9 +17,12 @@ WORD = re.compile(r"[^ \t\r]+")  # of a line, which ends with "\n"; other space 
 
 def unknown(where: str, what: str, name: str, known: Collection[str]) -> UsageError:
     """Return the error for an option, or something else with a name, that there is not."""
-    expected = f"the {what}s are {', '.join(known)}"
-    action = "give one of them." + nearest(name, known)
-    return UsageError.at(where, f"no {what} '{name}'", expected, action)
+    return UsageError.at(
+        where,
+        f"no {what} '{name}'",
+        f"the {what}s are {', '.join(known)}",
+        "give one of them." + nearest(name, known),
+    )
 
 
 def expanded(given: AnyPath) -> Path:
@@ -79,9 +82,12 @@ def split_files(
             try:
                 present = sorted(os.listdir(path))
             except OSError as error:
-                got = f"cannot be read: {error.strerror}"
-                expected = "expected a folder with the data"
-                raise DataError.at(str(path), got, expected, "check the folder") from error
+                raise DataError.at(
+                    str(path),
+                    f"cannot be read: {error.strerror}",
+                    "expected a folder with the data",
+                    "check the folder",
+                ) from error
             shown = ", ".join(present[:6]) + (", ..." if len(present) > 6 else "")
             raise DataError.at(
                 str(path),

@@ -11,8 +11,8 @@ and with it the perplexity that no model can beat on average. The same seed give
 """
 
 import math
-from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 
 SPLITS = {"train": 6000, "dev": 600, "test": 600}
 
@@ -35,8 +35,7 @@ WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class GeneratedText:
+class GeneratedText(NamedTuple):
     """Hold the text of a split.
 
     Attributes:

@@ -155,8 +155,12 @@ def _typed_record(
             (source, child), (owner, parent) = at[other], at[node]
             key = source, edge.get(relation), owner
             if None in key:
-                got = f"a node without '{types}', or an edge without '{relation}'"
-                raise DataError.at("", got, "each has one", "set it")
+                raise DataError.at(
+                    "",
+                    f"a node without '{types}', or an edge without '{relation}'",
+                    "each has one",
+                    "set it",
+                )
             edges.setdefault(key, []).append(([child, parent], edge))
     return {
         "types": {owner: len(several) for owner, several in members.items()},
@@ -213,9 +217,11 @@ def _array(where: str, name: str, tensor: Any) -> npt.NDArray[Any]:
     except RuntimeError as error:  # of a tensor on `meta`
         found = f"a {type(tensor).__name__} that is no array ({error})"
     if isinstance(found, str):
-        action = "convert it, by x.float(), x.to_dense() or x.dequantize()"
         raise PullError.at(
-            where, f"'{name}' is {one_line(found)}", "expected a dense array of numbers", action
+            where,
+            f"'{name}' is {one_line(found)}",
+            "expected a dense array of numbers",
+            "convert it, by x.float(), x.to_dense() or x.dequantize()",
         )
     return found
 
@@ -225,9 +231,12 @@ def _check_names(where: str, names: Sequence[str], several: Collection[Iterable[
     known = sorted({name for each in several for name in each})
     for name in names if several else ():
         if name not in known:
-            expected = f"the data have {', '.join(known) or 'no attributes'}"
-            action = f"correct the name or leave it out.{nearest(name, known)}"
-            raise PullError.at(where, f"no '{name}'", expected, action)
+            raise PullError.at(
+                where,
+                f"no '{name}'",
+                f"the data have {', '.join(known) or 'no attributes'}",
+                f"correct the name or leave it out.{nearest(name, known)}",
+            )
 
 
 def _no_graph(where: str, given: object, expected: str) -> DataError:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 
@@ -40,8 +39,7 @@ SEED = 0  # of the division: the same in every run
 SPLITS = ("train", "dev", "test")
 
 
-@dataclass(frozen=True, slots=True)
-class DataFormat:
+class DataFormat(NamedTuple):
     """A format that data sets are read in, or generated as.
 
     Attributes:
@@ -125,8 +123,12 @@ def _json_lines(
     elif path.is_dir():
         for option, given in (("dev", dev), ("test", test)):
             if given is not None:
-                got, expected = f"{option}={given!r} beside a folder", "the splits that it has"
-                raise DataError.at(str(path), got, expected, "leave it out, or name a file as data")
+                raise DataError.at(
+                    str(path),
+                    f"{option}={given!r} beside a folder",
+                    "the splits that it has",
+                    "leave it out, or name a file as data",
+                )
         files = split_files(path, _JSONL, [name for name in _JSONL if name in splits], ("test",))
     else:
         named = {"train": path, "dev": dev, "test": test}
@@ -307,9 +309,12 @@ def load(
         made, about = row.make(path, splits, vocabularies, reals, **given)
     else:
         if vocabularies is None and "train" not in splits:
-            got = f"the splits {', '.join(splits)} without vocabularies"
-            expected, action = "train among them, whose words are numbered", "add it, or pass them"
-            raise UsageError.at("data", got, expected, action)
+            raise UsageError.at(
+                "data",
+                f"the splits {', '.join(splits)} without vocabularies",
+                "train among them, whose words are numbered",
+                "add it, or pass them",
+            )
         if path is None:
             assert row.generate is not None
             texts, about = row.generate(seed)
@@ -338,14 +343,22 @@ def format_of(data: str) -> str:
     """
     named = [entry.format for entry in catalogue() if entry.name == data]
     if len(named) > 1:
-        got, expected = f"data '{data}' without a format", f"one of {', '.join(named)}"
-        raise UsageError.at("data", got, expected, "name it with --format")
+        raise UsageError.at(
+            "data",
+            f"data '{data}' without a format",
+            f"one of {', '.join(named)}",
+            "name it with --format",
+        )
     if named:
         return named[0]
     path = expanded(data)
     if not os.path.exists(path):
-        text = ("expected a folder or a file with the data", "check the path")
-        raise UsageError.at("data", f"there is no {path}", *text)
+        raise UsageError.at(
+            "data",
+            f"there is no {path}",
+            "expected a folder or a file with the data",
+            "check the path",
+        )
     rows = [row for row in FORMATS.values() if row.files is not None]
     for row in rows:
         if row.fits(path):
@@ -365,9 +378,12 @@ def _checked(options: LoadOptions, row: DataFormat) -> dict[str, object]:
         if not owners:
             raise unknown("data", "option", option, LoadOptions.__annotations__)
         if value is not None and value is not False:
-            got = f"'{option}' for the format {row.name}"
-            expected = f"it belongs to the format {' and '.join(owners)}"
-            raise UsageError.at("data", got, expected, "leave it out")
+            raise UsageError.at(
+                "data",
+                f"'{option}' for the format {row.name}",
+                f"it belongs to the format {' and '.join(owners)}",
+                "leave it out",
+            )
     return found
 
 

@@ -23,46 +23,6 @@ Prepare = Callable[[GraphBatch, np.random.Generator], GraphBatch]
 AHEAD = 2  # minibatches that each worker is ahead
 
 
-def minibatches(
-    sizes: npt.NDArray[np.integer],
-    batch_size: int,
-    *,
-    seed: int,
-    epoch: int,
-    shuffle: bool = True,
-    window: int = 1,
-) -> list[IntArray]:
-    """Return the graphs of each minibatch of an epoch; every graph is in exactly one.
-
-    Args:
-        sizes: [K], vertices of each graph (`GraphBatch.sizes()`).
-        batch_size: graphs a minibatch; the last one may be smaller.
-        seed, epoch: the same pair gives the same order.
-        shuffle: False keeps the order of the graphs.
-        window: minibatches over which graphs are sorted by size, so that graphs of like size come
-            together and levels are fuller; 1 sorts nothing. The minibatches themselves are then
-            shuffled anew.
-    Returns: int32 arrays of graph numbers, for `GraphBatch.take`.
-    Raises: UsageError, when `batch_size` or `window` is under 1.
-    """
-    for name, value in (("batch size", batch_size), ("window", window)):
-        if value < 1:
-            raise UsageError.at(
-                "minibatches", f"a {name} of {value}", "expected 1 or more", "correct it"
-            )
-    rng = np.random.default_rng([seed, epoch])
-    order = np.arange(len(sizes), dtype=np.int32)
-    if shuffle:
-        order = rng.permutation(order)
-    if window > 1:
-        for part in _cut(order, window * batch_size):
-            part[:] = part[np.argsort(sizes[part], kind="stable")]
-    batches = _cut(order, batch_size)
-    if window > 1 and shuffle:
-        batches = [batches[number] for number in rng.permutation(len(batches))]
-    return batches
-
-
 def _cut(order: IntArray, count: int) -> list[IntArray]:
     """Return views of so many elements each; the last one may be smaller."""
     return [order[at : at + count] for at in range(0, len(order), count)]
@@ -79,7 +39,8 @@ class Loader:
         batch_size: graphs a minibatch; the last one of an epoch may be smaller.
         shuffle: False keeps the order of the graphs.
         bucket: minibatches over which graphs are sorted by their number of vertices, so that graphs
-            of like cost come together and levels are fuller; 1 sorts nothing.
+            of like cost come together and levels are fuller; 1 sorts nothing. The minibatches are
+            shuffled anew then.
         seed: of the order, and of the generators that `prepare` is given.
         prepare: makes of a minibatch the one that is handed out: noise in pulls, words dropped.
             It has a random generator of its own, the same whatever the number of workers.
@@ -120,19 +81,26 @@ class Loader:
     def __iter__(self) -> Iterator[GraphBatch]:
         """Go through an epoch from its beginning, or through what a loaded state leaves of it."""
         self._done, self._resumed = self._resumed, 0
-        numbers = minibatches(
-            self.graphs.sizes(),
-            self.batch_size,
-            seed=self.seed,
-            epoch=self.epoch,
-            shuffle=self.shuffle,
-            window=self.bucket,
-        )
+        numbers = self.order(self.epoch)
         jobs = [(self.epoch, at, numbers[at]) for at in range(self._done, len(numbers))]
         for batch in self._ahead(jobs) if self.workers else map(self._make, jobs):
             self._done += 1
             yield batch
         self.epoch, self._done = self.epoch + 1, 0
+
+    def order(self, epoch: int) -> list[IntArray]:
+        """Return the graphs of each minibatch of an epoch, int32; every graph is in exactly one."""
+        rng = np.random.default_rng([self.seed, epoch])
+        order = np.arange(len(self.graphs), dtype=np.int32)
+        if self.shuffle:
+            order = rng.permutation(order)
+        sizes = self.graphs.sizes()
+        for part in _cut(order, self.bucket * self.batch_size) if self.bucket > 1 else ():
+            part[:] = part[np.argsort(sizes[part], kind="stable")]
+        batches = _cut(order, self.batch_size)
+        if self.bucket > 1 and self.shuffle:
+            batches = [batches[number] for number in rng.permutation(len(batches))]
+        return batches
 
     def _make(self, job: tuple[int, int, IntArray]) -> GraphBatch:
         """Return a minibatch: of an epoch, its place there, its graphs."""

@@ -29,6 +29,7 @@ from vertexrt.graph.networks import values_of
 from vertexrt.plain_files import write_atomically
 
 Mask = npt.NDArray[np.bool_]
+Fields = dict[str, Any]  # of a record
 Values = dict[str, list[Any]]  # by pull: a value for each vertex of the batch, None for none
 
 
@@ -58,12 +59,13 @@ def from_records(records: Iterable[Any], **options: Unpack[ReadOptions]) -> Exam
     """
     given: object = records
     if not isinstance(given, list | tuple | Iterator):
-        got = f"a {type(given).__name__}"
-        raise UsageError.at("from_records", got, "expected a list of dicts", "pass [{...}]")
+        raise UsageError.at(
+            "from_records", f"a {type(given).__name__}", "expected a list of dicts", "pass [{...}]"
+        )
     return collect("from_records", enumerate(records), options, "record")
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _once(pairs: list[tuple[str, Any]]) -> Fields:
     record = dict(pairs)
     if len(record) < len(pairs):
         names = [name for name, _ in pairs]
@@ -76,11 +78,16 @@ def _read_record(text: str) -> object:
     try:
         record: object = json.loads(text, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
-        got = f"{error.msg} at column {error.colno}"
-        raise DataError.at("", got, "expected one JSON object", "correct the line") from error
+        raise DataError.at(
+            "",
+            f"{error.msg} at column {error.colno}",
+            "expected one JSON object",
+            "correct the line",
+        ) from error
     except (ValueError, RecursionError) as error:  # a number of thousands of digits; deep nesting
-        got = f"no JSON that can be read: {error}"
-        raise DataError.at("", got, "expected a JSON object", "correct it") from error
+        raise DataError.at(
+            "", f"no JSON that can be read: {error}", "expected a JSON object", "correct it"
+        ) from error
     return record
 
 
@@ -106,8 +113,12 @@ def write_jsonl(
     try:
         write_atomically(file, gzip.compress(content) if file.suffix == ".gz" else content)
     except OSError as error:
-        got = f"cannot be written: {error.strerror}"
-        raise DataError.at(str(file), got, "a file that may be written", "give another") from error
+        raise DataError.at(
+            str(file),
+            f"cannot be written: {error.strerror}",
+            "a file that may be written",
+            "give another",
+        ) from error
 
 
 def line_of(record: object) -> str:
@@ -123,8 +134,12 @@ def _values(pulls: Mapping[str, PullValue], vocabularies: Mapping[str, Vocabular
     for name, pull in pulls.items():
         table = pull.table if isinstance(pull, Rows) else pull
         if not (table <= LARGEST if table.dtype.kind == "i" else np.isfinite(table)).all():
-            got = f"the pull '{name}' is not finite, or above {LARGEST}"
-            raise DataError.at("write_jsonl", got, "expected what read_jsonl reads", "replace it")
+            raise DataError.at(
+                "write_jsonl",
+                f"the pull '{name}' is not finite, or above {LARGEST}",
+                "expected what read_jsonl reads",
+                "replace it",
+            )
         values = found[name] = values_of(pull)
         if name in vocabularies and table.dtype.kind == "i":
             numbers = (-1 if value is None else value for value in values)
@@ -132,7 +147,7 @@ def _values(pulls: Mapping[str, PullValue], vocabularies: Mapping[str, Vocabular
     return found
 
 
-def _plain(batch: GraphBatch, values: Values, of_edges: Values) -> Iterable[dict[str, Any]]:
+def _plain(batch: GraphBatch, values: Values, of_edges: Values) -> Iterable[Fields]:
     child_ptr, graph_ptr = batch.child_ptr.tolist(), batch.graph_ptr
     firsts = np.repeat(graph_ptr[:-1], np.diff(batch.child_ptr[graph_ptr]))  # by slot
     local = np.where(batch.child >= 0, batch.child - firsts, -1).tolist()
@@ -145,7 +160,7 @@ def _plain(batch: GraphBatch, values: Values, of_edges: Values) -> Iterable[dict
         yield record
 
 
-def _typed(batch: GraphBatch, values: Values, of_edges: Values) -> Iterable[dict[str, Any]]:
+def _typed(batch: GraphBatch, values: Values, of_edges: Values) -> Iterable[Fields]:
     types = batch.types
     assert types is not None
     of_vertex, names, child_ptr = types.of_vertex, types.names, batch.child_ptr
@@ -166,7 +181,7 @@ def _typed(batch: GraphBatch, values: Values, of_edges: Values) -> Iterable[dict
     owners = [(name, *_members(of_vertex == n, values)) for n, name in enumerate(names)]
     number_of = np.empty(batch.num_vertices, np.int32)  # of each vertex: its number in its type
     for first, end in pairwise(batch.graph_ptr.tolist()):
-        record: dict[str, Any] = {"types": {}, "relations": [], "pulls": {}}
+        record: Fields = {"types": {}, "relations": [], "pulls": {}}
         for name, has, pulls in owners:
             vertices = first + np.flatnonzero(has[first:end])
             number_of[vertices] = np.arange(len(vertices))
@@ -241,8 +256,9 @@ def from_nltk(trees: Iterable[Any], **options: Unpack[ReadOptions]) -> Examples:
     given: object = trees
     listed = isinstance(given, Iterable) and not isinstance(given, str | bytes | np.ndarray)
     if not listed or _is_nltk(given):
-        got = f"a {type(given).__name__}"
-        raise DataError.at("from_nltk", got, "expected a list of trees", "pass [tree]")
+        raise DataError.at(
+            "from_nltk", f"a {type(given).__name__}", "expected a list of trees", "pass [tree]"
+        )
     records = _records("from_nltk", enumerate(trees), options)
     return collect("from_nltk", records, options, "tree")
 
@@ -253,7 +269,7 @@ def _is_nltk(node: object) -> bool:
 
 def _records(
     where: str, trees: Iterable[tuple[int, Any]], options: ReadOptions
-) -> Iterator[tuple[int, dict[str, Any]]]:
+) -> Iterator[tuple[int, Fields]]:
     """Return trees as records, children before their parents."""
     records = [(number, _record(where, number, root)) for number, root in trees]
     labels = {label for _, record in records for label in record["pulls"]["label"]} - {None}
@@ -266,7 +282,7 @@ def _records(
         yield number, record
 
 
-def _record(where: str, number: int, root: Any) -> dict[str, Any]:
+def _record(where: str, number: int, root: Any) -> Fields:
     children: list[list[int]] = []
     labels: list[str | None] = []
     words: list[str | None] = []
@@ -292,9 +308,12 @@ def _record(where: str, number: int, root: Any) -> dict[str, Any]:
             opened.append((node, len(done)))
             opened += [(child, -1) for child in reversed(node)]
         else:
-            got = f"tree {number} has a {type(node).__name__}"
-            expected = "expected trees of nltk, with words at the leaves"
-            raise DataError.at(where, got, expected, "convert it")
+            raise DataError.at(
+                where,
+                f"tree {number} has a {type(node).__name__}",
+                "expected trees of nltk, with words at the leaves",
+                "convert it",
+            )
     return {"children": children, "pulls": {"label": labels, "word": words}}
 
 
@@ -314,15 +333,21 @@ def _parse(file: str, text: str) -> Iterator[tuple[int, _Tree | str]]:
             if part.lastindex == _LEAF:
                 done = _Tree(part[1], [part[_LEAF]])
             elif not opened:
-                got = f"'{part[0][:20]}' stands outside of a tree"
-                raise DataError.at(where, got, "expected '('", "correct the brackets")
+                raise DataError.at(
+                    where,
+                    f"'{part[0][:20]}' stands outside of a tree",
+                    "expected '('",
+                    "correct the brackets",
+                )
             elif part[0] == ")":
                 done = opened.pop()
                 if not done:
-                    got = f"a bracket with {done.name or 'nothing'} in it alone"
-                    expected = "expected '(label word)' or '(label (...) ...)'"
-                    action = "give it a word or children, or remove it"
-                    raise DataError.at(where, got, expected, action)
+                    raise DataError.at(
+                        where,
+                        f"a bracket with {done.name or 'nothing'} in it alone",
+                        "expected '(label word)' or '(label (...) ...)'",
+                        "give it a word or children, or remove it",
+                    )
                 if done.name is None and len(done) == 1 and isinstance(done[0], _Tree):
                     done = done[0]
             elif opened[-1].name is None and not opened[-1]:
@@ -333,9 +358,11 @@ def _parse(file: str, text: str) -> Iterator[tuple[int, _Tree | str]]:
             else:
                 yield first, done
     if opened:
-        got = f"{len(opened)} brackets of the tree that begins here are never closed"
         raise DataError.at(
-            f"{file}, line {first}", got, "expected a ')' for each '('", "close them"
+            f"{file}, line {first}",
+            f"{len(opened)} brackets of the tree that begins here are never closed",
+            "expected a ')' for each '('",
+            "close them",
         )
 
 
@@ -346,10 +373,10 @@ _PULLED = tuple(name for name in _CONLLU if name not in ("id", "head"))
 _NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")  # the id of a range of words, or of an empty node
 
 Words = dict[str, list[str | None]]  # of a sentence: by column, the value of each word
-Record = Callable[[Words], dict[str, Any]]
+Record = Callable[[Words], Fields]
 
 
-def _chain(words: Words) -> dict[str, Any]:
+def _chain(words: Words) -> Fields:
     return {"chain": len(next(iter(words.values()))), "pulls": words}
 
 
@@ -378,12 +405,20 @@ def read_conll(
     Raises: DataError, with file and line, when a line lacks a column.
     """
     if not isinstance(columns, dict) or not _are_all(int, list(columns.values())):
-        expected = "expected names of pulls and numbers of columns"
-        raise UsageError.at("read_conll", f"columns={columns!r:.60}", expected, 'write {"word": 0}')
+        raise UsageError.at(
+            "read_conll",
+            f"columns={columns!r:.60}",
+            "expected names of pulls and numbers of columns",
+            'write {"word": 0}',
+        )
     for name, text in (("separator", separator), ("comment", comment)):
         if text is not None and (not isinstance(text, str) or not text or "\n" in text):
-            expected = "expected text of a line, or None"
-            raise UsageError.at("read_conll", f"{name}={text!r:.60}", expected, "correct it")
+            raise UsageError.at(
+                "read_conll",
+                f"{name}={text!r:.60}",
+                "expected text of a line, or None",
+                "correct it",
+            )
     file, text = read_file(path)
     sentences = _sentences(file, text, columns, separator, comment)
     return collect(file, sentences, options, make=record)
@@ -407,8 +442,12 @@ def read_tagged(
     Raises: DataError, with file and line, when a word has too few parts.
     """
     if not _are_all(str, fields) or not isinstance(separator, str) or not separator:
-        got = f"fields={fields!r:.60} and separator={separator!r:.60}"
-        raise UsageError.at("read_tagged", got, "names of pulls, and text", "give both")
+        raise UsageError.at(
+            "read_tagged",
+            f"fields={fields!r:.60} and separator={separator!r:.60}",
+            "names of pulls, and text",
+            "give both",
+        )
     file, text = read_file(path)
     return collect(file, tagged_sentences(file, text, fields, separator), options, make=record)
 
@@ -431,15 +470,19 @@ def read_conllu(
         of a sentence are not numbered 1, 2, ..., a head is none of them, or heads form a cycle.
     """
     if not isinstance(pulls, list | tuple) or not set(map(str, pulls)) <= set(_PULLED):
-        expected = f"expected a list of {', '.join(_PULLED)}"
-        raise UsageError.at("read_conllu", f"pulls={pulls!r:.60}", expected, "correct it")
+        raise UsageError.at(
+            "read_conllu",
+            f"pulls={pulls!r:.60}",
+            f"expected a list of {', '.join(_PULLED)}",
+            "correct it",
+        )
     file, text = read_file(path)
     numbers = {name: number for number, name in enumerate(_CONLLU)}
     sentences = _sentences(file, text, numbers, "\t", "#", numbered=True)
     return collect(file, sentences, options, make=partial(_dependencies, pulls))
 
 
-def _dependencies(pulls: Sequence[str], words: Words) -> dict[str, Any]:
+def _dependencies(pulls: Sequence[str], words: Words) -> Fields:
     """Return the record of a dependency tree: edges go from a word to its head."""
     at = {name: word for word, name in enumerate(words["id"])}
     edges = []
@@ -447,9 +490,12 @@ def _dependencies(pulls: Sequence[str], words: Words) -> dict[str, Any]:
         if head in at:
             edges.append((word, at[head]))
         elif head != "0":
-            got = f"word {name} has the head '{head}'"
-            expected = f"expected 0 or a word of the sentence, 1..{len(at)}"
-            raise DataError.at("", got, expected, "correct the column HEAD")
+            raise DataError.at(
+                "",
+                f"word {name} has the head '{head}'",
+                f"expected 0 or a word of the sentence, 1..{len(at)}",
+                "correct the column HEAD",
+            )
     given = {
         name: [None if x == "_" and name != "form" else x for x in words[name]] for name in pulls
     }
@@ -496,14 +542,20 @@ def _sentences(
             continue
         first = first if rows else number
         if numbered and (len(row) != len(columns) or row[0] != str(len(rows) + 1)):
-            got = f"{len(row)} columns, the first is '{row[0][:20]}'"
-            expected = f"expected {len(columns)}, and the word's number {len(rows) + 1} first"
-            action = "correct the line, or put a blank line before each sentence"
-            raise DataError.at(where, got, expected, action)
+            raise DataError.at(
+                where,
+                f"{len(row)} columns, the first is '{row[0][:20]}'",
+                f"expected {len(columns)}, and the word's number {len(rows) + 1} first",
+                "correct the line, or put a blank line before each sentence",
+            )
         for name, column in columns.items():
             if not -len(row) <= column < len(row):
-                got, expected = f"{len(row)} columns", f"'{name}' is in column {column}"
-                raise DataError.at(where, got, expected, "correct the line")
+                raise DataError.at(
+                    where,
+                    f"{len(row)} columns",
+                    f"'{name}' is in column {column}",
+                    "correct the line",
+                )
         rows.append(row)
 
 
@@ -515,9 +567,12 @@ def tagged_sentences(
         words = [word.rsplit(separator, len(fields) - 1) for word in WORD.findall(line)]
         short = next((word for word in words if len(word) < len(fields) or not all(word)), None)
         if short:
-            got = f"'{separator.join(short)[:40]}' with {sum(map(bool, short))} parts"
-            expected = f"expected {separator.join(fields)}"
-            raise DataError.at(f"{file}, line {number}", got, expected, "correct the word")
+            raise DataError.at(
+                f"{file}, line {number}",
+                f"'{separator.join(short)[:40]}' with {sum(map(bool, short))} parts",
+                f"expected {separator.join(fields)}",
+                "correct the word",
+            )
         if words:
             columns = zip(*words, strict=True)
             yield number, {n: list(c) for n, c in zip(fields, columns, strict=True)}

@@ -23,6 +23,7 @@ from vertexrt.data.dataset import Vocabulary
 from vertexrt.data.files import unknown
 from vertexrt.errors import DataError, UsageError, VertexrtError, nearest
 from vertexrt.graph import GraphBatch, InputGraph, PullValue, Rows
+from vertexrt.graph.pulls import ordered_pulls
 
 LARGEST = 2**31 - 2  # of whole numbers
 _MOST_VERTICES = 1 << 24  # of a line: a slip in a number must not take all memory
@@ -114,8 +115,9 @@ def _checked(options: ReadOptions) -> ReadOptions:
         ("dtype", real in ("float32", "float64"), "float32 or float64"),
     ):
         if not fits:
-            got = f"{name}={options.get(name)!r:.60}"
-            raise UsageError.at("read", got, f"expected {expected}", "correct it")
+            raise UsageError.at(
+                "read", f"{name}={options.get(name)!r:.60}", f"expected {expected}", "correct it"
+            )
     return {**given, "dtype": np.dtype(real)}
 
 
@@ -143,30 +145,36 @@ def collect(
         is none.
     """
     options = _checked(options)
-    vertices, edges = _Columns(file, unit, "pull"), _Columns(file, unit, "edge pull")
+    vertices = _Columns(file, unit, "pull", "vertices")
+    edges = _Columns(file, unit, "edge pull", "edges")
     graphs: list[InputGraph] = []
     for number, given in records:
         try:
             graph = _add(given if make is None else make(given), number, vertices, edges)
             typed = graph.types is not None
             if graphs and typed == (graphs[0].types is None):
-                got = f"{'' if typed else 'no '}vertex types"
-                action = "give all graphs vertex types, or none"
-                raise _wrong(got, f"the {unit}s before differ", action)
+                raise _wrong(
+                    f"{'' if typed else 'no '}vertex types",
+                    f"the {unit}s before differ",
+                    "give all graphs vertex types, or none",
+                )
         except VertexrtError as error:
             raise error.moved(f"{file}, {unit} {number}") from error
         graphs.append(graph)
     if not graphs:
         raise DataError.at(file, "no graph", "expected at least one", "add examples")
     for name in edges.by_name.keys() & vertices.by_name.keys():
-        got = f"'{name}' is a pull and an edge pull"
-        raise DataError.at(file, got, "a name for each", "rename one")
+        raise DataError.at(
+            file, f"'{name}' is a pull and an edge pull", "a name for each", "rename one"
+        )
     batch = GraphBatch.from_graphs(graphs)
     numbered = options["vocabularies"] or {}
     vocabularies = {name: vocabulary for name, vocabulary in numbered.items() if vocabulary}
-    found, of_all_edges = (columns.arrays(options, vocabularies) for columns in (vertices, edges))
+    found, given = (columns.arrays(options, vocabularies) for columns in (vertices, edges))
+    order = np.concatenate(edges.order)
+    of_edges = ordered_pulls(given, order)
     arrays = batch.graph_ptr, batch.child_ptr, batch.child
-    return Examples(GraphBatch(*arrays, found, batch.types, of_all_edges), vocabularies)
+    return Examples(GraphBatch(*arrays, found, batch.types, of_edges), vocabularies)
 
 
 def _wrong(got: str, expected: str, action: str) -> DataError:
@@ -177,98 +185,85 @@ def _wrong(got: str, expected: str, action: str) -> DataError:
 def _add(record: object, number: int, vertices: _Columns, edges: _Columns) -> InputGraph:
     """Return the graph of a record; the values of its vertices and edges are added to others."""
     if not isinstance(record, dict):
-        got = f"a {type(record).__name__}"
-        raise _wrong(got, "expected an object", "write {...} for each graph")
+        raise _wrong(
+            f"a {type(record).__name__}", "expected an object", "write {...} for each graph"
+        )
     structures = [name for name in _STRUCTURES if name in record]
     if len(structures) != 1:
-        got = f"the fields {', '.join(record) or '(none)'}"
-        raise _wrong(got, f"expected one of {', '.join(_STRUCTURES)}", "say how the graph is given")
+        raise _wrong(
+            f"the fields {', '.join(record) or '(none)'}",
+            f"expected one of {', '.join(_STRUCTURES)}",
+            "say how the graph is given",
+        )
     structure = structures[0]
     _check_fields(record, (structure, "id", *_STRUCTURES[structure]))
     given = record[structure]
     for count in given.values() if isinstance(given, dict) else [given]:
         if isinstance(count, int) and count > _MOST_VERTICES:
-            expected = f"expected at most {_MOST_VERTICES} in a graph"
-            raise _wrong(f"{count} vertices", expected, "correct the number")
-    graph, named, of_edges = _build(record, structure)
-    typed, pulls = graph.types is not None, record.get("pulls", {})
-    sizes = given if typed else {"": graph.num_vertices}
+            raise _wrong(
+                f"{count} vertices",
+                f"expected at most {_MOST_VERTICES} in a graph",
+                "correct the number",
+            )
+    typed, one = structure == "types", ("", "", "")
+    relations: dict[Key, Any] = {one: record}
+    pairs: dict[Key, Any] = {}
+    if typed:
+        relations = _relations(record.get("relations", []))
+        pairs = {key: relation["pairs"] for key, relation in relations.items()}
+    elif structure == "vertices":
+        pairs = {one: record.get("edges", [])}
+    elif structure == "children":
+        graph = InputGraph.from_children(given)
+    else:
+        graph = InputGraph.chain(given)
+    first = edges.count
+    for key, relation in relations.items():
+        values = relation.get("edge_pulls", {})
+        _check_lists(values, "edge_pulls")
+        listed = pairs[key] if pairs else range(graph.num_edges)
+        size = len(listed) if isinstance(listed, list | range) else 0
+        edges.add(number, size, values)
+        if size:
+            edges.require_same(number, f" of {key}" if typed else "", values)
+    sizes = given if typed else {"": given}
+    if typed:
+        graph = InputGraph.from_types(given, pairs)
+    elif pairs:
+        graph = InputGraph.from_edges(given, pairs[one])
+    else:
+        sizes = {"": graph.num_vertices}
+    order = np.arange(graph.num_edges)
+    if pairs and edges.by_name:  # a batch has edges by their parents
+        start = dict(zip(sizes, np.cumsum([0, *sizes.values()]).tolist(), strict=False))
+        parents = [start[key[2]] + parent for key, each in pairs.items() for _, parent in each]
+        order = np.argsort(parents, kind="stable")
+    edges.order.append(first + order)
+    pulls = record.get("pulls", {})
     if typed:
         _check_named(pulls, "pulls")
     else:
         pulls = {"": pulls}
     for name, values in pulls.items():
         if name not in sizes:
-            action = "name one of these." + nearest(name, sizes)
-            known = f"the types are {', '.join(sizes)}"
-            raise _wrong(f"pulls of the type '{name}'", known, action)
+            raise _wrong(
+                f"pulls of the type '{name}'",
+                f"the types are {', '.join(sizes)}",
+                "name one of these." + nearest(name, sizes),
+            )
         _check_lists(values, f"pulls of '{name}'" if typed else "pulls")
     for name, size in sizes.items():
         values = pulls.get(name, {})
         if size or name in pulls:
             vertices.require_same(number, f" of the type '{name}'" if typed else "", values)
         vertices.add(number, size, values)
-    for key, names in named.items():
-        edges.require_same(number, f" of {key}" if typed else "", names)
-    edges.add(number, graph.num_edges, of_edges)
     return graph
-
-
-def _build(
-    record: dict[str, Any], structure: str
-) -> tuple[InputGraph, dict[Key, list[str]], dict[str, list[Any]]]:
-    """Return the graph of a record, and the pulls of its edges in the order of `child`.
-
-    Beside them the names of those that each relation has, if it has an edge; where vertices have no
-    types, all edges are one relation.
-    """
-    given, one = record[structure], ("", "", "")
-    relations: dict[Key, Any] = {one: record}
-    pairs: dict[Key, Any] = {}
-    if structure == "children":
-        graph = InputGraph.from_children(given)
-    elif structure == "chain":
-        graph = InputGraph.chain(given)
-    elif structure == "vertices":
-        pairs[one] = record.get("edges", [])
-    else:
-        relations = _relations(record.get("relations", []))
-        pairs = {key: relation["pairs"] for key, relation in relations.items()}
-    counts = {key: len(each) if isinstance(each, list) else 0 for key, each in pairs.items()}
-    if not pairs and structure != "types":
-        counts[one] = graph.num_edges
-    total = sum(counts.values())
-    of_edges: dict[str, list[Any]] = {}
-    at = 0
-    for key, relation in relations.items():
-        values, size = relation.get("edge_pulls", {}), counts[key]
-        _check_lists(values, "edge_pulls")
-        for name, each in values.items():
-            if len(each) != size:
-                got = f"the edge pull '{name}' has {len(each)} values"
-                expected = f"expected one for each of {size} edges"
-                raise _wrong(got, expected, "correct it")
-            of_edges.setdefault(name, [None] * total)[at : at + size] = each
-        at += size
-    if structure == "vertices":
-        graph = InputGraph.from_edges(given, pairs[one])
-    elif structure == "types":
-        graph = InputGraph.from_types(given, pairs)
-    if pairs and of_edges:
-        sizes = given if structure == "types" else {"": given}
-        first = dict(zip(sizes, np.cumsum([0, *sizes.values()]).tolist(), strict=False))
-        parents = [first[key[2]] + parent for key, each in pairs.items() for _, parent in each]
-        order = np.argsort(parents, kind="stable").tolist()
-        of_edges = {name: [each[edge] for edge in order] for name, each in of_edges.items()}
-    named = {key: list(relations[key].get("edge_pulls", {})) for key in counts if counts[key]}
-    return graph, named, of_edges
 
 
 def _relations(listed: object) -> dict[Key, dict[str, Any]]:
     """Return the objects with the fields of a relation, by what they are of."""
     if not isinstance(listed, list):
-        got = f"relations is {listed!r:.60}"
-        raise _wrong(got, "expected a list of objects", "write [{...}]")
+        raise _wrong(f"relations is {listed!r:.60}", "expected a list of objects", "write [{...}]")
     found: dict[Key, dict[str, Any]] = {}
     for number, relation in enumerate(listed):
         what = f"relation {number}"
@@ -276,15 +271,14 @@ def _relations(listed: object) -> dict[Key, dict[str, Any]]:
         _check_fields(relation, (*_RELATION, "edge_pulls"))
         missing = [name for name in _RELATION if name not in relation]
         if missing:
-            got, expected = f"{what} has no '{missing[0]}'", f"expected {', '.join(_RELATION)}"
-            raise _wrong(got, expected, "add it")
+            raise _wrong(
+                f"{what} has no '{missing[0]}'", f"expected {', '.join(_RELATION)}", "add it"
+            )
         child, name, parent = key = tuple(relation[each] for each in _RELATION[:3])
         if not all(isinstance(each, str) for each in key):
-            got = f"{what} has the names {key!r:.80}"
-            raise _wrong(got, "expected words", "correct them")
+            raise _wrong(f"{what} has the names {key!r:.80}", "expected words", "correct them")
         if key in found:
-            got = f"{what} is {key} again"
-            raise _wrong(got, "expected each once", "join their pairs")
+            raise _wrong(f"{what} is {key} again", "expected each once", "join their pairs")
         found[child, name, parent] = relation
     return found
 
@@ -292,23 +286,29 @@ def _relations(listed: object) -> dict[Key, dict[str, Any]]:
 def _check_fields(record: dict[str, Any], known: Collection[str]) -> None:
     for name in record:
         if name not in known:
-            expected = f"the fields are {', '.join(sorted(known))}"
-            action = "correct it." + nearest(name, known)
-            raise _wrong(f"the field '{name}'", expected, action)
+            raise _wrong(
+                f"the field '{name}'",
+                f"the fields are {', '.join(sorted(known))}",
+                "correct it." + nearest(name, known),
+            )
 
 
 def _check_named(given: object, what: str) -> None:
     if not isinstance(given, dict):
-        got = f"{what} is {given!r:.60}"
-        raise _wrong(got, "expected an object of names", 'write {"name": ...}')
+        raise _wrong(
+            f"{what} is {given!r:.60}", "expected an object of names", 'write {"name": ...}'
+        )
 
 
 def _check_lists(given: Any, what: str) -> None:
     _check_named(given, what)
     for name, values in given.items():
         if not isinstance(values, list):
-            got = f"{what} gives {values!r:.60} as '{name}'"
-            raise _wrong(got, "expected a list of values", "write [...]")
+            raise _wrong(
+                f"{what} gives {values!r:.60} as '{name}'",
+                "expected a list of values",
+                "write [...]",
+            )
 
 
 @dataclass(slots=True)
@@ -317,29 +317,34 @@ class _Columns:
 
     Attributes:
         file, unit: for messages, as of `collect`.
-        what: a column is called: a pull, or an edge pull.
+        what, of: what a column is called, and what has its values.
         count: vertices, or edges, so far.
         by_name: their values, None where there is none; it may be shorter than `count`.
         firsts, lines: of those that were added together, the first one and the line.
+        order: of edges, in which a batch has those of each graph; they come in that of a record.
         owners: by type of vertices or by relation, the names of the first graph, and its line.
     """
 
     file: str
     unit: str
     what: str
+    of: str
     count: int = 0
     by_name: dict[str, list[Any]] = field(default_factory=dict)
     firsts: list[int] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
+    order: list[npt.NDArray[np.intp]] = field(default_factory=list)
     owners: dict[str, tuple[int, set[str]]] = field(default_factory=dict)
 
     def add(self, line: int, size: int, values: Mapping[str, Sequence[Any]]) -> None:
         """Add the values of so many vertices or edges."""
         for name, given in values.items():
             if len(given) != size:
-                got = f"the {self.what} '{name}' has {len(given)} values"
-                expected = f"expected one for each of {size}"
-                raise _wrong(got, expected, "correct it")
+                raise _wrong(
+                    f"the {self.what} '{name}' has {len(given)} values",
+                    f"expected one for each of {size} {self.of}",
+                    "correct it",
+                )
             column = self.by_name.setdefault(name, [])
             column += [None] * (self.count - len(column))
             column += given
@@ -352,10 +357,11 @@ class _Columns:
         before, known = self.owners.setdefault(owner, (line, set(names)))
         if known != set(names):
             name = sorted(known ^ set(names))[0]
-            got = f"{'no' if name in known else 'a'} {self.what} '{name}'{owner}"
-            expected = f"{self.unit} {before} has {'it' if name in known else 'none'}"
-            action = f"give all graphs the same {self.what}s, with no value where there is none"
-            raise _wrong(got, expected, action)
+            raise _wrong(
+                f"{'no' if name in known else 'a'} {self.what} '{name}'{owner}",
+                f"{self.unit} {before} has {'it' if name in known else 'none'}",
+                f"give all graphs the same {self.what}s, with no value where there is none",
+            )
 
     def arrays(
         self, options: ReadOptions, vocabularies: dict[str, Vocabulary]
@@ -395,9 +401,12 @@ class _Columns:
         """Raise the error for one value."""
         span = bisect_right(self.firsts, at) - 1
         what = f"value {at - self.firsts[span]} of the {self.what} '{name}'"
-        got = f"{what} is {self.by_name[name][at]!r:.60}"
-        where = f"{self.file}, {self.unit} {self.lines[span]}"
-        raise DataError.at(where, got, expected, "correct it")
+        raise DataError.at(
+            f"{self.file}, {self.unit} {self.lines[span]}",
+            f"{what} is {self.by_name[name][at]!r:.60}",
+            expected,
+            "correct it",
+        )
 
     def _vocabulary(self, name: str, options: ReadOptions) -> Vocabulary:
         """Return the vocabulary of a column's words, which is built if none was given.
@@ -406,10 +415,12 @@ class _Columns:
         """
         given = options["vocabularies"]
         if given is not None and name not in given:
-            got = f"the {self.what} '{name}' has words"
-            have = f"vocabularies were given for {', '.join(given) or 'nothing'}"
-            action = f"read it with those of the training file, or with '{name}': None"
-            raise DataError.at(self.file, got, have, action)
+            raise DataError.at(
+                self.file,
+                f"the {self.what} '{name}' has words",
+                f"vocabularies were given for {', '.join(given) or 'nothing'}",
+                f"read it with those of the training file, or with '{name}': None",
+            )
         found = given[name] if given is not None else None
         if found is not None:
             return found

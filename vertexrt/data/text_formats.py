@@ -71,8 +71,9 @@ def sentiment(
             got, action = "no tree", "add trees or give another folder"
             if len(roots):
                 got, action = "neutral trees only", "use all five classes or add trees"
-            expected = "expected at least one tree to learn from"
-            raise DataError.at(sources[split][1], got, expected, action)
+            raise DataError.at(
+                sources[split][1], got, "expected at least one tree to learn from", action
+            )
         numbers = vocabulary.encode(words[split])
         pulls = {
             "word": np.where(forest.word >= 0, numbers[forest.word], -1),
@@ -140,15 +141,17 @@ def sentences(
         if number is not None and number < 1:
             raise UsageError.at("data", f"{what} {number}", "expected 1 or more", "correct it")
     if streams > 1 and pieces is None:
-        got = f"{streams} streams of sentences"
-        raise UsageError.at("data", got, "expected pieces", "set pieces")
+        raise UsageError.at(
+            "data", f"{streams} streams of sentences", "expected pieces", "set pieces"
+        )
     tokens: dict[str, list[str]] = {}  # of all sentences in one row, one `<eos>` after each
     for split, (text, file) in sources.items():
         words = WORD.findall(f"{text}\n".replace("\n", f" {END} "))
         tokens[split] = [now for last, now in pairwise([END, *words]) if (last, now) != (END, END)]
         if not tokens[split]:
-            action = "add text or give another folder"
-            raise DataError.at(file, "no word", "expected at least one sentence", action)
+            raise DataError.at(
+                file, "no word", "expected at least one sentence", "add text or give another folder"
+            )
     if given is not None:
         known = given["word"]
     else:
@@ -294,8 +297,12 @@ def translation(sources: Sources, given: Vocabularies | None, *, min_count: int 
             if len(sides) == 2 and all(sides):
                 found[split].append(sides)
             elif any(sides):
-                got = f"{len(sides)} sentences, or one without words"
-                raise DataError.at(f"{file}, line {number}", got, "source<TAB>target", "correct it")
+                raise DataError.at(
+                    f"{file}, line {number}",
+                    f"{len(sides)} sentences, or one without words",
+                    "source<TAB>target",
+                    "correct it",
+                )
         if not found[split]:
             raise DataError.at(file, "no pair", "expected at least one", "add pairs")
     known = dict(given or {})

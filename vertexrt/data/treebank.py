@@ -21,9 +21,9 @@ generator only `random()` is used, whose values Python keeps from version to ver
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from random import Random
+from typing import NamedTuple
 
 SPLITS = {"train": 4000, "dev": 500, "test": 500}
 LABELS = 5
@@ -105,8 +105,7 @@ _MAPPED = {
 _OPENS = {Role.CONTRAST: Role.OVERRIDE, Role.CONCEDE: Role.YIELD}
 
 
-@dataclass(frozen=True, slots=True)
-class Phrase:
+class Phrase(NamedTuple):
     """Hold a subtree: its label, what it does to its sibling, and its bracket text."""
 
     label: int

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.graph.pulls import rows_of_pull
+from vertexrt.graph.pulls import ordered_pulls
 
 IntArray = npt.NDArray[np.int32]
 Relation = tuple[str, str, str]
@@ -43,7 +43,7 @@ def typed_batch(
         ptr_of(sum(sizes.values(), start=np.zeros(1, np.int32))),
         ptr_of(slots[order]),
         place[whole.child[by_parent]],
-        {name: rows_of_pull(pull, order) for name, pull in whole.pulls.items()},
+        ordered_pulls(whole.pulls, order),
         whole.types._replace(
             of_vertex=whole.types.of_vertex[order], of_edge=whole.types.of_edge[by_parent]
         ),

@@ -13,12 +13,11 @@ import numpy.typing as npt
 
 from vertexrt.engine.structure import Structure, edges_in_slot, read_structure
 from vertexrt.errors import GraphError, PullError, nearest
-from vertexrt.graph import GraphBatch, Rows
-from vertexrt.graph.batch import edge_pulls_of, pulls_of, taken_column
+from vertexrt.graph import GraphBatch
+from vertexrt.graph.batch import edge_pulls_of, pulls_of
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.graph.owned import INT32
-from vertexrt.graph.pulls import held_index, held_table, is_of_none
-from vertexrt.graph.taken import PullColumn
+from vertexrt.graph.pulls import is_of_none, parts_of
 from vertexrt.ir.ops import FIRST_OF_GRAPH
 from vertexrt.ir.passes.specialise import MOST_SLOTS
 from vertexrt.ir.program import Node, Program, Pull
@@ -160,7 +159,6 @@ def read_inputs(
         (`read_vertices`).
     """
     program = reader.program
-    known = structure is not None
     structure = structure or read_structure(program, batch)
     count = batch.num_vertices
     edges, edge_of = NO_EDGES, structure.edge_of  # of the batch those that are read
@@ -169,15 +167,11 @@ def read_inputs(
     index = np.full((len(reader.pulls), count + len(edges)), -1, np.int32)
     floats: list[Array] = []
     for k, pull in enumerate(reader.pulls):
-        column = _taken_column(reader, k, batch) if known else None
-        own = _read(reader, k, batch) if column is None else column.numbers
+        own = _read(reader, k, batch)
         if pull.dtype != "int":
-            if not tables:
-                floats.append(none_of(np.dtype(dtype)))
-            elif column is None:
-                floats.append(read_table(reader, k, batch, dtype))
-            else:
-                floats.append(check_reals(program, pull, column.table, count, dtype))
+            floats.append(
+                read_table(reader, k, batch, dtype) if tables else none_of(np.dtype(dtype))
+            )
         if pull.of and reader.is_used[k]:
             edge = edges_in_slot(program, pull, structure)
             own = np.where(edge >= 0, own[np.maximum(edge, 0)], -1) if len(own) else -1
@@ -188,18 +182,6 @@ def read_inputs(
     return Inputs(*structure, index, tuple(floats), none_of(np.dtype(dtype)))
 
 
-def _taken_column(reader: Reader, k: int, batch: GraphBatch) -> PullColumn | None:
-    """Return what each vertex of graphs that were taken has of a pull; None for what is no column.
-
-    The graphs are not copied for it.
-    """
-    pull = reader.pulls[k]
-    if not reader.is_used[k] or pull.of_edges or pull.name == FIRST_OF_GRAPH:
-        return None
-    found = taken_column(batch, pull.source)
-    return found if found and (found.table is None) == (pull.dtype == "int") else None
-
-
 def _read(reader: Reader, k: int, batch: GraphBatch) -> Any:
     """Return what each vertex (or edge) of a batch has of a pull: of a real one, which row."""
     program, pull = reader.program, reader.pulls[k]
@@ -207,7 +189,7 @@ def _read(reader: Reader, k: int, batch: GraphBatch) -> Any:
         return NO_EDGES if pull.edges else -1
     value = _given(program, pull, batch)
     if pull.dtype != "int":
-        index = held_index(value) if isinstance(value, Rows) else None
+        index = parts_of(value)[1]
         return np.arange(_count(pull, batch), dtype=np.int32) if index is None else index
     if type(value) is np.ndarray and value.dtype is INT32:
         return value  # a batch's own whole numbers
@@ -364,7 +346,7 @@ def _declared(table: Node) -> str:
 def _integers(program: Program, pull: Pull, value: Any, rows: int) -> Array:
     if is_of_none(value):
         return np.full(rows, -1, np.int32)
-    given = value.table if isinstance(value, Rows) else value
+    given, index = parts_of(value)
     if given.dtype.kind != "i" or given.ndim != 1:
         raise PullError.at(
             "pull",
@@ -372,9 +354,7 @@ def _integers(program: Program, pull: Pull, value: Any, rows: int) -> Array:
             f"{program.name} reads an integer per {whose(pull)}: [{rows}]",
             f"pass an integer array with -1 where {whose(pull, 'a')} has none",
         )
-    if not isinstance(value, Rows) or value.index is None:
-        return np.asarray(given)
-    return np.where(value.index >= 0, given[value.index], -1)
+    return np.asarray(given) if index is None else np.where(index >= 0, given[index], -1)
 
 
 def _relations(program: Program, structure: Structure, parent: Array) -> Array:
@@ -395,7 +375,7 @@ def parents(structure: Structure) -> Array:
 
 def check_reals(program: Program, pull: Pull, value: Any, rows: int, dtype: npt.DTypeLike) -> Any:
     """Return the rows of a real pull, a flat array or `DeviceRows`. Raises: PullError."""
-    table = held_table(value) if isinstance(value, Rows) else value
+    table = parts_of(value)[0]
     if not len(table):  # of no vertices: any dtype and shape
         return no_rows(pull, dtype)
     if table.dtype.kind != "f" or table.shape[1:] != pull.shape:

@@ -42,7 +42,7 @@ from vertexrt.engine.variant import (
 )
 from vertexrt.errors import GraphError, NoKernelError, PullError
 from vertexrt.graph import GraphBatch
-from vertexrt.graph.batch import graph_ptr_of, is_taken, numbers_key, source_of, structure_key
+from vertexrt.graph.batch import is_taken, numbers_key, source_of, structure_key
 from vertexrt.graph.digest import BatchForm
 from vertexrt.ir.passes.parts import divide_parameters
 from vertexrt.ir.passes.place import place
@@ -126,7 +126,7 @@ def _lay_out(
         )
         if found == FINE:
             made = table, forward, rows, MemoryPlan(*plan), with_loss, inputs.structure
-            return BatchLayout(indices, extents, weight, *made, graph_ptr_of(batch))
+            return BatchLayout(indices, extents, weight, *made, batch.graph_ptr)
         meet_kinds(variant, batch, inputs)
 
 

@@ -16,10 +16,10 @@ from vertexrt.engine.executor import Executor, total_loss
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.structure import edges_in_slot
 from vertexrt.errors import VertexrtError
-from vertexrt.graph import GraphBatch, Rows
+from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import edge_pulls_of, pulls_of
 from vertexrt.graph.device_rows import DeviceRows
-from vertexrt.graph.pulls import PullValue, held_index, held_table
+from vertexrt.graph.pulls import parts_of
 from vertexrt.ir.program import Pull
 
 Array = np.ndarray[Any, Any]
@@ -333,7 +333,4 @@ def _slots_pulled(run: Run, pull: Pull) -> tuple[Array, Array]:
 
 def table_of(batch: GraphBatch, pull: Pull) -> tuple[Any, Array | None]:
     """Return the rows of a pull, and which of them each vertex pulls, if not its own."""
-    value: PullValue = (edge_pulls_of(batch) if pull.of_edges else pulls_of(batch))[pull.source]
-    if isinstance(value, Rows):
-        return held_table(value), held_index(value)
-    return value, None
+    return parts_of((edge_pulls_of(batch) if pull.of_edges else pulls_of(batch))[pull.source])

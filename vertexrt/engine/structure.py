@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from vertexrt.errors import GraphError, nearest
 from vertexrt.graph import GraphBatch
-from vertexrt.graph.batch import child_of, child_ptr_of
+from vertexrt.graph.batch import fields_of
 from vertexrt.graph.types import VertexTypes
 from vertexrt.ir.program import FunctionSite, Program, Pull
 from vertexrt.scheduler.arrange import ALL, ARRANGED, NOT_READ, SECOND_CHILD, arrange
@@ -46,7 +46,7 @@ def read_structure(program: Program, batch: GraphBatch) -> Structure:
         or the other way round; when a type or a relation is unknown; or when a child has another
         type than its relation says, or is the second of a relation that has one.
     """
-    child_ptr, child, types = child_ptr_of(batch), child_of(batch), batch.types
+    _, child_ptr, child, _, types, _ = fields_of(batch)
     if types is None and not program.sites:
         return Structure(child_ptr, child, NO_FUNCTIONS)
     if types is None or not program.sites:

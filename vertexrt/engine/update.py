@@ -1,4 +1,4 @@
-"""Run an optimizer's rule over ranges of a parameter store, where all of it stays finite.
+"""Run an optimizer's rule over a parameter store, range by range, where all of it stays finite.
 
 Whether it does is decided here for every optimizer, group and clipping: `limit_of` says up to which
 gradients that is known without a trial, a backend tries the rest (`StoreUpdate.limit`), and
@@ -23,6 +23,7 @@ from vertexrt.kernels.store_update import (
     FOUND_TRIED,
     Counts,
     StoreUpdate,
+    add_up,
     all_within,
     clamp,
     elements,
@@ -31,12 +32,10 @@ from vertexrt.kernels.store_update import (
 )
 
 Touched = Mapping[str, RowArray]  # sorted, unique rows of sparse parameters
-Ranges = tuple[RowArray, RowArray]  # starts, widths: `kernels.store_update`
 
 SMALLER = "lower the learning rate, or clip the gradient norm"
 NOTHING = -1.0  # no gradient is within this limit
-PIECE = 8192  # elements: small enough to share out evenly, large enough to make calls free
-_NO_ROWS: RowArray = np.zeros(0, np.int64)
+PIECE = 8192  # elements of a range: what is tried is copied, and should stay in a cache
 
 
 class UpdateGroup(NamedTuple):
@@ -109,7 +108,7 @@ def limit_of(update: Update, dtype: np.dtype[Any]) -> tuple[float, tuple[float, 
 
     Args:
         dtype: of the store.
-    Returns: `NOTHING`, where that is not known for any gradient; the reach holds if no piece was
+    Returns: `NOTHING`, where that is not known for any gradient; the reach holds if no range was
         tried.
     """
     unknown = (math.inf,) * len(update.moments)
@@ -122,118 +121,80 @@ def limit_of(update: Update, dtype: np.dtype[Any]) -> tuple[float, tuple[float, 
     if held is None:
         return NOTHING, unknown
     for now, size, row in zip(update.reach, held, update.moments, strict=True):
-        if now > size and not np.abs(row).max(initial=0.0) <= size:  # loaded, or a piece was tried
+        if now > size and not np.abs(row).max(initial=0.0) <= size:  # loaded, or a range was tried
             return NOTHING, unknown
     return FORMATS[dtype.itemsize].limit, held
 
 
-def _cut(start: int, size: int, most: int) -> Ranges:
-    """Cut elements into ranges of at most so many."""
-    at: RowArray = np.arange(0, size, most)
-    return start + at, np.minimum(most, size - at)
-
-
-def ranges_of(
-    store: ParameterStore, names: Sequence[str], rows: Touched, most: int = PIECE, dense: int = 0
-) -> Ranges:
-    """Return flat ranges of parameters: first elements and widths, int64 each.
+def updated_ranges(
+    store: ParameterStore,
+    names: Sequence[str] | None = None,
+    touched: Touched | None = None,
+    most: int = PIECE,
+) -> RowArray:
+    """Return the first and the end element of each range that an update changes, [R, 2].
 
     Args:
-        names: of tables, touched rows are ranges; others are cut into ranges.
-        rows: of tables; most: elements of a range that is no row.
-        dense: elements that come first, of all dense parameters.
+        names: of parameters; None for all of the store.
+        touched: rows of tables that are changed; those of the store, where they are not given.
+        most: elements of a range that is no row of a table.
     Raises: PlanError, when a touched row is not a row of its parameter.
     """
-    found = [_cut(0, dense, most)]
-    for name in names:
-        shape, start = store.shapes[name], store.offsets[name]
+    touched = store.touched if touched is None else touched
+    found = [_in_pieces(0, store.dense_size if names is None else 0, most)]
+    for name in store.sparse if names is None else names:
+        start, (count, *rest) = store.offsets[name], store.shapes[name] or (1,)
+        width = math.prod(rest)
         if name not in store.sparse:
-            found.append(_cut(start, math.prod(shape), most))
+            found.append(_in_pieces(start, count * width, most))
             continue
-        own = rows.get(name, _NO_ROWS)
-        if not own.size:
-            continue
-        if own[0] < 0 or own[-1] >= shape[0]:  # sorted; the kernels check no bounds
+        rows = np.asarray(touched.get(name, ()), np.int64)
+        if rows.size and (rows[0] < 0 or rows[-1] >= count):  # sorted; loops check no bounds
             raise PlanError.at(
                 "update",
-                f"rows {own[0]} to {own[-1]} of '{name}' are touched",
-                f"rows 0 to {shape[0] - 1}",
+                f"rows {rows[0]} to {rows[-1]} of '{name}' are touched",
+                f"rows 0 to {count - 1}",
                 "check the pulled indices",
             )
-        width = math.prod(shape[1:])
-        found.append((start + own * width, np.full(own.size, width)))
-    return _joined(found)
+        begins = start + rows * width
+        found.append(np.stack([begins, begins + width], axis=1))
+    return np.concatenate(found)
 
 
-def _joined(ranges: Sequence[Ranges]) -> Ranges:
-    if len(ranges) == 1:
-        return ranges[0]
-    starts, widths = zip(*ranges, strict=True)
-    return np.concatenate(starts), np.concatenate(widths)
-
-
-def cut(store: ParameterStore) -> Ranges:
-    """Return the ranges of the dense part and the touched rows of a store."""
-    return ranges_of(store, store.sparse, store.touched, dense=store.dense_size)
-
-
-def ranges_of_update(
-    store: ParameterStore, update: Update, rows: Touched, most: int = PIECE, dense: int = 0
-) -> tuple[RowArray, RowArray, RowArray]:
-    """Return the ranges of all groups of an update, and `parts` of `StoreUpdate`.
-
-    Args:
-        rows, most, dense: of `ranges_of`; dense: where there are no groups.
-    """
-    if not update.groups:
-        starts, widths = ranges_of(store, store.sparse, rows, most, dense)
-        return starts, widths, np.array([0, len(starts)])
-    found = [ranges_of(store, group.names, rows, most) for group in update.groups]
-    ends = np.cumsum([0, *(len(starts) for starts, _ in found)])
-    return *_joined(found), ends
+def _in_pieces(start: int, size: int, most: int) -> RowArray:
+    """Cut elements of a store into ranges of at most so many, [R, 2]."""
+    begins = np.arange(start, start + size, most)
+    return np.stack([begins, np.minimum(begins + most, start + size)], axis=1)
 
 
 def _bind(store: ParameterStore, update: Update, limit: float = NOTHING) -> StoreUpdate:
     """Bind an update to the values and gradients of a store."""
-    scalars = []
-    for group in update.groups or (update.whole,):
-        scalars.append(update.scalars_of(group))
-    starts, widths, parts = ranges_of_update(store, update, store.touched, dense=store.dense_size)
+    groups = update.groups or (update.whole,)
+    found = [updated_ranges(store, group.names if update.groups else None) for group in groups]
     return StoreUpdate(
         rule=update.rule,
-        scalars=np.array(scalars, np.float64),
-        parts=parts,
+        scalars=np.array([update.scalars_of(group) for group in groups], np.float64),
+        parts=np.cumsum([0, *map(len, found)]),
         clip_norm=update.clip_norm or 0.0,
         limit=limit,
         values=store.values,
         gradients=store.gradients,
         moments=update.moments,
-        starts=starts,
-        widths=widths,
+        ranges=np.concatenate(found),
         counts=update.counts,
         found=np.zeros(3),
     )
 
 
 def collect(store: ParameterStore, touched: Sequence[Touched]) -> None:
-    """Add up the gradients of groups in the first one's, in their order, and clear the others.
-
-    Args:
-        touched: the rows that each group touched.
-    """
-    dense = store.gradients[: store.dense_size]
-    for copy, rows in zip(store.copies[1:], touched[1:], strict=False):
-        dense += copy[: len(dense)]
-        copy[: len(dense)] = 0.0
-        views = store.views(copy)
-        for name, own in rows.items():
-            store.gradient(name)[own] += views[name][own]
-            views[name][own] = 0.0
+    """Add up the gradients of groups in the first one's, which the store calls its gradients."""
+    for other, rows in zip(store.copies[1:], touched[1:], strict=False):
+        add_up(store.copies[0], other, updated_ranges(store, touched=rows))
 
 
 def all_finite(store: ParameterStore, numbers: FloatArray) -> bool:
     """Tell whether values or gradients are finite, in the dense part and the touched rows."""
-    return bool(all_within(numbers, *cut(store), np.finfo(store.dtype).max))
+    return bool(all_within(numbers, updated_ranges(store), np.finfo(store.dtype).max))
 
 
 def apply_update(
@@ -250,10 +211,9 @@ def apply_update(
     limit, reach = limit_of(update, store.dtype)
     bound = _bind(store, update, limit)
     if update.clip_value is not None:
-        ranges = bound.starts, bound.widths
-        if not all_within(store.gradients, *ranges, np.finfo(store.dtype).max):
+        if not all_within(store.gradients, bound.ranges, np.finfo(store.dtype).max):
             return Outcome(False)
-        clamp(store.gradients, *ranges, update.clip_value)
+        clamp(store.gradients, bound.ranges, update.clip_value)
     (run or host_backend("cpu", store.dtype).update)(bound)
     done = bool(bound.found[FOUND_DONE])
     store.cleared = done and not update.groups  # a parameter in none has kept its gradient

@@ -1,8 +1,7 @@
 """Input graphs and graph batches: CSR arrays of children, with pulled values by name."""
 
-from vertexrt.graph.batch import GraphBatch
+from vertexrt.graph.batch import BracketTree, GraphBatch, InputGraph
 from vertexrt.graph.brackets import BracketForest, parse_brackets
-from vertexrt.graph.input_graph import BracketTree, InputGraph
 from vertexrt.graph.pulls import PullValue, Rows
 
 __all__ = [

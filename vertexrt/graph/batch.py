@@ -1,47 +1,364 @@
-"""Graphs side by side: a minibatch, or a whole data set from which minibatches are taken."""
+"""Input graphs and batches of them: which vertices read the state of which, and what they pull.
+
+A graph is a batch of one: both hold the same fields (`BatchFields`), which are checked when they
+are given, put side by side, and taken again. Graphs that are taken from a batch are copied when
+they are looked at: the children all together, and each pull by itself. So who is handed a minibatch
+and needs a share of it, as a process of a group, copies these graphs alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, overload
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.errors import GraphError
-from vertexrt.graph.checks import check_structure, int32_array
-from vertexrt.graph.compiled import count_graphs, numbers_of, starts_of_graphs, take_column
-from vertexrt.graph.digest import BatchForm, GraphDigests, digest_graphs, form_with
-from vertexrt.graph.graph_numbers import read_ids, read_key, too_large, wrong_graphs
-from vertexrt.graph.input_graph import (
-    BracketTree,
-    InputGraph,
-    held_child,
-    held_child_ptr,
-    held_edge_pulls,
-    held_pulls,
+from vertexrt.errors import DataError, GraphError
+from vertexrt.graph.brackets import parse_brackets
+from vertexrt.graph.checks import (
+    NO_NUMBERS,
+    by_parent,
+    check_structure,
+    count_of,
+    int32_array,
+    pairs_of,
 )
-from vertexrt.graph.owned import INT32, MOST, as_it_is, assembler, hand_out, own, view_of
-from vertexrt.graph.pulls import Pulls, PullValue, check_pulls, describe_all, join_pulls
-from vertexrt.graph.taken import (
-    BatchFields,
-    PullColumn,
-    Taken,
-    TakenParts,
-    copy_graphs,
-    find_parts,
+from vertexrt.graph.compiled import start_graphs, take_children
+from vertexrt.graph.device_rows import DeviceRows
+from vertexrt.graph.digest import BatchFields, BatchForm, GraphDigests, digest_graphs, form_with
+from vertexrt.graph.networks import read_networkx, write_networkx
+from vertexrt.graph.owned import INT32, MOST, handed_out, own, read_array, unwritten
+from vertexrt.graph.pulls import (
+    Pulls,
+    PullValue,
+    TakenPulls,
+    by_index,
+    check_pulls,
+    describe_all,
+    join_pulls,
+    ordered_pulls,
+    parts_of,
+    rows_unchecked,
+    taken_rows,
 )
-from vertexrt.graph.types import VertexTypes, check_types, join_types, unknown_type
+from vertexrt.graph.types import VertexTypes, check_types, join_types, read_typed, unknown_type
+
+if TYPE_CHECKING:
+    import networkx
 
 IntArray = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+Graphs = TypeVar("Graphs", bound="_Graphs")
 
 _WHERE = "graph batch"
+_GRAPH = "input graph"
+_ALL = np.zeros(0, np.int64)
 _ZERO = np.zeros(1, np.int32)
 
+# What graphs pull, for code that changes nothing: no view is made, nothing else is copied.
+pulls_of, edge_pulls_of = attrgetter("_fields.pulls"), attrgetter("_fields.edge_pulls")
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
-class GraphBatch:
+
+class _Graphs:
+    """Graphs side by side, or one of them."""
+
+    __slots__ = ("__weakref__", "_fields", "_taken", "form")
+    _fields: BatchFields
+    _taken: tuple[GraphBatch, Int64] | None  # the batch that they were taken from, and which
+    form: BatchForm
+    graph_ptr: IntArray = handed_out(attrgetter("_fields.graph_ptr"))
+    child_ptr: IntArray = handed_out(lambda graphs: fields_of(graphs).child_ptr)
+    child: IntArray = handed_out(lambda graphs: fields_of(graphs).child)
+    pulls: Mapping[str, PullValue] = handed_out(lambda graphs: Pulls(pulls_of(graphs)))
+    types: VertexTypes | None = handed_out(lambda graphs: fields_of(graphs).types)
+    edge_pulls: Mapping[str, PullValue] = handed_out(lambda graphs: Pulls(edge_pulls_of(graphs)))
+
+    def _check(
+        self, where: str, graph_ptr: Any, child_ptr: Any, child: Any, pulls: Any, types: Any,
+        edge_pulls: Any,
+    ) -> None:  # fmt: skip
+        """Hold what is given; of one graph, there is no `graph_ptr`."""
+        child_ptr = int32_array(child_ptr, "child_ptr", where)
+        vertices = len(child_ptr) - 1
+        given = [0, max(vertices, 0)] if graph_ptr is None else graph_ptr
+        graph_ptr = int32_array(given, "graph_ptr", where)
+        child = int32_array(child, "child", where)
+        check_structure(graph_ptr, child_ptr, child, where)
+        self._taken, self.form = None, BatchForm()
+        self._fields = BatchFields(
+            graph_ptr,
+            child_ptr,
+            child,
+            check_pulls(pulls, vertices, where),
+            check_types(types, vertices, len(child), where),
+            check_pulls(edge_pulls, len(child), where, "edge"),
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        record: Any = self
+        return type(self), tuple(getattr(self, each.name) for each in dataclasses.fields(record))
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        type(self).__init__(self, *state)
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        graphs = f"{self.num_graphs} graphs, " if isinstance(self, GraphBatch) else ""
+        slots = f"{self.num_edges} slots ({int((self.child >= 0).sum())} children)"
+        of_edges = f"; of edges: {describe_all(self.edge_pulls)}" if self.edge_pulls else ""
+        pulls = f"pulls: {describe_all(self.pulls)}{of_edges}"
+        return f"{name}({graphs}{self.num_vertices} vertices, {slots}; {pulls})"
+
+    @property
+    def num_vertices(self) -> int:
+        """Return V."""
+        return int(self._fields.graph_ptr[-1])
+
+    @property
+    def num_edges(self) -> int:
+        """Return E, the number of slots, empty ones included."""
+        return int(starts_of(self)[1][-1])
+
+
+@dataclass(eq=False, repr=False, init=False)
+class InputGraph(_Graphs):
+    """Hold one graph as CSR arrays; vertices keep the user's order.
+
+    The state of a child flows to its parents; a vertex may have many parents. A slot is a position
+    in a vertex's child list. Construction checks everything and copies arrays to their dtypes, into
+    read-only memory: neither the graph nor its pulls change later.
+
+    Attributes:
+        child_ptr: int32 [V+1], first slot of each vertex in `child`.
+        child: int32 [E], the child in each slot, -1 in an empty one.
+        pulls: by name, int32 [V] (-1: absent), floats [V, *shape], or `Rows`.
+        types: of vertices and edges, for a network of several functions: see `from_types`.
+        edge_pulls: by name, values for each edge, in the order of `child`; forms as of `pulls`.
+    Raises: GraphError, on a child out of range, a cycle (its vertices are named), bad offsets, or
+        no vertex at all; PullError, on a pulled array that does not fit.
+    """
+
+    __slots__ = ()
+    child_ptr: IntArray
+    child: IntArray
+    pulls: Mapping[str, PullValue]
+    types: VertexTypes | None
+    edge_pulls: Mapping[str, PullValue]
+
+    def __init__(
+        self,
+        child_ptr: Any,
+        child: Any,
+        pulls: Mapping[str, Any] | None = None,
+        types: VertexTypes | None = None,
+        edge_pulls: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._check(_GRAPH, None, child_ptr, child, pulls, types, edge_pulls)
+
+    def children(self, vertex: int) -> list[int]:
+        """Return the child in each slot of a vertex, -1 in an empty slot.
+
+        Raises: GraphError, when the graph has no such vertex.
+        """
+        at = count_of(vertex, "vertex", _GRAPH, self.num_vertices - 1)
+        children: list[int] = self.child[self.child_ptr[at] : self.child_ptr[at + 1]].tolist()
+        return children
+
+    @classmethod
+    def from_children(
+        cls,
+        lists: Sequence[Sequence[int]],
+        pulls: Mapping[str, Any] | None = None,
+        edge_pulls: Mapping[str, Any] | None = None,
+    ) -> InputGraph:
+        """Build a graph from the child list of each vertex, -1 in an empty slot.
+
+        Args:
+            edge_pulls: by name, a row for each slot, list after list.
+
+        Raises: GraphError and PullError, as the class does.
+        """
+        try:
+            child_ptr = np.cumsum([0, *map(len, lists)])
+            child = [child for slots in lists for child in slots]
+        except TypeError as error:
+            got = f"the child lists are none ({error})"
+            expected = "expected one list of children a vertex"
+            raise GraphError.at(_GRAPH, got, expected, "write [] for no child") from error
+        return cls(child_ptr, child, pulls, None, edge_pulls)
+
+    @classmethod
+    def from_edges(
+        cls,
+        num_vertices: int,
+        edges: Iterable[tuple[int, int]],
+        pulls: Mapping[str, Any] | None = None,
+        edge_pulls: Mapping[str, Any] | None = None,
+    ) -> InputGraph:
+        """Build a graph from (child, parent) pairs; a parent's slots fill in the order given.
+
+        Args:
+            edge_pulls: by name, a row for each pair.
+        Raises: GraphError, also when a parent is out of range; PullError, as the class does.
+        """
+        count = count_of(num_vertices, "num_vertices", _GRAPH)
+        listed = isinstance(edges, Iterable) and not isinstance(edges, np.ndarray)
+        given = list(edges) if listed else edges
+        pairs = pairs_of(given, "edges", "is", "expected pairs (child, parent)", _GRAPH)
+        child, parent = pairs[:, 0], pairs[:, 1]
+        wrong = (parent < 0) | (parent >= count)
+        if wrong.any():
+            number = int(np.argmax(wrong))
+            raise GraphError.at(
+                _GRAPH,
+                f"edge {number} goes from {child[number]} to the parent {parent[number]}",
+                f"the graph has the vertices 0..{count - 1}",
+                "correct the edge",
+            )
+        child_ptr, order = by_parent(parent, count)
+        of_edges = ordered_pulls(check_pulls(edge_pulls, len(child), _GRAPH, "edge"), order)
+        return cls(child_ptr, child[order], pulls, None, of_edges)
+
+    @classmethod
+    def from_types(
+        cls,
+        sizes: Mapping[str, int],
+        edges: Mapping[tuple[str, str, str], Any],
+        pulls: Mapping[str, Mapping[str, Any]] | None = None,
+        edge_pulls: Mapping[tuple[str, str, str], Mapping[str, Any]] | None = None,
+    ) -> InputGraph:
+        """Build a graph of vertices of several types, for a network of several functions.
+
+        Vertices are numbered from 0 in each type; in the graph those of the first type come first.
+
+        Args:
+            sizes: name of a vertex type -> how many vertices it has.
+            edges: (child type, relation, parent type) -> pairs (child, parent), as PyTorch
+                Geometric and DGL name the edges of heterogeneous graphs. A parent's children in a
+                relation keep the order given.
+            pulls: vertex type -> name -> array with a row for each vertex of the type, or `Rows`.
+            edge_pulls: (child type, relation, parent type) -> name -> array with a row for each of
+                these pairs, or `Rows`; what PyTorch Geometric calls `edge_attr`.
+        Raises: GraphError, when a type is unknown, a vertex out of range, or edges form a cycle;
+            PullError, when an array does not fit.
+        """
+        return cls(*read_typed(sizes, edges, pulls, edge_pulls))
+
+    @classmethod
+    def chain(cls, length: int, pulls: Mapping[str, Any] | None = None) -> InputGraph:
+        """Build a chain: vertex i has the child i-1, vertex 0 has none.
+
+        Raises: GraphError, when `length` is under 1; PullError, as the class does.
+        """
+        count = count_of(length, "length", _GRAPH)
+        child_ptr = np.maximum(np.arange(-1, count, dtype=np.int32), 0)
+        child = np.arange(count - 1, dtype=np.int32)
+        return cls(child_ptr, child, pulls)
+
+    @classmethod
+    def complete_tree(
+        cls, leaves: int, arity: int = 2, pulls: Mapping[str, Any] | None = None
+    ) -> InputGraph:
+        """Build a complete tree: leaves first, from left to right, then level on level.
+
+        Args:
+            leaves: how many; a power of `arity`.
+            arity: children of every inner vertex, at least 2.
+            pulls: by name; V = (leaves * arity - 1) / (arity - 1).
+        Raises: GraphError, when there is no such tree; PullError, as the class does.
+        """
+        leaves, arity = count_of(leaves, "leaves", _GRAPH), count_of(arity, "arity", _GRAPH)
+        size = 1
+        while arity > 1 and size < leaves:
+            size *= arity
+        if size != leaves or arity < 2:
+            raise GraphError.at(
+                _GRAPH,
+                f"a complete tree of {leaves} leaves and arity {arity}",
+                "the leaves are a power of the arity, which is at least 2",
+                f"take {size // arity} or {size} leaves" if size > 1 else "correct them",
+            )
+        inner = (leaves - 1) // (arity - 1)
+        slots = np.concatenate([np.zeros(leaves, np.int32), np.full(inner, arity, np.int32)])
+        child_ptr = np.concatenate([[0], np.cumsum(slots)])
+        child = np.arange(inner * arity, dtype=np.int32)
+        return cls(child_ptr, child, pulls)
+
+    @staticmethod
+    def from_brackets(text: str, *, file: str = "brackets", line: int = 1) -> BracketTree:
+        """Read one tree such as `(3 (2 a) (4 (3 good) (2 film)))`; see `parse_brackets`.
+
+        Args:
+            text: one tree on one line.
+            file: name for error messages.
+            line: number of its line, for error messages.
+        Returns: the graph (post-order, pulls "label") and its words.
+        Raises: DataError with file, line and column, when the text is not one tree.
+        """
+        forest = parse_brackets(text, file=file, line=line)
+        trees = len(forest.graph_ptr) - 1
+        if trees != 1:
+            raise DataError.at(
+                f"{file}, line {line}",
+                f"{trees} trees",
+                "expected one",
+                "give one tree, or read a whole text with parse_brackets",
+            )
+        leaves = np.flatnonzero(forest.word >= 0).astype(np.int32)
+        graph = InputGraph(forest.child_ptr, forest.child, {"label": forest.label})
+        return BracketTree(graph, leaves, tuple(forest.words[i] for i in forest.word[leaves]))
+
+    @classmethod
+    def from_networkx(
+        cls,
+        dag: networkx.DiGraph[Any],
+        pulls: Iterable[str] = (),
+        edge_pulls: Iterable[str] = (),
+    ) -> InputGraph:
+        """Build a graph from a networkx graph whose edges go from child to parent.
+
+        Vertices keep the order of `dag.nodes`. An edge may name its slot in the attribute `slot`;
+        the others follow in the order in which they were added.
+
+        Args:
+            dag: a DiGraph or MultiDiGraph.
+            pulls: names of node attributes; a node without one pulls nothing.
+            edge_pulls: names of edge attributes, likewise.
+        Raises: GraphError, on a graph that is not directed, two edges in one slot, or a cycle;
+            PullError, when no node (or edge) has an attribute, or its values do not fit each other.
+        """
+        return cls(*read_networkx(dag, tuple(pulls), tuple(edge_pulls)))
+
+    def to_networkx(self) -> networkx.MultiDiGraph[int]:
+        """Return a MultiDiGraph with edges from child to parent.
+
+        Attributes are pulls, the `slot` of an edge, and, where there are types, the `type` of a
+        node and the `relation` of an edge.
+        """
+        return write_networkx(*fields_of(self)[1:])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BracketTree:
+    """Hold a tree that was read from brackets.
+
+    Attributes:
+        graph: vertices in post-order, with the pull "label" at each.
+        leaves: int32 [L], the leaf vertices from left to right.
+        words: the word of each leaf.
+    """
+
+    graph: InputGraph
+    leaves: IntArray
+    words: tuple[str, ...]
+
+
+@dataclass(eq=False, repr=False, init=False)
+class GraphBatch(_Graphs):
     """Hold K graphs as one set of CSR arrays; a graph's vertices lie side by side.
 
     Construction checks everything, as `InputGraph` does for one graph, and copies arrays into
@@ -60,42 +377,24 @@ class GraphBatch:
         does not fit.
     """
 
+    __slots__ = ()
     graph_ptr: IntArray
     child_ptr: IntArray
     child: IntArray
-    pulls: Mapping[str, PullValue] = field(default_factory=dict)
-    types: VertexTypes | None = None
-    edge_pulls: Mapping[str, PullValue] = field(default_factory=dict)
-    _parts: TakenParts | None = field(default=None, init=False)
-    _taken: Taken | None = field(default=None, init=False)
-    form: BatchForm = field(default_factory=BatchForm, init=False)
+    pulls: Mapping[str, PullValue]
+    types: VertexTypes | None
+    edge_pulls: Mapping[str, PullValue]
 
-    def __post_init__(self) -> None:
-        graph_ptr = int32_array(self.graph_ptr, "graph_ptr", _WHERE)
-        child_ptr = int32_array(self.child_ptr, "child_ptr", _WHERE)
-        child = int32_array(self.child, "child", _WHERE)
-        check_structure(graph_ptr, child_ptr, child, _WHERE)
-        object.__setattr__(self, "graph_ptr", graph_ptr)
-        object.__setattr__(self, "child_ptr", child_ptr)
-        object.__setattr__(self, "child", child)
-        object.__setattr__(self, "pulls", check_pulls(pulls_of(self), len(child_ptr) - 1, _WHERE))
-        types = check_types(self.types, len(child_ptr) - 1, len(child), _WHERE)
-        object.__setattr__(self, "types", types)
-        of_edges = check_pulls(edge_pulls_of(self), len(child), _WHERE, "edge")
-        object.__setattr__(self, "edge_pulls", of_edges)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        given = dict(self.pulls), self.types, dict(self.edge_pulls)
-        return GraphBatch, (self.graph_ptr, self.child_ptr, self.child, *given)
-
-    def __setstate__(self, state: Sequence[Any]) -> None:
-        GraphBatch.__init__(self, *state)
-
-    def __repr__(self) -> str:
-        slots = f"{self.num_edges} slots ({int((self.child >= 0).sum())} children)"
-        size = f"{self.num_graphs} graphs, {self.num_vertices} vertices, {slots}"
-        of_edges = f"; of edges: {describe_all(self.edge_pulls)}" if self.edge_pulls else ""
-        return f"GraphBatch({size}; pulls: {describe_all(self.pulls)}{of_edges})"
+    def __init__(
+        self,
+        graph_ptr: Any,
+        child_ptr: Any,
+        child: Any,
+        pulls: Mapping[str, Any] | None = None,
+        types: VertexTypes | None = None,
+        edge_pulls: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._check(_WHERE, graph_ptr, child_ptr, child, pulls, types, edge_pulls)
 
     @classmethod
     def from_graphs(cls, graphs: Iterable[InputGraph]) -> GraphBatch:
@@ -104,16 +403,7 @@ class GraphBatch:
         Raises: GraphError, when there is none, or they are no graphs, or too many for int32;
             PullError, when two differ in their pulls.
         """
-        several = _read_graphs(graphs)
-        offsets = [held_child_ptr(graph) for graph in several]
-        parts = _Beside(
-            offsets,
-            [held_child(graph) for graph in several],
-            [held_pulls(graph) for graph in several],
-            [graph.types for graph in several],
-            [held_edge_pulls(graph) for graph in several],
-        )
-        return _side_by_side(parts, [len(each) - 1 for each in offsets], "graph")
+        return _side_by_side(graphs, InputGraph, "graph")
 
     @classmethod
     def concat(cls, batches: Iterable[GraphBatch]) -> GraphBatch:
@@ -124,16 +414,7 @@ class GraphBatch:
         Raises: GraphError, when there is no batch, or they are no batches, or too large for int32;
             PullError, when two differ in their pulls.
         """
-        several = _read_batches(batches)
-        parts = _Beside(
-            [child_ptr_of(batch) for batch in several],
-            [child_of(batch) for batch in several],
-            [pulls_of(batch) for batch in several],
-            [batch.types for batch in several],
-            [edge_pulls_of(batch) for batch in several],
-        )
-        sizes = np.concatenate([batch.sizes() for batch in several])
-        return _side_by_side(parts, sizes, "batch")
+        return _side_by_side(batches, GraphBatch, "batch")
 
     @classmethod
     def from_arrays(
@@ -149,24 +430,12 @@ class GraphBatch:
 
         Raises: GraphError and PullError, as the class does.
         """
-        given = ({} if each is None else each for each in (pulls, edge_pulls))
-        of_vertices, of_edges = given
-        return cls(graph_ptr, child_ptr, child, of_vertices, types, of_edges)
+        return cls(graph_ptr, child_ptr, child, pulls, types, edge_pulls)
 
     @property
     def num_graphs(self) -> int:
         """Return K."""
-        return len(graph_ptr_of(self)) - 1 if self._taken is None else len(self._taken.ids)
-
-    @property
-    def num_vertices(self) -> int:
-        """Return V."""
-        return len(child_ptr_of(self)) - 1 if self._taken is None else self._taken.size[0]
-
-    @property
-    def num_edges(self) -> int:
-        """Return E, the number of slots, empty ones included."""
-        return len(child_of(self)) if self._taken is None else self._taken.size[1]
+        return len(self._fields.graph_ptr) - 1
 
     @property
     def graph_of(self) -> IntArray:
@@ -198,11 +467,16 @@ class GraphBatch:
                 [K].
         Raises: GraphError, when there is no such graph, or none at all.
         """
-        ids = read_key(graphs, self.num_graphs)
+        key: Any = list(graphs) if isinstance(graphs, tuple) else graphs
+        try:
+            ids = np.arange(self.num_graphs)[key]
+        except (IndexError, TypeError, ValueError) as error:  # numpy's answer
+            raise _wrong_graphs(str(error), self.num_graphs) from error
         if ids.ndim:
             return self.take(ids)
-        one = self.take(ids.reshape(1))
-        return InputGraph(one.child_ptr, one.child, one.pulls, one.types, one.edge_pulls)
+        fields = fields_of(self.take([ids]))
+        pulls, edge_pulls = dict(fields.pulls), dict(fields.edge_pulls)  # copied: of its own
+        return _holding(InputGraph, fields._replace(pulls=pulls, edge_pulls=edge_pulls))
 
     def sizes(self) -> IntArray:
         """Return int32 [K], the number of vertices of each graph."""
@@ -219,7 +493,20 @@ class GraphBatch:
             graphs: whole numbers [n] in 0..K-1.
         Raises: GraphError, when there is none, one is out of range, or they are too many for int32.
         """
-        return take_unread(self, read_ids(graphs, self.num_graphs))
+        given = read_array(graphs)
+        if isinstance(given, str):
+            got = given
+        elif not given.size:
+            got = "no graph"
+        elif given.ndim != 1:
+            got = f"graph numbers with {given.ndim} axes"
+        elif given.dtype.kind not in "iu":
+            got = f"graph numbers of dtype {given.dtype}"
+        elif given.size > MOST:
+            raise _too_large(given.size, 0, "take")
+        else:
+            return take_unread(self, given.astype(np.int64))
+        raise _wrong_graphs(got, self.num_graphs)
 
     def with_pulls(self, pulls: Mapping[str, Any]) -> GraphBatch:
         """Return the same graphs with some pulls added or replaced; the structure is shared.
@@ -229,7 +516,9 @@ class GraphBatch:
         Raises: PullError, as the class does.
         """
         held, new = pulls_of(self), check_pulls(pulls, self.num_vertices, _WHERE)
-        return with_values(self, held | new, edge_pulls_of(self), form_with(self.form, held, new))
+        return with_values(
+            self, {**held, **new}, edge_pulls_of(self), form_with(self.form, held, new)
+        )
 
     def of_type(self, name: str) -> IntArray:
         """Return the vertices of a type, int32, rising.
@@ -241,100 +530,159 @@ class GraphBatch:
         return np.flatnonzero(self.types.of_vertex == self.types.number(name)).astype(np.int32)
 
 
-def take_unread(batch: GraphBatch, graphs: npt.NDArray[np.int64]) -> GraphBatch:
-    """Return the batch of the graphs named, as `take` does; the numbers are nobody else's."""
-    source, mine, ids = batch, batch._taken, graphs
-    if mine is not None:
-        source, ids = mine.source, numbers_of(mine.ids, graphs)
-    size = vertices, slots = count_graphs(graph_ptr_of(source), child_ptr_of(source), ids)
-    if not vertices:
-        raise wrong_graphs(graphs, batch.num_graphs)
-    if vertices >= MOST or slots >= MOST:
-        raise too_large(vertices, slots, "take")
-    found = object.__new__(GraphBatch)
-    object.__setattr__(found, "_parts", None)
-    object.__setattr__(found, "form", BatchForm())
-    object.__setattr__(found, "_taken", Taken(source, ids, size))
-    return found
-
-
-class _Beside(NamedTuple):
-    """What lies side by side in a batch: of each graph, or of each batch."""
-
-    offsets: list[IntArray]  # child_ptr
-    children: list[IntArray]
-    pulls: list[dict[str, PullValue]]
-    types: list[VertexTypes | None]
-    edge_pulls: list[dict[str, PullValue]]
-
-
-def _side_by_side(parts: _Beside, graphs: Sequence[int] | IntArray, what: str) -> GraphBatch:
-    """Return the batch of parts whose graphs have so many vertices each."""
-    sizes = [len(each) - 1 for each in parts.offsets]
-    slots = [len(each) for each in parts.children]
-    if max(sum(sizes), sum(slots)) >= MOST:
-        raise too_large(sum(sizes), sum(slots), _WHERE)
-    child_ptr = np.concatenate([_ZERO, *(each[1:] for each in parts.offsets)])
-    child_ptr[1:] += np.repeat(np.cumsum([0, *slots[:-1]]).astype(np.int32), sizes)
-    child = np.concatenate(parts.children)
-    first = np.repeat(np.cumsum([0, *sizes[:-1]]), slots)
-    return unchecked_batch(
-        own(np.cumsum([0, *graphs]), INT32),
-        own(child_ptr, INT32),
-        own(np.where(child >= 0, child + first, -1), INT32),
-        join_pulls(parts.pulls, sizes, what),
-        join_types(parts.types, _WHERE),
-        join_pulls(parts.edge_pulls, slots, what),
+def _side_by_side(given: Any, cls: type[Graphs], what: str) -> GraphBatch:
+    """Return the batch of graphs, or of batches: at least one, and nothing else."""
+    bare = not isinstance(given, Iterable) or (isinstance(given, np.ndarray) and not given.ndim)
+    several: tuple[Any, ...] = (given,) if bare else tuple(given)
+    one = cls is InputGraph
+    where = _WHERE if one else "concat"
+    if not several:
+        raise GraphError.at(where, f"no {what}", "expected at least one", "leave the batch out")
+    for number, each in enumerate(several):
+        if bare or not isinstance(each, cls):
+            action = "pass [a, b]"
+            if one:
+                action = _INSTEAD.get(
+                    type(each), "make each an InputGraph, and pass a list of them"
+                )
+            got = f"{'' if bare else f'{what} {number} is '}a {type(each).__name__}"
+            raise GraphError.at(where, got, f"expected a list of {cls.__name__}", action)
+    graph_ptr, child_ptr, children, pulls, types, edge_pulls = zip(
+        *map(fields_of, several), strict=True
     )
+    sizes = [len(each) - 1 for each in child_ptr]
+    slots = [len(each) for each in children]
+    if max(sum(sizes), sum(slots)) >= MOST:
+        raise _too_large(sum(sizes), sum(slots), _WHERE)
+    child = np.concatenate(children)
+    first = np.repeat(np.cumsum([0, *sizes[:-1]]), slots)
+    graphs = [0, *sizes] if one else np.concatenate([_ZERO, *map(np.diff, graph_ptr)])
+    offsets = np.concatenate([_ZERO, *(each[1:] for each in child_ptr)])
+    offsets[1:] += np.repeat(np.cumsum([0, *slots[:-1]]).astype(np.int32), sizes)
+    fields = BatchFields(
+        own(np.cumsum(graphs), INT32),
+        own(offsets, INT32),
+        own(np.where(child >= 0, child + first, -1), INT32),
+        join_pulls(pulls, sizes, what),
+        join_types(types, _WHERE),
+        join_pulls(edge_pulls, slots, what),
+    )
+    return _holding(GraphBatch, fields)
 
 
-_assemble = assembler(GraphBatch)
+# What users give in place of a list of graphs, and what they do instead.
+_INSTEAD = {
+    InputGraph: "pass a list of graphs",
+    BracketTree: "pass the attribute `graph` of the tree",
+    GraphBatch: "pass the batch itself, or join batches by GraphBatch.concat",
+}
 
 
-def unchecked_batch(*fields: object, form: BatchForm | None = None) -> GraphBatch:
+def _holding(
+    cls: type[Graphs],
+    fields: BatchFields,
+    taken: tuple[GraphBatch, Int64] | None = None,
+    form: BatchForm | None = None,
+) -> Graphs:
+    """Return graphs that hold fields that are known to be right."""
+    made = object.__new__(cls)
+    made._fields, made._taken, made.form = fields, taken, form or BatchForm()
+    return made
+
+
+def unchecked_batch(*fields: Any) -> GraphBatch:
     """Return a batch that holds what is known to be right; see `BatchFields`."""
-    return _assemble(*fields, None, None, form or BatchForm())
+    return _holding(GraphBatch, BatchFields(*fields))
 
 
-_put = [getattr(GraphBatch, name).__set__ for name in BatchFields._fields]
+def take_unread(batch: GraphBatch, graphs: Int64) -> GraphBatch:
+    """Return the batch of the graphs named, as `take` does; `source_of` has the numbers."""
+    source, known = batch._taken or (batch, _ALL)
+    given, starts = source._fields, starts_of(source)
+    whole = unwritten(2 * (graphs.size + 1), INT32)
+    vertices, slots = start_graphs(whole, *starts, known, graphs)
+    if not vertices:
+        wrong = graphs[(graphs < 0) | (graphs >= batch.num_graphs)]
+        raise _wrong_graphs(f"graph {wrong[0]}", batch.num_graphs)
+    if vertices >= MOST or slots >= MOST:
+        raise _too_large(vertices, slots, "take")
+    fields = BatchFields(
+        whole[: graphs.size + 1],
+        NO_NUMBERS,
+        NO_NUMBERS,
+        TakenPulls(given.pulls, starts[0], graphs, vertices),
+        given.types,
+        TakenPulls(given.edge_pulls, starts[1], graphs, slots) if given.edge_pulls else {},
+    )
+    form = BatchForm(whole[graphs.size + 1 :])
+    return _holding(GraphBatch, fields, (source, graphs), form)
+
+
+def fields_of(graphs: _Graphs) -> BatchFields:
+    """Return what graphs hold; if they were taken, their children and types are copied first."""
+    fields, taken = graphs._fields, graphs._taken
+    if taken is None or len(fields.child_ptr):
+        return fields
+    (source, ids), (vertices, slots) = taken, (graphs.num_vertices, graphs.num_edges)
+    given, (graph_ptr, edge_ptr) = source._fields, starts_of(source)
+    whole = unwritten(vertices + 1 + slots, INT32)
+    take_children(whole, graph_ptr, given.child_ptr, given.child, ids, vertices)
+    types = given.types
+    if types is not None:
+        of_vertex = taken_rows(types.of_vertex, graph_ptr, ids, vertices)
+        of_edge = taken_rows(types.of_edge, edge_ptr, ids, slots)
+        types = types._replace(of_vertex=of_vertex, of_edge=of_edge)
+    child_ptr, child = whole[: vertices + 1], whole[vertices + 1 :]
+    fields = fields._replace(child_ptr=child_ptr, child=child, types=types)
+    graphs._fields = fields
+    return fields
 
 
 def fill(batch: GraphBatch) -> None:
-    """Copy graphs that were taken, and that nothing has looked at yet."""
-    taken = batch._taken
-    assert taken is not None, "a batch of its own has its arrays"
-    fields = copy_graphs(fields_of(taken.source), parts_of(taken.source), taken)
-    for put, value in zip(_put, fields, strict=True):
-        put(batch, value)
+    """Copy all of graphs that were taken."""
+    fields = fields_of(batch)
+    for each in (fields.pulls, fields.edge_pulls):
+        dict(each)
 
 
-# What a batch holds, for code that changes nothing: no view is made.
-graph_ptr_of, child_ptr_of, child_of = hand_out(
-    GraphBatch, view_of, "graph_ptr", "child_ptr", "child", fill=fill
-)
-pulls_of, edge_pulls_of = hand_out(GraphBatch, Pulls, "pulls", "edge_pulls", fill=fill)
-(types_of,) = hand_out(GraphBatch, as_it_is, "types", fill=fill)
+def source_of(batch: GraphBatch) -> tuple[GraphBatch, Int64]:
+    """Return the batch that graphs were taken from, and their numbers there.
+
+    It stays alive: what processes that train together know of graphs must not depend on which of
+    them has copied these.
+    """
+    return batch._taken or (batch, np.arange(batch.num_graphs))
 
 
-def fields_of(batch: GraphBatch) -> BatchFields:
-    """Return what a batch holds."""
-    structure = graph_ptr_of(batch), child_ptr_of(batch), child_of(batch)
-    return BatchFields(*structure, pulls_of(batch), types_of(batch), edge_pulls_of(batch))
+def whole_of(batch: GraphBatch) -> GraphBatch:
+    """Return the batch that graphs were taken from; itself, if they were not."""
+    return batch if batch._taken is None else batch._taken[0]
 
 
-def parts_of(batch: GraphBatch) -> TakenParts:
-    """Return what `take` copies of a batch."""
-    if batch._parts is None:
-        object.__setattr__(batch, "_parts", find_parts(fields_of(batch)))
-    found = batch._parts
-    assert found is not None, "it was just found"
-    return found
+def is_taken(batch: GraphBatch) -> bool:
+    """Tell whether the graphs of a batch were taken from another."""
+    return batch._taken is not None
 
 
-def source_of(batch: GraphBatch) -> tuple[GraphBatch, npt.NDArray[np.int64]]:
-    """Return the batch that graphs were taken from, and their numbers there."""
-    taken = batch._taken
-    return (batch, np.arange(batch.num_graphs)) if taken is None else (taken.source, taken.ids)
+def starts_of(graphs: _Graphs) -> tuple[IntArray, IntArray]:
+    """Return the first vertex and the first slot of each graph, int32 [K+1]; nothing is copied."""
+    form, fields = graphs.form, graphs._fields
+    if form.edge_ptr is None:
+        form.edge_ptr = fields.child_ptr[fields.graph_ptr]
+    return fields.graph_ptr, form.edge_ptr
+
+
+def has_same_sizes(batch: GraphBatch) -> bool:
+    """Tell whether all graphs of what a batch was taken from have one size.
+
+    Of a batch that was not taken, its own graphs, if there are several.
+    """
+    whole = whole_of(batch)
+    form = whole.form
+    if form.same_sizes is None:
+        sizes = [np.diff(starts) for starts in starts_of(whole)]
+        form.same_sizes = all((each == each[0]).all() for each in sizes)
+    return form.same_sizes and (is_taken(batch) or batch.num_graphs > 1)
 
 
 def structure_key(batch: GraphBatch) -> bytes:
@@ -356,50 +704,10 @@ def numbers_key(batch: GraphBatch) -> bytes:
 
 
 def _digests_of(batch: GraphBatch) -> tuple[GraphDigests, Any]:
-    """Return the digests of the batch that graphs were taken from, and their numbers there."""
-    taken = batch._taken
-    source, graphs = (batch, slice(None)) if taken is None else (taken.source, taken.ids)
+    source, graphs = batch._taken or (batch, slice(None))
     if source.form.graphs is None:
         source.form.graphs = digest_graphs(fields_of(source))
     return source.form.graphs, graphs
-
-
-def taken_column(batch: GraphBatch, name: str) -> PullColumn | None:
-    """Return what each vertex of graphs that were taken has of a pull; the graphs are not copied.
-
-    Returns: None, where nothing was taken, or vertices have rows of real numbers in order.
-    """
-    taken = batch._taken
-    column = None if taken is None else parts_of(taken.source).by_name.get(name)
-    if taken is None or column is None:
-        return None
-    numbers = np.empty(batch.num_vertices, np.int32)
-    take_column(numbers, column.numbers, graph_ptr_of(taken.source), taken.ids)
-    return PullColumn(column.table, numbers)
-
-
-def has_same_sizes(batch: GraphBatch) -> bool:
-    """Tell whether all graphs of what a batch was taken from have one size.
-
-    Of a batch that was not taken, its own graphs, if there are several.
-    """
-    taken = batch._taken
-    if taken is not None:
-        return parts_of(taken.source).same_sizes
-    return batch.num_graphs > 1 and parts_of(batch).same_sizes
-
-
-def is_taken(batch: GraphBatch) -> bool:
-    """Tell whether the graphs of a batch were taken from another."""
-    return batch._taken is not None
-
-
-def starts_of(batch: GraphBatch) -> tuple[IntArray, IntArray]:
-    """Return the first vertex and the first slot of each graph, int32 [K+1]; nothing is copied."""
-    taken = batch._taken
-    if taken is None:
-        return graph_ptr_of(batch), parts_of(batch).edge_ptr
-    return starts_of_graphs(graph_ptr_of(taken.source), parts_of(taken.source).edge_ptr, taken.ids)
 
 
 def with_values(
@@ -409,42 +717,52 @@ def with_values(
     form: BatchForm,
 ) -> GraphBatch:
     """Return the same graphs with other pulls, which have been checked."""
-    parts = graph_ptr_of(batch), child_ptr_of(batch), child_of(batch)
-    return unchecked_batch(*parts, pulls, types_of(batch), edge_pulls, form=form)
+    fields = fields_of(batch)._replace(pulls=pulls, edge_pulls=edge_pulls)
+    return _holding(GraphBatch, fields, form=form)
 
 
-def _read_graphs(graphs: Iterable[InputGraph]) -> tuple[InputGraph, ...]:
-    """Return the graphs of a batch: at least one, and nothing else."""
-    bare = isinstance(graphs, np.ndarray) and graphs.ndim == 0
-    if bare or not isinstance(graphs, Iterable):
-        raise _not_a_graph("", graphs)
-    several = tuple(graphs)
-    if not several:
-        raise GraphError.at(_WHERE, "no graph", "expected at least one", "leave the batch out")
-    for number, graph in enumerate(several):
-        if not isinstance(graph, InputGraph):
-            raise _not_a_graph(f"graph {number} is ", graph)
-    return several
+def _with_each(batch: GraphBatch, change: Callable[[PullValue], PullValue]) -> GraphBatch:
+    """Return the same graphs, each of whose pulls is changed."""
+    pulls, of_edges = (
+        {name: change(value) for name, value in each.items()}
+        for each in (pulls_of(batch), edge_pulls_of(batch))
+    )
+    return with_values(batch, pulls, of_edges, BatchForm())
 
 
-def _read_batches(batches: Iterable[GraphBatch]) -> tuple[GraphBatch, ...]:
-    """Return batches: at least one, and nothing else."""
-    given: object = batches
-    several = tuple(given) if isinstance(given, list | tuple | Iterator) else ()
-    wrong = [each for each in several if not isinstance(each, GraphBatch)]
-    if wrong or not several:
-        got = f"a {type(wrong[0] if wrong else given).__name__}" if wrong or given else "no batch"
-        raise GraphError.at("concat", got, "expected a list of GraphBatch", "pass [a, b]")
-    return several
+def pulls_by_index(batch: GraphBatch) -> GraphBatch:
+    """Return the same batch, in which every pull is `Rows`: other numbers can take their places.
+
+    Shares of such a batch have the whole tables; their maps say which vertex pulls which row.
+    """
+    return _with_each(batch, by_index)
 
 
-def _not_a_graph(what: str, given: object) -> GraphError:
-    action = "make each an InputGraph, and pass a list of them"
-    if isinstance(given, InputGraph):
-        action = "pass a list of graphs"
-    elif isinstance(given, BracketTree):
-        action = "pass the attribute `graph` of the tree"
-    elif isinstance(given, GraphBatch):
-        action = "pass the batch itself, or join batches by GraphBatch.concat"
-    got = f"{what}a {type(given).__name__}"
-    return GraphError.at(_WHERE, got, "expected a list of InputGraph", action)
+def with_host_pulls(
+    batch: GraphBatch, download: Callable[[np.ndarray[Any, Any], int], None]
+) -> GraphBatch:
+    """Return the same batch, all of whose pulls are arrays of the host.
+
+    Args:
+        download: copies from an address of the device into an array, and waits.
+    """
+
+    def on_host(value: PullValue) -> PullValue:
+        table, index = parts_of(value)
+        if not isinstance(table, DeviceRows):
+            return value
+        copied = np.empty(table.shape, table.dtype)
+        download(copied, table.address)
+        return rows_unchecked(own(copied, copied.dtype), index)
+
+    return _with_each(batch, on_host)
+
+
+def _wrong_graphs(got: str, num_graphs: int) -> GraphError:
+    expected = f"the batch has the graphs 0..{num_graphs - 1}"
+    return GraphError.at("take", got, expected, "give a row of their numbers")
+
+
+def _too_large(vertices: int, slots: int, where: str) -> GraphError:
+    got = f"{vertices} vertices with {slots} slots"
+    return GraphError.at(where, got, f"at most {MOST - 1} of each", "split the batch")

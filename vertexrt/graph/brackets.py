@@ -60,121 +60,98 @@ def parse_brackets(
     label, word = array("i"), array("i")
     graph_ptr = array("i", [0])
     words: dict[str, int] = {}
-    lines: list[int] = []  # index of the line of each tree
-    contents = [content.rstrip(" \r") for content in text.split("\n")]
-    for index, content in enumerate(contents):
+
+    def mistake(at: int, got: str, expected: str, action: str) -> DataError:
+        return DataError.at(f"{file}, line {number}, column {at + 1}", got, expected, action)
+
+    for number, given in enumerate(text.split("\n"), line):  # noqa: B007
+        content = given.rstrip(" \r")
         if not content:
             continue
         done: list[int] = []  # vertices whose parent is still open, left to right
         starts: list[int] = []  # of every open bracket: how many of `done` lie before it
-        pending: list[int] = []  # and its label
+        opened: list[re.Match[str]] = []  # and the bracket
         for part in _PART.finditer(content):
             kind = part.lastindex
-            if kind == _LEAF:
+            if kind == _LEAF and (starts or not done):
                 leaf_label, leaf_word = part.group(1, 2)
                 label.append(int(leaf_label))
                 word.append(words.setdefault(leaf_word, len(words)))
-            elif kind == _OPEN:
+            elif kind == _OPEN and (starts or not done):
                 starts.append(len(done))
-                pending.append(int(part[_OPEN]))
+                opened.append(part)
                 continue
             elif kind == _CLOSE and starts:
                 start = starts.pop()
                 child.extend(done[start:])
                 del done[start:]
-                label.append(pending.pop())
+                label.append(int(opened.pop()[_OPEN]))
                 word.append(-1)
             else:
-                raise _mistake(content, file, line + index, labels)
+                raise mistake(*_mistake(part, labels, bool(done and not starts)))
             done.append(len(label) - 1)
             child_ptr.append(len(child))
-        if starts or len(done) != 1:
-            raise _mistake(content, file, line + index, labels)
+        if opened:
+            many = "a bracket is" if len(opened) == 1 else f"{len(opened)} brackets are"
+            got = f"the line ends while {many} open"
+            action = f"close the bracket of column {_place_of(opened[-1]) + 1}"
+            raise mistake(len(content), got, "expected one whole tree on a line", action)
+        if labels is not None and max(label[graph_ptr[-1] :]) >= labels:
+            parts = _PART.finditer(content)
+            wrong = next(part for part in parts if int(part[1] or part[_OPEN] or 0) >= labels)
+            raise mistake(*_mistake(wrong, labels, False))
         graph_ptr.append(len(label))
-        lines.append(index)
-    forest = BracketForest(
-        np.array(graph_ptr, np.int32),
-        np.array(child_ptr, np.int32),
-        np.array(child, np.int32),
-        np.array(label, np.int32),
-        np.array(word, np.int32),
-        tuple(words),
-    )
-    if labels is not None and lines and np.max(forest.label) >= labels:
-        vertex = np.argmax(forest.label >= labels)
-        index = lines[int(np.searchsorted(forest.graph_ptr, vertex, side="right")) - 1]
-        raise _mistake(contents[index], file, line + index, labels)
-    return forest
+    columns = graph_ptr, child_ptr, child, label, word
+    starts_of, slots, children, labels_of, words_of = (np.array(x, np.int32) for x in columns)
+    return BracketForest(starts_of, slots, children, labels_of, words_of, tuple(words))
 
 
-def _mistake(content: str, file: str, line: int, labels: int | None) -> DataError:
-    """Return the error for the first mistake in a line that is known to hold one."""
-    at, got, expected, action = _first_mistake(content, 10**9 if labels is None else labels)
-    return DataError.at(f"{file}, line {line}, column {at + 1}", got, expected, action)
+def _place_of(part: re.Match[str]) -> int:
+    """Return where a part begins, after spaces."""
+    return part.end() - len(part[0].lstrip(" "))
 
 
-def _first_mistake(content: str, labels: int) -> tuple[int, str, str, str]:
-    """Return (offset, got, expected, action); slower than the reader, and run once."""
-    opened: list[int] = []  # offsets of the brackets that are open
-    trees = 0
-    for part in _PART.finditer(content):
-        kind = part.lastindex
-        at = part.end() - len(part[0].lstrip(" "))
-        if not opened and kind == _CLOSE:
-            return at, "')' closes nothing", "expected as many ')' as '('", "remove it"
-        if not opened and trees:
-            got = f"the tree is complete before '{_excerpt(content, at)}'"
-            return at, got, "expected one tree on a line", "start a new line or remove the rest"
-        if kind == _CLOSE:
-            opened.pop()
-        elif kind not in (_LEAF, _OPEN):
-            return _wrong_character(content, at, labels)
-        elif int(value := part[1] or part[_OPEN]) >= labels:
-            return _label_out_of_range(at, value, labels)
-        elif kind == _OPEN:
-            opened.append(at)
-        trees += not opened
-    many = "a bracket is" if len(opened) == 1 else f"{len(opened)} brackets are"
-    got = f"the line ends while {many} open"
-    action = f"close the bracket of column {opened[-1] + 1}"
-    return len(content), got, "expected one whole tree on a line", action
+def _mistake(part: re.Match[str], labels: int | None, complete: bool) -> tuple[int, str, str, str]:
+    """Return (offset, got, expected, action) for a part that may not stand where it does.
 
-
-def _wrong_character(content: str, at: int, labels: int) -> tuple[int, str, str, str]:
-    rest = content[at:]
-    if rest[0] != "(":
+    Args:
+        complete: a tree ends before it.
+    """
+    content, at, kind = part.string, _place_of(part), part.lastindex
+    if kind == _CLOSE:
+        return (at, "')' closes nothing", "expected as many ')' as '('", "remove it")
+    if complete:
+        got = f"the tree is complete before '{_excerpt(content, at)}'"
+        return (at, got, "expected one tree on a line", "start a new line or remove the rest")
+    if kind not in (_LEAF, _OPEN) and content[at] != "(":
         got = f"'{_excerpt(content, at)}' stands outside of a leaf"
-        return at, got, "expected '(label word)'", "give the word its own bracket"
-    label = re.match(r"\(([0-9]+)(?: +|(?=[()]|$))", rest)
-    if label is None:
-        follows = f"'{_excerpt(content, at + 1)}'" if len(rest) > 1 else "the end of the line"
-        got = f"no label after '(' but {follows}"
-        return at + 1, got, "expected a whole number and a space", "write '(label word)'"
-    if len(label[1]) > 9:
-        return _label_out_of_range(at, label[1], labels)
-    leaf = re.match(r"([^() ]*) *", rest[label.end() :])
-    assert leaf is not None  # the pattern fits any text
-    end = at + label.end() + leaf.end()
-    if not leaf[1]:
-        got = f"a bracket with the label {label[1]} and nothing else"
-        return (
-            at,
-            got,
-            "expected a word or children after the label",
-            "add them or remove the bracket",
+        return (at, got, "expected '(label word)'", "give the word its own bracket")
+    leaf = re.compile(r"\(([0-9]*)( *)([^() ]*) *(.?)").match(content, at)
+    assert leaf is not None, "it begins with a bracket"
+    label, gap, word, after = leaf.groups()
+    if not label or (word and not gap):
+        follows = (
+            f"'{_excerpt(content, at + 1)}'" if at + 1 < len(content) else "the end of the line"
         )
-    if end == len(content):
-        got = f"the line ends inside the leaf '{leaf[1]}'"
-        return end, got, "expected ')' after the word", "close the bracket"
-    if content[end] == "(":
-        got = f"a bracket after the word '{leaf[1]}'"
-        return end, got, "expected one word, or children only", "give the word its own bracket"
-    got = f"a second word '{_excerpt(content, end)}' in the leaf '{leaf[1]}'"
-    return end, got, "expected one word in a leaf", "join the words or give each its own leaf"
-
-
-def _label_out_of_range(at: int, value: str, labels: int) -> tuple[int, str, str, str]:
-    return at + 1, f"label {value}", f"expected 0..{labels - 1}", "correct the label"
+        got = f"no label after '(' but {follows}"
+        return (at + 1, got, "expected a whole number and a space", "write '(label word)'")
+    if kind in (_LEAF, _OPEN) or len(label) > 9:
+        most = (10**9 if labels is None else labels) - 1
+        return (at + 1, f"label {label}", f"expected 0..{most}", "correct the label")
+    if not word:
+        got = f"a bracket with the label {label} and nothing else"
+        expected = "expected a word or children after the label"
+        return (at, got, expected, "add them or remove the bracket")
+    end = leaf.start(4)
+    if not after:
+        got = f"the line ends inside the leaf '{word}'"
+        return (end, got, "expected ')' after the word", "close the bracket")
+    if after == "(":
+        got = f"a bracket after the word '{word}'"
+        return (end, got, "expected one word, or children only", "give the word its own bracket")
+    got = f"a second word '{_excerpt(content, end)}' in the leaf '{word}'"
+    action = "join the words or give each its own leaf"
+    return (end, got, "expected one word in a leaf", action)
 
 
 def _excerpt(content: str, at: int) -> str:

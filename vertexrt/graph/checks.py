@@ -8,7 +8,7 @@ import numpy.typing as npt
 from vertexrt.checks import is_whole
 from vertexrt.errors import GraphError
 from vertexrt.graph.compiled import children_first
-from vertexrt.graph.owned import MOST, own_whole, read_array
+from vertexrt.graph.owned import MOST, own_numbers, read_array
 
 IntArray = npt.NDArray[np.int32]
 
@@ -125,7 +125,7 @@ def int32_array(values: Any, what: str, where: str) -> IntArray:
         raise _misfit(where, f"{what} is {array}")
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise _misfit(where, f"{what} is {array.dtype} {shape_of(array)}")
-    owned = own_whole(array if array.size else NO_NUMBERS)
+    owned = own_numbers(array if array.size else NO_NUMBERS)
     if isinstance(owned, str):
         raise _misfit(where, f"{what} has {owned}")
     return owned
@@ -138,6 +138,12 @@ def pairs_of(given: Any, what: str, verb: str, expected: str, where: str) -> Int
         got = array if isinstance(array, str) else f"an array {shape_of(array)}"
         raise GraphError.at(where, f"{what} {verb} {got}", expected, "list the pairs")
     return int32_array(array.reshape(-1), what, where).reshape(-1, 2)
+
+
+def by_parent(parent: IntArray, count: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return the first slot of each vertex, and the edges in the order of their parents."""
+    child_ptr = np.cumsum(np.append(0, np.bincount(parent, minlength=count)))
+    return child_ptr, np.argsort(parent, kind="stable")
 
 
 def _misfit(where: str, got: str) -> GraphError:

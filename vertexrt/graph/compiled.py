@@ -14,130 +14,92 @@ IntArray = npt.NDArray[np.int32]
 
 
 @compiled
-def count_graphs(
-    graph_ptr: IntArray, child_ptr: IntArray, graphs: npt.NDArray[np.int64]
+def start_graphs(
+    whole: IntArray,
+    graph_ptr: IntArray,
+    edge_ptr: IntArray,
+    known: npt.NDArray[np.int64],
+    graphs: npt.NDArray[np.int64],
 ) -> tuple[int, int]:
-    """Return how many vertices and slots the graphs named have; none, if one is out of range."""
-    vertices, slots = 0, 0
-    for k in range(graphs.size):
-        if graphs[k] < 0 or graphs[k] >= graph_ptr.size - 1:
+    """Find where some graphs begin that lie one after another.
+
+    Args:
+        whole: int32 [2 (n + 1)], `unwritten`; gets the first vertex of each, then the first slot.
+        graph_ptr, edge_ptr: of all graphs.
+        known: the numbers of graphs of which these are some; empty, where they are of all.
+        graphs: int64 [n], their numbers there; is overwritten with those of all graphs.
+    Returns: how many vertices and slots they have; none, if a number is out of range.
+    """
+    out, count = filled_here(whole), graphs.size
+    most = known.size if known.size else graph_ptr.size - 1
+    for k in range(count):
+        if graphs[k] < 0 or graphs[k] >= most:
             return 0, 0
-        first, end = graph_ptr[graphs[k]], graph_ptr[graphs[k] + 1]
-        vertices += end - first
-        slots += child_ptr[end] - child_ptr[first]
-    return vertices, slots
-
-
-@compiled
-def numbers_of(known: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64]) -> Any:
-    """Return some of the numbers that are known; none at all, if a place is out of range."""
-    found = np.empty(chosen.size, np.int64)
-    for k in range(chosen.size):
-        if chosen[k] < 0 or chosen[k] >= known.size:
-            return found[:0]
-        found[k] = known[chosen[k]]
-    return found
-
-
-@compiled
-def starts_of_graphs(
-    graph_ptr: IntArray, edge_ptr: IntArray, graphs: npt.NDArray[np.int64]
-) -> tuple[IntArray, IntArray]:
-    """Return the first vertex and slot of each graph named, where they lie one after another."""
-    vertices = np.zeros(graphs.size + 1, np.int32)
-    slots = np.zeros(graphs.size + 1, np.int32)
-    for k in range(graphs.size):
+    vertices, slots = 0, 0
+    for k in range(count):
+        if known.size:
+            graphs[k] = known[graphs[k]]
         g = graphs[k]
-        vertices[k + 1] = vertices[k] + graph_ptr[g + 1] - graph_ptr[g]
-        slots[k + 1] = slots[k] + edge_ptr[g + 1] - edge_ptr[g]
+        out[k], out[count + 1 + k] = vertices, slots
+        vertices += int(graph_ptr[g + 1] - graph_ptr[g])
+        slots += int(edge_ptr[g + 1] - edge_ptr[g])
+    out[count], out[2 * count + 1] = vertices, slots
     return vertices, slots
 
 
 @compiled
-def take_graphs(
+def take_children(
     whole: IntArray,
     graph_ptr: IntArray,
     child_ptr: IntArray,
     child: IntArray,
-    columns: tuple[IntArray, ...],
     graphs: npt.NDArray[np.int64],
-    size: tuple[int, int],
+    vertices: int,
 ) -> None:
-    """Copy the graphs named in `graphs`, one after another, and renumber their children.
-
-    All of a graph is copied at once: the first elements of its arrays come from far away in memory,
-    and this way several are waited for together.
+    """Copy the children of the graphs named, one graph after another, and renumber them.
 
     Args:
-        whole: `unwritten`; gets graph_ptr, child_ptr, child and the columns, one after another.
-        columns: [V] each, at least one; one that is empty is left out.
-        size: vertices and slots, of `count_graphs`.
+        whole: `unwritten`; gets child_ptr and child, one after the other.
+        vertices: how many these graphs have.
     """
     out = filled_here(whole)
-    vertices, slots = size
-    out_graph_ptr, rest = out[: graphs.size + 1], out[graphs.size + 1 :]
-    out_child_ptr, rest = rest[: vertices + 1], rest[vertices + 1 :]
-    out_child, rest = rest[:slots], rest[slots:]
-    vertices, slots = 0, 0
+    out_ptr, out_child = out[: vertices + 1], out[vertices + 1 :]
+    to, slots = 0, 0
     for k in range(graphs.size):
         first, end = graph_ptr[graphs[k]], graph_ptr[graphs[k] + 1]
-        to = vertices
-        out_graph_ptr[k] = to
         begin, stop = child_ptr[first], child_ptr[end]
-        at = to
-        for column in columns:
-            if column.size:
-                rest[at : at + end - first] = column[first:end]
-                at += len(out_child_ptr) - 1
         move = slots - begin
-        starts, given = out_child_ptr[to : to + end - first], child_ptr[first:end]
+        starts, given = out_ptr[to : to + end - first], child_ptr[first:end]
         for i in range(starts.size):
             starts[i] = given[i] + move
         here, there = out_child[slots : slots + stop - begin], child[begin:stop]
         move = to - first
         for i in range(here.size):
             here[i] = there[i] + move if there[i] >= 0 else -1
-        vertices += end - first
+        to += end - first
         slots += stop - begin
-    out_graph_ptr[graphs.size] = vertices
-    out_child_ptr[vertices] = slots
-
-
-@compiled
-def take_column(
-    out: IntArray, column: IntArray, graph_ptr: IntArray, graphs: npt.NDArray[np.int64]
-) -> None:
-    """Copy what the vertices of some graphs have, one graph after another.
-
-    Args:
-        out: of these vertices; column: [V] of all.
-    """
-    at = 0
-    for k in range(len(graphs)):
-        first, end = graph_ptr[graphs[k]], graph_ptr[graphs[k] + 1]
-        out[at : at + end - first] = column[first:end]
-        at += end - first
+    out_ptr[vertices] = slots
 
 
 @compiled
 def take_rows(
     whole: npt.NDArray[Any],
     rows: npt.NDArray[Any],
-    graph_ptr: IntArray,
+    ptr: IntArray,
     graphs: npt.NDArray[np.int64],
 ) -> None:
-    """Copy the rows of the vertices of `graphs`.
+    """Copy the rows of some graphs, one graph after another.
 
     Args:
         whole: `unwritten`, of the dtype of `rows`; gets them.
-        rows: [V, *].
+        rows: [V, *] or [E, *]; ptr: the first of each graph.
     """
     values = rows.reshape(-1)
     width = values.size // max(1, len(rows))
     out = filled_here(whole)
     to = 0
     for k in range(graphs.size):
-        first, end = graph_ptr[graphs[k]] * width, graph_ptr[graphs[k] + 1] * width
+        first, end = ptr[graphs[k]] * width, ptr[graphs[k] + 1] * width
         out[to : to + end - first] = values[first:end]
         to += end - first
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
@@ -73,11 +74,8 @@ class DeviceRows:
 
     def _strides(self) -> tuple[int, ...]:
         """Return the bytes from one element to the next, axis by axis, in C order."""
-        found, size = [], self.dtype.itemsize
-        for extent in reversed(self.shape):
-            found.append(size)
-            size *= extent
-        return tuple(reversed(found))
+        inner = (self.shape[axis + 1 :] for axis in range(self.ndim))
+        return tuple(self.dtype.itemsize * math.prod(extents) for extents in inner)
 
     def __len__(self) -> int:
         return self.shape[0]

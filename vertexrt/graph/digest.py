@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from vertexrt.graph.pulls import IntArray, PullValue, Rows, held_index, held_table, in_order
-from vertexrt.graph.taken import BatchFields
+from vertexrt.graph.checks import NO_NUMBERS
+from vertexrt.graph.pulls import IntArray, PullValue, in_order, parts_of
+from vertexrt.graph.types import VertexTypes
 from vertexrt.native.compiled import compiled
 
 Array = np.ndarray[Any, Any]
@@ -27,7 +26,17 @@ Array = np.ndarray[Any, Any]
 BITS_128 = 16  # bytes
 STARTS = np.frombuffer(os.urandom(16), np.uint64)  # of the hashes of this process
 FACTORS = np.array([0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93], np.uint64)
-NO_NUMBERS = np.zeros(0, np.int32)
+
+
+class BatchFields(NamedTuple):
+    """What a batch, or a graph, holds."""
+
+    graph_ptr: IntArray
+    child_ptr: IntArray
+    child: IntArray
+    pulls: Mapping[str, PullValue]
+    types: VertexTypes | None
+    edge_pulls: Mapping[str, PullValue]
 
 
 class GraphDigests(NamedTuple):
@@ -43,54 +52,51 @@ class GraphDigests(NamedTuple):
     numbers: Array
 
     def key(self, of: Array, graphs: Any) -> bytes:
-        """Return the digest of some of the graphs, side by side.
-
-        Args:
-            of: `structure` or `numbers`.
-        """
+        """Return the digest of some of the graphs, side by side; `of` is one of the hashes."""
         return blake2b(of[graphs].tobytes(), digest_size=BITS_128, key=self.names).digest()
 
 
 class BatchForm:
-    """What a batch has in common with others that differ in the rows of real pulls alone.
+    """What is known of a batch, and of others that differ from it in the rows of real pulls alone.
 
     Attributes:
+        edge_ptr: int32 [K+1], the first slot of each graph; None, until it is asked for.
         graphs: of its graphs, structure, numbers: digests; None, until they are asked for.
+        same_sizes: all graphs have as many vertices, and as many slots; None, as above.
         comes_again: a batch with graphs of its own was prepared before.
     """
 
-    __slots__ = ("comes_again", "graphs", "numbers", "structure")
+    graphs: GraphDigests | None = None
+    structure: bytes | None = None
+    numbers: bytes | None = None
+    same_sizes: bool | None = None
+    comes_again = False
 
-    def __init__(self) -> None:
-        self.graphs: GraphDigests | None = None
-        self.structure: bytes | None = None
-        self.numbers: bytes | None = None
-        self.comes_again = False
+    def __init__(self, edge_ptr: IntArray | None = None) -> None:
+        self.edge_ptr = edge_ptr
 
 
 def form_with(
     form: BatchForm, held: Mapping[str, PullValue], new: Mapping[str, PullValue]
 ) -> BatchForm:
-    """Return the form of a batch that has some pulls in addition, or in place of others."""
-    alike = all(_same_places(held.get(name), value) for name, value in new.items())
-    return form if alike else BatchForm()
+    """Return the form of a batch that has some pulls in addition, or in place of others.
 
-
-def _same_places(old: PullValue | None, new: PullValue) -> bool:
-    """Tell whether vertices pull real numbers from the places from which they pulled others.
-
-    Args:
-        old: None, where they pulled none; those that come in addition are a row for each vertex.
+    It is the same, where vertices pull real numbers from the places from which they pulled others;
+    those that come in addition are a row for each vertex.
     """
-    table, index = parts_of_pull(new)
-    before, places = (table, in_order(len(table))) if old is None else parts_of_pull(old)
-    return table.dtype.kind == before.dtype.kind == "f" and index is places
+    for name, value in new.items():
+        table, places = parts_of_pull(value)
+        before, others = (
+            (table, in_order(len(table))) if name not in held else parts_of_pull(held[name])
+        )
+        if not (table.dtype.kind == before.dtype.kind == "f" and places is others):
+            return BatchForm()
+    return form
 
 
 def parts_of_pull(value: PullValue) -> tuple[Any, IntArray]:
     """Return the numbers of a pull, and which of them each vertex has."""
-    table = held_table(value) if isinstance(value, Rows) else value
-    index = held_index(value) if isinstance(value, Rows) else None
+    table, index = parts_of(value)
     return table, in_order(len(table)) if index is None else index
 
 
@@ -101,8 +107,7 @@ def digest_graphs(batch: BatchFields, starts: Array = STARTS) -> GraphDigests:
         starts: uint64 [2]; with others than those of this process, digests do not tell batches of
             somebody who means harm apart.
     """
-    vertices = _columns_of(batch.pulls)
-    edges = _columns_of(batch.edge_pulls) if batch.edge_pulls else {}
+    vertices, edges = _columns_of(batch.pulls), _columns_of(batch.edge_pulls)
     types, kinds = batch.types, (NO_NUMBERS, NO_NUMBERS)
     names: tuple[object, ...] = tuple(vertices), tuple(edges)
     if types is not None:
@@ -112,17 +117,13 @@ def digest_graphs(batch: BatchFields, starts: Array = STARTS) -> GraphDigests:
         batch.child_ptr,
         batch.child,
         *kinds,
-        _side_by_side(vertices, len(batch.child_ptr) - 1),
-        _side_by_side(edges, len(batch.child)),
+        np.array([*vertices.values()], np.int32).reshape(len(vertices), len(batch.child_ptr) - 1),
+        np.array([*edges.values()], np.int32).reshape(len(edges), len(batch.child)),
         starts,
         FACTORS,
     )
-    return GraphDigests(_digest_of(names), structure, numbers)
-
-
-@lru_cache(256)
-def _digest_of(names: tuple[object, ...]) -> bytes:
-    return blake2b(repr(names).encode(), digest_size=BITS_128).digest()
+    hashed = blake2b(repr(names).encode(), digest_size=BITS_128).digest()
+    return GraphDigests(hashed, structure, numbers)
 
 
 def _columns_of(pulls: Mapping[str, PullValue]) -> dict[tuple[str, str], Array]:
@@ -132,22 +133,13 @@ def _columns_of(pulls: Mapping[str, PullValue]) -> dict[tuple[str, str], Array]:
     """
     found: dict[tuple[str, str], Array] = {}
     for name in sorted(pulls):
-        value = pulls[name]
-        table: Any = held_table(value) if isinstance(value, Rows) else value
-        index = held_index(value) if isinstance(value, Rows) else None
-        if table.dtype.kind == "f":
-            if index is not None and index is not in_order(len(index)):
-                found[name, "row"] = index
-        elif index is None or not len(table):
-            found[name, "number"] = table if index is None else index
-        else:
-            found[name, "number"] = np.where(index >= 0, table[index], -1)
+        table, index = parts_of(pulls[name])
+        if table.dtype.kind == "i":
+            none = np.int32(-1)
+            found[name, "number"] = table if index is None else np.append(table, none)[index]
+        elif index is not None and index is not in_order(len(index)):
+            found[name, "row"] = index
     return found
-
-
-def _side_by_side(columns: Mapping[tuple[str, str], Array], length: int) -> npt.NDArray[np.int32]:
-    """Return columns as int32 [columns, length]."""
-    return np.array(list(columns.values()), np.int32).reshape(len(columns), length)
 
 
 @compiled

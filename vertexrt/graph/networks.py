@@ -96,14 +96,10 @@ def _attribute(of: str, name: str, several: Sequence[Mapping[str, Any]]) -> Pull
             "expected one shape",
             "correct the attribute",
         ) from error
-    has = np.array([value is not None for value in given])
     if values.ndim == 1 and values.dtype.kind in "iu":
-        whole = np.full(len(has), -1, values.dtype if values.dtype.kind == "i" else np.int64)
-        whole[has] = values
-        return whole
-    if has.all():
-        return values
-    return Rows(values, np.where(has, np.cumsum(has) - 1, -1).astype(np.int32))
+        return np.array([-1 if value is None else value for value in given])
+    has = np.array([value is not None for value in given])
+    return values if has.all() else Rows(values, np.where(has, np.cumsum(has) - 1, -1))
 
 
 def write_networkx(

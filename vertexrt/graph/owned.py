@@ -9,16 +9,15 @@ array can be set in place as well, so the arrays that are held are never handed 
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
-from typing import Any, TypeVar
+from dataclasses import FrozenInstanceError
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Array = np.ndarray[Any, Any]
 IntArray = npt.NDArray[np.int32]
-T = TypeVar("T")
 
 INT32 = np.dtype(np.int32)
 MOST = np.iinfo(np.int32).max  # vertices, slots or rows of a table: int32 numbers them
@@ -27,10 +26,6 @@ REALS: dict[int, np.dtype[Any]] = {
     4: np.dtype(np.float32),
     8: np.dtype(np.float64),
 }  # by bytes an element
-
-_new_bytes = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)(
-    ("PyBytes_FromStringAndSize", ctypes.pythonapi)
-)
 
 
 def own(array: Array, dtype: np.dtype[Any]) -> Array:
@@ -42,25 +37,17 @@ def own(array: Array, dtype: np.dtype[Any]) -> Array:
     """
     if array.base is not None and array.dtype is dtype and is_owned(array):
         return array.view()
-    return freeze(array.astype(dtype, copy=False), dtype).reshape(array.shape)
-
-
-def freeze(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return a copy of all elements in a row, in read-only memory.
-
-    Args:
-        dtype: equal to that of the array, which may be another object with a name or metadata.
-    """
-    return np.frombuffer(array.tobytes(), dtype)
+    # Equal dtypes may be other objects, with a name or metadata: the bytes forget them.
+    found = np.frombuffer(array.astype(dtype, copy=False).tobytes(), dtype)
+    return found.reshape(array.shape)
 
 
 def unwritten(size: int, dtype: np.dtype[Any]) -> Array:
     """Return an array [size] in read-only memory, with nothing in it yet.
 
-    Python lets the maker of `bytes` fill them. A compiled loop does so at once (see `compiled`),
-    before anything else sees them.
+    A compiled loop writes to it at once (`filled_here`), before anything else sees the `bytes`.
     """
-    return np.frombuffer(_new_bytes(None, size * dtype.itemsize), dtype)
+    return np.frombuffer(bytes(size * dtype.itemsize), dtype)
 
 
 def same_memory(a: Array, b: Array) -> bool:
@@ -93,30 +80,19 @@ def read_array(given: Any) -> Array | str:
         return f"a {type(given).__name__} that is no array ({error})"
 
 
-def own_whole(array: Array) -> IntArray | str:
-    """Return whole numbers as an owned int32 array; or what is wrong with them."""
-    if array.dtype.kind not in "iu":
-        return f"dtype {array.dtype}"
-    if array.size > MOST:  # of a view it may be, whose elements are not in memory
-        return f"{array.size} elements, more than int32 can number"
-    if array.size and not (array.min() >= _LEAST and array.max() <= MOST):
-        return "a whole number beyond 32 bits"
-    return _own_if_fits(array, INT32)
-
-
 def own_numbers(array: Array) -> Array | str:
     """Return an owned array of int32, float32 or float64; or what is wrong with it.
 
     Floats of another byte order become native; other dtypes are refused, since a conversion would
     lose digits or guess.
     """
-    kind, size = array.dtype.kind, array.dtype.itemsize
-    if kind == "f" and size in REALS:
-        return _own_if_fits(array, REALS[size])
-    return own_whole(array)
-
-
-def _own_if_fits(array: Array, dtype: np.dtype[Any]) -> Array | str:
+    dtype = REALS.get(array.dtype.itemsize) if array.dtype.kind == "f" else INT32
+    if dtype is None or array.dtype.kind not in "iuf":
+        return f"dtype {array.dtype}"
+    if dtype is INT32 and array.size > MOST:  # of a view it may be, whose elements are not there
+        return f"{array.size} elements, more than int32 can number"
+    if dtype is INT32 and array.size and not (array.min() >= _LEAST and array.max() <= MOST):
+        return "a whole number beyond 32 bits"
     try:
         return own(array, dtype)
     except MemoryError:  # a view may be larger than memory: np.broadcast_to
@@ -124,76 +100,21 @@ def _own_if_fits(array: Array, dtype: np.dtype[Any]) -> Array | str:
 
 
 class _HandedOut:
-    """A field of a record that hands out something made of what it holds.
+    """A public field of a record, read-only: a view of an array that it holds elsewhere."""
 
-    Attributes:
-        slot: where it is held; nothing, before it is filled.
-        held, hold: read that, filled, and write it.
-    """
-
-    def __init__(
-        self, slot: Any, made: Callable[[Any], Any], fill: Callable[[Any], None] | None
-    ) -> None:
-        held = slot.__get__
-
-        def filled(record: Any) -> Any:
-            try:
-                return held(record)
-            except AttributeError:
-                fill(record)  # type: ignore[misc]
-                return held(record)
-
-        self.slot = slot
-        self.held = held if fill is None else filled
-        self.hold, self._made = slot.__set__, made
-
-    def __get__(self, record: object, cls: type) -> Any:
-        return self if record is None else self._made(self.held(record))
+    def __init__(self, held: Callable[[Any], Any]) -> None:
+        self.held = held
 
     def __set__(self, record: object, value: object) -> None:
-        self.hold(record, value)
+        raise FrozenInstanceError("what has been checked cannot change: make another one")
+
+    def __get__(self, record: object, cls: type) -> Any:
+        if record is None:
+            return self
+        found = self.held(record)
+        return found.view() if type(found) is np.ndarray else found
 
 
-def hand_out(
-    cls: type,
-    made: Callable[[Any], Any],
-    *names: str,
-    fill: Callable[[Any], None] | None = None,
-) -> list[Callable[[Any], Any]]:
-    """Let fields of a frozen, slotted record hand out what is made of what they hold.
-
-    Args:
-        fill: writes the fields of a record where one is read before it is written.
-    Returns: what reads the values held, field by field.
-    """
-    fields = [_HandedOut(getattr(cls, name), made, fill) for name in names]
-    for name, given in zip(names, fields, strict=True):
-        setattr(cls, name, given)
-    return [given.held for given in fields]
-
-
-def view_of(array: Any) -> Any:
-    """Return a view of an array; anything else, which is not checked yet, as it is."""
-    return array.view() if type(array) is np.ndarray else array
-
-
-def as_it_is(value: Any) -> Any:
-    """Return what a record holds, which nobody can change."""
-    return value
-
-
-def assembler(cls: type[T]) -> Callable[..., T]:
-    """Return what makes a frozen record of fields that are known to be right, unchecked.
-
-    Call it before `hand_out`.
-    """
-    names = [name for name in cls.__slots__ if name != "__weakref__"]  # type: ignore[attr-defined]
-    setters = [getattr(cls, name).__set__ for name in names]
-
-    def assemble(*fields: object) -> T:
-        made = object.__new__(cls)
-        for put, value in zip(setters, fields, strict=True):
-            put(made, value)
-        return made
-
-    return assemble
+def handed_out(held: Callable[[Any], Any]) -> Any:
+    """Return a public field, given what reads the value held; what is no array cannot change."""
+    return _HandedOut(held)

@@ -4,10 +4,11 @@ A pull has one of three forms: whole numbers for each vertex (a word, a label; -
 has none), floats for each vertex, or rows of a table that vertices share through an index map.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast
+from operator import attrgetter
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -15,23 +16,25 @@ import numpy.typing as npt
 
 from vertexrt.errors import PullError
 from vertexrt.graph.checks import shape_of
+from vertexrt.graph.compiled import take_rows
 from vertexrt.graph.device_rows import DeviceRows, on_device
 from vertexrt.graph.owned import (
     INT32,
     MOST,
+    REALS,
     Array,
-    assembler,
-    hand_out,
+    handed_out,
     own,
     own_numbers,
     read_array,
     same_memory,
-    view_of,
+    unwritten,
 )
 
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.floating[Any]]
 
+_OF_EACH = {"vertex": "a vertex", "edge": "an edge", "row": "a value"}
 _NUMBERS = "rows of one shape, of whole numbers of 32 bits, float32 or float64"
 
 # Our copies of tables, by the identity of what they were copied from: graphs that are given the
@@ -39,7 +42,10 @@ _NUMBERS = "rows of one shape, of whole numbers of 32 bits, float32 or float64"
 _copies: WeakValueDictionary[int, Array] = WeakValueDictionary()
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+# What a table of rows holds, for code that changes nothing: no view is made.
+held_table, held_index = attrgetter("_table"), attrgetter("_index")
+
+
 class Rows:
     """Give vertices rows of a table through an index map.
 
@@ -57,15 +63,13 @@ class Rows:
     Raises: PullError, on a dtype or shape that does not fit, or a row that is not in the table.
     """
 
-    table: npt.NDArray[Any]
-    index: IntArray | None = None
+    __slots__ = ("_index", "_table")
+    table: npt.NDArray[Any] = handed_out(held_table)
+    index: IntArray | None = handed_out(held_index)
 
-    def __post_init__(self) -> None:
-        table: Any = held_table(self)
-        table = DeviceRows.of(table) if on_device(table) else _own_table(table)
-        object.__setattr__(self, "table", table)
-        if self.index is not None:
-            object.__setattr__(self, "index", _own_index(self.index, len(table)))
+    def __init__(self, table: Any, index: Any = None) -> None:
+        self._table: Any = DeviceRows.of(table) if on_device(table) else _own_table(table)
+        self._index = None if index is None else _own_index(index, len(self._table))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Rows, (held_table(self), held_index(self))  # pickled once, if it is shared
@@ -77,11 +81,32 @@ class Rows:
         return f"Rows({describe(self)})"
 
 
-rows_unchecked = assembler(Rows)
-held_table, held_index = hand_out(Rows, view_of, "table", "index")
+def rows_unchecked(table: Any, index: Any) -> Rows:
+    """Return rows of a table, both of which are known to be right."""
+    rows = object.__new__(Rows)
+    rows._table, rows._index = table, index
+    return rows
 
-# Whole numbers [V], floats [V, *shape], or a table with an index map.
+
+# Whole numbers [V], floats [V, *shape], or a table with an index map, which has one in a graph.
 PullValue = npt.NDArray[Any] | Rows
+
+
+def parts_of(value: Any) -> tuple[Any, Any]:
+    """Return the values of a pull, and which of them each vertex has; None for one each."""
+    return (held_table(value), held_index(value)) if isinstance(value, Rows) else (value, None)
+
+
+def by_index(value: PullValue) -> Rows:
+    """Return a pull as rows of a table, by an index map."""
+    if isinstance(value, Rows):
+        return value
+    return rows_unchecked(value, own(np.arange(len(value)), INT32))
+
+
+def none_of(count: int) -> Rows:
+    """Return what vertices (or edges) have that pull nothing: of any dtype and shape."""
+    return rows_unchecked(own(np.zeros(0), REALS[8]), own(np.full(count, -1), INT32))
 
 
 class Pulls(Mapping[str, PullValue]):
@@ -102,24 +127,79 @@ class Pulls(Mapping[str, PullValue]):
     def __len__(self) -> int:
         return len(self._held)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Pulls, (dict(self),)
+
     def __repr__(self) -> str:
         return f"Pulls({describe_all(self)})"
 
 
+class TakenPulls(Mapping[str, PullValue]):
+    """What the graphs named pull, by name; each pull is copied when it is looked at first.
+
+    Tables with an index map are shared, not copied: only the map is taken.
+
+    Args:
+        of: pulls of all graphs.
+        ptr: [graphs + 1], the first vertex (or edge) of each.
+        count: how many vertices (or edges) those named have.
+    """
+
+    __slots__ = ("_found", "_of", "_which")
+
+    def __init__(
+        self, of: Mapping[str, PullValue], ptr: IntArray, ids: npt.NDArray[np.int64], count: int
+    ) -> None:
+        self._of, self._which = of, (ptr, ids, count)
+        self._found: dict[str, PullValue] = {}
+
+    def __getitem__(self, name: str) -> PullValue:
+        found = self._found.get(name)
+        if found is None:
+            value = self._of[name]
+            if isinstance(value, Rows):
+                index = taken_rows(held_index(value), *self._which)
+                found = rows_unchecked(held_table(value), index)
+            else:
+                found = taken_rows(value, *self._which)
+            found = self._found.setdefault(name, found)  # of several threads, the first one's
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._of)
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+
+def taken_rows(rows: Array, ptr: IntArray, ids: npt.NDArray[np.int64], count: int) -> Array:
+    """Return the rows of the graphs named, in read-only memory.
+
+    Args:
+        ptr: [graphs + 1], the first row of each.
+        count: how many rows those named have.
+    """
+    shape = rows.shape[1:]
+    taken = unwritten(count * math.prod(shape) if shape else count, rows.dtype)
+    take_rows(taken, rows, ptr, ids)
+    return taken.reshape(count, *shape) if shape else taken[:]  # a view: see `graph/owned.py`
+
+
 def check_pulls(
-    pulls: Mapping[Any, Any], count: int, where: str = "input graph", each: str = "vertex"
+    pulls: Mapping[Any, Any] | None, count: int, where: str = "input graph", each: str = "vertex"
 ) -> dict[str, PullValue]:
     """Return the pulls as arrays of an allowed dtype, read-only and fit for V vertices.
 
     Args:
-        pulls: by name; arrays, nested lists or `Rows`.
+        pulls: by name; arrays, nested lists or `Rows`; None for none.
         count: V; or E for pulls of edges.
         where: name for error messages.
         each: whose pulls they are, `vertex` or `edge`.
-    Returns: whole numbers as int32, floats as they are (float32 or float64).
+    Returns: whole numbers as int32, floats as they are (float32 or float64); `Rows` without an
+        index as their table.
     Raises: PullError, when a name, length, shape, dtype or value does not fit.
     """
-    given: object = pulls
+    given: object = {} if pulls is None else pulls
     if not isinstance(given, Mapping):
         got = f"the pulls are a {type(given).__name__}"
         raise PullError.at(where, got, "expected arrays by name", "pass a dict")
@@ -128,19 +208,31 @@ def check_pulls(
         if not isinstance(name, str):
             got = f"a pull is called {name!r}"
             raise PullError.at(where, got, "expected text", "use the name that F pulls")
-        if on_device(value):
-            value = _by_row(value, name, count, where)
-        check = _check_pulled if isinstance(value, Rows) else _check_plain
-        what = "pull" if each == "vertex" else "edge pull"
-        found[name] = check(f"{what} '{name}' has", value, (count, each), where)
+        has = f"{'pull' if each == 'vertex' else 'edge pull'} '{name}' has"
+        found[name] = check_pull(has, value, count, each, where)
     return found
 
 
-def _by_row(given: Any, name: str, count: int, where: str) -> Rows:
-    """Return an array of a GPU, a row for each vertex (or edge), with that as an index map."""
-    rows = DeviceRows.of(given)
+def check_pull(has: str, value: Any, count: int, each: str, where: str) -> PullValue:
+    """Return one pull, checked as `check_pulls` does.
+
+    Args:
+        has: what has this value, for messages, such as "pull 'x' has".
+    """
+    table, index = parts_of(value)
+    if index is not None:  # the rest was checked when it was made
+        if len(index) != count:
+            got = f"{has} an index int32 {shape_of(index)}"
+            raise _misfit(where, got, f"whole numbers [{count}]")
+        return value  # type: ignore[no-any-return]
+    if isinstance(value, Rows) and len(table) != count:
+        got = f"{has} a table of shape {shape_of(table)} without an index"
+        raise _misfit(where, got, f"[{count}, ...], one row {_OF_EACH[each]}")
+    if not on_device(table):
+        return _own_values(has, table, count, each, where)
+    rows = DeviceRows.of(table)
     if len(rows) != count:
-        raise _misfit(where, f"pull '{name}' has {shape_of(rows)}", f"[{count}, ...]")
+        raise _misfit(where, f"{has} {shape_of(rows)}", f"[{count}, ...]")
     return rows_unchecked(rows, in_order(count))
 
 
@@ -155,46 +247,24 @@ def with_rows(pulled: Rows, rows: Any) -> Rows:
 
     Raises: PullError, as `Rows` do.
     """
-    index, few = held_index(pulled), len(rows) < len(held_table(pulled))
-    if index is None or few:
+    index = held_index(pulled)
+    if len(rows) < len(held_table(pulled)):
         return Rows(rows, index)
     values = DeviceRows.of(rows) if on_device(rows) else _own_table(rows)
     return rows_unchecked(values, index)  # which was checked for as many rows
 
 
-def rows_of_pull(value: PullValue, rows: npt.NDArray[np.integer[Any]]) -> PullValue:
-    """Return what some vertices (or edges) pull, in another order."""
-    if not isinstance(value, Rows):
-        return own(value[rows], value.dtype)
-    index = held_index(value)
-    taken = rows.astype(np.int32) if index is None else index[rows]
-    return rows_unchecked(held_table(value), own(taken, INT32))
-
-
-def take_pulls(
-    pulls: Mapping[str, PullValue], ptr: IntArray, ids: npt.NDArray[np.int64]
-) -> dict[str, PullValue]:
-    """Return the pulls of the graphs named.
-
-    Args:
-        ptr: [graphs + 1], the first vertex (or edge) of each.
-    """
-    if not pulls:
-        return {}
-    sizes = ptr[ids + 1] - ptr[ids]
-    rows = np.arange(sizes.sum()) + np.repeat(ptr[ids] - np.cumsum(sizes) + sizes, sizes)
-    return {name: rows_of_pull(value, rows) for name, value in pulls.items()}
-
-
 def ordered_pulls(
-    pulls: Mapping[Any, Any] | None, order: npt.NDArray[np.integer[Any]], where: str
+    pulls: Mapping[str, PullValue], order: npt.NDArray[np.integer[Any]]
 ) -> dict[str, PullValue]:
-    """Check pulls of edges, None for none, and return them in another order of the edges.
-
-    Raises: PullError, as `check_pulls` does.
-    """
-    found = check_pulls({} if pulls is None else pulls, len(order), where, "edge")
-    return {name: rows_of_pull(value, order) for name, value in found.items()}
+    """Return what vertices (or edges) pull, some of them or in another order."""
+    found: dict[str, PullValue] = {}
+    for name, value in pulls.items():
+        table, index = parts_of(value)
+        plain = index is None
+        taken = own(table[order] if plain else index[order], table.dtype if plain else INT32)
+        found[name] = taken if plain else rows_unchecked(table, taken)
+    return found
 
 
 def describe(value: PullValue) -> str:
@@ -211,41 +281,27 @@ def describe_all(pulls: Mapping[str, PullValue]) -> str:
 
 
 def join_pulls(
-    pulls: Sequence[Mapping[str, PullValue]], sizes: Sequence[int], what: str = "graph"
+    pulls: Sequence[Mapping[str, PullValue]],
+    sizes: Sequence[int],
+    what: str,
+    names: Sequence[object] = (),
 ) -> dict[str, PullValue]:
-    """Join the checked pulls of several graphs, graph after graph; or of several batches.
+    """Join the checked pulls of several graphs, graph after graph; or of batches, or of types.
 
     A table that all graphs share (the same memory) stays one; other tables are joined.
 
     Args:
         pulls: of each graph.
         sizes: vertices of each graph.
-        what: these are, for messages.
+        what, names: these are, for messages; without names they are numbered.
     Raises: PullError, when a graph lacks a pull that another has, or has it in another form.
     """
     first = pulls[0]
-    some = {
-        name: next((x[name] for x in pulls if not is_of_none(x.get(name, value))), value)
-        for name, value in first.items()
-    }
-    forms = {name: _form(value) for name, value in some.items()}
     for number, other in enumerate(pulls):
-        if other.keys() != forms.keys():
+        if other.keys() != first.keys():
             raise _missing(what, number, first, other)
-        for name, value in other.items():
-            # A form that ends in True has no index: each vertex has a row.
-            if _form(value) != forms[name] and (forms[name][-1] is True or not is_of_none(value)):
-                number_of = next(n for n, x in enumerate(pulls) if x[name] is some[name])
-                raise PullError.at(
-                    f"{what} {number}",
-                    f"pull '{name}' is {_form_text(value)}",
-                    f"in {what} {number_of} it is {_form_text(some[name])}",
-                    f"give every {what} the same form, shape and dtype",
-                )
-    return {
-        name: _join(name, [_like(value, other[name]) for other in pulls], sizes)
-        for name, value in some.items()
-    }
+    names = names or range(len(pulls))
+    return {name: _join(name, [x[name] for x in pulls], sizes, what, names) for name in first}
 
 
 def is_of_none(value: PullValue) -> bool:
@@ -253,55 +309,46 @@ def is_of_none(value: PullValue) -> bool:
     return isinstance(value, Rows) and not len(held_table(value))
 
 
-def _like(form: PullValue, value: PullValue) -> PullValue:
-    """Return a pull, one of nothing in the form of another."""
-    if not isinstance(value, Rows) or not is_of_none(value):
-        return value
-    if not isinstance(form, Rows):
-        return cast("Array", held_index(value))
-    rows = held_table(form)
-    return rows_unchecked(own(np.empty((0, *rows.shape[1:])), rows.dtype), held_index(value))
-
-
-def _join(name: str, parts: list[PullValue], sizes: Sequence[int]) -> PullValue:
-    plain = [part for part in parts if not isinstance(part, Rows)]
-    if plain:
-        return own(np.concatenate(plain), plain[0].dtype)
-    return _join_pulled(name, [part for part in parts if isinstance(part, Rows)], sizes)
-
-
-def _join_pulled(name: str, tables: list[Rows], sizes: Sequence[int]) -> Rows:
-    """Join tables with or without an index map; equal ones are shared."""
-    values = [held_table(table) for table in tables]
-    _refuse_device_rows(name, values)
-    maps = [index for index in map(held_index, tables) if index is not None]
+def _join(
+    name: str, values: list[PullValue], sizes: Sequence[int], what: str, names: Sequence[object]
+) -> PullValue:
+    tables, maps = zip(*map(parts_of, values), strict=True)
+    forms = [(x.dtype, x.shape[1:], i is None) for x, i in zip(tables, maps, strict=True)]
+    some = [n for n, index in enumerate(maps) if index is None or len(tables[n])] or [0]
+    dtype, _, plain = form = forms[some[0]]
+    for number in some if not plain or dtype.kind == "i" else range(len(values)):
+        if forms[number] != form:
+            raise PullError.at(
+                f"{what} {names[number]}",
+                f"pull '{name}' is {_form_text(forms[number])}",
+                f"in {what} {names[some[0]]} it is {_form_text(form)}",
+                f"give every {what} the same form, shape and dtype",
+            )
     if len(values) == 1:
-        return tables[0]
-    if not maps:
-        return rows_unchecked(own(np.concatenate(values), values[0].dtype), None)
+        return values[0]
+    if plain:  # or nothing, in whole numbers
+        numbers = [x if index is None else index for x, index in zip(tables, maps, strict=True)]
+        return own(np.concatenate(numbers), dtype)
     index = np.concatenate(maps)
-    if all(each is values[0] or same_memory(each, values[0]) for each in values):
-        return rows_unchecked(values[0], own(index, INT32))
-    return _join_tables(name, values, index, sizes)
+    rows = [tables[number] for number in some]
+    if not all(each is rows[0] or _same_memory(each, rows[0], name) for each in rows):
+        sizes_of = [len(table) for table in tables]
+        if sum(sizes_of) > MOST:
+            got = f"the tables of pull '{name}' have {sum(sizes_of)} rows together"
+            raise PullError.at("graph batch", got, f"at most {MOST}", "let graphs share a table")
+        before = np.repeat(np.cumsum([0, *sizes_of[:-1]]), sizes)
+        index = np.where(index >= 0, index + before, -1)
+        rows = [own(np.concatenate(rows), dtype)]
+    return rows_unchecked(rows[0], own(index, INT32))
 
 
-def _refuse_device_rows(name: str, tables: Sequence[Any]) -> None:
-    """Refuse to join arrays of a GPU, but one with itself. Raises: PullError."""
-    if any(isinstance(each, DeviceRows) and each is not tables[0] for each in tables):
+def _same_memory(one: Any, other: Any, name: str) -> bool:
+    """Tell whether two tables are one. Raises: PullError, where one of them lies on a GPU."""
+    if isinstance(one, DeviceRows) or isinstance(other, DeviceRows):
         got = f"pull '{name}' lies on a GPU, in several arrays"
         action = "join the batches first: batch.with_pulls({...})"
         raise PullError.at("graph batch", got, "one array, of the batch", action)
-
-
-def _join_tables(name: str, values: list[Array], index: IntArray, sizes: Sequence[int]) -> Rows:
-    """Put tables one after another; each graph's part of the index moves with its table."""
-    rows = [len(each) for each in values]
-    if sum(rows) > MOST:
-        got = f"the tables of pull '{name}' have {sum(rows)} rows together"
-        raise PullError.at("graph batch", got, f"at most {MOST}", "let graphs share a table")
-    before = np.repeat(np.cumsum([0, *rows[:-1]]), sizes)
-    moved = np.where(index >= 0, index + before, -1)
-    return rows_unchecked(own(np.concatenate(values), values[0].dtype), own(moved, INT32))
+    return same_memory(one, other)
 
 
 def _missing(
@@ -316,46 +363,10 @@ def _missing(
     return PullError.at(f"{what} {number}", got, have, f"give every {what} the same pulls")
 
 
-def _form(value: PullValue) -> tuple[object, ...]:
-    """Return what must agree between graphs; rows of a table that has an index may differ."""
-    if isinstance(value, Rows):
-        return value.table.dtype, value.table.shape[1:], value.index is None
-    return value.dtype, value.shape[1:]
-
-
-def _form_text(value: PullValue) -> str:
-    values = value.table if isinstance(value, Rows) else value
-    shape = "".join(f", {n}" for n in values.shape[1:])
-    if not isinstance(value, Rows):
-        return f"{values.dtype} [V{shape}]"
-    return f"{values.dtype} [N{shape}] {'without' if value.index is None else 'with'} an index"
-
-
-def _check_plain(has: str, given: Any, of: tuple[int, str], where: str) -> PullValue:
-    array, (count, each) = _numbers(has, given, where), of
-    if array.ndim == 0 or len(array) != count:
-        expected = f"[{count}, ...], one row {'an' if each == 'edge' else 'a'} {each}"
-        raise _misfit(where, f"{has} {shape_of(array)}", expected)
-    if array.dtype.kind == "i":
-        if array.ndim != 1:
-            got = f"{has} whole numbers of shape {shape_of(array)}"
-            raise _misfit(where, got, f"[{count}]")
-        _check_lowest(has, array, each, where)
-    return array
-
-
-def _check_pulled(has: str, given: Rows, of: tuple[int, str], where: str) -> Rows:
-    """Check how many vertices (or edges) it is for; the rest was checked when it was made."""
-    (count, each), index = of, held_index(given)
-    if index is None:
-        if len(held_table(given)) != count:
-            got = f"{has} a table of shape {shape_of(given.table)} without an index"
-            expected = f"[{count}, ...], one row {'an' if each == 'edge' else 'a'} {each}"
-            raise _misfit(where, got, expected)
-    elif len(index) != count:
-        got = f"{has} an index int32 {shape_of(index)}"
-        raise _misfit(where, got, f"whole numbers [{count}]")
-    return given
+def _form_text(form: tuple[Any, tuple[int, ...], bool]) -> str:
+    dtype, extents, plain = form
+    shape = "".join(f", {n}" for n in extents)
+    return f"{dtype} [V{shape}]" if plain else f"{dtype} [N{shape}] with an index"
 
 
 def _own_table(given: Any) -> Array:
@@ -365,13 +376,7 @@ def _own_table(given: Any) -> Array:
         array = read_array(given)
         if isinstance(array, np.ndarray) and _same_bits(array, held):
             return held
-    values = _numbers("", given, "Rows")
-    if values.ndim == 0:
-        raise _misfit("Rows", "a table of shape []", "[N, ...], one row a value")
-    if values.dtype.kind == "i":
-        if values.ndim != 1:
-            raise _misfit("Rows", f"whole numbers of shape {shape_of(values)}", "[N]")
-        _check_lowest("", values, "row", "Rows")
+    values = _own_values("", given, "N", "row", "Rows")
     if not isinstance(given, np.ndarray) or not same_memory(given, values):
         _copies[id(given)] = values
     return values
@@ -397,11 +402,21 @@ def _own_index(given: Any, rows: int) -> IntArray:
     return index
 
 
-def _check_lowest(has: str, array: Array, at: str, where: str) -> None:
-    if int(array.min(initial=0)) < -1:
-        number = int(np.argmin(array))
-        expected = f"at least 0, or -1 where the {at} has none"
-        raise _misfit(where, f"{has} {array.flat[number]} at {at} {number}", expected)
+def _own_values(has: str, given: Any, size: object, each: str, where: str) -> Array:
+    """Return values, read-only: a row for each vertex, edge, or row of a table."""
+    values = _numbers(has, given, where)
+    if values.ndim == 0 or len(values) != size != "N":
+        got = f"{has or 'a table of shape'} {shape_of(values)}"
+        raise _misfit(where, got, f"[{size}, ...], one row {_OF_EACH[each]}")
+    if values.dtype.kind == "i":
+        if values.ndim != 1:
+            got = f"{has} whole numbers of shape {shape_of(values)}"
+            raise _misfit(where, got, f"[{size}]")
+        if int(values.min(initial=0)) < -1:
+            number = int(np.argmin(values))
+            expected = f"at least 0, or -1 where the {each} has none"
+            raise _misfit(where, f"{has} {values[number]} at {each} {number}", expected)
+    return values
 
 
 def _numbers(has: str, given: Any, where: str) -> Array:

@@ -4,44 +4,26 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from types import NoneType
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import GraphError, PullError, nearest
-from vertexrt.graph.checks import count_of, int32_array, pairs_of
-from vertexrt.graph.compiled import take_rows
-from vertexrt.graph.owned import INT32, own, read_array, unwritten
-from vertexrt.graph.pulls import Rows, ordered_pulls
+from vertexrt.graph.checks import by_parent, count_of, int32_array, pairs_of
+from vertexrt.graph.owned import INT32, own
+from vertexrt.graph.pulls import (
+    PullValue,
+    by_index,
+    check_pull,
+    join_pulls,
+    none_of,
+    ordered_pulls,
+)
 
 IntArray = npt.NDArray[np.int32]
 
 _WHERE = "input graph"
-
-
-class TypedOrigin:
-    """The typed batch that graphs were taken from: what all its graphs have, any of them have.
-
-    Attributes:
-        child_ptr, child, of_vertex, of_edge: of the batch.
-        known: what was found of it: by the identity of a table of rules, that table, which stays
-            alive by it, and whether all children lie in its order.
-    """
-
-    __slots__ = ("child", "child_ptr", "known", "of_edge", "of_vertex")
-
-    def __init__(
-        self, child_ptr: IntArray, child: IntArray, of_vertex: IntArray, of_edge: IntArray
-    ) -> None:
-        self.child_ptr, self.child = child_ptr, child
-        self.of_vertex, self.of_edge = of_vertex, of_edge
-        self.known: dict[int, tuple[object, bool]] = {}
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Go nowhere: a batch for another process is not to bring all others along."""
-        return NoneType, ()
 
 
 class VertexTypes(NamedTuple):
@@ -68,50 +50,6 @@ class VertexTypes(NamedTuple):
         raise unknown_type("types", name, self.names)
 
 
-class TakenTypes(VertexTypes):
-    """Types of graphs that were taken from a batch, which is their `origin`."""
-
-    origin: TypedOrigin
-
-
-def origin_of(types: VertexTypes) -> TypedOrigin | None:
-    """Return the batch that graphs were taken from, if they were."""
-    return types.origin if isinstance(types, TakenTypes) else None
-
-
-def find_origin(
-    types: VertexTypes | None, child_ptr: IntArray, child: IntArray
-) -> TypedOrigin | None:
-    """Return the origin of what is taken from a batch; None, where it has no types."""
-    if types is None:
-        return None
-    return origin_of(types) or TypedOrigin(child_ptr, child, types.of_vertex, types.of_edge)
-
-
-def take_types(
-    types: VertexTypes | None,
-    origin: TypedOrigin | None,
-    of_vertex: IntArray,
-    edges: int,
-    ptr: IntArray,
-    ids: npt.NDArray[np.int64],
-) -> VertexTypes | None:
-    """Return the types of the graphs named.
-
-    Args:
-        types, origin: of the batch that they are taken from.
-        of_vertex: of their vertices; edges: how many they have.
-        ptr: [graphs + 1], the first edge of each.
-    """
-    if types is None or origin is None:
-        return None
-    of_edge = unwritten(edges, INT32)
-    take_rows(of_edge, types.of_edge, ptr, ids)
-    taken = TakenTypes(types.names, types.relations, of_vertex, of_edge)
-    taken.origin = origin
-    return taken
-
-
 def unknown_type(what: str, name: object, names: Sequence[str]) -> GraphError:
     """Return the error for a vertex type that is not declared."""
     return GraphError.at(
@@ -125,8 +63,8 @@ def unknown_type(what: str, name: object, names: Sequence[str]) -> GraphError:
 def read_typed(
     sizes: Mapping[str, int],
     edges: Mapping[tuple[str, str, str], Any],
-    pulls: Mapping[str, Mapping[str, Any]],
-    edge_pulls: Mapping[tuple[str, str, str], Mapping[str, Any]],
+    pulls: Mapping[str, Mapping[str, Any]] | None,
+    edge_pulls: Mapping[tuple[str, str, str], Mapping[str, Any]] | None,
 ) -> tuple[Any, ...]:
     """Return the fields of a graph of vertices of several types; see `InputGraph.from_types`.
 
@@ -140,13 +78,11 @@ def read_typed(
     of_vertex = np.repeat(np.arange(len(counts), dtype=np.int32), list(counts.values()))
     relations, columns = _read_edges(counts, edges)
     child, parent, of_edge = np.concatenate([np.zeros((3, 0), np.int32), *columns.values()], axis=1)
-    order = np.argsort(parent, kind="stable")
-    child_ptr = np.cumsum(np.concatenate([[0], np.bincount(parent, minlength=len(of_vertex))]))
+    child_ptr, order = by_parent(parent, len(of_vertex))
     types = VertexTypes(tuple(counts), relations, own(of_vertex, INT32), own(of_edge[order], INT32))
-    joined = _join_pulls(counts, pulls)
     many = {key: column.shape[1] for key, column in columns.items()}
-    of_edges = ordered_pulls(_join_pulls(many, edge_pulls, "edges"), order, _WHERE)
-    return child_ptr, child[order], joined, types, of_edges
+    of_edges = ordered_pulls(_join_owned(many, edge_pulls, "edge"), order)
+    return child_ptr, child[order], _join_owned(counts, pulls, "vertex"), types, of_edges
 
 
 def _starts(counts: Mapping[Any, int]) -> dict[Any, int]:
@@ -190,12 +126,12 @@ def _read_edges(
 
 # How users give what vertices or edges pull: the argument, what it is, and an example.
 _FORMS = {
-    "vertices": (
+    "vertex": (
         "pulls",
         "a dict of vertex types to dicts of arrays by name",
         "write pulls={'word': {'label': labels}}",
     ),
-    "edges": (
+    "edge": (
         "edge_pulls",
         "a dict of the keys of edges to dicts of arrays by name",
         "write edge_pulls={('word', 'before', 'word'): {'weight': weights}}",
@@ -203,65 +139,31 @@ _FORMS = {
 }
 
 
-def _join_pulls(counts: Mapping[Any, int], pulls: object, each: str = "vertices") -> dict[str, Any]:
+def _join_owned(counts: Mapping[Any, int], pulls: object, each: str) -> dict[str, PullValue]:
     """Return pulls over all vertices: absent where a type does not give one; or those of edges."""
+    pulls = {} if pulls is None else pulls
     if not isinstance(pulls, Mapping) or not all(isinstance(x, Mapping) for x in pulls.values()):
         name, expected, action = _FORMS[each]
         raise PullError.at(_WHERE, f"{name} is {pulls!r:.60}", expected, action)
-    by_name: dict[str, dict[Any, Any]] = {}  # and by owner: a type, or a key of edges
-    for owner, given in pulls.items():
-        if owner not in counts and each == "vertices":
+    for owner in pulls:
+        if owner not in counts and each == "vertex":
             raise unknown_type("pulls", owner, list(counts))
         if owner not in counts:
             got = f"edge_pulls name the edges {owner!r}"
             expected = f"edges are given of {', '.join(map(str, counts)) or 'none'}"
             raise GraphError.at(_WHERE, got, expected, "name the key of some edges")
+    names = dict.fromkeys(name for given in pulls.values() for name in given)
+    several: list[dict[str, PullValue]] = []
+    for owner, count in counts.items():
+        given = pulls.get(owner, {})
+        several.append(dict.fromkeys(names, none_of(count)))
         for name, value in given.items():
-            by_name.setdefault(name, {})[owner] = value
-    first, total = _starts(counts), sum(counts.values())
-    found: dict[str, Any] = {}
-    for name, owners in by_name.items():
-        index = np.full(total, -1, np.int32)
-        tables: list[npt.NDArray[Any]] = []
-        for owner, value in owners.items():
-            size = counts[owner]
-            table, at = _read_pull(f"{name!r} of {owner!r}", value, size, each)
-            if table is not None:
-                at = np.where(at >= 0, at + sum(map(len, tables)), -1)
-                tables += [table] if size else []
-            index[first[owner] : first[owner] + size] = at
-        there = [owner for owner in owners if counts[owner]]
-        if not there:  # of no vertices: any dtype and shape
-            found[name] = Rows(np.zeros(0), index)
-        elif not tables:
-            found[name] = index
-        elif len(tables) < len(there) or len({table.shape[1:] for table in tables}) > 1:
-            got = f"{name!r} of {', '.join(map(str, owners))} differs in dtype or shape"
-            raise PullError.at(_WHERE, got, "one dtype and shape for each name", "rename one")
-        else:
-            found[name] = Rows(tables[0] if len(tables) == 1 else np.concatenate(tables), index)
-    return found
-
-
-def _read_pull(
-    what: str, given: Any, size: int, each: str
-) -> tuple[npt.NDArray[Any] | None, IntArray]:
-    """Return a table, None for whole numbers, and the row (or the number) of each vertex."""
-    if isinstance(given, Rows):
-        rows: Any = given.table if given.index is None else given.index
-    else:
-        rows = read_array(given)
-    wrong = rows if isinstance(rows, str) else "" if rows.ndim else "no rows"
-    if not wrong and len(rows) != size:
-        wrong = f"{len(rows)} values"
-    if wrong:
-        expected = f"an array with a row for each of {size} {each}"
-        raise PullError.at(_WHERE, f"{what} has {wrong}", expected, "correct it")
-    if isinstance(given, Rows) and given.index is not None:
-        return given.table, rows
-    if not isinstance(given, Rows) and rows.dtype.kind in "iu":
-        return None, int32_array(rows, what, _WHERE)
-    return rows, np.arange(size, dtype=np.int32)
+            found = check_pull(f"{name!r} of {owner!r} has", value, count, each, _WHERE)
+            whole = isinstance(found, np.ndarray) and found.dtype == INT32
+            if count:  # of no vertices: any dtype and shape
+                several[-1][name] = found if whole else by_index(found)
+    what = "type" if each == "vertex" else "key"
+    return join_pulls(several, list(counts.values()), what, list(counts)) if several else {}
 
 
 def check_types(given: object, vertices: int, slots: int, where: str) -> VertexTypes | None:

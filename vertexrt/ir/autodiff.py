@@ -9,6 +9,7 @@ add up, one for each use of a parameter.
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from operator import add
 from typing import Any
@@ -50,32 +51,34 @@ def differentiate(
     Raises: PlanError, when a gradient comes to an op that depends on a parameter or a wanted pull
         and has no vjp.
     """
-    return _Backward(program, frozenset(seeds), frozenset(pulls), scaled_loss, weighted).run()
+    return _Backward(program, seeds, pulls, scaled_loss, weighted).run()
 
 
+@dataclass
 class _Backward:
-    def __init__(
-        self,
-        program: Program,
-        seeds: frozenset[str],
-        pulls: frozenset[str],
-        scaled_loss: bool,
-        weighted: bool,
-    ) -> None:
-        self.program = program
-        self.scaled_loss = scaled_loss
-        self.weighted = weighted
-        self.seeds = seeds
-        self.pulls = pulls
-        self.b = Builder(program.nodes)
-        self.gradients: dict[int, list[Value]] = {}
-        # (function, field, slot) with a gradient; slot -1: all children
-        self.written: set[tuple[int, str, int]] = set()
-        # What leaves by the edges of several relations, a row for each edge: function, effect and
-        # its attributes -> gradients so far, each 0 on edges of other relations.
-        self.together: dict[tuple[int, str, tuple[tuple[str, Any], ...]], list[Value]] = {}
+    """dF under construction.
+
+    Attributes:
+        written: (function, field, slot) with a gradient; slot -1: all children.
+        together: what leaves by the edges of several relations, a row for each edge: function,
+            effect and its attributes -> gradients so far, each 0 on edges of other relations.
+    """
+
+    program: Program
+    seeds: Collection[str]
+    pulls: Collection[str]
+    scaled_loss: bool
+    weighted: bool
+    gradients: dict[int, list[Value]] = field(default_factory=dict)
+    written: set[tuple[int, str, int]] = field(default_factory=set)
+    together: dict[tuple[int, str, tuple[tuple[str, Any], ...]], list[Value]] = field(
+        default_factory=dict
+    )
+
+    def __post_init__(self) -> None:
+        self.b = Builder(self.program.nodes)
         self.readers = {
-            op: {(n.function, n["field"]) for n in program.nodes if n.op == op}
+            op: {(n.function, n["field"]) for n in self.program.nodes if n.op == op}
             for op in ("gather", "gather_all")
         }
         self.depends = self._differentiable()

@@ -1,14 +1,9 @@
-"""Render the scalar expressions of the tables of ops and of update rules as text of a language.
-
-A dialect says how constants, choices and functions look there.
-"""
+"""Scalar expressions of the tables of ops and of update rules as text of a language."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-from vertexrt.ir.expressions import translate
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,24 +45,3 @@ CUDA = Dialect(
     "({test} ? {yes} : {no})",
     {"floor": "floor", **{f: f"vrt_{f}" for f in ("exp", "log", "sqrt", "tanh", "sigmoid")}},
 )
-
-
-def render(expression: str, operands: Sequence[str], dialect: Dialect, draw: str = "") -> str:
-    """Return an expression of the op table in a dialect.
-
-    Args:
-        expression: as in the op table.
-        operands: text of x0, x1, ...; may stand anywhere an atom may.
-        draw: text of what is drawn, for the ops that name it.
-    """
-    names = {f"x{k}": operand for k, operand in enumerate(operands)}
-    return render_names(expression, {**names, "draw": draw}, dialect)
-
-
-def render_names(expression: str, names: Mapping[str, str], dialect: Dialect) -> str:
-    """Return an expression in a dialect.
-
-    Args:
-        names: text of each name in it; may stand anywhere an atom may.
-    """
-    return translate(expression, names, dialect)

@@ -1,9 +1,8 @@
-"""The update that ends a step: what is asked of a backend, and how a store is cut for it.
+"""The update that ends a step: what is asked of a backend, and what loops over a store do for it.
 
-    starts    int64 [R] first elements of flat ranges: parts of dense parameters, rows of tables
-    widths    int64 [R] elements of each
-
-Sums go over the ranges in order, so that results repeat bit for bit.
+A store is a flat array, and `ranges`, int64 [R, 2], say which elements of it something is done to:
+the first and the end of each range, in the order in which sums go, so that results repeat bit for
+bit.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class StoreUpdate(NamedTuple):
         limit: of `engine.update.limit_of`.
         values: [total]; gradients: [trained]; moments: [*, trained], the state in the order of the
             rule. Frozen parameters come last in `values`.
-        starts, widths: of all ranges, see the module.
+        ranges: what is updated, see the module.
         counts: int64 [1] each, which are one more when the parameters have changed, in one call.
         found: [3] float64, the norm where it is bounded, whether a range had to be tried, and
             whether the parameters have changed: they have, unless the norm or what the update would
@@ -54,8 +53,7 @@ class StoreUpdate(NamedTuple):
     values: Array
     gradients: Array
     moments: Array
-    starts: Array
-    widths: Array
+    ranges: Array
     counts: Counts
     found: Array
 
@@ -84,19 +82,28 @@ def sum_loss(losses: Any, weight: Any) -> float:
 
 
 @compiled
-def all_within(numbers: Any, starts: Any, widths: Any, limit: float) -> bool:
-    """Tell whether the size of every number of all ranges is at most a limit."""
-    for r in range(len(starts)):  # noqa: SIM110, it is translated
-        if not within(numbers[starts[r] : starts[r] + widths[r]], limit):
-            return False
-    return True
+def add_up(total: Any, other: Any, ranges: Any) -> None:
+    """Add the gradients of another group, and clear them."""
+    for begin, end in ranges:
+        for i in range(begin, end):
+            total[i] += other[i]
+        other[begin:end] = 0.0
 
 
 @compiled
-def clamp(gradients: Any, starts: Any, widths: Any, most: float) -> None:
-    """Set gradients of all ranges that are above a size to it, signs as they were."""
-    for r in range(len(starts)):
-        for i in range(starts[r], starts[r] + widths[r]):
+def all_within(numbers: Any, ranges: Any, limit: float) -> bool:
+    """Tell whether the size of every number is at most a limit."""
+    fine = True
+    for begin, end in ranges:
+        fine = fine and within(numbers[begin:end], limit)
+    return fine
+
+
+@compiled
+def clamp(gradients: Any, ranges: Any, most: float) -> None:
+    """Set gradients that are above a size to it, signs as they were."""
+    for begin, end in ranges:
+        for i in range(begin, end):
             gradients[i] = max(min(gradients[i], most), -most)
 
 
@@ -135,11 +142,9 @@ def moved(
 
 def elements(update: StoreUpdate) -> list[Array]:
     """Return the positions in the store of what an update changes, each once, by group."""
-    ranges = zip(update.starts.tolist(), update.widths.tolist(), strict=True)
-    found = [np.arange(start, start + width) for start, width in ranges]
     return [
-        np.concatenate([np.zeros(0, np.int64), *found[first:last]])
-        for first, last in itertools.pairwise(update.parts)
+        np.concatenate([np.zeros(0, np.int64), *itertools.starmap(np.arange, update.ranges[a:b])])
+        for a, b in itertools.pairwise(update.parts)
     ]
 
 

@@ -42,8 +42,12 @@ def require_known(name: str, where: str, how: str) -> None:
     Raises: UsageError, when it is one of a file.
     """
     if is_own(name):
-        got = f"its model is {one_line(name)}, a file that would be run"
-        raise UsageError.at(where, got, "expected one that you have named", f"Read it, then {how}")
+        raise UsageError.at(
+            where,
+            f"its model is {one_line(name)}, a file that would be run",
+            "expected one that you have named",
+            f"Read it, then {how}",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +93,12 @@ class ModelSpec:
             if name in chosen or argument.default is not argument.empty:
                 continue
             if name not in sizes:
-                got = f"nothing says what the argument '{name}' is"
-                expected = f"a default, or one that the data decide: {', '.join(sizes)}"
-                raise UsageError.at(self.title, got, expected, f"give it: --set {name}=VALUE")
+                raise UsageError.at(
+                    self.title,
+                    f"nothing says what the argument '{name}' is",
+                    f"a default, or one that the data decide: {', '.join(sizes)}",
+                    f"give it: --set {name}=VALUE",
+                )
             chosen[name] = sizes[name]
         return getattr(import_module(self.module), self.title)(**chosen)  # type: ignore[no-any-return]
 

@@ -124,8 +124,12 @@ class LanguageModel(vrt.Model):
         carried: bool = False,
     ) -> None:
         if (tied or self.residual) and hidden != embed:
-            got = f"words of {embed} elements and layers of {hidden}"
-            raise UsageError.at("LanguageModel", got, "one size", "give embed and hidden alike")
+            raise UsageError.at(
+                "LanguageModel",
+                f"words of {embed} elements and layers of {hidden}",
+                "one size",
+                "give embed and hidden alike",
+            )
         form = LayerForm(self.cell, self.state, hidden, dropout, carried, self.residual)
         words = vrt.Parameter((vocab, embed), vrt.init.uniform(0.1))
         self.layers = [RecurrentLayer(words, form)]

@@ -32,8 +32,12 @@ def find(name: str, task: str, format: str) -> ModelSpec:
         return get(name)
     path, title = Path(found[1]), found[2]
     if not path.is_file():
-        text = ("expected a file of Python with a vertex function", "Check the path")
-        raise UsageError.at("model", f"there is no file {path}", *text)
+        raise UsageError.at(
+            "model",
+            f"there is no file {path}",
+            "expected a file of Python with a vertex function",
+            "Check the path",
+        )
     module = _run(path)
     made = vars(module).get(title)
     if not _is_model(made):
@@ -56,8 +60,12 @@ def full_name(name: str) -> str:
     try:
         return f"{Path(found[1]).expanduser().resolve()}:{found[2] or ''}"
     except (RuntimeError, ValueError) as error:  # pathlib's answers; ValueError: a NUL
-        text = ("expected a file of Python with a vertex function", "Check the path")
-        raise UsageError.at("model", f"{found[1]!r} ({error})", *text) from error
+        raise UsageError.at(
+            "model",
+            f"{found[1]!r} ({error})",
+            "expected a file of Python with a vertex function",
+            "Check the path",
+        ) from error
 
 
 def _is_model(made: object) -> TypeGuard[type]:
@@ -72,8 +80,12 @@ def _no_model(path: Path, title: str, module: ModuleType) -> UsageError:
     ]
     got = f"no model '{title}' in {path}" if title else f"no class of {path} is named"
     known = ", ".join(own) or "no subclass of vrt.VertexFunction or vrt.Model"
-    action = f"Name one: {path.name}:{own[-1] if own else 'CLASS'}.{nearest(title, own)}"
-    return UsageError.at("model", got, f"it defines {known}", action)
+    return UsageError.at(
+        "model",
+        got,
+        f"it defines {known}",
+        f"Name one: {path.name}:{own[-1] if own else 'CLASS'}.{nearest(title, own)}",
+    )
 
 
 def _run(path: Path) -> ModuleType:

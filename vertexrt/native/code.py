@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import NoReturn, TypeVar, cast
+from typing import NoReturn, TypeAlias
 
 Lines = list["str | Lines"]
 
@@ -122,7 +122,7 @@ class Register:
         return replace(self, of=type)
 
 
-Make = TypeVar("Make", bound="Callable[..., Register]")
+Make: TypeAlias = Callable[..., "Register"]
 
 
 def once(scope: int) -> Callable[[Make], Make]:
@@ -132,11 +132,11 @@ def once(scope: int) -> Callable[[Make], Make]:
 
     Args:
         scope: 0 for the function, 1 for the loop over rows, 2 for that over a row's edges; the
-            innermost, where that many are not open.
+            innermost, where that many are not open. A call may name another one.
     """
 
     def decorated(make: Make) -> Make:
-        def found(code: Code, *given: Hashable) -> Register:
+        def found(code: Code, *given: Hashable, scope: int = scope) -> Register:
             head, made = code.scopes[min(scope, len(code.scopes) - 1)]
             key = make.__name__, *given
             if key not in made:
@@ -144,7 +144,7 @@ def once(scope: int) -> Callable[[Make], Make]:
                     made[key] = make(code, *given)
             return made[key]
 
-        return cast("Make", found)
+        return found
 
     return decorated
 

@@ -131,14 +131,14 @@ def _type_of(given: Any, hint: str, known: Mapping[str, Any], where: str) -> Typ
         return ArrayType(dtype, given.ndim)
     if isinstance(given, tuple):
         declared = known.get(hint)
-        record = declared if hasattr(declared, "_fields") else type(given)
+        record: Any = declared if hasattr(declared, "_fields") else type(given)
         hints = record.__annotations__ if hasattr(record, "_fields") else {}
         names = [*hints, *(str(k) for k in range(len(hints), len(given)))]
         parts = [
             _type_of(part, str(hints.get(name, "")), known, f"{where}[{k}]")
             for k, (name, part) in enumerate(zip(names, given, strict=True))
         ]
-        return TupleType(tuple(parts), record if hints else None)
+        return TupleType(tuple(parts), record)
     for kinds, type_ in OF_VALUES:
         if isinstance(given, kinds):
             return type_

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import functools
 import hashlib
-from collections.abc import Iterator
+import inspect
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -46,21 +46,13 @@ def _described(function: FunctionType) -> tuple[str, tuple[FunctionType, ...]]:
     """Return what a function is made from itself, and the functions that it names."""
     code = function.__code__
     called: list[FunctionType] = []
-    names = sorted(_names(code))
+    names = sorted(code.co_names)
     parts = [function.__qualname__, code_text(code), str(sorted(function.__annotations__.items()))]
     parts.append(str([_text(value, names, called) for value in function.__defaults__ or ()]))
-    cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
-    values = {name: cell.cell_contents for name, cell in cells}
-    values |= {k: v for k, v in function.__globals__.items() if k in names}
+    outside, known, *_ = inspect.getclosurevars(function)
+    values = {**outside, **known}
     parts += [f"{name}: {_text(values[name], names, called)}" for name in sorted(values)]
     return "\n".join(parts), tuple(called)
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for const in code.co_consts:
-        if isinstance(const, CodeType):
-            yield from _names(const)
 
 
 def code_text(code: CodeType) -> str:

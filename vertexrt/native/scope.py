@@ -2,9 +2,9 @@
 
 Every whole number is an i64, whatever array it came from, except that what comes from an array of
 uint64 stays unsigned, a u64: it wraps, and is shifted and compared without a sign. Reals are float
-or double, truths i1. An array is the address of its first element and its extents, in C order; a
-tuple is its parts, and nothing at run time. What is known while a function is translated (a
-constant, a dtype, a function) is `Static`.
+or double, truths i1: all these are registers. An array is the address of its first element and its
+extents, in C order. A tuple is a tuple of Python, of values; and what is known while a function is
+translated (a constant, a dtype, a function) is itself.
 
 A function has names, variables and numbers as Python has them, arrays as NumPy has them; it may
 fail, and it returns something. Every variable has a place on the stack; LLVM puts what it can in
@@ -13,7 +13,7 @@ registers.
 
 from __future__ import annotations
 
-import inspect
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -21,6 +21,7 @@ from typing import Any, NoReturn, TypeAlias, cast
 
 import numpy as np
 
+from vertexrt.config import config
 from vertexrt.errors import VertexrtError
 from vertexrt.native.code import OF_REALS, OF_WHOLES, REALS, SIGNED, Code, Register, word
 
@@ -46,38 +47,17 @@ class ArrayType:
 
 @dataclass(frozen=True, slots=True)
 class TupleType:
-    """A tuple; `record` is its class, where that has names for the parts."""
+    """A tuple; `record` is its class, which may have names for the parts."""
 
     parts: tuple[Type, ...]
-    record: type | None = None
+    record: type
 
 
 Type: TypeAlias = str | ArrayType | TupleType  # a str is that of a number, or NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class Array:
-    """An array; `roots` are the numbers of the arrays given whose memory it may be."""
-
-    type: ArrayType
-    data: Register
-    extents: tuple[Register, ...]
-    roots: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Tuple:
-    """Several values."""
-
-    parts: tuple[Value, ...]
-    record: type | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Static:
-    """An object of Python that is known while a function is translated."""
-
-    value: Any
+class Known(int):
+    """A number that stays known while a function is translated, whatever name it gets."""
 
 
 @dataclass(slots=True)
@@ -93,7 +73,156 @@ class Variable:
     roots: frozenset[int] = frozenset()
 
 
-Value: TypeAlias = Register | Array | Tuple | Static | Variable
+@dataclass(frozen=True, slots=True)
+class Array:
+    """An array, with what loops use of one of NumPy.
+
+    Attributes:
+        first: the address of its elements.
+        roots: the numbers of the arrays given whose memory it may be.
+    """
+
+    dtype: np.dtype[Any]
+    first: Register
+    shape: tuple[Register, ...]
+    roots: frozenset[int] = frozenset()
+
+    @property
+    def scope(self) -> Scope:
+        """The function that it belongs to."""
+        return cast("Scope", self.first.function())
+
+    @property
+    def ndim(self) -> int:
+        """How many axes it has."""
+        return len(self.shape)
+
+    @property
+    def type(self) -> ArrayType:
+        """Its type."""
+        return ArrayType(self.dtype, self.ndim)
+
+    @property
+    def size(self) -> Register:
+        """How many elements it has."""
+        return self.scope.multiply(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.itemsize
+
+    @property
+    def ctypes(self) -> Array:
+        """What has its address, as `data`."""
+        return self
+
+    @property
+    def data(self) -> Register:
+        """Its address, as a number."""
+        return self.scope.op(INT, f"ptrtoint {self.first} to i64")
+
+    def __getitem__(self, key: Any) -> Register | Array:
+        part = self.part(key)
+        return part if part.ndim else part.element(0)
+
+    def __setitem__(self, key: Any, value: Value) -> None:
+        part = self.part(key)
+        self.scope.written |= part.roots
+        part.fill(value)
+
+    def part(self, key: Any) -> Array:
+        """Return the part that is at some indices, and in one slice after them.
+
+        Indices are within their axes, which is checked under VERTEXRT_CHECK. A negative constant
+        counts from the end.
+        """
+        code, keys = self.scope, key if isinstance(key, tuple) else (key,)
+        extents, first = list(self.shape), code.const(0, INT)
+        if len(keys) > self.ndim:
+            code.error(f"{len(keys)} indices", f"at most {self.ndim}")
+        if any(isinstance(each, slice) for each in keys[:-1]):
+            code.error("a slice before an index", "one after all indices")
+        for at in keys:
+            extent = extents.pop(0)
+            inside = code.multiply(extents)
+
+            def bound(given: Value, end: Register = extent) -> Register:
+                found = code.whole(given)
+                return end + found if found.name.startswith("-") else found
+
+            if isinstance(at, slice):
+                if at.step is not None:
+                    code.error("a slice with a step", "none")
+                begin, size = code.const(0, INT), extent
+                if at.stop is not None:
+                    size = code.least(bound(at.stop), extent)
+                if at.start is not None:
+                    begin = bound(at.start)
+                    size -= begin
+                extents.insert(0, size if size is extent else code.most(size, 0))
+            else:
+                begin = bound(at)
+                if config().check:
+                    is_inside = code.convert(begin, WORD) < extent
+                    code.fail_unless(is_inside, f"{code.where()}: an index is out of bounds")
+            first += begin * inside if begin.name != "0" else begin
+        return Array(self.dtype, self.first + first, tuple(extents), self.roots)
+
+    def element(self, at: Register | int) -> Register:
+        """Read an element, counted over all axes."""
+        return self.scope.convert(self.first[at], element_type(self.dtype))
+
+    def fill(self, value: Value) -> None:
+        """Write a number to all elements, or those of an array of the same shape."""
+        code, type = self.scope, element_type(self.dtype)
+
+        def stored(number: Register) -> Register:
+            return code.convert(code.convert(number, type), stored_as(self.dtype))
+
+        if isinstance(value, Array):
+            if value.ndim != self.ndim:
+                code.error(f"an array of {value.ndim} axes", f"{self.ndim}")
+            pairs = zip(self.shape, value.shape, strict=True)
+            same = [one.equals(other) for one, other in pairs if one != other]
+            if same:
+                why = f"line {code.line_number()}: arrays of different shapes"
+                code.fail_unless(reduce(Register.__and__, same), why)
+        else:
+            number = code.number(value, type)
+            if number.type in REALS and type not in REALS:
+                code.error("a real number in an array of whole ones", "a whole one")
+            number = stored(number)
+            if not self.ndim:
+                self.first[0] = number
+                return
+        with code.loop(0, self.size) as k:
+            self.first[k] = stored(value.element(k)) if isinstance(value, Array) else number
+
+    def copy(self) -> Array:
+        """Return a new array of the same elements."""
+        made = self.scope.new(self.dtype, self.shape)
+        made.fill(self)
+        return made
+
+    def reshape(self, *shape: Value) -> Array:
+        """Return the same elements in another shape; -1 alone is for one axis of all."""
+        extents = (self.size,) if shape == (-1,) else tuple(map(self.scope.whole, shape))
+        return replace(self, shape=extents)
+
+    def view(self, dtype: Any) -> Array:
+        """Return the same memory as elements of another dtype."""
+        if self.ndim != 1:
+            self.scope.error(f"a view of an array of {self.ndim} axes", "of one axis")
+        made, (size,) = np.dtype(dtype), self.shape
+        if made.itemsize > self.itemsize:
+            size //= made.itemsize // self.itemsize
+        elif made.itemsize < self.itemsize:
+            size *= self.itemsize // made.itemsize
+        return Array(made, self.first.to(stored_as(made)), (size,), self.roots)
+
+
+Value: TypeAlias = Any  # Register | Array | tuple of values | Variable | an object of Python
 
 
 def is_number(type: Type | None) -> bool:
@@ -117,16 +246,16 @@ def element_type(dtype: np.dtype[Any]) -> str:
 
 def type_of(value: Value) -> Type | None:
     """Return the type of a value; None for a known object that cannot be one."""
-    if isinstance(value, Tuple):
-        parts = tuple(type_of(part) for part in value.parts)
-        return None if None in parts else TupleType(parts, value.record)  # type: ignore[arg-type]
-    if not isinstance(value, Static):
+    if isinstance(value, tuple):
+        parts = tuple(type_of(part) for part in value)
+        return None if None in parts else TupleType(parts, type(value))  # type: ignore[arg-type]
+    if isinstance(value, Register | Array | Variable):
         return value.type
-    if value.value is None:
+    if value is None:
         return NOTHING
     kinds = {bool: TRUTH, np.bool_: TRUTH, np.uint64: WORD, np.float32: SINGLE, float: DOUBLE}
     kinds |= {int: INT, np.integer: INT}
-    return next((type for kind, type in kinds.items() if isinstance(value.value, kind)), None)
+    return next((type for kind, type in kinds.items() if isinstance(value, kind)), None)
 
 
 def words(type: Type) -> list[str]:
@@ -141,17 +270,22 @@ def words(type: Type) -> list[str]:
 def registers(value: Value) -> list[Register]:
     """Return the registers that hold a value, of which `words` has the types."""
     if isinstance(value, Array):
-        return [value.data, *value.extents]
-    if isinstance(value, Tuple):
-        return [each for part in value.parts for each in registers(part)]
+        return [value.first, *value.shape]
+    if isinstance(value, tuple):
+        return [each for part in value for each in registers(part)]
     return [value] if isinstance(value, Register) else []
 
 
 def arrays_in(value: Value) -> list[Array]:
     """Return the arrays of a value, in order."""
-    if isinstance(value, Tuple):
-        return [array for part in value.parts for array in arrays_in(part)]
+    if isinstance(value, tuple):
+        return [array for part in value for array in arrays_in(part)]
     return [value] if isinstance(value, Array) else []
+
+
+def tuple_of(record: Any, parts: Iterable[Value]) -> Value:
+    """Return a tuple of a class."""
+    return record._make(parts) if hasattr(record, "_fields") else tuple(parts)
 
 
 def held_in(type: Type, held: Iterator[Register], roots: Iterator[frozenset[int]]) -> Value:
@@ -161,11 +295,11 @@ def held_in(type: Type, held: Iterator[Register], roots: Iterator[frozenset[int]
         roots: of its arrays, in order.
     """
     if isinstance(type, ArrayType):
-        data = next(held).to(stored_as(type.dtype))
-        return Array(type, data, tuple(next(held) for _ in range(type.ndim)), next(roots))
+        first = next(held).to(stored_as(type.dtype))
+        return Array(type.dtype, first, tuple(next(held) for _ in range(type.ndim)), next(roots))
     if isinstance(type, TupleType):
-        return Tuple(tuple(held_in(part, held, roots) for part in type.parts), type.record)
-    return Static(None) if type == NOTHING else replace(next(held), type=type)
+        return tuple_of(type.record, [held_in(part, held, roots) for part in type.parts])
+    return None if type == NOTHING else replace(next(held), type=type)
 
 
 class Scope(Code):
@@ -186,84 +320,87 @@ class Scope(Code):
         (self.memory,) = self.arguments
         self.names: dict[str, Value] = {}
         self.assigned_once: frozenset[str] = frozenset()
-        self.given_back: Value = Static(None)
+        self.given_back: Value = None
         self.fails = self.allocates = False
         self.written: set[int] = set()
         self.messages: dict[str, str] = {}
-        self.at_line = function.__code__.co_firstlineno
 
-    def error(self, got: str, expected: str) -> NoReturn:
+    def error(self, got: str, expected: str, line: int = 0) -> NoReturn:
         """Raise TranslationError for the line that is translated."""
         raise TranslationError.at(
-            self.where(), got, expected, "see vertexrt/native for what is translated"
+            self.where(line), got, expected, "see vertexrt/native for what is translated"
         )
 
-    def where(self) -> str:
+    def where(self, line: int = 0) -> str:
         """Name the line that is translated."""
-        return f"{self.function.__code__.co_filename}:{self.at_line}"
+        return f"{self.function.__code__.co_filename}:{line or self.line_number()}"
+
+    def line_number(self) -> int:
+        """Return the line that is translated, which runs now."""
+        code, frame = self.function.__code__, sys._getframe()
+        while frame.f_back and frame.f_code.co_filename != code.co_filename:
+            frame = frame.f_back
+        return frame.f_lineno if frame.f_back else int(code.co_firstlineno)
 
     # Variables.
 
     def new_variable(self, type: Type, zero: bool = False) -> Value:
         """Return a variable that has no value yet, or is zero at first; of a tuple, its parts."""
         if isinstance(type, TupleType):
-            parts = tuple(self.new_variable(part, zero) for part in type.parts)
-            return Tuple(parts, type.record)
+            return tuple_of(type.record, [self.new_variable(part, zero) for part in type.parts])
         return Variable(type, [self.place(each, zero) for each in words(type)])
 
     def give(self, to: Value, value: Value) -> None:
         """Give a variable a value of its type."""
-        if isinstance(to, Tuple) and isinstance(value, Tuple):
-            for each, part in zip(to.parts, value.parts, strict=True):
+        if isinstance(to, tuple):
+            for each, part in zip(to, value, strict=True):
                 self.give(each, part)
-        elif isinstance(to, Variable):
-            for register, place in zip(registers(value), to.places, strict=True):
-                place[0] = register
-            if isinstance(value, Array):
-                to.roots |= value.roots
+            return
+        for register, place in zip(registers(value), to.places, strict=True):
+            place[0] = register
+        if isinstance(value, Array):
+            to.roots |= value.roots
 
     def read(self, value: Value) -> Value:
         """Return a value without variables: what they are now."""
-        if isinstance(value, Tuple):
-            return Tuple(tuple(map(self.read, value.parts)), value.record)
+        if isinstance(value, tuple):
+            return tuple_of(type(value), map(self.read, value))
         if not isinstance(value, Variable):
             return value
         return held_in(value.type, (place[0] for place in value.places), iter([value.roots]))
 
-    def look_up(self, name: str) -> Value:
-        """Return what a name stands for."""
-        found = self.names.get(name)
-        if found is not None:
-            return self.read(found)
-        for names in inspect.getclosurevars(self.function)[:3]:
-            if name in names:
-                return Static(names[name])
-        self.error(f"the name {name} has no value here", "a variable that was assigned before")
+    def __getitem__(self, name: str) -> Value:
+        if name not in self.names:
+            self.error(f"the name {name} has no value here", "a variable that was assigned before")
+        return self.read(self.names[name])
 
-    def assign(self, name: str, value: Value) -> None:
+    def __setitem__(self, name: str, value: Value) -> None:
         """Give a name a value; its first decides its type."""
-        if name in self.assigned_once:
+        if name in self.assigned_once or isinstance(value, Known):
             self.names[name] = value
-            return
-        known = self.names.get(name)
-        if known is None:
-            type = type_of(value)
-            if type is None:
-                self.error("a value that is known only here, of a variable", "numbers or arrays")
-            known = self.names[name] = self.new_variable(type)
-        if isinstance(known, Static):
-            self.error(f"{name} is known while this is translated", "no other value for it")
-        self.give(known, self.fit(value, cast("Type", type_of(known))))
+        elif name != "_":  # which is given up
+            if name not in self.names:
+                self.names[name] = self.new_variable(self.type_in_memory(value))
+            known = self.names[name]
+            if not isinstance(known, Variable | tuple):
+                self.error(f"{name} is known while this is translated", "no other value for it")
+            self.give(known, self.fit(value, cast("Type", type_of(known))))
+
+    def type_in_memory(self, value: Value) -> Type:
+        """Return the type of a value that a variable can have."""
+        type = type_of(value)
+        if type is None:
+            self.error("a value that is known only here, of a variable", "numbers or arrays")
+        return type
 
     # Values as those of a type.
 
     def fit(self, value: Value, type: Type) -> Value:
         """Return a value as one of a type, which it has or may become without loss."""
         if isinstance(type, TupleType):
-            if not isinstance(value, Tuple) or len(value.parts) != len(type.parts):
+            if not isinstance(value, tuple) or len(value) != len(type.parts):
                 self.error("a value of another type", f"a tuple of {len(type.parts)}")
-            parts = zip(value.parts, type.parts, strict=True)
-            return Tuple(tuple(self.fit(part, kind) for part, kind in parts), type.record)
+            return tuple_of(type.record, map(self.fit, value, type.parts))
         if isinstance(type, ArrayType):
             found = value.type if isinstance(value, Array) else None
             if found != type:
@@ -286,14 +423,11 @@ class Scope(Code):
         """Return a value as a number; a constant takes the type of a real that it meets."""
         if isinstance(value, Register):
             return value
-        if isinstance(value, Static):
-            type = type_of(value)
-            plain = isinstance(value.value, int | float) and not isinstance(value.value, bool)
-            if like in REALS and plain:
-                return self.const(value.value, like)
-            if isinstance(type, str) and type != NOTHING:
-                return self.const(value.value, type)
-        self.error(f"a {describe(value)}", "a number")
+        type = type_of(value)
+        if not isinstance(type, str) or type == NOTHING:
+            self.error(f"a {describe(value)}", "a number")
+        plain = isinstance(value, int | float) and not isinstance(value, bool)
+        return self.const(value, like if like in REALS and plain else type)
 
     def whole(self, value: Value) -> Register:
         """Return a value as a whole number."""
@@ -305,12 +439,6 @@ class Scope(Code):
     def truth(self, value: Value) -> Register:
         """Return whether a value is true."""
         return self.convert(self.number(value), TRUTH)
-
-    def as_array(self, value: Value) -> Array:
-        """Return a value as an array."""
-        if isinstance(value, Array):
-            return value
-        self.error(f"a {describe(value)}", "an array")
 
     # Failures.
 
@@ -332,8 +460,8 @@ class Scope(Code):
 
     # Numbers as Python and NumPy have them.
 
-    def operate(self, sign: str, a: Register, b: Register) -> Register | None:
-        """Return the result of an operator or a comparison; None for one that there is not."""
+    def arithmetic(self, sign: str, a: Register, b: Register) -> Register:
+        """Return the result of an operator or a comparison."""
         if not (a.type == b.type == TRUTH and sign in ("&", "|", "^", "==", "!=")):
             type = common(a.type, b.type)
             if sign == "/" and type not in REALS:
@@ -341,8 +469,9 @@ class Scope(Code):
             a, b = self.convert(a, type), self.convert(b, type)
         if sign in ("//", "%") and a.type not in REALS:
             return self._floor(sign, a, b)
-        known = SIGNED | (OF_REALS if a.type in REALS else OF_WHOLES)
-        return self.apply(sign, a, b) if sign in known else None
+        if sign not in SIGNED | (OF_REALS if a.type in REALS else OF_WHOLES):
+            self.error(f"the operator {sign} of such numbers", "one that is translated")
+        return self.apply(sign, a, b)
 
     def _floor(self, sign: str, a: Register, b: Register) -> Register:
         """Divide, and round down; by zero, the result is zero as NumPy's is."""
@@ -363,67 +492,14 @@ class Scope(Code):
         """Multiply extents."""
         return reduce(Register.__mul__, factors, self.const(1, INT))
 
-    # Arrays.
-
-    def part(self, array: Array, index: list[Register | slice]) -> Array:
-        """Return the part of an array that is at some indices, and in one slice after them.
-
-        Indices are within their axes; slices of registers, or None, end where the axis does. A
-        negative constant counts from the end.
-        """
-        extents, first = list(array.extents), self.const(0, INT)
-
-        def from_end(bound: Register, extent: Register) -> Register:
-            return extent + bound if bound.name.startswith("-") else bound
-
-        for at in index:
-            extent = extents.pop(0)
-            inside = self.multiply(extents)
-            if isinstance(at, slice):
-                begin, size = self.const(0, INT), extent
-                if at.stop is not None:
-                    size = self.least(from_end(at.stop, extent), extent)
-                if at.start is not None:
-                    begin = from_end(at.start, extent)
-                    size -= begin
-                extents.insert(0, size if size is extent else self.most(size, 0))
-            else:
-                begin = from_end(at, extent)
-            first += begin * inside if begin.name != "0" else begin
-        kind = replace(array.type, ndim=len(extents))
-        return Array(kind, array.data + first, tuple(extents), array.roots)
-
-    def get(self, part: Array) -> Value:
-        """Return an array, or the element that one without axes is."""
-        return part if part.type.ndim else self.element(part, 0)
-
-    def element(self, array: Array, at: Register | int) -> Register:
-        """Read an element, counted over all axes."""
-        return self.convert(array.data[at], element_type(array.type.dtype))
-
-    def new(self, dtype: np.dtype[Any], extents: tuple[Register, ...], zero: bool = False) -> Array:
+    def new(self, dtype: np.dtype[Any], shape: tuple[Register, ...], zero: bool = False) -> Array:
         """Return a new array in memory that is freed when the call ends, unless it is returned."""
-        size = self.multiply((*extents, self.const(dtype.itemsize, INT)))
+        size = self.multiply((*shape, self.const(dtype.itemsize, INT)))
         given = [self.memory, size, self.const(zero, TRUTH)]
-        data = self.call("ptr", "new", given, of=stored_as(dtype))
+        first = self.call("ptr", "new", given, of=stored_as(dtype))
         self.leave_on_failure()
         self.allocates = True
-        return Array(ArrayType(dtype, len(extents)), data, extents)
-
-    def write(self, to: Array, value: Register | Array) -> None:
-        """Write a number to all elements of an array, or those of one of the same shape."""
-        dtype = to.type.dtype
-
-        def stored(number: Register) -> Register:
-            return self.convert(self.convert(number, element_type(dtype)), stored_as(dtype))
-
-        number = value if isinstance(value, Array) else stored(value)
-        if isinstance(number, Register) and not to.type.ndim:
-            to.data[0] = number
-            return
-        with self.loop(0, self.multiply(to.extents)) as k:
-            each = number if isinstance(number, Register) else stored(self.element(number, k))
-            to.data[k] = each
+        return Array(dtype, first, shape)
 
 
 def common(a: str, b: str) -> str:
@@ -435,6 +511,4 @@ def common(a: str, b: str) -> str:
 
 def describe(value: Value) -> str:
     """Name a value for people."""
-    if isinstance(value, Static):
-        return type(value.value).__name__
     return "scalar" if isinstance(value, Register) else type(value).__name__.lower()

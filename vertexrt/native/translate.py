@@ -1,29 +1,35 @@
 """Translate a function of Python, and those that it calls, to functions of one module of LLVM.
 
-A function is translated once for all calls with arguments of the same types. What it calls is
-translated first, so that the type of a result is known; there is no recursion.
+A function is translated by running it, once for all calls with arguments of the same types. Python
+itself finds what names stand for, takes tuples and records apart and computes with what is known.
+All that happens at run time is asked of the function's scope, which appends it: the source of a
+function is changed so that its variables are read and assigned there, and that operators, tests,
+loops and calls are methods (`BECOMES`). What is done maybe, or several times, is a function.
+
+What a function calls is translated first, so that the type of a result is known; there is no
+recursion.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
+import copy
 import functools
+import inspect
 import itertools
 import linecache
 import math
-import operator
-import types
+import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from types import CodeType, FunctionType
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 
-from vertexrt.config import config
 from vertexrt.native import foreign
 from vertexrt.native.code import REALS, Code, Lines, Register, word
 from vertexrt.native.fingerprint import code_text
@@ -32,16 +38,11 @@ from vertexrt.native.scope import (
     DOUBLE,
     EXIT,
     INT,
-    WORD,
     Array,
-    ArrayType,
+    Known,
     Scope,
-    Static,
-    Tuple,
-    TupleType,
     Type,
     Value,
-    Variable,
     arrays_in,
     common,
     describe,
@@ -50,92 +51,111 @@ from vertexrt.native.scope import (
     is_number,
     registers,
     stored_as,
+    tuple_of,
     type_of,
     words,
 )
 
-# Operators: how arithmetic knows them, and what they do with what is known.
-OPERATORS: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
-    ast.Add: ("+", operator.add),
-    ast.Sub: ("-", operator.sub),
-    ast.Mult: ("*", operator.mul),
-    ast.Div: ("/", operator.truediv),
-    ast.FloorDiv: ("//", operator.floordiv),
-    ast.Mod: ("%", operator.mod),
-    ast.Pow: ("**", operator.pow),
-    ast.LShift: ("<<", operator.lshift),
-    ast.RShift: (">>", operator.rshift),
-    ast.BitAnd: ("&", operator.and_),
-    ast.BitOr: ("|", operator.or_),
-    ast.BitXor: ("^", operator.xor),
-    ast.Lt: ("<", operator.lt),
-    ast.LtE: ("<=", operator.le),
-    ast.Gt: (">", operator.gt),
-    ast.GtE: (">=", operator.ge),
-    ast.Eq: ("==", operator.eq),
-    ast.NotEq: ("!=", operator.ne),
-}
-OF_ONE: dict[type, Callable[[Any], Any]] = {
-    ast.USub: operator.neg,
-    ast.UAdd: operator.pos,
-    ast.Invert: operator.invert,
-    ast.Not: operator.not_,
-}
-AND, OR = ast.BitAnd(), ast.BitOr()  # of truths
-
-
 NUMBERS = (int, float, np.number, np.bool_)  # types that are called to convert a number
 
+# What the nodes of a source become, where `_name` stands for their field of this name.
+BECOMES: dict[type[ast.AST], str] = {
+    ast.Assert: "_scope.fail_unless(_scope.truth(_test), WHY)",
+    ast.Break: "_scope.go_to(_scope.loops[-1][1])",
+    ast.Call: "_scope.called(_func, _args)",
+    ast.Continue: "_scope.go_to(_scope.loops[-1][0])",
+    ast.For: """
+def _turn_(_item_):
+    _target = _scope.unpacked(_item_, COUNT)
+    _body
+_scope.each(_iter, _turn_, NAMES)
+""",
+    ast.If: """
+def _yes_():
+    _body
+def _no_():
+    _orelse
+_scope.branch(_test, _yes_, _no_)
+""",
+    ast.IfExp: "_scope.choice(_test, lambda: _body, lambda: _orelse)",
+    ast.Return: "_scope.give_back(_value)",
+    ast.While: """
+with _scope.repeat(lambda: _scope.truth(_test)):
+    _body
+""",
+    ast.Not: "_scope.choice(_operand, lambda: False, lambda: True)",
+    ast.USub: "_scope.operate('*', _operand, -1)",
+    ast.UAdd: "_operand",
+    ast.Invert: "_scope.operate('^', _operand, -1)",
+}
+ITSELF = (
+    *(ast.Assign, ast.Attribute, ast.Constant, ast.Expr, ast.Pass, ast.Slice, ast.Starred),
+    *(ast.Subscript, ast.Tuple),
+)
 
-class NativeModule:
-    """The functions of a module: call `translate` for one, and what it calls comes with it."""
 
-    def __init__(self) -> None:
-        self.functions: list[Translation] = []
-        self._made: dict[Any, Translation | None] = {}
+Module = dict[Any, "Translation | None"]  # functions by what they are translated for
 
-    def translate(self, function: FunctionType, arguments: Sequence[Type | Static]) -> Translation:
-        """Translate a function for arguments of some types, or that are known.
 
-        Raises: TranslationError, for what is not translated.
-        """
-        key = (function, *arguments)
-        if key not in self._made:
-            self._made[key] = None  # while it is translated
-            code = Translation(function, self, len(self._made), arguments)
-            self._made[key] = code
-            self.functions.append(code)
-        found = self._made[key]
-        if found is None:
-            Scope(function).error(f"{function.__name__} calls itself", "a loop")
-        return found
+@dataclass(frozen=True, slots=True)
+class Static:
+    """An argument that is known while a function is translated."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What a loop at run time goes over: `item` of each number from `first` to `end`."""
+
+    end: Register
+    item: Callable[[Register], Value]
+    first: Register | int = 0
+    step: Register | None = None
+
+
+def translated(module: Module, function: FunctionType, arguments: Iterable[Any]) -> Translation:
+    """Return a function of a module, for arguments of some types, or that are known (`Static`).
+
+    What it calls comes with it.
+
+    Raises: TranslationError, for what is not translated.
+    """
+    key = (function, *arguments)
+    if key not in module:
+        module[key] = None  # while it is translated
+        module[key] = Translation(function, module, len(module), key[1:])
+    found = module[key]
+    if found is None:
+        Scope(function).error(f"{function.__name__} calls itself", "a loop")
+    return found
 
 
 class Translation(Scope):
-    """A translated function: visits its source, and appends what that does.
+    """A translated function, and what its source asks for.
 
     Args:
         number: of the function in its module; arguments: their types, or what is known of them.
     Attributes:
-        keeps: it leaves new arrays.
+        keeps: it leaves memory to what called it.
     """
 
     def __init__(
         self,
         function: FunctionType,
-        module: NativeModule,
+        module: Module,
         number: int,
         arguments: Sequence[Type | Static],
     ) -> None:
         super().__init__(function, number)
         self.module = module
-        node = _node(self.function)
+        staged, self.assigned_once = _staged(function)
         mark = self.memory[0]
-        self.assigned_once = _assigned_once(node)
         roots = (frozenset([k]) for k in itertools.count())
-        for argument, declared in zip(node.args.args, arguments, strict=True):
+        names = function.__code__.co_varnames[: len(arguments)]
+        for name, declared in zip(names, arguments, strict=True):
             if isinstance(declared, Static):
-                self.names[argument.arg] = declared
+                self.names[name] = declared.value
                 continue
             first = len(self.arguments)
             held = [
@@ -143,524 +163,189 @@ class Translation(Scope):
                 for k, each in enumerate(words(declared))
             ]
             self.arguments += held
-            self.assign(argument.arg, held_in(declared, iter(held), roots))
-        self.run(node.body)
+            self[name] = held_in(declared, iter(held), roots)
+        around = inspect.getclosurevars(function).nonlocals
+        namespace = {**function.__globals__, **around}
+        exec(staged, namespace)
+        namespace["staged"](self)
         self.enter(EXIT)
         value = self.given_back = self.read(self.given_back)
-        if self.allocates:  # what was taken since the begin is freed, but for what is returned
-            kept = arrays_in(value)
-            room = self.place(f"[{max(1, len(kept))} x ptr]", of="ptr")
-            for k, array in enumerate(kept):
-                room[k] = array.data
-            self.do("release", [self.memory, mark, room, len(kept)])
         self.keeps = self.allocates and bool(arrays_in(value))
-        self._leave_with(registers(value))
-
-    def append_call(self, code: Code, given: Sequence[Register]) -> Callable[[], list[Register]]:
-        """Append a call of it; return what takes the registers of its result, when it is there."""
-        kinds = [each.type for each in registers(self.given_back)]
-        if not kinds:
-            code.do(self.name, given)
-            return list
-        found = code.call(self.result, self.name, given)
-        if len(kinds) == 1:
-            return lambda: [found]
-        return lambda: [code.op(kind, f"extractvalue {found}, {k}") for k, kind in enumerate(kinds)]
-
-    def _leave_with(self, held: list[Register]) -> None:
-        """Return what some registers hold."""
-        if len(held) == 1:
-            self.result = word(held[0].type)
-            self.leave(held[0])
-            return
-        if held:
-            self.result = f"{{{', '.join(word(each.type) for each in held)}}}"
+        if self.allocates and not self.keeps:  # else what called it frees what it does not return
+            self.do("release", [self.memory, mark])
+        held = registers(value)
+        self.result = f"{{{', '.join(word(each.type) for each in held)}}}"
         whole = Register(self.result, "undef")
         for k, each in enumerate(held):
             whole = self.op(self.result, f"insertvalue {whole}, {each}, {k}")
-        self.leave(whole if held else None)
+        self.leave(whole)
+
+    def append_call(self, code: Code, given: Sequence[Register]) -> Iterator[Register]:
+        """Append a call of it, and return the registers of its result."""
+        found = code.call(self.result, self.name, given)
+        held = enumerate(registers(self.given_back))
+        return iter([code.op(each.type, f"extractvalue {found}, {k}") for k, each in held])
 
     def constants(self) -> list[str]:
         """Return the messages of failures, as the module has them."""
         return [message(name, why) for why, name in self.messages.items()]
 
-    def run(self, nodes: Sequence[ast.stmt]) -> None:
-        """Append statements."""
-        for node in nodes:
-            self.at_line = node.lineno
-            self._append(node)
+    # Statements.
 
-    def _append(self, node: ast.stmt) -> None:
-        match node:
-            case ast.Expr(value):
-                if not isinstance(value, ast.Constant):  # a docstring
-                    self.visit(value)
-            case ast.Assign(targets, value):
-                given = self.visit(value)
-                for target in targets:
-                    self._assign(target, given)
-            case ast.AnnAssign(target, _, value):
-                if value is not None:
-                    self._assign(target, self.visit(value))
-            case ast.AugAssign(ast.Name(name), op, value):
-                self.assign(name, self._operate(op, self.look_up(name), self.visit(value)))
-            case ast.AugAssign(ast.Subscript(of, index), op, value):
-                at = self._part(self.as_array(self.visit(of)), index)
-                if at.type.ndim:
-                    self.error("arithmetic of arrays", "a loop over their elements")
-                given = self.visit(value)
-                self._store(at, self._operate(op, self.get(at), given))
-            case ast.AugAssign(target):
-                self.error(f"an assignment to {ast.unparse(target)}", "to a name or an element")
-            case ast.If(test, body, orelse):
-                known = self.visit(test)
-                if isinstance(known, Static):
-                    self.run(body if known.value else orelse)
-                else:
-                    truth = self.truth(known)
-                    self.either(truth, partial(self.run, body), partial(self.run, orelse))
-            case ast.While(test, body):
-                with self.repeat(lambda: self.truth(self.visit(test))):
-                    self.run(body)
-            case ast.For():
-                self._for(node)
-            case ast.Break():
-                self.go_to(self.loops[-1][1])
-            case ast.Continue():
-                self.go_to(self.loops[-1][0])
-            case ast.Return(value):
-                self._return(value)
-            case ast.Assert(test, told):
-                holds = self.truth(self.visit(test))
-                why = told.value if isinstance(told, ast.Constant) else ast.unparse(test)
-                self.fail_unless(holds, str(why))
-            case ast.Pass():
-                pass
-            case _:
-                first = ast.unparse(node).splitlines()[0]
-                self.error(f"the statement {first}", "one translated here")
-
-    def _assign(self, target: ast.expr, given: Value) -> None:
-        """Assign a value to a name, to a part of an array, or its parts to several."""
-        if isinstance(target, ast.Name):
-            if target.id != "_":  # which is given up
-                self.assign(target.id, given)
-        elif isinstance(target, ast.Subscript):
-            array = self.as_array(self.visit(target.value))
-            self._store(self._part(array, target.slice), given)
-        elif isinstance(target, ast.Tuple):
-            count = len(target.elts)
-            if isinstance(given, Array):
-                parts = tuple(
-                    self.get(self.part(given, [self.const(k, INT)])) for k in range(count)
-                )
-            else:
-                parts = self.parts_of(given)
-            if len(parts) != count:
-                self.error(f"{len(parts)} values", f"{count}")
-            for each, part in zip(target.elts, parts, strict=True):
-                self._assign(each, part)
+    def branch(self, test: Value, yes: Callable[[], None], no: Callable[[], None]) -> None:
+        """Append what is done where a test holds, and where it does not."""
+        if isinstance(test, Register):
+            self.either(self.truth(test), yes, no)
         else:
-            self.error(f"an assignment to {ast.unparse(target)}", "to a name or part of an array")
+            (yes if test else no)()
 
-    def _store(self, to: Array, given: Value) -> None:
-        """Write a number to all of a part of an array, or an array of the same shape."""
-        self.written |= to.roots
-        if isinstance(given, Array):
-            if given.type.ndim != to.type.ndim:
-                self.error(f"an array of {given.type.ndim} axes", f"{to.type.ndim}")
-            pairs = zip(to.extents, given.extents, strict=True)
-            same = [one.equals(other) for one, other in pairs if one != other]
-            if same:
-                why = f"line {self.at_line}: arrays of different shapes"
-                self.fail_unless(functools.reduce(Register.__and__, same), why)
-            self.write(to, given)
+    def each(self, over: Value, turn: Callable[[Value], None], names: Sequence[str]) -> None:
+        """Append a loop; of a tuple, its body for each part, which may differ in type.
+
+        Args:
+            names: of the target.
+        """
+        if isinstance(over, Array):
+            over = Counted(over.shape[0], over.__getitem__)
+        if isinstance(over, Counted):
+            with self.loop(over.first, over.end, step=over.step) as k:
+                turn(over.item(k))
             return
-        type = element_type(to.type.dtype)
-        number = self.number(given, type)
-        if number.type in REALS and type not in REALS:
-            self.error("a real number in an array of whole ones", "a whole one")
-        self.write(to, number)
-
-    def _for(self, node: ast.For) -> None:
-        if node.orelse:
-            self.error("an `else` of a loop", "none")
-        numbered, over = False, node.iter
-        match node.iter:
-            case ast.Call(ast.Name("range"), bounds):
-                self._for_range(node, self._several(bounds))
-                return
-            case ast.Call(ast.Name("enumerate"), [over]):
-                numbered = True
-        given = self.visit(over)
-        if not isinstance(given, Array):
-            self._for_each(node, self.parts_of(given), numbered)
-            return
-        with self.loop(0, given.extents[0]) as k:
-            each = self.get(self.part(given, [k]))
-            self._assign(node.target, Tuple((k, each)) if numbered else each)
-            self.run(node.body)
-
-    def _for_range(self, node: ast.For, bounds: list[Value]) -> None:
-        if len(bounds) == 1:
-            bounds = [Static(0), *bounds]
-        first, end, by, *_ = (self.whole(each) for each in (*bounds, Static(1)))
-        if by.name.startswith("%"):
-            why = f"line {self.at_line}: a range has a step that is not positive"
-            self.fail_unless(by > 0, why)
-        with self.loop(first, end, step=by) as k:
-            self._assign(node.target, k)
-            self.run(node.body)
-
-    def _for_each(self, node: ast.For, parts: Sequence[Value], numbered: bool) -> None:
-        """Append a loop over a tuple: the body once for each part, which may differ in type."""
         end = self.label()
-        for k, part in enumerate(parts):
-            for each in ast.walk(node.target):  # each part has variables of its own
-                if isinstance(each, ast.Name):
-                    self.names.pop(each.id, None)
-            match node.target:
-                case ast.Tuple([ast.Name(number), target]) if numbered:
-                    self.names[number] = Static(k)
-                    self._assign(target, part)
-                case target:
-                    self._assign(target, part)
+        for part in self.parts_of(over):
+            for name in names:  # each part has variables of its own
+                self.names.pop(name, None)
             after = self.label()
             with self.inside(after, end):
-                self.run(node.body)
+                turn(part)
             self.enter(after)
         self.enter(end)
 
-    def _return(self, node: ast.expr | None) -> None:
-        if node is not None:
-            given = self.visit(node)
-            if self.given_back == Static(None):
-                type = type_of(given)
-                if type is None:
-                    self.error(
-                        "a value that is only known here", "numbers, arrays or tuples of them"
-                    )
-                self.given_back = self.new_variable(type, zero=True)  # for where it fails
-            self.give(self.given_back, self.fit(given, cast("Type", type_of(self.given_back))))
+    def give_back(self, *given: Value) -> None:
+        """Return from the function."""
+        for each in given:
+            if self.given_back is None:  # zero for where it fails
+                self.given_back = self.new_variable(self.type_in_memory(each), zero=True)
+            self.give(self.given_back, self.fit(each, cast("Type", type_of(self.given_back))))
         self.go_to(EXIT)
 
-    # Expressions.
-
-    def visit(self, node: ast.expr) -> Value:
-        """Append an expression, and return its value."""
-        match node:
-            case ast.Constant(value):
-                return Static(value)
-            case ast.Name(name):
-                return self.look_up(name)
-            case ast.Tuple(parts):
-                return Tuple(tuple(self._several(parts)))
-            case ast.Attribute(of, name):
-                return self._attribute(of, name)
-            case ast.Subscript(of, index):
-                return self._subscript(self.visit(of), index)
-            case ast.BinOp(left, op, right):
-                return self._operate(op, self.visit(left), self.visit(right))
-            case ast.UnaryOp(op, operand):
-                return self._unary(op, self.visit(operand))
-            case ast.BoolOp(op, values):
-                return self._either_or_both(isinstance(op, ast.Or), list(values))
-            case ast.Compare(first, ops, others):
-                before = self.visit(first)
-                found: Value = Static(True)
-                for sign, other in zip(ops, others, strict=True):
-                    after = self.visit(other)
-                    holds = self._compare(sign, before, after)
-                    found = holds if found == Static(True) else self._operate(AND, found, holds)
-                    before = after
-                return found
-            case ast.IfExp(test, body, orelse):
-                return self._choice(self.visit(test), body, orelse)
-            case ast.Call(function, arguments, keywords):
-                if keywords:
-                    self.error("an argument by keyword", "arguments by position")
-                return self._call(function, arguments)
-        self.error(f"the expression {ast.unparse(node)}", "one that is translated")
-
-    def _several(self, nodes: list[ast.expr]) -> list[Value]:
-        """Return the values of expressions, of which a starred one stands for several."""
-        found: list[Value] = []
-        for node in nodes:
-            if isinstance(node, ast.Starred):
-                found += self.parts_of(self.visit(node.value))
-            else:
-                found.append(self.visit(node))
-        return found
+    def unpacked(self, given: Value, count: int) -> Value:
+        """Return what is assigned to so many targets; 0 for a single one."""
+        if not count:
+            return given
+        parts = (
+            tuple(given[k] for k in range(count))
+            if isinstance(given, Array)
+            else self.parts_of(given)
+        )
+        if len(parts) != count:
+            self.error(f"{len(parts)} values", f"{count}")
+        return parts
 
     def parts_of(self, given: Value) -> tuple[Value, ...]:
         """Return the parts of a tuple."""
-        if isinstance(given, Tuple):
-            return given.parts
-        if isinstance(given, Static) and isinstance(given.value, tuple):
-            return tuple(map(Static, given.value))
-        self.error(f"a {describe(given)}", "a tuple")
+        if not isinstance(given, tuple):
+            self.error(f"a {describe(given)}", "a tuple")
+        return given
 
-    def _attribute(self, node: ast.expr, name: str) -> Value:
-        of = self.names.get(node.id) if isinstance(node, ast.Name) else None
-        if not isinstance(of, Tuple):
-            of = self.visit(node)
-        found: Value | None = None
-        if isinstance(of, Tuple) and name in field_names(of):
-            found = self.read(of.parts[field_names(of).index(name)])  # its other fields are not
-        elif isinstance(of, Array):
-            found = self._attribute_of_array(of, name)
-        elif isinstance(of, Static) and isinstance(of.value, types.ModuleType | type | np.dtype):
-            found = Static(getattr(of.value, name))
-        if found is None:
-            self.error(f"{name} of a {describe(of)}", "an attribute that is translated")
-        return found
+    # Expressions.
 
-    def _attribute_of_array(self, of: Array, name: str) -> Value | None:
-        dtype = of.type.dtype
-        match name:
-            case "dtype":
-                return Static(dtype)
-            case "itemsize":
-                return Static(dtype.itemsize)
-            case "ndim":
-                return Static(of.type.ndim)
-            case "shape":
-                return Tuple(of.extents)
-            case "size":
-                return self.multiply(of.extents)
-            case "data":
-                return self.op(INT, f"ptrtoint {of.data} to i64")
-            case "ctypes":
-                return of  # of which only the address is taken
-        return None
+    def operate(self, sign: str, left: Value, right: Value) -> Value:
+        """Return the result of an operator; of what is known, that of Python."""
+        if sign in ("in", "not in"):
+            tests = (self.operate("==", left, each) for each in self.parts_of(right))
+            found = functools.reduce(partial(self.operate, "|"), tests, False)
+            return self.operate("^", found, True) if sign == "not in" else found
+        tuples = isinstance(left, tuple) and sign == "+"
+        if tuples or sign in ("is", "is not") or not (_is_made(left) or _is_made(right)):
+            return eval(f"left {sign} right", {"left": left, "right": right})
+        return self.arithmetic(sign, *self.numbers(left, right))
 
-    def _subscript(self, of: Value, index: ast.expr) -> Value:
-        if not (isinstance(of, Tuple) or (isinstance(of, Static) and isinstance(of.value, tuple))):
-            return self.get(self._part(self.as_array(of), index))
-        parts = self.parts_of(of)
-        if isinstance(index, ast.Slice):
-            if index.step is not None:
-                self.error("a slice with a step", "none")
-            return Tuple(parts[slice(self._known(index.lower), self._known(index.upper))])
-        at: int = self._known(index)
-        return parts[at]
-
-    def _known(self, node: ast.expr | None) -> Any:
-        """Return an index of a tuple, which is known while the function is translated."""
-        at = Static(None) if node is None else self.visit(node)
-        if not isinstance(at, Static):
-            self.error(
-                "an index of a tuple", "one that is known; a loop over the tuple has each part"
-            )
-        return at.value
-
-    def _part(self, array: Array, index: ast.expr) -> Array:
-        """Return the part of an array at an index, without axes where that is one element."""
-        nodes = index.elts if isinstance(index, ast.Tuple) else [index]
-        if len(nodes) > array.type.ndim:
-            self.error(f"{len(nodes)} indices", f"at most {array.type.ndim}")
-        if any(isinstance(each, ast.Slice) for each in nodes[:-1]):
-            self.error("a slice before an index", "one after all indices")
-        cuts = [self._cut(each) for each in nodes]
-        if config().check:
-            for extent, at in zip(array.extents, cuts, strict=False):
-                if isinstance(at, Register) and not at.name.startswith("-"):
-                    inside = self.convert(at, WORD) < extent
-                    self.fail_unless(inside, f"{self.where()}: an index is out of bounds")
-        return self.part(array, cuts)
-
-    def _cut(self, node: ast.expr) -> Register | slice:
-        if not isinstance(node, ast.Slice):
-            return self.whole(self.visit(node))
-        if node.step is not None:
-            self.error("a slice with a step", "none")
-        bounds = (node.lower, node.upper)
-        return slice(*(None if each is None else self.whole(self.visit(each)) for each in bounds))
-
-    def _operate(self, op: ast.operator | ast.cmpop, left: Value, right: Value) -> Value:
-        """Return the result of an operator."""
-        sign, of_known = OPERATORS[type(op)]
-        if isinstance(left, Static) and isinstance(right, Static):
-            return Static(of_known(left.value, right.value))
-        if sign == "+" and isinstance(left, Tuple):
-            return Tuple((*left.parts, *self.parts_of(right)))
-        found = self.operate(sign, *self.numbers(left, right))
-        if found is None:
-            self.error(f"the operator {sign} of such numbers", "one that is translated")
-        return found
-
-    def _unary(self, op: ast.unaryop, given: Value) -> Value:
-        if isinstance(given, Static):
-            return Static(OF_ONE[type(op)](given.value))
-        if isinstance(op, ast.Not):
-            return self.truth(given) ^ 1
-        number = self.number(given)
-        if isinstance(op, ast.USub):
-            if number.type in REALS:
-                return self.op(number.type, f"fneg {number}")
-            return self._operate(ast.Sub(), Static(0), number)
-        if isinstance(op, ast.Invert):
-            return self._operate(ast.BitXor(), number, Static(-1))
-        return number
-
-    def _either_or_both(self, ends: bool, rest: list[ast.expr]) -> Value:
-        """Return the truth of `or`, or of `and`; what follows is done only where it counts.
-
-        Args:
-            ends: the value that ends it.
-        """
-        while rest:
-            first = self.visit(rest.pop(0))
-            if not isinstance(first, Static):
-                break
-            if bool(first.value) is ends or not rest:
-                return first
-        found = self.variable(self.truth(first))
-        for each in rest:
-            with self.when(found[0], holds=not ends):
-                found[0] = self.truth(self.visit(each))
-        return found[0]
-
-    def _compare(self, sign: ast.cmpop, left: Value, right: Value) -> Value:
-        if isinstance(sign, ast.Is | ast.IsNot):
-            objects = [each.value for each in (left, right) if isinstance(each, Static)]
-            same = len(objects) == 2 and objects[0] is objects[1]
-            return Static(same is isinstance(sign, ast.Is))
-        if isinstance(sign, ast.In | ast.NotIn):
-            found: Value = Static(False)
-            for each in self.parts_of(right):
-                test = self._compare(ast.Eq(), left, each)
-                found = test if found == Static(False) else self._operate(OR, found, test)
-            if isinstance(sign, ast.NotIn):
-                return self._operate(ast.BitXor(), found, Static(True))
-            return found
-        return self._operate(sign, left, right)
-
-    def _choice(self, test: Value, body: ast.expr, orelse: ast.expr) -> Value:
+    def choice(self, test: Value, yes: Callable[[], Value], no: Callable[[], Value]) -> Value:
         """Return one of two values: only one of both is made."""
-        if isinstance(test, Static):
-            return self.visit(body if test.value else orelse)
-        found: list[tuple[Value, Lines]] = []
+        if not isinstance(test, Register):
+            return yes() if test else no()
+        made: list[tuple[Value, Lines]] = []
 
-        def make(of: ast.expr) -> None:
-            value = self.visit(of)
-            found.append((value, self.gap()))
+        def make(of: Callable[[], Value]) -> None:
+            value = of()
+            made.append((value, self.gap()))
 
-        self.either(self.truth(test), partial(make, body), partial(make, orelse))
-        (first, _), (second, _) = found
-        type, other = type_of(first), type_of(second)
+        self.either(self.truth(test), partial(make, yes), partial(make, no))
+        (first, _), (second, _) = made
+        type, other = self.type_in_memory(first), type_of(second)
         if is_number(type) and is_number(other) and type != other:
             type = common(*(each.type for each in self.numbers(first, second)))
-        if type is None:
-            self.error("a value that is known only here, of a variable", "numbers or arrays")
         variable = self.new_variable(type)
-        for value, gap in found:
+        for value, gap in made:
             with self.filling(gap):
                 self.give(variable, self.fit(value, type))
         return self.read(variable)
 
     # Calls.
 
-    def _call(self, node: ast.expr, arguments: list[ast.expr]) -> Value:
-        if isinstance(node, ast.Attribute) and node.attr in ("view", "reshape", "copy"):
-            of = self.visit(node.value)
-            if isinstance(of, Array):
-                return self._call_method(node.attr, of, self._several(arguments))
-        function = self.visit(node)
-        if not isinstance(function, Static):
-            self.error(f"a call of a {describe(function)}", "a function")
-        called, given = function.value, self._several(arguments)
-        if isinstance(called, type) and hasattr(called, "_fields"):
-            return Tuple(tuple(given), called)
-        known = self._call_known(called, given)
-        if known is not None:
-            return known
+    def called(self, called: Any, *given: Value) -> Value:
+        """Append a call of what is known here."""
+        if isinstance(called, foreign.Foreign):
+            return self._call_address(called, *given)
+        if hasattr(called, "_fields") or isinstance(getattr(called, "__self__", None), Array):
+            return called(*given)
+        if isinstance(called, type) and issubclass(called, NUMBERS):
+            return self._cast(np.dtype(called), *given)
+        match called:
+            case builtins.len:
+                (of,) = given
+                if isinstance(of, Register):
+                    self.error("the length of a number", "that of an array")
+                return of.shape[0] if isinstance(of, Array) else len(of)
+            case builtins.range:
+                first, end, by, *_ = map(self.whole, (*((0,) * (len(given) == 1)), *given, 1))
+                if by.name.startswith("%"):
+                    why = f"line {self.line_number()}: a range has a step that is not positive"
+                    self.fail_unless(by > 0, why)
+                return Counted(end, lambda k: k, first, by)
+            case builtins.enumerate:
+                (of,) = given
+                if isinstance(of, Array):
+                    return Counted(of.shape[0], lambda k: (k, of[k]))
+                return tuple((Known(k), part) for k, part in enumerate(of))
+            case builtins.min | builtins.max:
+                return self._extreme(called, given)
+            case builtins.abs:
+                return self._size(self.number(*given))
+            case math.isfinite:
+                number = self.convert(self.number(*given), DOUBLE)
+                return self._size(number) < self.const(math.inf)
+            case math.sqrt:
+                number = self.convert(self.number(*given), DOUBLE)
+                return self.call(DOUBLE, "llvm.sqrt.f64", [number])
+            case np.empty | np.zeros | np.full:
+                shape, *more = given
+                value = more.pop(0) if called is np.full else None
+                parts = shape if isinstance(shape, tuple) else (shape,)
+                dtype = np.dtype(*more) if more else np.dtype(float)
+                made = self.new(dtype, tuple(map(self.whole, parts)), called is np.zeros)
+                if called is np.full:
+                    made.fill(value)
+                return made
+            case foreign.filled_here:
+                (of,) = given
+                return Array(of.dtype, of.first, of.shape)
         called = getattr(called, "__wrapped__", called)
         if not isinstance(called, FunctionType):
             self.error(f"a call of {getattr(called, '__name__', called)}", "what is translated")
         return self._call_translated(called, given)
 
-    def _call_method(self, name: str, array: Array, given: list[Value]) -> Value:
-        """Append a call of a method of an array."""
-        match name:
-            case "copy":
-                made = self.new(array.type.dtype, array.extents)
-                self.write(made, array)
-                return made
-            case "reshape":
-                extents = tuple(map(self.whole, given))
-                if [each.name for each in extents] == ["-1"]:
-                    extents = (self.multiply(array.extents),)
-                kind = ArrayType(array.type.dtype, len(extents))
-                return replace(array, type=kind, extents=extents)
-        if array.type.ndim != 1:
-            self.error(f"a view of an array of {array.type.ndim} axes", "of one axis")
-        dtype, (size,) = self._dtype(given), array.extents
-        wide, narrow = dtype.itemsize, array.type.dtype.itemsize
-        if wide > narrow:
-            size //= wide // narrow
-        elif wide < narrow:
-            size *= narrow // wide
-        return Array(ArrayType(dtype, 1), array.data.to(stored_as(dtype)), (size,), array.roots)
-
-    def _dtype(self, named: Sequence[Value]) -> np.dtype[Any]:
-        """Return a dtype that is the only argument left, if it is not the usual one."""
-        if not named:
-            return np.dtype(np.float64)
-        if not isinstance(named[0], Static):
-            self.error("a dtype that is a number", "one that is known")
-        found: np.dtype[Any] = np.dtype(named[0].value)
-        return found
-
-    def _call_known(self, called: Any, given: list[Value]) -> Value | None:
-        """Append a call of what stands for instructions of its own; None for any other."""
-        if isinstance(called, foreign.Foreign):
-            return self._call_address(called, *given)
-        if isinstance(called, type) and issubclass(called, NUMBERS):
-            return self._cast(np.dtype(called), given[0])
-        match called:
-            case builtins.len:
-                (of,) = given
-                if isinstance(of, Register | Variable):
-                    self.error("the length of a number", "that of an array")
-                if isinstance(of, Array):
-                    return of.extents[0]
-                return Static(len(of.parts if isinstance(of, Tuple) else of.value))
-            case builtins.min | builtins.max:
-                return self._extreme(called, given)
-            case builtins.abs:
-                return self._size(self.number(given[0]))
-            case math.isfinite:
-                number = self.convert(self.number(given[0]), DOUBLE)
-                return self._size(number) < self.const(math.inf)
-            case math.sqrt:
-                number = self.convert(self.number(given[0]), DOUBLE)
-                return self.call(DOUBLE, "llvm.sqrt.f64", [number])
-            case np.empty | np.zeros | np.full:
-                shape, *more = given
-                parts = shape.parts if isinstance(shape, Tuple) else (shape,)
-                dtype = self._dtype(more[called is np.full :])
-                made = self.new(dtype, tuple(map(self.whole, parts)), called is np.zeros)
-                if called is np.full:
-                    self.write(made, self.number(more[0]))
-                return made
-            case foreign.filled_here:
-                return replace(self.as_array(given[0]), roots=frozenset())
-        return None
-
-    def _extreme(self, called: Callable[..., Any], given: list[Value]) -> Value:
+    def _extreme(self, called: Callable[..., Any], given: Sequence[Value]) -> Value:
         """Return the first of the smallest numbers, or of the largest, as `min` and `max` do."""
-        known = [each.value for each in given if isinstance(each, Static)]
-        if len(known) == len(given):
-            return Static(called(known))
-        like = next(each.type for each in given if isinstance(each, Register))
+        like = next((each.type for each in given if isinstance(each, Register)), None)
+        if like is None:
+            return called(given)
         found, *others = [self.number(each, like) for each in given]
         for other in others:
-            if found.type != other.type:
-                type = common(found.type, other.type)
-                found, other = self.convert(found, type), self.convert(other, type)
-            test = self.apply("<" if called is min else ">", other, found)
-            found = self.select(test, other, found)
+            test = self.arithmetic("<" if called is min else ">", other, found)
+            type = common(found.type, other.type) if found.type != other.type else found.type
+            found = self.select(test, self.convert(other, type), self.convert(found, type))
         return found
 
     def _size(self, number: Register) -> Register:
@@ -679,7 +364,7 @@ class Translation(Scope):
 
         def passed(type: str, value: Value) -> Register:
             if type == "ptr" and isinstance(value, Array):
-                return value.data
+                return value.first
             if type == DOUBLE:
                 return self.convert(self.number(value, DOUBLE), DOUBLE)
             number = self.whole(value)
@@ -692,83 +377,54 @@ class Translation(Scope):
         call = f"call {kind.result} {pointer.name}({arguments})"
         if kind.result == "void":
             self.line(call)
-            return Static(None)
+            return None
         found = self.op(kind.result, call)
         return self.convert(found, INT) if kind.result == "i32" else found
 
     def _cast(self, dtype: np.dtype[Any], given: Value) -> Value:
         """Convert a number; one of fewer than 64 bits keeps the lowest."""
-        if isinstance(given, Static):
-            return Static(dtype.type(given.value))
-        found = self.convert(self.number(given), element_type(dtype))
+        if not isinstance(given, Register):
+            return dtype.type(given)
+        found = self.convert(given, element_type(dtype))
         if dtype.kind == "b":
             return found
         return self.convert(self.convert(found, stored_as(dtype)), element_type(dtype))
 
     def _call_translated(self, function: FunctionType, given: Sequence[Value]) -> Value:
         """Append a call of a function that is translated too."""
-        given = self._bound(function, given)
-        types = [type_of(value) or cast("Static", value) for value in given]
-        made = self.module.translate(function, types)
-        passed = [
+        bound = inspect.signature(function).bind(*given)
+        bound.apply_defaults()
+        values = []
+        for name, value in bound.arguments.items():
+            type = DECLARED.get(str(function.__annotations__.get(name)))
+            values.append(self._at_run_time(value) if type is None else self.fit(value, type))
+        types = [type_of(value) or Static(value) for value in values]
+        made = translated(self.module, function, types)
+        passed = [  # what is known is not passed
             each
-            for value, type in zip(given, types, strict=True)
-            if not isinstance(type, Static)  # what is known is not passed
+            for value, type in zip(values, types, strict=True)
+            if not isinstance(type, Static)
             for each in registers(value)
         ]
         held = made.append_call(self, [self.memory, *passed])
         if made.fails:
             self.leave_on_failure()
         self.allocates |= made.keeps
-        own = [array.roots for value in given for array in arrays_in(value)]
+        own = [array.roots for value in values for array in arrays_in(value)]
         self.written |= _union(own, made.written)
         roots = (_union(own, array.roots) for array in arrays_in(made.given_back))
-        return held_in(cast("Type", type_of(made.given_back)), iter(held()), roots)
-
-    def _bound(self, function: FunctionType, given: Sequence[Value]) -> list[Value]:
-        """Return the arguments of a call, with defaults, as they are declared."""
-        names = function.__code__.co_varnames[: function.__code__.co_argcount]
-        defaults = function.__defaults__ or ()
-        missing = len(names) - len(given)
-        if not 0 <= missing <= len(defaults):
-            self.error(f"{len(given)} arguments of {function.__name__}", f"{len(names)}")
-        every = [*given, *map(Static, defaults[len(defaults) - missing :])]
-        declared = [DECLARED.get(str(function.__annotations__.get(name))) for name in names]
-        return [
-            self._at_run_time(value) if type is None else self.fit(value, type)
-            for type, value in zip(declared, every, strict=True)
-        ]
+        return held_in(cast("Type", type_of(made.given_back)), held, roots)
 
     def _at_run_time(self, value: Value) -> Value:
         """Return constants as numbers: a function is not translated again for each."""
-        if isinstance(value, Tuple):
-            return Tuple(tuple(map(self._at_run_time, value.parts)), value.record)
-        if isinstance(value, Static) and isinstance(value.value, tuple):
-            return Tuple(tuple(self._at_run_time(Static(each)) for each in value.value))
-        if isinstance(value, Static) and is_number(type_of(value)):
-            return self.number(value)
-        return value
+        if isinstance(value, tuple):
+            return tuple_of(type(value), map(self._at_run_time, value))
+        return self.number(value) if is_number(type_of(value)) else value
 
 
-def field_names(of: Tuple | TupleType) -> tuple[str, ...]:
-    """Return what the class of a tuple calls its parts."""
-    found: tuple[str, ...] = getattr(of.record, "_fields", ())
-    return found
-
-
-def _assigned_once(node: ast.FunctionDef) -> frozenset[str]:
-    """Return the names that have one value: arguments, and what the body itself assigns once."""
-    arguments = {argument.arg for argument in node.args.args}
-    stored = Counter([*arguments, *_stored(node)])
-    assigned = [each for each in node.body if isinstance(each, ast.Assign)]
-    first = arguments.union(*map(_stored, assigned))
-    return frozenset(name for name in first if stored[name] == 1)
-
-
-def _stored(node: ast.AST) -> list[str]:
-    """Return the names that are assigned in some code, once for each time."""
-    names = [each for each in ast.walk(node) if isinstance(each, ast.Name)]
-    return [each.id for each in names if isinstance(each.ctx, ast.Store)]
+def _is_made(value: Value) -> bool:
+    """Tell whether a value is there at run time."""
+    return isinstance(value, Register | Array | tuple)
 
 
 def _union(roots: Sequence[frozenset[int]], of: Iterable[int]) -> frozenset[int]:
@@ -787,35 +443,154 @@ def message(name: str, text: str) -> str:
 # Sources.
 
 
-@functools.cache
-def _parsed(path: str) -> tuple[dict[int, ast.FunctionDef], dict[int, CodeType]]:
-    """Return the functions of a file by line, and their code as the file would be loaded now."""
-    source = "".join(linecache.getlines(path))
-    tree = ast.parse(source, path)
-    nodes = {
-        min([node.lineno, *(each.lineno for each in node.decorator_list)]): node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef)
-    }
+class _Filled(ast.NodeTransformer):
+    """Puts nodes where names stand for them; statements, where one is a name alone."""
 
-    def codes(code: CodeType) -> Iterator[CodeType]:
+    def __init__(self, nodes: Mapping[str, Any]) -> None:
+        self.nodes = nodes
+
+    def visit_Expr(self, node: ast.Expr) -> Any:
+        found = self.visit(node.value)
+        return (found or ast.Pass()) if isinstance(found, list) else ast.Expr(found)
+
+    def visit_Name(self, node: ast.Name) -> Any:
+        return self.nodes.get(node.id, node)
+
+
+class _Staging(ast.NodeTransformer):
+    """Changes the source of a function: see the module."""
+
+    def __init__(self, function: FunctionType) -> None:
+        self.function = function
+        self.own = function.__code__.co_varnames
+
+    def error(self, node: ast.stmt | ast.expr, got: str, expected: str) -> NoReturn:
+        """Raise TranslationError for the line of a node."""
+        Scope(self.function).error(got, expected, node.lineno)
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id not in self.own:
+            return node
+        return ast.Subscript(ast.Name("_scope", ast.Load()), ast.Constant(node.id), node.ctx)
+
+    def generic_visit(self, node: ast.AST) -> Any:
+        text, known = BECOMES.get(type(node), ""), dict[str, Any]()
+        match node:
+            case ast.AugAssign(target, op, value):
+                before = copy.deepcopy(target)
+                before.ctx = ast.Load()
+                made = ast.Assign([target], ast.BinOp(before, op, value))
+                return self.visit(ast.fix_missing_locations(ast.copy_location(made, node)))
+            case ast.AnnAssign(target, _, value):
+                given = ast.Assign([target], value) if value else ast.Pass()
+                return self.visit(ast.copy_location(given, node))
+            case ast.Assign(targets):
+                counts = [len(each.elts) for each in targets if isinstance(each, ast.Tuple)]
+                if counts:
+                    (known["COUNT"],) = counts
+                    text = "_targets = _scope.unpacked(_value, COUNT)"
+            case ast.Assert(test, told):
+                known["WHY"] = told.value if isinstance(told, ast.Constant) else ast.unparse(test)
+            case ast.For(target):
+                known["COUNT"] = len(target.elts) if isinstance(target, ast.Tuple) else 0
+                known["NAMES"] = tuple(_stored(target))
+            case ast.Call(keywords=[_, *_]):
+                self.error(node, "an argument by keyword", "arguments by position")
+            case ast.UnaryOp(op):
+                text = BECOMES[type(op)]
+            case ast.BinOp(_, op):
+                text = f"_scope.operate({_sign(ast.BinOp(A, op, A))}, _left, _right)"
+            case ast.Compare(_, ops):
+                signs = [_sign(ast.Compare(A, [op], [A])) for op in ops]
+                tests = [f"_scope.operate({sign}, V{k}, V{k + 1})" for k, sign in enumerate(signs)]
+                text = functools.reduce(lambda a, b: f"_scope.operate('&', {a}, {b})", tests)
+            case ast.BoolOp(op, values):
+                text = f"V{len(values) - 1}"
+                for k in range(len(values) - 2, -1, -1):
+                    ways = (
+                        f"True, lambda: {text}"
+                        if isinstance(op, ast.Or)
+                        else f"{text}, lambda: False"
+                    )
+                    text = f"_scope.choice(V{k}, lambda: {ways})"
+            case ast.stmt() | ast.expr() if not isinstance(node, ITSELF) and not text:
+                kind = "statement" if isinstance(node, ast.stmt) else "expression"
+                first = ast.unparse(node).splitlines()[0]
+                self.error(node, f"the {kind} {first}", "one that is translated")
+        if getattr(node, "orelse", None) and isinstance(node, ast.For | ast.While):
+            self.error(node, "an `else` of a loop", "none")
+        super().generic_visit(node)
+        if not text:
+            return node
+        fields = {f"_{name}": value for name, value in ast.iter_fields(node)}
+        fields |= {name: ast.Constant(value) for name, value in known.items()}
+        if isinstance(node, ast.Compare):
+            fields |= {f"V{k}": side for k, side in enumerate([node.left, *node.comparators])}
+        if isinstance(node, ast.BoolOp):
+            fields |= {f"V{k}": value for k, value in enumerate(node.values)}
+        tree = ast.parse(text)
+        for each in ast.walk(tree):
+            ast.copy_location(each, node)
+        body = _Filled(fields).visit(tree).body
+        return body if isinstance(node, ast.stmt) else body[0].value
+
+
+A = ast.Name("a", ast.Load())
+
+
+def _sign(node: ast.expr) -> str:
+    """Return the operator between two `a`, as a text in quotes."""
+    return repr(ast.unparse(node).strip("a "))
+
+
+@functools.cache
+def _staged(function: FunctionType) -> tuple[CodeType, frozenset[str]]:
+    """Return a module with the function `staged` of a scope, and what names are assigned once."""
+    node = _node(function)
+    once = _assigned_once(node)
+    body = _Staging(function).generic_visit(ast.Module(node.body, [])).body
+    tree = _Filled({"_body": body}).visit(ast.parse("def staged(_scope):\n    _body"))
+    path = function.__code__.co_filename
+    return compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True), once
+
+
+def _assigned_once(node: ast.FunctionDef) -> frozenset[str]:
+    """Return the names that have one value: arguments, and what the body itself assigns once."""
+    arguments = {argument.arg for argument in node.args.args}
+    stored = Counter([*arguments, *_stored(node)])
+    assigned = [each for each in node.body if isinstance(each, ast.Assign)]
+    first = arguments.union(*map(_stored, assigned))
+    return frozenset(name for name in first if stored[name] == 1)
+
+
+def _stored(node: ast.AST) -> list[str]:
+    """Return the names that are assigned in some code, once for each time."""
+    names = [each for each in ast.walk(node) if isinstance(each, ast.Name)]
+    return [each.id for each in names if isinstance(each.ctx, ast.Store)]
+
+
+@functools.cache
+def _codes(path: str) -> dict[int, CodeType]:
+    """Return the functions of a file by line, as they would be loaded now."""
+
+    def inside(code: CodeType) -> Iterator[CodeType]:
         for each in code.co_consts:
             if isinstance(each, CodeType):
                 yield each
-                yield from codes(each)
+                yield from inside(each)
 
-    whole = compile(source, path, "exec", dont_inherit=True)
-    return nodes, {code.co_firstlineno: code for code in codes(whole)}
+    whole = compile("".join(linecache.getlines(path)), path, "exec", dont_inherit=True)
+    return {code.co_firstlineno: code for code in inside(whole)}
 
 
 def _node(function: FunctionType) -> ast.FunctionDef:
     """Return the source of a function, which has to be what was loaded."""
     code = function.__code__
-    nodes, codes = _parsed(code.co_filename)
-    line = code.co_firstlineno
-    now = codes.get(line)
-    if line not in nodes or now is None or code_text(now) != code_text(code):
+    now = _codes(code.co_filename).get(code.co_firstlineno)
+    if now is None or code_text(now) != code_text(code):
         Scope(function).error(
             f"{function.__name__} is not in its file as it was loaded", "the file unchanged"
         )
-    return nodes[line]
+    lines, first = inspect.getsourcelines(function)
+    tree = ast.parse(textwrap.dedent("".join(lines)))
+    return cast("ast.FunctionDef", ast.increment_lineno(tree, first - 1).body[0])

@@ -30,8 +30,6 @@ from vertexrt.native.scope import (
     WORD,
     Array,
     ArrayType,
-    Static,
-    Tuple,
     TupleType,
     Type,
     Value,
@@ -39,7 +37,7 @@ from vertexrt.native.scope import (
     is_number,
     type_of,
 )
-from vertexrt.native.translate import NativeModule, Translation, message
+from vertexrt.native.translate import Module, Translation, message, translated
 
 ENTRY = "vrt_entry"
 C_ORDER, OWNS_DATA, ALIGNED, WRITEABLE = 0x1, 0x4, 0x100, 0x400  # flags of an array
@@ -137,25 +135,13 @@ def _new() -> Code:
 
 
 def _release() -> Code:
-    """Write what frees memory taken since `until`, but not where one of `count` addresses lies."""
-    code = Code("release", "ptr*call ptr*until ptr*kept count", internal=True)
-    call, until, kept, count = code.arguments
-    at, used = code.variable(call), code.place("i1")
-    with code.repeat(lambda: at[0][0].differs(until)):
-        before = at[0]
-        link = at[0][0]
-        memory = link[1]
-        used[0] = code.const(False, TRUTH)
-        with code.loop(0, count) as k:
-            one = kept[k]
-            inside = (one >= memory, one <= link)
-            used[0] = used[0] | (inside[0] & inside[1])
-
-        def free() -> None:
-            before[0] = link[0]
-            code.do("free", [memory])
-
-        code.either(used[0], lambda: code.store(link, at), free)
+    """Write what frees memory taken since `until`."""
+    code = Code("release", "ptr*call ptr*until", internal=True)
+    call, until = code.arguments
+    with code.repeat(lambda: call[0].differs(until)):
+        link = call[0]
+        call[0] = link[0]
+        code.do("free", [link[1]])
     return code
 
 
@@ -226,7 +212,7 @@ class _Wrapper(Code):
                     self.leave(NULL)
                 self._raise("AssertionError", failure)
         kind = cast("Type", type_of(made.given_back))
-        found = self._object(held_in(kind, iter(held()), itertools.repeat(frozenset())))
+        found = self._object(held_in(kind, held, itertools.repeat(frozenset())))
         self._release()
         self.leave(found)
         self.enter(SHORT)  # of memory for the result
@@ -247,7 +233,7 @@ class _Wrapper(Code):
             self._need(self.call("i32", "PyType_IsSubtype", [own, kind]).differs(0))
 
     def _release(self) -> None:
-        self.do("release", [self.memory, NULL, NULL, 0])
+        self.do("release", [self.memory, NULL])
 
     def _raise(self, error: str, text: Register) -> None:
         kind = self.load(Register("ptr", f"@PyExc_{error}", "ptr"))
@@ -293,7 +279,7 @@ class _Wrapper(Code):
 
     def _object(self, value: Value) -> Register:
         """Make an object of Python of a value; where memory is short, leave."""
-        if isinstance(value, Static):
+        if value is None:
             self.do("Py_IncRef", [NONE])
             return NONE
         if isinstance(value, Register):
@@ -306,25 +292,25 @@ class _Wrapper(Code):
                 way = "PyLong_FromUnsignedLongLong"
             made = self.call("ptr", way, [passed])
         elif isinstance(value, Array):
-            dtype, ndim = value.type.dtype, value.type.ndim
-            extents = self.place(f"[{max(1, ndim)} x i64]", of=INT)
-            size = self.const(dtype.itemsize, INT)
-            for k, extent in enumerate(value.extents):
+            extents = self.place(f"[{max(1, value.ndim)} x i64]", of=INT)
+            size = self.const(value.itemsize, INT)
+            for k, extent in enumerate(value.shape):
                 extents[k] = extent
                 size *= extent
-            axes, number = (self.const(each, "i32") for each in (ndim, type_numbers(dtype)[0]))
-            given = [self.memory, value.data, axes, extents, number, size]
+            numbers = value.ndim, type_numbers(value.dtype)[0]
+            axes, number = (self.const(each, "i32") for each in numbers)
+            given = [self.memory, value.first, axes, extents, number, size]
             made = self.call("ptr", "array_of", given)
         else:
-            assert isinstance(value, Tuple), value
-            made = self.call("ptr", "PyTuple_New", [len(value.parts)])
+            assert isinstance(value, tuple), value
+            made = self.call("ptr", "PyTuple_New", [len(value)])
         with self.when(made.equals(NULL)):
             self.go_to(SHORT)
-        if isinstance(value, Tuple):
+        if isinstance(value, tuple):
             # The outermost tuple is noted, so that nothing is lost where memory is short.
             with self.when(self.root[0].equals(NULL)):
                 self.root[0] = made
-            for k, part in enumerate(value.parts):
+            for k, part in enumerate(value):
                 self.call("i32", "PyTuple_SetItem", [made, k, self._object(part)])
         return made
 
@@ -347,8 +333,9 @@ def type_text(type: Type) -> str:
 
 def _text(function: FunctionType, types: tuple[Type, ...]) -> str:
     """Translate a function, and all that it calls."""
-    module = NativeModule()
-    entry = _Wrapper(module.translate(function, types), list(types))
-    functions = [_new(), _release(), _array_of(), *module.functions, entry]
-    constants = [text for each in module.functions for text in each.constants()]
+    module: Module = {}
+    entry = _Wrapper(translated(module, function, types), list(types))
+    made = [each for each in module.values() if each]
+    functions = [_new(), _release(), _array_of(), *made, entry]
+    constants = [text for each in made for text in each.constants()]
     return module_of(functions, *GLOBALS, *constants)

@@ -1,10 +1,12 @@
-"""Cells to build vertex functions with: objects that hold parameters and are called on values.
+"""Cells to build vertex functions with, objects that hold parameters; and activations.
 
 Set a cell as an attribute of a vertex function; its parameters are named after it, as those of
 PyTorch's modules are: `self.cell = LSTMCell(...)` has `cell.weight_ih`. Shapes, names and the order
 of gates are PyTorch's where it has the same cell, so that its `state_dict` fits.
 """
 
+from vertexrt.api.elementwise import elu, gelu, leaky_relu, silu, softplus
+from vertexrt.api.functional import block_diagonal
 from vertexrt.api.parts import Cell
 from vertexrt.nn.basic import Embedding, LayerNorm, Linear
 from vertexrt.nn.recurrent import GRUCell, LSTMCell, RNNCell, SLSTMCell
@@ -21,4 +23,10 @@ __all__ = [
     "NaryTreeLSTMCell",
     "RNNCell",
     "SLSTMCell",
+    "block_diagonal",
+    "elu",
+    "gelu",
+    "leaky_relu",
+    "silu",
+    "softplus",
 ]

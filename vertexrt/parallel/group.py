@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from vertexrt.checks import is_real, is_whole
 from vertexrt.errors import UsageError
-from vertexrt.parallel.communicator import Alone, Communicator
+from vertexrt.parallel.communicator import Communicator
 from vertexrt.parallel.sums import HostArrays, sum_over
 
 Array = npt.NDArray[Any]
@@ -47,11 +47,15 @@ class ProcessGroup:
         shares: int | None = None,
         limit: float = STEP_LIMIT,
     ) -> None:
-        self.communicator = communicator or Alone()
+        self.communicator = communicator or Communicator()
         self.rank, self.size = self.communicator.rank, self.communicator.size
         if not is_real(limit) or not 0 < limit < SETUP_LIMIT:
-            expected = f"seconds, above 0 and below {SETUP_LIMIT:g}"
-            raise UsageError.at("parallel", f"limit={limit!r:.60}", expected, "correct it")
+            raise UsageError.at(
+                "parallel",
+                f"limit={limit!r:.60}",
+                f"seconds, above 0 and below {SETUP_LIMIT:g}",
+                "correct it",
+            )
         whole = shares is None or (is_whole(shares) and shares > 0)
         if not whole or (shares and (shares & (shares - 1) or shares % self.size)):
             raise UsageError.at(
@@ -66,8 +70,12 @@ class ProcessGroup:
         self.warm = False
         found = self.gather(np.array(self.shares, np.int64)).tolist()
         if len(set(found)) > 1:
-            expected = "the same number in every process"
-            raise UsageError.at("parallel", f"{found} shares", expected, "give all the same")
+            raise UsageError.at(
+                "parallel",
+                f"{found} shares",
+                "the same number in every process",
+                "give all the same",
+            )
 
     def __repr__(self) -> str:
         return f"ProcessGroup(process {self.rank} of {self.size}, {self.shares} shares)"

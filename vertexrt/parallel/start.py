@@ -6,10 +6,8 @@ import os
 from collections.abc import Mapping
 
 from vertexrt.errors import UsageError
-from vertexrt.parallel.communicator import Alone, Communicator
-from vertexrt.parallel.gloo import GlooCommunicator
+from vertexrt.parallel.communicator import Communicator, GlooCommunicator, MpiCommunicator
 from vertexrt.parallel.group import SETUP_LIMIT, STEP_LIMIT, ProcessGroup
-from vertexrt.parallel.mpi import MpiCommunicator
 
 MPI_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")  # Open MPI; MPICH and its kin
 LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
@@ -40,7 +38,7 @@ def connect(environ: Mapping[str, str]) -> Communicator:
             return GlooCommunicator(SETUP_LIMIT)
     elif any(_whole(environ, name) > 1 for name in MPI_SIZES):
         return MpiCommunicator()
-    return Alone()
+    return Communicator()
 
 
 def processes_here(environ: Mapping[str, str]) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,32 +14,18 @@ Array = npt.NDArray[Any]
 Flat = TypeVar("Flat")
 
 
-class FlatArrays(Protocol):
-    """What sums over processes need of flat arrays of one dtype, on the host or on a device.
-
-    An array has a length, and slices that are parts of it.
-    """
-
-    def new(self, like: Any) -> Any:
-        """Return an array as long as another; it holds anything."""
-
-    def add(self, left: Any, right: Any) -> Any:
-        """Add the right to the left, in place, and return the left; the right may be lost."""
-
-    def copy(self, to: Any, source: Any) -> None:
-        """Copy an array over another."""
-
-    def exchange(self, send: Sequence[Any], receive: Sequence[Any], limit: float) -> None:
-        """Send an array to each process and fill one from each; see `Communicator`."""
-
-
 def add(left: Array, right: Array) -> Array:
     """Add arrays of the host; the left is overwritten and returned."""
     return np.add(left, right, out=left)
 
 
 class HostArrays:
-    """Arrays of NumPy, which a communicator sends."""
+    """What sums over processes need of flat arrays of one dtype; here those of NumPy.
+
+    An array has a length, and slices that are parts of it. `new` returns one as long as another, of
+    any content; `add` adds the right to the left, in place, and returns the left, the right may be
+    lost; `copy` copies the second over the first; `exchange` is that of a `Communicator`.
+    """
 
     new = staticmethod(np.empty_like)
     add = staticmethod(add)
@@ -55,7 +41,7 @@ def add_in_pairs(parts: Iterable[Flat], add: Callable[[Any, Any], Any] = add) ->
     As many are kept at once as the tree has levels.
 
     Args:
-        add: of `FlatArrays`.
+        add: of `HostArrays`, or of the like on a device.
     """
     waiting: list[tuple[int, Flat]] = []  # sums of 2**level parts
     for part in parts:
@@ -70,12 +56,12 @@ def add_in_pairs(parts: Iterable[Flat], add: Callable[[Any, Any], Any] = add) ->
     return total
 
 
-def sum_over(rank: int, size: int, flat: Any, arrays: FlatArrays, limit: float) -> Any:
+def sum_over(rank: int, size: int, flat: Any, arrays: Any, limit: float) -> Any:
     """Return the sum of a flat array of all processes, in fixed order; see `parts_over`."""
     return add_in_pairs(parts_over(rank, size, flat, arrays, limit), arrays.add)
 
 
-def parts_over(rank: int, size: int, flat: Any, arrays: FlatArrays, limit: float) -> list[Any]:
+def parts_over(rank: int, size: int, flat: Any, arrays: Any, limit: float) -> list[Any]:
     """Return the sum of a flat array of all processes, or two arrays whose sum it is, in order.
 
     The array itself is lost. Two processes hand each other the whole array. More of them add up one
@@ -85,6 +71,7 @@ def parts_over(rank: int, size: int, flat: Any, arrays: FlatArrays, limit: float
 
     Args:
         rank, size: number of this process, and how many there are.
+        arrays: `HostArrays`, or the like on a device.
         limit: seconds of an exchange.
     Raises: ParallelError, when a process is lost.
     """

@@ -79,14 +79,17 @@ class NetworkSource:
         module = module_of(device.type)
         with at(device):
             module.check(device.type, options)
+            if device.type != "cpu":
+                executor = module.compile_for(device.type, self.traced, options)
+                return Network(executor, 0, self.reduction)
             key = id(self.traced), options
             model = _models.get(key)
-            if model is not None:
-                return Network(HostExecutor(model.equal()), 0, self.reduction)
-            executor = module.compile_for(device.type, self.traced, options)
-            if device.type == "cpu":
-                _models[key] = executor.model
-            return Network(executor, 0, self.reduction)
+            if model is None:
+                host = module.compile_for("cpu", self.traced, options)
+                _models[key] = host.model
+            else:
+                host = HostExecutor(model.equal())
+            return Network(host, 0, self.reduction)
 
     def __deepcopy__(self, _: object) -> NetworkSource:
         """Return itself, which does not change: copies of a module have equal programs."""

@@ -30,10 +30,10 @@ from vertexrt.engine.results import (
     pulled_rows,
     table_of,
 )
-from vertexrt.graph import GraphBatch, Rows
+from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import edge_pulls_of, pulls_of, with_values
 from vertexrt.graph.device_rows import ALIGNED, DeviceRows
-from vertexrt.graph.pulls import held_index, held_table, rows_unchecked
+from vertexrt.graph.pulls import parts_of, rows_unchecked
 from vertexrt.ir.program import Pull
 
 Array = np.ndarray[Any, Any]
@@ -230,10 +230,8 @@ class PassPlan:
         self.floats: list[Any] = list(run.inputs.floats)
         shapes: dict[str, Any] = {}  # of the tensors, which may go
         for name in pulls:
-            value = pulls_of(batch)[name]
-            table: Any = held_table(value) if isinstance(value, Rows) else value
+            table, index = parts_of(pulls_of(batch)[name])
             rows_there: Any = DeviceRows.at(0, None, table.shape, table.dtype)
-            index = held_index(value) if isinstance(value, Rows) else None
             shapes[name] = rows_there if index is None else rows_unchecked(rows_there, index)
         for number, k in enumerate(reader.reals):
             pull = reader.pulls[k]

@@ -173,9 +173,10 @@ class _KernelCode(Code):
         if place.rows == PlaceRows.ONE:
             return self.base(place) + place.start
         of_edge = place.rows in (PlaceRows.EDGE, PlaceRows.LOCAL_EDGE)
-        find = self._start_in_edge if of_edge else self._start_in_row
-        return find(replace(place.part(0, 0), own=None))  # however many there are
+        alike = replace(place.part(0, 0), own=None)  # however many there are
+        return self._start(alike, scope=EDGE if of_edge else ROW)
 
+    @once(ROW)
     def _start(self, place: ValuePlace) -> Register:
         base = self.base(place)
         match place.rows:
@@ -190,8 +191,6 @@ class _KernelCode(Code):
             case _:
                 row = self.in_row(Field.EDGE_PTR) + place.slot
         return base + (row * place.step + place.start)
-
-    _start_in_row, _start_in_edge = once(ROW)(_start), once(EDGE)(_start)
 
     @once(ROW)
     def in_row(self, field: Field, after: int = 0) -> Register:
@@ -325,13 +324,14 @@ class _KernelCode(Code):
                 begin = self.param(leaf.number)
             case _:
                 of_edge = leaf.slot < 0 if leaf.op == "gather" else leaf.edges
-                find = self._begin_in_edge if of_edge else self._begin_in_row
-                begin = find(replace(leaf, index=FIRST))
+                alike = replace(leaf, index=FIRST)
+                begin = self._begin(alike, scope=EDGE if of_edge else ROW)
         return begin[self._index(leaf.index, j)]
 
     def _truth(self, test: Register) -> Register:
         return self.select(test, self.const(1.0), self.const(0.0))
 
+    @once(ROW)
     def _begin(self, leaf: Leaf) -> Register:
         """Return the address of the row that a leaf reads, or of zeros, where there is none."""
         given = self.given_to_edge if leaf.edges else self.given
@@ -352,8 +352,6 @@ class _KernelCode(Code):
         self.widest = max(self.widest, leaf.size)
         found = array + row * leaf.size
         return self.select(row >= 0, found, Register("ptr", "@zeros"))
-
-    _begin_in_row, _begin_in_edge = once(ROW)(_begin), once(EDGE)(_begin)
 
     @once(ROW)
     def _degree(self, relation: int) -> Register:

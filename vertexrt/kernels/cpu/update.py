@@ -1,11 +1,11 @@
 """The update of a step on a CPU: a compiled loop for each rule, over ranges of flat arrays.
 
-A loop works on flat ranges of a store: see `kernels.store_update`.
+A loop works on ranges of a store (see `kernels.store_update`).
 
     values                   float32 or float64 [total], contiguous
     gradients                [trained], of the same layout, without the frozen parameters at its end
     state                    [slots, trained], likewise
-    starts, widths           what to work on
+    ranges                   what to work on
     scale                    factor of every gradient: below 1 when the global norm is clipped
     scalars, s               float64, the scalars of `StoreUpdate`
 
@@ -45,25 +45,23 @@ from vertexrt.native.scope import stored_as
 
 FloatArray = npt.NDArray[np.floating[Any]]
 
-ARGUMENTS = (
-    "*values *gradients *state total i64*starts i64*widths count double:scale double*scalars"
-)
+ARGUMENTS = "*values *gradients *state total i64*ranges count double:scale double*scalars"
 
 
 def text_of(rule: UpdateRule, real: str) -> str:
     """Return the module of a rule's loop for `float` or `double`."""
     code = Code("vrt_rule", ARGUMENTS, real)
-    values, gradients, state, total, starts, widths, count, scale, scalars = code.arguments
+    values, gradients, state, total, ranges, count, scale, scalars = code.arguments
     arithmetic = Arithmetic(code)
     given = [code.convert(scalars[k], real) for k in range(len(rule.scalars) + 2)]
     decay, shrink, *own = given
     factors = {"scale": code.convert(scale, real), "decay": decay, "shrink": shrink}
     names = {f"s{k}": value for k, value in enumerate(own)}
-    with code.loop(0, count) as at:
-        begin = starts[at]
+    with code.loop(0, count) as number:
+        begin, end = ranges[number * 2], ranges[number * 2 + 1]
         p, d = values + begin, gradients + begin
         kept = {slot.name: state + (total * k + begin) for k, slot in enumerate(rule.state)}
-        with code.loop(0, widths[at], independent=True) as i:
+        with code.loop(0, end - begin, independent=True) as i:
             known = names | {"p": p[i]} | factors
             known["d"] = d[i]
             known["g"] = translate("scale * d + decay * p", known, arithmetic)
@@ -85,32 +83,30 @@ def code_of(rule: UpdateRule, dtype: np.dtype[Any]) -> LoadedCode:
     return load(text_of(rule, stored_as(dtype)), ["vrt_rule"], {})
 
 
-_RULE = Foreign("void", "ptr ptr ptr i64 ptr ptr i64 double ptr")
+_RULE = Foreign("void", "ptr ptr ptr i64 ptr i64 double ptr")
 
 
 def run_rule(address: int, store: Any, ranges: Any, scale: float, s: Any) -> None:
     """Call a loop by its address.
 
     Args:
-        store: values, gradients and state; ranges: starts and widths.
+        store: values, gradients and state.
     """
     values, gradients, state = store
-    starts, widths = ranges
-    _RULE(
-        address, values, gradients, state, state.shape[1], starts, widths, len(starts), scale, s,
-    )  # fmt: skip
+    _RULE(address, values, gradients, state, state.shape[1], ranges, len(ranges), scale, s)
 
 
 @compiled
-def norm_of(gradients: Any, starts: Any, widths: Any) -> float:
-    """Return the norm of all ranges, summed up in float64.
+def norm_of(gradients: Any, ranges: Any) -> float:
+    """Return the norm of all ranges.
 
-    Element j of a range goes to partial sum j % LANES; the partial sums are added in order.
+    Squares are summed up in float64: element j of a range goes to partial sum j % LANES, and the
+    partial sums are added in order.
     """
     partial = np.zeros(LANES)
-    for r in range(len(starts)):
-        whole, end = starts[r] + widths[r] // LANES * LANES, starts[r] + widths[r]
-        for block in range(starts[r], whole, LANES):
+    for begin, end in ranges:
+        whole = begin + (end - begin) // LANES * LANES
+        for block in range(begin, whole, LANES):
             g = gradients[block : block + LANES]
             for j in range(LANES):
                 x = np.float64(g[j])
@@ -127,13 +123,13 @@ def norm_of(gradients: Any, starts: Any, widths: Any) -> float:
 def is_finite(rule: int, store: Any, begin: int, end: int, scale: float, s: Any) -> bool:
     """Tell whether all that a rule would write to a range is finite, by running it on a copy."""
     values, gradients, state = store
-    width = end - begin
     p, d = values[begin:end].copy(), gradients[begin:end].copy()
-    m = np.empty((len(state), width), values.dtype)
+    m = np.empty((len(state), end - begin), values.dtype)
     for k in range(len(state)):
         m[k] = state[k, begin:end]
-    starts, widths = np.zeros(1, np.int64), np.full(1, width, np.int64)
-    run_rule(rule, (p, d, m), (starts, widths), scale, s)
+    whole = np.zeros((1, 2), np.int64)
+    whole[0, 1] = end - begin
+    run_rule(rule, (p, d, m), whole, scale, s)
     finite = all_finite(p)
     for k in range(len(m)):
         finite &= all_finite(m[k])
@@ -156,15 +152,13 @@ def check(
     Args:
         rule: address of its loop; scale: factor of every gradient; s: scalars of `StoreUpdate`.
         store: values [total], gradients [trained], state [slots, trained].
-        ranges: starts and widths.
         limit: of `StoreUpdate`: ranges within it need not be tried; below 0, all are.
         found: of `StoreUpdate`; says when a range was tried.
     """
     values, gradients, _ = store
-    starts, widths = ranges
     decays = s[0] > 0.0
-    for r in range(len(starts) - 1, -1, -1):  # the first are in the cache then
-        begin, end = starts[r], starts[r] + widths[r]
+    for r in range(len(ranges) - 1, -1, -1):  # the first are in the cache then
+        begin, end = ranges[r]
         if (
             limit >= 0.0
             and within(gradients[begin:end], limit)
@@ -188,11 +182,10 @@ def _finish(
     """
     updates, versions, draws = counts
     clip_norm, limit = bounds
-    starts, widths = ranges
     scalars, parts = groups
     scale, checked = 1.0, False
     if clip_norm > 0.0:
-        norm = norm_of(store[1], starts, widths)
+        norm = norm_of(store[1], ranges)
         found[FOUND_NORM] = norm
         if not math.isfinite(norm):
             return
@@ -200,14 +193,13 @@ def _finish(
         # A norm within the limit says that all gradients are, as they are clipped.
         checked = min(norm, clip_norm) <= limit
     for k in range(len(scalars)):
-        own = (starts[parts[k] : parts[k + 1]], widths[parts[k] : parts[k + 1]])
+        own = ranges[parts[k] : parts[k + 1]]
         fine = checked and scalars[k, 0] == 0.0
         if not (fine or check(rule, store, own, scale, scalars[k], limit, found)):
             return
     found[FOUND_DONE] = 1.0
     for k in range(len(scalars)):
-        own = (starts[parts[k] : parts[k + 1]], widths[parts[k] : parts[k + 1]])
-        run_rule(rule, store, own, scale, scalars[k])
+        run_rule(rule, store, ranges[parts[k] : parts[k + 1]], scale, scalars[k])
     updates[0] += 1
     versions[0] += 1
     draws[0] += 1
@@ -217,5 +209,5 @@ def finish(update: StoreUpdate) -> None:
     """Do an update: nothing changes unless the norm and all that would be written are finite."""
     e = update
     rule, store = code_of(e.rule, e.values.dtype)["vrt_rule"], (e.values, e.gradients, e.moments)
-    bounds, ranges = (e.clip_norm, e.limit), (e.starts, e.widths)
-    _finish(rule, bounds, (e.scalars, e.parts), store, ranges, e.counts, e.found)
+    bounds, groups = (e.clip_norm, e.limit), (e.scalars, e.parts)
+    _finish(rule, bounds, groups, store, e.ranges, e.counts, e.found)

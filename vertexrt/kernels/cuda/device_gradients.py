@@ -215,7 +215,7 @@ class DeviceGradients:
         addresses = np.array((rows.start, rows.width), np.int64)
         return Joined(SOURCES.pack(left, right, rows.at), told, addresses, rows.rows)
 
-    # Of `FlatArrays`.
+    # What `HostArrays` has.
 
     def new(self, like: DeviceFlat) -> DeviceFlat:
         """Take room."""

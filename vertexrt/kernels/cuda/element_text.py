@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import ClassVar
 
+from vertexrt.ir.expressions import translate
 from vertexrt.kernels.cuda.row_text import EDGE_ORDER, RowText
 from vertexrt.kernels.cuda.segments import PartialSums, TileFacts
 from vertexrt.kernels.cuda.weights import first_own, most_own
-from vertexrt.kernels.render import CUDA, render
+from vertexrt.kernels.render import CUDA
 from vertexrt.lower.expressions import (
     Apply,
     Constant,
@@ -89,9 +90,10 @@ class ElementText:
             return self._nll(e)
         if e.expression == NLL_GRAD:
             return self._nll_grad(e)
-        operands = [self.element(x) for x in e.operands]
-        draw = "" if e.draw is None else self._drawn(e.draw, e.index)
-        return render(e.expression, operands, CUDA, draw)
+        names = {f"x{k}": self.element(x) for k, x in enumerate(e.operands)}
+        if e.draw is not None:
+            names["draw"] = self._drawn(e.draw, e.index)
+        return translate(e.expression, names, CUDA)
 
     def vector(self, e: ReadElement | Leaf) -> str:
         """Return the name of the elements of all lanes."""

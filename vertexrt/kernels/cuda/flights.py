@@ -17,7 +17,7 @@ from vertexrt.engine.batched import Run
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.model import CompiledModel
 from vertexrt.errors import DeviceError, NumericError, ParallelError, UsageError, VertexrtError
-from vertexrt.graph.host_pulls import with_host_pulls
+from vertexrt.graph.batch import with_host_pulls
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import LOSS, NORM, REFUSED, Found, StepEnd
 from vertexrt.kernels.store_update import Counts

@@ -26,7 +26,7 @@ from vertexrt.engine.shared_step import (
     refuse_differences,
     total_of,
 )
-from vertexrt.engine.update import Update, ranges_of
+from vertexrt.engine.update import Update, updated_ranges
 from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.device import address_of
 from vertexrt.kernels.cuda.device_gradients import (
@@ -164,11 +164,11 @@ class GroupSteps:
             of what it updates.
         """
         session, store = self._launches.session, self._launches.model.store
-        starts, widths = ranges_of(store, store.sparse, work.rows)
-        packed = store.dense_size + np.append(0, np.cumsum(widths))
+        starts, ends = updated_ranges(store, store.sparse, work.rows).T
+        packed = store.dense_size + np.append(0, np.cumsum(ends - starts))
         end = end_of(store, update, work.rows)
         apart = (end.starts, end.widths) if end.groups else ()
-        arrays = starts, packed, widths.astype(np.int32), *apart
+        arrays = starts.copy(), packed, (ends - starts).astype(np.int32), *apart
         slot, at = self._room.upload(arrays, told_bytes(group, work))
         make_room(session, end)  # what grows waits for the stream: before it waits for others
         rows = Packed(at[0], at[1], at[2], len(starts), int(packed[-1]))

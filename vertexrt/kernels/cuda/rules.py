@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from textwrap import indent
 
+from vertexrt.ir.expressions import translate
 from vertexrt.ir.updates import RULES, UpdateRule
 from vertexrt.kernels.cuda.step_end import MOST_SCALARS, THREADS
-from vertexrt.kernels.render import CUDA, render_names
+from vertexrt.kernels.render import CUDA
 
 
 def struct_name(rule: UpdateRule) -> str:
@@ -25,7 +26,7 @@ def struct_of(rule: UpdateRule) -> str:
     lines = [f"real {slot}_ = state[{k}];" for k, slot in enumerate(slots)]
     for name, expression in rule.lines:
         kind = "" if name in there else "const real "
-        lines.append(f"{kind}{name}_ = {render_names(expression, names, CUDA)};")
+        lines.append(f"{kind}{name}_ = {translate(expression, names, CUDA)};")
     lines += [f"state[{k}] = {slot}_;" for k, slot in enumerate(slots)]
     body = indent("\n".join(lines), " " * 8)
     return (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
 from struct import Struct
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ import numpy.typing as npt
 from vertexrt.engine.batched import Run, start_of
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.parameters import ParameterStore
-from vertexrt.engine.update import Touched, Update, ranges_of_update
+from vertexrt.engine.update import Touched, Update, updated_ranges
 from vertexrt.ir.updates import UpdateRule
 
 Int64 = npt.NDArray[np.int64]
@@ -111,18 +110,19 @@ def end_of(
     Args:
         rows: of tables, those that are touched.
     """
-    starts, widths, ends = ranges_of_update(store, update, rows, PIECE)
-    groups = [
-        GroupEnd(int(first), int(end - first), update.scalars_of(group))
-        for group, (first, end) in zip(update.groups, pairwise(ends), strict=False)
-    ]
+    ranges, groups = [updated_ranges(store, () if update.groups else store.sparse, rows)], []
+    for group in update.groups:
+        first = sum(map(len, ranges))
+        ranges.append(updated_ranges(store, group.names, rows, PIECE))
+        groups.append(GroupEnd(first, len(ranges[-1]), update.scalars_of(group)))
+    starts, ends = np.concatenate(ranges).T
     return StepEnd(
         *loss,
         rule=update.rule,
         scalars=update.scalars_of(update.whole),
         clip_norm=update.clip_norm or 0.0,
-        starts=starts,
-        widths=widths.astype(np.int32),
+        starts=starts.copy(),
+        widths=(ends - starts).astype(np.int32),
         clip_value=update.clip_value or 0.0,
         groups=tuple(groups),
     )
