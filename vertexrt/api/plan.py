@@ -167,7 +167,7 @@ class Plan:
         """
         reader, indices = self._reader, []
         for run, sources in zip(self._runs, self._sources, strict=True):
-            now, fits, count = run.inputs.index, True, len(run.inputs.child_ptr) - 1
+            now, fits, count = run.inputs.index, True, run.share.batch.num_vertices
             index = now.copy()
             for k, room in numbers:
                 row = index[k] = room.take(sources[k])

@@ -130,9 +130,7 @@ class Run:
 
     def with_floats(self, batch: GraphBatch, floats: tuple[Array, ...]) -> Run:
         """Return the same run of a batch that differs in real pulls alone."""
-        i = self.inputs
-        structure = i.child_ptr, i.child, i.functions, i.edge_of, i.first_of
-        inputs = Inputs(*structure, i.index, floats, i.no_reals)
+        inputs = Inputs(self.inputs.structure, self.inputs.index, floats, self.inputs.no_reals)
         given = self.layout, self.configuration, self.kept
         return Run(self.variant, self.ready, Share(batch), inputs, *given)
 

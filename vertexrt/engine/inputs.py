@@ -93,36 +93,27 @@ class Inputs:
     """The structure of a batch and its pulled values, absent ones marked by an index of -1.
 
     Attributes:
-        child_ptr, child, functions, edge_of, first_of: of `Structure`.
+        structure: the graphs.
         index: int32 [pulls, V] integers, then rows of reals, as `Reader.pulls`; where something
             of edges is pulled, [pulls, V + E], and -1 for what is of others.
         floats: one flat array a real pull, read-only.
         no_reals: an empty array of their dtype.
     """
 
-    child_ptr: Array
-    child: Array
-    functions: Array
-    edge_of: Array | None
-    first_of: Array
+    structure: Structure
     index: Array
     floats: tuple[Array, ...]
     no_reals: Array
 
     @property
-    def structure(self) -> Structure:
-        """The graphs."""
-        return Structure(self.child_ptr, self.child, self.functions, self.edge_of, self.first_of)
-
-    @property
     def readers(self) -> Array:
         """The function that each column of `index` is of."""
-        columns = self.index.shape[1]
-        if not len(self.functions):
+        columns, functions = self.index.shape[1], self.structure.functions
+        if not len(functions):
             return np.zeros(columns, np.int32)
-        if columns == len(self.functions):
-            return self.functions
-        return np.append(self.functions, self.functions[parents(self.structure)])
+        if columns == len(functions):
+            return functions
+        return np.append(functions, functions[parents(self.structure)])
 
     @property
     def ints(self) -> Array:
@@ -179,7 +170,7 @@ def read_inputs(
             index[k, count:] = _of_edges(reader, k, batch, structure, own, edges)
         else:
             index[k, :count] = own
-    return Inputs(*structure, index, tuple(floats), none_of(np.dtype(dtype)))
+    return Inputs(structure, index, tuple(floats), none_of(np.dtype(dtype)))
 
 
 def _read(reader: Reader, k: int, batch: GraphBatch) -> Any:
@@ -272,7 +263,7 @@ def refuse(reader: Reader, batch: GraphBatch, inputs: Inputs, found: int, vertex
         )
     assert found == NOT_BOUNDED, found
     values = inputs.index[:, vertex]
-    functions = inputs.functions
+    functions = inputs.structure.functions
     bounds = index_bounds(program, int(functions[vertex]) if len(functions) else 0)
     given = {reader.pulls[k].name: (reader.pulls[k], int(values[k])) for k in reader.used}
     name = next(name for name, (bound, _) in bounds.items() if not -1 <= given[name][1] < bound)

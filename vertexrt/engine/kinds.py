@@ -56,9 +56,7 @@ def find_kinds(variant: Variant, batch: GraphBatch, inputs: Inputs) -> Array:
     while True:
         facts = variant.vertex_facts()
         found, vertex, bits, _, lazy, *_ = read_vertices(
-            inputs.child_ptr,
-            inputs.child,
-            inputs.functions,
+            *inputs.structure[:3],
             inputs.index,
             *facts,
         )

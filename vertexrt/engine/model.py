@@ -98,7 +98,7 @@ def prepare(
     else:
         layout = _lay_out(variant, batch, inputs, policy_of(policy), merges)
         if key is not None:
-            variant.layouts.keep(key, layout, len(inputs.child_ptr))
+            variant.layouts.keep(key, layout, batch.num_vertices)
     return Run(variant, variant.ready(), share, inputs, layout, configuration)
 
 
@@ -108,13 +108,14 @@ def _lay_out(
     """Lay out a batch, compiling kinds not seen before. Raises: as `prepare`."""
     if variant.loaded is None:
         meet_kinds(variant, batch, inputs)
+    graph = inputs.structure
     while True:
         programs = variant.ready().programs
         found, with_loss, (indices, extents, weight), plan, table, forward, rows = lay_out(
-            inputs.child_ptr,
-            inputs.child,
-            inputs.functions,
-            inputs.first_of,
+            graph.child_ptr,
+            graph.child,
+            graph.functions,
+            graph.first_of,
             inputs.index,
             inputs.no_reals,
             policy,
@@ -275,7 +276,7 @@ class CompiledModel:
             key = use, form.numbers
             if form.comes_again or key in self._seen:
                 runs[0].kept = {}
-                self.kept.keep(key, runs[0].bare(), len(runs[0].inputs.child_ptr))
+                self.kept.keep(key, runs[0].bare(), batch.num_vertices)
                 return runs
             if len(self._seen) == MOST_SEEN:
                 self._seen.clear()

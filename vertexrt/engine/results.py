@@ -300,7 +300,7 @@ def pulled_rows(batch: GraphBatch, run: Run, pull: Pull) -> PulledRows:
 
 def _pulling(run: Run, name: str) -> Array:
     """Mark the user's vertices whose function pulls a value, of its own or of its edges."""
-    nodes, functions = run.variant.program.nodes, run.inputs.functions
+    nodes, functions = run.variant.program.nodes, run.inputs.structure.functions
     if not len(functions):
         return np.ones(len(run.row_of), np.bool_)
     pulling = {n.function for n in nodes if n.op == "pull_grad" and n["name"] == name}
@@ -319,8 +319,8 @@ def _edges_pulled(run: Run, name: str) -> tuple[Array, Array]:
     rows = np.flatnonzero((s.child_row >= 0) & _pulling(run, name)[s.order[s.edge_row]])
     rows = rows[rows >= s.every_ptr[0]]  # edges of slots come before, and have no values
     edges = s.edge_order[rows] - len(run.row_of)
-    if inputs.edge_of is not None:
-        edges = inputs.edge_of[edges]
+    if inputs.structure.edge_of is not None:
+        edges = inputs.structure.edge_of[edges]
     return run.share.edges(edges), rows
 
 

@@ -179,7 +179,11 @@ def _terms_of(
 
 def _whole_of(run: Run, pulls: Sequence[Pull], index: Array | None, count: int) -> Array | None:
     """Return the row that each of so many rows of a pull has, if each has one; else None."""
-    if len(run.inputs.functions) or pulls[0].of_edges or (index is not None and len(pulls) > 1):
+    if (
+        len(run.inputs.structure.functions)
+        or pulls[0].of_edges
+        or (index is not None and len(pulls) > 1)
+    ):
         return None
     if index is None:
         return run.row_of  # that of its vertex
