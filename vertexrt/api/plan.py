@@ -138,7 +138,8 @@ class Plan:
                 action = f"name one of these, or plan a batch that has it.{near}"
                 raise PullError.at("plan", f"a pull {name!r:.60}", expected, action)
         new: list[int] = []
-        floats, numbers, names = list(self._floats), [], tuple(tables)
+        floats: list[Any] = list(self._floats)
+        numbers, names = [], tuple(tables)
         for name in names if names == self._given else {**tables, **dict.fromkeys(self._given)}:
             places = self._read[name]
             table: Any = tables.get(name)
