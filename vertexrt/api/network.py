@@ -191,10 +191,8 @@ class Network:
             DeviceError of a launch that failed comes at the reading, or with one of the next calls.
         """
         with self._executor.lock:
-            call = self._call("call", batch, outputs, vertices, dropout, seed)
-            if arrays == "numpy":
-                return self._passes.evaluate(call, self._passes.on_host)
             way, convert = self._arrays("call", arrays)
+            call = self._call("call", batch, outputs, vertices, dropout, seed)
             found = self._passes.evaluate(call, way)
             return found if convert is None else Outputs(_converted(found, convert))
 
@@ -303,24 +301,20 @@ class Network:
                 check_optimizer("step", optimizer)
             if type(batch) is not GraphBatch:
                 check_batch("step", batch)
-            names: Any = outputs
-            use = self._steps.get(names) if type(names) is tuple else None
-            if use is None:
-                names = names_of("step", outputs)
-                use = self._use_of_steps(names)
+            names = () if type(outputs) is tuple and not outputs else names_of("step", outputs)
+            use = self._steps.get(names) or self._use_of_steps(names)
             chosen = None if vertices is None else read_vertices("step", vertices, batch)
             if self._passes.here is not None:
                 self._passes.make_room()
             seed, count = self._draws
             drawn = step_seed(seed, int(count[0]))
             here, several = arrays != "numpy", None if group is None else shared(group)
+            way, convert = self._arrays("step", arrays) if here else (None, None)
             how = chosen, here, optimizer, asks, self._reduction, count, several
-            if not here:
-                return self._executor.step(Request(use, batch, names, drawn, *how))
-            way, convert = self._arrays("step", arrays)
             loss = self._executor.step(Request(use, batch, names, drawn, *how))
-            found = {n: way.array(x, x.shape) for n, x in loss.outputs.items()}
-            loss.outputs = Outputs(_converted(found, convert))
+            if way is not None:
+                found = {n: way.array(x, x.shape) for n, x in loss.outputs.items()}
+                loss.outputs = Outputs(_converted(found, convert))
             return loss
 
     @in_turn

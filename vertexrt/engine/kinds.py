@@ -53,10 +53,13 @@ def find_kinds(variant: Variant, batch: GraphBatch, inputs: Inputs) -> Array:
     Raises: PullError, when pulled values do not fit; GraphError, when a vertex has more children
         than the function has slots.
     """
+    graph = inputs.structure
     while True:
         facts = variant.vertex_facts()
         found, vertex, bits, _, lazy, *_ = read_vertices(
-            *inputs.structure[:3],
+            graph.child_ptr,
+            graph.child,
+            graph.functions,
             inputs.index,
             *facts,
         )
