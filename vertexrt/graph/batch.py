@@ -36,7 +36,6 @@ from vertexrt.graph.pulls import (
     Pulls,
     PullValue,
     TakenPulls,
-    by_index,
     check_pulls,
     describe_all,
     join_pulls,
@@ -721,23 +720,6 @@ def with_values(
     return _holding(GraphBatch, fields, form=form)
 
 
-def _with_each(batch: GraphBatch, change: Callable[[PullValue], PullValue]) -> GraphBatch:
-    """Return the same graphs, each of whose pulls is changed."""
-    pulls, of_edges = (
-        {name: change(value) for name, value in each.items()}
-        for each in (pulls_of(batch), edge_pulls_of(batch))
-    )
-    return with_values(batch, pulls, of_edges, BatchForm())
-
-
-def pulls_by_index(batch: GraphBatch) -> GraphBatch:
-    """Return the same batch, in which every pull is `Rows`: other numbers can take their places.
-
-    Shares of such a batch have the whole tables; their maps say which vertex pulls which row.
-    """
-    return _with_each(batch, by_index)
-
-
 def with_host_pulls(
     batch: GraphBatch, download: Callable[[np.ndarray[Any, Any], int], None]
 ) -> GraphBatch:
@@ -755,7 +737,11 @@ def with_host_pulls(
         download(copied, table.address)
         return rows_unchecked(own(copied, copied.dtype), index)
 
-    return _with_each(batch, on_host)
+    pulls, of_edges = (
+        {name: on_host(value) for name, value in each.items()}
+        for each in (pulls_of(batch), edge_pulls_of(batch))
+    )
+    return with_values(batch, pulls, of_edges, BatchForm())
 
 
 def _wrong_graphs(got: str, num_graphs: int) -> GraphError:
