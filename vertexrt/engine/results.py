@@ -273,62 +273,35 @@ def part_of_store(store: ParameterStore, flat: Any, name: str) -> Any:
     return flat[start : start + math.prod(shape)].reshape(shape)
 
 
-class PulledRows(NamedTuple):
-    """Where the gradient of what a run pulled lies, and where it goes.
+def pulled_rows(batch: GraphBatch, run: Run, pull: Pull) -> tuple[Array, Array]:
+    """Find the rows of a pull that a run has a gradient of; several may be one.
 
-    Attributes:
-        to: rows of the pull; at: rows of the tensor; int64 [n] each.
+    Returns: rows of the pull, and rows of the tensor where their gradients are; int64 [n] each.
     """
-
-    to: Array
-    at: Array
-
-
-def pulled_rows(batch: GraphBatch, run: Run, pull: Pull) -> PulledRows:
-    """Find the rows of a pull that a run has a gradient of; several may be one."""
+    program, inputs, share = run.variant.program, run.inputs, run.share
+    functions = inputs.structure.functions
+    pulling = np.ones(len(run.row_of), np.bool_)  # whose function pulls it, of its own or of edges
+    if len(functions):
+        nodes = (n for n in program.nodes if n.op == "pull_grad" and n["name"] == pull.name)
+        pulling = np.isin(functions, [n.function for n in nodes])
     if pull.of:
-        mine, at = _slots_pulled(run, pull)
+        edge = edges_in_slot(program, pull, inputs.structure)
+        own = np.flatnonzero((edge >= 0) & pulling)
+        mine, at = share.edges(edge[own]), run.row_of[own]
+    elif pull.edges:
+        s = run.layout.schedule
+        at = np.flatnonzero((s.child_row >= 0) & pulling[s.order[s.edge_row]])
+        at = at[at >= s.every_ptr[0]]  # edges of slots come before, and have no values
+        edges, edge_of = s.edge_order[at] - len(run.row_of), inputs.structure.edge_of
+        mine = share.edges(edges if edge_of is None else edge_of[edges])
     else:
-        mine, at = (_edges_pulled if pull.edges else _vertices_pulled)(run, pull.name)
+        own = np.flatnonzero(pulling)
+        mine, at = share.vertices[own], run.row_of[own]
     _, index = table_of(batch, pull)
     if index is None:
-        return PulledRows(mine, at)
-    rows = index[mine]
-    has = np.flatnonzero(rows >= 0)
-    return PulledRows(rows[has], at[has])
-
-
-def _pulling(run: Run, name: str) -> Array:
-    """Mark the user's vertices whose function pulls a value, of its own or of its edges."""
-    nodes, functions = run.variant.program.nodes, run.inputs.structure.functions
-    if not len(functions):
-        return np.ones(len(run.row_of), np.bool_)
-    pulling = {n.function for n in nodes if n.op == "pull_grad" and n["name"] == name}
-    return np.isin(functions, list(pulling))
-
-
-def _vertices_pulled(run: Run, name: str) -> tuple[Array, Array]:
-    """Return the vertices that pull a value, in the whole batch, and their rows."""
-    mine = np.flatnonzero(_pulling(run, name))
-    return run.share.vertices[mine], run.row_of[mine]
-
-
-def _edges_pulled(run: Run, name: str) -> tuple[Array, Array]:
-    """Return the edges of which a value is pulled, in the whole batch, and their rows."""
-    s, inputs = run.layout.schedule, run.inputs
-    rows = np.flatnonzero((s.child_row >= 0) & _pulling(run, name)[s.order[s.edge_row]])
-    rows = rows[rows >= s.every_ptr[0]]  # edges of slots come before, and have no values
-    edges = s.edge_order[rows] - len(run.row_of)
-    if inputs.structure.edge_of is not None:
-        edges = inputs.structure.edge_of[edges]
-    return run.share.edges(edges), rows
-
-
-def _slots_pulled(run: Run, pull: Pull) -> tuple[Array, Array]:
-    """Return the edges to one child that pull a value, in the whole batch, and their rows."""
-    edge = edges_in_slot(run.variant.program, pull, run.inputs.structure)
-    mine = np.flatnonzero((edge >= 0) & _pulling(run, pull.name))
-    return run.share.edges(edge[mine]), run.row_of[mine]
+        return mine, at
+    has = np.flatnonzero(index[mine] >= 0)
+    return index[mine][has], at[has]
 
 
 def table_of(batch: GraphBatch, pull: Pull) -> tuple[Any, Array | None]:
