@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
-from functools import cache
-from typing import TYPE_CHECKING, Any, NoReturn
+from functools import cache, update_wrapper
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +35,6 @@ from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
 from vertexrt.api.parameters import NameDifferences, Parameters
 from vertexrt.api.plan import Plan, with_tables
-from vertexrt.api.turns import in_turn
 from vertexrt.engine.executor import Executor, Request, loss_scale, step_seed
 from vertexrt.engine.explain import explain_batch, explain_function
 from vertexrt.engine.lazy import Loss, Outputs
@@ -73,6 +72,23 @@ ELSEWHERE = {  # what to write in place of what other libraries have, and earlie
     "eval": "net(batch), in which dropout does not drop",
     **dict.fromkeys(("to", "cuda", "cpu"), "vrt.compile(function, device=..., dtype=...)"),
 }
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _in_turn(
+    method: Callable[Concatenate[Network, P], R],
+) -> Callable[Concatenate[Network, P], R]:
+    """Let one thread at a time into a network; 0.3 us."""
+
+    def guarded(self: Network, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self._executor.lock:
+            return method(self, *args, **kwargs)
+
+    update_wrapper(guarded, method)
+    return guarded
 
 
 class Network:
@@ -196,7 +212,7 @@ class Network:
             found = self._passes.evaluate(call, way)
             return found if convert is None else Outputs(_converted(found, convert))
 
-    @in_turn
+    @_in_turn
     def record(
         self,
         batch: GraphBatch,
@@ -232,7 +248,7 @@ class Network:
         pushed = found if convert is None else Outputs(_converted(found, convert))
         return Record(self, made, pushed, arrays == "numpy", convert)
 
-    @in_turn
+    @_in_turn
     def plan(
         self,
         batch: GraphBatch,
@@ -317,7 +333,7 @@ class Network:
                 loss.outputs = Outputs(_converted(found, convert))
             return loss
 
-    @in_turn
+    @_in_turn
     def warm(
         self,
         batch: GraphBatch,
@@ -344,7 +360,7 @@ class Network:
         use = self._use_of_steps(names_of("warm", outputs or ()))
         return self._model.meet(use._replace(rule=rule), batch, batch[:graphs])
 
-    @in_turn
+    @_in_turn
     def sync(self) -> None:
         """Wait for all steps.
 
@@ -371,13 +387,13 @@ class Network:
                 self._gradients = AccumulatedGradients(self._model.store)
             return self._gradients
 
-    @in_turn
+    @_in_turn
     def zero_grad(self) -> None:
         """Set `gradients` to zero, to begin another sum."""
         if self._gradients is not None:
             self._gradients.zero()
 
-    @in_turn
+    @_in_turn
     def state(self) -> dict[str, dict[str, Any]]:
         """Return what changes in training, copies, for `load_state`.
 
@@ -389,7 +405,7 @@ class Network:
         parameters = {name: value.copy() for name, value in self.parameters.items()}
         return {"parameters": parameters, "random": random}
 
-    @in_turn
+    @_in_turn
     def load_state(
         self, state: Mapping[str, Mapping[str, Any]], *, strict: bool = True
     ) -> NameDifferences:
@@ -424,12 +440,12 @@ class Network:
         self._draws = draws
         return names
 
-    @in_turn
+    @_in_turn
     def explain(self, *, kernels: str = "") -> str:
         """Print F and dF, kinds met, placement, fused groups; kernels as `ir` or `llvm`, too."""
         return explain_function(self._executor, kernels)
 
-    @in_turn
+    @_in_turn
     def explain_batch(self, batch: GraphBatch) -> str:
         """Print what a batch costs: levels, rows per task, FLOPs, peak bytes, kernel calls."""
         check_batch("explain_batch", batch)
