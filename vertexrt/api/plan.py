@@ -172,7 +172,8 @@ class Plan:
             index = now.copy()
             for k, room in numbers:
                 row = index[k] = room.take(sources[k])
-                fits &= bool(((row[:count] < 0) == (now[k, :count] < 0)).all())
+                either = row[:count] ^ now[k, :count]  # is absent: where this is below 0
+                fits &= int(either.min(initial=0)) >= 0
             if not (fits and is_within(index, reader.used, reader.bounds)):
                 self._refuse_numbers(tables)
             indices.append(index)

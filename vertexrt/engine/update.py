@@ -37,6 +37,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -353,13 +354,13 @@ def updated_ranges(
                 f"rows 0 to {count - 1}",
                 "check the pulled indices",
             )
-        begins = start + rows * width
-        found.append(np.stack([begins, begins + width], axis=1))
+        found.append((start + rows * width)[:, None] + (0, width))
     return np.concatenate(found)
 
 
+@lru_cache(1 << 10)
 def _in_pieces(start: int, size: int, most: int) -> RowArray:
-    """Cut elements of a store into ranges of at most so many, [R, 2]."""
+    """Cut elements of a store into ranges of at most so many, [R, 2]; the same for each step."""
     begins = np.arange(start, start + size, most)
     return np.stack([begins, np.minimum(begins + most, start + size)], axis=1)
 
@@ -371,13 +372,13 @@ def _bind(store: ParameterStore, update: Update, limit: float = NOTHING) -> Stor
     return StoreUpdate(
         rule=update.rule,
         scalars=np.array([update.scalars_of(group) for group in groups], np.float64),
-        parts=np.cumsum([0, *map(len, found)]),
+        parts=np.array([0, *accumulate(map(len, found))]),
         clip_norm=update.clip_norm or 0.0,
         limit=limit,
         values=store.values,
         gradients=store.gradients,
         moments=update.moments,
-        ranges=np.concatenate(found),
+        ranges=np.concatenate(found) if len(found) > 1 else found[0],
         counts=update.counts,
         found=np.zeros(3),
     )
