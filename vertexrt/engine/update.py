@@ -354,7 +354,10 @@ def updated_ranges(
                 f"rows 0 to {count - 1}",
                 "check the pulled indices",
             )
-        found.append((start + rows * width)[:, None] + (0, width))
+        ranges = np.empty((rows.size, 2), np.int64)
+        ranges[:, 0] = start + rows * width
+        ranges[:, 1] = ranges[:, 0] + width
+        found.append(ranges)
     return np.concatenate(found)
 
 
