@@ -10,7 +10,7 @@ from vertexrt.engine.kinds import meet_kinds
 from vertexrt.engine.layouts import BatchLayout, Recent, is_within, lay_out
 from vertexrt.engine.variant import Use, Variant
 from vertexrt.graph import GraphBatch
-from vertexrt.graph.batch import is_taken, numbers_key, structure_key
+from vertexrt.graph.batch import numbers_key, structure_key, whole_of
 from vertexrt.graph.digest import BatchForm
 from vertexrt.kernels.ways import Configuration
 from vertexrt.memory import MemoryPlan
@@ -132,7 +132,7 @@ def find_numbers(batch: GraphBatch) -> bool:
     """
     form = batch.form
     if form.numbers is None and batch.num_vertices <= MOST_OF_A_BATCH:
-        if form.comes_again or is_taken(batch):
+        if form.comes_again or whole_of(batch) is not batch:
             numbers_key(batch)
         else:
             form.comes_again = True

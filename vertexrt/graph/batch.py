@@ -331,7 +331,7 @@ class InputGraph(_Graphs):
         Raises: GraphError, on a graph that is not directed, two edges in one slot, or a cycle;
             PullError, when no node (or edge) has an attribute, or its values do not fit each other.
         """
-        return cls(*read_networkx(dag, tuple(pulls), tuple(edge_pulls)))
+        return cls.from_children(*read_networkx(dag, tuple(pulls), tuple(edge_pulls)))
 
     def to_networkx(self) -> networkx.MultiDiGraph[int]:
         """Return a MultiDiGraph with edges from child to parent.
@@ -659,11 +659,6 @@ def whole_of(batch: GraphBatch) -> GraphBatch:
     return batch if batch._taken is None else batch._taken[0]
 
 
-def is_taken(batch: GraphBatch) -> bool:
-    """Tell whether the graphs of a batch were taken from another."""
-    return batch._taken is not None
-
-
 def starts_of(graphs: _Graphs) -> tuple[IntArray, IntArray]:
     """Return the first vertex and the first slot of each graph, int32 [K+1]; nothing is copied."""
     form, fields = graphs.form, graphs._fields
@@ -682,7 +677,7 @@ def has_same_sizes(batch: GraphBatch) -> bool:
     if form.same_sizes is None:
         sizes = [np.diff(starts) for starts in starts_of(whole)]
         form.same_sizes = all((each == each[0]).all() for each in sizes)
-    return form.same_sizes and (is_taken(batch) or batch.num_graphs > 1)
+    return form.same_sizes and (whole is not batch or batch.num_graphs > 1)
 
 
 def structure_key(batch: GraphBatch) -> bytes:

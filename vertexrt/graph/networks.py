@@ -24,19 +24,16 @@ Slot = tuple[int, Mapping[str, Any]]  # its child, -1 for none, and the attribut
 def read_networkx(
     dag: networkx.DiGraph[Any], pulls: Sequence[str], edge_pulls: Sequence[str]
 ) -> tuple[Any, ...]:
-    """Return the fields of the input graph of a networkx graph with edges from child to parent.
+    """Return child lists, pulls and pulls of edges of a networkx graph, edges to their parents.
 
     Raises: GraphError and PullError, as `InputGraph.from_networkx` says.
     """
     slots = read_slots(dag)
-    child = [child for each in slots for child, _ in each]
     edges = [edge for each in slots for _, edge in each]
     nodes = [given for _, given in dag.nodes(data=True)]
     return (
-        np.cumsum([0, *map(len, slots)], dtype=np.int32),
-        np.array(child, np.int32),
+        [[child for child, _ in each] for each in slots],
         {name: _attribute("node", name, nodes) for name in pulls},
-        None,
         {name: _attribute("edge", name, edges) for name in edge_pulls},
     )
 
