@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import GraphError, PullError
-from vertexrt.graph.pulls import PullValue, Rows
+from vertexrt.graph.pulls import PullValue, Rows, parts_of
 from vertexrt.graph.types import VertexTypes
 
 if TYPE_CHECKING:
@@ -132,11 +132,10 @@ def _at(values: Mapping[str, Sequence[Any]], at: int) -> dict[str, Any]:
 
 def values_of(pull: PullValue) -> list[Any]:
     """Return the value of each vertex or edge, None where it has none; vectors are arrays."""
-    if isinstance(pull, Rows):
-        table = values_of(pull.table)
-        if pull.index is None:
-            return table
-        return [table[row] if row >= 0 else None for row in pull.index.tolist()]
-    if pull.dtype == np.int32:
-        return [None if number == -1 else number for number in pull.tolist()]
-    return pull.tolist() if pull.ndim == 1 else list(pull)
+    table, index = parts_of(pull)
+    if index is not None:
+        values = values_of(table)
+        return [values[row] if row >= 0 else None for row in index.tolist()]
+    if table.dtype == np.int32:
+        return [None if number == -1 else number for number in table.tolist()]
+    return table.tolist() if table.ndim == 1 else list(table)
