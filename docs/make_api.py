@@ -137,9 +137,11 @@ def with_members(name: str, order: dict[str, int]) -> Iterator[Entry]:
         return
     yield Entry(name, value, "class")
     made = (types.FunctionType, classmethod, staticmethod, property)
+    homes = [*(base for base in value.__bases__ if base.__name__.startswith("_")), value]
     members = {
         f"{name}.{member}": "property" if isinstance(each, property) else "method"
-        for member, each in vars(value).items()
+        for home in homes
+        for member, each in vars(home).items()
         if isinstance(each, made)
         and (not member.startswith("_") or (member == "__call__" and name in CALLED))
     }

@@ -218,6 +218,17 @@ def test_from_graphs_refuses() -> None:
     )
 
 
+def test_a_graph_of_no_values_is_none_of_an_array_of_reals() -> None:
+    """An array has a row for each vertex; whole numbers, and rows by an index, may be absent."""
+    nothing = InputGraph.chain(1, {"x": Rows(np.zeros(0), [-1])})
+    reals = InputGraph.chain(2, {"x": [0.5, 1.5]})
+    for graphs in ([reals, nothing], [nothing, reals]):
+        with pytest.raises(
+            PullError, match=r"pull 'x' is float64 \[N\] with an index; in graph \d"
+        ):
+            GraphBatch.from_graphs(graphs)
+
+
 def test_from_arrays_names_the_graph() -> None:
     graph_ptr, child_ptr = [0, 2, 5], [0, 0, 1, 2, 3, 4]
     GraphBatch.from_arrays(graph_ptr, child_ptr, [0, 4, 2, -1])

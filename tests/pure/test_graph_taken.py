@@ -27,7 +27,7 @@ def pool() -> GraphBatch:
 
 def copied(batch: GraphBatch) -> bool:
     """Tell whether a batch holds arrays; to ask for one would make it copy them."""
-    return len(batch._fields.child_ptr) > 0
+    return batch._fields is not None and len(batch._fields.child_ptr) > 0
 
 
 def assert_same(found: GraphBatch, expected: GraphBatch) -> None:

@@ -250,6 +250,8 @@ def test_an_index_map_of_the_batch_is_kept() -> None:
     assert torch.equal(found, wanted)
     by_rows, by_vertices = (torch.autograd.grad(h.sum(), rows)[0] for h in (found, wanted))
     torch.testing.assert_close(by_rows, by_vertices, rtol=0.0, atol=1e-12)
+    taken = batch.with_pulls({"x": table}).take(np.arange(len(batch)))
+    assert torch.equal(mine(taken, ["h"], x=rows)["h"], found), "graphs that were taken, too"
 
 
 def arguments(mine: Any, batch: vt.BatchTensors, x: Any, *, keep: bool) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from vertexrt.engine.layouts import Recent
 from vertexrt.engine.variant import CompileOptions, draws_numbers
 from vertexrt.graph import GraphBatch
-from vertexrt.graph.batch import has_same_sizes, is_taken, structure_key
+from vertexrt.graph.batch import has_same_sizes, structure_key, whole_of
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.publish import leaf_products
 from vertexrt.ir.program import Domain, Node, Program, Stage, longest_chains
@@ -97,7 +97,7 @@ class Chooser:
         """Return the way of a batch."""
         if len(self.ways) == 1:
             return self.ways[0]
-        if not is_taken(batch) or not has_same_sizes(batch):
+        if whole_of(batch) is batch or not has_same_sizes(batch):
             return self._by_shape(trains, batch)
         # Graphs of one size are often alike; then nothing of them is read.
         structure = trains, structure_key(batch)

@@ -17,7 +17,7 @@ from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import edge_pulls_of, pulls_of
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.graph.owned import INT32
-from vertexrt.graph.pulls import is_of_none, parts_of
+from vertexrt.graph.pulls import parts_of
 from vertexrt.ir.ops import FIRST_OF_GRAPH
 from vertexrt.ir.passes.specialise import MOST_SLOTS
 from vertexrt.ir.program import Node, Program, Pull
@@ -335,9 +335,9 @@ def _declared(table: Node) -> str:
 
 
 def _integers(program: Program, pull: Pull, value: Any, rows: int) -> Array:
-    if is_of_none(value):
-        return np.full(rows, -1, np.int32)
     given, index = parts_of(value)
+    if index is not None and not len(given):  # nobody pulls anything
+        return np.full(rows, -1, np.int32)
     if given.dtype.kind != "i" or given.ndim != 1:
         raise PullError.at(
             "pull",

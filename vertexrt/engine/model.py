@@ -42,7 +42,7 @@ from vertexrt.engine.variant import (
 )
 from vertexrt.errors import GraphError, NoKernelError, PullError
 from vertexrt.graph import GraphBatch
-from vertexrt.graph.batch import is_taken, numbers_key, source_of, structure_key
+from vertexrt.graph.batch import numbers_key, source_of, structure_key, whole_of
 from vertexrt.graph.digest import BatchForm
 from vertexrt.ir.passes.parts import divide_parameters
 from vertexrt.ir.passes.place import place
@@ -259,7 +259,7 @@ class CompiledModel:
         with self._preparing:
             form = batch.form
             if form.numbers is None and batch.num_vertices <= MOST_OF_A_BATCH:
-                if form.comes_again or is_taken(batch):
+                if form.comes_again or whole_of(batch) is not batch:
                     numbers_key(batch)
                 else:
                     form.comes_again = True

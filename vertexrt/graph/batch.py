@@ -11,8 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -58,18 +57,24 @@ _GRAPH = "input graph"
 _ALL = np.zeros(0, np.int64)
 _ZERO = np.zeros(1, np.int32)
 
-# What graphs pull, for code that changes nothing: no view is made, nothing else is copied.
-pulls_of, edge_pulls_of = attrgetter("_fields.pulls"), attrgetter("_fields.edge_pulls")
+
+class Taken(NamedTuple):
+    """Which graphs some are of another batch, their source, which was not taken itself."""
+
+    source: GraphBatch
+    ids: Int64
+    vertices: int
+    slots: int
 
 
 class _Graphs:
     """Graphs side by side, or one of them."""
 
     __slots__ = ("__weakref__", "_fields", "_taken", "form")
-    _fields: BatchFields
-    _taken: tuple[GraphBatch, Int64] | None  # the batch that they were taken from, and which
+    _fields: BatchFields | None  # None, where nothing has looked at graphs that were taken
+    _taken: Taken | None
     form: BatchForm
-    graph_ptr: IntArray = handed_out(attrgetter("_fields.graph_ptr"))
+    graph_ptr: IntArray = handed_out(lambda graphs: starts_of(graphs)[0])
     child_ptr: IntArray = handed_out(lambda graphs: fields_of(graphs).child_ptr)
     child: IntArray = handed_out(lambda graphs: fields_of(graphs).child)
     pulls: Mapping[str, PullValue] = handed_out(lambda graphs: Pulls(pulls_of(graphs)))
@@ -115,7 +120,7 @@ class _Graphs:
     @property
     def num_vertices(self) -> int:
         """Return V."""
-        return int(self._fields.graph_ptr[-1])
+        return int(starts_of(self)[0][-1])
 
     @property
     def num_edges(self) -> int:
@@ -330,7 +335,7 @@ class InputGraph(_Graphs):
         Raises: GraphError, on a graph that is not directed, two edges in one slot, or a cycle;
             PullError, when no node (or edge) has an attribute, or its values do not fit each other.
         """
-        return cls(*read_networkx(dag, tuple(pulls), tuple(edge_pulls)))
+        return cls.from_children(*read_networkx(dag, tuple(pulls), tuple(edge_pulls)))
 
     def to_networkx(self) -> networkx.MultiDiGraph[int]:
         """Return a MultiDiGraph with edges from child to parent.
@@ -434,7 +439,7 @@ class GraphBatch(_Graphs):
     @property
     def num_graphs(self) -> int:
         """Return K."""
-        return len(self._fields.graph_ptr) - 1
+        return len(starts_of(self)[0]) - 1
 
     @property
     def graph_of(self) -> IntArray:
@@ -579,8 +584,8 @@ _INSTEAD = {
 
 def _holding(
     cls: type[Graphs],
-    fields: BatchFields,
-    taken: tuple[GraphBatch, Int64] | None = None,
+    fields: BatchFields | None,
+    taken: Taken | None = None,
     form: BatchForm | None = None,
 ) -> Graphs:
     """Return graphs that hold fields that are known to be right."""
@@ -596,34 +601,51 @@ def unchecked_batch(*fields: Any) -> GraphBatch:
 
 def take_unread(batch: GraphBatch, graphs: Int64) -> GraphBatch:
     """Return the batch of the graphs named, as `take` does; `source_of` has the numbers."""
-    source, known = batch._taken or (batch, _ALL)
-    given, starts = source._fields, starts_of(source)
+    source, known, *_ = batch._taken or (batch, _ALL)
     whole = unwritten(2 * (graphs.size + 1), INT32)
-    vertices, slots = start_graphs(whole, *starts, known, graphs)
+    vertices, slots = start_graphs(whole, *starts_of(source), known, graphs)
     if not vertices:
         wrong = graphs[(graphs < 0) | (graphs >= batch.num_graphs)]
         raise _wrong_graphs(f"graph {wrong[0]}", batch.num_graphs)
     if vertices >= MOST or slots >= MOST:
         raise _too_large(vertices, slots, "take")
-    fields = BatchFields(
-        whole[: graphs.size + 1],
-        NO_NUMBERS,
-        NO_NUMBERS,
-        TakenPulls(given.pulls, starts[0], graphs, vertices),
-        given.types,
-        TakenPulls(given.edge_pulls, starts[1], graphs, slots) if given.edge_pulls else {},
-    )
-    form = BatchForm(whole[graphs.size + 1 :])
-    return _holding(GraphBatch, fields, (source, graphs), form)
+    form = BatchForm((whole[: graphs.size + 1], whole[graphs.size + 1 :]))
+    return _holding(GraphBatch, None, Taken(source, graphs, vertices, slots), form)
+
+
+def _begun(graphs: _Graphs) -> BatchFields:
+    """Return what graphs hold; the children of some that were taken may not be copied yet."""
+    fields = graphs._fields
+    if fields is None:
+        assert graphs._taken is not None, "other graphs have their fields"
+        source, ids, vertices, slots = graphs._taken
+        _, _, _, pulls, types, of_edges = fields_of(source)
+        graph_ptr, edge_ptr = starts_of(source)
+        pulls = TakenPulls(pulls, graph_ptr, ids, vertices)
+        of_edges = TakenPulls(of_edges, edge_ptr, ids, slots) if of_edges else of_edges
+        starts = starts_of(graphs)[0]
+        fields = BatchFields(starts, NO_NUMBERS, NO_NUMBERS, pulls, types, of_edges)
+        graphs._fields = fields
+    return fields
+
+
+def pulls_of(graphs: _Graphs) -> Mapping[str, PullValue]:
+    """Return what vertices pull, for code that changes nothing; nothing else is copied."""
+    return _begun(graphs).pulls
+
+
+def edge_pulls_of(graphs: _Graphs) -> Mapping[str, PullValue]:
+    """Return what edges carry, likewise."""
+    return _begun(graphs).edge_pulls
 
 
 def fields_of(graphs: _Graphs) -> BatchFields:
     """Return what graphs hold; if they were taken, their children and types are copied first."""
-    fields, taken = graphs._fields, graphs._taken
+    fields, taken = _begun(graphs), graphs._taken
     if taken is None or len(fields.child_ptr):
         return fields
-    (source, ids), (vertices, slots) = taken, (graphs.num_vertices, graphs.num_edges)
-    given, (graph_ptr, edge_ptr) = source._fields, starts_of(source)
+    source, ids, vertices, slots = taken
+    given, (graph_ptr, edge_ptr) = fields_of(source), starts_of(source)
     whole = unwritten(vertices + 1 + slots, INT32)
     take_children(whole, graph_ptr, given.child_ptr, given.child, ids, vertices)
     types = given.types
@@ -650,25 +672,21 @@ def source_of(batch: GraphBatch) -> tuple[GraphBatch, Int64]:
     It stays alive: what processes that train together know of graphs must not depend on which of
     them has copied these.
     """
-    return batch._taken or (batch, np.arange(batch.num_graphs))
+    return batch._taken[:2] if batch._taken else (batch, np.arange(batch.num_graphs))
 
 
 def whole_of(batch: GraphBatch) -> GraphBatch:
     """Return the batch that graphs were taken from; itself, if they were not."""
-    return batch if batch._taken is None else batch._taken[0]
-
-
-def is_taken(batch: GraphBatch) -> bool:
-    """Tell whether the graphs of a batch were taken from another."""
-    return batch._taken is not None
+    return batch if batch._taken is None else batch._taken.source
 
 
 def starts_of(graphs: _Graphs) -> tuple[IntArray, IntArray]:
     """Return the first vertex and the first slot of each graph, int32 [K+1]; nothing is copied."""
-    form, fields = graphs.form, graphs._fields
-    if form.edge_ptr is None:
-        form.edge_ptr = fields.child_ptr[fields.graph_ptr]
-    return fields.graph_ptr, form.edge_ptr
+    form = graphs.form
+    if form.starts is None:
+        fields = fields_of(graphs)
+        form.starts = fields.graph_ptr, fields.child_ptr[fields.graph_ptr]
+    return form.starts
 
 
 def has_same_sizes(batch: GraphBatch) -> bool:
@@ -681,7 +699,7 @@ def has_same_sizes(batch: GraphBatch) -> bool:
     if form.same_sizes is None:
         sizes = [np.diff(starts) for starts in starts_of(whole)]
         form.same_sizes = all((each == each[0]).all() for each in sizes)
-    return form.same_sizes and (is_taken(batch) or batch.num_graphs > 1)
+    return form.same_sizes and (whole is not batch or batch.num_graphs > 1)
 
 
 def structure_key(batch: GraphBatch) -> bytes:
@@ -703,7 +721,7 @@ def numbers_key(batch: GraphBatch) -> bytes:
 
 
 def _digests_of(batch: GraphBatch) -> tuple[GraphDigests, Any]:
-    source, graphs = batch._taken or (batch, slice(None))
+    source, graphs, *_ = batch._taken or (batch, slice(None))
     if source.form.graphs is None:
         source.form.graphs = digest_graphs(fields_of(source))
     return source.form.graphs, graphs

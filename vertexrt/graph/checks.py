@@ -48,12 +48,6 @@ def check_structure(
             " and -1 is an empty slot",
             "correct the child",
         )
-    _check_acyclic(graph_ptr, child_ptr, child, parent, where)
-
-
-def _check_acyclic(
-    graph_ptr: IntArray, child_ptr: IntArray, child: IntArray, parent: IntArray, where: str
-) -> None:
     # Most graphs number children before parents (or all after): then there can be no cycle.
     if (child < parent).all() or ((child > parent) | (child == -1)).all():
         return

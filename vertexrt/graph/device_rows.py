@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -52,10 +52,17 @@ class DeviceRows:
         None where they say otherwise, or are not known here; `DeviceRows(given)` tells more. CuPy
         and PyTorch make `__cuda_array_interface__` anew each time: 3 to 6 us of the host.
         """
-        read = READERS.get(type(given).__module__.partition(".")[0])
-        if read is None or not read(given, shape, dtype):
+        library = type(given).__module__.partition(".")[0]
+        if library == "cupy":
+            real, dense = given.dtype == dtype, given.flags.c_contiguous
+        elif library == "torch":
+            real = given.is_cuda and given.is_floating_point() and not given.requires_grad
+            dense = given.element_size() == dtype.itemsize and given.is_contiguous()
+        else:
             return None
-        address = given.data.ptr if read is _is_cupys else given.data_ptr()
+        if not (real and dense and given.shape == shape):
+            return None
+        address = given.data.ptr if library == "cupy" else given.data_ptr()
         return None if address % ALIGNED else cls.at(address, given, shape, dtype)
 
     @classmethod
@@ -115,26 +122,6 @@ def refuse_device_rows(tables: Iterable[object]) -> None:
             continue
         action = "copy it to the host, or compile with device='cuda'"
         _refuse("a pull lies on a GPU", "the host, where the network is", action)
-
-
-def _is_cupys(given: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
-    """Tell whether an array of CuPy has a shape and a dtype, in C order."""
-    found: bool = given.shape == shape and given.dtype == dtype and given.flags.c_contiguous
-    return found
-
-
-def _is_pytorchs(given: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
-    """Tell whether a tensor of PyTorch on a GPU has a shape and a dtype, in C order."""
-    real = given.is_cuda and given.is_floating_point() and given.element_size() == dtype.itemsize
-    found: bool = real and given.shape == shape and given.is_contiguous()
-    return found and not given.requires_grad
-
-
-# What reads an array's attributes, by the library of its class.
-READERS: dict[str, Callable[[Any, tuple[int, ...], np.dtype[Any]], bool]] = {
-    "cupy": _is_cupys,
-    "torch": _is_pytorchs,
-}
 
 
 def _refuse(got: str, expected: str, action: str) -> NoReturn:

@@ -60,7 +60,8 @@ class BatchForm:
     """What is known of a batch, and of others that differ from it in the rows of real pulls alone.
 
     Attributes:
-        edge_ptr: int32 [K+1], the first slot of each graph; None, until it is asked for.
+        starts: int32 [K+1] each, the first vertex and the first slot of each graph; None, until
+            they are asked for.
         graphs: of its graphs, structure, numbers: digests; None, until they are asked for.
         same_sizes: all graphs have as many vertices, and as many slots; None, as above.
         comes_again: a batch with graphs of its own was prepared before.
@@ -72,8 +73,8 @@ class BatchForm:
     same_sizes: bool | None = None
     comes_again = False
 
-    def __init__(self, edge_ptr: IntArray | None = None) -> None:
-        self.edge_ptr = edge_ptr
+    def __init__(self, starts: tuple[IntArray, IntArray] | None = None) -> None:
+        self.starts = starts
 
 
 def form_with(

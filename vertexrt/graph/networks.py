@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import GraphError, PullError
-from vertexrt.graph.pulls import PullValue, Rows
+from vertexrt.graph.pulls import PullValue, Rows, parts_of
 from vertexrt.graph.types import VertexTypes
 
 if TYPE_CHECKING:
@@ -24,19 +24,16 @@ Slot = tuple[int, Mapping[str, Any]]  # its child, -1 for none, and the attribut
 def read_networkx(
     dag: networkx.DiGraph[Any], pulls: Sequence[str], edge_pulls: Sequence[str]
 ) -> tuple[Any, ...]:
-    """Return the fields of the input graph of a networkx graph with edges from child to parent.
+    """Return child lists, pulls and pulls of edges of a networkx graph, edges to their parents.
 
     Raises: GraphError and PullError, as `InputGraph.from_networkx` says.
     """
     slots = read_slots(dag)
-    child = [child for each in slots for child, _ in each]
     edges = [edge for each in slots for _, edge in each]
     nodes = [given for _, given in dag.nodes(data=True)]
     return (
-        np.cumsum([0, *map(len, slots)], dtype=np.int32),
-        np.array(child, np.int32),
+        [[child for child, _ in each] for each in slots],
         {name: _attribute("node", name, nodes) for name in pulls},
-        None,
         {name: _attribute("edge", name, edges) for name in edge_pulls},
     )
 
@@ -135,11 +132,10 @@ def _at(values: Mapping[str, Sequence[Any]], at: int) -> dict[str, Any]:
 
 def values_of(pull: PullValue) -> list[Any]:
     """Return the value of each vertex or edge, None where it has none; vectors are arrays."""
-    if isinstance(pull, Rows):
-        table = values_of(pull.table)
-        if pull.index is None:
-            return table
-        return [table[row] if row >= 0 else None for row in pull.index.tolist()]
-    if pull.dtype == np.int32:
-        return [None if number == -1 else number for number in pull.tolist()]
-    return pull.tolist() if pull.ndim == 1 else list(pull)
+    table, index = parts_of(pull)
+    if index is not None:
+        values = values_of(table)
+        return [values[row] if row >= 0 else None for row in index.tolist()]
+    if table.dtype == np.int32:
+        return [None if number == -1 else number for number in table.tolist()]
+    return table.tolist() if table.ndim == 1 else list(table)

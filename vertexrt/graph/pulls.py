@@ -186,7 +186,7 @@ def taken_rows(rows: Array, ptr: IntArray, ids: npt.NDArray[np.int64], count: in
 
 
 def check_pulls(
-    pulls: Mapping[Any, Any] | None, count: int, where: str = "input graph", each: str = "vertex"
+    pulls: Mapping[Any, Any] | None, count: int, where: str, each: str = "vertex"
 ) -> dict[str, PullValue]:
     """Return the pulls as arrays of an allowed dtype, read-only and fit for V vertices.
 
@@ -304,16 +304,12 @@ def join_pulls(
     return {name: _join(name, [x[name] for x in pulls], sizes, what, names) for name in first}
 
 
-def is_of_none(value: PullValue) -> bool:
-    """Tell whether nobody pulls anything, of no dtype and shape: a table without rows."""
-    return isinstance(value, Rows) and not len(held_table(value))
-
-
 def _join(
     name: str, values: list[PullValue], sizes: Sequence[int], what: str, names: Sequence[object]
 ) -> PullValue:
     tables, maps = zip(*map(parts_of, values), strict=True)
     forms = [(x.dtype, x.shape[1:], i is None) for x, i in zip(tables, maps, strict=True)]
+    # A table without rows is of no dtype and shape: nobody pulls anything.
     some = [n for n, index in enumerate(maps) if index is None or len(tables[n])] or [0]
     dtype, _, plain = form = forms[some[0]]
     for number in some if not plain or dtype.kind == "i" else range(len(values)):

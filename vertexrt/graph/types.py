@@ -85,11 +85,6 @@ def read_typed(
     return child_ptr, child[order], _join_owned(counts, pulls, "vertex"), types, of_edges
 
 
-def _starts(counts: Mapping[Any, int]) -> dict[Any, int]:
-    """Return by type the first vertex of it; or by key the first edge."""
-    return dict(zip(counts, np.cumsum([0, *counts.values()]).tolist(), strict=False))
-
-
 def _read_edges(
     counts: Mapping[str, int], edges: object
 ) -> tuple[tuple[str, ...], dict[tuple[str, str, str], IntArray]]:
@@ -98,7 +93,7 @@ def _read_edges(
         got = f"edges is a {type(edges).__name__}"
         expected = "a dict of (child type, relation, parent type) to pairs (child, parent)"
         raise GraphError.at(_WHERE, got, expected, "write {('word', 'before', 'word'): pairs}")
-    first = _starts(counts)
+    first = dict(zip(counts, np.cumsum([0, *counts.values()]).tolist(), strict=False))
     relations: dict[str, int] = {}
     found: dict[tuple[str, str, str], IntArray] = {}
     for key, given in edges.items():

@@ -19,9 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.graph.hashes import LOW, PRIME, SPREAD, mixed
-
 Array = np.ndarray[Any, Any]
+
+# Whole numbers are hashed by FNV, and find their place in a table by Fibonacci.
+PRIME = np.uint64(0x100000001B3)
+SPREAD = np.uint64(0x9E3779B97F4A7C15)
+LOW = 0xFFFFFFFF  # the bits of an int32
+
+
+def mixed(key: Any, value: Any) -> Any:
+    """Mix a value into a hash."""
+    return (key ^ np.uint64(int(value) & LOW)) * PRIME
 
 
 def merge_vertices(

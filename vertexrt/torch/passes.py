@@ -253,11 +253,10 @@ class AskedPass(NamedTuple):
                 values = rows_of(rows)
             else:
                 values = rows.numpy().astype(bound.store.dtype, copy=False)
-            is_table = isinstance(table, Rows)
-            found[name] = with_rows(table, values) if is_table else values
-            tables = tables and is_table
+            tables = tables and isinstance(table, Rows)
+            found[name] = with_rows(table, values) if isinstance(table, Rows) else values
         if tables and form_with(graphs.form, before, found) is graphs.form:  # the rest was checked
-            return with_values(graphs, before | found, edge_pulls_of(graphs), graphs.form)
+            return with_values(graphs, {**before, **found}, edge_pulls_of(graphs), graphs.form)
         return graphs.with_pulls(found)
 
     def gradients(
