@@ -29,12 +29,11 @@ import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from vertexrt.api.json_record import JsonRecord, parse_json
 from vertexrt.api.optimizer import LARGEST_COUNT
@@ -71,7 +70,11 @@ def take_lock(folder: Path, flag: str) -> int:
         handle = os.open(path, _FLAGS, 0o666)
         try:
             require_plain_file(handle, path)
-            locked = _flock(handle)
+            locked: bool | None = True
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:  # another process has it, or there are no locks
+                locked = False if isinstance(error, BlockingIOError) else None
             owner = os.pread(handle, LONGEST_TEXT, 0).decode("utf-8", "replace")
             if locked is False or (locked is None and not _is_gone(owner)):
                 name = owner.strip() if _OWNER.fullmatch(owner) else "another process"
@@ -90,17 +93,6 @@ def take_lock(folder: Path, flag: str) -> int:
             os.close(handle)
             raise
         os.close(handle)  # its owner removed it while we waited for it: there is a new one
-
-
-def _flock(handle: int) -> bool | None:
-    """Lock an open file; False when another process has it, None where there are no locks."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return None
-    return True
 
 
 def _is_gone(owner: str) -> bool:
@@ -181,8 +173,7 @@ class ScalarLog:
             self._writer.close()
 
 
-@dataclass(frozen=True, slots=True)
-class RunFolder:
+class RunFolder(NamedTuple):
     """Name the files of one run.
 
     Attributes:
