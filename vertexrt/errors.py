@@ -5,7 +5,8 @@ so an error is made with `at`, a text alone with `message`, a list of near names
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Self
 
 __all__ = [
@@ -34,6 +35,16 @@ class VertexrtError(Exception):
     def at(cls, where: str, got: str, expected: str, action: str) -> Self:
         """Return an error whose text `message` writes."""
         return cls(message(where, got, expected, action))
+
+    @classmethod
+    @contextmanager
+    def of_system(cls, where: str, got: str, expected: str, action: str) -> Iterator[None]:
+        """Raise such an error for an OSError in the block; `got` is followed by its reason."""
+        try:
+            yield
+        except OSError as error:
+            reason = f"{got} ({error.strerror or error})"
+            raise cls.at(where, reason, expected, action) from error
 
     def moved(self, where: str) -> Self:
         """Return the same error of another place, such as a line of a file."""

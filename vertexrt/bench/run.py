@@ -215,13 +215,9 @@ def recording(
     record = Results(benchmark, tuple(command), kept)
     name = options.get("name", "")
     path = Path(options["out"], f"{benchmark}-{name}.json" if name else f"{benchmark}.json")
-    try:
+    with UsageError.of_system("--out", str(path.parent), "a folder to write in", "Give another"):
         path.parent.mkdir(parents=True, exist_ok=True)
         record.write(path)
-    except OSError as error:
-        raise UsageError.at(
-            "--out", f"{path.parent}: {error.strerror}", "a folder to write in", "Give another"
-        ) from error
     try:
         yield record, path
         record.complete = True

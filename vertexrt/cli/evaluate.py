@@ -131,15 +131,13 @@ def files_of(stored: StoredRun) -> dict[str, bytes]:
     files[CONFIG_NAME] = _encoded({**library, **meta, "options": asdict(public(options))})
     if is_own(options.model):
         source = Path(options.model.rpartition(":")[0])
-        try:
+        with CheckpointError.of_system(
+            str(source),
+            "the file of the model cannot be read",
+            "expected it where the run was trained",
+            "Put it back, or name it with --model",
+        ):
             files[source.name] = read_plain(source)
-        except OSError as error:
-            raise CheckpointError.at(
-                str(source),
-                f"the file of the model cannot be read ({error.strerror or error})",
-                "expected it where the run was trained",
-                "Put it back, or name it with --model",
-            ) from error
     files[MODEL] = write_tensors(stored.judged, texts)
     return files
 
@@ -182,7 +180,9 @@ def export(given: Namespace) -> int:
     stored = replace(stored, options=with_model(stored.options, given))
     files = {CARD: _card(stored, given.out).encode(), **files_of(stored)}
     out = Path(given.out)
-    try:
+    with UsageError.of_system(
+        "OUT", f"{out} cannot be written", "expected a folder", "Give another one"
+    ):
         out.mkdir(parents=True, exist_ok=True)
         if any(out.iterdir()):
             raise UsageError.at(
@@ -193,13 +193,6 @@ def export(given: Namespace) -> int:
             )
         for name, content in files.items():
             write_atomically(out / name, content)
-    except OSError as error:
-        raise UsageError.at(
-            "OUT",
-            f"{out} cannot be written ({error.strerror or error})",
-            "expected a folder",
-            "Give another one",
-        ) from error
     say(f"{stored.options.title} of {stored.path}: {out}")
     say(f"its card is {out / CARD}: say there which license it has")
     if push is None:
@@ -368,15 +361,13 @@ def predict(given: Namespace) -> int:
     if given.out is None:
         sys.stdout.writelines(lines)
         return 0
-    try:
+    with UsageError.of_system(
+        "--out",
+        f"{given.out} cannot be written",
+        "expected a plain file in a folder that exists",
+        "Name another file",
+    ):
         write_atomically(Path(given.out), "".join(lines).encode())
-    except OSError as error:
-        raise UsageError.at(
-            "--out",
-            f"{given.out} cannot be written ({error.strerror or error})",
-            "expected a plain file in a folder that exists",
-            "Name another file",
-        ) from error
     say(f"predictions of {graphs.num_graphs} graphs of {session.dataset.name}: {given.out}")
     return 0
 

@@ -27,8 +27,8 @@ import json
 import os
 import re
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from importlib import import_module
 from importlib.util import find_spec
@@ -288,17 +288,13 @@ class RunFolder(NamedTuple):
     def _misread(self, where: str, got: str) -> CheckpointError:
         return CheckpointError.at(where, got, "expected the metrics of a run, unchanged", CORRECT)
 
-    @contextmanager
-    def _writing(self, path: Path, what: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise CheckpointError.at(
-                str(path),
-                f"{what} cannot be written ({error.strerror or error})",
-                "expected a folder with room",
-                "Make room and continue with --resume",
-            ) from error
+    def _writing(self, path: Path, what: str) -> AbstractContextManager[None]:
+        return CheckpointError.of_system(
+            str(path),
+            f"{what} cannot be written",
+            "expected a folder with room",
+            "Make room and continue with --resume",
+        )
 
 
 def _lines(records: Iterable[Line]) -> bytes:
@@ -323,13 +319,11 @@ def fresh(out: str | None, model: str, log: ScalarLog | None = None) -> RunFolde
         count += 1
         path = path.with_name(f"{stem}-{count}")
     made = tuple(folder for folder in (path, *path.parents) if not os.path.exists(folder))
-    try:
+    with _writable("--out", path):
         path.mkdir(parents=True, exist_ok=True)
         if not os.path.lexists(path / LOCK):  # a folder of other files gets none
             _require_empty(path)
         folder = RunFolder(path, made, take_lock(path, "--out"), log)
-    except OSError as error:
-        raise _cannot_write("--out", path, error) from error
     try:
         _require_empty(path)
         remove_leftovers(path, WRITTEN)
@@ -355,10 +349,10 @@ def _require_empty(path: Path) -> None:
     )
 
 
-def _cannot_write(flag: str, path: Path, error: OSError) -> UsageError:
-    return UsageError.at(
+def _writable(flag: str, path: Path) -> AbstractContextManager[None]:
+    return UsageError.of_system(
         flag,
-        f"the run folder {path} cannot be written ({error.strerror or error})",
+        f"the run folder {path} cannot be written",
         "expected a folder where checkpoints can be kept",
         "Give another one with --out",
     )
@@ -379,11 +373,9 @@ def existing(name: str, log: ScalarLog | None = None) -> RunFolder:
             "Give the --out folder of a run",
         )
     folder = None
-    try:
+    with _writable("--resume", path):
         if (path / LAST).is_file() or os.path.lexists(path / LOCK):
             folder = RunFolder(path, (), take_lock(path, "--resume"), log)
-    except OSError as error:
-        raise _cannot_write("--resume", path, error) from error
     if folder is not None and folder.last.is_file():
         remove_leftovers(path, WRITTEN)
         return folder

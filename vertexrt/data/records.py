@@ -381,9 +381,12 @@ class _Columns:
         def refuse(at: int, expected: str) -> NoReturn:
             span = bisect_right(self.firsts, at) - 1
             what = f"value {at - self.firsts[span]} of the {self.what} '{name}'"
-            where = f"{self.file}, {self.unit} {self.lines[span]}"
-            got = f"{what} is {values[at]!r:.60}"
-            raise DataError.at(where, got, expected, "correct it")
+            raise DataError.at(
+                f"{self.file}, {self.unit} {self.lines[span]}",
+                f"{what} is {values[at]!r:.60}",
+                expected,
+                "correct it",
+            )
 
         kinds = frozenset(map(type, values)) - {NoneType}
         if kinds not in _FORMS:
