@@ -13,8 +13,6 @@ share their memory, since two equal networks differ by up to 13 % for where thei
 (docs/results.md).
 """
 
-from __future__ import annotations
-
 import multiprocessing
 from argparse import Namespace
 from collections.abc import Iterable, Iterator

@@ -11,8 +11,6 @@ DIR/README.md           the card, which is not read back
 No path of the machine that wrote it is in it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

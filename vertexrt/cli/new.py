@@ -1,7 +1,5 @@
 """Begin a model: `vertexrt new my_model.py` writes one that trains as it stands, with data."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from argparse import Namespace

@@ -9,8 +9,6 @@ of models and data are checked later.
 Nothing heavy is imported, so that `--help` and a mistyped flag answer at once.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

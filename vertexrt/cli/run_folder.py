@@ -20,8 +20,6 @@ taken over when its process was of this machine and is gone, and must be removed
 of another. Two runs that start in the same instant are not told apart there.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -4,8 +4,6 @@ A function makes the graphs of each split, what numbers their words, the number 
 description. The same seed gives the same graphs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

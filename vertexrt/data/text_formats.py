@@ -5,8 +5,6 @@ numbers words, or None to number those of train; its options are the arguments a
 returns the graphs of each split, what numbers their words, and the number of classes.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from itertools import chain, pairwise
