@@ -14,7 +14,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,8 +109,7 @@ def first_graphs(job: Job, count: int) -> GraphBatch:
     return job.pool.take(np.arange(min(count, job.pool.num_graphs)))
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """One way to run.
 
     Attributes:
@@ -141,11 +140,10 @@ class Setting:
 
     def but(self, **passes: bool | int | str) -> Setting:
         """Return the same with other passes."""
-        return replace(self, passes=replace(self.passes, **passes))  # type: ignore[arg-type]
+        return self._replace(passes=replace(self.passes, **passes))  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True, slots=True)
-class Bench:
+class Bench(NamedTuple):
     """What a benchmark of one vertex function works with."""
 
     options: Namespace

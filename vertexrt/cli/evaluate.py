@@ -100,7 +100,7 @@ def read(folder: Path) -> StoredRun:
         return stored
     path, _, title = stored.options.model.rpartition(":")
     model = f"{folder.resolve() / Path(path).name}:{title}"
-    return replace(stored, options=replace(stored.options, model=model))
+    return stored._replace(options=replace(stored.options, model=model))
 
 
 def _json(path: Path) -> JsonRecord:
@@ -175,7 +175,7 @@ def export(given: Namespace) -> int:
             "Get it with: pip install 'vertexrt[hub]'",
         )
     stored = load(find_checkpoint(given.run))
-    stored = replace(stored, options=with_model(stored.options, given))
+    stored = stored._replace(options=with_model(stored.options, given))
     files = {CARD: _card(stored, given.out).encode(), **files_of(stored)}
     out = Path(given.out)
     with UsageError.of_system(

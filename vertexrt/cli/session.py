@@ -557,8 +557,7 @@ class RunState:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRun:
+class StoredRun(NamedTuple):
     """Hold a checkpoint of a run, every field of it checked.
 
     Attributes:
