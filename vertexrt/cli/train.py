@@ -240,62 +240,58 @@ def open_folder(group: ProcessGroup, make: Callable[[], RunFolder]) -> RunFolder
 def _train(training: Training) -> int:
     """Train to the end and say how it went."""
     interrupt, reporter, folder = training.interrupt, training.reporter, training.folder
-    session, group = training.session, training.group
+    session, group, state = training.session, training.group, training.state
     for line in (*device_lines(session), configuration(session)):
         reporter.line(line)
     if group.shares > 1:
         processes = f"{group.size} process{'es' if group.size > 1 else ''}"
         reporter.line(f"{processes}, each minibatch in {group.shares} shares")
+
+    def draw() -> None:
+        if folder.writes and (why_not := draw_curve(folder)) is not None:
+            reporter.line(why_not)
+
     interrupt.defer()
     try:
         complete = training.run()
     except (NumericError, ParallelError) as error:
-        _draw(training)
+        draw()
         kept = f"The last good checkpoint is {folder.last}." if folder.last.is_file() else ""
         raise type(error)(f"{error} {kept}".rstrip()) from error
-    _draw(training)
+    draw()
     if training.trace is not None:
         reporter.line(training.trace.report())
     # A file of the user is named again; other models a run may name.
     model, quoted = session.options.model, shlex.quote(str(folder.path))
     named = f"{shlex.quote(model)} " if is_own(model) else ""
-    if complete and _report(training, named, quoted):
+    result = reporter.result
+    if complete:
+        if training.out_of_patience():
+            result(f"stopped early: no better dev value for {state.stale} epochs")
+        if folder.best.is_file():
+            session.net.load_state({"parameters": load(folder.best).judged})
+            best = shown(state.measure, state.best or 0.0)
+            result(f"best dev {best} (epoch {state.best_epoch} of {state.epoch})")
+        graphs = session.dataset.splits.get("test")
+        if graphs is not None and graphs.num_graphs:
+            test = evaluate(session, "test", interrupt, group=group)
+            complete = test is not None  # else a signal came
+            if test is not None:
+                epoch = state.best_epoch or state.epoch
+                folder.append([test.record(session.task, epoch, "test")])
+                result(f"test of that checkpoint: {test.text(session.task)}")
+    if complete:
+        result(f"run: {folder.path}")
+        own, more = f"--model {named}" if named else "", session.options.epochs * 2
+        result(f"evaluate it: vertexrt eval {quoted} {own}--split test")
+        result(f"train it further: vertexrt train {named}--resume {quoted} --epochs {more}")
         return 0
     number = interrupt.number or group.signal
-    name, state = signal.Signals(number).name, training.state
     where = f"epoch {state.epoch + 1}, minibatch {state.batch}"
-    reporter.warn(f"{name} came; stopped at {where}; checkpoint {folder.last} written")
+    came = f"{signal.Signals(number).name} came"
+    reporter.warn(f"{came}; stopped at {where}; checkpoint {folder.last} written")
     reporter.warn(f"continue it: vertexrt train {named}--resume {quoted}")
     return 128 + number
-
-
-def _draw(training: Training) -> None:
-    why_not = draw_curve(training.folder) if training.folder.writes else None
-    if why_not is not None:
-        training.reporter.line(why_not)
-
-
-def _report(training: Training, model: str, quoted: str) -> bool:
-    """Print the last lines of a complete run; False when interrupted."""
-    session, state, folder = training.session, training.state, training.folder
-    task, result = session.task, training.reporter.result
-    if training.out_of_patience():
-        result(f"stopped early: no better dev value for {state.stale} epochs")
-    if folder.best.is_file():
-        session.net.load_state({"parameters": load(folder.best).judged})
-        best = shown(state.measure, state.best or 0.0)
-        result(f"best dev {best} (epoch {state.best_epoch} of {state.epoch})")
-    if "test" in session.dataset.splits and session.dataset.splits["test"].num_graphs:
-        test = evaluate(session, "test", training.interrupt, group=training.group)
-        if test is None:
-            return False
-        folder.append([test.record(task, state.best_epoch or state.epoch, "test")])
-        result(f"test of that checkpoint: {test.text(task)}")
-    result(f"run: {folder.path}")
-    named, more = f"--model {model}" if model else "", session.options.epochs * 2
-    result(f"evaluate it: vertexrt eval {quoted} {named}--split test")
-    result(f"train it further: vertexrt train {model}--resume {quoted} --epochs {more}")
-    return True
 
 
 @dataclass(slots=True)
