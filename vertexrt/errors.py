@@ -36,16 +36,6 @@ class VertexrtError(Exception):
         """Return an error whose text `message` writes."""
         return cls(message(where, got, expected, action))
 
-    @classmethod
-    @contextmanager
-    def of_system(cls, where: str, got: str, expected: str, action: str) -> Iterator[None]:
-        """Raise such an error for an OSError in the block; `got` is followed by its reason."""
-        try:
-            yield
-        except OSError as error:
-            reason = f"{got} ({error.strerror or error})"
-            raise cls.at(where, reason, expected, action) from error
-
     def moved(self, where: str) -> Self:
         """Return the same error of another place, such as a line of a file."""
         return type(self)(f"[{where}]{str(self).partition(']')[2]}")
@@ -111,6 +101,18 @@ class RoomError(VertexrtError, MemoryError):
 
 class NoKernelError(DeviceError):
     """A function has no kernel of the kind that was asked for; another engine runs it."""
+
+
+@contextmanager
+def from_system(
+    kind: type[VertexrtError], where: str, got: str, expected: str, action: str
+) -> Iterator[None]:
+    """Raise an error of ours for an OSError in the block; `got` is followed by its reason."""
+    try:
+        yield
+    except OSError as error:
+        reason = f"{got} ({error.strerror or error})"
+        raise kind.at(where, reason, expected, action) from error
 
 
 def message(where: str, got: str, expected: str, action: str) -> str:

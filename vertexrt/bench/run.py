@@ -28,7 +28,7 @@ from vertexrt.config import limit_threads, usable_threads
 from vertexrt.data.load import format_of
 from vertexrt.engine.devices import device_named
 from vertexrt.engine.variant import Passes
-from vertexrt.errors import UsageError
+from vertexrt.errors import UsageError, from_system
 from vertexrt.graph import GraphBatch
 from vertexrt.models import get
 from vertexrt.models.catalogue import is_own
@@ -213,7 +213,7 @@ def recording(
     record = Results(benchmark, tuple(command), kept)
     name = options.get("name", "")
     path = Path(options["out"], f"{benchmark}-{name}.json" if name else f"{benchmark}.json")
-    with UsageError.of_system("--out", str(path.parent), "a folder to write in", "Give another"):
+    with from_system(UsageError, "--out", str(path.parent), "a folder to write in", "Give another"):
         path.parent.mkdir(parents=True, exist_ok=True)
         record.write(path)
     try:

@@ -52,7 +52,7 @@ from vertexrt.data import load as load_data
 from vertexrt.data.dataset import UNKNOWN
 from vertexrt.data.files import WHOLE, expanded
 from vertexrt.data.readers import line_of
-from vertexrt.errors import CheckpointError, UsageError, one_line
+from vertexrt.errors import CheckpointError, UsageError, from_system, one_line
 from vertexrt.graph import GraphBatch
 from vertexrt.models.catalogue import is_own
 from vertexrt.models.own import find
@@ -129,7 +129,8 @@ def files_of(stored: StoredRun) -> dict[str, bytes]:
     files[CONFIG_NAME] = _encoded({**library, **meta, "options": asdict(public(options))})
     if is_own(options.model):
         source = Path(options.model.rpartition(":")[0])
-        with CheckpointError.of_system(
+        with from_system(
+            CheckpointError,
             str(source),
             "the file of the model cannot be read",
             "expected it where the run was trained",
@@ -178,8 +179,8 @@ def export(given: Namespace) -> int:
     stored = stored._replace(options=with_model(stored.options, given))
     files = {CARD: _card(stored, given.out).encode(), **files_of(stored)}
     out = Path(given.out)
-    with UsageError.of_system(
-        "OUT", f"{out} cannot be written", "expected a folder", "Give another one"
+    with from_system(
+        UsageError, "OUT", f"{out} cannot be written", "expected a folder", "Give another one"
     ):
         out.mkdir(parents=True, exist_ok=True)
         if any(out.iterdir()):
@@ -359,7 +360,8 @@ def predict(given: Namespace) -> int:
     if given.out is None:
         sys.stdout.writelines(lines)
         return 0
-    with UsageError.of_system(
+    with from_system(
+        UsageError,
         "--out",
         f"{given.out} cannot be written",
         "expected a plain file in a folder that exists",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.errors import UsageError
+from vertexrt.errors import UsageError, from_system
 
 START = Path(__file__).with_name("model_start.py")
 GRAPHS, DEEPEST = 400, 4
@@ -35,7 +35,8 @@ def new(given: Namespace) -> int:
     expressions = "".join(json.dumps(_expression(rng)) + "\n" for _ in range(GRAPHS))
     for path, content in ((model, text), (data, expressions)):
         with (
-            UsageError.of_system(
+            from_system(
+                UsageError,
                 "new",
                 f"{path} cannot be written",
                 "expected a new file in a folder that exists",

@@ -37,7 +37,7 @@ from vertexrt.api.json_record import JsonRecord, parse_json
 from vertexrt.api.optimizer import LARGEST_COUNT
 from vertexrt.cli.measures import MEASURES, PER_CENT
 from vertexrt.cli.options import CONFIG_NAME, SPLITS
-from vertexrt.errors import CheckpointError, UsageError
+from vertexrt.errors import CheckpointError, UsageError, from_system
 from vertexrt.pictures import HOW_TO_DRAW, can_draw, figure
 from vertexrt.plain_files import (
     append_durably,
@@ -287,7 +287,8 @@ class RunFolder(NamedTuple):
         return CheckpointError.at(where, got, "expected the metrics of a run, unchanged", CORRECT)
 
     def _writing(self, path: Path, what: str) -> AbstractContextManager[None]:
-        return CheckpointError.of_system(
+        return from_system(
+            CheckpointError,
             str(path),
             f"{what} cannot be written",
             "expected a folder with room",
@@ -348,7 +349,8 @@ def _require_empty(path: Path) -> None:
 
 
 def _writable(flag: str, path: Path) -> AbstractContextManager[None]:
-    return UsageError.of_system(
+    return from_system(
+        UsageError,
         flag,
         f"the run folder {path} cannot be written",
         "expected a folder where checkpoints can be kept",
