@@ -375,14 +375,24 @@ def predict(given: Namespace) -> int:
 def _lines(session: RunSession, graphs: GraphBatch, size: int) -> Iterator[str]:
     """Yield a line of JSON for each graph: its values by vertex, or by vertex type and vertex."""
     push, program = session.task.answer or "loss", session.net.program
+    names = session.dataset.labels
     nodes = (program.nodes[k] for k in program.find("push"))
     # Functions without it push a constant, so that each vertex has a row.
     own = (node for node in nodes if program.nodes[node.inputs[0]].op != "const")
     numbers = dict.fromkeys(node.function for node in own if node["name"] == push)
     for first in range(0, graphs.num_graphs, size):
         batch = graphs.take(np.arange(first, min(first + size, graphs.num_graphs)))
-        answer = session.net(batch, outputs=(push,))[push]
-        values = _values(session, answer)
+        answer = np.asarray(session.net(batch, outputs=(push,))[push], np.float64)
+        values: dict[str, Any] = {push: np.round(answer, DIGITS)}  # of each vertex, by name
+        if push == "logits":
+            share = np.exp(answer - answer.max(axis=1, keepdims=True))
+            share /= share.sum(axis=1, keepdims=True)
+            best = answer.argmax(axis=1)
+            values = {
+                # Names as they are, in Python.
+                "prediction": np.array(names, object)[best] if names else best,
+                "probabilities": np.round(share, DIGITS),
+            }
         for vertices in np.split(np.arange(batch.num_vertices), batch.graph_ptr[1:-1]):
             members = {"": vertices}
             if batch.types is not None:
@@ -394,17 +404,3 @@ def _lines(session: RunSession, graphs: GraphBatch, size: int) -> Iterator[str]:
                 for owner, at in members.items()
             }
             yield line_of(record.get("", record))
-
-
-def _values(session: RunSession, answer: np.ndarray) -> dict[str, Any]:
-    """Return what is written of each vertex, by name."""
-    if session.task.answer != "logits":
-        return {session.task.answer or "loss": np.round(answer.astype(np.float64), DIGITS)}
-    share = np.exp(answer.astype(np.float64) - answer.max(axis=1, keepdims=True))
-    share /= share.sum(axis=1, keepdims=True)
-    best = answer.argmax(axis=1)
-    names = session.dataset.labels
-    return {
-        "prediction": np.array(names, object)[best] if names else best,  # as they are, in Python
-        "probabilities": np.round(share, DIGITS),
-    }
