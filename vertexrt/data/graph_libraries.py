@@ -132,8 +132,12 @@ def from_networkx(
                 (source, child), (owner, parent) = at[other], at[node]
                 key = source, edge.get(relations), owner
                 if None in key:
-                    got = f"a node without '{types}', or an edge without '{relations}'"
-                    raise DataError.at("", got, "each has one", "set it")
+                    raise DataError.at(
+                        "",
+                        f"a node without '{types}', or an edge without '{relations}'",
+                        "each has one",
+                        "set it",
+                    )
                 edges.setdefault(key, []).append(([child, parent], edge))
         return {
             "types": {owner: len(several) for owner, several in members.items()},
