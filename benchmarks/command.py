@@ -3,7 +3,6 @@
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +46,7 @@ def declare(module: str, text: str | None, /, *rows: CommandOption, **defaults: 
             takes = Several(takes)
         form = f"--{name.replace('_', '-')} {name.upper()}"
         row = CommandOption(form, takes, "", HELP.get(name, ""), default=default)
-        parser.add([replace(row, takes=None) if default is False else row])
+        parser.add([row._replace(takes=None) if default is False else row])
     return parser
 
 
@@ -106,7 +105,7 @@ def add_measured(
     own["seconds"] = {"default": seconds, "help": of_what}
     for row in options_of("breakdown"):
         if row.name in names:
-            parser.add([replace(row, **own.get(row.name, {}))])
+            parser.add([row._replace(**own.get(row.name, {}))])
 
 
 def run_command(

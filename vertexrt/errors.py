@@ -5,7 +5,8 @@ so an error is made with `at`, a text alone with `message`, a list of near names
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Self
 
 __all__ = [
@@ -100,6 +101,18 @@ class RoomError(VertexrtError, MemoryError):
 
 class NoKernelError(DeviceError):
     """A function has no kernel of the kind that was asked for; another engine runs it."""
+
+
+@contextmanager
+def from_system(
+    kind: type[VertexrtError], where: str, got: str, expected: str, action: str
+) -> Iterator[None]:
+    """Raise an error of ours for an OSError in the block; `got` is followed by its reason."""
+    try:
+        yield
+    except OSError as error:
+        reason = f"{got} ({error.strerror or error})"
+        raise kind.at(where, reason, expected, action) from error
 
 
 def message(where: str, got: str, expected: str, action: str) -> str:

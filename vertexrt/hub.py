@@ -1,7 +1,5 @@
 """Load a model that `vertexrt export` wrote, or that was fetched from the Hugging Face Hub."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

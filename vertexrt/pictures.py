@@ -1,7 +1,5 @@
 """Pictures as PNG files, in one style; matplotlib (extra `plot`) is imported when one is drawn."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager

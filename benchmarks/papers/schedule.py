@@ -6,7 +6,6 @@ Trees of a given number of leaves are those of Tree-FC; batch sizes are of the c
 """
 
 import time
-from dataclasses import replace
 
 import vertexrt as vrt
 from vertexrt.bench.measure import LR, MICROSECONDS, Draw, timed
@@ -34,7 +33,7 @@ def run(bench: Bench) -> list[Entry]:
 
 
 def _one(bench: Bench, key: Key, job: Job, batch_size: int, seconds: float) -> list[Entry]:
-    net = replace(bench, job=job).compile("batched")
+    net = bench._replace(job=job).compile("batched")
     draw, optimizer = Draw(job.pool, batch_size), vrt.SGD(lr=LR)
     for ids in draw.take(WARM):
         net.step(job.pool.take(ids), optimizer)

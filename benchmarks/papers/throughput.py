@@ -1,7 +1,6 @@
 """Training throughput against batch size and hidden size, both engines (VPPS, figures 8 and 9)."""
 
 from argparse import Namespace
-from dataclasses import replace
 
 from benchmarks.papers.in_turn import ENGINES
 from vertexrt.bench.measure import Contender, Draw, Stepper, compare, measure
@@ -36,7 +35,7 @@ def _networks(bench: Bench, hidden: int) -> dict[str, Contender]:
     options = Namespace(**{**vars(bench.options), "hidden": hidden})
     batch = first_graphs(bench.job, CHECKED_GRAPHS)
     for engine in ENGINES:
-        net = Stepper(replace(bench, options=options).compile(engine))
+        net = Stepper(bench._replace(options=options).compile(engine))
         try:
             net.infer(batch)
         except DeviceError as error:

@@ -92,8 +92,9 @@ assert trees.labels == ()  # numbers
 assert trees.sizes()["classes"] == 5
 #: vrt.data.catalogue
 assert "sst" in [entry.name for entry in vrt.data.catalogue("trees")]
-#: vrt.data.Loader, vrt.data.Loader.state, vrt.data.Loader.load_state
+#: vrt.data.Loader, vrt.data.Loader.order, vrt.data.Loader.state, vrt.data.Loader.load_state
 loader = vrt.data.Loader(batch, batch_size=1, seed=3)
+assert sorted(ids.tolist() for ids in loader.order(epoch=0)) == [[0], [1]]
 for minibatch in loader:
     net.step(minibatch, optimizer)
 resumed = vrt.data.Loader(batch, batch_size=1, seed=3)

@@ -85,13 +85,12 @@ def test_slow_contenders_get_three_samples_of_one_step() -> None:
     class Slow(Fixed):
         steps = 0
 
-        def infer(self, batch: GraphBatch) -> np.ndarray:
+        def train(self, batch: GraphBatch, lr: float) -> None:
             self.steps += 1
             time.sleep(0.002)
-            return self.outputs
 
     slow = Slow(0.0, [0.0], [0.0])
-    samples = measure({"one": slow}, Draw(ten_chains(), 4), seconds=1e-6, infer=True)
+    samples = measure({"one": slow}, Draw(ten_chains(), 4), seconds=1e-6)
     assert len(samples["one"]) == 3
     assert slow.steps == WARM_STEPS[0] + 3
 

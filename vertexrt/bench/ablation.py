@@ -13,8 +13,6 @@ share their memory, since two equal networks differ by up to 13 % for where thei
 (docs/results.md).
 """
 
-from __future__ import annotations
-
 import multiprocessing
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
@@ -134,12 +132,12 @@ def _one_on(
     base: Setting, gpu: bool, groups: tuple[int, ...]
 ) -> Iterator[tuple[str, str, Setting]]:
     for policy in POLICIES[:-1]:  # the last is that of all baselines
-        yield f"+ policy {policy}", "", replace(base, policy=policy)
+        yield f"+ policy {policy}", "", base._replace(policy=policy)
     for field, name in PASSES.items():
         yield f"+ {name}", "", base.but(**{field: True})
-    engine, against, persistent = "+ persistent engine", "", replace(base, engine="persistent")
+    engine, against, persistent = "+ persistent engine", "", base._replace(engine="persistent")
     if gpu:
-        yield "+ asynchronous host", "", replace(base, waits=False)
+        yield "+ asynchronous host", "", base._replace(waits=False)
         for streams in STREAMS:
             yield f"+ {streams} streams", "", base.but(streams=streams)
         # the persistent kernel has no sums over rows on its path
@@ -155,15 +153,15 @@ def _one_on(
         yield "+ persistent, gradients on chip", HELD, persistent.but(hold=True, gradients=True)
     for processors in groups:
         label = f"+ persistent, groups of {processors}"
-        yield label, engine, replace(persistent, processors=processors)
+        yield label, engine, persistent._replace(processors=processors)
 
 
 def _one_off(
     base: Setting, gpu: bool, groups: tuple[int, ...]
 ) -> Iterator[tuple[str, str, Setting]]:
     for policy in (POLICIES[-1], *POLICIES[1:-1]):
-        yield f"policy {policy}", "", replace(base, policy=policy)
-    engine, batched = "- persistent engine", replace(base, engine="batched")
+        yield f"policy {policy}", "", base._replace(policy=policy)
+    engine, batched = "- persistent engine", base._replace(engine="batched")
     for field, name in PASSES.items():
         if gpu and field == "lazy":  # see `_one_on`
             yield f"batched - {name}", engine, batched.but(lazy=False)
@@ -177,13 +175,13 @@ def _one_off(
             yield f"batched, {streams} streams", engine, batched.but(streams=streams)
         yield "- weights on chip", "", base.but(hold=False)
         yield GRADIENTS, "", base.but(gradients=not ALL.gradients)
-        yield "- asynchronous host", "", replace(base, waits=True)
+        yield "- asynchronous host", "", base._replace(waits=True)
     else:
         yield "batched - compiled loop", engine, batched.but(loop=False)
         yield "timed products", "", base.but(products=TIMED)
         yield "- register tiles", "", base.but(products=BLAS)
     for processors in groups:
-        label, group = f"groups of {processors}", replace(base, processors=processors)
+        label, group = f"groups of {processors}", base._replace(processors=processors)
         yield label, "", group
         if gpu:  # groups as small as the weights fit in have no room for gradients
             yield f"{label} {GRADIENTS}", label, group.but(gradients=not ALL.gradients)

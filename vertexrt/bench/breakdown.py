@@ -16,8 +16,6 @@ measured. `gaps` are what is left of a step when the device is not busy: it wait
 for a launch.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import inspect
 import time

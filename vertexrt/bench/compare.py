@@ -7,8 +7,6 @@ that is what a change of the machine's speed leaves alone. What was counted diff
 equal.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

@@ -4,8 +4,6 @@ They read in grey: bars differ by hatches, lines by markers and strokes. Drawing
 (extra `plot`), which is imported when a figure is drawn and not before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 All take the same minibatches, in turn.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """`vertexrt bench report FOLDER`: all results in one HTML page that needs nothing else."""
 
-from __future__ import annotations
-
 import base64
 from html import escape
 from pathlib import Path

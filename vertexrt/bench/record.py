@@ -21,8 +21,6 @@ entries     the results, one of each:
     counts      what runs: launches, kernels, rows, ... by name
 """
 
-from __future__ import annotations
-
 import datetime
 import json
 import math

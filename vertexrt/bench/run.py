@@ -14,7 +14,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ from vertexrt.config import limit_threads, usable_threads
 from vertexrt.data.load import format_of
 from vertexrt.engine.devices import device_named
 from vertexrt.engine.variant import Passes
-from vertexrt.errors import UsageError
+from vertexrt.errors import UsageError, from_system
 from vertexrt.graph import GraphBatch
 from vertexrt.models import get
 from vertexrt.models.catalogue import is_own
@@ -109,8 +109,7 @@ def first_graphs(job: Job, count: int) -> GraphBatch:
     return job.pool.take(np.arange(min(count, job.pool.num_graphs)))
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """One way to run.
 
     Attributes:
@@ -141,11 +140,10 @@ class Setting:
 
     def but(self, **passes: bool | int | str) -> Setting:
         """Return the same with other passes."""
-        return replace(self, passes=replace(self.passes, **passes))  # type: ignore[arg-type]
+        return self._replace(passes=replace(self.passes, **passes))  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True, slots=True)
-class Bench:
+class Bench(NamedTuple):
     """What a benchmark of one vertex function works with."""
 
     options: Namespace
@@ -215,13 +213,9 @@ def recording(
     record = Results(benchmark, tuple(command), kept)
     name = options.get("name", "")
     path = Path(options["out"], f"{benchmark}-{name}.json" if name else f"{benchmark}.json")
-    try:
+    with from_system(UsageError, "--out", str(path.parent), "a folder to write in", "Give another"):
         path.parent.mkdir(parents=True, exist_ok=True)
         record.write(path)
-    except OSError as error:
-        raise UsageError.at(
-            "--out", f"{path.parent}: {error.strerror}", "a folder to write in", "Give another"
-        ) from error
     try:
         yield record, path
         record.complete = True

@@ -1,7 +1,5 @@
 """Run `vertexrt bench`: hand the options to what measures, reports or compares."""
 
-from __future__ import annotations
-
 import os
 import sys
 from argparse import Namespace

@@ -1,7 +1,5 @@
 """List and download data sets: `vertexrt data list` and `vertexrt data fetch NAME`."""
 
-from __future__ import annotations
-
 from argparse import Namespace
 
 from vertexrt.bench.record import aligned

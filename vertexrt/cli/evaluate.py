@@ -11,8 +11,6 @@ DIR/README.md           the card, which is not read back
 No path of the machine that wrote it is in it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -54,7 +52,7 @@ from vertexrt.data import load as load_data
 from vertexrt.data.dataset import UNKNOWN
 from vertexrt.data.files import WHOLE, expanded
 from vertexrt.data.readers import line_of
-from vertexrt.errors import CheckpointError, UsageError, one_line
+from vertexrt.errors import CheckpointError, UsageError, from_system, one_line
 from vertexrt.graph import GraphBatch
 from vertexrt.models.catalogue import is_own
 from vertexrt.models.own import find
@@ -102,7 +100,7 @@ def read(folder: Path) -> StoredRun:
         return stored
     path, _, title = stored.options.model.rpartition(":")
     model = f"{folder.resolve() / Path(path).name}:{title}"
-    return replace(stored, options=replace(stored.options, model=model))
+    return stored._replace(options=replace(stored.options, model=model))
 
 
 def _json(path: Path) -> JsonRecord:
@@ -131,15 +129,14 @@ def files_of(stored: StoredRun) -> dict[str, bytes]:
     files[CONFIG_NAME] = _encoded({**library, **meta, "options": asdict(public(options))})
     if is_own(options.model):
         source = Path(options.model.rpartition(":")[0])
-        try:
+        with from_system(
+            CheckpointError,
+            str(source),
+            "the file of the model cannot be read",
+            "expected it where the run was trained",
+            "Put it back, or name it with --model",
+        ):
             files[source.name] = read_plain(source)
-        except OSError as error:
-            raise CheckpointError.at(
-                str(source),
-                f"the file of the model cannot be read ({error.strerror or error})",
-                "expected it where the run was trained",
-                "Put it back, or name it with --model",
-            ) from error
     files[MODEL] = write_tensors(stored.judged, texts)
     return files
 
@@ -179,10 +176,12 @@ def export(given: Namespace) -> int:
             "Get it with: pip install 'vertexrt[hub]'",
         )
     stored = load(find_checkpoint(given.run))
-    stored = replace(stored, options=with_model(stored.options, given))
+    stored = stored._replace(options=with_model(stored.options, given))
     files = {CARD: _card(stored, given.out).encode(), **files_of(stored)}
     out = Path(given.out)
-    try:
+    with from_system(
+        UsageError, "OUT", f"{out} cannot be written", "expected a folder", "Give another one"
+    ):
         out.mkdir(parents=True, exist_ok=True)
         if any(out.iterdir()):
             raise UsageError.at(
@@ -193,13 +192,6 @@ def export(given: Namespace) -> int:
             )
         for name, content in files.items():
             write_atomically(out / name, content)
-    except OSError as error:
-        raise UsageError.at(
-            "OUT",
-            f"{out} cannot be written ({error.strerror or error})",
-            "expected a folder",
-            "Give another one",
-        ) from error
     say(f"{stored.options.title} of {stored.path}: {out}")
     say(f"its card is {out / CARD}: say there which license it has")
     if push is None:
@@ -368,15 +360,14 @@ def predict(given: Namespace) -> int:
     if given.out is None:
         sys.stdout.writelines(lines)
         return 0
-    try:
+    with from_system(
+        UsageError,
+        "--out",
+        f"{given.out} cannot be written",
+        "expected a plain file in a folder that exists",
+        "Name another file",
+    ):
         write_atomically(Path(given.out), "".join(lines).encode())
-    except OSError as error:
-        raise UsageError.at(
-            "--out",
-            f"{given.out} cannot be written ({error.strerror or error})",
-            "expected a plain file in a folder that exists",
-            "Name another file",
-        ) from error
     say(f"predictions of {graphs.num_graphs} graphs of {session.dataset.name}: {given.out}")
     return 0
 
@@ -384,14 +375,24 @@ def predict(given: Namespace) -> int:
 def _lines(session: RunSession, graphs: GraphBatch, size: int) -> Iterator[str]:
     """Yield a line of JSON for each graph: its values by vertex, or by vertex type and vertex."""
     push, program = session.task.answer or "loss", session.net.program
+    names = session.dataset.labels
     nodes = (program.nodes[k] for k in program.find("push"))
     # Functions without it push a constant, so that each vertex has a row.
     own = (node for node in nodes if program.nodes[node.inputs[0]].op != "const")
     numbers = dict.fromkeys(node.function for node in own if node["name"] == push)
     for first in range(0, graphs.num_graphs, size):
         batch = graphs.take(np.arange(first, min(first + size, graphs.num_graphs)))
-        answer = session.net(batch, outputs=(push,))[push]
-        values = _values(session, answer)
+        answer = np.asarray(session.net(batch, outputs=(push,))[push], np.float64)
+        values: dict[str, Any] = {push: np.round(answer, DIGITS)}  # of each vertex, by name
+        if push == "logits":
+            share = np.exp(answer - answer.max(axis=1, keepdims=True))
+            share /= share.sum(axis=1, keepdims=True)
+            best = answer.argmax(axis=1)
+            values = {
+                # Names as they are, in Python.
+                "prediction": np.array(names, object)[best] if names else best,
+                "probabilities": np.round(share, DIGITS),
+            }
         for vertices in np.split(np.arange(batch.num_vertices), batch.graph_ptr[1:-1]):
             members = {"": vertices}
             if batch.types is not None:
@@ -403,17 +404,3 @@ def _lines(session: RunSession, graphs: GraphBatch, size: int) -> Iterator[str]:
                 for owner, at in members.items()
             }
             yield line_of(record.get("", record))
-
-
-def _values(session: RunSession, answer: np.ndarray) -> dict[str, Any]:
-    """Return what is written of each vertex, by name."""
-    if session.task.answer != "logits":
-        return {session.task.answer or "loss": np.round(answer.astype(np.float64), DIGITS)}
-    share = np.exp(answer.astype(np.float64) - answer.max(axis=1, keepdims=True))
-    share /= share.sum(axis=1, keepdims=True)
-    best = answer.argmax(axis=1)
-    names = session.dataset.labels
-    return {
-        "prediction": np.array(names, object)[best] if names else best,  # as they are, in Python
-        "probabilities": np.round(share, DIGITS),
-    }

@@ -1,7 +1,5 @@
 """Say what a report of a mistake should say: `vertexrt info`."""
 
-from __future__ import annotations
-
 import os
 from argparse import Namespace
 

@@ -3,8 +3,6 @@
 A training run ends at a minibatch boundary, and a process goes on whose output nobody reads.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

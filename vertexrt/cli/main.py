@@ -7,8 +7,6 @@ after SIGTERM. An error is one line on stderr, no traceback, except for one in a
 Nothing heavy is imported before the handlers of signals are there.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import signal

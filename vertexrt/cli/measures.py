@@ -3,8 +3,6 @@
 `Totals` holds the sums; every mean is formed at the end.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Begin a model: `vertexrt new my_model.py` writes one that trains as it stands, with data."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from argparse import Namespace
@@ -10,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.errors import UsageError
+from vertexrt.errors import UsageError, from_system
 
 START = Path(__file__).with_name("model_start.py")
 GRAPHS, DEEPEST = 400, 4
@@ -36,16 +34,17 @@ def new(given: Namespace) -> int:
     rng = np.random.default_rng(0)
     expressions = "".join(json.dumps(_expression(rng)) + "\n" for _ in range(GRAPHS))
     for path, content in ((model, text), (data, expressions)):
-        try:
-            with path.open("x", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(content)
-        except OSError as error:
-            raise UsageError.at(
+        with (
+            from_system(
+                UsageError,
                 "new",
-                f"{path} cannot be written ({error.strerror or error})",
+                f"{path} cannot be written",
                 "expected a new file in a folder that exists",
                 "Give another name",
-            ) from error
+            ),
+            path.open("x", encoding="utf-8", errors="backslashreplace") as file,
+        ):
+            file.write(content)
     command = f"vertexrt train {named['FILE:']}MyNet {named['--data DATA']}"
     print(f"{model}: a model to change\n{data}: {GRAPHS} graphs for it")
     print(f"train it: {command} --task classification --lr 0.01")

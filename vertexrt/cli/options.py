@@ -9,8 +9,6 @@ of models and data are checked later.
 Nothing heavy is imported, so that `--help` and a mistyped flag answer at once.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import os
@@ -18,7 +16,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -251,8 +249,7 @@ def _refuse_value(flag: str, text: str, expected: str, near: str = "") -> NoRetu
     raise UsageError.at(flag, f"got '{shown}'", f"expected {expected}", "Change it." + near)
 
 
-@dataclass(frozen=True, slots=True)
-class CommandOption:
+class CommandOption(NamedTuple):
     """An option of some commands.
 
     Attributes:
@@ -277,7 +274,7 @@ class CommandOption:
     help: str
     of: str = "command"
     default: Any = None
-    more: Mapping[str, Any] = field(default_factory=dict)
+    more: Mapping[str, Any] = {}
     changes: bool = False
     of_file: bool = True
     own_name: str = ""

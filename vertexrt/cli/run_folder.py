@@ -20,27 +20,24 @@ taken over when its process was of this machine and is gone, and must be removed
 of another. Two runs that start in the same instant are not told apart there.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
 import re
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from vertexrt.api.json_record import JsonRecord, parse_json
 from vertexrt.api.optimizer import LARGEST_COUNT
 from vertexrt.cli.measures import MEASURES, PER_CENT
 from vertexrt.cli.options import CONFIG_NAME, SPLITS
-from vertexrt.errors import CheckpointError, UsageError
+from vertexrt.errors import CheckpointError, UsageError, from_system
 from vertexrt.pictures import HOW_TO_DRAW, can_draw, figure
 from vertexrt.plain_files import (
     append_durably,
@@ -71,7 +68,11 @@ def take_lock(folder: Path, flag: str) -> int:
         handle = os.open(path, _FLAGS, 0o666)
         try:
             require_plain_file(handle, path)
-            locked = _flock(handle)
+            locked: bool | None = True
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:  # another process has it, or there are no locks
+                locked = False if isinstance(error, BlockingIOError) else None
             owner = os.pread(handle, LONGEST_TEXT, 0).decode("utf-8", "replace")
             if locked is False or (locked is None and not _is_gone(owner)):
                 name = owner.strip() if _OWNER.fullmatch(owner) else "another process"
@@ -90,17 +91,6 @@ def take_lock(folder: Path, flag: str) -> int:
             os.close(handle)
             raise
         os.close(handle)  # its owner removed it while we waited for it: there is a new one
-
-
-def _flock(handle: int) -> bool | None:
-    """Lock an open file; False when another process has it, None where there are no locks."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return None
-    return True
 
 
 def _is_gone(owner: str) -> bool:
@@ -181,8 +171,7 @@ class ScalarLog:
             self._writer.close()
 
 
-@dataclass(frozen=True, slots=True)
-class RunFolder:
+class RunFolder(NamedTuple):
     """Name the files of one run.
 
     Attributes:
@@ -297,17 +286,14 @@ class RunFolder:
     def _misread(self, where: str, got: str) -> CheckpointError:
         return CheckpointError.at(where, got, "expected the metrics of a run, unchanged", CORRECT)
 
-    @contextmanager
-    def _writing(self, path: Path, what: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise CheckpointError.at(
-                str(path),
-                f"{what} cannot be written ({error.strerror or error})",
-                "expected a folder with room",
-                "Make room and continue with --resume",
-            ) from error
+    def _writing(self, path: Path, what: str) -> AbstractContextManager[None]:
+        return from_system(
+            CheckpointError,
+            str(path),
+            f"{what} cannot be written",
+            "expected a folder with room",
+            "Make room and continue with --resume",
+        )
 
 
 def _lines(records: Iterable[Line]) -> bytes:
@@ -332,13 +318,11 @@ def fresh(out: str | None, model: str, log: ScalarLog | None = None) -> RunFolde
         count += 1
         path = path.with_name(f"{stem}-{count}")
     made = tuple(folder for folder in (path, *path.parents) if not os.path.exists(folder))
-    try:
+    with _writable("--out", path):
         path.mkdir(parents=True, exist_ok=True)
         if not os.path.lexists(path / LOCK):  # a folder of other files gets none
             _require_empty(path)
         folder = RunFolder(path, made, take_lock(path, "--out"), log)
-    except OSError as error:
-        raise _cannot_write("--out", path, error) from error
     try:
         _require_empty(path)
         remove_leftovers(path, WRITTEN)
@@ -364,10 +348,11 @@ def _require_empty(path: Path) -> None:
     )
 
 
-def _cannot_write(flag: str, path: Path, error: OSError) -> UsageError:
-    return UsageError.at(
+def _writable(flag: str, path: Path) -> AbstractContextManager[None]:
+    return from_system(
+        UsageError,
         flag,
-        f"the run folder {path} cannot be written ({error.strerror or error})",
+        f"the run folder {path} cannot be written",
         "expected a folder where checkpoints can be kept",
         "Give another one with --out",
     )
@@ -388,11 +373,9 @@ def existing(name: str, log: ScalarLog | None = None) -> RunFolder:
             "Give the --out folder of a run",
         )
     folder = None
-    try:
+    with _writable("--resume", path):
         if (path / LAST).is_file() or os.path.lexists(path / LOCK):
             folder = RunFolder(path, (), take_lock(path, "--resume"), log)
-    except OSError as error:
-        raise _cannot_write("--resume", path, error) from error
     if folder is not None and folder.last.is_file():
         remove_leftovers(path, WRITTEN)
         return folder

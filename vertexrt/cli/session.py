@@ -4,8 +4,6 @@ Options are what was given and what the model's own defaults say; they are kept 
 and may be resumed. A checkpoint holds them, the position, parameters and optimizer state.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import os
@@ -559,8 +557,7 @@ class RunState:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRun:
+class StoredRun(NamedTuple):
     """Hold a checkpoint of a run, every field of it checked.
 
     Attributes:

@@ -13,7 +13,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -24,7 +24,6 @@ from tqdm import tqdm
 import vertexrt as vrt
 from vertexrt import parallel
 from vertexrt.api.arguments import shared
-from vertexrt.api.carried import CarriedState
 from vertexrt.api.optimizer import Optimizer
 from vertexrt.cli import run_folder
 from vertexrt.cli.interrupt import Interrupt, Interrupted, discard, say
@@ -241,62 +240,58 @@ def open_folder(group: ProcessGroup, make: Callable[[], RunFolder]) -> RunFolder
 def _train(training: Training) -> int:
     """Train to the end and say how it went."""
     interrupt, reporter, folder = training.interrupt, training.reporter, training.folder
-    session, group = training.session, training.group
+    session, group, state = training.session, training.group, training.state
     for line in (*device_lines(session), configuration(session)):
         reporter.line(line)
     if group.shares > 1:
         processes = f"{group.size} process{'es' if group.size > 1 else ''}"
         reporter.line(f"{processes}, each minibatch in {group.shares} shares")
+
+    def draw() -> None:
+        if folder.writes and (why_not := draw_curve(folder)) is not None:
+            reporter.line(why_not)
+
     interrupt.defer()
     try:
         complete = training.run()
     except (NumericError, ParallelError) as error:
-        _draw(training)
+        draw()
         kept = f"The last good checkpoint is {folder.last}." if folder.last.is_file() else ""
         raise type(error)(f"{error} {kept}".rstrip()) from error
-    _draw(training)
+    draw()
     if training.trace is not None:
         reporter.line(training.trace.report())
     # A file of the user is named again; other models a run may name.
     model, quoted = session.options.model, shlex.quote(str(folder.path))
     named = f"{shlex.quote(model)} " if is_own(model) else ""
-    if complete and _report(training, named, quoted):
+    result = reporter.result
+    if complete:
+        if training.out_of_patience():
+            result(f"stopped early: no better dev value for {state.stale} epochs")
+        if folder.best.is_file():
+            session.net.load_state({"parameters": load(folder.best).judged})
+            best = shown(state.measure, state.best or 0.0)
+            result(f"best dev {best} (epoch {state.best_epoch} of {state.epoch})")
+        graphs = session.dataset.splits.get("test")
+        if graphs is not None and graphs.num_graphs:
+            test = evaluate(session, "test", interrupt, group=group)
+            complete = test is not None  # else a signal came
+            if test is not None:
+                epoch = state.best_epoch or state.epoch
+                folder.append([test.record(session.task, epoch, "test")])
+                result(f"test of that checkpoint: {test.text(session.task)}")
+    if complete:
+        result(f"run: {folder.path}")
+        own, more = f"--model {named}" if named else "", session.options.epochs * 2
+        result(f"evaluate it: vertexrt eval {quoted} {own}--split test")
+        result(f"train it further: vertexrt train {named}--resume {quoted} --epochs {more}")
         return 0
     number = interrupt.number or group.signal
-    name, state = signal.Signals(number).name, training.state
     where = f"epoch {state.epoch + 1}, minibatch {state.batch}"
-    reporter.warn(f"{name} came; stopped at {where}; checkpoint {folder.last} written")
+    came = f"{signal.Signals(number).name} came"
+    reporter.warn(f"{came}; stopped at {where}; checkpoint {folder.last} written")
     reporter.warn(f"continue it: vertexrt train {named}--resume {quoted}")
     return 128 + number
-
-
-def _draw(training: Training) -> None:
-    why_not = draw_curve(training.folder) if training.folder.writes else None
-    if why_not is not None:
-        training.reporter.line(why_not)
-
-
-def _report(training: Training, model: str, quoted: str) -> bool:
-    """Print the last lines of a complete run; False when interrupted."""
-    session, state, folder = training.session, training.state, training.folder
-    task, result = session.task, training.reporter.result
-    if training.out_of_patience():
-        result(f"stopped early: no better dev value for {state.stale} epochs")
-    if folder.best.is_file():
-        session.net.load_state({"parameters": load(folder.best).judged})
-        best = shown(state.measure, state.best or 0.0)
-        result(f"best dev {best} (epoch {state.best_epoch} of {state.epoch})")
-    if "test" in session.dataset.splits and session.dataset.splits["test"].num_graphs:
-        test = evaluate(session, "test", training.interrupt, group=training.group)
-        if test is None:
-            return False
-        folder.append([test.record(task, state.best_epoch or state.epoch, "test")])
-        result(f"test of that checkpoint: {test.text(task)}")
-    result(f"run: {folder.path}")
-    named, more = f"--model {model}" if model else "", session.options.epochs * 2
-    result(f"evaluate it: vertexrt eval {quoted} {named}--split test")
-    result(f"train it further: vertexrt train {model}--resume {quoted} --epochs {more}")
-    return True
 
 
 @dataclass(slots=True)
@@ -317,11 +312,6 @@ class Training:
     state: RunState
     trace: TraceFile | None
     group: ProcessGroup
-    _launched: tuple[GraphBatch, Loss] | None = field(default=None, init=False)  # the last
-    _carried: CarriedState | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._carried = carried_state(self.session)
 
     def run(self) -> bool:
         """Train until the last epoch, or until the dev value no longer improves.
@@ -350,59 +340,51 @@ class Training:
 
     def _train_epoch(self) -> bool:
         """Train on the minibatches that are left of this epoch; False when interrupted."""
-        options, state = self.session.options, self.state
-        loader = training_loader(self.session, self._carried)
+        session, state, group = self.session, self.state, self.group
+        net, totals, carried = session.net, state.totals, carried_state(session)
+        pushes = pushes_of_steps(session, carried)
+        # States that are carried stay on a GPU, where no other process reads them.
+        arrays = "numpy" if carried is None or shared(group) else "device"
+        loader = training_loader(session, carried)
         loader.load_state({**loader.state(), "epoch": state.epoch, "batch": state.batch})
         batches = iter(loader)
-        title = f"epoch {state.epoch + 1}/{options.epochs}"
-        with self.reporter.bar(title, len(loader.graphs), state.totals.graphs) as bar:
-            while state.batch < len(loader) and not self._stops():
-                done, totals = self._train_minibatch(batches), state.totals
+        launched: tuple[GraphBatch, Loss] | None = None  # the last one
+
+        def add(start: float) -> None:
+            """Add the step that was launched, if there is one, and the time since a start."""
+            if launched is not None:
+                batch, loss = launched
+                pushed = EMPTY if carried else loss.outputs
+                whole = float(loss) * batch.num_graphs
+                totals.add(session.task, batch, pushed, whole, session.dataset.labels)
+            totals.seconds += running_time() - start
+
+        title = f"epoch {state.epoch + 1}/{session.options.epochs}"
+        with self.reporter.bar(title, len(loader.graphs), totals.graphs) as bar:
+            while state.batch < len(loader):
+                # A signal to any process stops all of them at the same minibatch.
+                if self.interrupt.number if group.size == 1 else group.signal:
+                    break
+                group.signal = self.interrupt.number  # the next step tells the others
+                start = running_time()
+                batch = next(batches)
+                ends = None if carried is None else carried.ends(batch)
+                asked: dict[str, Any] = {"outputs": pushes, "vertices": ends, "arrays": arrays}
+                with self.trace.minibatch(net) if self.trace else nullcontext():
+                    loss = net.step(batch, self.optimizer, group=group, **asked)
+                if carried is not None:
+                    carried.keep(batch, loss.outputs)
+                if self.average is not None:
+                    self.average.update()
+                add(start)  # the step before: on a GPU the one of now is under way meanwhile
+                launched = batch, loss
                 text = f"loss {totals.value('loss'):.4f}, {totals.graphs_per_s():.0f} graphs/s"
                 bar.set_postfix_str(text, refresh=False)
-                bar.update(done)
+                bar.update(len(batch))
                 state.batch += 1
+            add(running_time())
             bar.refresh()  # the last minibatches may have come too fast to be shown
-            self._add(self._launched, running_time())  # the last step
-            self._launched = None
         return state.batch == len(loader)
-
-    def _stops(self) -> bool:
-        """Tell whether a signal came: to any process, so that all stop at the same minibatch."""
-        group = self.group
-        if self.interrupt.number if group.size == 1 else group.signal:
-            return True
-        group.signal = self.interrupt.number  # the next step tells the others
-        return False
-
-    def _train_minibatch(self, batches: Iterator[GraphBatch]) -> int:
-        """Train on the next minibatch; return its number of graphs."""
-        start = running_time()
-        net, pushes = self.session.net, pushes_of_steps(self.session, self._carried)
-        batch = next(batches)
-        ends = None if self._carried is None else self._carried.ends(batch)
-        # States that are carried stay on a GPU, where no other process reads them.
-        arrays = "numpy" if ends is None or shared(self.group) else "device"
-        asked: dict[str, Any] = {"outputs": pushes, "vertices": ends, "arrays": arrays}
-        with self.trace.minibatch(net) if self.trace else nullcontext():
-            loss = net.step(batch, self.optimizer, group=self.group, **asked)
-        if self._carried is not None:
-            self._carried.keep(batch, loss.outputs)
-        if self.average is not None:
-            self.average.update()
-        before, self._launched = self._launched, (batch, loss)
-        self._add(before, start)  # on a GPU the step of now is under way meanwhile
-        return len(batch)
-
-    def _add(self, step: tuple[GraphBatch, Loss] | None, start: float) -> None:
-        """Add a step that was launched, if there is one, and the time from a start until now."""
-        session, totals = self.session, self.state.totals
-        if step is not None:
-            batch, loss = step
-            pushed = EMPTY if self._carried else loss.outputs
-            whole = float(loss) * batch.num_graphs
-            totals.add(session.task, batch, pushed, whole, session.dataset.labels)
-        totals.seconds += running_time() - start
 
     def _end_epoch(self) -> bool:
         """Judge the epoch on dev and write it down; False when interrupted."""

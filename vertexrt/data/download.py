@@ -75,11 +75,10 @@ def fetch(name: str) -> Path:
             raise OSError(0, fault)
         scratch = tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent)
     except OSError as error:
-        got, expected = f"cannot write {folder.parent}: {error.strerror}", "a cache folder"
         raise DataError.at(
             where,
-            got,
-            f"expected {expected} that may be written",
+            f"cannot write {folder.parent}: {error.strerror}",
+            "expected a cache folder that may be written",
             "set VERTEXRT_CACHE to another folder",
         ) from error
     with scratch:

@@ -1,7 +1,5 @@
 """Read pretrained embeddings: a row for each word of a vocabulary."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import re

@@ -4,8 +4,6 @@ A function makes the graphs of each split, what numbers their words, the number 
 description. The same seed gives the same graphs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -17,13 +15,14 @@ from vertexrt.graph import GraphBatch, InputGraph, Rows
 
 LOGIC_INPUTS, LOGIC_GATES = 4, 12
 
-GATE: dict[str, Callable[[bool, bool], bool]] = {
+GATE: dict[str, Callable[..., bool]] = {
+    "not": lambda a: not a,
     "and": lambda a, b: a and b,
     "or": lambda a, b: a or b,
     "xor": lambda a, b: a != b,
     "nand": lambda a, b: not (a and b),
 }
-WORDS = ("false", "true", "not", *GATE)
+WORDS = ("false", "true", *GATE)
 
 
 def logic(seed: int, *, layers: int | None = None) -> tuple[Made, str]:
@@ -46,8 +45,7 @@ def logic(seed: int, *, layers: int | None = None) -> tuple[Made, str]:
         for vertex in range(LOGIC_INPUTS, LOGIC_INPUTS + LOGIC_GATES):
             word = WORDS[int(rng.integers(2, len(WORDS)))]
             below = rng.choice(vertex, 1 if word == "not" else 2, replace=False).tolist()
-            read = [values[k] for k in below]
-            values.append(not read[0] if word == "not" else GATE[word](*read))
+            values.append(GATE[word](*(values[k] for k in below)))
             words.append(word)
             children.append(below)
         pulls = {"word": vocabulary.encode(words), "label": np.array(values, np.int32)}
@@ -109,7 +107,8 @@ def circuits(seed: int) -> tuple[Made, str]:
             read = rng.choice(signal, 1 if inverter else 2, replace=False).tolist()
             kinds.append("inverter" if inverter else "conjunction")
             below.append(read)
-            values.append(~values[read[0]] if inverter else values[read[0]] & values[read[1]])
+            both = values[read[0]] & values[read[-1]]
+            values.append(~both if inverter else both)
         return circuit_graph(kinds, below, np.array([value.mean() for value in values]))
 
     splits = _drawn(circuit, train=300, dev=60, test=60)
@@ -125,18 +124,18 @@ def circuit_graph(kinds: list[str], below: list[list[int]], targets: np.ndarray)
         below: the signals that each reads.
         targets: float [signals], the probability that each is 1.
     """
-    order = sorted(range(len(kinds)), key=lambda signal: KINDS.index(kinds[signal]))
+    members = {kind: [k for k, each in enumerate(kinds) if each == kind] for kind in KINDS}
+    order = [signal for several in members.values() for signal in several]
     place = {signal: at for at, signal in enumerate(order)}  # in the type `reverse`
-    first = {kind: sum(kinds.count(k) for k in KINDS[:at]) for at, kind in enumerate(KINDS)}
+    number = {signal: at for several in members.values() for at, signal in enumerate(several)}
     edges = {relation: list[tuple[int, int]]() for relation in _RELATIONS}
     for signal in order:
         kind = kinds[signal]
-        edges[kind, "own", "reverse"].append((place[signal] - first[kind], place[signal]))
+        edges[kind, "own", "reverse"].append((number[signal], place[signal]))
         for child in below[signal]:
-            pair = place[child] - first[kinds[child]], place[signal] - first[kind]
-            edges[kinds[child], "reads", kind].append(pair)
+            edges[kinds[child], "reads", kind].append((number[child], number[signal]))
             edges["reverse", "readers", "reverse"].append((place[signal], place[child]))
-    sizes = {kind: kinds.count(kind) for kind in KINDS} | {"reverse": len(kinds)}
+    sizes = {kind: len(several) for kind, several in members.items()} | {"reverse": len(kinds)}
     target = {"target": Rows(targets[order, None].astype(np.float32))}
     return InputGraph.from_types(sizes, edges, {"reverse": target})
 

@@ -5,8 +5,6 @@ drawn from syllables, so hardly one occurs twice: places end in -ton, -burg or -
 a title before, or a verb of speech after, and a firm has `Ltd` or `Corp` after it.
 """
 
-from __future__ import annotations
-
 from random import Random
 
 SPLITS = {"train": 600, "dev": 150, "test": 150}

@@ -48,64 +48,6 @@ class GeneratedText(NamedTuple):
     perplexity: float
 
 
-class _TextWriter:
-    """Draw sentences and add up the logarithms of what was drawn."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = Random(seed).random
-        self.words = {part: words.split(" ") for part, words in WORDS.items()}
-        self.log_probability = 0.0
-
-    def happens(self, probability: float) -> bool:
-        yes = self.random() < probability
-        self.log_probability += math.log(probability if yes else 1 - probability)
-        return yes
-
-    def pick(self, part: str) -> str:
-        """Draw a word; the one of rank r has a share proportional to 1 / (r + 3)."""
-        words = self.words[part]
-        weights = [1 / (rank + 3) for rank in range(len(words))]
-        left = self.random() * sum(weights)
-        rank = 0
-        while rank < len(words) - 1 and left >= weights[rank]:
-            left -= weights[rank]
-            rank += 1
-        self.log_probability += math.log(weights[rank] / sum(weights))
-        return words[rank]
-
-    def sentence(self) -> list[str]:
-        words: list[str] = []
-        if self.happens(0.15):
-            words += [self.pick("front"), ","]
-        plural = self.happens(0.5)
-        words += self.noun_phrase(plural)
-        words += self.verb_phrase(plural)
-        if self.happens(0.2):
-            words.append(self.pick("adverb"))
-        return words
-
-    def noun_phrase(self, plural: bool) -> list[str]:
-        words = [self.pick("plural determiner" if plural else "singular determiner")]
-        while self.happens(0.25):
-            words.append(self.pick("adjective"))
-        noun = self.pick("noun")
-        words.append(with_s(noun) if plural else noun)
-        if self.happens(0.2):
-            words.append(self.pick("preposition"))
-            words += self.noun_phrase(self.happens(0.5))
-        elif self.happens(0.2):
-            words.append("that")
-            words += self.verb_phrase(plural)
-        return words
-
-    def verb_phrase(self, plural: bool) -> list[str]:
-        if self.happens(0.35):
-            verb = self.pick("verb alone")
-            return [verb if plural else with_s(verb)]
-        verb = self.pick("verb with object")
-        return [verb if plural else with_s(verb), *self.noun_phrase(self.happens(0.5))]
-
-
 def with_s(word: str) -> str:
     """Return the plural of a noun, or a verb as it follows a singular noun."""
     if word.endswith(("ch", "sh")):
@@ -121,12 +63,58 @@ def generate_text(seed: int = 0) -> dict[str, GeneratedText]:
     Args:
         seed: the same seed gives the same text.
     """
-    writer = _TextWriter(seed)
+    draw, log_probability = Random(seed).random, 0.0  # of what was drawn
+
+    def happens(probability: float) -> bool:
+        nonlocal log_probability
+        yes = draw() < probability
+        log_probability += math.log(probability if yes else 1 - probability)
+        return yes
+
+    def pick(part: str) -> str:
+        """Draw a word; the one of rank r has a share proportional to 1 / (r + 3)."""
+        nonlocal log_probability
+        words = WORDS[part].split(" ")
+        weights = [1 / (rank + 3) for rank in range(len(words))]
+        left = draw() * sum(weights)
+        rank = 0
+        while rank < len(words) - 1 and left >= weights[rank]:
+            left -= weights[rank]
+            rank += 1
+        log_probability += math.log(weights[rank] / sum(weights))
+        return words[rank]
+
+    def noun_phrase(plural: bool) -> list[str]:
+        words = [pick("plural determiner" if plural else "singular determiner")]
+        while happens(0.25):
+            words.append(pick("adjective"))
+        noun = pick("noun")
+        words.append(with_s(noun) if plural else noun)
+        if happens(0.2):
+            words.append(pick("preposition"))
+            words += noun_phrase(happens(0.5))
+        elif happens(0.2):
+            words += ["that", *verb_phrase(plural)]
+        return words
+
+    def verb_phrase(plural: bool) -> list[str]:
+        alone = happens(0.35)
+        verb = pick("verb alone" if alone else "verb with object")
+        words = [verb if plural else with_s(verb)]
+        return words if alone else words + noun_phrase(happens(0.5))
+
+    def sentence() -> list[str]:
+        words = [pick("front"), ","] if happens(0.15) else []
+        plural = happens(0.5)
+        words += noun_phrase(plural)
+        words += verb_phrase(plural)
+        return [*words, pick("adverb")] if happens(0.2) else words
+
     made = {}
     for split, count in SPLITS.items():
-        writer.log_probability = 0.0
-        sentences = [writer.sentence() for _ in range(count)]
+        log_probability = 0.0
+        sentences = [sentence() for _ in range(count)]
         tokens = sum(len(words) + 1 for words in sentences)
         text = "".join(" ".join(words) + "\n" for words in sentences)
-        made[split] = GeneratedText(text, math.exp(-writer.log_probability / tokens))
+        made[split] = GeneratedText(text, math.exp(-log_probability / tokens))
     return made

@@ -118,9 +118,43 @@ def from_networkx(
     _check_names("from_networkx", [*pulls, *named[0]], nodes)
     _check_names("from_networkx", [*edge_pulls, *named[1]], edges)
 
+    def typed_record(dag: networkx.DiGraph[Any]) -> dict[str, Any]:
+        kind: Any = types
+        members: dict[Any, list[Mapping[str, Any]]] = {}  # by type, the attributes of its nodes
+        at: dict[Any, tuple[Any, int]] = {}
+        for node, given in dag.nodes(data=True):
+            several = members.setdefault(given.get(kind), [])
+            at[node] = given.get(kind), len(several)
+            several.append(given)
+        edges: dict[Any, list[tuple[list[int], Mapping[str, Any]]]] = {}
+        for node in dag.nodes:
+            for other, _, edge in dag.in_edges(node, data=True):
+                (source, child), (owner, parent) = at[other], at[node]
+                key = source, edge.get(relations), owner
+                if None in key:
+                    raise DataError.at(
+                        "",
+                        f"a node without '{types}', or an edge without '{relations}'",
+                        "each has one",
+                        "set it",
+                    )
+                edges.setdefault(key, []).append(([child, parent], edge))
+        return {
+            "types": {owner: len(several) for owner, several in members.items()},
+            "relations": [
+                {
+                    "child": source,
+                    "relation": name,
+                    "parent": owner,
+                    "pairs": [pair for pair, _ in several],
+                    "edge_pulls": _attributes([edge for _, edge in several], edge_pulls),
+                }
+                for (source, name, owner), several in edges.items()
+            ],
+            "pulls": {owner: _attributes(several, pulls) for owner, several in members.items()},
+        }
+
     def record(dag: networkx.DiGraph[Any]) -> dict[str, Any]:
-        if types is not None:
-            return _typed_record(dag, types, relations, pulls, edge_pulls)
         slots = read_slots(dag)
         return {
             "children": [[child for child, _ in each] for each in slots],
@@ -128,54 +162,8 @@ def from_networkx(
             "edge_pulls": _attributes([edge for each in slots for _, edge in each], edge_pulls),
         }
 
-    return collect("from_networkx", enumerate(several), options, "graph", record)
-
-
-def _typed_record(
-    dag: networkx.DiGraph[Any],
-    types: str,
-    relation: str,
-    pulls: Sequence[str],
-    edge_pulls: Sequence[str],
-) -> dict[str, Any]:
-    """Return a graph with types as a record has it.
-
-    Args:
-        types, relation: the attributes that name the type of a node, and the relation of an edge.
-    """
-    members: dict[Any, list[Mapping[str, Any]]] = {}  # by type, the attributes of its nodes
-    at: dict[Any, tuple[Any, int]] = {}
-    for node, given in dag.nodes(data=True):
-        several = members.setdefault(given.get(types), [])
-        at[node] = given.get(types), len(several)
-        several.append(given)
-    edges: dict[Any, list[tuple[list[int], Mapping[str, Any]]]] = {}
-    for node in dag.nodes:
-        for other, _, edge in dag.in_edges(node, data=True):
-            (source, child), (owner, parent) = at[other], at[node]
-            key = source, edge.get(relation), owner
-            if None in key:
-                raise DataError.at(
-                    "",
-                    f"a node without '{types}', or an edge without '{relation}'",
-                    "each has one",
-                    "set it",
-                )
-            edges.setdefault(key, []).append(([child, parent], edge))
-    return {
-        "types": {owner: len(several) for owner, several in members.items()},
-        "relations": [
-            {
-                "child": source,
-                "relation": name,
-                "parent": owner,
-                "pairs": [pair for pair, _ in several],
-                "edge_pulls": _attributes([edge for _, edge in several], edge_pulls),
-            }
-            for (source, name, owner), several in edges.items()
-        ],
-        "pulls": {owner: _attributes(several, pulls) for owner, several in members.items()},
-    }
+    make = record if types is None else typed_record
+    return collect("from_networkx", enumerate(several), options, "graph", make)
 
 
 def _attributes(several: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, list[Any]]:

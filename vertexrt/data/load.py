@@ -1,7 +1,5 @@
 """The formats that data sets are read in, a row for each; and how one is loaded by its name."""
 
-from __future__ import annotations
-
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence

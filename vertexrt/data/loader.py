@@ -1,7 +1,5 @@
 """Cut graphs into minibatches, and hand them out epoch after epoch in a seeded order."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial

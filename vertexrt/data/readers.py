@@ -7,8 +7,6 @@ whole numbers for labels; and those of nltk. Sentences have columns: CoNLL, CoNL
 and `word|tag` as WikiNER has it.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

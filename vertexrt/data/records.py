@@ -170,7 +170,10 @@ def collect(
     batch = GraphBatch.from_graphs(graphs)
     numbered = options["vocabularies"] or {}
     vocabularies = {name: vocabulary for name, vocabulary in numbered.items() if vocabulary}
-    found, given = (columns.arrays(options, vocabularies) for columns in (vertices, edges))
+    found, given = (
+        {name: columns.array(name, options, vocabularies) for name in columns.by_name}
+        for columns in (vertices, edges)
+    )
     order = np.concatenate(edges.order)
     of_edges = ordered_pulls(given, order)
     arrays = batch.graph_ptr, batch.child_ptr, batch.child
@@ -363,102 +366,79 @@ class _Columns:
                 f"give all graphs the same {self.what}s, with no value where there is none",
             )
 
-    def arrays(
-        self, options: ReadOptions, vocabularies: dict[str, Vocabulary]
-    ) -> dict[str, PullValue]:
-        """Return all columns as arrays; what numbers their words is added to the vocabularies.
+    def array(
+        self, name: str, options: ReadOptions, vocabularies: dict[str, Vocabulary]
+    ) -> PullValue:
+        """Return a column as an array; what numbers its words is added to the vocabularies.
 
-        Raises: DataError, when values are of several sorts, or of none that can be pulled.
-        """
-        found: dict[str, PullValue] = {}
-        for name, values in self.by_name.items():
-            values += [None] * (self.count - len(values))
-            kinds = frozenset(map(type, values)) - {NoneType}
-            if kinds not in _FORMS:
-                before: frozenset[type] = frozenset()
-                for at, value in enumerate(values):
-                    kinds = before | {type(value)} - {NoneType}
-                    if kinds not in _FORMS:
-                        expected = f"{_FORMS[before]} as before" if before else "a word or a number"
-                        self._refuse(name, at, f"expected {expected}")
-                    before = kinds
-            form = _FORMS[kinds]
-            if form == "words":
-                vocabularies[name] = self._vocabulary(name, options)
-                found[name] = self._numbers(name, vocabularies[name])
-            elif form == "whole numbers" and name not in options["reals"]:
-                numbers = [-1 if value is None else value for value in values]
-                wrong = next((at for at, n in enumerate(numbers) if not -1 <= n <= LARGEST), None)
-                if wrong is not None:
-                    expected = f"0..{LARGEST}, or no value, or real numbers (option reals)"
-                    self._refuse(name, wrong, f"expected {expected}")
-                found[name] = np.array(numbers, np.int32)
-            else:
-                found[name] = self._reals(name, options["dtype"])
-        return found
-
-    def _refuse(self, name: str, at: int, expected: str) -> NoReturn:
-        """Raise the error for one value."""
-        span = bisect_right(self.firsts, at) - 1
-        what = f"value {at - self.firsts[span]} of the {self.what} '{name}'"
-        raise DataError.at(
-            f"{self.file}, {self.unit} {self.lines[span]}",
-            f"{what} is {self.by_name[name][at]!r:.60}",
-            expected,
-            "correct it",
-        )
-
-    def _vocabulary(self, name: str, options: ReadOptions) -> Vocabulary:
-        """Return the vocabulary of a column's words, which is built if none was given.
-
-        Raises: DataError, when vocabularies were given, and none for this pull.
-        """
-        given = options["vocabularies"]
-        if given is not None and name not in given:
-            raise DataError.at(
-                self.file,
-                f"the {self.what} '{name}' has words",
-                f"vocabularies were given for {', '.join(given) or 'nothing'}",
-                f"read it with those of the training file, or with '{name}': None",
-            )
-        found = given[name] if given is not None else None
-        if found is not None:
-            return found
-        counts = Counter(self.by_name[name])
-        counts.pop(None, None)
-        if name in options["labels"]:
-            return Vocabulary.of_labels(counts)
-        return Vocabulary.build(counts, min_count=options["min_count"])
-
-    def _numbers(self, name: str, vocabulary: Vocabulary) -> npt.NDArray[np.int32]:
-        """Return the number of each word, -1 where there is none.
-
-        Raises: DataError, on a word that a vocabulary of labels does not have.
+        Raises: DataError, when values are of several sorts, or of none that can be pulled, or
+            words that no vocabulary was given for, or that a vocabulary of labels does not have.
         """
         values = self.by_name[name]
-        known = {word: vocabulary.find(word) for word in set(values) - {None}}
-        missing = [word for word, number in known.items() if number is None]
-        if missing:
-            at = min(map(values.index, missing))
-            self._refuse(name, at, f"the labels are {', '.join(vocabulary.words):.200}")
-        return np.array([known.get(word, -1) for word in values], np.int32)
-
-    def _reals(self, name: str, dtype: npt.DTypeLike) -> PullValue:
-        """Return real numbers or vectors: a row for each, or a table with an index map."""
-        values = self.by_name[name]
+        values += [None] * (self.count - len(values))
         present = [at for at, value in enumerate(values) if value is not None]
+
+        def refuse(at: int, expected: str) -> NoReturn:
+            span = bisect_right(self.firsts, at) - 1
+            what = f"value {at - self.firsts[span]} of the {self.what} '{name}'"
+            raise DataError.at(
+                f"{self.file}, {self.unit} {self.lines[span]}",
+                f"{what} is {values[at]!r:.60}",
+                expected,
+                "correct it",
+            )
+
+        kinds = frozenset(map(type, values)) - {NoneType}
+        if kinds not in _FORMS:
+            before: frozenset[type] = frozenset()
+            for at in present:
+                kinds = before | {type(values[at])}
+                if kinds not in _FORMS:
+                    wanted = f"{_FORMS[before]} as before" if before else "a word or a number"
+                    refuse(at, f"expected {wanted}")
+                before = kinds
+        form = _FORMS[kinds]
+        if form == "words":
+            given = options["vocabularies"]
+            if given is not None and name not in given:
+                raise DataError.at(
+                    self.file,
+                    f"the {self.what} '{name}' has words",
+                    f"vocabularies were given for {', '.join(given) or 'nothing'}",
+                    f"read it with those of the training file, or with '{name}': None",
+                )
+            if name not in vocabularies:
+                counts = Counter(values[at] for at in present)
+                vocabularies[name] = (
+                    Vocabulary.of_labels(counts)
+                    if name in options["labels"]
+                    else Vocabulary.build(counts, min_count=options["min_count"])
+                )
+            known = {word: vocabularies[name].find(word) for word in {*values} - {None}}
+            if None in known.values():
+                at = next(at for at in present if known[values[at]] is None)
+                refuse(at, f"the labels are {', '.join(vocabularies[name].words):.200}")
+            return np.array([known.get(word, -1) for word in values], np.int32)
+        if form == "whole numbers" and name not in options["reals"]:
+            for at in present:
+                if not -1 <= values[at] <= LARGEST:
+                    refuse(
+                        at, f"expected 0..{LARGEST}, or no value, or real numbers (option reals)"
+                    )
+            return np.array([-1 if value is None else value for value in values], np.int32)
+        # A row for each, or a table with an index map.
+        dtype = options["dtype"]
         table = _of_one_shape([values[at] for at in present], dtype)
         expected = "expected numbers"
         for at in present if table is None else ():
             both = _of_one_shape([values[present[0]], values[at]], dtype)
             if both is None:
-                self._refuse(name, at, expected)
+                refuse(at, expected)
             expected = f"expected numbers of shape {list(both.shape[1:])} as before"
         assert table is not None, name
         finite = np.isfinite(table).all(axis=tuple(range(1, table.ndim)))
         if not finite.all():
-            expected = f"expected finite numbers of {table.dtype}"
-            self._refuse(name, present[int(np.argmin(finite))], expected)
+            refuse(present[int(np.argmin(finite))], f"expected finite numbers of {table.dtype}")
         if len(present) == len(values):
             return table
         index = np.full(len(values), -1, np.int32)

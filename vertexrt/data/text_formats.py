@@ -5,8 +5,6 @@ numbers words, or None to number those of train; its options are the arguments a
 returns the graphs of each split, what numbers their words, and the number of classes.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from itertools import chain, pairwise
@@ -215,66 +213,59 @@ def tagged(
         min_count: words of train that are rarer count as `<unk>`; so do words not in train.
     Raises: DataError with file, line and word, when a word has no tag; without a sentence.
     """
-    sizes: dict[str, IntArray] = {}
-    columns: dict[str, tuple[list[str], list[str]]] = {}  # words and tags of a split
+    split_of: dict[str, tuple[IntArray, list[str], list[str]]] = {}  # words and tags
     for split, (text, file) in sources.items():
         found = [words for _, words in tagged_sentences(file, text, ("word", "label"), "|")]
         if not found:
             raise DataError.at(file, "no sentence", "expected at least one", "add sentences")
-        sizes[split] = np.array([len(row["word"]) for row in found])
+        sizes = np.array([len(row["word"]) for row in found])
         words, tags = ([x or "" for row in found for x in row[n]] for n in ("word", "label"))
-        columns[split] = words, tags
+        split_of[split] = sizes, words, tags
     known = dict(given or {})
     if not known:
-        words, tags = columns["train"]
+        _, words, tags = split_of["train"]
         counts = Counter(word.lower() if letters else word for word in words)
         known["word"] = Vocabulary.build(counts, min_count=min_count)
         known["label"] = Vocabulary.of_labels(tags)
         if letters:
             spelt = Counter(chain.from_iterable(dict.fromkeys(words)))
             known["letter"] = Vocabulary.build(spelt)
-    splits = {split: _both_ways(sizes[split], *columns[split], known, crf) for split in sources}
+    splits, letters = {}, "letter" in known
+    for split, (sizes, words, tags) in split_of.items():
+        numbers = [known["label"].find(tag) for tag in tags]
+        label = np.array([-1 if number is None else number for number in numbers], np.int32)
+        word = known["word"].encode(each.lower() if letters else each for each in words)
+        vertices = np.arange(len(words))
+        same = pairs(vertices, vertices)
+        onward, backward = chain_pairs(sizes), chain_pairs(sizes, backward=True)
+        classifier = "scores" if crf else "tag"
+        types = dict.fromkeys(("word", "left", "right", "tag"), sizes)
+        edges = {
+            ("left", "before", "left"): onward,
+            ("right", "before", "right"): backward,
+            ("word", "word", "left"): same,
+            ("word", "word", "right"): same,
+            ("left", "left", classifier): same,
+            ("right", "right", classifier): same,
+        }
+        pulls = {"word": {"word": word}, "tag": {"label": label}}
+        if crf:
+            types["scores"] = sizes
+            edges["tag", "before", "tag"] = onward
+            edges["scores", "after", "scores"] = backward
+            edges["scores", "scores", "tag"] = same
+        if letters:  # letters in both directions; each word reads the last of both
+            lengths = np.array([len(word) for word in words])
+            ends = np.cumsum(lengths)
+            types["forth"] = types["back"] = np.diff(ends[np.cumsum(sizes) - 1], prepend=0)
+            edges["forth", "before", "forth"] = chain_pairs(lengths)
+            edges["back", "before", "back"] = chain_pairs(lengths, backward=True)
+            edges["forth", "forth", "word"] = pairs(ends - 1, vertices)
+            edges["back", "back", "word"] = pairs(ends - lengths, vertices)
+            letter = known["letter"].encode(chain.from_iterable(words))
+            pulls["forth"] = pulls["back"] = {"letter": letter}
+        splits[split] = typed_batch(types, edges, pulls)
     return splits, known, len(known["label"])
-
-
-def _both_ways(
-    sizes: IntArray, words: list[str], tags: list[str], known: Vocabularies, crf: bool
-) -> GraphBatch:
-    """Return tagged sentences, with the letters of words where there is a vocabulary of them."""
-    numbers = [known["label"].find(tag) for tag in tags]
-    label = np.array([-1 if number is None else number for number in numbers], np.int32)
-    spelt = "letter" in known
-    word = known["word"].encode(each.lower() if spelt else each for each in words)
-    vertices = np.arange(len(words))
-    same = pairs(vertices, vertices)
-    onward, backward = chain_pairs(sizes), chain_pairs(sizes, backward=True)
-    classifier = "scores" if crf else "tag"
-    types = dict.fromkeys(("word", "left", "right", "tag"), sizes)
-    edges = {
-        ("left", "before", "left"): onward,
-        ("right", "before", "right"): backward,
-        ("word", "word", "left"): same,
-        ("word", "word", "right"): same,
-        ("left", "left", classifier): same,
-        ("right", "right", classifier): same,
-    }
-    pulls = {"word": {"word": word}, "tag": {"label": label}}
-    if crf:
-        types["scores"] = sizes
-        edges["tag", "before", "tag"] = onward
-        edges["scores", "after", "scores"] = backward
-        edges["scores", "scores", "tag"] = same
-    if spelt:  # letters in both directions; each word reads the last of both
-        lengths = np.array([len(word) for word in words])
-        ends = np.cumsum(lengths)
-        types["forth"] = types["back"] = np.diff(ends[np.cumsum(sizes) - 1], prepend=0)
-        edges["forth", "before", "forth"] = chain_pairs(lengths)
-        edges["back", "before", "back"] = chain_pairs(lengths, backward=True)
-        edges["forth", "forth", "word"] = pairs(ends - 1, vertices)
-        edges["back", "back", "word"] = pairs(ends - lengths, vertices)
-        letter = known["letter"].encode(chain.from_iterable(words))
-        pulls["forth"] = pulls["back"] = {"letter": letter}
-    return typed_batch(types, edges, pulls)
 
 
 def translation(sources: Sources, given: Vocabularies | None, *, min_count: int = 1) -> Made:
@@ -311,31 +302,30 @@ def translation(sources: Sources, given: Vocabularies | None, *, min_count: int 
             Counter(word for pair in found["train"] for word in pair[k]) for k in (0, 1)
         )
         known["word"] = Vocabulary.build(source, min_count=min_count)
-        said = Vocabulary.build(target, min_count=min_count, first=(UNKNOWN, END))
-        known["said"] = known["label"] = said
-    splits = {split: _attended(each, known) for split, each in found.items()}
+        first = UNKNOWN, END
+        known["said"] = Vocabulary.build(target, min_count=min_count, first=first)
+        known["label"] = known["said"]
+    splits = {}
+    for split, several in found.items():  # every word of a target reads all of its source
+        word = known["word"].encode(word for source, _ in several for word in source)
+        label = known["label"].encode(word for _, target in several for word in (*target, END))
+        said = np.concatenate([[known["said"].index(END)], label[:-1]])  # each ends with <eos>
+        sizes = np.array([len(source) for source, _ in several])
+        lengths = np.array([len(target) + 1 for _, target in several])
+        ends, starts = np.cumsum(sizes), np.cumsum(lengths) - lengths
+        heard = [
+            np.tile(np.arange(end - n, end), m)
+            for n, m, end in zip(sizes, lengths, ends, strict=True)
+        ]
+        said_by = np.repeat(np.arange(len(label)), np.repeat(sizes, lengths))
+        splits[split] = typed_batch(
+            {"encoder": sizes, "decoder": lengths},
+            {
+                ("encoder", "before", "encoder"): chain_pairs(sizes),
+                ("decoder", "before", "decoder"): chain_pairs(lengths),
+                ("encoder", "start", "decoder"): pairs(ends - 1, starts),
+                ("encoder", "source", "decoder"): pairs(np.concatenate(heard), said_by),
+            },
+            {"encoder": {"word": word}, "decoder": {"said": said, "label": label}},
+        )
     return splits, known, len(known["label"])
-
-
-def _attended(given: list[list[list[str]]], known: Vocabularies) -> GraphBatch:
-    """Return a graph for each pair; every word of a target reads every word of its source."""
-    word = known["word"].encode(word for source, _ in given for word in source)
-    label = known["label"].encode(word for _, target in given for word in (*target, END))
-    said = np.concatenate([[known["said"].index(END)], label[:-1]])  # each ends with <eos>
-    sizes = np.array([len(source) for source, _ in given])
-    lengths = np.array([len(target) + 1 for _, target in given])
-    ends, starts = np.cumsum(sizes), np.cumsum(lengths) - lengths
-    heard = [
-        np.tile(np.arange(end - n, end), m) for n, m, end in zip(sizes, lengths, ends, strict=True)
-    ]
-    said_by = np.repeat(np.arange(len(label)), np.repeat(sizes, lengths))
-    return typed_batch(
-        {"encoder": sizes, "decoder": lengths},
-        {
-            ("encoder", "before", "encoder"): chain_pairs(sizes),
-            ("decoder", "before", "decoder"): chain_pairs(lengths),
-            ("encoder", "start", "decoder"): pairs(ends - 1, starts),
-            ("encoder", "source", "decoder"): pairs(np.concatenate(heard), said_by),
-        },
-        {"encoder": {"word": word}, "decoder": {"said": said, "label": label}},
-    )

@@ -20,8 +20,9 @@ occurs twice in the three splits. The same seed gives the same text everywhere: 
 generator only `random()` is used, whose values Python keeps from version to version.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
+from itertools import islice
 from random import Random
 from typing import NamedTuple
 
@@ -139,96 +140,93 @@ def word(text: str, label: int = NEUTRAL, role: Role = Role.PLAIN) -> Phrase:
     return Phrase(label, role, f"({label} {text})")
 
 
-class _TreeWriter:
-    """Draw phrases; one method per symbol of the grammar."""
+def _sentences(seed: int) -> Iterator[Phrase]:
+    """Draw sentences without end; a function for each symbol of the grammar."""
+    draw = Random(seed).random
 
-    def __init__(self, seed: int) -> None:
-        self.random = Random(seed).random
-
-    def pick(self, words: str) -> str:
+    def pick(words: str) -> str:
         several = words.split()
-        return several[int(self.random() * len(several))]
+        return several[int(draw() * len(several))]
 
-    def operator(self, words: str, role: Role) -> Phrase:
-        return word(self.pick(words), role=role)
+    def operator(words: str, role: Role) -> Phrase:
+        return word(pick(words), role=role)
 
-    def label(self, neutral: float) -> int:
+    def drawn(neutral: float) -> int:
         """Draw a label: neutral in that share of cases, else one of the other four."""
-        return NEUTRAL if self.random() < neutral else (0, 1, 1, 3, 3, 4)[int(self.random() * 6)]
+        return NEUTRAL if draw() < neutral else (0, 1, 1, 3, 3, 4)[int(draw() * 6)]
 
-    def coloured(self, words: Mapping[int, str], neutral: float) -> Phrase:
-        label = self.label(neutral)
-        return word(self.pick(words[label]), label)
+    def coloured(words: Mapping[int, str], neutral: float) -> Phrase:
+        label = drawn(neutral)
+        return word(pick(words[label]), label)
 
-    def sentence(self) -> Phrase:
-        draw = self.random()
-        if draw < 0.45:
-            body = self.clause()
-        elif draw < 0.65:
-            right = compose(self.operator(CONTRASTS, Role.CONTRAST), self.clause())
-            body = compose(compose(self.clause(), word(",")), right)
-        elif draw < 0.85:
-            left = compose(self.clause(), word(","))
-            left = compose(self.operator(CONCESSIONS, Role.CONCEDE), left)
-            body = compose(left, self.clause())
-        else:
-            body = compose(self.clause(), compose(word("and"), self.clause()))
-        return compose(body, word("." if self.random() < 0.9 else "!"))
+    def clause() -> Phrase:
+        return compose(noun_phrase(neutral=0.85), verb_phrase())
 
-    def clause(self) -> Phrase:
-        return compose(self.noun_phrase(neutral=0.85), self.verb_phrase())
-
-    def noun_phrase(self, neutral: float) -> Phrase:
-        draw = self.random()
-        if draw < 0.15 and neutral > 0.5:
-            return word(self.pick(PRONOUNS))
-        noun = self.coloured(NOUNS, neutral=0.8)
-        if draw < 0.55:
-            noun = compose(self.adjective_phrase(neutral), noun)
-        phrase = compose(word(self.pick(DETERMINERS)), noun)
-        if draw > 0.9:
-            inner = compose(word(self.pick(DETERMINERS)), self.coloured(NOUNS, 0.9))
-            phrase = compose(phrase, compose(word(self.pick(PREPOSITIONS)), inner))
+    def noun_phrase(neutral: float) -> Phrase:
+        kind = draw()
+        if kind < 0.15 and neutral > 0.5:
+            return word(pick(PRONOUNS))
+        noun = coloured(NOUNS, neutral=0.8)
+        if kind < 0.55:
+            noun = compose(adjective_phrase(neutral), noun)
+        phrase = compose(word(pick(DETERMINERS)), noun)
+        if kind > 0.9:
+            inner = compose(word(pick(DETERMINERS)), coloured(NOUNS, 0.9))
+            phrase = compose(phrase, compose(word(pick(PREPOSITIONS)), inner))
         return phrase
 
-    def adjective_phrase(self, neutral: float) -> Phrase:
-        draw = self.random()
-        phrase = self.coloured(ADJECTIVES, neutral)
-        if draw < 0.2:
-            phrase = compose(self.operator(INTENSIFIERS, Role.INTENSIFY), phrase)
-        elif draw < 0.35:
-            phrase = compose(self.operator(DIMINISHERS, Role.DIMINISH), phrase)
-        elif draw < 0.55:
-            contrast = draw < 0.45
-            joined = self.operator(CONTRASTS, Role.CONTRAST) if contrast else word("and")
-            right = self.coloured(ADJECTIVES, 0 if contrast else neutral)
-            return compose(phrase, compose(joined, right))
-        if self.random() < 0.2:
-            phrase = compose(self.operator(NEGATORS, Role.NEGATE), phrase)
+    def adjective_phrase(neutral: float) -> Phrase:
+        kind = draw()
+        phrase = coloured(ADJECTIVES, neutral)
+        if kind < 0.2:
+            phrase = compose(operator(INTENSIFIERS, Role.INTENSIFY), phrase)
+        elif kind < 0.35:
+            phrase = compose(operator(DIMINISHERS, Role.DIMINISH), phrase)
+        elif kind < 0.45:
+            joined = operator(CONTRASTS, Role.CONTRAST)
+            return compose(phrase, compose(joined, coloured(ADJECTIVES, 0)))
+        elif kind < 0.55:
+            return compose(phrase, compose(word("and"), coloured(ADJECTIVES, neutral)))
+        if draw() < 0.2:
+            phrase = compose(operator(NEGATORS, Role.NEGATE), phrase)
         return phrase
 
-    def verb_phrase(self) -> Phrase:
-        draw = self.random()
-        if draw < 0.4:
-            verb = word(self.pick(COPULAS))
-            if self.random() < 0.3:
-                verb = compose(verb, self.operator(NEGATORS_OF_VERBS, Role.NEGATE))
-            phrase = compose(verb, self.adjective_phrase(neutral=0.1))
-        elif draw < 0.55:
-            verb = self.operator(NEGATING_VERBS, Role.NEGATE)
-            phrase = compose(verb, self.noun_phrase(neutral=0.1))
+    def verb_phrase() -> Phrase:
+        kind = draw()
+        if kind < 0.4:
+            verb = word(pick(COPULAS))
+            if draw() < 0.3:
+                verb = compose(verb, operator(NEGATORS_OF_VERBS, Role.NEGATE))
+            phrase = compose(verb, adjective_phrase(neutral=0.1))
+        elif kind < 0.55:
+            verb = operator(NEGATING_VERBS, Role.NEGATE)
+            phrase = compose(verb, noun_phrase(neutral=0.1))
         else:
-            negated = self.random() < 0.4
-            label = self.label(neutral=0.6)
-            finite, base = self.pick(VERBS[label]).split(":")
+            negated = draw() < 0.4
+            label = drawn(neutral=0.6)
+            finite, base = pick(VERBS[label]).split(":")
             verb = word(base if negated else finite, label)
-            phrase = compose(verb, self.noun_phrase(neutral=0.3))
+            phrase = compose(verb, noun_phrase(neutral=0.3))
             if negated:
-                negator = self.operator(NEGATORS_OF_VERBS, Role.NEGATE)
-                phrase = compose(compose(word(self.pick(AUXILIARIES)), negator), phrase)
-        if self.random() < 0.25:
-            phrase = compose(phrase, self.coloured(ADVERBS, neutral=0.5))
+                negator = operator(NEGATORS_OF_VERBS, Role.NEGATE)
+                phrase = compose(compose(word(pick(AUXILIARIES)), negator), phrase)
+        if draw() < 0.25:
+            phrase = compose(phrase, coloured(ADVERBS, neutral=0.5))
         return phrase
+
+    while True:
+        kind = draw()
+        if kind < 0.45:
+            body = clause()
+        elif kind < 0.65:
+            right = compose(operator(CONTRASTS, Role.CONTRAST), clause())
+            body = compose(compose(clause(), word(",")), right)
+        elif kind < 0.85:
+            left = compose(clause(), word(","))
+            body = compose(compose(operator(CONCESSIONS, Role.CONCEDE), left), clause())
+        else:
+            body = compose(clause(), compose(word("and"), clause()))
+        yield compose(body, word("." if draw() < 0.9 else "!"))
 
 
 def generate_treebank(seed: int = 0) -> dict[str, str]:
@@ -239,15 +237,8 @@ def generate_treebank(seed: int = 0) -> dict[str, str]:
     Source: the notation of the Stanford Sentiment Treebank (Socher et al., EMNLP 2013); grammar,
         words and rules are ours.
     """
-    writer = _TreeWriter(seed)
-    seen: set[str] = set()
-    texts = {}
-    for split, count in SPLITS.items():
-        lines: list[str] = []
-        while len(lines) < count:
-            line = writer.sentence().text
-            if line not in seen:
-                seen.add(line)
-                lines.append(line + "\n")
-        texts[split] = "".join(lines)
-    return texts
+    drawn, different = _sentences(seed), dict[str, None]()
+    while len(different) < sum(SPLITS.values()):
+        different[next(drawn).text] = None
+    lines = iter(different)
+    return {split: "".join(f"{line}\n" for line in islice(lines, n)) for split, n in SPLITS.items()}

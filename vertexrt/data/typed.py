@@ -1,7 +1,5 @@
 """Build many graphs of several vertex types at once, as array code."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any

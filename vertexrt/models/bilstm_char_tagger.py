@@ -1,7 +1,5 @@
 """A tagger that reads a sentence from both ends, and the letters of each word."""
 
-from __future__ import annotations
-
 from functools import reduce
 from operator import add
 

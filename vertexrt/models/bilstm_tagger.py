@@ -1,7 +1,5 @@
 """A tagger that reads a sentence from both ends."""
 
-from __future__ import annotations
-
 import vertexrt as vrt
 from vertexrt import nn
 

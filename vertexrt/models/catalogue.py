@@ -12,9 +12,8 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vertexrt.errors import UsageError, nearest, one_line
 
@@ -50,8 +49,7 @@ def require_known(name: str, where: str, how: str) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSpec:
+class ModelSpec(NamedTuple):
     """A model as the command line sees it.
 
     Attributes:
@@ -71,7 +69,7 @@ class ModelSpec:
     title: str
     options: Mapping[str, Any]
     train: Mapping[str, Any]
-    graphs: Mapping[str, Any] = field(default_factory=dict)
+    graphs: Mapping[str, Any] = {}
 
     def build(self, dataset: Any, **options: Any) -> VertexFunction | Model:
         """Build the model for a data set.

@@ -1,7 +1,5 @@
 """Child-sum Tree-LSTM with a sentiment label at every vertex, over any number of children."""
 
-from __future__ import annotations
-
 import vertexrt as vrt
 from vertexrt import nn
 

@@ -1,7 +1,5 @@
 """A graph neural network for directed acyclic graphs, with attention over predecessors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import vertexrt as vrt

@@ -1,7 +1,5 @@
 """Signal probabilities of a circuit of AND gates and inverters, read in both directions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import vertexrt as vrt

@@ -1,7 +1,5 @@
 """N-ary Tree-LSTM with a sentiment label at every vertex: each slot has weights of its own."""
 
-from __future__ import annotations
-
 import vertexrt as vrt
 from vertexrt import nn
 

@@ -1,7 +1,5 @@
 """Models from files of users: `my_model.py:MyNet`. To load one is to run the file."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import inspect

@@ -1,7 +1,5 @@
 """A recursive neural network: one layer composes the vectors of two phrases."""
 
-from __future__ import annotations
-
 import vertexrt as vrt
 from vertexrt import nn
 

@@ -1,7 +1,5 @@
 """Translate a sentence: a decoder that attends over the states of an encoder."""
 
-from __future__ import annotations
-
 import vertexrt as vrt
 from vertexrt import nn
 

@@ -1,7 +1,5 @@
 """Tree-FC: one fully connected layer at every vertex of a complete binary tree."""
 
-from __future__ import annotations
-
 import vertexrt as vrt
 
 

@@ -1,7 +1,5 @@
 """Tree-LSTM with a sentiment label at every vertex."""
 
-from __future__ import annotations
-
 import vertexrt as vrt
 
 

@@ -4,8 +4,6 @@ All sums, gathers and barriers of `ProcessGroup` are made of one call, `Communic
 their order does not depend on the library underneath.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import time

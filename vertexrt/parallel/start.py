@@ -1,7 +1,5 @@
 """Find the processes that were started together, from what torchrun or mpiexec left behind."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Sums of flat arrays in a fixed order, wherever the arrays are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
