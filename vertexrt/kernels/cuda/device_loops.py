@@ -16,7 +16,7 @@ import numpy.typing as npt
 from vertexrt.engine.launches import ProgramFacts
 from vertexrt.engine.layouts import VertexFacts, is_within, lay_out
 from vertexrt.graph.digest import FACTORS, STARTS, hash_graphs
-from vertexrt.kernels.cuda.device_scripts import UNKNOWN, Chosen, Known, LaidOut, write_all
+from vertexrt.kernels.cuda.device_scripts import UNKNOWN, Chosen, LaidOut, OfKernel, write_all
 from vertexrt.kernels.cuda.pack import Arrays, Places, pack
 from vertexrt.kernels.cuda.script_rounds import Facts
 from vertexrt.native.compiled import compile_ahead
@@ -62,7 +62,7 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     compile_ahead(
         write_all,
         tuple(LaidOut(TABLE, PULLS, INTS, INTS, TABLE, INTS, INTS)),
-        tuple(Known(FLAGS, LONGS, LONGS, FACTS, SHAPE)),
+        tuple(OfKernel(FLAGS, LONGS, LONGS, FACTS, SHAPE)),
         tuple(Chosen(1, 1, 1, 1, False, False, 0, 0)),
         UNKNOWN,
     )

@@ -60,7 +60,7 @@ class LaidOut(NamedTuple):
     seen: Array
 
 
-class Known(NamedTuple):
+class OfKernel(NamedTuple):
     """What is known of a kernel whatever the minibatch.
 
     Attributes:
@@ -114,7 +114,7 @@ NOTHING = np.empty((0, 0), np.int64), 0, np.empty((0, COLUMNS), np.int32), np.em
 UNKNOWN = tuple(GroupPaths(False, *NOTHING))
 
 
-def _paths_of(scheduled: LaidOut, known: Known, chosen: Chosen) -> tuple[Any, ...]:
+def _paths_of(scheduled: LaidOut, known: OfKernel, chosen: Chosen) -> tuple[Any, ...]:
     """Return the fields of `GroupPaths`."""
     table, indices, extents = scheduled.table, scheduled.indices, scheduled.extents
     edge_ptr, every_ptr = part_of(indices, extents, EDGE_PTR), part_of(indices, extents, EVERY_PTR)
@@ -147,11 +147,11 @@ def write_all(
     Records are made inside, where that costs nothing: plain tuples come in.
 
     Args:
-        of_batch: the fields of `LaidOut`; of_kernel: of `Known`; of_run: of `Chosen`; of_groups: of
-            `GroupPaths`.
+        of_batch: the fields of `LaidOut`; of_kernel: of `OfKernel`; of_run: of `Chosen`;
+            of_groups: of `GroupPaths`.
     Returns: the fields of `GroupPaths`; those of `WrittenScripts`.
     """
-    scheduled, known, chosen = LaidOut(*of_batch), Known(*of_kernel), Chosen(*of_run)
+    scheduled, known, chosen = LaidOut(*of_batch), OfKernel(*of_kernel), Chosen(*of_run)
     table, indices, extents = scheduled.table, scheduled.indices, scheduled.extents
     found = of_groups
     if not GroupPaths(*of_groups).known:
