@@ -15,12 +15,10 @@ from typing import Any
 import numpy as np
 
 from vertexrt.engine.batched import Run
-from vertexrt.engine.executor import Arenas, Asked, Executor, loss_scale
+from vertexrt.engine.executor import Arenas, Asked, Executor
 from vertexrt.engine.host import HostResults
 from vertexrt.engine.results import (
     Gradients,
-    LossAndGradients,
-    LossResults,
     PassResults,
     PushRows,
     WayBack,
@@ -88,23 +86,6 @@ class ForwardPasses:
     def no_seeds(self, use: Use) -> tuple[Array, ...]:
         """Return what stands for the gradients of pushes on the way forward, which reads none."""
         return (self._zero,) * len(use.seeds)
-
-    def loss(
-        self, asked: Asked, reduction: str, sparse: bool, results: LossResults
-    ) -> LossAndGradients:
-        """Evaluate the loss that `Network.step` minimises; go back from it, if the use says so.
-
-        Args:
-            reduction: of the loss.
-            sparse: return of tables the rows that were looked up.
-            results: how it runs, and where what it gives back lies.
-        """
-        self.make_room()
-        runs = self._executor.model.prepare(asked.use, asked.batch)
-        scale = loss_scale(reduction, asked.batch, runs)
-        pulls = sorted(asked.use.pulls)
-        way = WayBack(asked.batch, runs, asked.seed, {}, scale, pulls, sparse)
-        return results.loss(way)
 
     def note(self, made: ForwardPass) -> ForwardPass:
         """Note a pass that the executor's arenas have now; return it."""

@@ -73,10 +73,10 @@ class WayBack(NamedTuple):
 
 
 class LossAndGradients(NamedTuple):
-    """What a way back from the loss gives back, in memory of its own.
+    """What a way back gives back, in memory of its own.
 
     Attributes:
-        loss: real [], scaled.
+        loss: real [], scaled; None, where it starts from pushes.
         flat: gradients in the store's layout, of all trained parameters, or where `rows` has the
             tables of the others; None, where the pass does not go back.
         rows, pulled: of `Gradients`.
@@ -86,13 +86,6 @@ class LossAndGradients(NamedTuple):
     flat: Any
     rows: Mapping[str, tuple[Any, Any]]
     pulled: Mapping[str, Any]
-
-
-class LossResults(Protocol):
-    """How passes run that end with the loss, and where what they give back lies."""
-
-    def loss(self, way: WayBack) -> LossAndGradients:
-        """Evaluate the loss, and go back from it."""
 
 
 class PushRows(NamedTuple):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from types import NoneType
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,7 @@ from vertexrt.engine.variant import CompileOptions
 from vertexrt.errors import UsageError
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.program import Program
-from vertexrt.torch.plans import DTYPES, DevicePasses, HostPasses, tensor_of
+from vertexrt.torch.tensors import DTYPES, DeviceTensors, device_rows, host_rows, tensor_of
 
 Path = tuple[tuple[str, ...], str]  # to a parameter: modules, one in the other, and its name
 OF_NUMPY = {real: dtype for dtype, real in DTYPES.items()}
@@ -119,7 +119,8 @@ class BoundNetwork:
 
     Attributes:
         source: of the network; number: by which ops find it in `bound_networks`.
-        way: how its passes run.
+        model, passes: of the network; results: how its passes run.
+        lend: gives the engine a tensor.
         names: of the parameters; own: tensors with their memory, which nobody else has; trained:
             those that get gradients.
         draws: F draws random numbers.
@@ -129,21 +130,22 @@ class BoundNetwork:
 
     def __init__(self, network: Network, source: NetworkSource) -> None:
         self.network, self.source, self.number = network, source, next(_numbers)
-        self._executor = network.executor
-        program, model = network.program, self._executor.model
-        self.store = model.store
-        self.way = (DevicePasses if network.device == "cuda" else HostPasses)(
-            cast("Any", self._executor), network._passes
-        )
-        self.device = self.way.device
+        executor: Any = network.executor
+        self._executor, self.model, self.passes = executor, executor.model, network._passes
+        store, program = executor.model.store, network.program
+        self.results: Any = self.passes.on_host
+        self.device = torch.device("cpu")
+        self.lend: Callable[[Tensor], Any] = host_rows
+        if network.device == "cuda":
+            self.results = DeviceTensors(executor)
+            self.device, self.lend = self.results.kept.device, device_rows
         self._on_gpu = self.device.type == "cuda"
-        self.names, self.trained = list(self.store.names), self.store.trained
-        shapes = [self.store.shapes[name] for name in self.names]
-        starts = [int(self.store.offsets[name]) for name in self.names]
-        self._places = [
-            (shape, tuple([math.prod(shape[k + 1 :]) for k in range(len(shape))]), start)
-            for shape, start in zip(shapes, starts, strict=True)
-        ]  # the arguments of `as_strided`
+        self.names, self.trained = list(store.names), store.trained
+        self._places = []  # the arguments of `as_strided`
+        for name in self.names:
+            shape = store.shapes[name]
+            strides = tuple([math.prod(shape[k + 1 :]) for k in range(len(shape))])
+            self._places.append((shape, strides, int(store.offsets[name])))
         self._frozen = [k for k, name in enumerate(self.names) if name not in self.trained]
         self.own = self.lent()
         self._at = _addresses(self.own)
@@ -151,32 +153,32 @@ class BoundNetwork:
         pushes = [program.nodes[k] for k in program.find("push")]
         self.push_shapes = {push["name"]: tuple(push["shape"]) for push in pushes}
         self.pulls = {pull.source for pull in program.pulls}
-        self.dtype = OF_NUMPY[self.store.dtype]
+        self.dtype = OF_NUMPY[store.dtype]
         bound_networks[self.number] = self
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy nothing: copies of a module make their own."""
         return NoneType, ()
 
-    def parts_of(
-        self, dense: Tensor | Mapping[str, Any], rows: Mapping[str, Sequence[Tensor]]
-    ) -> list[Tensor | None]:
+    def parts_of(self, flat: Tensor, rows: Mapping[str, tuple[Any, Any]]) -> list[Tensor | None]:
         """Return the gradient of each parameter, None where it has none.
 
         Args:
-            dense: a tensor in the store's layout, or arrays by name; rows: of tables, their numbers
-                and gradients, where these are sparse.
+            flat: in the store's layout; rows: of tables, their numbers and gradients, where these
+                are sparse.
         """
-        return [
-            None
-            if name not in self.trained
-            else _sparse(rows[name], place[0])
-            if name in rows
-            else dense.as_strided(*place)
-            if isinstance(dense, Tensor)
-            else torch.from_numpy(dense[name])
-            for name, place in zip(self.names, self._places, strict=True)
-        ]
+        found: list[Tensor | None] = []
+        for name, place in zip(self.names, self._places, strict=True):
+            if name in rows:
+                at, values = map(tensor_of, rows[name])
+                found.append(
+                    torch.sparse_coo_tensor(
+                        at[None], values, place[0], is_coalesced=True, check_invariants=False
+                    )
+                )
+            else:
+                found.append(flat.as_strided(*place) if name in self.trained else None)
+        return found
 
     def lent(self) -> list[Tensor]:
         """Return tensors with the memory of the parameters.
@@ -185,9 +187,9 @@ class BoundNetwork:
         place.
         """
         if self.network.device == "cpu":
-            self.store.refresh()
-            return [torch.from_numpy(self.store.value(name)) for name in self.names]
-        flat = tensor_of(self.way.executor.share_values())
+            self.model.store.refresh()
+            return [torch.from_numpy(self.model.store.value(name)) for name in self.names]
+        flat = tensor_of(self._executor.share_values())
         return [flat.as_strided(*place) for place in self._places]
 
     def is_at(self, place: Tensor) -> bool:
@@ -274,13 +276,6 @@ def _addresses(tensors: Sequence[Tensor]) -> list[tuple[int, tuple[int, ...]]]:
     """Return where the elements of tensors are."""
     each = map(Tensor.data_ptr, tensors), map(Tensor.stride, tensors)
     return list(zip(*each, strict=True))
-
-
-def _sparse(found: Sequence[Tensor], shape: tuple[int, ...]) -> Tensor:
-    rows, values = found
-    return torch.sparse_coo_tensor(
-        rows[None], values, shape, is_coalesced=True, check_invariants=False
-    )
 
 
 class NamedPart(nn.Module):

@@ -21,7 +21,7 @@ from vertexrt.graph.pulls import PullValue, rows_unchecked
 from vertexrt.graph.types import VertexTypes
 from vertexrt.native.compiled import compiled
 from vertexrt.native.foreign import filled_here
-from vertexrt.torch.plans import WantedRows
+from vertexrt.torch.passes import WantedRows
 
 Array = np.ndarray[Any, Any]
 KEPT = 128  # structures of minibatches, as many as runs
@@ -40,6 +40,7 @@ class ChainLayout(NamedTuple):
         sizes: of each state that is given from outside; those of a cell otherwise.
         given: states are given from outside.
         layers: of a stack; directions: 1, or 2, where chains run backwards, too.
+        packed: steps are returned as rows; else as [times, sequences].
     """
 
     counts: bytes
@@ -48,6 +49,7 @@ class ChainLayout(NamedTuple):
     given: bool
     layers: int = 1
     directions: int = 1
+    packed: bool = True
 
 
 class Chains(NamedTuple):
@@ -55,7 +57,7 @@ class Chains(NamedTuple):
 
     Attributes:
         graphs: of the sequences; a reset begins another one. Vertices of the first layer pull `x`
-            from rows as these are given; steps: how many there are.
+            from rows as these are given; steps, sequences: how many there are.
         outputs: pushes that are wanted: the first state of the last layer at all steps, those of
             one step side by side; all states of all chains after the last, by layer and direction,
             then by sequence.
@@ -64,8 +66,9 @@ class Chains(NamedTuple):
 
     graphs: GraphBatch
     steps: int
+    sequences: int
     outputs: tuple[str, ...]
-    rows: tuple[WantedRows | None, ...]
+    rows: tuple[WantedRows, ...]
 
 
 def first(name: str) -> str:
@@ -83,30 +86,29 @@ def type_of(layer: int, way: int) -> str:
     return f"l{layer}{WAYS[way]}"
 
 
-def chains_of(layout: ChainLayout) -> Chains:
+def chains_of(layout: ChainLayout, rows: int) -> Chains:
     """Return sequences as chains; those of the last layouts are kept, if they are not large.
 
-    Raises: UsageError, when there are more sequences at a later time, or less than none.
+    Args:
+        rows: how many are given.
+    Raises: UsageError, when there are more sequences at a later time, or less than none, or more
+        steps than rows.
     """
-    steps = _steps_of(layout.counts) * layout.layers * layout.directions
-    make = _chains_of if steps <= MOST_OF_A_BATCH else _chains_of.__wrapped__
-    found: Chains = make(layout)
+    few = rows * layout.layers * layout.directions <= MOST_OF_A_BATCH
+    found: Chains = (_chains_of if few else _chains_of.__wrapped__)(layout)
+    if rows < found.steps:
+        got, expected = f"{rows} steps", f"{found.steps}, as batch_sizes say"
+        raise UsageError.at("torch", got, expected, "pack them by torch.nn.utils.rnn")
     return found
 
 
 @lru_cache(KEPT)
-def _steps_of(times: bytes) -> int:
-    """Return how many steps sequences have. Raises: as `chains_of`."""
-    counts = np.frombuffer(times, np.int64)
+def _chains_of(layout: ChainLayout) -> Chains:
+    counts = np.frombuffer(layout.counts, np.int64)
     if not len(counts) or counts[0] <= 0 or counts.min() < 0 or (np.diff(counts) > 0).any():
         got, action = f"batch_sizes {counts.tolist()}", "pack sequences by torch.nn.utils.rnn"
         raise UsageError.at("torch", got, "numbers from 1 on that never rise", action)
-    return int(counts.sum())
-
-
-@lru_cache(KEPT)
-def _chains_of(layout: ChainLayout) -> Chains:
-    counts, (given, layers, directions) = np.frombuffer(layout.counts, np.int64), layout[-3:]
+    given, layers, directions = layout.given, layout.layers, layout.directions
     resets = np.frombuffer(layout.resets, np.uint8) if layout.resets else NO_RESETS
     sequences, steps, kinds = int(counts[0]), int(counts.sum()), layers * directions
     slots = [1 + directions * int(kind >= directions) for kind in range(kinds)]  # of a step
@@ -129,14 +131,13 @@ def _chains_of(layout: ChainLayout) -> Chains:
         types = VertexTypes(names, relations, *[own(each, INT32) for each in tiled])
     structure = rest[count + 1 :][: graphs + 1], rest[: count + 1], child
     batch = unchecked_batch(*structure, pulls, types, {})
-    out = None
-    if kinds > 1:
-        out = WantedRows(top)
-    elif not in_order:
-        out = WantedRows(top, x)
+    as_given = (steps, -1) if layout.packed else (len(counts), sequences, -1)
+    rows = [WantedRows(shape=as_given)]
+    if kinds > 1 or not in_order:
+        rows = [WantedRows(top, x if kinds == 1 else None, as_given)]
+    rows += [WantedRows(last, None, (kinds, sequences, n)) for _, n in layout.sizes]
     states = tuple([name for name, _ in layout.sizes])
-    rows = out, *[WantedRows(last, ordered=True)] * len(states)
-    return Chains(batch, steps, states[:1] + states, rows)
+    return Chains(batch, steps, sequences, states[:1] + states, tuple(rows))
 
 
 @compiled

@@ -91,71 +91,57 @@ class Stack(vrt.Model):
 
 
 def run_chains(
-    module: BoundModule,
-    x: Tensor,
-    layout: ChainLayout,
+    module: Layers | Recurrent,
+    x: Tensor | PackedSequence,
     states: Sequence[Tensor],
-    order: Tensor | None,
-) -> tuple[Tensor, list[Tensor]]:
+    resets: bytes = b"",
+    layers: int = 1,
+    directions: int = 1,
+) -> tuple[Any, list[Tensor]]:
     """Run a stack of cells along sequences.
 
     Args:
-        x: [rows, I]; states: [layers * directions * B, H] each, or none.
-        order: int64 [B], which sequence comes where in the final states; None, where they are in
-            order.
-    Returns: the first state of the last layer, [rows, directions * H]; of each state the final
-        values, as states are given.
+        x: [T, B, I], or packed; states: [layers * directions, B, H] each, or none, in the order in
+            which sequences were packed; resets: of `ChainLayout`.
+    Returns: the first state of the last layer, as x is given; of each state the final values, as
+        states are given, in the order of the sequences before they were packed.
     Raises: UsageError, where there are too few rows, or an order of other sequences.
     """
-    chains, (bound, parameters) = chains_of(layout), module.bound()
-    if len(x) < chains.steps:
-        got, expected = f"{len(x)} steps", f"{chains.steps}, as batch_sizes say"
-        raise UsageError.at("torch", got, expected, "pack them by torch.nn.utils.rnn")
-    pulls = {"x": x}
-    for (name, _), state in zip(layout.sizes, states, strict=False):
-        pulls[first(name)] = state
-    if order is not None:
-        kinds = layout.layers * layout.directions
-        count = int(np.frombuffer(layout.counts, np.int64)[0])
-        if order.shape != (count,):
-            got, expected = (
-                f"unsorted_indices of shape {list(order.shape)}",
-                "one for each sequence",
-            )
-            raise UsageError.at("torch", got, expected, "pack them by torch.nn.utils.rnn")
-        if order.dtype != torch.int64 or order.device != bound.device or not order.is_contiguous():
-            order = order.to(bound.device, torch.int64).contiguous()
-        if kinds > 1:
-            begins = torch.arange(0, kinds * count, count, device=order.device)
-            order = (begins[:, None] + order).reshape(-1)
+    order = None
+    if isinstance(x, PackedSequence):
+        rows, sizes, _, order = x
+        counts, packed = sizes.numpy().astype(np.int64, copy=False).tobytes(), True
+    else:
+        length, count = x.shape[:2]
+        rows, counts, packed = x.reshape(length * count, -1), _evenly(length, count), False
+    stack = bool(states), layers, directions, packed
+    chains = chains_of(ChainLayout(counts, resets, module.sizes, *stack), len(rows))
+    bound, parameters = module.bound()
+    pulls = {"x": rows}
+    for (name, _), state in zip(module.sizes, states, strict=False):
+        pulls[first(name)] = state.reshape(-1, state.shape[-1])
     given = bound, parameters, chains.graphs, pulls, chains.outputs
-    out, *last = evaluate(*given, training=module.training, rows=chains.rows, order=order)
-    return (out if layout.directions == 1 else out.view(chains.steps, -1)), last
+    out, *final = evaluate(*given, training=module.training, rows=chains.rows)
+    if order is not None:
+        if order.shape != (chains.sequences,):
+            got = f"unsorted_indices of shape {list(order.shape)}"
+            action = "pack them by torch.nn.utils.rnn"
+            raise UsageError.at("torch", got, "one for each sequence", action)
+        final = [each.index_select(1, order) for each in final]
+    return (PackedSequence._make((out, *x[1:])) if packed else out), final
 
 
-def _rows_of(
-    x: Tensor | PackedSequence, batch_first: bool
-) -> tuple[Tensor, Array, Tensor | None, Tensor | None]:
-    """Return steps as rows, those of one time side by side.
-
-    Returns: the rows; how many there are at each time; how sequences were sorted, and back; None,
-        if they were not.
-    """
-    if isinstance(x, PackedSequence):
-        rows, sizes, sort, unsort = x
-        return rows, sizes.numpy().astype(np.int64, copy=False), sort, unsort
-    steps = x.transpose(0, 1) if batch_first else x
-    length, count = steps.shape[:2]
-    return steps.reshape(length * count, -1), np.full(length, count), None, None
+@lru_cache
+def _evenly(length: int, count: int) -> bytes:
+    """Return `ChainLayout.counts` of sequences of one length."""
+    return np.full(length, count, np.int64).tobytes()
 
 
-def _as_given(rows: Tensor, x: Tensor | PackedSequence, batch_first: bool) -> Any:
-    """Return rows in the form of x."""
-    if isinstance(x, PackedSequence):
-        return PackedSequence._make((rows, *x[1:]))
-    length, count = (x.shape[1], x.shape[0]) if batch_first else x.shape[:2]
-    steps = rows.view(length, count, -1)
-    return steps.transpose(0, 1) if batch_first else steps
+def _in_order(x: Any, states: Sequence[Tensor]) -> list[Tensor]:
+    """Return states in the order in which sequences were packed."""
+    if isinstance(x, PackedSequence) and x.sorted_indices is not None:
+        return [each.index_select(1, x.sorted_indices) for each in states]
+    return list(states)
 
 
 class Layers(BoundModule, nn.RNNBase):
@@ -200,29 +186,27 @@ class Layers(BoundModule, nn.RNNBase):
                 nothing: tuple[Any, Any] = super().forward(input, hx)
                 return nothing
             dims = input.dim()
-            if any(each.dim() != dims for each in states):
-                raise _other_dims([f"{each.dim()}-D" for each in states], dims)
+            for each in states:
+                if each.dim() != dims:
+                    raise _other_dims([f"{each.dim()}-D" for each in states], dims)
         if not batched:
             input = input.unsqueeze(0 if self.batch_first else 1)
             states = [each.unsqueeze(1) for each in states]
-        rows, counts, sort, order = _rows_of(input, self.batch_first)
-        if sort is not None:
-            states = [each.index_select(1, sort) for each in states]
-        self._check(rows if packed else input, states, input.batch_sizes if packed else None)
-        stack = self.num_layers, self.directions
-        layout = ChainLayout(counts.tobytes(), b"", self.sizes, bool(states), *stack)
-        flat = [each.reshape(-1, each.shape[-1]) for each in states]
-        out, final = run_chains(self, rows, layout, flat, order)
-        output = _as_given(out, input, self.batch_first)
-        if batched:
-            kinds = self.num_layers * self.directions
-            final = [each.view(kinds, -1, each.shape[-1]) for each in final]
-        else:
+        states = _in_order(input, states)
+        self._check(input, states)
+        turned = self.batch_first and not packed
+        x = input.transpose(0, 1) if turned else input
+        output, final = run_chains(self, x, states, b"", self.num_layers, self.directions)
+        if turned:
+            output = output.transpose(0, 1)
+        if not batched:
             output = output.squeeze(0 if self.batch_first else 1)
+            final = [each.squeeze(1) for each in final]
         return output, tuple(final) if several else final[0]
 
-    def _check(self, data: Tensor, states: list[Tensor], batch_sizes: Tensor | None) -> None:
+    def _check(self, x: Any, states: list[Tensor]) -> None:
         """Let PyTorch's layer check its arguments, by the dtype of its first parameter."""
+        data, batch_sizes = x[:2] if isinstance(x, PackedSequence) else (x, None)
         found = self._parameters.get("weight_ih_l0")
         self._flat_weights[0] = self._place() if found is None else found
         if states:
@@ -363,27 +347,29 @@ class Recurrent(BoundModule):
         if given and len(given) != len(self.sizes):
             names = ", ".join(name for name, _ in self.sizes)
             raise _misfit(f"{len(given)} states", f"those of {names}")
-        if not isinstance(x, PackedSequence) and (x.dim() != 3 or 0 in x.shape[:2]):
+        turned = False
+        if isinstance(x, PackedSequence):
+            steps, count = x.data.shape[:1], int(x.batch_sizes[0])
+            total = int(x.batch_sizes.sum())
+            if len(x.data) != total:
+                raise _misfit(f"{len(x.data)} steps", f"{total}, as batch_sizes say")
+        elif x.dim() != 3 or 0 in x.shape[:2]:
             raise _misfit(f"x of shape {list(x.shape)}", "[T, B, I], or [B, T, I] if batch_first")
-        rows, counts, sort, unsort = _rows_of(x, self.batch_first)
-        if len(rows) != counts.sum():
-            raise _misfit(f"{len(rows)} steps", f"{counts.sum()}, as batch_sizes say")
+        else:
+            turned, steps, count = self.batch_first, x.shape[:2], x.shape[1 - self.batch_first]
+            x = x.transpose(0, 1) if turned else x
         for (name, size), each in zip(self.sizes, given, strict=bool(given)):
-            if tuple(each.shape) != (counts[0], size):
-                raise _misfit(f"{name} of shape {list(each.shape)}", f"[{counts[0]}, {size}]")
+            if tuple(each.shape) != (count, size):
+                raise _misfit(f"{name} of shape {list(each.shape)}", f"[{count}, {size}]")
         marks = b""
         if resets is not None:
-            shape = rows.shape[:1] if isinstance(x, PackedSequence) else x.shape[:2]
-            if resets.dtype != torch.bool or resets.shape != shape:
+            if resets.dtype != torch.bool or resets.shape != steps:
                 got = f"resets are {resets.dtype}, {list(resets.shape)}"
-                raise _misfit(got, f"bool of shape {list(shape)}")
-            by_time = resets.T if self.batch_first and resets.dim() == 2 else resets
-            marks = by_time.reshape(-1).cpu().numpy().tobytes()
-        layout = ChainLayout(counts.tobytes(), marks, self.sizes, bool(given))
-        if sort is not None:
-            given = tuple(each.index_select(0, sort) for each in given)
-        out, last = run_chains(self, rows, layout, given, unsort)
-        return _as_given(out, x, self.batch_first), tuple(last)
+                raise _misfit(got, f"bool of shape {list(steps)}")
+            marks = (resets.T if turned else resets).reshape(-1).cpu().numpy().tobytes()
+        states = _in_order(x, [each.unsqueeze(0) for each in given])
+        out, last = run_chains(self, x, states, marks)
+        return out.transpose(0, 1) if turned else out, tuple(each.squeeze(0) for each in last)
 
 
 def _misfit(got: str, expected: str, action: str = "correct it") -> UsageError:

@@ -141,4 +141,4 @@ class DevicePushes:
     def _take(self, to: Sequence[int]) -> None:
         """Copy the rows of all pushes that are wanted; to: addresses."""
         assert self._taken is not None, "rows that are copied were uploaded"
-        self._taken.launch(self._session, to, (0,) * len(to))
+        self._taken.launch(self._session, to)

@@ -41,7 +41,7 @@ def new_arrays(
         return Destination(), []
     places = PushPlaces.of(run, wanted)
     made = [session.device.empty(shape, session.dtype) for shape in places.shapes]
-    copies = RowCopies(places.places, [at for _, at in made], [0] * len(made))
+    copies = RowCopies(places.places, [at for _, at in made])
     return Destination(copies=copies, rows=places.rows), [array for array, _ in made]
 
 

@@ -171,7 +171,7 @@ class ResultsLeft:
 
     def launch(self, part: Part) -> None:
         """Launch them."""
-        loss, packed, (places, to, orders) = part.to.loss, part.to.packed, part.to.copies
+        loss, packed, (places, to) = part.to.loss, part.to.packed, part.to.copies
         if loss or packed is not None:
             self._launch_losses(part)
         if not places:
@@ -181,7 +181,7 @@ class ResultsLeft:
         if taken is None or taken.places is not places or taken.arena != arena:
             rows, real = int(self._addresses[-1]), session.dtype.itemsize
             taken = self._taken = TakenRows(places, real, arena, rows)
-        taken.launch(session, to, orders)
+        taken.launch(session, to)
 
     def _launch_losses(self, part: Part) -> None:
         session, packed = self._session, part.to.packed
