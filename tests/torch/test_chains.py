@@ -12,7 +12,7 @@ import vertexrt.torch as vt  # noqa: E402
 from vertexrt.engine.prepare import MOST_OF_A_BATCH  # noqa: E402
 from vertexrt.errors import UsageError  # noqa: E402
 from vertexrt.graph import GraphBatch  # noqa: E402
-from vertexrt.torch.chains import ChainLayout, chains_of, type_of  # noqa: E402
+from vertexrt.torch.recurrent import ChainLayout, chains_of, type_of  # noqa: E402
 
 LENGTHS = (5, 3, 3, 1)
 STARTS = (0, 4, 7, 10, 11)

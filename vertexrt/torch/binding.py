@@ -27,7 +27,7 @@ from vertexrt.engine.variant import CompileOptions
 from vertexrt.errors import UsageError
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.program import Program
-from vertexrt.torch.tensors import DTYPES, DeviceTensors, device_rows, host_rows, tensor_of
+from vertexrt.torch.tensors import DTYPES, DeviceTensors, HostTensors, tensor_of
 
 Path = tuple[tuple[str, ...], str]  # to a parameter: modules, one in the other, and its name
 OF_NUMPY = {real: dtype for dtype, real in DTYPES.items()}
@@ -120,7 +120,6 @@ class BoundNetwork:
     Attributes:
         source: of the network; number: by which ops find it in `bound_networks`.
         model, passes: of the network; results: how its passes run.
-        lend: gives the engine a tensor.
         names: of the parameters; own: tensors with their memory, which nobody else has; trained:
             those that get gradients.
         draws: F draws random numbers.
@@ -133,12 +132,10 @@ class BoundNetwork:
         executor: Any = network.executor
         self._executor, self.model, self.passes = executor, executor.model, network._passes
         store, program = executor.model.store, network.program
-        self.results: Any = self.passes.on_host
-        self.device = torch.device("cpu")
-        self.lend: Callable[[Tensor], Any] = host_rows
+        self.results: HostTensors | DeviceTensors = HostTensors(self.passes.on_host)
         if network.device == "cuda":
             self.results = DeviceTensors(executor)
-            self.device, self.lend = self.results.kept.device, device_rows
+        self.device = self.results.device
         self._on_gpu = self.device.type == "cuda"
         self.names, self.trained = list(store.names), store.trained
         self._places = []  # the arguments of `as_strided`
@@ -170,7 +167,7 @@ class BoundNetwork:
         found: list[Tensor | None] = []
         for name, place in zip(self.names, self._places, strict=True):
             if name in rows:
-                at, values = map(tensor_of, rows[name])
+                at, values = rows[name]
                 found.append(
                     torch.sparse_coo_tensor(
                         at[None], values, place[0], is_coalesced=True, check_invariants=False

@@ -29,7 +29,7 @@ from torch import Tensor
 from torch._compile import _disable_dynamo
 
 from vertexrt.api.forward_passes import ForwardPass
-from vertexrt.engine.batched import Part, Run
+from vertexrt.engine.batched import Run
 from vertexrt.engine.executor import loss_scale
 from vertexrt.engine.results import PushRows, WayBack
 from vertexrt.engine.variant import Use
@@ -38,7 +38,7 @@ from vertexrt.graph import GraphBatch, Rows
 from vertexrt.graph.batch import pulls_of
 from vertexrt.graph.pulls import with_rows
 from vertexrt.torch.binding import BoundNetwork, bound_networks
-from vertexrt.torch.tensors import Feeds, device_rows, tensor_of
+from vertexrt.torch.tensors import Feeds, device_rows
 
 Array = np.ndarray[Any, Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -251,25 +251,26 @@ class Pass:
             passes.make_room()
             if call.reduction:
                 scale, wanted = loss_scale(call.reduction, batch, runs), sorted(use.pulls)
-                way = WayBack(batch, runs, self._seed, {}, scale, wanted, call.sparse, reals)
-                loss, flat, rows, pulled = results.gradients(way)
+                way = WayBack(batch, runs, self._seed, {}, scale, wanted, call.sparse)
+                loss, flat, tables, pulled = results.gradients(way, reals)
                 if not call.keep:
-                    return [tensor_of(loss)]
-                self._looked_up = {name: tensor_of(at) for name, (at, _) in rows.items()}
-                values = [values for _, values in rows.values()]
-                return [*map(tensor_of, (loss, flat, *values, *[pulled[n] for n in call.wanted]))]
-            names = zip(call.outputs, self._rows, strict=True)
-            pushes = [PushRows(name, rows.vertices) for name, rows in names]
-            seeds = passes.no_seeds(use)
-            parts = [Part(r.layout.forward, 1.0, self._seed, seeds, reals=reals) for r in runs]
+                    return [loss]
+                self._looked_up = {name: at for name, (at, _) in tables.items()}
+                values = [values for _, values in tables.values()]
+                return [loss, flat, *values, *[pulled[name] for name in call.wanted]]
+            seeds, parts, pushes = passes.no_seeds(use), [], []
+            for run in runs:
+                parts.append(run.forward(self._seed, seeds)._replace(reals=reals))
+            for name, rows in zip(call.outputs, self._rows, strict=True):
+                pushes.append(PushRows(name, rows.vertices))
             found = results.forward(runs, parts, pushes)
             if call.keep:
-                made = ForwardPass(batch, runs, use, self._seed, results, reals)
+                made = ForwardPass(batch, runs, use, self._seed, cast("Any", results), reals)
                 self._made = passes.note(made)
-        return [
-            tensor_of(x) if rows.shape is None else tensor_of(x).view(rows.shape)
-            for x, rows in zip(found, self._rows, strict=True)
-        ]
+        for k, rows in enumerate(self._rows):
+            if rows.shape is not None:
+                found[k] = found[k].view(rows.shape)
+        return found
 
     def _prepare(
         self, use: Use, pulls: Sequence[Tensor]
@@ -279,20 +280,20 @@ class Pass:
         key = "feeds", names
         kept = bound.model.kept_run(use, graphs.form)
         feeds: Feeds | None = None if kept is None or kept.kept is None else kept.kept.get(key)
-        run = None if feeds is None else feeds.run_of(graphs, pulls, bound.lend)
+        run = None if feeds is None else feeds.run_of(graphs, pulls, bound.results.lend)
         if feeds is not None and run is not None:
             return feeds.batch, [run], run.inputs.floats
         batch, found = graphs, {}
         for name, tensor in zip(names, pulls, strict=True):
             own, rows = pulls_of(graphs).get(name), tensor.detach()
-            there = bound.network.device == "cuda" and rows.is_floating_point()
+            there = bound.results.on_gpu and rows.is_floating_point()
             values: Any = device_rows(rows) if there else rows.numpy()
             found[name] = with_rows(own, values) if isinstance(own, Rows) else values
         if names:
             batch = graphs.with_pulls(found)
         runs = bound.model.prepare(use, batch)
         if runs[0].kept is not None and batch.form is graphs.form:
-            feeds = Feeds(runs[0], batch, names)
+            feeds = Feeds(runs[0], graphs, batch, names)
             if feeds.holds <= MOST_HELD:
                 runs[0].kept[key] = feeds
         return batch, runs, None
@@ -315,8 +316,8 @@ class Pass:
             if d_loss is None:
                 return [None] * (len(bound.names) + len(call.pulls))
             flat, *others = [each * d_loss for each in saved]
-            rows: dict[str, Any] = {n: (at, others.pop(0)) for n, at in self._looked_up.items()}
-            pulled: dict[str, Any] = dict(zip(call.wanted, others, strict=True))
+            rows: Mapping[str, Any] = {n: (at, others.pop(0)) for n, at in self._looked_up.items()}
+            pulled: Mapping[str, Any] = dict(zip(call.wanted, others, strict=True))
         else:
             passes = bound.passes
             with bound.holding(saved[: len(bound.names)]):
@@ -327,18 +328,17 @@ class Pass:
                 made = cast("ForwardPass", self._made)
                 seeds, wanted = self._cotangents(d_outputs), sorted(made.use.pulls)
                 passes.restore(made)
-                given = made.batch, made.runs, made.seed, seeds, 1.0, wanted
-                _, flat, rows, pulled = bound.results.gradients(
-                    WayBack(*given, call.sparse, made.reals)
-                )
-        whole = bound.parts_of(tensor_of(flat), rows)
-        return [*whole, *[tensor_of(pulled[n]) if n in pulled else None for n in call.pulls]]
+                way = WayBack(made.batch, made.runs, made.seed, seeds, 1.0, wanted, call.sparse)
+                _, flat, rows, pulled = bound.results.gradients(way, made.reals)
+        return [*bound.parts_of(flat, rows), *map(pulled.get, call.pulls)]
 
-    def _cotangents(self, d_outputs: Sequence[Tensor | None]) -> dict[str, Any]:
-        """Return the gradient of each push that was asked for, in the order of names, given those
-        of the outputs that were made of it, as the results of the network take them.
+    def _cotangents(
+        self, d_outputs: Sequence[Tensor | None]
+    ) -> dict[str, tuple[Tensor, Array | None]]:
+        """Return the gradient of each push that was asked for, in the order of names, and the row
+        of each vertex in it, given those of the outputs that were made of it.
         """
-        found: dict[str, Any] = {}
+        found: dict[str, tuple[Tensor, Array | None]] = {}
         bound, count, outputs = self.bound, self.graphs.num_vertices, self.call.outputs
         terms = list(zip(outputs, d_outputs, self._rows, strict=True))
         for name in sorted({*outputs}):
@@ -356,11 +356,7 @@ class Pass:
                         total += d
                     else:
                         total.index_add_(0, rows.here(d.device), d)
-            if bound.network.device == "cuda":
-                found[name] = total, row_of
-            else:
-                given = total.numpy()
-                found[name] = given if row_of is None else given.take(row_of, axis=0)
+            found[name] = total, row_of
         return found
 
 

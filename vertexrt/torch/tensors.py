@@ -8,6 +8,7 @@ memory comes from one pool.
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -27,7 +28,7 @@ from vertexrt.engine.results import (
     table_of,
 )
 from vertexrt.graph import GraphBatch, Rows
-from vertexrt.graph.batch import edge_pulls_of, pulls_of, with_values
+from vertexrt.graph.batch import pulls_of, with_values
 from vertexrt.graph.device_rows import ALIGNED, DeviceRows
 from vertexrt.graph.pulls import held_index, held_table, rows_unchecked
 
@@ -40,18 +41,9 @@ DTYPES: dict[torch.dtype, np.dtype[Any]] = {
 
 def tensor_of(array: Any) -> Tensor:
     """Return an array of the host or of a GPU as a tensor with the same memory."""
-    if isinstance(array, Tensor):
-        return array
     if isinstance(array, np.ndarray):
         return torch.from_numpy(array)
     found: Tensor = torch.utils.dlpack.from_dlpack(array)
-    return found
-
-
-def host_rows(tensor: Tensor) -> Array:
-    """Return a tensor of the host, in C order, as compiled code reads it."""
-    found: Array = tensor.numpy().reshape(-1)
-    found.flags.writeable = False  # compiled code is by type
     return found
 
 
@@ -69,14 +61,16 @@ class Feeds:
     """A run that is kept, whose real pulls are tensors: batches of one form, with one list of them.
 
     Args:
-        run: of such a batch; batch: one, with all its pulls; names: of those that are tensors.
+        run: of such a batch; graphs: the batch; batch: with tensors; names: of these pulls.
 
     Attributes:
         batch: its graphs, and the shapes of these.
         holds: how many bytes of other real pulls it has.
     """
 
-    def __init__(self, run: Run, batch: GraphBatch, names: Sequence[str]) -> None:
+    def __init__(
+        self, run: Run, graphs: GraphBatch, batch: GraphBatch, names: Sequence[str]
+    ) -> None:
         reader, shapes = run.variant.reader, {}
         for name in names:
             value = pulls_of(batch)[name]
@@ -86,7 +80,7 @@ class Feeds:
             shapes[name] = bare if index is None else rows_unchecked(bare, index)
         self._floats: list[Any] = list(run.inputs.floats)
         self._tensors: list[tuple[int, int, tuple[int, ...]]] = []  # number, place in names, shape
-        self._others: list[tuple[bool, str, Any]] = []  # of edges, name, what the batch gives
+        self._graphs: Callable[[], GraphBatch | None] | None = None  # which gives other real pulls
         for number, k in enumerate(reader.reals):
             pull = reader.pulls[k]
             if not pull.of_edges and pull.source in shapes:
@@ -94,8 +88,7 @@ class Feeds:
                 self._tensors.append((number, names.index(pull.source), shape))
                 self._floats[number] = None
             elif reader.is_used[k]:
-                held = (edge_pulls_of if pull.of_edges else pulls_of)(batch).get(pull.source)
-                self._others.append((pull.of_edges, pull.source, held))
+                self._graphs = weakref.ref(graphs)
         self._dtype, self._run = run.inputs.no_reals.dtype, run.bare()
         self.holds = sum([given.nbytes for given in self._floats if given is not None])
         self.batch = with_values(batch, shapes, {}, batch.form)
@@ -108,9 +101,8 @@ class Feeds:
         Returns: None, where it has to be prepared like a batch that is new, which copies what
             kernels cannot read, or says what is wrong.
         """
-        for of_edges, name, value in self._others:
-            if (edge_pulls_of if of_edges else pulls_of)(graphs).get(name) is not value:
-                return None
+        if self._graphs is not None and self._graphs() is not graphs:
+            return None
         floats = self._floats.copy()
         for number, place, shape in self._tensors:
             tensor = given[place]
@@ -140,7 +132,7 @@ class WaysBack(NamedTuple):
     sums: tuple[tuple[tuple[int, ...], tuple[Tensor | None, ...]], ...]
 
 
-def _ways_back(way: WayBack, tables: Sequence[Any], device: torch.device) -> WaysBack:
+def _ways_back(way: WayBack, device: torch.device) -> WaysBack:
     (run,) = way.runs
     tensors, base = run.variant.table, run.layout.plan.base
     lists: list[Array] = []
@@ -149,9 +141,10 @@ def _ways_back(way: WayBack, tables: Sequence[Any], device: torch.device) -> Way
         starts.append(-1 if row_of is None else sum(map(len, lists)))
         if row_of is not None:
             lists.append(row_of.take(run.order))
-    for name, table in zip(way.pulls, tables, strict=True):
-        found = []
-        for pull in run.variant.program.pulls_from(name):
+    for name in way.pulls:
+        pulls, found = run.variant.program.pulls_from(name), []
+        table, _ = table_of(way.batch, pulls[0])
+        for pull in pulls:
             number = tensors.numbers.get(("pull_grad", pull.name), len(base))
             to, at = pulled_rows(way.batch, run, pull)
             if number < len(base) and len(to):  # else none of its vertices has it, or later kinds
@@ -173,55 +166,117 @@ def _ways_back(way: WayBack, tables: Sequence[Any], device: torch.device) -> Way
     return WaysBack(tuple(starts), rows, tuple(places), tuple(sums))
 
 
+class HostTensors:
+    """How passes run on the host whose results are tensors.
+
+    Attributes:
+        device: of the tensors; on_gpu: an executor of a GPU launches.
+    """
+
+    on_gpu = False
+    device = torch.device("cpu")
+
+    def __init__(self, results: Any) -> None:
+        self._results = results
+
+    @staticmethod
+    def lend(tensor: Tensor) -> Any:
+        """Return a tensor of the host, in C order, as compiled code reads it."""
+        found = tensor.numpy().reshape(-1)
+        found.flags.writeable = False  # compiled code is by type
+        return found
+
+    def forward(
+        self, runs: Sequence[Run], parts: Sequence[Part], wanted: Sequence[PushRows]
+    ) -> list[Tensor]:
+        """Run launches; return what is wanted, [n, *shape] each."""
+        return [*map(torch.from_numpy, self._results.forward(runs, parts, wanted))]
+
+    def gradients(self, way: WayBack, reals: tuple[Any, ...] | None) -> LossAndGradients:
+        """Go back from pushes, or evaluate the loss and go back from it, if the use says so.
+
+        Args:
+            way: its gradients of pushes are tensors, each with int32 [V], which of its rows each
+                vertex has, or None for its own.
+            reals: of `Part`.
+        """
+        given = {}
+        for name, (tensor, row_of) in way.d_outputs.items():
+            own = tensor.numpy()
+            given[name] = own if row_of is None else own.take(row_of, axis=0)
+        loss, flat, rows, pulled = self._results.gradients(way._replace(d_outputs=given))
+        loss = None if loss is None else torch.from_numpy(loss)
+        flat = None if flat is None else torch.from_numpy(flat)
+        tables, gradients = {}, {}
+        for name, (at, found) in rows.items():
+            tables[name] = torch.from_numpy(at), torch.from_numpy(found)
+        for name, found in pulled.items():
+            gradients[name] = torch.from_numpy(found)
+        return LossAndGradients(loss, flat, tables, gradients)
+
+
 class DeviceTensors:
-    """How passes run on a GPU whose results are tensors: `PassResults`, one run each.
+    """How passes run on a GPU whose results are tensors there; see `HostTensors`.
 
     Attributes:
         kept: the executor's gradients, which each way back may fill.
     """
 
+    on_gpu = True
+    lend = staticmethod(device_rows)
+
     def __init__(self, executor: LaunchesHere) -> None:
         self._executor, self.kept = executor, tensor_of(executor.gradients_here())
+        self.device = self.kept.device
 
     def forward(
         self, runs: Sequence[Run], parts: Sequence[Part], wanted: Sequence[PushRows]
     ) -> list[Tensor]:
         """Run launches; return what is wanted, [n, *shape] each."""
         places = PushPlaces.of(runs[0], wanted)
-        found = [self.kept.new_empty(shape) for shape in places.shapes]
-        copies = RowCopies(places.places, [tensor.data_ptr() for tensor in found])
+        found, addresses = [], []
+        for shape in places.shapes:
+            found.append(self.kept.new_empty(shape))
+            addresses.append(found[-1].data_ptr())
+        copies = RowCopies(places.places, addresses)
         self._launch(runs[0], parts[0], Destination(copies=copies, rows=places.rows))
         return found
 
-    def gradients(self, way: WayBack) -> LossAndGradients:
-        """Go back from pushes, or evaluate the loss and go back from it, if the use says so.
+    def gradients(self, way: WayBack, reals: tuple[Any, ...] | None) -> LossAndGradients:
+        """Go back; see `HostTensors`.
 
-        Of each push it is given a tensor, and which of its rows each vertex has, int32 [V], or None
-        for its own. Tables of which rows are wanted stay in the executor's own array, since these
-        are few of its rows.
+        Tables of which rows are wanted stay in the executor's own array, since these are few of its
+        rows.
         """
         (run,), model, flat = way.runs, self._executor.model, self.kept
         loss = None if way.d_outputs else flat.new_empty(())
         at = 0 if loss is None else loss.data_ptr()
-        part = Part(slice(None), way.scale, way.seed, reals=way.reals)
-        if not run.variant.use.backward:
+        part = Part(slice(None), way.scale, way.seed, reals=reals)
+        if loss is not None and not run.variant.use.backward:
             self._launch(run, part, Destination(loss=at))
             return LossAndGradients(loss, None, {}, {})
-        given = [table_of(way.batch, run.variant.program.pulls_from(name)[0]) for name in way.pulls]
-        tables = [table for table, _ in given]
-        of = [rows for _, rows in (*way.d_outputs.values(), *given)]
-        key = "way back", *way.pulls, *map(len, tables)
-        starts, rows, places, sums = run.once(
-            key, of, partial(_ways_back, way, tables, flat.device)
-        )
-        if way.d_outputs:
-            seeds: Any = tuple([device_rows(d) for d, _ in way.d_outputs.values()])
-            part = part._replace(launches=run.layout.backward, seeds=seeds, seed_rows=starts)
+        given: list[Any] = []
+        seeds: list[Any] = []
+        for tensor, row_of in way.d_outputs.values():
+            given.append(row_of)
+            seeds.append(device_rows(tensor))
+        find = partial(_ways_back, way, self.device)
+        if reals is None:  # the batch is another each time
+            starts, rows, places, sums = find()
+        else:
+            key = "way back", *way.pulls
+            starts, rows, places, sums = run.once(key, (way.batch, *given), find)
+        if seeds:
+            launches = run.layout.backward
+            part = part._replace(launches=launches, seeds=tuple(seeds), seed_rows=starts)
         touched = model.touched(run) if way.sparse else {}
         if not touched:
             flat = torch.empty_like(flat)
-        copies = [flat.new_empty((place.length, place.size)) for place in places]
-        to = RowCopies(places, [copy.data_ptr() for copy in copies])
+        copies, addresses = [], []
+        for place in places:
+            copies.append(flat.new_empty((place.length, place.size)))
+            addresses.append(copies[-1].data_ptr())
+        to = RowCopies(places, addresses)
         gradients = 0 if touched else flat.data_ptr()
         self._launch(run, part, Destination(gradients, at, None, to, rows))
         pulled, looked_up = {}, {}
