@@ -49,7 +49,7 @@ def compile_again(layer: Any, engine: str) -> None:
     processors = 4 if engine == "persistent" else None
     options = replace(source.options, engine=engine, processors=processors)
     executor = module_of("cuda").compile_for("cuda", source.traced, options)
-    layer.binding = BoundNetwork(Network(executor, 0, source.reduction), source)
+    layer.binding = BoundNetwork(Network(executor, 0, source.reduction))
     layer.bind()
 
 

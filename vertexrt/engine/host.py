@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -37,6 +36,7 @@ from vertexrt.engine.explain_host import Explanation, HostExplanation
 from vertexrt.engine.graph_facts import union_of
 from vertexrt.engine.lazy import NOTHING, Loss, Outputs
 from vertexrt.engine.model import CompiledModel
+from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.planned import NewPulls, PlannedLaunches, PlanRequest
 from vertexrt.engine.results import (
     Gradients,
@@ -263,29 +263,24 @@ class HostResults:
 
     def backward(self, way: WayBack) -> Gradients:
         """Go back; the gradients are in the store then, too."""
-        found, store = self.gradients(way), self._executor.model.store
-        whole = {}
-        for name in store.trained:
-            if name not in found.rows:
-                shape, start = store.shapes[name], store.offsets[name]
-                whole[name] = found.flat[start : start + math.prod(shape)].reshape(shape)
-        return Gradients(whole, dict(found.pulled), dict(found.rows))
+        runs, executor = way.runs, self._executor
+        touched = executor.begin_gradients(runs)
+        arenas = executor.launch(runs, [_part(way, run) for run in runs])
+        executor.collect_gradients(touched)
+        found = gradients_of(executor.model.store, way.sparse)
+        for name in way.pulls:
+            found.pulled[name] = _pulled_gradient(way.batch, runs, arenas, name)
+        return found
 
-    def gradients(self, way: WayBack) -> LossAndGradients:
-        """Go back from pushes, or evaluate the loss and go back from it, if the use says so; the
-        gradients are in the store then, too.
-        """
+    def loss(self, way: WayBack) -> LossAndGradients:
+        """Evaluate the loss, and go back from it; the gradients are in the store then, too."""
         runs, executor = way.runs, self._executor
         store, back = executor.model.store, runs[0].variant.use.backward
         touched = executor.begin_gradients(runs) if back else []
-        if way.d_outputs:
-            parts = [_part(way, run) for run in runs]
-        else:
-            parts = [Part(loss_scale=way.scale, random_seed=way.seed)] * len(runs)
-        arenas = executor.launch(runs, parts)
-        loss = None
-        if not way.d_outputs:
-            loss = np.array(total_loss(runs, arenas) * way.scale, store.dtype)
+        arenas = executor.launch(
+            runs, [Part(loss_scale=way.scale, random_seed=way.seed)] * len(runs)
+        )
+        loss = np.array(total_loss(runs, arenas) * way.scale, store.dtype)
         if not back:
             return LossAndGradients(loss, None, {}, {})
         executor.collect_gradients(touched)
@@ -300,6 +295,13 @@ def _part(way: WayBack, run: Run) -> Part:
     own = [way.scale * given[run.share.vertices] for given in way.d_outputs.values()]
     seeds = tuple(np.ascontiguousarray(given).reshape(-1) for given in own)
     return Part(run.layout.backward, 1.0, way.seed, seeds)
+
+
+def gradients_of(store: ParameterStore, sparse: bool) -> Gradients:
+    """Return copies of the gradients in a store; none of pulls."""
+    looked_up = _looked_up(store, sparse)
+    whole = {n: store.gradient(n).copy() for n in store.trained if n not in looked_up}
+    return Gradients(whole, {}, looked_up)
 
 
 def _looked_up(store: ParameterStore, sparse: bool) -> dict[str, tuple[Array, Array]]:

@@ -73,10 +73,10 @@ class WayBack(NamedTuple):
 
 
 class LossAndGradients(NamedTuple):
-    """What a way back gives back, in memory of its own.
+    """What a way back from the loss gives back, in memory of its own.
 
     Attributes:
-        loss: real [], scaled; None, where it starts from pushes.
+        loss: real [], scaled.
         flat: gradients in the store's layout, of all trained parameters, or where `rows` has the
             tables of the others; None, where the pass does not go back.
         rows, pulled: of `Gradients`.

@@ -98,12 +98,7 @@ class NetworkSource:
 
 def at(device: torch.device) -> AbstractContextManager[Any]:
     """Let CUDA's calls go to a GPU, if it is one."""
-    return nullcontext() if is_current(device) else torch.cuda.device(device)
-
-
-def is_current(device: torch.device) -> bool:
-    """Tell whether CUDA's calls go to a device, or do not matter to it."""
-    return device.type != "cuda" or bool(device.index == torch.cuda.current_device())
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 # The first of equal networks on the host, by the identity of their program; each keeps both alive.
@@ -118,7 +113,7 @@ class BoundNetwork:
     """A network whose parameters are tensors, too.
 
     Attributes:
-        source: of the network; number: by which ops find it in `bound_networks`.
+        number: by which ops find it in `bound_networks`.
         model, passes: of the network; results: how its passes run.
         names: of the parameters; own: tensors with their memory, which nobody else has; trained:
             those that get gradients.
@@ -127,8 +122,8 @@ class BoundNetwork:
         dtype, device: PyTorch's.
     """
 
-    def __init__(self, network: Network, source: NetworkSource) -> None:
-        self.network, self.source, self.number = network, source, next(_numbers)
+    def __init__(self, network: Network) -> None:
+        self.network, self.number = network, next(_numbers)
         executor: Any = network.executor
         self._executor, self.model, self.passes = executor, executor.model, network._passes
         store, program = executor.model.store, network.program
@@ -157,12 +152,14 @@ class BoundNetwork:
         """Copy nothing: copies of a module make their own."""
         return NoneType, ()
 
-    def parts_of(self, flat: Tensor, rows: Mapping[str, tuple[Any, Any]]) -> list[Tensor | None]:
+    def parts_of(
+        self, dense: Tensor | Mapping[str, Tensor], rows: Mapping[str, tuple[Any, Any]]
+    ) -> list[Tensor | None]:
         """Return the gradient of each parameter, None where it has none.
 
         Args:
-            flat: in the store's layout; rows: of tables, their numbers and gradients, where these
-                are sparse.
+            dense: in the store's layout, or by name; rows: of tables, their numbers and gradients,
+                where these are sparse.
         """
         found: list[Tensor | None] = []
         for name, place in zip(self.names, self._places, strict=True):
@@ -173,8 +170,12 @@ class BoundNetwork:
                         at[None], values, place[0], is_coalesced=True, check_invariants=False
                     )
                 )
+            elif name not in self.trained:
+                found.append(None)
+            elif isinstance(dense, Tensor):
+                found.append(dense.as_strided(*place))
             else:
-                found.append(flat.as_strided(*place) if name in self.trained else None)
+                found.append(dense[name])
         return found
 
     def lent(self) -> list[Tensor]:
@@ -236,9 +237,11 @@ class BoundNetwork:
         Raises: UsageError, while a CUDA graph is captured: before anything else, since much of what
             a pass asks of the driver would end the capture.
         """
-        if self._on_gpu and torch._C._cuda_isCurrentStreamCapturing():
-            raise UsageError.at("torch", *NOT_CAPTURED)
-        current = not self._on_gpu or is_current(self.device)
+        current = True
+        if self._on_gpu:
+            if torch._C._cuda_isCurrentStreamCapturing():
+                raise UsageError.at("torch", *NOT_CAPTURED)
+            current = self.device.index == torch.cuda.current_device()
         if current and _addresses(parameters) == self._at:
             lock: AbstractContextManager[Any] = self._executor.lock
             return lock
@@ -301,7 +304,7 @@ class BoundModule(nn.Module):
         Raises: UsageError, where a name is one of a method of modules.
         """
         self.source, self.owned = NetworkSource.of(network), []
-        bound = self.binding = BoundNetwork(network, self.source)
+        bound = self.binding = BoundNetwork(network)
         for name, tensor in zip(bound.names, bound.lent(), strict=True):
             *path, last = name.removeprefix(prefix).split(".")
             self.owned.append((tuple(path), last))
@@ -351,7 +354,7 @@ class BoundModule(nn.Module):
         place = tensors[0]
         check_place(place)
         if before is None or not before.is_at(place):
-            before = BoundNetwork(self.source.network(place.dtype, place.device), self.source)
+            before = BoundNetwork(self.source.network(place.dtype, place.device))
         before.adopt(own)
         self.binding = before
 

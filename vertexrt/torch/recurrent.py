@@ -299,19 +299,23 @@ def run_chains(
     """Run a stack of cells along sequences.
 
     Args:
-        x: [T, B, I], or packed; states: [layers * directions, B, H] each, or none, in the order in
-            which sequences were packed; resets: of `ChainLayout`.
+        x: [T, B, I], or [B, T, I] if the module says so, or packed; states: [layers * directions,
+            B, H] each, or none; resets: of `ChainLayout`.
     Returns: the first state of the last layer, as x is given; of each state the final values, as
-        states are given, in the order of the sequences before they were packed.
+        states are given.
     Raises: UsageError, where there are too few rows, or an order of other sequences.
     """
-    order = None
+    packed, turned, order = isinstance(x, PackedSequence), False, None
     if isinstance(x, PackedSequence):
-        rows, sizes, _, order = x
-        counts, packed = sizes.numpy().astype(np.int64, copy=False).tobytes(), True
+        rows, sizes, sort, order = x
+        counts = sizes.numpy().astype(np.int64, copy=False).tobytes()
+        if sort is not None:
+            states = [each.index_select(1, sort) for each in states]
     else:
-        length, count = x.shape[:2]
-        rows, counts, packed = x.reshape(length * count, -1), _evenly(length, count), False
+        turned = bool(module.batch_first)
+        steps = x.transpose(0, 1) if turned else x
+        length, count = steps.shape[:2]
+        rows, counts = steps.reshape(length * count, -1), _evenly(length, count)
     stack = bool(states), layers, directions, packed
     chains = chains_of(ChainLayout(counts, resets, module.sizes, *stack), len(rows))
     bound, parameters = module.bound()
@@ -326,7 +330,9 @@ def run_chains(
             action = "pack them by torch.nn.utils.rnn"
             raise UsageError.at("torch", got, "one for each sequence", action)
         final = [each.index_select(1, order) for each in final]
-    return (PackedSequence._make((out, *x[1:])) if packed else out), final
+    if packed:
+        return PackedSequence._make((out, *x[1:])), final
+    return out.transpose(0, 1) if turned else out, final
 
 
 @lru_cache
@@ -367,8 +373,6 @@ class Layers(BoundModule, nn.RNNBase):
         if hx is not None and len(states) != len(self.sizes):
             raise RuntimeError("lstm expects two hidden states")
         batched = packed or input.dim() == 3
-        if packed and input.sorted_indices is not None:
-            states = [each.index_select(1, input.sorted_indices) for each in states]
         if not packed:
             fits = input.dim() in (2, 3) and input.shape[:-1].numel()
             for each in states:
@@ -380,11 +384,7 @@ class Layers(BoundModule, nn.RNNBase):
             input = input.unsqueeze(0 if self.batch_first else 1)
             states = [each.unsqueeze(1) for each in states]
         self._check(input, states)
-        turned = self.batch_first and not packed
-        x = input.transpose(0, 1) if turned else input
-        output, final = run_chains(self, x, states, b"", self.num_layers, self.directions)
-        if turned:
-            output = output.transpose(0, 1)
+        output, final = run_chains(self, input, states, b"", self.num_layers, self.directions)
         if not batched:
             output = output.squeeze(0 if self.batch_first else 1)
             final = [each.squeeze(1) for each in final]
@@ -521,7 +521,7 @@ class Recurrent(BoundModule):
         if given and len(given) != len(self.sizes):
             names = ", ".join(name for name, _ in self.sizes)
             raise _misfit(f"{len(given)} states", f"those of {names}")
-        turned = False
+        turned = self.batch_first and not isinstance(x, PackedSequence)
         if isinstance(x, PackedSequence):
             steps, count = x.data.shape[:1], int(x.batch_sizes[0])
             total = int(x.batch_sizes.sum())
@@ -530,8 +530,7 @@ class Recurrent(BoundModule):
         elif x.dim() != 3 or 0 in x.shape[:2]:
             raise _misfit(f"x of shape {list(x.shape)}", "[T, B, I], or [B, T, I] if batch_first")
         else:
-            turned, steps, count = self.batch_first, x.shape[:2], x.shape[1 - self.batch_first]
-            x = x.transpose(0, 1) if turned else x
+            steps, count = x.shape[:2], x.shape[1 - self.batch_first]
         for (name, size), each in zip(self.sizes, given, strict=bool(given)):
             if tuple(each.shape) != (count, size):
                 raise _misfit(f"{name} of shape {list(each.shape)}", f"[{count}, {size}]")
@@ -541,11 +540,8 @@ class Recurrent(BoundModule):
                 got = f"resets are {resets.dtype}, {list(resets.shape)}"
                 raise _misfit(got, f"bool of shape {list(steps)}")
             marks = (resets.T if turned else resets).reshape(-1).cpu().numpy().tobytes()
-        states = [each.unsqueeze(0) for each in given]
-        if isinstance(x, PackedSequence) and x.sorted_indices is not None:
-            states = [each.index_select(1, x.sorted_indices) for each in states]
-        out, last = run_chains(self, x, states, marks)
-        return out.transpose(0, 1) if turned else out, tuple(each.squeeze(0) for each in last)
+        out, last = run_chains(self, x, [each.unsqueeze(0) for each in given], marks)
+        return out, tuple(each.squeeze(0) for each in last)
 
 
 def _misfit(got: str, expected: str, action: str = "correct it") -> UsageError:

@@ -199,20 +199,26 @@ class HostTensors:
             way: its gradients of pushes are tensors, each with int32 [V], which of its rows each
                 vertex has, or None for its own.
             reals: of `Part`.
+        Returns: tensors; gradients of parameters, that do not come with a loss, may be by name.
         """
         given = {}
         for name, (tensor, row_of) in way.d_outputs.items():
             own = tensor.numpy()
             given[name] = own if row_of is None else own.take(row_of, axis=0)
-        loss, flat, rows, pulled = self._results.gradients(way._replace(d_outputs=given))
-        loss = None if loss is None else torch.from_numpy(loss)
-        flat = None if flat is None else torch.from_numpy(flat)
-        tables, gradients = {}, {}
-        for name, (at, found) in rows.items():
-            tables[name] = torch.from_numpy(at), torch.from_numpy(found)
-        for name, found in pulled.items():
-            gradients[name] = torch.from_numpy(found)
-        return LossAndGradients(loss, flat, tables, gradients)
+        if given:
+            found = self._results.backward(way._replace(d_outputs=given))
+            loss = None
+            whole: Any = {n: torch.from_numpy(x) for n, x in found.parameters.items()}
+        else:
+            found = self._results.loss(way)
+            loss = torch.from_numpy(found.loss)
+            whole = None if found.flat is None else torch.from_numpy(found.flat)
+        tables, pulled = {}, {}
+        for name, (at, rows) in found.rows.items():
+            tables[name] = torch.from_numpy(at), torch.from_numpy(rows)
+        for name, gradient in found.pulled.items():
+            pulled[name] = torch.from_numpy(gradient)
+        return LossAndGradients(loss, whole, tables, pulled)
 
 
 class DeviceTensors:
