@@ -122,14 +122,14 @@ class WaysBack(NamedTuple):
             run has; -1 for that of its vertex.
         rows: int32, lists of rows, one after the other.
         places: of the gradients of pulls, rows of the arena that are copied.
-        sums: of each pull the shape of what the batch gives, and of each of its copies int64 [n] on
-            the device, to which rows of the pull it is added; None for one that has all, in order.
+        sums: of each pull the shape of what the batch gives, and of each of its copies, on the
+            device, to which rows of the pull they are added; None, where one has all, in order.
     """
 
     starts: tuple[int, ...]
     rows: Array
     places: tuple[RowPlace, ...]
-    sums: tuple[tuple[tuple[int, ...], tuple[Tensor | None, ...]], ...]
+    sums: tuple[tuple[tuple[int, ...], list[Tensor] | None], ...]
 
 
 def _ways_back(way: WayBack, device: torch.device) -> WaysBack:
@@ -149,19 +149,17 @@ def _ways_back(way: WayBack, device: torch.device) -> WaysBack:
             to, at = pulled_rows(way.batch, run, pull)
             if number < len(base) and len(to):  # else none of its vertices has it, or later kinds
                 found.append((number, to, at))
-        whole = False
+        added: list[Tensor] | None = [torch.from_numpy(to).to(device) for _, to, _ in found]
         if len(found) == 1 and len(found[0][1]) == len(table):
             number, to, at = found[0]
             order = np.argsort(to)
-            whole = np.array_equal(to[order], np.arange(len(table)))
-            if whole:
-                found = [(number, to, at[order])]
+            if np.array_equal(to[order], np.arange(len(table))):
+                found, added = [(number, to, at[order])], None
         for number, _, at in found:
             size = tensors.specs[number].size
             places.append(RowPlace(int(base[number]), size, sum(map(len, lists)), len(at)))
             lists.append(at.astype(np.int32))
-        to_all = [None if whole else torch.from_numpy(to).to(device) for _, to, _ in found]
-        sums.append((tuple(table.shape), tuple(to_all)))
+        sums.append((tuple(table.shape), added))
     rows = np.concatenate(lists) if lists else NO_ROWS
     return WaysBack(tuple(starts), rows, tuple(places), tuple(sums))
 
@@ -240,11 +238,8 @@ class DeviceTensors:
     ) -> list[Tensor]:
         """Run launches; return what is wanted, [n, *shape] each."""
         places = PushPlaces.of(runs[0], wanted)
-        found, addresses = [], []
-        for shape in places.shapes:
-            found.append(self.kept.new_empty(shape))
-            addresses.append(found[-1].data_ptr())
-        copies = RowCopies(places.places, addresses)
+        found = [*map(self.kept.new_empty, places.shapes)]
+        copies = RowCopies(places.places, [*map(Tensor.data_ptr, found)])
         self._launch(runs[0], parts[0], Destination(copies=copies, rows=places.rows))
         return found
 
@@ -261,39 +256,31 @@ class DeviceTensors:
         if loss is not None and not run.variant.use.backward:
             self._launch(run, part, Destination(loss=at))
             return LossAndGradients(loss, None, {}, {})
-        given: list[Any] = []
-        seeds: list[Any] = []
-        for tensor, row_of in way.d_outputs.values():
-            given.append(row_of)
-            seeds.append(device_rows(tensor))
+        given = [row_of for _, row_of in way.d_outputs.values()]
         find = partial(_ways_back, way, self.device)
         if reals is None:  # the batch is another each time
             starts, rows, places, sums = find()
         else:
             key = "way back", *way.pulls
             starts, rows, places, sums = run.once(key, (way.batch, *given), find)
-        if seeds:
-            launches = run.layout.backward
-            part = part._replace(launches=launches, seeds=tuple(seeds), seed_rows=starts)
+        if given:
+            seeds: Any = tuple([device_rows(tensor) for tensor, _ in way.d_outputs.values()])
+            part = part._replace(launches=run.layout.backward, seeds=seeds, seed_rows=starts)
         touched = model.touched(run) if way.sparse else {}
         if not touched:
             flat = torch.empty_like(flat)
-        copies, addresses = [], []
-        for place in places:
-            copies.append(flat.new_empty((place.length, place.size)))
-            addresses.append(copies[-1].data_ptr())
-        to = RowCopies(places, addresses)
+        copies = [flat.new_empty((place.length, place.size)) for place in places]
+        to = RowCopies(places, [*map(Tensor.data_ptr, copies)])
         gradients = 0 if touched else flat.data_ptr()
         self._launch(run, part, Destination(gradients, at, None, to, rows))
         pulled, looked_up = {}, {}
-        for name, (shape, rows_to) in zip(way.pulls, sums, strict=True):
-            if rows_to == (None,):
+        for name, (shape, added) in zip(way.pulls, sums, strict=True):
+            if added is None:
                 pulled[name] = copies.pop(0).view(shape)
                 continue
             pulled[name] = flat.new_zeros(shape)
-            for which in rows_to:
-                assert which is not None, name
-                pulled[name].index_add_(0, which, copies.pop(0).view(-1, *shape[1:]))
+            for where in added:
+                pulled[name].index_add_(0, where, copies.pop(0).view(-1, *shape[1:]))
         for name, numbers in touched.items():
             start, shape = int(model.store.offsets[name]), model.store.shapes[name]
             whole = flat[start : start + math.prod(shape)].view(shape)
