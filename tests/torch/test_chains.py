@@ -73,17 +73,11 @@ def test_rows_in_the_order_of_vertices(counts: list[int], in_order: bool) -> Non
     assert (chains_of(layout, sum(counts)).rows[0].vertices is None) == in_order
 
 
-def test_sequences_that_begin_later() -> None:
-    layout = ChainLayout(np.array([2, 3]).tobytes(), b"", (("h", 2),), False)
-    with pytest.raises(UsageError, match=r"batch_sizes \[2, 3\]"):
-        chains_of(layout, 5)
-
-
 @pytest.mark.parametrize("sizes", [[2, -1], [2000, -1990], [1, 2], [0], []])
 def test_numbers_that_are_no_batch_sizes_are_refused(sizes: list[int]) -> None:
     """Chains are written without bounds."""
     counts = np.array(sizes, np.int64).tobytes()
-    with pytest.raises(UsageError, match="numbers from 1 on that never rise"):
+    with pytest.raises(UsageError, match=r"batch_sizes \[.*numbers from 1 on that never rise"):
         chains_of(ChainLayout(counts, b"", (("h", 3),), False), 10)
 
 
