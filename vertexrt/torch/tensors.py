@@ -27,10 +27,10 @@ from vertexrt.engine.results import (
     pulled_rows,
     table_of,
 )
-from vertexrt.graph import GraphBatch, Rows
+from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import pulls_of, with_values
 from vertexrt.graph.device_rows import ALIGNED, DeviceRows
-from vertexrt.graph.pulls import held_index, held_table, rows_unchecked
+from vertexrt.graph.pulls import parts_of, rows_unchecked
 
 Array = np.ndarray[Any, Any]
 DTYPES: dict[torch.dtype, np.dtype[Any]] = {
@@ -73,10 +73,8 @@ class Feeds:
     ) -> None:
         reader, shapes = run.variant.reader, {}
         for name in names:
-            value = pulls_of(batch)[name]
-            table: Any = held_table(value) if isinstance(value, Rows) else value
+            table, index = parts_of(pulls_of(batch)[name])
             bare: Any = DeviceRows.at(0, None, table.shape, table.dtype)
-            index = held_index(value) if isinstance(value, Rows) else None
             shapes[name] = bare if index is None else rows_unchecked(bare, index)
         self._floats: list[Any] = list(run.inputs.floats)
         self._tensors: list[tuple[int, int, tuple[int, ...]]] = []  # number, place in names, shape
