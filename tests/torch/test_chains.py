@@ -12,7 +12,7 @@ import vertexrt.torch as vt  # noqa: E402
 from vertexrt.engine.model import MOST_OF_A_BATCH  # noqa: E402
 from vertexrt.errors import UsageError  # noqa: E402
 from vertexrt.graph import GraphBatch  # noqa: E402
-from vertexrt.torch.chains import ChainLayout, chains_of, type_of  # noqa: E402
+from vertexrt.torch.recurrent import ChainLayout, chains_of, type_of  # noqa: E402
 
 LENGTHS = (5, 3, 3, 1)
 STARTS = (0, 4, 7, 10, 11)
@@ -31,10 +31,8 @@ def test_each_vertex_has_its_step(
         cuts[[0, 5, 9, 10]] = True  # at first and later steps
     marks = cuts.tobytes() if cuts.any() else b""
     layout = ChainLayout(COUNTS.tobytes(), marks, (("h", 2),), given, layers, directions)
-    chains = chains_of(layout)
+    chains = chains_of(layout, total)
     steps, last = chains.rows
-    assert steps is not None
-    assert last is not None
     graphs, begins, v = chains.graphs, [], 0
     for b, length in enumerate(LENGTHS):
         for t in range(length):
@@ -66,27 +64,21 @@ def test_each_vertex_has_its_step(
         np.testing.assert_array_equal(steps.row_of[steps.vertices], np.arange(total))
     parts = graphs.graph_ptr, graphs.child_ptr, graphs.child, graphs.pulls, graphs.types
     assert GraphBatch(*parts).num_vertices == total * kinds  # checks
-    assert chains_of(layout) is chains
+    assert chains_of(layout, total) is chains
 
 
 @pytest.mark.parametrize(("counts", "in_order"), [([1, 1, 1], True), ([3], True), ([2, 1], False)])
 def test_rows_in_the_order_of_vertices(counts: list[int], in_order: bool) -> None:
     layout = ChainLayout(np.array(counts).tobytes(), b"", (("h", 2),), False)
-    assert (chains_of(layout).rows[0] is None) == in_order
-
-
-def test_sequences_that_begin_later() -> None:
-    layout = ChainLayout(np.array([2, 3]).tobytes(), b"", (("h", 2),), False)
-    with pytest.raises(UsageError, match=r"batch_sizes \[2, 3\]"):
-        chains_of(layout)
+    assert (chains_of(layout, sum(counts)).rows[0].vertices is None) == in_order
 
 
 @pytest.mark.parametrize("sizes", [[2, -1], [2000, -1990], [1, 2], [0], []])
 def test_numbers_that_are_no_batch_sizes_are_refused(sizes: list[int]) -> None:
     """Chains are written without bounds."""
     counts = np.array(sizes, np.int64).tobytes()
-    with pytest.raises(UsageError, match="numbers from 1 on that never rise"):
-        chains_of(ChainLayout(counts, b"", (("h", 3),), False))
+    with pytest.raises(UsageError, match=r"batch_sizes \[.*numbers from 1 on that never rise"):
+        chains_of(ChainLayout(counts, b"", (("h", 3),), False), 10)
 
 
 def test_batch_sizes_of_another_dtype() -> None:
@@ -103,7 +95,7 @@ def test_large_layouts_are_not_kept() -> None:
     """They would take memory, and preparing them takes less than running them."""
     few, many = (np.full(n, 8, np.int64).tobytes() for n in (4, MOST_OF_A_BATCH))
     found = [
-        [chains_of(ChainLayout(counts, b"", (("h", 3),), False)) for _ in range(2)]
+        [chains_of(ChainLayout(counts, b"", (("h", 3),), False), len(counts)) for _ in range(2)]
         for counts in (few, many)
     ]
     assert found[0][0] is found[0][1]

@@ -27,8 +27,6 @@ from vertexrt.api.network import Network  # noqa: E402
 from vertexrt.engine.devices import module_of  # noqa: E402
 from vertexrt.errors import UsageError  # noqa: E402
 from vertexrt.torch.binding import BoundNetwork  # noqa: E402
-from vertexrt.torch.chains import ChainLayout  # noqa: E402
-from vertexrt.torch.recurrent import run_chains  # noqa: E402
 
 ENGINES = ["batched", "persistent"]
 
@@ -51,7 +49,7 @@ def compile_again(layer: Any, engine: str) -> None:
     processors = 4 if engine == "persistent" else None
     options = replace(source.options, engine=engine, processors=processors)
     executor = module_of("cuda").compile_for("cuda", source.traced, options)
-    layer.binding = BoundNetwork(Network(executor, 0, source.reduction), source)
+    layer.binding = BoundNetwork(Network(executor, 0, source.reduction))
     layer.bind()
 
 
@@ -219,15 +217,14 @@ def test_chains_of_packed_steps(device: str, engine: str, monkeypatch: pytest.Mo
     torch.manual_seed(0)
     for lengths in ((5, 3, 2), (4,)):
         packed = torch.nn.utils.rnn.pack_sequence([torch.randn(n, SIZE) for n in lengths])
-        layout = ChainLayout(packed.batch_sizes.numpy().tobytes(), b"", mine.sizes, True)
         theirs = [packed.data, *torch.randn(2, len(lengths), 8)]
         ours = [each.to(place).requires_grad_() for each in theirs]
         theirs = [each.double().requires_grad_() for each in theirs]
-        x = torch.nn.utils.rnn.PackedSequence(theirs[0], packed.batch_sizes)
-        wanted, states = judge(x, (theirs[1][None], theirs[2][None]))
+        wanted, states = judge(packed._replace(data=theirs[0]), (theirs[1][None], theirs[2][None]))
         for used in ((0, 1, 2), (0,), (2,)):
-            out, last = run_chains(mine, ours[0], layout, ours[1:], None)
-            found, expected = [out, *last], [wanted.data, states[0][0], states[1][0]]
+            given = packed._replace(data=ours[0]), (ours[1][None], ours[2][None])
+            out, last = mine(*given)
+            found, expected = [out.data, *last], [wanted.data, *states]
             for a, b in zip(found, expected, strict=True):
                 assert_near(a, b)
             pairs = ((found, [*ours, *weights]), (expected, [*theirs, *judge.parameters()]))

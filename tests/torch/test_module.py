@@ -262,7 +262,7 @@ def arguments(mine: Any, batch: vt.BatchTensors, x: Any, *, keep: bool) -> tuple
         tensor.requires_grad_(name in bound.trained)
     seed = torch.zeros(1, dtype=torch.int64)
     call = passes.Call(bound.number, ("x",), ("h", "loss"), ("x",), keep, False)
-    return parameters, [x], [batch.token, batch.graph_of, seed], call.text()
+    return [*parameters, x], [batch.token, batch.graph_of, seed], call.text()
 
 
 def test_the_ops_by_opcheck() -> None:
@@ -276,8 +276,8 @@ def test_the_ops_by_opcheck() -> None:
     given = arguments(mine, batch, x, keep=True)
     *pushes, token = passes.forward(*given)
     grads = [torch.ones_like(each) for each in pushes]
-    parameters, pulls, of_batch, call = given
-    made = [t.detach() for t in parameters], [t.detach() for t in pulls], [*of_batch, token]
+    tensors, of_batch, call = given
+    made = [t.detach() for t in tensors], [*of_batch, token]
     torch.library.opcheck(passes.backward, (grads, *made, call))
 
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from vertexrt.engine.batched import Run
-from vertexrt.engine.executor import Arenas, Executor, Request, loss_scale
+from vertexrt.engine.executor import Arenas, Executor, Request
 from vertexrt.engine.lazy import Outputs
-from vertexrt.engine.results import Gradients, LossAndGradients, PassResults, WayBack
+from vertexrt.engine.results import Gradients, PassResults, WayBack
 from vertexrt.engine.variant import Use
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
@@ -92,27 +92,6 @@ class ForwardPasses:
     def no_seeds(self, use: Use) -> tuple[Array, ...]:
         """Return what stands for the gradients of pushes on the way forward, which reads none."""
         return (self._zero,) * len(use.seeds)
-
-    def loss(
-        self,
-        call: Request,
-        reduction: str,
-        sparse: bool,
-        results: Callable[[WayBack], LossAndGradients],
-    ) -> LossAndGradients:
-        """Evaluate the loss that `Network.step` minimises; go back from it, if the use says so.
-
-        Args:
-            reduction: of the loss.
-            sparse: return of tables the rows that were looked up.
-            results: runs it.
-        """
-        self.make_room()
-        runs = self._executor.model.prepare(call.use, call.batch)
-        scale = loss_scale(reduction, call.batch, runs)
-        pulls = sorted(call.use.pulls)
-        way = WayBack(call.batch, runs, call.seed, {}, scale, pulls, sparse)
-        return results(way)
 
     def note(self, made: ForwardPass) -> ForwardPass:
         """Note a pass that the executor's arenas have now; return it."""

@@ -328,13 +328,11 @@ class RowCopies(NamedTuple):
 
     Attributes:
         places: where the rows are; the same object, where they are the same again.
-        to: addresses of the copies, real [length, size] each; orders: addresses of int64 [length],
-            which of the rows comes where, or 0 where they are in order.
+        to: addresses of the copies, real [length, size] each.
     """
 
     places: tuple[RowPlace, ...]
     to: Sequence[int]
-    orders: Sequence[int]
 
 
 class ShareGradients(NamedTuple):
@@ -363,7 +361,7 @@ class Destination(NamedTuple):
     gradients: int = 0
     loss: int = 0
     packed: ShareGradients | None = None
-    copies: RowCopies = RowCopies((), (), ())
+    copies: RowCopies = RowCopies((), ())
     rows: Array = NO_ROWS
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.batched import Part, RowPlace, Run
-from vertexrt.engine.executor import Executor, total_loss
+from vertexrt.engine.executor import Executor
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.structure import edges_in_slot
 from vertexrt.errors import VertexrtError
@@ -212,24 +212,17 @@ class PassResults:
                 seeds = [way.scale * given for given in seeds]
             flat = tuple(DeviceRows.of(given.reshape(-1)) for given in seeds)
             parts.append(Part(run.layout.backward, 1.0, way.seed, flat))
-        _, flat, rows, pulled = self._go_back(way, parts)
+        _, flat, rows, pulled = self.go_back(way, parts)
         store = self._executor.model.store
         named = {n: part_of_store(store, flat, n) for n in store.trained if n not in rows}
         return Gradients(named, pulled, rows)
 
-    def loss(self, way: WayBack) -> LossAndGradients:
-        """Evaluate the loss of a pass on the host, and go back from it, if its use says so."""
-        executor, runs = self._executor, way.runs
-        parts = [Part(loss_scale=way.scale, random_seed=way.seed)] * len(runs)
-        if runs[0].variant.use.backward:
-            arenas, *found = self._go_back(way, parts)
-        else:
-            arenas, found = executor.launch(runs, parts), [None, {}, {}]
-        total = total_loss(runs, arenas) * way.scale
-        return LossAndGradients(np.array(total, executor.model.store.dtype), *found)
+    def go_back(self, way: WayBack, parts: Sequence[Part]) -> tuple[Any, ...]:
+        """Go back by launches; return the arenas, and the last three fields of `LossAndGradients`.
 
-    def _go_back(self, way: WayBack, parts: Sequence[Part]) -> tuple[Any, ...]:
-        """Run launches; return the arenas, and the last three fields of `LossAndGradients`."""
+        Args:
+            parts: of each run.
+        """
         runs, executor, like = way.runs, self._executor, self._like
         store = executor.model.store
         if self.stays:

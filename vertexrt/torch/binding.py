@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from types import NoneType
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,10 +27,9 @@ from vertexrt.engine.variant import CompileOptions
 from vertexrt.errors import UsageError
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.program import Program
-from vertexrt.torch.plans import DTYPES, DevicePasses, HostPasses, tensor_of
+from vertexrt.torch.tensors import DTYPES, OF_NUMPY, DeviceTensors, HostTensors, tensor_of
 
 Path = tuple[tuple[str, ...], str]  # to a parameter: modules, one in the other, and its name
-OF_NUMPY = {real: dtype for dtype, real in DTYPES.items()}
 DEVICES = ("cpu", "cuda")
 NOT_CAPTURED = (
     "a network inside of a CUDA graph that is captured",
@@ -98,12 +97,7 @@ class NetworkSource:
 
 def at(device: torch.device) -> AbstractContextManager[Any]:
     """Let CUDA's calls go to a GPU, if it is one."""
-    return nullcontext() if is_current(device) else torch.cuda.device(device)
-
-
-def is_current(device: torch.device) -> bool:
-    """Tell whether CUDA's calls go to a device, or do not matter to it."""
-    return device.type != "cuda" or bool(device.index == torch.cuda.current_device())
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 # The first of equal networks on the host, by the identity of their program; each keeps both alive.
@@ -118,8 +112,8 @@ class BoundNetwork:
     """A network whose parameters are tensors, too.
 
     Attributes:
-        source: of the network; number: by which ops find it in `bound_networks`.
-        way: how its passes run.
+        number: by which ops find it in `bound_networks`.
+        model, passes: of the network; results: how its passes run.
         names: of the parameters; own: tensors with their memory, which nobody else has; trained:
             those that get gradients.
         draws: F draws random numbers.
@@ -127,23 +121,22 @@ class BoundNetwork:
         dtype, device: PyTorch's.
     """
 
-    def __init__(self, network: Network, source: NetworkSource) -> None:
-        self.network, self.source, self.number = network, source, next(_numbers)
-        self._executor = network.executor
-        program, model = network.program, self._executor.model
-        self.store = model.store
-        self.way = (DevicePasses if network.device == "cuda" else HostPasses)(
-            cast("Any", self._executor), network._passes
-        )
-        self.device = self.way.device
+    def __init__(self, network: Network) -> None:
+        self.network, self.number = network, next(_numbers)
+        executor: Any = network.executor
+        self._executor, self.model, self.passes = executor, executor.model, network._passes
+        store, program = executor.model.store, network.program
+        self.results: HostTensors | DeviceTensors = HostTensors(executor, self.passes.on_host)
+        if network.device == "cuda":
+            self.results = DeviceTensors(executor)
+        self.device = self.results.device
         self._on_gpu = self.device.type == "cuda"
-        self.names, self.trained = list(self.store.names), self.store.trained
-        shapes = [self.store.shapes[name] for name in self.names]
-        starts = [int(self.store.offsets[name]) for name in self.names]
-        self._places = [
-            (shape, tuple([math.prod(shape[k + 1 :]) for k in range(len(shape))]), start)
-            for shape, start in zip(shapes, starts, strict=True)
-        ]  # the arguments of `as_strided`
+        self.names, self.trained = list(store.names), store.trained
+        self._places = []  # the arguments of `as_strided`
+        for name in self.names:
+            shape = store.shapes[name]
+            strides = tuple([math.prod(shape[k + 1 :]) for k in range(len(shape))])
+            self._places.append((shape, strides, int(store.offsets[name])))
         self._frozen = [k for k, name in enumerate(self.names) if name not in self.trained]
         self.own = self.lent()
         self._at = _addresses(self.own)
@@ -151,32 +144,32 @@ class BoundNetwork:
         pushes = [program.nodes[k] for k in program.find("push")]
         self.push_shapes = {push["name"]: tuple(push["shape"]) for push in pushes}
         self.pulls = {pull.source for pull in program.pulls}
-        self.dtype = OF_NUMPY[self.store.dtype]
+        self.dtype = OF_NUMPY[store.dtype]
         bound_networks[self.number] = self
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy nothing: copies of a module make their own."""
         return NoneType, ()
 
-    def parts_of(
-        self, dense: Tensor | Mapping[str, Any], rows: Mapping[str, Sequence[Tensor]]
-    ) -> list[Tensor | None]:
+    def parts_of(self, flat: Tensor, rows: Mapping[str, tuple[Any, Any]]) -> list[Tensor | None]:
         """Return the gradient of each parameter, None where it has none.
 
         Args:
-            dense: a tensor in the store's layout, or arrays by name; rows: of tables, their numbers
-                and gradients, where these are sparse.
+            flat: in the store's layout; rows: of tables, their numbers and gradients, where these
+                are sparse.
         """
-        return [
-            None
-            if name not in self.trained
-            else _sparse(rows[name], place[0])
-            if name in rows
-            else dense.as_strided(*place)
-            if isinstance(dense, Tensor)
-            else torch.from_numpy(dense[name])
-            for name, place in zip(self.names, self._places, strict=True)
-        ]
+        found: list[Tensor | None] = []
+        for name, place in zip(self.names, self._places, strict=True):
+            if name in rows:
+                at, values = rows[name]
+                found.append(
+                    torch.sparse_coo_tensor(
+                        at[None], values, place[0], is_coalesced=True, check_invariants=False
+                    )
+                )
+            else:
+                found.append(flat.as_strided(*place) if name in self.trained else None)
+        return found
 
     def lent(self) -> list[Tensor]:
         """Return tensors with the memory of the parameters.
@@ -185,9 +178,9 @@ class BoundNetwork:
         place.
         """
         if self.network.device == "cpu":
-            self.store.refresh()
-            return [torch.from_numpy(self.store.value(name)) for name in self.names]
-        flat = tensor_of(self.way.executor.share_values())
+            self.model.store.refresh()
+            return [torch.from_numpy(self.model.store.value(name)) for name in self.names]
+        flat = tensor_of(self._executor.share_values())
         return [flat.as_strided(*place) for place in self._places]
 
     def is_at(self, place: Tensor) -> bool:
@@ -237,9 +230,11 @@ class BoundNetwork:
         Raises: UsageError, while a CUDA graph is captured: before anything else, since much of what
             a pass asks of the driver would end the capture.
         """
-        if self._on_gpu and torch._C._cuda_isCurrentStreamCapturing():
-            raise UsageError.at("torch", *NOT_CAPTURED)
-        current = not self._on_gpu or is_current(self.device)
+        current = True
+        if self._on_gpu:
+            if torch._C._cuda_isCurrentStreamCapturing():
+                raise UsageError.at("torch", *NOT_CAPTURED)
+            current = self.device.index == torch.cuda.current_device()
         if current and _addresses(parameters) == self._at:
             lock: AbstractContextManager[Any] = self._executor.lock
             return lock
@@ -276,13 +271,6 @@ def _addresses(tensors: Sequence[Tensor]) -> list[tuple[int, tuple[int, ...]]]:
     return list(zip(*each, strict=True))
 
 
-def _sparse(found: Sequence[Tensor], shape: tuple[int, ...]) -> Tensor:
-    rows, values = found
-    return torch.sparse_coo_tensor(
-        rows[None], values, shape, is_coalesced=True, check_invariants=False
-    )
-
-
 class NamedPart(nn.Module):
     """A part of a parameter's name: holds what comes after the dot."""
 
@@ -309,7 +297,7 @@ class BoundModule(nn.Module):
         Raises: UsageError, where a name is one of a method of modules.
         """
         self.source, self.owned = NetworkSource.of(network), []
-        bound = self.binding = BoundNetwork(network, self.source)
+        bound = self.binding = BoundNetwork(network)
         for name, tensor in zip(bound.names, bound.lent(), strict=True):
             *path, last = name.removeprefix(prefix).split(".")
             self.owned.append((tuple(path), last))
@@ -359,7 +347,7 @@ class BoundModule(nn.Module):
         place = tensors[0]
         check_place(place)
         if before is None or not before.is_at(place):
-            before = BoundNetwork(self.source.network(place.dtype, place.device), self.source)
+            before = BoundNetwork(self.source.network(place.dtype, place.device))
         before.adopt(own)
         self.binding = before
 

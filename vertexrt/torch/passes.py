@@ -1,15 +1,16 @@
 """One way through a network: what is asked of it, one function of autograd, and its ops.
 
-`evaluate` is called by modules. Where no compiler looks, `Pass` evaluates a network and goes back
-through it; of a loss it makes the gradients in the same launch, and only multiplies them later.
+`evaluate` is called by modules. A `Pass` evaluates a network and goes back through it; of a loss it
+makes the gradients in the same launch, and only multiplies them later. Where no compiler looks, a
+function of autograd does both.
 
 In a graph of `torch.compile` two ops do so, forward and backward, with fakes; elsewhere calling an
 op of Python takes PyTorch longer than a small network runs. The forward op returns the pushes and,
 with gradients to come, a token of the pass that it keeps. Where that is gone when the backward op
 runs (it was gone back through already, or a compiler made the op anew), the pass is repeated: the
-seed of what is drawn is an input. Both take parameters in the binding's order; pulls; the tensors
-of a batch, which are those of `BatchTensors` and the seed, int64 [1]; and a `Call` as text, since
-ops know no records.
+seed of what is drawn is an input. Both take parameters in the binding's order, then pulls; the
+tensors of a batch, which are those of `BatchTensors` and the seed, int64 [1]; and a `Call` as text,
+since ops know no records.
 """
 
 from __future__ import annotations
@@ -26,31 +27,23 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo
+from torch.autograd import forward_ad
 
 from vertexrt.api.forward_passes import ForwardPass
-from vertexrt.engine.executor import Request
-from vertexrt.engine.layouts import Recent
-from vertexrt.engine.results import LossAndGradients
+from vertexrt.engine.batched import Run
+from vertexrt.engine.executor import loss_scale
+from vertexrt.engine.results import PushRows, WayBack
 from vertexrt.engine.variant import Use
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch, Rows
-from vertexrt.graph.batch import edge_pulls_of, pulls_of, with_values
-from vertexrt.graph.digest import form_with
+from vertexrt.graph.batch import pulls_of
 from vertexrt.graph.pulls import with_rows
 from vertexrt.torch.binding import BoundNetwork, bound_networks
-from vertexrt.torch.plans import (
-    MOST_HELD,
-    MOST_PLANS,
-    PLANS,
-    Cotangent,
-    PassPlan,
-    WantedRows,
-    rows_of,
-    tensor_of,
-)
+from vertexrt.torch.tensors import Feeds, device_rows
 
 Array = np.ndarray[Any, Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
+MOST_HELD = 1 << 16  # bytes of the real pulls that are no tensors, of a run that is kept with them
 FIRST = "gradients by backward() and torch.autograd.grad"
 in_transform = torch._C._are_functorch_transforms_active
 is_batch = torch._C._functorch.is_legacy_batchedtensor  # of `is_grads_batched`, as a tensor
@@ -142,7 +135,8 @@ class Call(NamedTuple):
         number: of the binding.
         pulls: names of those that are tensors; outputs: names of pushes.
         wanted: names of the pulls that get a gradient.
-        keep: for the way back; drop: let dropout drop.
+        keep: for the way back.
+        drop: let dropout drop; None, where F draws nothing.
         sparse: gradients of tables are rows and their numbers.
         reduction: of the loss, whose gradients are made at once; "" for outputs.
     """
@@ -152,7 +146,7 @@ class Call(NamedTuple):
     outputs: tuple[str, ...]
     wanted: tuple[str, ...]
     keep: bool
-    drop: bool
+    drop: bool | None
     sparse: bool = False
     reduction: str = ""
 
@@ -166,150 +160,206 @@ class Call(NamedTuple):
         """Read it from text; those of the last calls are kept."""
         return Call(*ast.literal_eval(text))
 
+    def gets_gradients(self) -> list[bool]:
+        """Tell of each parameter, then of each pull, whether it gets one."""
+        bound = bound_networks[self.number]
+        pulls = [name in self.wanted for name in self.pulls]
+        return [name in bound.trained for name in bound.names] + pulls
+
 
 @lru_cache
-def use_of(call: Call, draws: bool) -> Use:
+def use_of(call: Call) -> Use:
     """Return what a pass is for; where F draws nothing, that of a loss is `Network.step`'s."""
     names, pulls = frozenset(call.outputs), frozenset(call.wanted)
     if not call.keep:
         return Use(names, dropout=call.drop or None)
     if call.reduction:
-        drops = None if call.drop or not draws else False
+        drops = False if call.drop is False else None
         return Use(names, loss=True, pulls=pulls, dropout=drops)
-    return Use(names, seeds=names, pulls=pulls, dropout=call.drop)
+    return Use(names, seeds=names, pulls=pulls, dropout=bool(call.drop))
 
 
-class Kept(NamedTuple):
-    """What keeps a pass: as long as `made` lives, it may be gone back through.
+class WantedRows:
+    """Rows of a push that are wanted, those of some vertices.
 
-    Attributes:
-        plan: how it runs.
+    Args:
+        vertices: int64 [n], whose; None for all, in their order.
+        row_of: int32 [V], the row of each vertex, where each has one and they are in another order.
+        shape: of the result; None for [n, *shape].
     """
 
-    made: ForwardPass
-    plan: PassPlan
+    def __init__(
+        self,
+        vertices: Array | None = None,
+        row_of: Array | None = None,
+        shape: tuple[int, ...] | None = None,
+    ) -> None:
+        self.vertices, self.row_of, self.shape = vertices, row_of, shape
+        self._here: Tensor | None = None
+
+    def here(self, device: torch.device) -> Tensor:
+        """Return the vertices on a device, where they are copied to once."""
+        if self._here is None or self._here.device != device:
+            assert self.vertices is not None, "those of all are no list"
+            self._here = torch.from_numpy(self.vertices).to(device)
+        return self._here
 
 
-class AskedPass(NamedTuple):
-    """A pass that is asked for.
+ALL = WantedRows()
 
-    Attributes:
+
+class Pass:
+    """A pass that is asked for; if it is to be kept, what was made, as long as this lives.
+
+    Args:
         bound: the network; call: what is asked of it; graphs: the batch.
         seed: of what is drawn.
-        rows: of the outputs; None for those of all vertices in their order.
-        order: int64 on the network's device, which of the rows that are ordered comes where.
+        rows: of the outputs.
     """
 
-    bound: BoundNetwork
-    call: Call
-    graphs: GraphBatch
-    seed: int
-    rows: tuple[WantedRows | None, ...]
-    order: Tensor | None = None
-
-    def evaluate(
-        self, pulls: Sequence[Tensor]
-    ) -> tuple[Kept | LossAndGradients | None, list[Tensor]]:
-        """Evaluate the network, whose parameters are held: see `BoundNetwork.holding`.
-
-        Returns: what is kept for the way back, if the call says so; the outputs.
-        """
-        bound, call, graphs, seed, rows, order = self
-        use, way = use_of(call, bound.draws), bound.way
-        if call.reduction:
-            asked = Request(use, self._with_pulls(pulls), call.outputs, seed)
-            made = way.passes.loss(asked, call.reduction, call.sparse, way.results.loss)
-            return made if call.keep else None, [tensor_of(made.loss)]
-        run = way.executor.model.kept_run(use, graphs.form)
-        key, runs = (call[1:], rows), None  # networks of equal programs share runs
-        plans = None if run is None or run.kept is None else run.kept.get(PLANS)
-        plan: PassPlan | None = None if plans is None else plans.find(key)
-        if plan is not None and plan.takes(graphs, pulls):
-            reals = plan.reals(pulls)
-        else:
-            batch = self._with_pulls(pulls)
-            runs = way.executor.model.prepare(use, batch)
-            reals = runs[0].inputs.floats
-            plan = PassPlan(runs[0], batch, call.outputs, rows, call.pulls, way.lend)
-            kept = runs[0].kept
-            if kept is not None and batch.form is graphs.form and plan.holds <= MOST_HELD:
-                kept.setdefault(PLANS, Recent(MOST_PLANS, MOST_PLANS)).keep(key, plan)
-        one, found = way.forward(plan, runs, reals, order, seed, call.keep)
-        return None if one is None else Kept(one, plan), found
-
-    def _with_pulls(self, given: Sequence[Tensor]) -> GraphBatch:
-        """Return a batch with pulls from tensors; of one that it has as a table, these are rows."""
-        names, graphs, bound = self.call.pulls, self.graphs, self.bound
-        if not names:
-            return graphs
-        found: dict[str, Any] = {}
-        before, tables = pulls_of(graphs), True
-        for name, tensor in zip(names, given, strict=True):
-            table, rows = before.get(name), tensor.detach()
-            values: Any
-            if not rows.is_floating_point():
-                values = rows.numpy().astype(np.int32, copy=False)
-            elif bound.network.device == "cuda":
-                values = rows_of(rows)
-            else:
-                values = rows.numpy().astype(bound.store.dtype, copy=False)
-            tables = tables and isinstance(table, Rows)
-            found[name] = with_rows(table, values) if isinstance(table, Rows) else values
-        if tables and form_with(graphs.form, before, found) is graphs.form:  # the rest was checked
-            return with_values(graphs, {**before, **found}, edge_pulls_of(graphs), graphs.form)
-        return graphs.with_pulls(found)
-
-    def gradients(
+    def __init__(
         self,
-        d_outputs: Sequence[Tensor | None],
-        given: Sequence[Tensor],
-        kept: Kept | None,
-    ) -> list[Tensor | None]:
-        """Go back through a pass that is kept, or that is repeated.
+        bound: BoundNetwork,
+        call: Call,
+        graphs: GraphBatch,
+        seed: int,
+        rows: Sequence[WantedRows],
+    ) -> None:
+        self.bound, self.call, self.graphs = bound, call, graphs
+        self._seed, self._rows = seed, rows
+        self._made: ForwardPass | None = None
+        self._looked_up: dict[str, Tensor] = {}  # with a loss, rows of tables
+
+    @staticmethod
+    def of(call: str, of_batch: Sequence[Tensor]) -> Pass:
+        """Return what inputs of an op ask for."""
+        (token, graph_of, seed), asked = of_batch, Call.of(call)
+        graphs = BatchTensors(token, graph_of, graph_of).graphs
+        rows = (ALL,) * len(asked.outputs)
+        return Pass(bound_networks[asked.number], asked, graphs, int(seed), rows)
+
+    def evaluate(self, given: Sequence[Tensor]) -> list[Tensor]:
+        """Evaluate the network.
 
         Args:
             given: parameters, then pulls.
+        Returns: the outputs; of a loss with gradients to come, then these.
+        """
+        bound, call, count = self.bound, self.call, len(self.bound.names)
+        passes, use, results = bound.passes, use_of(call), bound.results
+        with bound.holding(given[:count]):
+            batch, runs, reals = self._prepare(use, given[count:])
+            passes.make_room()
+            if call.reduction:
+                scale, wanted = loss_scale(call.reduction, batch, runs), sorted(use.pulls)
+                way = WayBack(batch, runs, self._seed, {}, scale, wanted, call.sparse)
+                loss, flat, tables, pulled = results.gradients(way, reals)
+                if not call.keep:
+                    return [loss]
+                self._looked_up = {name: at for name, (at, _) in tables.items()}
+                values = [values for _, values in tables.values()]
+                return [loss, flat, *values, *[pulled[name] for name in call.wanted]]
+            seeds, parts, pushes = passes.no_seeds(use), [], []
+            for run in runs:
+                parts.append(run.forward(self._seed, seeds)._replace(reals=reals))
+            for name, rows in zip(call.outputs, self._rows, strict=True):
+                pushes.append(PushRows(name, rows.vertices))
+            found = results.forward(runs, parts, pushes)
+            if call.keep:
+                made = ForwardPass(batch, runs, use, self._seed, cast("Any", results), reals)
+                self._made = passes.note(made)
+        for k, rows in enumerate(self._rows):
+            if rows.shape is not None:
+                found[k] = found[k].view(rows.shape)
+        return found
+
+    def _prepare(
+        self, use: Use, pulls: Sequence[Tensor]
+    ) -> tuple[GraphBatch, list[Run], tuple[Any, ...] | None]:
+        """Return the batch, its runs, and the real pulls that these are called with, if any."""
+        bound, graphs, names = self.bound, self.graphs, self.call.pulls
+        key = "feeds", names
+        kept = bound.model.kept_run(use, graphs.form)
+        feeds: Feeds | None = None if kept is None or kept.kept is None else kept.kept.get(key)
+        run = None if feeds is None else feeds.run_of(graphs, pulls, bound.results.lend)
+        if feeds is not None and run is not None:
+            return feeds.batch, [run], run.inputs.floats
+        batch, found = graphs, {}
+        for name, tensor in zip(names, pulls, strict=True):
+            own, rows = pulls_of(graphs).get(name), tensor.detach()
+            there = bound.results.on_gpu and rows.is_floating_point()
+            values: Any = device_rows(rows) if there else rows.numpy()
+            found[name] = with_rows(own, values) if isinstance(own, Rows) else values
+        if names:
+            batch = graphs.with_pulls(found)
+        runs = bound.model.prepare(use, batch)
+        if runs[0].kept is not None and batch.form is graphs.form:
+            feeds = Feeds(runs[0], graphs, batch, names)
+            run = feeds.run_of(graphs, pulls, bound.results.lend)
+            if run is not None and feeds.holds <= MOST_HELD:
+                runs[0].kept[key] = feeds
+                return feeds.batch, [run], run.inputs.floats
+        return batch, runs, None
+
+    def gradients(
+        self, d_outputs: Sequence[Tensor | None], saved: Sequence[Tensor]
+    ) -> list[Tensor | None]:
+        """Go back through the pass, or through it once more.
+
+        Those of a loss are there: their product with its gradient is new memory, so the pass may be
+        gone back through again while autograd keeps it.
+
+        Args:
+            saved: parameters and pulls; of a loss, what came after it.
         Returns: the gradients of all parameters and of all pulls, None where there is none.
         """
         bound, call = self.bound, self.call
-        count, way = len(bound.names), bound.way
-        with bound.holding(given[:count]):
-            if kept is not None:
-                way.passes.check(kept.made)
-            if kept is None or kept.made.done:
-                kept = cast("Kept", self.evaluate(given[count:])[0])
-            seeds = self._cotangents(d_outputs)
-            dense, rows, pulled = way.back(kept.plan, kept.made, seeds, call.sparse)
-        return [*bound.parts_of(dense, rows), *map(pulled.get, call.pulls)]
+        if call.reduction:
+            (d_loss,) = d_outputs
+            if d_loss is None:
+                return [None] * (len(bound.names) + len(call.pulls))
+            flat, *others = [each * d_loss for each in saved]
+            rows: Mapping[str, Any] = {n: (at, others.pop(0)) for n, at in self._looked_up.items()}
+            pulled: Mapping[str, Any] = dict(zip(call.wanted, others, strict=True))
+        else:
+            passes = bound.passes
+            with bound.holding(saved[: len(bound.names)]):
+                if self._made is not None:
+                    passes.check(self._made)
+                if self._made is None or self._made.done:
+                    self.evaluate(saved)
+                made = cast("ForwardPass", self._made)
+                seeds, wanted = self._cotangents(d_outputs), sorted(made.use.pulls)
+                passes.restore(made)
+                way = WayBack(made.batch, made.runs, made.seed, seeds, 1.0, wanted, call.sparse)
+                _, flat, rows, pulled = bound.results.gradients(way, made.reals)
+        return [*bound.parts_of(flat, rows), *map(pulled.get, call.pulls)]
 
-    def _cotangents(self, d_outputs: Sequence[Tensor | None]) -> dict[str, Cotangent | None]:
-        """Return the gradient of each push that was asked for, in the order of names, given those
-        of the outputs that were made of them; None where there is none.
+    def _cotangents(
+        self, d_outputs: Sequence[Tensor | None]
+    ) -> dict[str, tuple[Tensor, Array | None]]:
+        """Return the gradient of each push that was asked for, in the order of names, and the row
+        of each vertex in it, given those of the outputs that were made of it.
         """
-        outputs = self.call.outputs
-        terms: dict[str, list[tuple[Tensor, WantedRows | None]]] = {
-            n: [] for n in sorted({*outputs})
-        }
-        for name, d, rows in zip(outputs, d_outputs, self.rows, strict=True):
-            if d is not None:
-                terms[name].append((d, rows))
-        found: dict[str, Cotangent | None] = {}
-        for name, own in terms.items():
-            if not own:
-                found[name] = None
-                continue
-            d, rows = own[0]
-            if len(own) == 1 and (rows is None or rows.row_of is not None):
-                found[name] = Cotangent(d, None if rows is None else rows.row_of)
-                continue
-            shape = self.graphs.num_vertices, *self.bound.push_shapes[name]
-            total = d.new_zeros(shape)
-            for d, rows in own:
-                if rows is None:
-                    total += d
-                else:
-                    total.index_add_(0, rows.here(d.device, self.order), d.reshape(-1, *shape[1:]))
-            found[name] = Cotangent(total, None)
+        found: dict[str, tuple[Tensor, Array | None]] = {}
+        bound, terms = self.bound, [*zip(self.call.outputs, d_outputs, self._rows, strict=True)]
+        for name in sorted({*self.call.outputs}):
+            own, shape = [], bound.push_shapes[name]
+            for of, d, rows in terms:
+                if of == name and d is not None:
+                    own.append((d.detach().resolve_neg().reshape(-1, *shape), rows))
+            row_of = None
+            if len(own) == 1 and (own[0][1].vertices is None or own[0][1].row_of is not None):
+                total, row_of = own[0][0], own[0][1].row_of
+            else:
+                shape = self.graphs.num_vertices, *shape
+                total = torch.zeros(shape, dtype=bound.dtype, device=bound.device)
+                for d, rows in own:
+                    if rows.vertices is None:
+                        total += d
+                    else:
+                        total.index_add_(0, rows.here(d.device), d)
+            found[name] = total, row_of
         return found
 
 
@@ -342,29 +392,18 @@ def _refuse_twice(ctx: Any, *d_gradients: Any) -> Any:
     raise UsageError.at("torch", got, expected, action)
 
 
-class Pass(FirstOrder):
+class Evaluate(FirstOrder):
     """A pass and its way back."""
 
     @staticmethod
-    def forward(ctx: Any, asked: AskedPass, *given: Tensor) -> tuple[Tensor, ...]:
-        """Evaluate a network.
-
-        Args:
-            given: parameters, then pulls.
-        """
-        count = len(asked.bound.names)
-        with asked.bound.holding(given[:count]):
-            kept, found = asked.evaluate(given[count:])
-        if kept is not None:
-            ctx.asked, ctx.kept, saved = asked, kept, given
-            if isinstance(kept, LossAndGradients):
-                ctx.kept = {name: tensor_of(at) for name, (at, _) in kept.rows.items()}
-                values = [values for _, values in kept.rows.values()]
-                pulled = [kept.pulled[name] for name in asked.call.wanted]
-                saved = tuple(map(tensor_of, (kept.flat, *values, *pulled)))
-            ctx.save_for_backward(*saved)
+    def forward(ctx: Any, asked: Pass, *given: Tensor) -> tuple[Tensor, ...]:
+        """Evaluate a network, given its parameters, then pulls."""
+        found, count = asked.evaluate(given), len(asked.call.outputs)
+        if asked.call.keep:
+            ctx.asked = asked
+            ctx.save_for_backward(*(found[count:] or given))
             ctx.set_materialize_grads(False)
-        return tuple(found)
+        return tuple(found[:count])
 
     @staticmethod
     def backward(ctx: Any, *d_outputs: Tensor | None) -> tuple[Any, ...]:
@@ -377,46 +416,25 @@ class Pass(FirstOrder):
         saved = ctx.saved_tensors
         if torch.is_grad_enabled():  # their derivatives are asked for, and refused, later
             later = torch.empty(0, requires_grad=True)
-            return None, *WayBackOf.apply(ctx, later, *d_outputs, *saved)
-        return None, *_gradients_of(ctx, d_outputs, saved)
+            return None, *WayBackOf.apply(ctx.asked, later, *d_outputs, *saved)
+        return None, *ctx.asked.gradients(d_outputs, saved)
 
 
 class WayBackOf(FirstOrder):
     """The way back of a pass as a function of all that it depends on, which has no derivative."""
 
     @staticmethod
-    def forward(ctx: Any, of: Any, later: Tensor, *given: Any) -> tuple[Tensor | None, ...]:
+    def forward(ctx: Any, asked: Pass, later: Tensor, *given: Any) -> tuple[Tensor | None, ...]:
         """Go back.
 
         Args:
-            of: the pass; later: wants a gradient.
+            later: wants a gradient.
             given: gradients of the outputs of the pass, then what it has saved.
         """
-        count = len(of.asked.call.outputs)
-        return tuple(_gradients_of(of, given[:count], given[count:]))
+        count = len(asked.call.outputs)
+        return tuple(asked.gradients(given[:count], given[count:]))
 
     backward = staticmethod(_refuse_twice)
-
-
-def _gradients_of(
-    ctx: Any, d_outputs: Sequence[Tensor | None], saved: Sequence[Tensor]
-) -> Sequence[Tensor | None]:
-    """Return the gradients of all parameters and of all pulls, None where there is none.
-
-    Those of a loss are there: their product with its gradient is new memory, so the pass may be
-    gone back through again while autograd keeps it.
-    """
-    asked: AskedPass = ctx.asked
-    bound, call = asked.bound, asked.call
-    if not call.reduction:
-        return asked.gradients(d_outputs, saved, ctx.kept)
-    (d_loss,) = d_outputs
-    if d_loss is None:
-        return (None,) * (len(bound.names) + len(call.pulls))
-    flat, *others = [each * d_loss for each in saved]
-    rows = {name: (at, others.pop(0)) for name, at in ctx.kept.items()}
-    pulled = dict(zip(call.wanted, others, strict=True))
-    return [*bound.parts_of(flat, rows), *map(pulled.get, call.pulls)]
 
 
 def _each_of_batch(ctx: Any, d_outputs: Sequence[Tensor | None]) -> tuple[Any, ...]:
@@ -428,7 +446,7 @@ def _each_of_batch(ctx: Any, d_outputs: Sequence[Tensor | None]) -> tuple[Any, .
         ]
         count = max(len(d) for d in given if d is not None)
         found = [
-            Pass.backward(ctx, *[None if d is None else d[k % len(d)] for d in given])
+            Evaluate.backward(ctx, *[None if d is None else d[k % len(d)] for d in given])
             for k in range(count)
         ]
     finally:
@@ -451,23 +469,22 @@ def evaluate(
     training: bool,
     sparse: bool = False,
     reduction: str = "",
-    rows: tuple[WantedRows | None, ...] | None = None,
-    order: Tensor | None = None,
+    rows: Sequence[WantedRows] = (),
 ) -> Sequence[Tensor]:
     """Evaluate a bound network; gradients go to the parameters and to real pulls.
 
     Args:
         pulls: tensors, by name.
         training: dropout drops.
-        sparse, reduction: of `Call`; rows, order: of `AskedPass`; by default of all vertices. All
-            but `reduction` are for calls outside of compilers.
+        sparse, reduction: of `Call`; rows: of `Pass`, by default of all vertices. Inside of
+            compilers there is `reduction` alone.
     Returns: the outputs, and what else comes after them.
     Raises: UsageError and PullError, where the batch, pulls or parameters do not fit.
     """
     compiling = torch.compiler.is_compiling()
     graphs = None if compiling else graphs_in(batch)
     device, dtype, grad = bound.device, bound.dtype, torch.is_grad_enabled()
-    given, wanted = [], []
+    given, wanted = [*parameters], []
     for name, pull in pulls.items():
         pull = pull.resolve_neg()  # kernels see the numbers alone
         if pull.dtype != dtype or pull.device != device:  # `to` takes longer to find it out
@@ -477,18 +494,21 @@ def evaluate(
         if grad and pull.requires_grad:
             wanted.append(name)
     keep = bound.wants(parameters) or bool(wanted)
-    drop = training and bound.draws
-    asks = tuple(pulls), outputs, tuple(wanted), keep, drop
+    drop = training if bound.draws else None
+    asks = bound.number, tuple(pulls), outputs, tuple(wanted), keep, drop
     if graphs is not None:
         seed = int(torch.randint(2**32, (1,))) if drop else 0
-        call = Call(bound.number, *asks, sparse, reduction)
-        asked = AskedPass(bound, call, graphs, seed, rows or (None,) * len(outputs), order)
-        found: tuple[Tensor, ...] = Pass.apply(asked, *parameters, *given)
-        return found
+        call = Call(*asks, sparse, reduction)
+        asked = Pass(bound, call, graphs, seed, rows or (ALL,) * len(outputs))
+        if keep or in_transform() or forward_ad._current_level >= 0:  # the last two are refused
+            found: Sequence[Tensor] = Evaluate.apply(asked, *given)
+            return found
+        return asked.evaluate(given)  # no function of autograd, which takes 10 us
     tensors = batch if isinstance(batch, BatchTensors) else BatchTensors.of(batch)
     drawn = torch.randint(2**32, (1,)) if drop else torch.zeros(1, dtype=torch.int64)
-    of_batch = [tensors.token, tensors.graph_of, drawn]
-    by_op: list[Tensor] = forward(parameters, given, of_batch, Call(bound.number, *asks).text())
+    by_op: list[Tensor] = forward(
+        given, [tensors.token, tensors.graph_of, drawn], Call(*asks).text()
+    )
     return by_op
 
 
@@ -503,47 +523,29 @@ def outside_graphs(function: Function) -> Function:
     return cast("Function", choose)
 
 
-def _asked(call: Call, of_batch: Sequence[Tensor]) -> AskedPass:
-    """Return what inputs of an op ask for."""
-    token, graph_of, seed = of_batch
-    graphs = BatchTensors(token, graph_of, graph_of).graphs
-    nothing = (None,) * len(call.outputs)
-    return AskedPass(bound_networks[call.number], call, graphs, int(seed), nothing)
-
-
 @torch.library.custom_op("vertexrt::forward", mutates_args=())
-def forward(
-    parameters: Sequence[Tensor], pulls: Sequence[Tensor], of_batch: Sequence[Tensor], call: str
-) -> list[Tensor]:
+def forward(given: Sequence[Tensor], of_batch: Sequence[Tensor], call: str) -> list[Tensor]:
     """Evaluate a network on a batch.
 
     Returns: the pushes [V, ...], and if the pass is kept, its token.
     """
-    asked = _asked(Call.of(call), of_batch)
-    with asked.bound.holding(parameters):
-        kept, found = asked.evaluate(pulls)
-    return found if kept is None else [*found, _token_of(kept)]
+    asked = Pass.of(call, of_batch)
+    found = asked.evaluate(given)
+    return [*found, _token_of(asked)] if asked.call.keep else found
 
 
 @forward.register_fake
-def _fake_forward(
-    parameters: Sequence[Tensor], pulls: Sequence[Tensor], of_batch: Sequence[Tensor], call: str
-) -> list[Tensor]:
+def _fake_forward(given: Sequence[Tensor], of_batch: Sequence[Tensor], call: str) -> list[Tensor]:
     asked = Call.of(call)
     mine, (token, graph_of, _) = bound_networks[asked.number], of_batch
     shapes = [(graph_of.shape[0], *mine.push_shapes[name]) for name in asked.outputs]
-    like = graph_of.new_empty(0, dtype=mine.dtype, device=mine.device)
-    tensors = [like.new_empty(shape) for shape in shapes]
-    return [*tensors, torch.empty_like(token)] if asked.keep else tensors
+    found = [graph_of.new_empty(s, dtype=mine.dtype, device=mine.device) for s in shapes]
+    return [*found, torch.empty_like(token)] if asked.keep else found
 
 
 @torch.library.custom_op("vertexrt::backward", mutates_args=())
 def backward(
-    d_outputs: Sequence[Tensor],
-    parameters: Sequence[Tensor],
-    pulls: Sequence[Tensor],
-    of_batch: Sequence[Tensor],
-    call: str,
+    d_outputs: Sequence[Tensor], given: Sequence[Tensor], of_batch: Sequence[Tensor], call: str
 ) -> list[Tensor]:
     """Go back through a pass of the forward op.
 
@@ -552,47 +554,38 @@ def backward(
     Returns: gradients of the trained parameters, and of the wanted pulls.
     """
     *of_forward, made = of_batch
-    asked = _asked(Call.of(call), of_forward)
-    found = asked.gradients(d_outputs, [*parameters, *pulls], _taken(made))
+    asked = _taken(made) or Pass.of(call, of_forward)
     # What an op returns may not share memory; gradients may be parts of one tensor.
     return [
-        x.clone() if x.untyped_storage().nbytes() != x.nbytes else x for x in found if x is not None
+        x.clone() if x.untyped_storage().nbytes() != x.nbytes else x
+        for x in asked.gradients(d_outputs, given)
+        if x is not None
     ]
 
 
 @backward.register_fake
 def _fake_backward(
-    d_outputs: Sequence[Tensor],
-    parameters: Sequence[Tensor],
-    pulls: Sequence[Tensor],
-    of_batch: Sequence[Tensor],
-    call: str,
+    d_outputs: Sequence[Tensor], given: Sequence[Tensor], of_batch: Sequence[Tensor], call: str
 ) -> list[Tensor]:
     asked = Call.of(call)
-    mine = bound_networks[asked.number]
-    like = [x for name, x in zip(mine.names, parameters, strict=True) if name in mine.trained]
-    like += [x for name, x in zip(asked.pulls, pulls, strict=True) if name in asked.wanted]
-    return [torch.empty_like(x, dtype=mine.dtype) for x in like]
+    dtype, each = bound_networks[asked.number].dtype, asked.gets_gradients()
+    return [torch.empty_like(x, dtype=dtype) for x, has in zip(given, each, strict=True) if has]
 
 
 def _keep_inputs(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     """Note for the way back what the forward op was given, and its pass."""
-    parameters, pulls, of_batch, ctx.call = inputs
+    given, of_batch, ctx.call = inputs
     if Call.of(ctx.call).keep:
-        ctx.sizes = len(parameters), len(pulls)
-        ctx.save_for_backward(*parameters, *pulls, *of_batch, output[-1])
+        ctx.count = len(given)
+        ctx.save_for_backward(*given, *of_batch, output[-1])
 
 
 def _go_back(ctx: Any, d_outputs: list[Tensor]) -> tuple[Any, ...]:
     """Return the gradient of each input of the forward op."""
-    asked, saved = Call.of(ctx.call), ctx.saved_tensors
-    count, end = ctx.sizes[0], sum(ctx.sizes)
-    parameters, pulls, of_batch = list(saved[:count]), list(saved[count:end]), list(saved[end:])
-    found = iter(backward(d_outputs[:-1], parameters, pulls, of_batch, ctx.call))
-    mine = bound_networks[asked.number]
-    of_parameters = [next(found) if name in mine.trained else None for name in mine.names]
-    of_pulls = [next(found) if name in asked.wanted else None for name in asked.pulls]
-    return of_parameters, of_pulls, [None] * (len(of_batch) - 1), None
+    given, of_batch = list(ctx.saved_tensors[: ctx.count]), list(ctx.saved_tensors[ctx.count :])
+    found = iter(backward(d_outputs[:-1], given, of_batch, ctx.call))
+    each = [next(found) if has else None for has in Call.of(ctx.call).gets_gradients()]
+    return each, [None] * (len(of_batch) - 1), None
 
 
 forward.register_autograd(_go_back, setup_context=_keep_inputs)

@@ -2,14 +2,18 @@
 
 The three *are* the layers of `torch.nn`, subclasses of them: signature, parameters, `state_dict`,
 checks and errors are PyTorch's. What `forward` computes with is one network, whose vertex types are
-the layers and directions (`chains.py` has the graphs).
+the layers and directions of a stack of cells.
+
+Sequences are a batch of chains, one for each layer and direction. The vertices of a step lie side
+by side, those of a sequence one step after the other, whatever the order in which steps are given:
+vertices pull them through an index map, and what is wanted of them is read back by rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,13 +22,207 @@ from torch.nn.utils.rnn import PackedSequence
 
 import vertexrt as vrt
 from vertexrt import nn as cells
+from vertexrt.engine.model import MOST_OF_A_BATCH
 from vertexrt.errors import UsageError
+from vertexrt.graph import GraphBatch
+from vertexrt.graph.batch import unchecked_batch
+from vertexrt.graph.owned import INT32, own, unwritten
+from vertexrt.graph.pulls import PullValue, rows_unchecked
+from vertexrt.graph.types import VertexTypes
+from vertexrt.native.compiled import compiled
+from vertexrt.native.foreign import filled_here
 from vertexrt.torch.binding import BoundModule, NetworkSource
-from vertexrt.torch.chains import ChainLayout, below, chains_of, first, type_of
-from vertexrt.torch.passes import evaluate, outside_graphs
+from vertexrt.torch.passes import WantedRows, evaluate, outside_graphs
 
 Array = np.ndarray[Any, Any]
 DROPPED = "dropped"  # the state that the next layer reads, where dropout comes between
+KEPT = 128  # structures of minibatches, as many as runs
+NO_RESETS = np.zeros(0, np.uint8)
+WAYS = ("", "_reverse")  # of names of types, and of PyTorch's parameters
+
+
+class ChainLayout(NamedTuple):
+    """What the chains of a minibatch depend on; hashable.
+
+    Attributes:
+        counts: the bytes of int64 [times], how many sequences there are at each time, never rising;
+            the rows of a time lie side by side.
+        resets: the bytes of bool [rows], where a step takes no state; b"" where there is none, as
+            for stacks.
+        sizes: of each state that is given from outside; those of a cell otherwise.
+        given: states are given from outside.
+        layers: of a stack; directions: 1, or 2, where chains run backwards, too.
+        packed: steps are returned as rows; else as [times, sequences].
+    """
+
+    counts: bytes
+    resets: bytes
+    sizes: tuple[tuple[str, int], ...]
+    given: bool
+    layers: int = 1
+    directions: int = 1
+    packed: bool = True
+
+
+class Chains(NamedTuple):
+    """Sequences as chains.
+
+    Attributes:
+        graphs: of the sequences; a reset begins another one. Vertices of the first layer pull `x`
+            from rows as these are given; steps: how many there are.
+        outputs: pushes that are wanted: the first state of the last layer at all steps, those of
+            one step side by side; all states of all chains after the last, by layer and direction,
+            then by sequence.
+        rows: of the outputs.
+    """
+
+    graphs: GraphBatch
+    steps: int
+    outputs: tuple[str, ...]
+    rows: tuple[WantedRows, ...]
+
+
+def first(name: str) -> str:
+    """Return the name of the pull that gives the first vertex of a chain a state."""
+    return f"{name}_first"
+
+
+def below(way: int) -> str:
+    """Return the relation by which a layer reads the one below, in one of its directions."""
+    return f"below{WAYS[way]}"
+
+
+def type_of(layer: int, way: int) -> str:
+    """Return the vertex type of a layer and direction."""
+    return f"l{layer}{WAYS[way]}"
+
+
+def chains_of(layout: ChainLayout, rows: int) -> Chains:
+    """Return sequences as chains; those of the last layouts are kept, if they are not large.
+
+    Args:
+        rows: how many are given.
+    Raises: UsageError, when there are more sequences at a later time, or less than none, or more
+        steps than rows.
+    """
+    few = rows * layout.layers * layout.directions <= MOST_OF_A_BATCH
+    found: Chains = (_chains_of if few else _chains_of.__wrapped__)(layout)
+    if rows < found.steps:
+        got, expected = f"{rows} steps", f"{found.steps}, as batch_sizes say"
+        raise UsageError.at("torch", got, expected, "pack them by torch.nn.utils.rnn")
+    return found
+
+
+@lru_cache(KEPT)
+def _chains_of(layout: ChainLayout) -> Chains:
+    counts = np.frombuffer(layout.counts, np.int64)
+    if not len(counts) or counts[0] <= 0 or counts.min() < 0 or (np.diff(counts) > 0).any():
+        got, action = f"batch_sizes {counts.tolist()}", "pack sequences by torch.nn.utils.rnn"
+        raise UsageError.at("torch", got, "numbers from 1 on that never rise", action)
+    given, layers, directions = layout.given, layout.layers, layout.directions
+    resets = np.frombuffer(layout.resets, np.uint8) if layout.resets else NO_RESETS
+    sequences, steps, kinds = int(counts[0]), int(counts.sum()), layers * directions
+    slots = [1 + directions * int(kind >= directions) for kind in range(kinds)]  # of a step
+    count, size = steps * kinds, steps * sum(slots)
+    whole = unwritten(size + 3 * count + steps + 2, INT32)
+    top, last = np.empty(steps * directions, np.int64), np.empty(kinds * sequences, np.int64)
+    shape = int(given), layers, directions
+    graphs, in_order = _lay_chains(whole, top, last, counts, resets, shape)
+    child, x, state, rest = np.split(whole, [size, size + count, size + 2 * count])
+    pulls: dict[str, PullValue] = {"x": rows_unchecked(_zeros(steps, 0), x)}
+    tables = kinds * sequences if given else 1  # rows, perhaps unread
+    for name, elements in layout.sizes:
+        pulls[first(name)] = rows_unchecked(_zeros(tables, elements), state)
+    types = None
+    if kinds > 1:
+        names = tuple(type_of(*divmod(kind, directions)) for kind in range(kinds))
+        relations = ("0", *map(below, range(directions)))[: max(slots)]
+        of_edge = np.concatenate([np.arange(each) for each in slots])
+        tiled = (np.tile(each, steps) for each in (np.arange(kinds), of_edge))
+        types = VertexTypes(names, relations, *[own(each, INT32) for each in tiled])
+    structure = rest[count + 1 :][: graphs + 1], rest[: count + 1], child
+    batch = unchecked_batch(*structure, pulls, types, {})
+    as_given = (steps, -1) if layout.packed else (len(counts), sequences, -1)
+    rows = [WantedRows(shape=as_given)]
+    if kinds > 1 or not in_order:
+        rows = [WantedRows(top, x if kinds == 1 else None, as_given)]
+    rows += [WantedRows(last, None, (kinds, sequences, n)) for _, n in layout.sizes]
+    states = tuple([name for name, _ in layout.sizes])
+    return Chains(batch, steps, states[:1] + states, tuple(rows))
+
+
+@compiled
+def _lay_chains(
+    whole: Array,
+    top: Array,
+    last: Array,
+    counts: Array,
+    resets: Array,
+    shape: tuple[int, int, int],
+) -> Any:
+    """Write the chains of sequences, one after the other; the vertices of a step side by side.
+
+    Args:
+        whole: int32, gets the child of each slot, of each vertex its row and the state that it
+            takes, or -1; then `child_ptr` and `graph_ptr` of the batch.
+        top: int64, gets the vertices of each row in the last layer; last: int64, those with the
+            final state of each chain.
+        counts, resets: of `ChainLayout`; shape: its `given`, `layers` and `directions`.
+    Returns: how many graphs there are; if the rows are in the order of the vertices.
+    """
+    given, layers, directions = shape
+    out = filled_here(whole)
+    lengths, starts = np.empty(counts[0], np.int64), np.empty(len(counts), np.int64)
+    steps = 0
+    for t in range(len(counts)):
+        starts[t] = steps
+        steps += counts[t]
+        for b in range(counts[t]):
+            lengths[b] = t + 1
+    kinds = layers * directions
+    slots = kinds + directions * (kinds - directions)  # of a step
+    x = steps * slots
+    state = x + steps * kinds
+    ptr = state + steps * kinds
+    graph_at = ptr + steps * kinds + 1
+    graphs, first_slot, in_order = 0, 0, True
+    for kind in range(kinds):
+        layer, way = kind // directions, kind % directions
+        lower = directions if layer else 0
+        top_layer, v = int(layer == layers - 1), 0
+        for b in range(len(lengths)):
+            final = lengths[b] - 1
+            last[kind * len(lengths) + b] = (v + final * (1 - way)) * kinds + kind
+            for t in range(lengths[b]):
+                row, vertex = starts[t] + b, v * kinds + kind
+                slot = v * slots + first_slot
+                cut = int(resets[row]) if len(resets) else 0
+                begins = int(t == way * final)
+                out[ptr + vertex] = slot
+                out[slot] = -1 if begins + cut else vertex + (2 * way - 1) * kinds
+                for k in range(lower):
+                    out[slot + 1 + k] = vertex - kind + (layer - 1) * directions + k
+                out[x + vertex] = -1 if layer else row
+                takes = given * begins * (1 - cut)
+                out[state + vertex] = kind * len(lengths) + b if takes else -1
+                if top_layer:
+                    top[row * directions + way] = vertex
+                if row != v:
+                    in_order = False
+                if (int(t == 0) + cut) * int(kind == 0):
+                    out[graph_at + graphs] = v * kinds
+                    graphs += 1
+                v += 1
+        first_slot += 1 + lower
+    out[ptr + steps * kinds], out[graph_at + graphs] = steps * slots, steps * kinds
+    return graphs, in_order
+
+
+@lru_cache(KEPT)
+def _zeros(rows: int, size: int) -> Array:
+    """Return a table for others to take the place of; nobody can write to it."""
+    zeros = np.frombuffer(bytes(4 * max(rows * size, 1)), np.float32)
+    return zeros[: rows * size].reshape(rows, size)
 
 
 class CellStep(vrt.VertexFunction):
@@ -91,77 +289,60 @@ class Stack(vrt.Model):
 
 
 def run_chains(
-    module: BoundModule,
-    x: Tensor,
-    layout: ChainLayout,
+    module: Layers | Recurrent,
+    x: Tensor | PackedSequence,
     states: Sequence[Tensor],
-    order: Tensor | None,
-) -> tuple[Tensor, list[Tensor]]:
+    resets: bytes = b"",
+    layers: int = 1,
+    directions: int = 1,
+) -> tuple[Any, list[Tensor]]:
     """Run a stack of cells along sequences.
 
     Args:
-        x: [rows, I]; states: [layers * directions * B, H] each, or none.
-        order: int64 [B], which sequence comes where in the final states; None, where they are in
-            order.
-    Returns: the first state of the last layer, [rows, directions * H]; of each state the final
-        values, as states are given.
+        x: [T, B, I], or [B, T, I] if the module says so, or packed; states: [layers * directions,
+            B, H] each, or none; resets: of `ChainLayout`.
+    Returns: the first state of the last layer, as x is given; of each state the final values, as
+        states are given.
     Raises: UsageError, where there are too few rows, or an order of other sequences.
     """
-    chains, (bound, parameters) = chains_of(layout), module.bound()
-    if len(x) < chains.steps:
-        got, expected = f"{len(x)} steps", f"{chains.steps}, as batch_sizes say"
-        raise UsageError.at("torch", got, expected, "pack them by torch.nn.utils.rnn")
-    pulls = {"x": x}
-    for (name, _), state in zip(layout.sizes, states, strict=False):
-        pulls[first(name)] = state
-    if order is not None:
-        kinds = layout.layers * layout.directions
-        count = int(np.frombuffer(layout.counts, np.int64)[0])
-        if order.shape != (count,):
-            got, expected = (
-                f"unsorted_indices of shape {list(order.shape)}",
-                "one for each sequence",
-            )
-            raise UsageError.at("torch", got, expected, "pack them by torch.nn.utils.rnn")
-        if order.dtype != torch.int64 or order.device != bound.device or not order.is_contiguous():
-            order = order.to(bound.device, torch.int64).contiguous()
-        if kinds > 1:
-            begins = torch.arange(0, kinds * count, count, device=order.device)
-            order = (begins[:, None] + order).reshape(-1)
+    packed, turned, order = isinstance(x, PackedSequence), False, None
+    if isinstance(x, PackedSequence):
+        rows, sizes, sort, order = x
+        counts = sizes.numpy().astype(np.int64, copy=False).tobytes()
+        if sort is not None:
+            states = [each.index_select(1, sort) for each in states]
+    else:
+        turned = bool(module.batch_first)
+        steps = x.transpose(0, 1) if turned else x
+        length, count = steps.shape[:2]
+        rows, counts = steps.reshape(length * count, -1), _evenly(length, count)
+    stack = bool(states), layers, directions, packed
+    chains = chains_of(ChainLayout(counts, resets, module.sizes, *stack), len(rows))
+    bound, parameters = module.bound()
+    pulls = {"x": rows}
+    for (name, _), state in zip(module.sizes, states, strict=False):
+        pulls[first(name)] = state.reshape(-1, state.shape[-1])
     given = bound, parameters, chains.graphs, pulls, chains.outputs
-    out, *last = evaluate(*given, training=module.training, rows=chains.rows, order=order)
-    return (out if layout.directions == 1 else out.view(chains.steps, -1)), last
+    out, *final = evaluate(*given, training=module.training, rows=chains.rows)
+    if order is not None:
+        if order.shape != final[0].shape[1:2]:
+            got = f"unsorted_indices of shape {list(order.shape)}"
+            action = "pack them by torch.nn.utils.rnn"
+            raise UsageError.at("torch", got, "one for each sequence", action)
+        final = [each.index_select(1, order) for each in final]
+    if packed:
+        return PackedSequence._make((out, *x[1:])), final
+    return out.transpose(0, 1) if turned else out, final
 
 
-def _rows_of(
-    x: Tensor | PackedSequence, batch_first: bool
-) -> tuple[Tensor, Array, Tensor | None, Tensor | None]:
-    """Return steps as rows, those of one time side by side.
-
-    Returns: the rows; how many there are at each time; how sequences were sorted, and back; None,
-        if they were not.
-    """
-    if isinstance(x, PackedSequence):
-        rows, sizes, sort, unsort = x
-        return rows, sizes.numpy().astype(np.int64, copy=False), sort, unsort
-    steps = x.transpose(0, 1) if batch_first else x
-    length, count = steps.shape[:2]
-    return steps.reshape(length * count, -1), np.full(length, count), None, None
-
-
-def _as_given(rows: Tensor, x: Tensor | PackedSequence, batch_first: bool) -> Any:
-    """Return rows in the form of x."""
-    if isinstance(x, PackedSequence):
-        return PackedSequence._make((rows, *x[1:]))
-    length, count = (x.shape[1], x.shape[0]) if batch_first else x.shape[:2]
-    steps = rows.view(length, count, -1)
-    return steps.transpose(0, 1) if batch_first else steps
+@lru_cache
+def _evenly(length: int, count: int) -> bytes:
+    """Return `ChainLayout.counts` of sequences of one length."""
+    return np.full(length, count, np.int64).tobytes()
 
 
 class Layers(BoundModule, nn.RNNBase):
     """What the three have in common: stacks of layers, in one direction or both."""
-
-    what = ""  # after the dimensions, in PyTorch's error
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -193,36 +374,25 @@ class Layers(BoundModule, nn.RNNBase):
             raise RuntimeError("lstm expects two hidden states")
         batched = packed or input.dim() == 3
         if not packed:
-            if input.dim() not in (2, 3):
-                got = f"{input.dim()}D{self.what} instead"
-                raise ValueError(f"{self._get_name()}: Expected input to be 2D or 3D, got {got}")
-            if not input.shape[:-1].numel():  # nothing to run, and PyTorch says what it refuses
-                nothing: tuple[Any, Any] = super().forward(input, hx)
-                return nothing
-            dims = input.dim()
-            if any(each.dim() != dims for each in states):
-                raise _other_dims([f"{each.dim()}-D" for each in states], dims)
+            fits = input.dim() in (2, 3) and input.shape[:-1].numel()
+            for each in states:
+                fits = fits and each.dim() == input.dim()
+            if not fits:  # nothing to run, or PyTorch says what is wrong
+                refused: tuple[Any, Any] = super().forward(input, hx)
+                return refused
         if not batched:
             input = input.unsqueeze(0 if self.batch_first else 1)
             states = [each.unsqueeze(1) for each in states]
-        rows, counts, sort, order = _rows_of(input, self.batch_first)
-        if sort is not None:
-            states = [each.index_select(1, sort) for each in states]
-        self._check(rows if packed else input, states, input.batch_sizes if packed else None)
-        stack = self.num_layers, self.directions
-        layout = ChainLayout(counts.tobytes(), b"", self.sizes, bool(states), *stack)
-        flat = [each.reshape(-1, each.shape[-1]) for each in states]
-        out, final = run_chains(self, rows, layout, flat, order)
-        output = _as_given(out, input, self.batch_first)
-        if batched:
-            kinds = self.num_layers * self.directions
-            final = [each.view(kinds, -1, each.shape[-1]) for each in final]
-        else:
+        self._check(input, states)
+        output, final = run_chains(self, input, states, b"", self.num_layers, self.directions)
+        if not batched:
             output = output.squeeze(0 if self.batch_first else 1)
+            final = [each.squeeze(1) for each in final]
         return output, tuple(final) if several else final[0]
 
-    def _check(self, data: Tensor, states: list[Tensor], batch_sizes: Tensor | None) -> None:
+    def _check(self, x: Any, states: list[Tensor]) -> None:
         """Let PyTorch's layer check its arguments, by the dtype of its first parameter."""
+        data, batch_sizes = x[:2] if isinstance(x, PackedSequence) else (x, None)
         found = self._parameters.get("weight_ih_l0")
         self._flat_weights[0] = self._place() if found is None else found
         if states:
@@ -285,16 +455,6 @@ class ProjectedLSTMCell(cells.LSTMCell):
         return self.weight_hr @ h, c
 
 
-def _other_dims(got: list[str], dims: int) -> RuntimeError:
-    """Return PyTorch's error for states that have other dimensions than the input asks for."""
-    given, wanted = "batched 3-D" if dims == 3 else "unbatched 2-D", f"also be {dims}-D but got"
-    if len(got) > 1:
-        text = f"For {given} input, hx and cx should {wanted} ({', '.join(got)}) tensors"
-    else:
-        text = f"For {given} input, hx should {wanted} {got[0]} tensor"
-    return RuntimeError(text)
-
-
 class LSTM(Layers, nn.LSTM):
     """In place of `torch.nn.LSTM`: its arguments, parameters, inputs and outputs."""
 
@@ -305,8 +465,6 @@ class GRU(Layers, nn.GRU):
 
 class RNN(Layers, nn.RNN):
     """In place of `torch.nn.RNN`: its arguments, parameters, inputs and outputs."""
-
-    what = " tensor"
 
 
 class Recurrent(BoundModule):
@@ -363,27 +521,27 @@ class Recurrent(BoundModule):
         if given and len(given) != len(self.sizes):
             names = ", ".join(name for name, _ in self.sizes)
             raise _misfit(f"{len(given)} states", f"those of {names}")
-        if not isinstance(x, PackedSequence) and (x.dim() != 3 or 0 in x.shape[:2]):
+        turned = self.batch_first and not isinstance(x, PackedSequence)
+        if isinstance(x, PackedSequence):
+            steps, count = x.data.shape[:1], int(x.batch_sizes[0])
+            total = int(x.batch_sizes.sum())
+            if len(x.data) != total:
+                raise _misfit(f"{len(x.data)} steps", f"{total}, as batch_sizes say")
+        elif x.dim() != 3 or 0 in x.shape[:2]:
             raise _misfit(f"x of shape {list(x.shape)}", "[T, B, I], or [B, T, I] if batch_first")
-        rows, counts, sort, unsort = _rows_of(x, self.batch_first)
-        if len(rows) != counts.sum():
-            raise _misfit(f"{len(rows)} steps", f"{counts.sum()}, as batch_sizes say")
+        else:
+            steps, count = x.shape[:2], x.shape[1 - self.batch_first]
         for (name, size), each in zip(self.sizes, given, strict=bool(given)):
-            if tuple(each.shape) != (counts[0], size):
-                raise _misfit(f"{name} of shape {list(each.shape)}", f"[{counts[0]}, {size}]")
+            if tuple(each.shape) != (count, size):
+                raise _misfit(f"{name} of shape {list(each.shape)}", f"[{count}, {size}]")
         marks = b""
         if resets is not None:
-            shape = rows.shape[:1] if isinstance(x, PackedSequence) else x.shape[:2]
-            if resets.dtype != torch.bool or resets.shape != shape:
+            if resets.dtype != torch.bool or resets.shape != steps:
                 got = f"resets are {resets.dtype}, {list(resets.shape)}"
-                raise _misfit(got, f"bool of shape {list(shape)}")
-            by_time = resets.T if self.batch_first and resets.dim() == 2 else resets
-            marks = by_time.reshape(-1).cpu().numpy().tobytes()
-        layout = ChainLayout(counts.tobytes(), marks, self.sizes, bool(given))
-        if sort is not None:
-            given = tuple(each.index_select(0, sort) for each in given)
-        out, last = run_chains(self, rows, layout, given, unsort)
-        return _as_given(out, x, self.batch_first), tuple(last)
+                raise _misfit(got, f"bool of shape {list(steps)}")
+            marks = (resets.T if turned else resets).reshape(-1).cpu().numpy().tobytes()
+        out, last = run_chains(self, x, [each.unsqueeze(0) for each in given], marks)
+        return out, tuple(each.squeeze(0) for each in last)
 
 
 def _misfit(got: str, expected: str, action: str = "correct it") -> UsageError:

@@ -55,13 +55,13 @@ def leave(
     shapes, rows, places = PushPlaces.of(run, [PushRows(name, vertices) for name in names])
     if stays:
         made = [session.device.empty(shape, session.dtype) for shape in shapes]
-        copies = RowCopies(places, [at for _, at in made], [0] * len(made))
+        copies = RowCopies(places, [at for _, at in made])
         to = Destination(copies=copies, rows=rows)
         return LeftPushes(to, {n: array for n, (array, _) in zip(names, made, strict=True)}, {}, ())
     sizes = [math.prod(shape) * session.dtype.itemsize for shape in shapes]
     session.taken = session.memory.scratch(session.taken, sum(sizes))
     at = list(accumulate(sizes[:-1], initial=session.taken.address))
-    to = Destination(copies=RowCopies(places, at, [0] * len(at)), rows=rows)
+    to = Destination(copies=RowCopies(places, at), rows=rows)
     return LeftPushes(
         to, {}, dict(zip(names, shapes, strict=True)), [(at[0], sum(sizes))] if sum(sizes) else ()
     )

@@ -172,7 +172,7 @@ class ResultsLeft:
 
     def launch(self, part: Part) -> None:
         """Launch them."""
-        loss, packed, (places, to, orders) = part.to.loss, part.to.packed, part.to.copies
+        loss, packed, (places, to) = part.to.loss, part.to.packed, part.to.copies
         if loss or packed is not None:
             losses = self._losses(part)
             if loss:
@@ -188,7 +188,7 @@ class ResultsLeft:
         if taken is None or taken.places is not places or taken.arena != arena:
             rows, real = int(self._addresses[-1]), session.dtype.itemsize
             taken = self._taken = TakenRows(places, real, arena, rows)
-        taken.launch(session, to, orders)
+        taken.launch(session, to)
 
     def _losses(self, part: Part) -> bytes:
         """Return `Losses` of update.cu."""

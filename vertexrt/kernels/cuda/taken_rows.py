@@ -11,8 +11,8 @@ from vertexrt.engine.batched import RowPlace
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import THREADS
 
-MOST_TAKEN, WORDS = 4, 7  # tensors of a launch, and words of one: `TakenRows` of update.cu
-TO, ORDER = 0, 3  # which of these are known when it is launched
+MOST_TAKEN, WORDS = 4, 6  # tensors of a launch, and words of one: `TakenRows` of update.cu
+TO = 0  # which of these is known when it is launched
 NO_ROWS = (0,) * (MOST_TAKEN * WORDS)
 
 
@@ -32,16 +32,15 @@ class TakenRows:
             blocks = 0
             for first, size, start, length in places[k : k + MOST_TAKEN]:
                 count = length * size
-                words += (0, arena + first * real, rows + 4 * start, 0, count, size, blocks)
+                words += (0, arena + first * real, rows + 4 * start, count, size, blocks)
                 blocks += -(-count // THREADS)
             words += NO_ROWS[len(words) :]
             self._launches.append((np.array(words, np.int64), blocks))
 
-    def launch(self, session: Session, to: Sequence[int], orders: Sequence[int]) -> None:
-        """Launch them; to, orders: of `RowCopies`."""
+    def launch(self, session: Session, to: Sequence[int]) -> None:
+        """Launch them; to: of `RowCopies`."""
         for k, (words, blocks) in enumerate(self._launches):
             own = slice(k * MOST_TAKEN, (k + 1) * MOST_TAKEN)
             end = WORDS * len(to[own])
             words[TO:end:WORDS] = to[own]
-            words[ORDER:end:WORDS] = orders[own]
             session.launch_words("take_rows_kernel", [blocks], THREADS, words)

@@ -46,13 +46,11 @@ VRT_KERNEL(sum_loss_kernel, SummedLoss, 1024) {
     if (threadIdx.x == 0) *a.to = real(loss);
 }
 
-// Rows of a tensor that are wanted: `count` elements, `size` of a row, from a block on. `order`
-// says which of `rows` comes where, if it is not null; a number that is none of them has no row.
+// Rows of a tensor that are wanted: `count` elements, `size` of a row, from a block on.
 struct TakenRows {
     real* to;
     const real* from;
     const int* rows;
-    const long long* order;
     long long count, size, first_block;
 };
 struct TakenTensors {
@@ -64,10 +62,7 @@ VRT_KERNEL(take_rows_kernel, TakenTensors, 256) {
         const TakenRows& t = a.of[k];
         const long long i = ((long long)blockIdx.x - t.first_block) * 256 + threadIdx.x;
         if (i < 0 || i >= t.count) continue;
-        const long long place = t.order != nullptr ? t.order[i / t.size] : i / t.size;
-        const bool has = place >= 0 && place < t.count / t.size;
-        const real none = real(INFINITY) - real(INFINITY);
-        t.to[i] = has ? t.from[t.rows[place] * t.size + i % t.size] : none;
+        t.to[i] = t.from[t.rows[i / t.size] * t.size + i % t.size];
     }
 }
 
