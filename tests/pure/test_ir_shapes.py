@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from vertexrt.ir.ops import OPS, ROWS
+from vertexrt.ir.ops import OPS, ROWS, ShapeError
 from vertexrt.ir.program import Domain, Type
-from vertexrt.ir.shapes import ShapeError
 
 
 def vertex(*shape: int) -> Type:

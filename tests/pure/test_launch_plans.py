@@ -25,7 +25,7 @@ from vertexrt.kernels.cuda.products import few_rows_products, large_product, row
 from vertexrt.kernels.cuda.steps import Kernel
 from vertexrt.kernels.cuda.task_launches import lower_launches
 from vertexrt.lower.copied_products import ChildRows, CopiedProduct, FinishedRows, RowsGiven
-from vertexrt.lower.kernel import MatrixProduct, Operand
+from vertexrt.lower.kernel import MatrixProduct, Memory, Operand, PlaceRows, Temporary, ValuePlace
 from vertexrt.lower.launches import (
     FewRowsProducts,
     GroupLaunch,
@@ -36,7 +36,6 @@ from vertexrt.lower.launches import (
     OuterProduct,
     RowSum,
 )
-from vertexrt.lower.places import Memory, PlaceRows, Temporary, ValuePlace
 from vertexrt.lower.verify import verify_launches
 from vertexrt.models import TreeLSTM
 

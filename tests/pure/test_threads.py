@@ -16,8 +16,7 @@ from vertexrt.kernels.cuda.row_text import WARP
 from vertexrt.kernels.cuda.thread_groups import GroupContext, lower_group, row_threads
 from vertexrt.kernels.cuda.thread_text import ThreadText
 from vertexrt.kernels.cuda.thread_widths import width_of
-from vertexrt.lower.expressions import Index, Number, ReadElement
-from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
+from vertexrt.lower.kernel import Index, Memory, Number, PlaceRows, ReadElement, ValuePlace
 from vertexrt.lower.threads import (
     ElementLoop,
     MakeElements,

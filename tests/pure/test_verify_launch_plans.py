@@ -13,7 +13,7 @@ from vertexrt.errors import PlanError
 from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.products import few_rows_products
 from vertexrt.lower.copied_products import CopiedProduct
-from vertexrt.lower.kernel import MatrixProduct, Outer
+from vertexrt.lower.kernel import MatrixProduct, Outer, Temporary
 from vertexrt.lower.launches import (
     EVERYTHING,
     BlockProduct,
@@ -21,7 +21,6 @@ from vertexrt.lower.launches import (
     LaunchPlan,
     LibraryProduct,
 )
-from vertexrt.lower.places import Temporary
 from vertexrt.lower.verify import verify_launches
 
 

@@ -32,16 +32,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cache, lru_cache
-from types import CodeType
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
-from vertexrt.ir.expressions import translate
-from vertexrt.ir.scalar import evaluate_all
+from vertexrt.ir.expressions import Dialect, code_of, evaluate_all
 from vertexrt.ir.updates import UpdateRule
-from vertexrt.kernels.render import Dialect
 
 SLACK = 4.0  # for roundings
 FORGETS = 2.0**-20  # what a moving average takes away must be more than roundings
@@ -111,17 +108,6 @@ class Bound:
         return Bound(self.form, size if other.least >= 1.0 else size * UP, least)
 
 
-@cache
-def _codes(rule: UpdateRule) -> list[tuple[str, CodeType]]:
-    """Return what a rule sets, and the code that makes its bound from others by name."""
-    names = ["value", "g", *(slot.name for slot in rule.state), *(name for name, _ in rule.lines)]
-    own = {name: name for name in (*names, *(f"s{k}" for k in range(len(rule.scalars))))}
-    return [
-        (name, compile(translate(expression, own, BOUNDS), f"<{rule.name}>", "eval"))
-        for name, expression in rule.lines
-    ]
-
-
 @lru_cache(maxsize=256)
 def _reach(
     rule: UpdateRule,
@@ -165,8 +151,8 @@ def _reach(
         for slot, most in zip(rule.state, reach, strict=True):
             size = min(most, form.largest)
             found[slot.name] = Bound(form, size, 0.0 if slot.squares else -math.inf)
-        for name, code in _codes(rule):
-            found[name] = eval(code, functions, found)
+        for name, expression in rule.lines:
+            found[name] = eval(code_of(expression, tuple(found), BOUNDS), functions, found)
         return {name: found[name].size for name, _ in rule.lines}
 
     def stays(k: int) -> float:

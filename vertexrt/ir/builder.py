@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from vertexrt.errors import TraceError
-from vertexrt.ir.ops import OPS, Op
+from vertexrt.ir.ops import OPS, Op, ShapeError, comparison
 from vertexrt.ir.program import Domain, Node, Stage, attributes, related, relation_of
-from vertexrt.ir.shapes import ShapeError, comparison
 from vertexrt.ir.user_line import user_line
 from vertexrt.ir.values import AsValue, Operand, Operators, Value
 

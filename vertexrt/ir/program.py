@@ -38,6 +38,11 @@ class Stage(IntEnum):
     PATH_BACKWARD = 5  # inside each batching task of the backward pass, tasks reversed
     FINAL = 6  # once after the backward schedule: parameter gradients, gradients of eager values
 
+    @property
+    def word(self) -> str:
+        """Its name for people; a backward pass has the mark of a derivative."""
+        return self.name.lower().replace("_backward", "'")
+
 
 @dataclass(frozen=True, slots=True)
 class Type:

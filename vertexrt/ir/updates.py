@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
-from vertexrt.ir.scalar import FUNCTIONS
+from vertexrt.ir.expressions import FUNCTIONS
 
 Lines = tuple[tuple[str, str], ...]  # what is set, and its expression
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.ir.numpy_arithmetic import evaluate_arrays
+from vertexrt.ir.expressions import evaluate_arrays
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.native.compiled import compiled
 

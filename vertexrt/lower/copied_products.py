@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vertexrt.lower.kernel import MatrixProduct, Operand
-from vertexrt.lower.places import register_name
+from vertexrt.lower.kernel import MatrixProduct, Operand, register_name
 from vertexrt.lower.threads import ElementStatement
 
 

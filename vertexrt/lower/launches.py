@@ -19,8 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vertexrt.lower.copied_products import CopiedProduct
-from vertexrt.lower.kernel import MatrixProduct, Operand, Outer
-from vertexrt.lower.places import Temporary, ValuePlace
+from vertexrt.lower.kernel import MatrixProduct, Operand, Outer, Temporary, ValuePlace
 from vertexrt.lower.threads import ThreadKernel
 
 EVERYTHING = 1 << 40  # rows that no launch has

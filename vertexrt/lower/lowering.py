@@ -19,25 +19,34 @@ from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Domain, Node, Type
 from vertexrt.kernels.layout import Binding
 from vertexrt.kernels.task_tensors import by_rows, gradients_of
-from vertexrt.lower.expressions import FIRST, Expression, J, Number, ReadElement
 from vertexrt.lower.kernel import (
+    FIRST,
     AddLookups,
     Choose,
     Compute,
+    Expression,
     Fill,
     FromParents,
+    J,
     KernelIR,
     MatrixProduct,
+    Memory,
+    Number,
     Operand,
     Outer,
+    OwnPart,
+    PlaceRows,
+    ReadElement,
     Reduce,
     RowLoop,
+    Span,
+    Spans,
     Statement,
     Step,
     SumEdges,
     SumRows,
+    ValuePlace,
 )
-from vertexrt.lower.places import Memory, OwnPart, PlaceRows, Span, Spans, ValuePlace
 from vertexrt.lower.values import Memories, ValuePlaces
 
 SUMS_OVER_EDGES = ("gather_parents", "segment_sum", "segment_max")

@@ -10,21 +10,24 @@ from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key, Read
 from vertexrt.ir.program import PARENTS, Domain, Node
 from vertexrt.kernels.layout import PAD, Binding
 from vertexrt.kernels.task_tensors import edge_key, per_edge, stored_size
-from vertexrt.lower.expressions import (
+from vertexrt.lower.kernel import (
     FIRST,
     Apply,
     Constant,
     Expression,
+    FromParents,
     Index,
     J,
     Leaf,
+    Memory,
     Number,
     Picked,
+    PlaceRows,
     RandomDraw,
     ReadElement,
+    Temporary,
+    ValuePlace,
 )
-from vertexrt.lower.kernel import FromParents
-from vertexrt.lower.places import Memory, PlaceRows, Temporary, ValuePlace
 
 # Absent labels cost nothing: whatever their row holds.
 NLL = "x0 - x1 if x2 != 0.0 else 0.0"

@@ -22,30 +22,32 @@ from typing import NamedTuple, NoReturn
 
 from vertexrt.errors import PlanError
 from vertexrt.lower.copied_products import FinishedRows
-from vertexrt.lower.expressions import (
-    Expression,
-    J,
-    Number,
-    Picked,
-    ReadElement,
-    expressions_in,
-)
 from vertexrt.lower.kernel import (
     AddLookups,
     Choose,
     Compute,
+    Expression,
     Fill,
     FromParents,
+    J,
     KernelIR,
     MatrixProduct,
+    Memory,
+    Number,
     Operand,
     Outer,
+    Picked,
+    PlaceRows,
+    ReadElement,
     Reduce,
     RowLoop,
     Statement,
     Step,
     SumEdges,
     SumRows,
+    Temporary,
+    ValuePlace,
+    expressions_in,
 )
 from vertexrt.lower.launches import (
     EVERYTHING,
@@ -61,7 +63,6 @@ from vertexrt.lower.launches import (
     RowRange,
     RowSum,
 )
-from vertexrt.lower.places import Memory, PlaceRows, Temporary, ValuePlace
 from vertexrt.lower.threads import (
     ElementLoop,
     ElementStatement,

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
+from vertexrt.ir.expressions import evaluate
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.rewrite import Rewriter, rewrite
 from vertexrt.ir.program import COPIED, Domain, Node, Program
-from vertexrt.ir.scalar import evaluate
 
 # Ops that are zero as soon as the operand at this position is.
 ZERO_IF_ZERO = {

@@ -30,7 +30,16 @@ from vertexrt.lower.copied_products import (
     RowsGiven,
     TableRows,
 )
-from vertexrt.lower.kernel import MatrixProduct, Operand, Outer
+from vertexrt.lower.kernel import (
+    MatrixProduct,
+    Memory,
+    Operand,
+    Outer,
+    PlaceRows,
+    Temporary,
+    ValuePlace,
+    register_name,
+)
 from vertexrt.lower.launches import (
     BlockProduct,
     FewRowsProducts,
@@ -43,7 +52,6 @@ from vertexrt.lower.launches import (
     OuterProduct,
     RowSum,
 )
-from vertexrt.lower.places import Memory, PlaceRows, Temporary, ValuePlace, register_name
 from vertexrt.lower.threads import ThreadKernel
 
 

@@ -14,7 +14,7 @@ from vertexrt.kernels.cuda.partial_sums import added_by_groups, pieces_alike
 from vertexrt.kernels.cuda.path_steps import Step, own_cuts, steps_of
 from vertexrt.kernels.cuda.weights import most_own
 from vertexrt.kernels.layout import Binding
-from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
+from vertexrt.lower.kernel import Memory, PlaceRows, ValuePlace
 from vertexrt.lower.threads import Cuts
 from vertexrt.lower.values import Memories, ValuePlaces
 

@@ -16,7 +16,7 @@ from vertexrt.kernels.cuda.row_text import WARP
 from vertexrt.kernels.cuda.thread_places import Placer
 from vertexrt.kernels.cuda.thread_widths import loads_of, width_of
 from vertexrt.kernels.layout import Binding
-from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
+from vertexrt.lower.kernel import Memory, PlaceRows, ValuePlace
 from vertexrt.lower.thread_loops import (
     DraftKernel,
     draft_loops,

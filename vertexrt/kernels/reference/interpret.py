@@ -15,36 +15,39 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.ir.numpy_arithmetic import draws, evaluate_arrays
+from vertexrt.ir.expressions import draws, evaluate_arrays
 from vertexrt.ir.program import ABOVE
 from vertexrt.kernels.layout import PAD, Array, Buffers
-from vertexrt.lower.expressions import (
-    Apply,
-    Constant,
-    Expression,
-    Index,
-    Leaf,
-    Number,
-    Picked,
-    RandomDraw,
-    ReadElement,
-)
 from vertexrt.lower.kernel import (
     AddLookups,
+    Apply,
     Choose,
     Compute,
+    Constant,
+    Expression,
     Fill,
     FromParents,
+    Index,
     KernelIR,
+    Leaf,
     MatrixProduct,
+    Memory,
+    Number,
     Outer,
+    OwnPart,
+    Picked,
+    PlaceRows,
+    RandomDraw,
+    ReadElement,
     Reduce,
     RowLoop,
+    Span,
+    Spans,
     Step,
     SumEdges,
     SumRows,
+    ValuePlace,
 )
-from vertexrt.lower.places import Memory, OwnPart, PlaceRows, Span, Spans, ValuePlace
 from vertexrt.script.verify import ranges
 
 
