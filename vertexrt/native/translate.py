@@ -49,9 +49,10 @@ from vertexrt.native.scope import (
     element_type,
     held_in,
     is_number,
+    leaves,
+    mapped,
     registers,
     stored_as,
-    tuple_of,
     type_of,
     words,
 )
@@ -121,10 +122,11 @@ def translated(module: Module, function: FunctionType, arguments: Iterable[Any])
 
     Raises: TranslationError, for what is not translated.
     """
-    key = (function, *arguments)
+    given = [*arguments]
+    key = function, repr(given)  # a record is not the tuple that it is equal to
     if key not in module:
         module[key] = None  # while it is translated
-        module[key] = Translation(function, module, len(module), key[1:])
+        module[key] = Translation(function, module, len(module), given)
     found = module[key]
     if found is None:
         Scope(function).error(f"{function.__name__} calls itself", "a loop")
@@ -226,7 +228,7 @@ class Translation(Scope):
         for each in given:
             if self.given_back is None:  # zero for where it fails
                 self.given_back = self.new_variable(self.type_in_memory(each), zero=True)
-            self.give(self.given_back, self.fit(each, cast("Type", type_of(self.given_back))))
+            self.give(self.given_back, self.fit(each, type_of(self.given_back)))
         self.go_to(EXIT)
 
     def unpacked(self, given: Value, count: int) -> Value:
@@ -398,7 +400,7 @@ class Translation(Scope):
         for name, value in bound.arguments.items():
             type = DECLARED.get(str(function.__annotations__.get(name)))
             values.append(self._at_run_time(value) if type is None else self.fit(value, type))
-        types = [type_of(value) or Static(value) for value in values]
+        types = [Static(v) if None in leaves(type_of(v)) else type_of(v) for v in values]
         made = translated(self.module, function, types)
         passed = [  # what is known is not passed
             each
@@ -413,13 +415,11 @@ class Translation(Scope):
         own = [array.roots for value in values for array in arrays_in(value)]
         self.written |= _union(own, made.written)
         roots = (_union(own, array.roots) for array in arrays_in(made.given_back))
-        return held_in(cast("Type", type_of(made.given_back)), held, roots)
+        return held_in(type_of(made.given_back), held, roots)
 
     def _at_run_time(self, value: Value) -> Value:
         """Return constants as numbers: a function is not translated again for each."""
-        if isinstance(value, tuple):
-            return tuple_of(type(value), map(self._at_run_time, value))
-        return self.number(value) if is_number(type_of(value)) else value
+        return mapped(lambda x: self.number(x) if is_number(type_of(x)) else x, value)
 
 
 def _is_made(value: Value) -> bool:
