@@ -102,7 +102,9 @@ def add_lazy_kind(variant: Variant, bits: int) -> Kind:
     if variant.passes.stack:
         program = stack_rows(program, LAZY_STAGES, variant.origin)
     program = copy_operands(program, variant.backend.apart, variant.origin)
-    lazy = store_values(program, path.of_origins())
+    # By their origins, which all kinds have in common.
+    known = {path.program.nodes[k].origin: read for k, read in path.reads.items()}
+    lazy = store_values(program, known)
     verified(lazy.program, "lazy kind")
     kind = Kind(
         bits, {s: _add(variant, lazy, s) for s in LAZY_STAGES}, lazy, _has_loss(variant, bits)

@@ -187,17 +187,6 @@ class Program:
     layers: tuple[int, ...] = ()
 
     @property
-    def slots_of_functions(self) -> tuple[int, ...]:
-        """Count the slots of each function, where edges are split; else nothing."""
-        return tuple(site.slots for site in self.sites) if self.splits_edges else ()
-
-    @property
-    def unread_functions(self) -> tuple[bool, ...]:
-        """Tell of each function of a network whether no function reads its vertices."""
-        read = {c for site in self.sites for children in site.children for c in children}
-        return tuple(f not in read for f in range(len(self.sites)))
-
-    @property
     def splits_edges(self) -> bool:
         """Tell whether edges of slots and of `gather_all` are numbered apart.
 

@@ -188,8 +188,7 @@ class _KernelVerifier:
 
     def fail(self, got: str, expected: str) -> NoReturn:
         """Raise PlanError about the statement."""
-        do = f"report this as a bug, with the kernel:\n{self.kernel}"
-        raise PlanError.at("lower", f"{self.what}: {got}", expected, do)
+        _fail(self.kernel, self.what, got, expected)
 
 
 def share_memory(a: ValuePlace, b: ValuePlace) -> bool:
@@ -306,8 +305,7 @@ class _RaceVerifier:
                         self._fail(f"{place} is read", "scratch that was stored before")
 
     def _fail(self, got: str, expected: str) -> NoReturn:
-        do = f"report this as a bug, with the kernel:\n{self.kernel}"
-        raise PlanError.at("lower", f"{self.what}: {got}", expected, do)
+        _fail(self.kernel, self.what, got, expected)
 
 
 # Plans of launches.
@@ -552,6 +550,7 @@ def _before(a: Temporary, b: Temporary) -> bool:
     return a.rows <= b.rows and a.edges <= b.edges and a.once <= b.once
 
 
-def _fail(plan: LaunchPlan, step: LaunchStep | None, got: str, expected: str) -> NoReturn:
-    do = f"report this as a bug, with the launches:\n{plan}"
+def _fail(whole: object, step: object, got: str, expected: str) -> NoReturn:
+    what = "launches" if isinstance(whole, LaunchPlan) else "kernel"
+    do = f"report this as a bug, with the {what}:\n{whole}"
     raise PlanError.at("lower", f"{step}: {got}", expected, do)

@@ -21,7 +21,7 @@ from vertexrt.errors import DeviceError
 from vertexrt.native.code import REALS, Code, Register, module_of
 from vertexrt.native.fingerprint import parts_of
 from vertexrt.native.foreign import pointer_in
-from vertexrt.native.load import LoadedCode, load_made
+from vertexrt.native.load import LoadedCode, load
 from vertexrt.native.scope import (
     DOUBLE,
     FAILURE,
@@ -319,7 +319,7 @@ def build(function: FunctionType, types: tuple[Type, ...]) -> LoadedCode:
     checked = f"checked: {config().check}"
     parts = ["host code", checked, *parts_of(function), *map(repr, types), np.__version__]
     # To unroll loops makes them 3 % faster, and takes a quarter of the compiling.
-    return load_made(parts, lambda: _text(function, types), [ENTRY], imports(), unroll=False)
+    return load(lambda: _text(function, types), [ENTRY], imports(), unroll=False, parts=parts)
 
 
 def _text(function: FunctionType, types: tuple[Type, ...]) -> str:
