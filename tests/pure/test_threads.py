@@ -17,6 +17,7 @@ from vertexrt.kernels.cuda.thread_groups import GroupContext, lower_group, row_t
 from vertexrt.kernels.cuda.thread_text import ThreadText
 from vertexrt.kernels.cuda.thread_widths import width_of
 from vertexrt.lower.kernel import Index, Memory, Number, PlaceRows, ReadElement, ValuePlace
+from vertexrt.lower.lowering import Memories, ValuePlaces
 from vertexrt.lower.threads import (
     ElementLoop,
     MakeElements,
@@ -25,7 +26,6 @@ from vertexrt.lower.threads import (
     StoreElements,
     ThreadKernel,
 )
-from vertexrt.lower.values import Memories, ValuePlaces
 from vertexrt.lower.verify import verify_threads
 
 WORDS, HIDDEN, VECTOR = 5, 8, 4

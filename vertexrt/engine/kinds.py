@@ -19,8 +19,7 @@ from vertexrt.engine.variant import PATH_STAGES, Kind, Ready, Variant, verified
 from vertexrt.engine.verify_tasks import verify_segments, verify_tasks
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.layers import phase_of
-from vertexrt.ir.passes.fuse import TaskProgram, cut
-from vertexrt.ir.passes.operands import copy_operands
+from vertexrt.ir.passes.fuse import TaskProgram, copy_operands, cut
 from vertexrt.ir.passes.segment import SegmentedTask, segment_tasks
 from vertexrt.ir.passes.specialise import specialise
 from vertexrt.ir.passes.stack import stack_rows

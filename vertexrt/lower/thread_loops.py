@@ -25,7 +25,7 @@ from vertexrt.lower.kernel import (
     ReadElement,
     ValuePlace,
 )
-from vertexrt.lower.lowering import REDUCTIONS, SUMS_OVER_EDGES, can_move
+from vertexrt.lower.lowering import REDUCTIONS, SUMS_OVER_EDGES, ValuePlaces, can_move
 from vertexrt.lower.threads import (
     Cuts,
     EdgeSum,
@@ -38,7 +38,6 @@ from vertexrt.lower.threads import (
     ReduceElements,
     expressions_of,
 )
-from vertexrt.lower.values import ValuePlaces
 
 
 @dataclass(frozen=True, slots=True)

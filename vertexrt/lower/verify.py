@@ -21,7 +21,6 @@ from itertools import chain, combinations, pairwise, product
 from typing import NamedTuple, NoReturn
 
 from vertexrt.errors import PlanError
-from vertexrt.lower.copied_products import FinishedRows
 from vertexrt.lower.kernel import (
     AddLookups,
     Choose,
@@ -53,6 +52,7 @@ from vertexrt.lower.launches import (
     EVERYTHING,
     BlockProduct,
     FewRowsProducts,
+    FinishedRows,
     GroupLaunch,
     LargeProduct,
     LaunchPlan,

@@ -49,7 +49,7 @@ class ArrayType:
 Type: TypeAlias = Any  # str | ArrayType | tuple of types
 
 
-class Known(int):
+class KnownNumber(int):
     """A number that stays known while a function is translated, whatever name it gets."""
 
 
@@ -384,7 +384,7 @@ class Scope(Code):
 
     def __setitem__(self, name: str, value: Value) -> None:
         """Give a name a value; its first decides its type."""
-        if name in self.assigned_once or isinstance(value, Known):
+        if name in self.assigned_once or isinstance(value, KnownNumber):
             self.names[name] = value
         elif name != "_":  # which is given up
             if name not in self.names:

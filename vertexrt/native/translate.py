@@ -39,7 +39,7 @@ from vertexrt.native.scope import (
     EXIT,
     INT,
     Array,
-    Known,
+    KnownNumber,
     Scope,
     Type,
     Value,
@@ -310,7 +310,7 @@ class Translation(Scope):
                 (of,) = given
                 if isinstance(of, Array):
                     return Counted(of.shape[0], lambda k: (k, of[k]))
-                return tuple((Known(k), part) for k, part in enumerate(of))
+                return tuple((KnownNumber(k), part) for k, part in enumerate(of))
             case builtins.min | builtins.max:
                 return self._extreme(called, given)
             case builtins.abs:

@@ -24,8 +24,8 @@ from vertexrt.lower.kernel import (
     ValuePlace,
     register_name,
 )
+from vertexrt.lower.lowering import NLL, NLL_GRAD
 from vertexrt.lower.threads import NEAR, Cuts
-from vertexrt.lower.values import NLL, NLL_GRAD
 
 LANES = "VRT_LANES "  # what follows is done for each lane c of a vector
 

@@ -18,8 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
-from vertexrt.ir.passes.operands import children_read
+from vertexrt.ir.passes.fuse import Group, Product, TaskProgram, children_read
 from vertexrt.ir.passes.store import Key, is_free
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.layout import Binding

@@ -22,14 +22,6 @@ from vertexrt.kernels.cuda.steps import (
     Step,
 )
 from vertexrt.kernels.cuda.thread_text import ThreadText
-from vertexrt.lower.copied_products import (
-    ChildRows,
-    Finished,
-    FinishedRows,
-    Gathered,
-    RowsGiven,
-    TableRows,
-)
 from vertexrt.lower.kernel import (
     MatrixProduct,
     Memory,
@@ -42,7 +34,11 @@ from vertexrt.lower.kernel import (
 )
 from vertexrt.lower.launches import (
     BlockProduct,
+    ChildRows,
     FewRowsProducts,
+    Finished,
+    FinishedRows,
+    Gathered,
     GroupLaunch,
     LargeProduct,
     LaunchPlan,
@@ -50,7 +46,9 @@ from vertexrt.lower.launches import (
     LibraryProduct,
     LookupSum,
     OuterProduct,
+    RowsGiven,
     RowSum,
+    TableRows,
 )
 from vertexrt.lower.threads import ThreadKernel
 

@@ -15,8 +15,8 @@ from vertexrt.kernels.cuda.path_steps import Step, own_cuts, steps_of
 from vertexrt.kernels.cuda.weights import most_own
 from vertexrt.kernels.layout import Binding
 from vertexrt.lower.kernel import Memory, PlaceRows, ValuePlace
+from vertexrt.lower.lowering import Memories, ValuePlaces
 from vertexrt.lower.threads import Cuts
-from vertexrt.lower.values import Memories, ValuePlaces
 
 BANKS = 32  # of shared memory, 4 bytes wide
 CLEAR = 16  # elements between rows that eight threads read at once: see resident_tensor_cores.cuh

@@ -10,10 +10,10 @@ from math import gcd
 from vertexrt.kernels.cuda.launch_limits import LIMITS, LaunchLimits
 from vertexrt.kernels.cuda.row_text import WARP
 from vertexrt.kernels.layout import PAD
-from vertexrt.lower.copied_products import CopiedProduct
 from vertexrt.lower.kernel import MatrixProduct, Outer, Temporary, ValuePlace
 from vertexrt.lower.launches import (
     BlockProduct,
+    CopiedProduct,
     FewRowsProducts,
     LargeProduct,
     OuterProduct,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -94,11 +94,19 @@ class Points:
         return Points(self.row[chosen], self.local[chosen], edge, self.turn[chosen])
 
 
-class Elements(NamedTuple):
-    """Memory, by what reads elements of it and what sets them; both take numbers of elements."""
+@dataclass
+class Elements:
+    """Memory, of which elements are read and set by their numbers."""
 
-    load: Callable[[Array], Array]
-    store: Callable[[Array, Any], None]
+    array: Array
+
+    def load(self, at: Array) -> Array:
+        """Return elements."""
+        return self.array.take(at)
+
+    def store(self, at: Array, value: Any) -> None:
+        """Set elements."""
+        self.array[at] = value
 
 
 # Gets values as they are made, and the points that they are made for; none, where a sum over all.
@@ -437,6 +445,7 @@ class Interpreter:
     def _leaf(self, e: Leaf, at: Points, index: Array) -> Any:
         """Return elements of an input of the function."""
         b, begin = self.b, 0
+        load: Callable[[Array], Array]
         match e.op:
             case "arange":
                 return index.astype(self.dtype)
