@@ -475,15 +475,31 @@ class _Staging(ast.NodeTransformer):
 
     def generic_visit(self, node: ast.AST) -> Any:
         text, known = BECOMES.get(type(node), ""), dict[str, Any]()
+        simpler: ast.stmt | ast.expr | None = None
         match node:
             case ast.AugAssign(target, op, value):
                 before = copy.deepcopy(target)
                 before.ctx = ast.Load()
-                made = ast.Assign([target], ast.BinOp(before, op, value))
-                return self.visit(ast.fix_missing_locations(ast.copy_location(made, node)))
+                simpler = ast.Assign([target], ast.BinOp(before, op, value))
             case ast.AnnAssign(target, _, value):
-                given = ast.Assign([target], value) if value else ast.Pass()
-                return self.visit(ast.copy_location(given, node))
+                simpler = ast.Assign([target], value) if value else ast.Pass()
+            case ast.Compare(left, [_, _, *_] as ops, others):
+                lefts = [left, *copy.deepcopy(others)]
+                sides = zip(lefts, ops, others, strict=False)
+                tests: list[ast.expr] = [ast.Compare(a, [op], [b]) for a, op, b in sides]
+                simpler = ast.BoolOp(ast.And(), tests)
+            case ast.BoolOp(op, [*tests, whole]):
+                ends = ast.Constant(isinstance(op, ast.Or))
+                for test in reversed(tests):
+                    ways = (ends, whole) if ends.value else (whole, ends)
+                    whole = ast.IfExp(test, *ways)
+                simpler = whole
+            case ast.Compare(_, [op]):
+                text = f"_scope.operate({_sign(ast.Compare(A, [op], [A]))}, _left, _comparators)"
+            case ast.BinOp(_, op):
+                text = f"_scope.operate({_sign(ast.BinOp(A, op, A))}, _left, _right)"
+            case ast.UnaryOp(op):
+                text = BECOMES[type(op)]
             case ast.Assign(targets):
                 counts = [len(each.elts) for each in targets if isinstance(each, ast.Tuple)]
                 if counts:
@@ -491,43 +507,24 @@ class _Staging(ast.NodeTransformer):
                     text = "_targets = _scope.unpacked(_value, COUNT)"
             case ast.Assert(test, told):
                 known["WHY"] = told.value if isinstance(told, ast.Constant) else ast.unparse(test)
+            case ast.For(orelse=[_, *_]) | ast.While(orelse=[_, *_]):
+                self.error(node, "an `else` of a loop", "none")
             case ast.For(target):
                 known["COUNT"] = len(target.elts) if isinstance(target, ast.Tuple) else 0
                 known["NAMES"] = tuple(_stored(target))
             case ast.Call(keywords=[_, *_]):
                 self.error(node, "an argument by keyword", "arguments by position")
-            case ast.UnaryOp(op):
-                text = BECOMES[type(op)]
-            case ast.BinOp(_, op):
-                text = f"_scope.operate({_sign(ast.BinOp(A, op, A))}, _left, _right)"
-            case ast.Compare(_, ops):
-                signs = [_sign(ast.Compare(A, [op], [A])) for op in ops]
-                tests = [f"_scope.operate({sign}, V{k}, V{k + 1})" for k, sign in enumerate(signs)]
-                text = functools.reduce(lambda a, b: f"_scope.operate('&', {a}, {b})", tests)
-            case ast.BoolOp(op, values):
-                text = f"V{len(values) - 1}"
-                for k in range(len(values) - 2, -1, -1):
-                    ways = (
-                        f"True, lambda: {text}"
-                        if isinstance(op, ast.Or)
-                        else f"{text}, lambda: False"
-                    )
-                    text = f"_scope.choice(V{k}, lambda: {ways})"
             case ast.stmt() | ast.expr() if not isinstance(node, ITSELF) and not text:
                 kind = "statement" if isinstance(node, ast.stmt) else "expression"
-                first = ast.unparse(node).splitlines()[0]
-                self.error(node, f"the {kind} {first}", "one that is translated")
-        if getattr(node, "orelse", None) and isinstance(node, ast.For | ast.While):
-            self.error(node, "an `else` of a loop", "none")
+                line, *_ = ast.unparse(node).splitlines()
+                self.error(node, f"the {kind} {line}", "one that is translated")
+        if simpler is not None:
+            return self.visit(ast.fix_missing_locations(ast.copy_location(simpler, node)))
         super().generic_visit(node)
         if not text:
             return node
         fields = {f"_{name}": value for name, value in ast.iter_fields(node)}
         fields |= {name: ast.Constant(value) for name, value in known.items()}
-        if isinstance(node, ast.Compare):
-            fields |= {f"V{k}": side for k, side in enumerate([node.left, *node.comparators])}
-        if isinstance(node, ast.BoolOp):
-            fields |= {f"V{k}": value for k, value in enumerate(node.values)}
         tree = ast.parse(text)
         for each in ast.walk(tree):
             ast.copy_location(each, node)
