@@ -180,6 +180,12 @@ AS_NUMBERS = {  # functions that read an object, and what they return of an erro
     "double": ("double", "PyFloat_AsDouble"),
     "i1": ("i32", "PyObject_IsTrue"),
 }
+AS_OBJECTS = {  # functions that make objects of numbers, and of what type these are passed
+    INT: ("PyLong_FromLongLong", INT),
+    WORD: ("PyLong_FromUnsignedLongLong", WORD),
+    TRUTH: ("PyBool_FromLong", INT),
+    **dict.fromkeys(REALS, ("PyFloat_FromDouble", DOUBLE)),
+}
 
 
 class _Wrapper(Code):
@@ -282,14 +288,8 @@ class _Wrapper(Code):
             self.do("Py_IncRef", [NONE])
             return NONE
         if isinstance(value, Register):
-            way, passed = "PyLong_FromLongLong", value
-            if value.type == TRUTH:
-                way, passed = "PyBool_FromLong", self.convert(value, INT)
-            elif value.type in REALS:
-                way, passed = "PyFloat_FromDouble", self.convert(value, DOUBLE)
-            elif value.type == WORD:
-                way = "PyLong_FromUnsignedLongLong"
-            made = self.call("ptr", way, [passed])
+            way, type = AS_OBJECTS[value.type]
+            made = self.call("ptr", way, [self.convert(value, type)])
         elif isinstance(value, Array):
             extents = self.place(f"[{max(1, value.ndim)} x i64]", of=INT)
             size = self.const(value.itemsize, INT)
