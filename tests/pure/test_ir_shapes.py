@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from vertexrt.ir.ops import OPS, ROWS, ShapeError
+from vertexrt.ir.builder import ShapeError
+from vertexrt.ir.ops import OPS, ROWS
 from vertexrt.ir.program import Domain, Type
 
 

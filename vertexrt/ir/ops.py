@@ -18,20 +18,10 @@ expected; the builder adds what it got and the user's line. `role` is what the p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
-from vertexrt.ir.program import Domain, Node, Type, related
-from vertexrt.ir.values import Construction, Value
-
-Types = Sequence[Type]
-Attrs = dict[str, Any]
-ShapeRule = Callable[[Types, Attrs], Type]
-
-
-class ShapeError(Exception):
-    """What a shape rule expected; the builder adds the user's line."""
+from vertexrt.ir.builder import Attrs, Builder, Op, ShapeError, ShapeRule, Site, Types, Value, Vjp
+from vertexrt.ir.program import Domain, Type, related
 
 
 def _floats(types: Types) -> None:
@@ -198,36 +188,6 @@ def sum_rows(types: Types, attrs: Attrs) -> Type:
     return Type(types[0].shape, "float", Domain.PARAM)
 
 
-Vjp = Callable[["Site", Value], Sequence[Value | None]]
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """Where a vjp rule is applied: the node, its operands and its output as values."""
-
-    b: Construction
-    node: Node
-    x: tuple[Value, ...]
-    out: Value
-
-
-@dataclass(frozen=True, slots=True)
-class Op:
-    """One row of the table."""
-
-    name: str
-    arity: int  # -1: any number
-    role: str
-    shape: ShapeRule
-    scalar: str | None = None
-    vjp: Vjp | None = None
-
-    @property
-    def draws(self) -> bool:
-        """Whether random numbers are drawn."""
-        return self.scalar is not None and "draw" in self.scalar
-
-
 _LOG1P = "(y if 1.0 + y == 1.0 else log(1.0 + y) * y / (1.0 + y - 1.0))"
 
 
@@ -261,7 +221,7 @@ def _max_vjp(s: Site, d: Value) -> Sequence[Value]:
     return [hit * (d / s.b.emit("reduce_sum", hit))]  # ties share the gradient
 
 
-def on_children(b: Construction, x: Value) -> Value:
+def on_children(b: Builder, x: Value) -> Value:
     """Return x on the edges that hold a child of its relation, 0 elsewhere: these are in no sum.
 
     What is made of an empty slot may be anything: log(0), and 0 / 0 in its gradient. A value that

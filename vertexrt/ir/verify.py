@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from vertexrt.errors import PlanError, message
-from vertexrt.ir.ops import OPS, ShapeError
+from vertexrt.ir.builder import ShapeError
+from vertexrt.ir.ops import OPS
 from vertexrt.ir.pretty import format_node
 from vertexrt.ir.program import Program
 
