@@ -292,8 +292,11 @@ class Translation(Scope):
             return self._call_address(called, *given)
         if hasattr(called, "_fields") or isinstance(getattr(called, "__self__", None), Array):
             return called(*given)
-        if isinstance(called, type) and issubclass(called, NUMBERS):
-            return self._cast(np.dtype(called), *given)
+        if isinstance(called, type) and called not in (range, enumerate):
+            if not any(map(_is_made, given)):
+                return called(*given)
+            if issubclass(called, NUMBERS):
+                return self._cast(np.dtype(called), *given)
         match called:
             case builtins.len:
                 (of,) = given
@@ -312,7 +315,8 @@ class Translation(Scope):
                     return Counted(of.shape[0], lambda k: (k, of[k]))
                 return tuple((KnownNumber(k), part) for k, part in enumerate(of))
             case builtins.min | builtins.max:
-                return self._extreme(called, given)
+                sign = "<" if called is min else ">"
+                return functools.reduce(partial(self._extreme, sign), given)
             case builtins.abs:
                 return self._size(self.number(*given))
             case math.isfinite:
@@ -338,17 +342,9 @@ class Translation(Scope):
             self.error(f"a call of {getattr(called, '__name__', called)}", "what is translated")
         return self._call_translated(called, given)
 
-    def _extreme(self, called: Callable[..., Any], given: Sequence[Value]) -> Value:
+    def _extreme(self, sign: str, found: Value, other: Value) -> Value:
         """Return the first of the smallest numbers, or of the largest, as `min` and `max` do."""
-        like = next((each.type for each in given if isinstance(each, Register)), None)
-        if like is None:
-            return called(given)
-        found, *others = [self.number(each, like) for each in given]
-        for other in others:
-            test = self.arithmetic("<" if called is min else ">", other, found)
-            type = common(found.type, other.type) if found.type != other.type else found.type
-            found = self.select(test, self.convert(other, type), self.convert(found, type))
-        return found
+        return self.choice(self.operate(sign, other, found), lambda: other, lambda: found)
 
     def _size(self, number: Register) -> Register:
         """Return a number without its sign."""
@@ -385,9 +381,7 @@ class Translation(Scope):
 
     def _cast(self, dtype: np.dtype[Any], given: Value) -> Value:
         """Convert a number; one of fewer than 64 bits keeps the lowest."""
-        if not isinstance(given, Register):
-            return dtype.type(given)
-        found = self.convert(given, element_type(dtype))
+        found = self.convert(self.number(given), element_type(dtype))
         if dtype.kind == "b":
             return found
         return self.convert(self.convert(found, stored_as(dtype)), element_type(dtype))
@@ -434,10 +428,8 @@ def _union(roots: Sequence[frozenset[int]], of: Iterable[int]) -> frozenset[int]
 
 def message(name: str, text: str) -> str:
     """Write a text as a module has it."""
-    escaped = "".join(
-        chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in text.encode()
-    )
-    return f'{name} = private constant [{len(text.encode()) + 1} x i8] c"{escaped}\\00"'
+    codes = [*text.encode(), 0]
+    return f"{name} = private constant [{len(codes)} x i8] [{', '.join(f'i8 {c}' for c in codes)}]"
 
 
 # Sources.
