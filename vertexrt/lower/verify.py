@@ -111,16 +111,15 @@ class _KernelVerifier:
     numbers: set[int] = field(default_factory=set)
     what: object = None
 
-    def step(self, step: Step) -> None:
-        """Verify a step, after those before it."""
+    def step(self, step: Step | Statement) -> None:
+        """Verify a step, or a statement of a loop, after those before it."""
         self.what = step
         match step:
             case RowLoop():
                 before = set(self.written)
                 self.numbers = set()
                 for statement in step.body:
-                    self.what = statement
-                    self._statement(statement)
+                    self.step(statement)
                 kept = {key for key in self.written if key[0] == Memory.TEMPORARY}
                 self.written = before | kept
             case MatrixProduct():
@@ -129,30 +128,23 @@ class _KernelVerifier:
             case Outer():
                 self._read(step.d.place)
                 self._read(step.x.place)
-            case AddLookups():
+            case AddLookups() | Reduce():
                 self._read(step.source)
-
-    def _statement(self, s: Statement) -> None:
-        match s:
+            case Compute() | SumRows():
+                self._expression(step.value)
             case Fill():
-                self._fill(s.to, s.value)
-                self._write(s.to)
-            case Compute():
-                self._expression(s.value)
-                self.numbers.add(s.number)
-            case Reduce():
-                self._read(s.source)
-                self.numbers.add(s.number)
+                self._fill(step.to, step.value)
+                self._write(step.to)
             case SumEdges():
-                for source in s.sources:
+                for source in step.sources:
                     if not isinstance(source, FromParents):
-                        self._fill(s.to, source)
-                self._write(s.to)
+                        self._fill(step.to, source)
+                self._write(step.to)
             case Choose():
-                self._statement(s.several)
-                self.written.add((Memory.CHOSEN, s.number))
-            case SumRows():
-                self._expression(s.value)
+                self.step(step.several)
+                self.written.add((Memory.CHOSEN, step.number))
+        if isinstance(step, Compute | Reduce):
+            self.numbers.add(step.number)
 
     def _expression(self, expression: Expression) -> None:
         for e in expressions_in(expression):
