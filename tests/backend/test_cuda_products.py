@@ -20,9 +20,8 @@ from vertexrt.kernels.cuda.launch_text import write_launches
 from vertexrt.kernels.cuda.pack import ADDRESSES
 from vertexrt.kernels.cuda.products import few_rows_products
 from vertexrt.kernels.cuda.steps import Kernel
-from vertexrt.lower.kernel import MatrixProduct, Operand
+from vertexrt.lower.kernel import MatrixProduct, Memory, Operand, PlaceRows, Temporary, ValuePlace
 from vertexrt.lower.launches import CopiedProduct, LaunchPlan
-from vertexrt.lower.places import Memory, PlaceRows, Temporary, ValuePlace
 
 Shapes = Sequence[tuple[bool, int, int, int]]  # transposed, m, n, rows of it for each row
 Edit = Callable[[np.ndarray, np.ndarray], None]

@@ -19,9 +19,8 @@ from vertexrt.kernels.cuda.driver import encode, launch
 from vertexrt.kernels.cuda.pack import ADDRESSES
 from vertexrt.kernels.cuda.steps import Launches
 from vertexrt.kernels.cuda.wide_products import TILE, load_wide, split_bytes, splits_of, wide_splits
-from vertexrt.lower.kernel import MatrixProduct, Operand, Outer
+from vertexrt.lower.kernel import MatrixProduct, Memory, Operand, Outer, PlaceRows, ValuePlace
 from vertexrt.lower.launches import LaunchPlan, LibraryProduct
-from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
 
 FLOAT32 = np.dtype(np.float32)
 SCALARS = np.array([0, 1], np.float32)

@@ -13,7 +13,7 @@ from tests.runs import Way, assert_loss_gradients, assert_output_gradients
 from vertexrt.errors import PlanError
 from vertexrt.ir.autodiff import differentiate
 from vertexrt.ir.builder import Builder
-from vertexrt.ir.ops import ROWS
+from vertexrt.ir.ops import OPS, ROWS
 from vertexrt.ir.program import Program
 
 MADE_BY_DF = {"nll_grad", "embed_grad", "outer", "sum_rows"}
@@ -68,7 +68,7 @@ def test_only_what_df_makes_has_no_vjp() -> None:
 
 def logits_of_a_gradient(pulled: bool) -> Program:
     """Return F with an op that has no vjp between its push and a pull, or a parameter."""
-    b = Builder()
+    b = Builder(OPS)
     logits = b.emit("pull", name="x", shape=(4,), dtype="float")
     if not pulled:
         logits = logits * b.emit("param", name="w", shape=(4,))

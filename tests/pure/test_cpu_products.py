@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vertexrt.kernels.cpu.choose_products import ANY_ROWS
-from vertexrt.kernels.cpu.libraries import library_of
+from vertexrt.kernels.cpu.products import library_of
 
 TOLERANCE = {"float": 2e-6, "double": 1e-14}
 DTYPES = {"float": np.float32, "double": np.float64}

@@ -9,7 +9,7 @@ import llvmlite.binding as llvm
 import pytest
 
 from tests.package_source import ROOT
-from vertexrt.kernels.cpu.libraries import library
+from vertexrt.kernels.cpu.products import library
 
 # What LLVM is told of the host, before the package asks it.
 AVX2 = """
@@ -25,7 +25,7 @@ sys.path.insert(0, ".")
 """
 PRODUCTS = """
 from tests.pure import test_cpu_products as products
-from vertexrt.kernels.cpu.libraries import register_size
+from vertexrt.kernels.cpu.products import register_size
 assert register_size() == 8, register_size()
 for real in products.DTYPES:
     for rows, m, n in products.SIZES:
@@ -36,7 +36,7 @@ print("right")
 TRAINING = """
 import vertexrt as vrt
 from tests.pure.test_product_choice import batch
-from vertexrt.kernels.cpu.libraries import register_size
+from vertexrt.kernels.cpu.products import register_size
 from vertexrt.models import TreeLSTM
 assert register_size() == 8, register_size()
 losses = []

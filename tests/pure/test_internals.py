@@ -103,7 +103,7 @@ def test_tests_do_not_reach_inside() -> None:
 REACHING = """
 import os, vertexrt as vrt
 from vertexrt.ir import ops, _hidden
-from vertexrt.ir.ops import Op as Row
+from vertexrt.ir.builder import Op as Row
 def test_one(monkeypatch, net):
     monkeypatch.setattr(os, "fsync", None)
     monkeypatch.setattr(ops, "TABLE", None)

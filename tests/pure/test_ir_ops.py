@@ -26,10 +26,9 @@ from tests.runs import (
 )
 from tests.strategies import CLASSES, MARK, WORDS, pulls_for
 from vertexrt.engine.variant import Passes
-from vertexrt.ir.expressions import translate
-from vertexrt.ir.numpy_arithmetic import evaluate_arrays
-from vertexrt.ir.ops import OPS, ROWS, Op
-from vertexrt.kernels.render import CUDA
+from vertexrt.ir.builder import Op
+from vertexrt.ir.expressions import CUDA, evaluate_arrays, translate
+from vertexrt.ir.ops import OPS, ROWS
 from vertexrt.lower.lowering import lower
 from vertexrt.lower.verify import verify
 

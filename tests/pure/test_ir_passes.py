@@ -13,6 +13,7 @@ from tests.runs import Way
 from tests.strategies import CLASSES, WORDS
 from vertexrt.ir.autodiff import differentiate
 from vertexrt.ir.builder import Builder
+from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.simplify import ZERO_IF_ZERO, simplify, without_dropout
 from vertexrt.ir.passes.specialise import Presence, find_atoms, specialise
@@ -58,7 +59,7 @@ def products(program: Program, stages: tuple[Stage, ...]) -> dict[str, int]:
 
 def built(make: Any) -> list[Node]:
     """Build F around one pushed value, simplify it and return the nodes."""
-    b = Builder()
+    b = Builder(OPS)
     x = b.emit("pull", name="x", shape=(4,), dtype="float")
     y = b.emit("pull", name="y", shape=(4,), dtype="float")
     out = make(b, x, y)
@@ -96,7 +97,7 @@ def test_a_scalar_stands_for_each_element_also_when_it_is_simplified() -> None:
 
 
 def test_gradients_of_slices_become_one_concat() -> None:
-    b = Builder()
+    b = Builder(OPS)
     parts = [b.emit("pull", name=f"x{n}", shape=(n,), dtype="float") for n in (2, 1, 3)]
     zero = [b.const(0.0, (n,)) for n in (2, 1, 3)]
     padded = [
@@ -111,7 +112,7 @@ def test_gradients_of_slices_become_one_concat() -> None:
 @pytest.mark.parametrize("op", ZERO_IF_ZERO)
 def test_zeros_are_propagated(op: str) -> None:
     """Each op of the table goes as soon as its operand is zero; at other positions it stays."""
-    b = Builder()
+    b = Builder(OPS)
     operands = {
         "matmul": [b.emit("param", name="w", shape=(3, 4)), b.const(0.0, (4,))],
         "outer": [b.const(0.0, (3,)), b.emit("gather", slot=0, field="h", shape=(4,))],

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from vertexrt.ir.builder import ShapeError
 from vertexrt.ir.ops import OPS, ROWS
 from vertexrt.ir.program import Domain, Type
-from vertexrt.ir.shapes import ShapeError
 
 
 def vertex(*shape: int) -> Type:

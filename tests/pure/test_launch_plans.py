@@ -24,19 +24,21 @@ from vertexrt.kernels.cuda.outside_path import OutsideStep, outside_path
 from vertexrt.kernels.cuda.products import few_rows_products, large_product, row_splits
 from vertexrt.kernels.cuda.steps import Kernel
 from vertexrt.kernels.cuda.task_launches import lower_launches
-from vertexrt.lower.copied_products import ChildRows, CopiedProduct, FinishedRows, RowsGiven
-from vertexrt.lower.kernel import MatrixProduct, Operand
+from vertexrt.lower.kernel import MatrixProduct, Memory, Operand, PlaceRows, Temporary, ValuePlace
 from vertexrt.lower.launches import (
+    ChildRows,
+    CopiedProduct,
     FewRowsProducts,
+    FinishedRows,
     GroupLaunch,
     LargeProduct,
     LaunchPlan,
     LibraryProduct,
     LookupSum,
     OuterProduct,
+    RowsGiven,
     RowSum,
 )
-from vertexrt.lower.places import Memory, PlaceRows, Temporary, ValuePlace
 from vertexrt.lower.verify import verify_launches
 from vertexrt.models import TreeLSTM
 

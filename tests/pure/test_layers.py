@@ -21,7 +21,7 @@ BASE = ("errors", "checks", "config", "plain_files", "locks", "cache", "native",
 # What a backend is given and asked: the engine knows no backend, but these.
 ASKED = ("kernels.ways", "kernels.layout", "kernels.task_tensors", "kernels.store_update")
 LOWERED = ("lower", *ASKED)
-KERNELS = (*LOWERED, "kernels.backend", "kernels.render")
+KERNELS = (*LOWERED, "kernels.backend")
 INSIDE = ("graph", "ir", "scheduler", "memory", "script", "script.isa", *KERNELS, "engine")
 
 # `engine.devices` names the modules of devices, which its table imports when asked.
@@ -48,7 +48,6 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "kernels.layout": (*BASE, "ir", "scheduler"),
     "kernels.task_tensors": (*BASE, "ir"),
     "kernels.store_update": (*BASE, "ir"),
-    "kernels.render": (*BASE, "ir"),
     "kernels.backend": (*BASE, "ir", "scheduler", *ASKED),
     "lower": (*BASE, "ir", "kernels.layout", "kernels.task_tensors"),
     "script": (*BASE, "ir", "scheduler", "memory", "script.isa", *ASKED),

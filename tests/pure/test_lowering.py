@@ -9,10 +9,20 @@ import vertexrt as vrt
 from tests.runs import Way, use_of
 from vertexrt.errors import PlanError
 from vertexrt.ir.program import Stage
-from vertexrt.lower.expressions import Constant, J, ReadElement
-from vertexrt.lower.kernel import Fill, KernelIR, MatrixProduct, Reduce, RowLoop
+from vertexrt.lower.kernel import (
+    Constant,
+    Fill,
+    J,
+    KernelIR,
+    MatrixProduct,
+    Memory,
+    PlaceRows,
+    ReadElement,
+    Reduce,
+    RowLoop,
+    ValuePlace,
+)
 from vertexrt.lower.lowering import lower
-from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
 from vertexrt.lower.verify import verify
 
 

@@ -14,9 +14,9 @@ from vertexrt.kernels.cuda.path_products import read_width
 from vertexrt.kernels.cuda.path_steps import products_in, readers_of
 from vertexrt.kernels.cuda.path_task import PathTask, plan_task
 from vertexrt.kernels.cuda.thread_groups import RowScratch, place_members
-from vertexrt.lower.places import Memory, PlaceRows
+from vertexrt.lower.kernel import Memory, PlaceRows
+from vertexrt.lower.lowering import Memories, ValuePlaces
 from vertexrt.lower.thread_loops import DraftKernel
-from vertexrt.lower.values import Memories, ValuePlaces
 from vertexrt.models import TreeLSTM
 
 VECTOR = 4

@@ -32,7 +32,7 @@ from vertexrt.kernels.cpu.choose_products import (
     strips_from,
     time_product,
 )
-from vertexrt.kernels.cpu.libraries import register_size
+from vertexrt.kernels.cpu.products import register_size
 from vertexrt.models import TreeLSTM
 
 HIDDEN = 128

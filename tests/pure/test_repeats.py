@@ -34,7 +34,7 @@ from vertexrt.kernels.cuda.segments import ComputedRows, RowsAtATime
 from vertexrt.kernels.cuda.verify_launch import verify_launch
 from vertexrt.kernels.cuda.verify_repeated_segments import verify_repeated
 from vertexrt.kernels.cuda.verify_repeats import expanded
-from vertexrt.lower.expressions import Leaf
+from vertexrt.lower.kernel import Leaf
 from vertexrt.lower.threads import PutInRing, StoreElements
 from vertexrt.script.isa import EDGES, FIRST, FIRST_EDGE, OP, ROWS, TEMPORARY
 

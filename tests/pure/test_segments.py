@@ -28,8 +28,7 @@ from vertexrt.kernels.cuda.segments import (
     Together,
 )
 from vertexrt.kernels.cuda.verify_segments import verify_segments
-from vertexrt.lower.expressions import J, ReadElement
-from vertexrt.lower.places import Memory
+from vertexrt.lower.kernel import J, Memory, ReadElement
 from vertexrt.lower.threads import ElementLoop, PutInRing, ThreadKernel
 from vertexrt.models import TreeLSTM
 

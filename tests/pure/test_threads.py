@@ -16,8 +16,8 @@ from vertexrt.kernels.cuda.row_text import WARP
 from vertexrt.kernels.cuda.thread_groups import GroupContext, lower_group, row_threads
 from vertexrt.kernels.cuda.thread_text import ThreadText
 from vertexrt.kernels.cuda.thread_widths import width_of
-from vertexrt.lower.expressions import Index, Number, ReadElement
-from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
+from vertexrt.lower.kernel import Index, Memory, Number, PlaceRows, ReadElement, ValuePlace
+from vertexrt.lower.lowering import Memories, ValuePlaces
 from vertexrt.lower.threads import (
     ElementLoop,
     MakeElements,
@@ -26,7 +26,6 @@ from vertexrt.lower.threads import (
     StoreElements,
     ThreadKernel,
 )
-from vertexrt.lower.values import Memories, ValuePlaces
 from vertexrt.lower.verify import verify_threads
 
 WORDS, HIDDEN, VECTOR = 5, 8, 4

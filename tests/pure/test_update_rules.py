@@ -10,7 +10,7 @@ import pytest
 import vertexrt as vrt
 from vertexrt.api.optim import OPTIMIZERS as CLASSES
 from vertexrt.engine.update import reach_of
-from vertexrt.ir.scalar import evaluate_all
+from vertexrt.ir.expressions import evaluate_all
 from vertexrt.ir.updates import (
     OPTIMIZERS,
     RULES,

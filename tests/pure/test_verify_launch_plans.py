@@ -12,16 +12,15 @@ from tests.pure.test_launch_plans import backward, listed, product
 from vertexrt.errors import PlanError
 from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.products import few_rows_products
-from vertexrt.lower.copied_products import CopiedProduct
-from vertexrt.lower.kernel import MatrixProduct, Outer
+from vertexrt.lower.kernel import MatrixProduct, Outer, Temporary
 from vertexrt.lower.launches import (
     EVERYTHING,
     BlockProduct,
+    CopiedProduct,
     GroupLaunch,
     LaunchPlan,
     LibraryProduct,
 )
-from vertexrt.lower.places import Temporary
 from vertexrt.lower.verify import verify_launches
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from vertexrt.api.trace import current_builder
 from vertexrt.checks import is_real
 from vertexrt.errors import TraceError
+from vertexrt.ir.builder import Value
 from vertexrt.ir.user_line import user_line
-from vertexrt.ir.values import Value
 
 Operand = Any  # Value | Parameter | float
 

@@ -10,9 +10,9 @@ from vertexrt.api.parameter import Matrix
 from vertexrt.api.trace import current_builder
 from vertexrt.checks import is_whole, read_shape
 from vertexrt.errors import TraceError
+from vertexrt.ir.builder import Value
 from vertexrt.ir.program import Domain, related
 from vertexrt.ir.user_line import user_line
-from vertexrt.ir.values import Value
 
 Operand = Any  # Value | Parameter | float
 

@@ -8,9 +8,8 @@ from vertexrt.api.elementwise import emit, relu, softplus, where
 from vertexrt.api.trace import current_builder
 from vertexrt.checks import is_real
 from vertexrt.errors import TraceError
-from vertexrt.ir.builder import is_computed
+from vertexrt.ir.builder import Operators, Value, is_computed
 from vertexrt.ir.user_line import user_line
-from vertexrt.ir.values import Operators, Value
 
 __all__ = [
     "binary_cross_entropy_with_logits",

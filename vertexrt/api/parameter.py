@@ -10,9 +10,8 @@ from vertexrt.api.init import Initializer
 from vertexrt.api.trace import current_builder, name_in_network
 from vertexrt.checks import is_whole, read_shape
 from vertexrt.errors import TraceError
-from vertexrt.ir.builder import Builder
+from vertexrt.ir.builder import Builder, Operators, Value, is_plain, refused
 from vertexrt.ir.user_line import user_line
-from vertexrt.ir.values import Construction, Operators, Value, is_plain, refused
 
 
 class Matrix(Operators):
@@ -157,7 +156,7 @@ class Parameter(Matrix):
     def _part(self, start: int, shape: tuple[int, ...]) -> ParameterPart:
         return ParameterPart(self, start, shape)
 
-    def _as_value(self, builder: Construction) -> Value:
+    def _as_value(self, builder: Builder) -> Value:
         """Return the node that reads this parameter."""
         return builder.emit("param", name=self._name_in_program(), shape=self.shape)
 
@@ -188,7 +187,7 @@ class ParameterPart(Matrix):
     def _part(self, start: int, shape: tuple[int, ...]) -> ParameterPart:
         return ParameterPart(self.parameter, self.start + start, shape)
 
-    def _as_value(self, builder: Construction) -> Value:
+    def _as_value(self, builder: Builder) -> Value:
         """Return the node that reads this part."""
         if self.shape == self.parameter.shape:
             return self.parameter._as_value(builder)

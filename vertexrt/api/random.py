@@ -13,9 +13,9 @@ from vertexrt.api.elementwise import abs, log, sqrt, where
 from vertexrt.api.trace import current_builder, name_in_trace
 from vertexrt.checks import is_real, read_shape
 from vertexrt.errors import TraceError
+from vertexrt.ir.builder import Value
 from vertexrt.ir.ops import FIRST_OF_GRAPH
 from vertexrt.ir.user_line import user_line
-from vertexrt.ir.values import Value
 
 __all__ = ["dropout", "normal", "uniform"]
 

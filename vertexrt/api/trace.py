@@ -9,11 +9,11 @@ from typing import Any, Protocol
 
 from vertexrt.checks import read_shape
 from vertexrt.errors import TraceError
-from vertexrt.ir.builder import Builder
+from vertexrt.ir.builder import Builder, Value
+from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.specialise import MOST_PULLS, MOST_SLOTS
 from vertexrt.ir.program import Node, Program, Pull, attributes
 from vertexrt.ir.user_line import user_line
-from vertexrt.ir.values import Value
 
 _active = threading.local()
 CHILDREN = "children"  # the relation of `gather_all`, where it is not named
@@ -180,7 +180,7 @@ class Trace:
     def __init__(self, name: str, arity: int | None, names: NetworkNames | None = None) -> None:
         self.name = name
         self.names = names
-        self.builder = Builder()
+        self.builder = Builder(OPS)
         self.pulled: dict[str, Value] = {}
         self._of_edges: dict[str, bool] = {}  # by name of what is pulled
         self._read: dict[tuple[str, int | str], Value] = {}  # by that name, and whose edges

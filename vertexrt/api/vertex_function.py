@@ -11,11 +11,11 @@ from vertexrt.api.parts import parameters_of
 from vertexrt.api.trace import CHILDREN, NetworkNames, Relations, Trace, current_builder
 from vertexrt.checks import is_whole
 from vertexrt.errors import FieldError, TraceError, nearest
+from vertexrt.ir.builder import Builder, Operators, Value
 from vertexrt.ir.passes.simplify import simplify
 from vertexrt.ir.passes.specialise import MOST_SLOTS
 from vertexrt.ir.program import Program, related
 from vertexrt.ir.user_line import user_line
-from vertexrt.ir.values import Construction, Operators, Value
 
 
 class State(Operators):
@@ -41,7 +41,7 @@ class State(Operators):
     def __repr__(self) -> str:
         return f"State({', '.join(f'{name}: {v.type}' for name, v in vars(self).items())})"
 
-    def _as_value(self, builder: Construction) -> NoReturn:
+    def _as_value(self, builder: Builder) -> NoReturn:
         """Refuse to stand for a value: the user has to pick a field."""
         self._refuse()
 

@@ -17,7 +17,7 @@ from vertexrt.graph import GraphBatch
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
 from vertexrt.ir.passes.store import LAZY_STAGES
-from vertexrt.ir.pretty import STAGE_WORD, format_node, format_program
+from vertexrt.ir.pretty import format_node, format_program
 from vertexrt.ir.program import Domain, Program, Stage
 from vertexrt.kernels.backend import HostBackend, host_backend
 from vertexrt.kernels.layout import EDGES, PROGRAM, ROWS
@@ -86,7 +86,7 @@ def _kernels(variant: Variant, explanation: Explanation, host: HostBackend | Non
     for what, names in named.items():
         lines += [f"  {what} {number}: {name}" for number, name in enumerate(names)]
     for number, task in enumerate(variant.tasks):
-        lines += ["", f"  task program {number} ({STAGE_WORD[task.stage]})"]
+        lines += ["", f"  task program {number} ({task.stage.word})"]
         if host is None:
             text = explanation.kernels(variant, number)
         else:
@@ -101,7 +101,7 @@ def _stages(program: Program) -> str:
         mine = [k for k, n in enumerate(program.nodes) if n.stage == stage]
         if mine:
             products = sum(OPS[program.nodes[k].op].role == "product" for k in mine)
-            lines.append(f"  {STAGE_WORD[stage]}: {len(mine)} nodes, {products} products")
+            lines.append(f"  {stage.word}: {len(mine)} nodes, {products} products")
             lines += ["    " + format_node(k, program.nodes[k]) for k in mine]
     return "\n".join(lines)
 
@@ -115,7 +115,7 @@ def _kind(
         if number < 0:
             continue
         task = variant.tasks[number]
-        lines.append(f"    {STAGE_WORD[stage]} (task program {number})")
+        lines.append(f"    {stage.word} (task program {number})")
         steps = [_step(task, step) for step in task.steps]
         lines += ["      " + text for text in (*steps, *explanation.program(variant, number))]
     return lines

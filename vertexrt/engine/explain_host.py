@@ -10,7 +10,6 @@ from vertexrt.engine.batched import Run, scripts_of
 from vertexrt.engine.variant import Variant
 from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.passes.segment import segment_tasks, segments_of
-from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.backend import HostBackend, LaunchByLaunch
 from vertexrt.kernels.layout import PROGRAM
@@ -79,7 +78,7 @@ class HostExplanation:
         known = variant.tasks[: len(shape.stage)]  # a batch after it may have had other kinds
         tasks = segment_tasks(known, variant.processors == 1, variant.passes.segment)
         words = scripts.words
-        names = [f"{STAGE_WORD[t.task.stage]}[{k}]" for k, t in enumerate(tasks)]
+        names = [f"{t.task.stage.word}[{k}]" for k, t in enumerate(tasks)]
         lines = [f"Segments of the task programs, {run.configuration}"]
         for name, task in zip(names, tasks, strict=True):
             lines += ["  " + line for line in segments_of(name, task)]
@@ -125,7 +124,7 @@ def _statistics(shape: Shape, table: Array, scripts: Scripts) -> list[str]:
         quartiles = np.percentile(rows, [0, 50, 100]).astype(int).tolist()
         in_tiles = f"{tiles} tiles, " if tiles > tasks else ""
         lines.append(
-            f"  {STAGE_WORD[stage]}: {tasks} tasks, {in_tiles}{len(part)} instructions, "
+            f"  {stage.word}: {tasks} tasks, {in_tiles}{len(part)} instructions, "
             f"{waited / tasks:.2f} exchanges a task; rows a tile (min, median, max): {quartiles}"
         )
     return lines

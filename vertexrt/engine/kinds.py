@@ -19,8 +19,7 @@ from vertexrt.engine.variant import PATH_STAGES, Kind, Ready, Variant, verified
 from vertexrt.engine.verify_tasks import verify_segments, verify_tasks
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.layers import phase_of
-from vertexrt.ir.passes.fuse import cut
-from vertexrt.ir.passes.operands import copy_operands
+from vertexrt.ir.passes.fuse import copy_operands, cut
 from vertexrt.ir.passes.segment import SegmentedTask, segment_tasks
 from vertexrt.ir.passes.specialise import specialise
 from vertexrt.ir.passes.stack import stack_rows
@@ -103,7 +102,9 @@ def add_lazy_kind(variant: Variant, bits: int) -> Kind:
     if variant.passes.stack:
         program = stack_rows(program, LAZY_STAGES, variant.origin)
     program = copy_operands(program, variant.backend.apart, variant.origin)
-    lazy = store_values(program, path.of_origins())
+    # By their origins, which all kinds have in common.
+    known = {path.program.nodes[k].origin: read for k, read in path.reads.items()}
+    lazy = store_values(program, known)
     verified(lazy.program, "lazy kind")
     # The loss is looked for in F: what the programs of a kind know depends on passes and devices.
     nodes = specialise(variant.program, variant.atoms.presence(bits, variant.atoms.lazy)).nodes

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from vertexrt.errors import UsageError
-from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.backend import Processors
 from vertexrt.plain_files import write_atomically
@@ -180,7 +179,7 @@ def _slices(record: GroupRecord, processor: int, row: int, origin: int) -> list[
             if special.waits_last:
                 work, wait = wait, work
         else:
-            stage = STAGE_WORD[Stage(int(record.stages[i.program]))]
+            stage = Stage(int(record.stages[i.program])).word
             name, first = f"{stage}.{record.parts[k]}", i.first if i.first != NONE else "listed"
             args |= {"program": i.program, "rows": i.rows, "first": first}
         slices = [(name, stage, *work, args)]

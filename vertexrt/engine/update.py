@@ -44,8 +44,7 @@ import numpy as np
 
 from vertexrt.engine.parameters import FloatArray, ParameterStore, RowArray
 from vertexrt.errors import PlanError, message
-from vertexrt.ir.expressions import translate
-from vertexrt.ir.scalar import evaluate_all
+from vertexrt.ir.expressions import evaluate_all, translate
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.backend import host_backend
 from vertexrt.kernels.store_update import (

@@ -243,12 +243,14 @@ class Variant:
             reader, atoms = self.reader, self.atoms
             sites, arity = reader.program.sites, reader.program.arity
             whose = (MOST_FUNCTIONS - 1) << FUNCTION_AT if sites else 0
+            own = self.program
+            read = {f for site in own.sites for children in site.children for f in children}
             self._vertex_facts = VertexFacts(
                 reader.numbers,
                 reader.used,
                 reader.bounds,
                 atoms.slots - 1,
-                np.array(self.program.slots_of_functions, np.int64),
+                np.array([x.slots for x in own.sites if own.splits_edges], np.int64),
                 np.array([-1 if arity is None or sites else arity]),
                 np.array([mask | whose for mask in atoms.path], np.int64),
                 np.array([mask | whose for mask in atoms.lazy], np.int64),
@@ -256,7 +258,7 @@ class Variant:
                 np.array(list(self.lazy_kinds), np.int64),
                 np.array([k.has_loss for k in self.lazy_kinds.values()], np.int64),
                 # Where there are no layers, functions that no other reads still come last.
-                np.array(self.program.layers or self.program.unread_functions, np.int64),
+                np.array(own.layers or [f not in read for f in range(len(own.sites))], np.int64),
             )
         return self._vertex_facts
 

@@ -19,7 +19,7 @@ from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group, Product, TaskProgram, stored_inputs
 from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key
-from vertexrt.ir.pretty import STAGE_WORD, format_node
+from vertexrt.ir.pretty import format_node
 from vertexrt.ir.program import Domain, Node, Program, Stage, slots_with_gradient
 from vertexrt.kernels.task_tensors import by_rows, edge_key, gradients_of, per_edge, stored_size
 
@@ -28,7 +28,7 @@ TO_CHILDREN = ("scatter_child", "scatter_children")
 
 def refuse(task: TaskProgram, k: int, got: str, expected: str) -> NoReturn:
     """Raise PlanError about a node of a task program."""
-    where = f"stage {STAGE_WORD[task.stage]}, {format_node(k, task.program.nodes[k])}"
+    where = f"stage {task.stage.word}, {format_node(k, task.program.nodes[k])}"
     raise PlanError.at("tasks", f"{where}: {got}", expected, "report this as a bug")
 
 
@@ -168,7 +168,7 @@ def _verify_effects(program: Program, stage: Stage, task: TaskProgram | None) ->
     if wanted != done:
         missing, more = wanted - done, done - wanted
         text = f"left out: {list(missing)}; too much: {list(more)}"
-        where, expected = f"stage {STAGE_WORD[stage]}: {text}", "every effect of the program once"
+        where, expected = f"stage {stage.word}: {text}", "every effect of the program once"
         raise PlanError.at("tasks", where, expected, "report this as a bug")
 
 

@@ -15,8 +15,8 @@ from operator import add
 from typing import Any
 
 from vertexrt.errors import PlanError
-from vertexrt.ir.builder import Builder
-from vertexrt.ir.ops import OPS, Site, on_children
+from vertexrt.ir.builder import Builder, Site, Value
+from vertexrt.ir.ops import OPS, on_children
 from vertexrt.ir.program import (
     Domain,
     Node,
@@ -25,7 +25,6 @@ from vertexrt.ir.program import (
     depending,
     slots_with_gradient,
 )
-from vertexrt.ir.values import Value
 
 DERIVED = "the derivative of "  # before the user's line, where a node of dF says whence it comes
 
@@ -76,7 +75,7 @@ class _Backward:
     )
 
     def __post_init__(self) -> None:
-        self.b = Builder(self.program.nodes)
+        self.b = Builder(OPS, self.program.nodes)
         self.readers = {
             op: {(n.function, n["field"]) for n in self.program.nodes if n.op == op}
             for op in ("gather", "gather_all")

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from vertexrt.errors import TraceError
 from vertexrt.ir.builder import Builder
+from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.specialise import FUNCTION_AT
 from vertexrt.ir.program import FunctionSite, Node, Program, Pull, attributes
 
@@ -99,7 +100,7 @@ def _missing_pushes(
     program: Program, function: int, start: int, pushes: Mapping[str, tuple[int, ...]]
 ) -> list[Node]:
     """Push zeros where a function does not push what another one does: each vertex has a row."""
-    builder = Builder()
+    builder = Builder(OPS)
     builder.function, builder.where = function, program.name
     own = _pushes(program)
     for name, shape in pushes.items():

@@ -3,7 +3,8 @@
 A row gives the shape rule, the vjp (which emits IR, so that backward is scheduled, fused and
 compiled like forward; what has none is made by dF alone) and the code: one scalar expression that
 NumPy, LLVM and CUDA render; what has none has a statement or a leaf of the kernel IR.
-`role` is what the passes need to know:
+A shape rule takes the types of operands and attributes, and raises ShapeError saying what it
+expected; the builder adds what it got and the user's line. `role` is what the passes need to know:
 
 - `leaf`: reads an input; free to repeat.
 - `scalar`: elementwise, has `scalar`.
@@ -16,43 +17,175 @@ NumPy, LLVM and CUDA render; what has none has a statement or a leaf of the kern
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Sequence
 
-from vertexrt.ir import shapes
-from vertexrt.ir.program import Domain, Node, Type, related
-from vertexrt.ir.values import Construction, Value
-
-ShapeRule = Callable[[Sequence[Type], dict[str, Any]], Type]
-Vjp = Callable[["Site", Value], Sequence[Value | None]]
+from vertexrt.ir.builder import Attrs, Builder, Op, ShapeError, ShapeRule, Site, Types, Value, Vjp
+from vertexrt.ir.program import Domain, Type, related
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
-    """Where a vjp rule is applied: the node, its operands and its output as values."""
-
-    b: Construction
-    node: Node
-    x: tuple[Value, ...]
-    out: Value
+def _floats(types: Types) -> None:
+    for t in types:
+        if t.dtype != "float":
+            raise ShapeError("real operands")
 
 
-@dataclass(frozen=True, slots=True)
-class Op:
-    """One row of the table."""
+def given(domain: Domain) -> ShapeRule:
+    """Make the rule of what has its declared shape (one number by default) and element kind."""
 
-    name: str
-    arity: int  # -1: any number
-    role: str
-    shape: ShapeRule
-    scalar: str | None = None
-    vjp: Vjp | None = None
+    def rule(types: Types, attrs: Attrs) -> Type:
+        return Type(tuple(attrs.get("shape", ())), attrs.get("dtype", "float"), domain)
 
-    @property
-    def draws(self) -> bool:
-        """Whether random numbers are drawn."""
-        return self.scalar is not None and "draw" in self.scalar
+    return rule
+
+
+def _per_row(shape: Sequence[int], *types: Type) -> Type:
+    """Return real numbers per vertex, or per edge, where an operand is."""
+    return Type(tuple(shape), "float", max(Domain.VERTEX, *(t.domain for t in types)))
+
+
+def nothing(types: Types, attrs: Attrs) -> Type:
+    """Give an effect no value; it runs in the domain of what it writes."""
+    _floats(types)
+    return Type((), "none", types[0].domain)
+
+
+def elementwise(types: Types, attrs: Attrs) -> Type:
+    """Take equal shapes, or a scalar against any shape."""
+    _floats(types)
+    shape: tuple[int, ...] = ()
+    for t in types:
+        if t.shape and shape and t.shape != shape:
+            raise ShapeError("equal shapes, or a scalar with any shape")
+        shape = t.shape or shape
+    return _per_row(shape, *types)
+
+
+def real(types: Types, attrs: Attrs) -> Type:
+    """Take an integer as a real number."""
+    if types[0].dtype != "int":
+        raise ShapeError("an integer")
+    return _per_row((), *types)
+
+
+def comparison(types: Types, attrs: Attrs) -> Type:
+    """Compare as elementwise ops do, or two integers: 1.0 where it holds, else 0.0."""
+    if any(t.dtype != "int" for t in types):
+        return elementwise(types, attrs)
+    return _per_row((), *types)
+
+
+def drawn_by(types: Types, attrs: Attrs) -> Type:
+    """Draw for each element of a value, by an integer."""
+    if types[1].dtype != "int":
+        raise ShapeError("an integer to draw by")
+    return elementwise(types[:1], attrs)
+
+
+def part(types: Types, attrs: Attrs) -> Type:
+    """Take some elements of a row, counted from `start` as it lies flat."""
+    _floats(types)
+    shape, start = tuple(attrs["shape"]), attrs["start"]
+    size = math.prod(shape)
+    if min(shape, default=1) < 1:
+        raise ShapeError("at least one element")
+    if not 0 <= start <= types[0].size - size:
+        raise ShapeError(f"elements {start}..{start + size - 1} inside the operand")
+    return _per_row(shape, *types)
+
+
+def spread(types: Types, attrs: Attrs) -> Type:
+    """Repeat a number in every element of a shape."""
+    _floats(types)
+    if types[0].shape:
+        raise ShapeError("a number to repeat")
+    return _per_row(attrs["shape"], *types)
+
+
+def concat(types: Types, attrs: Attrs) -> Type:
+    """Join values laid flat: the sizes add up to the declared shape."""
+    _floats(types)
+    shape = tuple(attrs["shape"])
+    if not types or math.prod(shape) != sum(t.size for t in types):
+        raise ShapeError("at least one operand, of sizes that add up to the shape")
+    return _per_row(shape, *types)
+
+
+def to_edges(types: Types, attrs: Attrs) -> Type:
+    """Repeat a vertex's value for each of its children."""
+    _floats(types)
+    if types[0].domain == Domain.EDGE:
+        raise ShapeError("a value per vertex")
+    return Type(types[0].shape, "float", Domain.EDGE)
+
+
+def to_vertex(types: Types, attrs: Attrs) -> Type:
+    """Reduce a value per child to one per vertex."""
+    _floats(types)
+    if types[0].domain == Domain.VERTEX:  # a constant may have been a value per child
+        raise ShapeError("a value per child, from gather_all")
+    return Type(types[0].shape)
+
+
+def row_scalar(types: Types, attrs: Attrs) -> Type:
+    """Reduce a vector to a number."""
+    _floats(types)
+    if not types[0].shape:
+        raise ShapeError("a vector")
+    return _per_row((), *types)
+
+
+def like_first(types: Types, attrs: Attrs) -> Type:
+    """Give the shape of the first operand, per vertex also where that is a parameter."""
+    return _per_row(types[0].shape, types[0])
+
+
+def nll(types: Types, attrs: Attrs) -> Type:
+    """Take logits [C], an integer label and the log of the partition sum: one number."""
+    logits, label, total = types
+    if len(logits.shape) != 1 or logits.dtype != "float" or total.shape:
+        raise ShapeError("logits of shape [C] and one number")
+    if label.dtype != "int" or label.shape:
+        raise ShapeError("an integer label per vertex")
+    if Domain.EDGE in (logits.domain, label.domain):
+        raise ShapeError("logits per vertex, as the label is")
+    return Type(())
+
+
+def embed(types: Types, attrs: Attrs) -> Type:
+    """Look up a row of a parameter [N, E]: [E]."""
+    table, index = types
+    if table.domain != Domain.PARAM or len(table.shape) != 2:
+        raise ShapeError("a parameter of shape [N, E] to look up in")
+    if index.dtype != "int" or index.shape:
+        raise ShapeError("an integer pull as the index")
+    return _per_row(table.shape[1:], index)
+
+
+def matmul(types: Types, attrs: Attrs) -> Type:
+    """Multiply a parameter [M, N] and a vector [N], or each of several rows [K, N]: [M]."""
+    w, x = types
+    if w.domain != Domain.PARAM or len(w.shape) != 2 or x.dtype != "float":
+        raise ShapeError("a parameter of shape [M, N] times a vector of shape [N]")
+    out, inner = (w.shape[1], w.shape[0]) if attrs["transpose"] else w.shape
+    if not x.shape or x.shape[-1] != inner or len(x.shape) > 2:
+        raise ShapeError(f"a right operand of shape [{inner}], to fit {list(w.shape)}")
+    return _per_row((*x.shape[:-1], out), x)
+
+
+def outer(types: Types, attrs: Attrs) -> Type:
+    """Add up outer products over all rows: [M] and [N] give the parameter [M, N]."""
+    _floats(types)
+    d, x = (t.shape for t in types)
+    if not d or not x or d[:-1] != x[:-1]:
+        raise ShapeError("two vectors, or two stacks of as many rows")
+    return Type((d[-1], x[-1]), "float", Domain.PARAM)
+
+
+def sum_rows(types: Types, attrs: Attrs) -> Type:
+    """Add up over all rows: the result belongs to the batch."""
+    _floats(types)
+    return Type(types[0].shape, "float", Domain.PARAM)
 
 
 _LOG1P = "(y if 1.0 + y == 1.0 else log(1.0 + y) * y / (1.0 + y - 1.0))"
@@ -88,7 +221,7 @@ def _max_vjp(s: Site, d: Value) -> Sequence[Value]:
     return [hit * (d / s.b.emit("reduce_sum", hit))]  # ties share the gradient
 
 
-def on_children(b: Construction, x: Value) -> Value:
+def on_children(b: Builder, x: Value) -> Value:
     """Return x on the edges that hold a child of its relation, 0 elsewhere: these are in no sum.
 
     What is made of an empty slot may be anything: log(0), and 0 / 0 in its gradient. A value that
@@ -122,23 +255,21 @@ def _dropout_vjp(s: Site, d: Value) -> Sequence[Value | None]:
     return [d_x, *(None for _ in by)]
 
 
-def _scalar(
-    name: str, arity: int, scalar: str, vjp: Vjp, shape: ShapeRule = shapes.elementwise
-) -> Op:
+def _scalar(name: str, arity: int, scalar: str, vjp: Vjp, shape: ShapeRule = elementwise) -> Op:
     return Op(name, arity, "scalar", shape, scalar, vjp)
 
 
 def _comparison(name: str, operator: str) -> Op:
     scalar = f"1.0 if x0 {operator} x1 else 0.0"
-    return _scalar(name, 2, scalar, piecewise_constant, shapes.comparison)
+    return _scalar(name, 2, scalar, piecewise_constant, comparison)
 
 
 def _leaf(name: str, domain: Domain = Domain.VERTEX) -> Op:
-    return Op(name, 0, "leaf", shapes.given(domain))
+    return Op(name, 0, "leaf", given(domain))
 
 
 def _effect(name: str) -> Op:
-    return Op(name, 1, "effect", shapes.nothing)
+    return Op(name, 1, "effect", nothing)
 
 
 ROWS = [
@@ -163,7 +294,7 @@ ROWS = [
     # The value of `origin`, where another program of the same vertices left it (`passes/store.py`).
     _leaf("stored"),
     # Elementwise arithmetic. An integer is real in it; the elements that it may name are `bound`.
-    _scalar("real", 1, "x0 + 0.0", piecewise_constant, shapes.real),
+    _scalar("real", 1, "x0 + 0.0", piecewise_constant, real),
     _scalar("add", 2, "x0 + x1", lambda s, d: [d, d]),
     _scalar("sub", 2, "x0 - x1", lambda s, d: [d, -d]),
     _scalar("mul", 2, "x0 * x1", lambda s, d: [d * s.x[1], d * s.x[0]]),
@@ -219,17 +350,17 @@ ROWS = [
     # A mask of ones and zeros over `1 - p`, drawn from (seed, step, key, vertex, element); or by
     # another vertex, which several have in common.
     _scalar("dropout", 1, "x0 * draw", _dropout_vjp),
-    _scalar("dropout_by", 2, "x0 * draw", _dropout_vjp, shapes.drawn_by),
+    _scalar("dropout_by", 2, "x0 * draw", _dropout_vjp, drawn_by),
     # A number between 0 and 1, drawn in the same way.
     _scalar("uniform", 1, "x0 + draw", piecewise_constant),
     # Rearrangements of a row, which is stored flat.
-    Op("slice", 1, "view", shapes.part, vjp=_slice_vjp),
-    Op("concat", -1, "view", shapes.concat, vjp=_concat_vjp),
+    Op("slice", 1, "view", part, vjp=_slice_vjp),
+    Op("concat", -1, "view", concat, vjp=_concat_vjp),
     Op(
         "to_edges",
         1,
         "view",
-        shapes.to_edges,
+        to_edges,
         vjp=lambda s, d: [s.b.emit("segment_sum", d, **related(s.node.relation))],
     ),
     # Along one row.
@@ -237,22 +368,22 @@ ROWS = [
         "reduce_sum",
         1,
         "row",
-        shapes.row_scalar,
+        row_scalar,
         vjp=lambda s, d: [s.b.emit("spread", d, shape=s.x[0].shape)],
     ),
-    Op("reduce_max", 1, "row", shapes.row_scalar, vjp=_max_vjp),
+    Op("reduce_max", 1, "row", row_scalar, vjp=_max_vjp),
     Op(
         "spread",
         1,
         "view",
-        shapes.spread,
+        spread,
         vjp=lambda s, d: [s.b.emit("reduce_sum", d) if d.shape else d],
     ),
     Op(
         "logsumexp",
         1,
         "row",
-        shapes.row_scalar,
+        row_scalar,
         vjp=lambda s, d: [d * s.b.emit("exp", s.x[0] - s.out)],
     ),
     # Negative log-likelihood of logits, label (absent: -1 gives 0) and log of the partition sum.
@@ -260,35 +391,35 @@ ROWS = [
         "nll",
         3,
         "row",
-        shapes.nll,
+        nll,
         vjp=lambda s, d: [s.b.emit("nll_grad", *s.x, d), None, None],
     ),
     # d/dlogits through the label and through the partition sum: d (softmax - onehot).
-    Op("nll_grad", 4, "row", shapes.like_first),
+    Op("nll_grad", 4, "row", like_first),
     # Over the children of a vertex.
     Op(
         "segment_sum",
         1,
         "segment",
-        shapes.to_vertex,
+        to_vertex,
         vjp=lambda s, d: [on_children(s.b, s.b.emit("to_edges", d, **related(s.node.relation)))],
     ),
-    Op("segment_max", 1, "segment", shapes.to_vertex, vjp=_segment_max_vjp),
+    Op("segment_max", 1, "segment", to_vertex, vjp=_segment_max_vjp),
     # Lookup and products with parameters; `outer` and `sum_rows` add up over all rows.
     Op(
         "embed",
         2,
         "row",
-        shapes.embed,
+        embed,
         vjp=lambda s, d: [
             s.b.emit("embed_grad", s.x[1], on_children(s.b, d), shape=s.x[0].shape),
             None,
         ],
     ),
-    Op("embed_grad", 2, "row", shapes.given(Domain.PARAM)),
-    Op("matmul", 2, "product", shapes.matmul, vjp=_matmul_vjp),
-    Op("outer", 2, "product", shapes.outer),
-    Op("sum_rows", 1, "row", shapes.sum_rows),
+    Op("embed_grad", 2, "row", given(Domain.PARAM)),
+    Op("matmul", 2, "product", matmul, vjp=_matmul_vjp),
+    Op("outer", 2, "product", outer),
+    Op("sum_rows", 1, "row", sum_rows),
     # Effects.
     _effect("scatter"),
     _effect("push"),

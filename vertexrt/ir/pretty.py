@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from vertexrt.ir.program import FunctionSite, Node, Program, Stage
-
-STAGE_WORD = {
-    Stage.EAGER: "eager",
-    Stage.PATH: "path",
-    Stage.LAZY: "lazy",
-    Stage.LAZY_BACKWARD: "lazy'",
-    Stage.PATH_BACKWARD: "path'",
-    Stage.FINAL: "final",
-}
+from vertexrt.ir.program import FunctionSite, Node, Program
 
 
 def format_node(index: int, node: Node, stage: bool = False) -> str:
@@ -22,7 +13,7 @@ def format_node(index: int, node: Node, stage: bool = False) -> str:
         for key, value in node.attrs
         if key not in ("shape", "dtype") or node.op == "const"
     )
-    mark = f"{STAGE_WORD[node.stage]:5} " if stage else ""
+    mark = f"{node.stage.word:5} " if stage else ""
     if node.type.dtype == "none":
         return f"{mark}{node.op}({operands}){attrs}"
     return f"{mark}%{index} = {node.op}({operands}){attrs} : {node.type}"

@@ -38,6 +38,11 @@ class Stage(IntEnum):
     PATH_BACKWARD = 5  # inside each batching task of the backward pass, tasks reversed
     FINAL = 6  # once after the backward schedule: parameter gradients, gradients of eager values
 
+    @property
+    def word(self) -> str:
+        """Its name for people; a backward pass has the mark of a derivative."""
+        return self.name.lower().replace("_backward", "'")
+
 
 @dataclass(frozen=True, slots=True)
 class Type:
@@ -180,17 +185,6 @@ class Program:
     sites: tuple[FunctionSite, ...] = ()
     frozen: frozenset[str] = frozenset()
     layers: tuple[int, ...] = ()
-
-    @property
-    def slots_of_functions(self) -> tuple[int, ...]:
-        """Count the slots of each function, where edges are split; else nothing."""
-        return tuple(site.slots for site in self.sites) if self.splits_edges else ()
-
-    @property
-    def unread_functions(self) -> tuple[bool, ...]:
-        """Tell of each function of a network whether no function reads its vertices."""
-        read = {c for site in self.sites for children in site.children for c in children}
-        return tuple(f not in read for f in range(len(self.sites)))
 
     @property
     def splits_edges(self) -> bool:

@@ -23,8 +23,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
-from vertexrt.ir.scalar import FUNCTIONS
-
 Lines = tuple[tuple[str, str], ...]  # what is set, and its expression
 
 
@@ -197,7 +195,9 @@ class _HostScalars(ast.NodeTransformer):
 
     def visit(self, node: ast.AST) -> ast.AST:
         """Return what stands for a node."""
-        used = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - FUNCTIONS.keys()
+        inside = [*ast.walk(node)]
+        called = {ast.unparse(n.func) for n in inside if isinstance(n, ast.Call)}
+        used = {n.id for n in inside if isinstance(n, ast.Name)} - called
         if not (isinstance(node, ast.expr) and used and used <= self.known):
             return self.generic_visit(node)
         text = ast.unparse(node)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from vertexrt.errors import PlanError, message
+from vertexrt.ir.builder import ShapeError
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.pretty import format_node
 from vertexrt.ir.program import Program
-from vertexrt.ir.shapes import ShapeError
 
 
 def verify(program: Program, where: str = "verify", placed: bool = False) -> Program:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.ir.numpy_arithmetic import evaluate_arrays
+from vertexrt.ir.expressions import evaluate_arrays
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.native.compiled import compiled
 
@@ -68,13 +68,9 @@ def sum_loss(losses: Any, weight: Any) -> float:
     partial = np.zeros(LANES)
     for block in range(0, len(losses), LANES):
         x = losses[block : block + LANES]
-        if len(weight):
-            w = weight[block : block + LANES]
-            for j in range(len(x)):
-                partial[j] += np.float64(x[j]) * np.float64(w[j])
-        else:
-            for j in range(len(x)):
-                partial[j] += np.float64(x[j])
+        w = weight[block : block + LANES]
+        for j in range(len(x)):
+            partial[j] += np.float64(x[j]) * (np.float64(w[j]) if len(weight) else 1.0)
     total = 0.0
     for j in range(LANES):
         total += partial[j]
@@ -118,26 +114,24 @@ def within(numbers: FloatArray, limit: float) -> bool:
 # A rule in NumPy: what loops of backends must make, in the same order of roundings.
 
 
-def moved(
-    rule: UpdateRule, values: Array, gradients: Array, state: Array, scale: float, scalars: Array
-) -> tuple[Array, Array]:
-    """Return what a rule makes of elements.
+def moved_at(update: StoreUpdate, at: Array, scale: float, scalars: Array) -> tuple[Array, Array]:
+    """Return what an update makes of the elements at some positions, [N].
 
     Args:
-        values, gradients: [N]; state: [slots, N].
-        scale: factor of the gradients; scalars: of `StoreUpdate`.
+        scale: factor of the gradients; scalars: of `StoreUpdate`, of a group.
     Returns: values [N] and state [slots, N].
     """
+    rule, values = update.rule, update.values[at]
     dtype = values.dtype
     decay, shrink, *own = scalars.astype(dtype)
     names: dict[str, Any] = {f"s{k}": number for k, number in enumerate(own)}
-    names |= {slot.name: kept for slot, kept in zip(rule.state, state, strict=True)}
-    names["g"] = dtype.type(scale) * gradients + decay * values
+    names |= {slot.name: row[at] for slot, row in zip(rule.state, update.moments, strict=True)}
+    names["g"] = dtype.type(scale) * update.gradients[at] + decay * values
     names["value"] = shrink * values
     for name, expression in rule.lines:
         names[name] = np.asarray(evaluate_arrays(expression, names), dtype)
     kept = [names[slot.name] for slot in rule.state]
-    return names["value"], np.array(kept, dtype).reshape(state.shape)
+    return names["value"], np.array(kept, dtype).reshape(len(kept), len(at))
 
 
 def elements(update: StoreUpdate) -> list[Array]:
@@ -146,12 +140,6 @@ def elements(update: StoreUpdate) -> list[Array]:
         np.concatenate([np.zeros(0, np.int64), *itertools.starmap(np.arange, update.ranges[a:b])])
         for a, b in itertools.pairwise(update.parts)
     ]
-
-
-def moved_at(update: StoreUpdate, at: Array, scale: float, scalars: Array) -> tuple[Array, Array]:
-    """Return what an update makes of the elements at some positions; see `moved`."""
-    e = update
-    return moved(e.rule, e.values[at], e.gradients[at], e.moments[:, at], scale, scalars)
 
 
 def factor(norm: float, clip_norm: float) -> float:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from vertexrt.ir.passes.fuse import Group, TaskProgram
-from vertexrt.ir.passes.operands import children_read
+from vertexrt.ir.passes.fuse import Group, TaskProgram, children_read
 from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key
 from vertexrt.ir.program import Domain, Node, Stage
 

@@ -1,4 +1,4 @@
-"""The records of the kernel IR: what a task program does, with a place for each value.
+"""The records of the kernel IR: where values lie, expressions of elements, what is done with them.
 
 A kernel runs over the rows of a launch. Its steps are loops over these rows (or over their edges)
 and what works on all rows at once: products, and sums into rows of a table. The body of a loop is
@@ -16,11 +16,275 @@ nothing. Source: the split of a schedule from what prints it is Halide's (Ragan-
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 
-from vertexrt.lower.expressions import Expression
-from vertexrt.lower.places import Span, Spans, Temporary, ValuePlace, spans_text
+
+@dataclass(frozen=True, slots=True)
+class Temporary:
+    """Where a temporary starts: after so many elements a row, an edge, and once."""
+
+    rows: int
+    edges: int
+    once: int
+
+
+class Memory(Enum):
+    """Where a place begins."""
+
+    TENSOR = "tensor"  # a dynamic tensor, by its number in the binding
+    TEMPORARY = "temporary"  # a row for each row, or edge, of the launch
+    CARRIED = "carried"  # a temporary of the repetition after this one
+    SCRATCH = "scratch"  # one row, which each row of the loop uses again
+    CHOSEN = "chosen"  # one row, at the element that `Choose` found for this row
+    REGISTER = "register"  # of the thread that makes the element; for one loop over elements
+    SUMS = "sums"  # partial sums of a product, by its position; readers add them up
+
+
+class PlaceRows(Enum):
+    """What counts the rows of a place."""
+
+    ROW = "row"  # execution rows
+    EDGE = "edge"  # edges
+    SLOT = "slot"  # the edge of the row's child in a slot
+    LOCAL = "local"  # rows of the launch
+    LOCAL_EDGE = "local_edge"  # edges of the launch
+    ONE = "one"  # there is one row
+
+
+def register_name(k: int) -> str:
+    """Name the register of a value; of a copy, whose numbers are negative."""
+    return f"r{k}" if k >= 0 else f"s{-k}"
+
+
+@dataclass(frozen=True, slots=True)
+class ValuePlace:
+    """Where the rows of a value lie: elements `start .. start + size` of rows `step` apart.
+
+    Attributes:
+        number: of the tensor, or of the temporary, the scratch row or the choice in its kernel.
+        slot: where `rows` is SLOT.
+        own: only what a processor owns is there: elements of each piece of the value, and how many
+            of them a processor owns at most.
+    """
+
+    memory: Memory
+    number: int
+    size: int
+    rows: PlaceRows
+    start: int = 0
+    stride: int = 0
+    slot: int = -1
+    own: tuple[int, int] | None = None
+
+    @property
+    def step(self) -> int:
+        """Elements from one row to the next."""
+        return self.stride or self.size
+
+    @property
+    def in_tensor(self) -> bool:
+        """Tell whether other kernels read what is written there."""
+        return self.memory == Memory.TENSOR
+
+    def __str__(self) -> str:
+        if self.memory == Memory.REGISTER:
+            return register_name(self.number)
+        rows = "" if self.rows == PlaceRows.ONE else f"[{self.rows.value}]"
+        rows = f"[slot {self.slot}]" if self.rows == PlaceRows.SLOT else rows
+        of = f" of {self.stride}" if self.stride else ""
+        elements = f"[{self.start}:{self.start + self.size}{of}]"
+        return f"{self.memory.value} {self.number}{rows}{elements}"
+
+    def part(self, start: int, size: int) -> ValuePlace:
+        """Return some elements of each row."""
+        return replace(self, size=size, start=self.start + start, stride=self.step)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnPart:
+    """The elements of `start .. start + size` that this processor makes.
+
+    Attributes:
+        of: they are the share of a whole of that many elements, in which they begin at `begin`;
+            0, when they are shared out themselves.
+    """
+
+    start: int
+    size: int
+    of: int = 0
+    begin: int = 0
+
+    def __str__(self) -> str:
+        whole = f" of {self.of} from {self.begin}" if self.of else ""
+        return f"own of {self.start}:{self.start + self.size}{whole}"
+
+
+Span = tuple[int, int] | OwnPart  # first and end element, or a processor's share
+Spans = tuple[Span, ...]
+
+
+def spans_text(spans: Spans) -> str:
+    """Print which elements."""
+    return "".join(
+        f"[{span}]" if isinstance(span, OwnPart) else f"[{span[0]}:{span[1]}]" for span in spans
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Which element an expression reads: `j + shift`, or `shift` alone."""
+
+    moves: bool
+    shift: int = 0
+
+    def __str__(self) -> str:
+        if not self.moves:
+            return str(self.shift)
+        return f"j + {self.shift}" if self.shift else "j"
+
+
+J = Index(True)
+FIRST = Index(False)
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number of this row that a statement has made: it is in a register."""
+
+    value: int
+
+    def __str__(self) -> str:
+        return f"%{self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A number that is known; an integer, where it is compared with integers."""
+
+    value: float | int
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadElement:
+    """An element of a place."""
+
+    place: ValuePlace
+    index: Index
+
+    def __str__(self) -> str:
+        return str(self.place) + ("" if self.place.memory == Memory.REGISTER else f"({self.index})")
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """The element of a place that an integer pull names; element 0, where the pull is absent.
+
+    Attributes:
+        start: the element of the place that the pull counts from.
+    """
+
+    place: ValuePlace
+    pull: int
+    start: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.row}(pull {self.pull})"
+
+    @property
+    def row(self) -> ValuePlace:
+        """The elements that the pull counts."""
+        return (
+            self.place.part(self.start, self.place.size - self.start) if self.start else self.place
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """An input of the function, read where it is used.
+
+    Attributes:
+        op: of the op table (`arange` is j itself); of pulls also `integer` (the value),
+            `has_integer` and `has_real` (1 where the vertex has one), and `is_index` (1 where j is
+            the value).
+        number: of the tensor (`gather`), the parameter (`param`, `embed`), the pull or the push.
+        slot: of a child; -1 for the child of the edge.
+        size: elements a row of what is read.
+        pull: the integer pull that `embed` looks up.
+        edges: the pull is one of each edge.
+        relation: of the edge, where a function reads several relations whole: a child in another
+            one is none.
+    """
+
+    op: str
+    index: Index = FIRST
+    number: int = -1
+    slot: int = -1
+    size: int = 1
+    pull: int = -1
+    edges: bool = False
+    relation: int = 0
+
+    def __str__(self) -> str:
+        given = {"number": self.number, "slot": self.slot, "pull": self.pull}
+        facts = [f"{name} {value}" for name, value in given.items() if value != -1]
+        facts += [f"relation {self.relation}"] if self.relation else []
+        facts += ["of the edge"] if self.edges else []
+        return f"{self.op}({', '.join([*facts, str(self.index)])})"
+
+
+@dataclass(frozen=True, slots=True)
+class RandomDraw:
+    """A factor of dropout: 0, or 1 / (1 - p), drawn by the user's vertex (or edge) and element.
+
+    Attributes:
+        p: None for a number between 0 and 1 instead.
+        edges: by the edge.
+        by: the integer pull that says by which other vertex; -1 for none.
+
+    Source: counter-based random numbers, Salmon et al., SC 2011.
+    """
+
+    key: int
+    p: float | None
+    edges: bool
+    by: int = -1
+
+    def __str__(self) -> str:
+        by = "" if self.by < 0 else f", by pull {self.by}"
+        return f"draw(key {self.key}, p {self.p}{by})"
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """A scalar expression over x0, x1, ... in the language of the op table."""
+
+    expression: str
+    operands: tuple[Expression, ...]
+    draw: RandomDraw | None = None
+    index: Index = J  # of the draw
+
+    def __str__(self) -> str:
+        names = {f"x{k}": str(x) for k, x in enumerate(self.operands)}
+        names["draw"] = str(self.draw)
+        return f"({re.sub('[a-z]+[0-9]?', lambda m: names.get(m[0], m[0]), self.expression)})"
+
+
+Expression = Number | Constant | ReadElement | Picked | Leaf | Apply
+
+
+def expressions_in(expression: Expression) -> Iterator[Expression]:
+    """Yield an expression and all that it is made from."""
+    yield expression
+    if isinstance(expression, Apply):
+        for operand in expression.operands:
+            yield from expressions_in(operand)
+
 
 # Rows that are added up one by one; longer sums are sums of such, or float32 would lose digits.
 ROWS_A_SUM = 256

@@ -14,16 +14,18 @@ from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Domain, Node
-from vertexrt.lower.expressions import (
+from vertexrt.lower.kernel import (
     FIRST,
     Expression,
     J,
+    Memory,
     Number,
     Picked,
+    PlaceRows,
     ReadElement,
+    ValuePlace,
 )
-from vertexrt.lower.lowering import REDUCTIONS, SUMS_OVER_EDGES, can_move
-from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
+from vertexrt.lower.lowering import REDUCTIONS, SUMS_OVER_EDGES, ValuePlaces, can_move
 from vertexrt.lower.threads import (
     Cuts,
     EdgeSum,
@@ -36,7 +38,6 @@ from vertexrt.lower.threads import (
     ReduceElements,
     expressions_of,
 )
-from vertexrt.lower.values import ValuePlaces
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vertexrt.lower.expressions import Apply, Expression, ReadElement, expressions_in
-from vertexrt.lower.kernel import FromParents
-from vertexrt.lower.places import Memory, PlaceRows, ValuePlace, register_name
+from vertexrt.lower.kernel import (
+    Apply,
+    Expression,
+    FromParents,
+    Memory,
+    PlaceRows,
+    ReadElement,
+    ValuePlace,
+    expressions_in,
+    register_name,
+)
 
 Cuts = tuple[int, ...]  # first elements of pieces, and the size
 NEAR = "near"  # a leaf: `gather`, of a state that may be in a row of the ring

@@ -21,36 +21,38 @@ from itertools import chain, combinations, pairwise, product
 from typing import NamedTuple, NoReturn
 
 from vertexrt.errors import PlanError
-from vertexrt.lower.copied_products import FinishedRows
-from vertexrt.lower.expressions import (
-    Expression,
-    J,
-    Number,
-    Picked,
-    ReadElement,
-    expressions_in,
-)
 from vertexrt.lower.kernel import (
     AddLookups,
     Choose,
     Compute,
+    Expression,
     Fill,
     FromParents,
+    J,
     KernelIR,
     MatrixProduct,
+    Memory,
+    Number,
     Operand,
     Outer,
+    Picked,
+    PlaceRows,
+    ReadElement,
     Reduce,
     RowLoop,
     Statement,
     Step,
     SumEdges,
     SumRows,
+    Temporary,
+    ValuePlace,
+    expressions_in,
 )
 from vertexrt.lower.launches import (
     EVERYTHING,
     BlockProduct,
     FewRowsProducts,
+    FinishedRows,
     GroupLaunch,
     LargeProduct,
     LaunchPlan,
@@ -61,7 +63,6 @@ from vertexrt.lower.launches import (
     RowRange,
     RowSum,
 )
-from vertexrt.lower.places import Memory, PlaceRows, Temporary, ValuePlace
 from vertexrt.lower.threads import (
     ElementLoop,
     ElementStatement,
@@ -110,16 +111,15 @@ class _KernelVerifier:
     numbers: set[int] = field(default_factory=set)
     what: object = None
 
-    def step(self, step: Step) -> None:
-        """Verify a step, after those before it."""
+    def step(self, step: Step | Statement) -> None:
+        """Verify a step, or a statement of a loop, after those before it."""
         self.what = step
         match step:
             case RowLoop():
                 before = set(self.written)
                 self.numbers = set()
                 for statement in step.body:
-                    self.what = statement
-                    self._statement(statement)
+                    self.step(statement)
                 kept = {key for key in self.written if key[0] == Memory.TEMPORARY}
                 self.written = before | kept
             case MatrixProduct():
@@ -128,30 +128,23 @@ class _KernelVerifier:
             case Outer():
                 self._read(step.d.place)
                 self._read(step.x.place)
-            case AddLookups():
+            case AddLookups() | Reduce():
                 self._read(step.source)
-
-    def _statement(self, s: Statement) -> None:
-        match s:
+            case Compute() | SumRows():
+                self._expression(step.value)
             case Fill():
-                self._fill(s.to, s.value)
-                self._write(s.to)
-            case Compute():
-                self._expression(s.value)
-                self.numbers.add(s.number)
-            case Reduce():
-                self._read(s.source)
-                self.numbers.add(s.number)
+                self._fill(step.to, step.value)
+                self._write(step.to)
             case SumEdges():
-                for source in s.sources:
+                for source in step.sources:
                     if not isinstance(source, FromParents):
-                        self._fill(s.to, source)
-                self._write(s.to)
+                        self._fill(step.to, source)
+                self._write(step.to)
             case Choose():
-                self._statement(s.several)
-                self.written.add((Memory.CHOSEN, s.number))
-            case SumRows():
-                self._expression(s.value)
+                self.step(step.several)
+                self.written.add((Memory.CHOSEN, step.number))
+        if isinstance(step, Compute | Reduce):
+            self.numbers.add(step.number)
 
     def _expression(self, expression: Expression) -> None:
         for e in expressions_in(expression):
@@ -187,8 +180,7 @@ class _KernelVerifier:
 
     def fail(self, got: str, expected: str) -> NoReturn:
         """Raise PlanError about the statement."""
-        do = f"report this as a bug, with the kernel:\n{self.kernel}"
-        raise PlanError.at("lower", f"{self.what}: {got}", expected, do)
+        _fail(self.kernel, self.what, got, expected)
 
 
 def share_memory(a: ValuePlace, b: ValuePlace) -> bool:
@@ -305,8 +297,7 @@ class _RaceVerifier:
                         self._fail(f"{place} is read", "scratch that was stored before")
 
     def _fail(self, got: str, expected: str) -> NoReturn:
-        do = f"report this as a bug, with the kernel:\n{self.kernel}"
-        raise PlanError.at("lower", f"{self.what}: {got}", expected, do)
+        _fail(self.kernel, self.what, got, expected)
 
 
 # Plans of launches.
@@ -551,6 +542,7 @@ def _before(a: Temporary, b: Temporary) -> bool:
     return a.rows <= b.rows and a.edges <= b.edges and a.once <= b.once
 
 
-def _fail(plan: LaunchPlan, step: LaunchStep | None, got: str, expected: str) -> NoReturn:
-    do = f"report this as a bug, with the launches:\n{plan}"
+def _fail(whole: object, step: object, got: str, expected: str) -> NoReturn:
+    what = "launches" if isinstance(whole, LaunchPlan) else "kernel"
+    do = f"report this as a bug, with the {what}:\n{whole}"
     raise PlanError.at("lower", f"{step}: {got}", expected, do)

@@ -34,8 +34,8 @@ from vertexrt.native.scope import (
     NOTHING,
     TRUTH,
     ArrayType,
-    TupleType,
     Type,
+    tuple_of,
 )
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -138,7 +138,7 @@ def _type_of(given: Any, hint: str, known: Mapping[str, Any], where: str) -> Typ
             _type_of(part, str(hints.get(name, "")), known, f"{where}[{k}]")
             for k, (name, part) in enumerate(zip(names, given, strict=True))
         ]
-        return TupleType(tuple(parts), record)
+        return tuple_of(record, parts)
     for kinds, type_ in OF_VALUES:
         if isinstance(given, kinds):
             return type_

@@ -68,41 +68,34 @@ def _jit() -> Any:
 
 
 def load(
-    text: str, exports: Sequence[str], imports: Mapping[str, int], unroll: bool = True
+    text: str | Callable[[], str],
+    exports: Sequence[str],
+    imports: Mapping[str, int],
+    unroll: bool = True,
+    parts: Sequence[str] = (),
 ) -> LoadedCode:
     """Compile a module, or find it in the cache, and load it; once for all that use it at a time.
 
     Args:
+        text: of the module; or what makes it, where it is not in the cache.
         exports: functions whose addresses are returned.
         imports: addresses of functions that it declares.
-        unroll: of `load_made`.
-    """
-    parts = [text] if unroll else [text, "not unrolled"]
-    return load_made(parts, lambda: text, exports, imports, unroll)
-
-
-def load_made(
-    parts: Sequence[str],
-    make: Callable[[], str],
-    exports: Sequence[str],
-    imports: Mapping[str, int],
-    unroll: bool = True,
-) -> LoadedCode:
-    """Do the same for a module whose text is made only if it is not in the cache.
-
-    Args:
-        parts: all that the text is made from, and `unroll`.
         unroll: loops; they are vectorised in any case.
+        parts: all that a text is made from that is not given.
     """
     target, named = machine()
-    name = entries.key_of([*parts, *named])
+    given = [text] if isinstance(text, str) else [*parts]
+    name = entries.key_of([*given, *([] if unroll else ["not unrolled"]), *named])
     with COMPILING:
         key = name, tuple(imports.items())
         code = _loaded.get(key)
         if code is None:
             found = entries.read(KIND, name)
-            image = found.content if found else _compiled(target, make(), unroll)
-            if found is None:
+            if found is not None:
+                image = found.content
+            else:
+                made = text if isinstance(text, str) else text()
+                image = _compiled(target, made, unroll)
                 entries.write(KIND, name, image, {})
                 compiled_here.append(name)
             builder = llvm.JITLibraryBuilder().add_object_img(image).add_current_process()

@@ -14,7 +14,7 @@ registers.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, NoReturn, TypeAlias, cast
@@ -45,18 +45,11 @@ class ArrayType:
     ndim: int
 
 
-@dataclass(frozen=True, slots=True)
-class TupleType:
-    """A tuple; `record` is its class, which may have names for the parts."""
-
-    parts: tuple[Type, ...]
-    record: type
+# A str is the type of a number, or NOTHING; that of a tuple or record is one of types.
+Type: TypeAlias = Any  # str | ArrayType | tuple of types
 
 
-Type: TypeAlias = str | ArrayType | TupleType  # a str is that of a number, or NOTHING
-
-
-class Known(int):
+class KnownNumber(int):
     """A number that stays known while a function is translated, whatever name it gets."""
 
 
@@ -225,7 +218,7 @@ class Array:
 Value: TypeAlias = Any  # Register | Array | tuple of values | Variable | an object of Python
 
 
-def is_number(type: Type | None) -> bool:
+def is_number(type: Type) -> bool:
     """Tell whether a type is that of numbers."""
     return isinstance(type, str) and type != NOTHING
 
@@ -244,11 +237,29 @@ def element_type(dtype: np.dtype[Any]) -> str:
     return TRUTH if dtype.kind == "b" else WORD if dtype == np.uint64 else INT
 
 
-def type_of(value: Value) -> Type | None:
-    """Return the type of a value; None for a known object that cannot be one."""
+def mapped(made: Callable[..., Value], *given: Value) -> Value:
+    """Return tuples like the first, of what is made of the leaves of all."""
+    first = given[0]
+    if not isinstance(first, tuple):
+        return made(*given)
+    parts = [mapped(made, *each) for each in zip(*given, strict=True)]
+    return tuple_of(type(first), parts)
+
+
+def tuple_of(record: Any, parts: Iterable[Value]) -> Value:
+    """Return a tuple of a class, which may be a record."""
+    return record._make(parts) if hasattr(record, "_fields") else tuple(parts)
+
+
+def leaves(value: Value) -> list[Value]:
+    """Return what tuples in tuples hold; the value, if it is none."""
+    return [x for part in value for x in leaves(part)] if isinstance(value, tuple) else [value]
+
+
+def type_of(value: Value) -> Type:
+    """Return the type of a value; None, also as a part, of a known object that cannot be one."""
     if isinstance(value, tuple):
-        parts = tuple(type_of(part) for part in value)
-        return None if None in parts else TupleType(parts, type(value))  # type: ignore[arg-type]
+        return mapped(type_of, value)
     if isinstance(value, Register | Array | Variable):
         return value.type
     if value is None:
@@ -260,32 +271,29 @@ def type_of(value: Value) -> Type | None:
 
 def words(type: Type) -> list[str]:
     """Return the types of the registers that a value of a type takes, in LLVM's words."""
-    if isinstance(type, ArrayType):
-        return ["ptr", *["i64"] * type.ndim]
-    if isinstance(type, TupleType):
-        return [each for part in type.parts for each in words(part)]
-    return [] if type == NOTHING else [word(type)]
+    found = []
+    for each in leaves(type):
+        if isinstance(each, ArrayType):
+            found += ["ptr", *["i64"] * each.ndim]
+        elif each != NOTHING:
+            found.append(word(each))
+    return found
 
 
 def registers(value: Value) -> list[Register]:
     """Return the registers that hold a value, of which `words` has the types."""
-    if isinstance(value, Array):
-        return [value.first, *value.shape]
-    if isinstance(value, tuple):
-        return [each for part in value for each in registers(part)]
-    return [value] if isinstance(value, Register) else []
+    found = []
+    for each in leaves(value):
+        if isinstance(each, Array):
+            found += [each.first, *each.shape]
+        elif isinstance(each, Register):
+            found.append(each)
+    return found
 
 
 def arrays_in(value: Value) -> list[Array]:
     """Return the arrays of a value, in order."""
-    if isinstance(value, tuple):
-        return [array for part in value for array in arrays_in(part)]
-    return [value] if isinstance(value, Array) else []
-
-
-def tuple_of(record: Any, parts: Iterable[Value]) -> Value:
-    """Return a tuple of a class."""
-    return record._make(parts) if hasattr(record, "_fields") else tuple(parts)
+    return [each for each in leaves(value) if isinstance(each, Array)]
 
 
 def held_in(type: Type, held: Iterator[Register], roots: Iterator[frozenset[int]]) -> Value:
@@ -294,12 +302,15 @@ def held_in(type: Type, held: Iterator[Register], roots: Iterator[frozenset[int]
     Args:
         roots: of its arrays, in order.
     """
-    if isinstance(type, ArrayType):
-        first = next(held).to(stored_as(type.dtype))
-        return Array(type.dtype, first, tuple(next(held) for _ in range(type.ndim)), next(roots))
-    if isinstance(type, TupleType):
-        return tuple_of(type.record, [held_in(part, held, roots) for part in type.parts])
-    return None if type == NOTHING else replace(next(held), type=type)
+
+    def made(type: Type) -> Value:
+        if isinstance(type, ArrayType):
+            first = next(held).to(stored_as(type.dtype))
+            shape = tuple(next(held) for _ in range(type.ndim))
+            return Array(type.dtype, first, shape, next(roots))
+        return None if type == NOTHING else replace(next(held), type=type)
+
+    return mapped(made, type)
 
 
 class Scope(Code):
@@ -346,28 +357,25 @@ class Scope(Code):
 
     def new_variable(self, type: Type, zero: bool = False) -> Value:
         """Return a variable that has no value yet, or is zero at first; of a tuple, its parts."""
-        if isinstance(type, TupleType):
-            return tuple_of(type.record, [self.new_variable(part, zero) for part in type.parts])
-        return Variable(type, [self.place(each, zero) for each in words(type)])
+        return mapped(lambda each: Variable(each, [self.place(w, zero) for w in words(each)]), type)
 
     def give(self, to: Value, value: Value) -> None:
         """Give a variable a value of its type."""
-        if isinstance(to, tuple):
-            for each, part in zip(to, value, strict=True):
-                self.give(each, part)
-            return
-        for register, place in zip(registers(value), to.places, strict=True):
-            place[0] = register
-        if isinstance(value, Array):
-            to.roots |= value.roots
+        for variable, each in zip(leaves(to), leaves(value), strict=True):
+            for register, place in zip(registers(each), variable.places, strict=True):
+                place[0] = register
+            if isinstance(each, Array):
+                variable.roots |= each.roots
 
     def read(self, value: Value) -> Value:
         """Return a value without variables: what they are now."""
-        if isinstance(value, tuple):
-            return tuple_of(type(value), map(self.read, value))
-        if not isinstance(value, Variable):
-            return value
-        return held_in(value.type, (place[0] for place in value.places), iter([value.roots]))
+
+        def now(x: Value) -> Value:
+            if not isinstance(x, Variable):
+                return x
+            return held_in(x.type, (place[0] for place in x.places), iter([x.roots]))
+
+        return mapped(now, value)
 
     def __getitem__(self, name: str) -> Value:
         if name not in self.names:
@@ -376,7 +384,7 @@ class Scope(Code):
 
     def __setitem__(self, name: str, value: Value) -> None:
         """Give a name a value; its first decides its type."""
-        if name in self.assigned_once or isinstance(value, Known):
+        if name in self.assigned_once or isinstance(value, KnownNumber):
             self.names[name] = value
         elif name != "_":  # which is given up
             if name not in self.names:
@@ -384,12 +392,12 @@ class Scope(Code):
             known = self.names[name]
             if not isinstance(known, Variable | tuple):
                 self.error(f"{name} is known while this is translated", "no other value for it")
-            self.give(known, self.fit(value, cast("Type", type_of(known))))
+            self.give(known, self.fit(value, type_of(known)))
 
     def type_in_memory(self, value: Value) -> Type:
         """Return the type of a value that a variable can have."""
         type = type_of(value)
-        if type is None:
+        if None in leaves(type):
             self.error("a value that is known only here, of a variable", "numbers or arrays")
         return type
 
@@ -397,10 +405,10 @@ class Scope(Code):
 
     def fit(self, value: Value, type: Type) -> Value:
         """Return a value as one of a type, which it has or may become without loss."""
-        if isinstance(type, TupleType):
-            if not isinstance(value, tuple) or len(value) != len(type.parts):
-                self.error("a value of another type", f"a tuple of {len(type.parts)}")
-            return tuple_of(type.record, map(self.fit, value, type.parts))
+        if isinstance(type, tuple):
+            if not isinstance(value, tuple) or len(value) != len(type):
+                self.error("a value of another type", f"a tuple of {len(type)}")
+            return tuple_of(type.__class__, map(self.fit, value, type))
         if isinstance(type, ArrayType):
             found = value.type if isinstance(value, Array) else None
             if found != type:

@@ -39,7 +39,7 @@ from vertexrt.native.scope import (
     EXIT,
     INT,
     Array,
-    Known,
+    KnownNumber,
     Scope,
     Type,
     Value,
@@ -49,9 +49,10 @@ from vertexrt.native.scope import (
     element_type,
     held_in,
     is_number,
+    leaves,
+    mapped,
     registers,
     stored_as,
-    tuple_of,
     type_of,
     words,
 )
@@ -121,10 +122,11 @@ def translated(module: Module, function: FunctionType, arguments: Iterable[Any])
 
     Raises: TranslationError, for what is not translated.
     """
-    key = (function, *arguments)
+    given = [*arguments]
+    key = function, repr(given)  # a record is not the tuple that it is equal to
     if key not in module:
         module[key] = None  # while it is translated
-        module[key] = Translation(function, module, len(module), key[1:])
+        module[key] = Translation(function, module, len(module), given)
     found = module[key]
     if found is None:
         Scope(function).error(f"{function.__name__} calls itself", "a loop")
@@ -226,7 +228,7 @@ class Translation(Scope):
         for each in given:
             if self.given_back is None:  # zero for where it fails
                 self.given_back = self.new_variable(self.type_in_memory(each), zero=True)
-            self.give(self.given_back, self.fit(each, cast("Type", type_of(self.given_back))))
+            self.give(self.given_back, self.fit(each, type_of(self.given_back)))
         self.go_to(EXIT)
 
     def unpacked(self, given: Value, count: int) -> Value:
@@ -290,8 +292,11 @@ class Translation(Scope):
             return self._call_address(called, *given)
         if hasattr(called, "_fields") or isinstance(getattr(called, "__self__", None), Array):
             return called(*given)
-        if isinstance(called, type) and issubclass(called, NUMBERS):
-            return self._cast(np.dtype(called), *given)
+        if isinstance(called, type) and called not in (range, enumerate):
+            if not any(map(_is_made, given)):
+                return called(*given)
+            if issubclass(called, NUMBERS):
+                return self._cast(np.dtype(called), *given)
         match called:
             case builtins.len:
                 (of,) = given
@@ -308,9 +313,10 @@ class Translation(Scope):
                 (of,) = given
                 if isinstance(of, Array):
                     return Counted(of.shape[0], lambda k: (k, of[k]))
-                return tuple((Known(k), part) for k, part in enumerate(of))
+                return tuple((KnownNumber(k), part) for k, part in enumerate(of))
             case builtins.min | builtins.max:
-                return self._extreme(called, given)
+                sign = "<" if called is min else ">"
+                return functools.reduce(partial(self._extreme, sign), given)
             case builtins.abs:
                 return self._size(self.number(*given))
             case math.isfinite:
@@ -336,17 +342,9 @@ class Translation(Scope):
             self.error(f"a call of {getattr(called, '__name__', called)}", "what is translated")
         return self._call_translated(called, given)
 
-    def _extreme(self, called: Callable[..., Any], given: Sequence[Value]) -> Value:
+    def _extreme(self, sign: str, found: Value, other: Value) -> Value:
         """Return the first of the smallest numbers, or of the largest, as `min` and `max` do."""
-        like = next((each.type for each in given if isinstance(each, Register)), None)
-        if like is None:
-            return called(given)
-        found, *others = [self.number(each, like) for each in given]
-        for other in others:
-            test = self.arithmetic("<" if called is min else ">", other, found)
-            type = common(found.type, other.type) if found.type != other.type else found.type
-            found = self.select(test, self.convert(other, type), self.convert(found, type))
-        return found
+        return self.choice(self.operate(sign, other, found), lambda: other, lambda: found)
 
     def _size(self, number: Register) -> Register:
         """Return a number without its sign."""
@@ -383,9 +381,7 @@ class Translation(Scope):
 
     def _cast(self, dtype: np.dtype[Any], given: Value) -> Value:
         """Convert a number; one of fewer than 64 bits keeps the lowest."""
-        if not isinstance(given, Register):
-            return dtype.type(given)
-        found = self.convert(given, element_type(dtype))
+        found = self.convert(self.number(given), element_type(dtype))
         if dtype.kind == "b":
             return found
         return self.convert(self.convert(found, stored_as(dtype)), element_type(dtype))
@@ -398,7 +394,7 @@ class Translation(Scope):
         for name, value in bound.arguments.items():
             type = DECLARED.get(str(function.__annotations__.get(name)))
             values.append(self._at_run_time(value) if type is None else self.fit(value, type))
-        types = [type_of(value) or Static(value) for value in values]
+        types = [Static(v) if None in leaves(type_of(v)) else type_of(v) for v in values]
         made = translated(self.module, function, types)
         passed = [  # what is known is not passed
             each
@@ -413,13 +409,11 @@ class Translation(Scope):
         own = [array.roots for value in values for array in arrays_in(value)]
         self.written |= _union(own, made.written)
         roots = (_union(own, array.roots) for array in arrays_in(made.given_back))
-        return held_in(cast("Type", type_of(made.given_back)), held, roots)
+        return held_in(type_of(made.given_back), held, roots)
 
     def _at_run_time(self, value: Value) -> Value:
         """Return constants as numbers: a function is not translated again for each."""
-        if isinstance(value, tuple):
-            return tuple_of(type(value), map(self._at_run_time, value))
-        return self.number(value) if is_number(type_of(value)) else value
+        return mapped(lambda x: self.number(x) if is_number(type_of(x)) else x, value)
 
 
 def _is_made(value: Value) -> bool:
@@ -434,10 +428,8 @@ def _union(roots: Sequence[frozenset[int]], of: Iterable[int]) -> frozenset[int]
 
 def message(name: str, text: str) -> str:
     """Write a text as a module has it."""
-    escaped = "".join(
-        chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in text.encode()
-    )
-    return f'{name} = private constant [{len(text.encode()) + 1} x i8] c"{escaped}\\00"'
+    codes = [*text.encode(), 0]
+    return f"{name} = private constant [{len(codes)} x i8] [{', '.join(f'i8 {c}' for c in codes)}]"
 
 
 # Sources.
@@ -475,15 +467,31 @@ class _Staging(ast.NodeTransformer):
 
     def generic_visit(self, node: ast.AST) -> Any:
         text, known = BECOMES.get(type(node), ""), dict[str, Any]()
+        simpler: ast.stmt | ast.expr | None = None
         match node:
             case ast.AugAssign(target, op, value):
                 before = copy.deepcopy(target)
                 before.ctx = ast.Load()
-                made = ast.Assign([target], ast.BinOp(before, op, value))
-                return self.visit(ast.fix_missing_locations(ast.copy_location(made, node)))
+                simpler = ast.Assign([target], ast.BinOp(before, op, value))
             case ast.AnnAssign(target, _, value):
-                given = ast.Assign([target], value) if value else ast.Pass()
-                return self.visit(ast.copy_location(given, node))
+                simpler = ast.Assign([target], value) if value else ast.Pass()
+            case ast.Compare(left, [_, _, *_] as ops, others):
+                lefts = [left, *copy.deepcopy(others)]
+                sides = zip(lefts, ops, others, strict=False)
+                tests: list[ast.expr] = [ast.Compare(a, [op], [b]) for a, op, b in sides]
+                simpler = ast.BoolOp(ast.And(), tests)
+            case ast.BoolOp(op, [*tests, whole]):
+                ends = ast.Constant(isinstance(op, ast.Or))
+                for test in reversed(tests):
+                    ways = (ends, whole) if ends.value else (whole, ends)
+                    whole = ast.IfExp(test, *ways)
+                simpler = whole
+            case ast.Compare(_, [op]):
+                text = f"_scope.operate({_sign(ast.Compare(A, [op], [A]))}, _left, _comparators)"
+            case ast.BinOp(_, op):
+                text = f"_scope.operate({_sign(ast.BinOp(A, op, A))}, _left, _right)"
+            case ast.UnaryOp(op):
+                text = BECOMES[type(op)]
             case ast.Assign(targets):
                 counts = [len(each.elts) for each in targets if isinstance(each, ast.Tuple)]
                 if counts:
@@ -491,43 +499,24 @@ class _Staging(ast.NodeTransformer):
                     text = "_targets = _scope.unpacked(_value, COUNT)"
             case ast.Assert(test, told):
                 known["WHY"] = told.value if isinstance(told, ast.Constant) else ast.unparse(test)
+            case ast.For(orelse=[_, *_]) | ast.While(orelse=[_, *_]):
+                self.error(node, "an `else` of a loop", "none")
             case ast.For(target):
                 known["COUNT"] = len(target.elts) if isinstance(target, ast.Tuple) else 0
                 known["NAMES"] = tuple(_stored(target))
             case ast.Call(keywords=[_, *_]):
                 self.error(node, "an argument by keyword", "arguments by position")
-            case ast.UnaryOp(op):
-                text = BECOMES[type(op)]
-            case ast.BinOp(_, op):
-                text = f"_scope.operate({_sign(ast.BinOp(A, op, A))}, _left, _right)"
-            case ast.Compare(_, ops):
-                signs = [_sign(ast.Compare(A, [op], [A])) for op in ops]
-                tests = [f"_scope.operate({sign}, V{k}, V{k + 1})" for k, sign in enumerate(signs)]
-                text = functools.reduce(lambda a, b: f"_scope.operate('&', {a}, {b})", tests)
-            case ast.BoolOp(op, values):
-                text = f"V{len(values) - 1}"
-                for k in range(len(values) - 2, -1, -1):
-                    ways = (
-                        f"True, lambda: {text}"
-                        if isinstance(op, ast.Or)
-                        else f"{text}, lambda: False"
-                    )
-                    text = f"_scope.choice(V{k}, lambda: {ways})"
             case ast.stmt() | ast.expr() if not isinstance(node, ITSELF) and not text:
                 kind = "statement" if isinstance(node, ast.stmt) else "expression"
-                first = ast.unparse(node).splitlines()[0]
-                self.error(node, f"the {kind} {first}", "one that is translated")
-        if getattr(node, "orelse", None) and isinstance(node, ast.For | ast.While):
-            self.error(node, "an `else` of a loop", "none")
+                line, *_ = ast.unparse(node).splitlines()
+                self.error(node, f"the {kind} {line}", "one that is translated")
+        if simpler is not None:
+            return self.visit(ast.fix_missing_locations(ast.copy_location(simpler, node)))
         super().generic_visit(node)
         if not text:
             return node
         fields = {f"_{name}": value for name, value in ast.iter_fields(node)}
         fields |= {name: ast.Constant(value) for name, value in known.items()}
-        if isinstance(node, ast.Compare):
-            fields |= {f"V{k}": side for k, side in enumerate([node.left, *node.comparators])}
-        if isinstance(node, ast.BoolOp):
-            fields |= {f"V{k}": value for k, value in enumerate(node.values)}
         tree = ast.parse(text)
         for each in ast.walk(tree):
             ast.copy_location(each, node)

@@ -12,7 +12,7 @@ import functools
 import itertools
 import sys
 from types import FunctionType
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from vertexrt.errors import DeviceError
 from vertexrt.native.code import REALS, Code, Register, module_of
 from vertexrt.native.fingerprint import parts_of
 from vertexrt.native.foreign import pointer_in
-from vertexrt.native.load import LoadedCode, load_made
+from vertexrt.native.load import LoadedCode, load
 from vertexrt.native.scope import (
     DOUBLE,
     FAILURE,
@@ -30,7 +30,6 @@ from vertexrt.native.scope import (
     WORD,
     Array,
     ArrayType,
-    TupleType,
     Type,
     Value,
     held_in,
@@ -181,6 +180,12 @@ AS_NUMBERS = {  # functions that read an object, and what they return of an erro
     "double": ("double", "PyFloat_AsDouble"),
     "i1": ("i32", "PyObject_IsTrue"),
 }
+AS_OBJECTS = {  # functions that make objects of numbers, and of what type these are passed
+    INT: ("PyLong_FromLongLong", INT),
+    WORD: ("PyLong_FromUnsignedLongLong", WORD),
+    TRUTH: ("PyBool_FromLong", INT),
+    **dict.fromkeys(REALS, ("PyFloat_FromDouble", DOUBLE)),
+}
 
 
 class _Wrapper(Code):
@@ -211,7 +216,7 @@ class _Wrapper(Code):
                     self.call("ptr", "PyErr_NoMemory", [])
                     self.leave(NULL)
                 self._raise("AssertionError", failure)
-        kind = cast("Type", type_of(made.given_back))
+        kind = type_of(made.given_back)
         found = self._object(held_in(kind, held, itertools.repeat(frozenset())))
         self._release()
         self.leave(found)
@@ -246,11 +251,11 @@ class _Wrapper(Code):
         Args:
             given: its object.
         """
-        if isinstance(type, TupleType):
+        if isinstance(type, tuple):
             self._need_instance(given, TUPLE)
-            self._need(self.field("i64", given, 16).equals(len(type.parts)))
+            self._need(self.field("i64", given, 16).equals(len(type)))
             found: list[Register] = []
-            for k, part in enumerate(type.parts):
+            for k, part in enumerate(type):
                 found += self._unpacked(part, self.field("ptr", given, 24 + 8 * k))
             return found
         if isinstance(type, ArrayType):
@@ -283,14 +288,8 @@ class _Wrapper(Code):
             self.do("Py_IncRef", [NONE])
             return NONE
         if isinstance(value, Register):
-            way, passed = "PyLong_FromLongLong", value
-            if value.type == TRUTH:
-                way, passed = "PyBool_FromLong", self.convert(value, INT)
-            elif value.type in REALS:
-                way, passed = "PyFloat_FromDouble", self.convert(value, DOUBLE)
-            elif value.type == WORD:
-                way = "PyLong_FromUnsignedLongLong"
-            made = self.call("ptr", way, [passed])
+            way, type = AS_OBJECTS[value.type]
+            made = self.call("ptr", way, [self.convert(value, type)])
         elif isinstance(value, Array):
             extents = self.place(f"[{max(1, value.ndim)} x i64]", of=INT)
             size = self.const(value.itemsize, INT)
@@ -318,17 +317,9 @@ class _Wrapper(Code):
 def build(function: FunctionType, types: tuple[Type, ...]) -> LoadedCode:
     """Return the code of a function for Python, for arguments of some types."""
     checked = f"checked: {config().check}"
-    parts = ["host code", checked, *parts_of(function), *map(type_text, types), np.__version__]
+    parts = ["host code", checked, *parts_of(function), *map(repr, types), np.__version__]
     # To unroll loops makes them 3 % faster, and takes a quarter of the compiling.
-    return load_made(parts, lambda: _text(function, types), [ENTRY], imports(), unroll=False)
-
-
-def type_text(type: Type) -> str:
-    """Write a type; of a record, what its fields are called too."""
-    if not isinstance(type, TupleType):
-        return repr(type)
-    names = getattr(type.record, "_fields", ())
-    return f"{type.record} {names} {[type_text(part) for part in type.parts]}"
+    return load(lambda: _text(function, types), [ENTRY], imports(), unroll=False, parts=parts)
 
 
 def _text(function: FunctionType, types: tuple[Type, ...]) -> str:

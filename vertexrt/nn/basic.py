@@ -13,8 +13,7 @@ from vertexrt.api.parts import Cell
 from vertexrt.api.trace import current_builder
 from vertexrt.checks import is_real, is_whole
 from vertexrt.errors import TraceError
-from vertexrt.ir.builder import MOST_INT
-from vertexrt.ir.values import Value
+from vertexrt.ir.builder import MOST_INT, Value
 
 Operand = Any  # Value | Parameter | float
 

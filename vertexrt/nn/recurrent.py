@@ -9,7 +9,7 @@ from vertexrt.api.functional import block_diagonal, concat, split
 from vertexrt.api.parameter import Parameter
 from vertexrt.api.parts import Cell
 from vertexrt.errors import TraceError
-from vertexrt.ir.values import Value
+from vertexrt.ir.builder import Value
 from vertexrt.nn.basic import LayerNorm, flag_of, size_of, uniform_in
 
 Operand = Any  # Value | Parameter | float

@@ -12,7 +12,7 @@ from vertexrt.api.parameter import Parameter
 from vertexrt.api.parts import Cell
 from vertexrt.api.vertex_function import State
 from vertexrt.errors import TraceError
-from vertexrt.ir.values import Value
+from vertexrt.ir.builder import Value
 from vertexrt.nn.basic import size_of, uniform_in
 
 Operand = Any  # Value | Parameter | float

@@ -7,30 +7,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
+from vertexrt.ir.expressions import evaluate
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.rewrite import Rewriter, rewrite
 from vertexrt.ir.program import COPIED, Domain, Node, Program
-from vertexrt.ir.scalar import evaluate
 
 # Ops that are zero as soon as the operand at this position is.
 ZERO_IF_ZERO = {
     "matmul": (1,),
     "outer": (0, 1),
-    "sum_rows": (0,),
     "embed_grad": (1,),
     "nll_grad": (3,),
     "mul": (0, 1),
-    "div": (0,),
-    "neg": (0,),
-    "slice": (0,),
-    "spread": (0,),
-    "to_edges": (0,),
-    "segment_sum": (0,),
-    "segment_max": (0,),
-    "reduce_sum": (0,),
-    "reduce_max": (0,),
-    "dropout": (0,),
-    "dropout_by": (0,),
+    **dict.fromkeys(("div", "neg", "slice", "spread", "to_edges", "dropout", "dropout_by"), (0,)),
+    **dict.fromkeys(("sum_rows", "reduce_sum", "reduce_max", "segment_sum", "segment_max"), (0,)),
 }
 
 

@@ -44,10 +44,6 @@ class Stored:
     program: Program
     reads: Mapping[int, Read]
 
-    def of_origins(self) -> dict[int, Read]:
-        """Return where values lie by their origins, which all kinds have in common."""
-        return {self.program.nodes[k].origin: read for k, read in self.reads.items()}
-
 
 # Effects that put a value into a tensor, and the tensor's name.
 TENSOR_OF_EFFECT: dict[str, Callable[[Node], Key]] = {

@@ -29,7 +29,7 @@ from vertexrt.kernels.backend import TIMED, Processors, ScriptRun
 from vertexrt.kernels.cpu.choose_products import ANY_ROWS, decide
 from vertexrt.kernels.cpu.context import Contexts
 from vertexrt.kernels.cpu.costs import HostCosts
-from vertexrt.kernels.cpu.libraries import library_of
+from vertexrt.kernels.cpu.products import library_of
 from vertexrt.kernels.cpu.render import render
 from vertexrt.kernels.cpu.update import finish
 from vertexrt.kernels.layout import Array, Binding, Buffers

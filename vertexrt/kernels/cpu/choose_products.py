@@ -29,11 +29,9 @@ import numpy as np
 from vertexrt.cache import entries
 from vertexrt.cache.folders import folders
 from vertexrt.kernels.backend import BLAS, TIMED
-from vertexrt.kernels.cpu.libraries import library_of, register_size
-from vertexrt.kernels.cpu.products import FORMS
+from vertexrt.kernels.cpu.products import FORMS, library_of, register_size
 from vertexrt.locks import ProcessLock
-from vertexrt.lower.kernel import KernelIR, MatrixProduct, Outer, Step
-from vertexrt.lower.places import OwnPart, Span
+from vertexrt.lower.kernel import KernelIR, MatrixProduct, Outer, OwnPart, Span, Step
 from vertexrt.memory.aligned import aligned_zeros
 from vertexrt.native.blas import blas_name, one_thread
 from vertexrt.native.load import machine

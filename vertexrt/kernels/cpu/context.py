@@ -9,36 +9,15 @@ import numpy as np
 
 from vertexrt.kernels.layout import Array, Buffers
 
-
-class Field(IntEnum):
-    """Positions in the array of int64: addresses of arrays, except where it says otherwise."""
-
-    ORDER = 0
-    EDGE_PTR = 1
-    CHILD_ROW = 2
-    EDGE_ROW = 3
-    PARENT_PTR = 4
-    PARENT_EDGE = 5
-    ROWS = 6
-    ARENA = 7
-    OFFSETS = 8
-    PARAMS = 9
-    GRADIENTS = 10
-    PARAM_AT = 11
-    WEIGHT = 12
-    USER_VERTEX = 13
-    USER_EDGE = 14
-    INTS = 15
-    FLOAT_INDEX = 16
-    FLOATS = 17  # of an array of addresses, as the next
-    SEEDS = 18
-    VERTICES = 19  # how many there are
-    SCALE = 20  # the bits of a float64
-    SEED = 21  # 32 bits
-    EVERY_PTR = 22
-    EDGE_ORDER = 23
-    RELATION_PTR = 24
-    ABOVE_EDGE = 25
+# Positions in the array of int64: addresses of arrays; of arrays of addresses (FLOATS, SEEDS); how
+# many vertices there are, the bits of a float64 (SCALE), and 32 bits (SEED).
+Field = IntEnum(
+    "Field",
+    "ORDER EDGE_PTR CHILD_ROW EDGE_ROW PARENT_PTR PARENT_EDGE ROWS ARENA OFFSETS PARAMS GRADIENTS "
+    "PARAM_AT WEIGHT USER_VERTEX USER_EDGE INTS FLOAT_INDEX FLOATS SEEDS VERTICES SCALE SEED "
+    "EVERY_PTR EDGE_ORDER RELATION_PTR ABOVE_EDGE",
+    start=0,
+)
 
 
 # What the arrays are of that are not of indices; "" for reals.

@@ -14,37 +14,40 @@ from vertexrt.ir.program import ABOVE
 from vertexrt.kernels.cpu.arithmetic import Arithmetic, draw
 from vertexrt.kernels.cpu.context import TYPES, Field
 from vertexrt.kernels.layout import PAD
-from vertexrt.lower.expressions import (
-    FIRST,
-    Apply,
-    Constant,
-    Expression,
-    Index,
-    Leaf,
-    Number,
-    Picked,
-    RandomDraw,
-    ReadElement,
-)
 from vertexrt.lower.kernel import (
+    FIRST,
     ROWS_A_SUM,
     AddLookups,
+    Apply,
     Choose,
     Compute,
+    Constant,
+    Expression,
     Fill,
     FromParents,
+    Index,
     KernelIR,
+    Leaf,
     MatrixProduct,
+    Memory,
+    Number,
     Operand,
     Outer,
+    OwnPart,
+    Picked,
+    PlaceRows,
+    RandomDraw,
+    ReadElement,
     Reduce,
     RowLoop,
+    Span,
+    Spans,
     Statement,
     Step,
     SumEdges,
     SumRows,
+    ValuePlace,
 )
-from vertexrt.lower.places import Memory, OwnPart, PlaceRows, Span, Spans, ValuePlace
 from vertexrt.native.code import Code, Register, module_of, once
 
 FUNCTION, ROW, EDGE = range(3)  # scopes of `once`

@@ -130,17 +130,10 @@ def is_finite(rule: int, store: Any, begin: int, end: int, scale: float, s: Any)
     whole = np.zeros((1, 2), np.int64)
     whole[0, 1] = end - begin
     run_rule(rule, (p, d, m), whole, scale, s)
-    finite = all_finite(p)
+    largest = np.finfo(p.dtype).max
+    finite = within(p, largest)
     for k in range(len(m)):
-        finite &= all_finite(m[k])
-    return finite
-
-
-def all_finite(numbers: FloatArray) -> bool:
-    """Tell whether all numbers are finite."""
-    finite = True
-    for i in range(len(numbers)):
-        finite &= math.isfinite(numbers[i])
+        finite &= within(m[k], largest)
     return finite
 
 

@@ -43,9 +43,8 @@ from vertexrt.kernels.cuda.steps import (
 from vertexrt.kernels.cuda.steps import ROWS as OVER_ROWS
 from vertexrt.kernels.cuda.wide_products import multiply
 from vertexrt.kernels.layout import PAD
-from vertexrt.lower.kernel import MatrixProduct, Operand
+from vertexrt.lower.kernel import MatrixProduct, Memory, Operand, PlaceRows, Temporary
 from vertexrt.lower.launches import LibraryProduct, RowRange
-from vertexrt.lower.places import Memory, PlaceRows, Temporary
 from vertexrt.native.compiled import compiled
 
 Array = np.ndarray[Any, Any]

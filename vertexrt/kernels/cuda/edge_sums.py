@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from vertexrt.ir.program import ABOVE
 from vertexrt.kernels.cuda.element_text import LANES, ElementText
 from vertexrt.kernels.cuda.row_text import above_word
-from vertexrt.lower.expressions import Expression
-from vertexrt.lower.kernel import FromParents
+from vertexrt.lower.kernel import Expression, FromParents
 from vertexrt.lower.threads import EdgeSum
 
 UNROLLED = '_Pragma("unroll 8")'  # a vertex may have many parents: loads must overlap

@@ -6,25 +6,26 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import ClassVar
 
-from vertexrt.ir.expressions import translate
+from vertexrt.ir.expressions import CUDA, translate
 from vertexrt.kernels.cuda.row_text import EDGE_ORDER, RowText
 from vertexrt.kernels.cuda.segments import PartialSums, TileFacts
 from vertexrt.kernels.cuda.weights import first_own, most_own
-from vertexrt.kernels.render import CUDA
-from vertexrt.lower.expressions import (
+from vertexrt.lower.kernel import (
     Apply,
     Constant,
     Expression,
     Index,
     Leaf,
+    Memory,
     Number,
     Picked,
     RandomDraw,
     ReadElement,
+    ValuePlace,
+    register_name,
 )
-from vertexrt.lower.places import Memory, ValuePlace, register_name
+from vertexrt.lower.lowering import NLL, NLL_GRAD
 from vertexrt.lower.threads import NEAR, Cuts
-from vertexrt.lower.values import NLL, NLL_GRAD
 
 LANES = "VRT_LANES "  # what follows is done for each lane c of a vector
 

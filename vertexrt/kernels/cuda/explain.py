@@ -11,7 +11,6 @@ import numpy as np
 
 from vertexrt.ir.layers import Phase
 from vertexrt.ir.passes.segment import PATH, segments_of
-from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.cuts import pieces_of
 from vertexrt.kernels.cuda.instruction import (
@@ -86,7 +85,7 @@ def explain_launch(launch: Launch) -> str:
     """Print what a step on a batch runs: groups, what they hold, and their scripts."""
     executable, path, written = launch.executable, launch.path, launch.written
     tasks = executable.writer.tasks
-    names = [f"{STAGE_WORD[t.task.stage]}[{k}]" for k, t in enumerate(tasks)]
+    names = [f"{t.task.stage.word}[{k}]" for k, t in enumerate(tasks)]
     lines = ["The persistent kernel"]
     lines += ["  " + line for line in _groups(executable, path, launch.blocks)]
     lines += ["", "Weights on chip, and sums of gradients: bytes that they take of a processor"]
@@ -248,7 +247,7 @@ def _common(executable: PersistentExecutable, written: WrittenScripts) -> list[s
         blocks = int((script[lo:hi, ACROSS].astype(np.int64) * script[lo:hi, DOWN]).sum())
         turns = len(np.unique(rounds[lo:hi]))
         lines.append(
-            f"  {STAGE_WORD[stage]}{where}: {hi - lo} ops in {turns} "
+            f"  {stage.word}{where}: {hi - lo} ops in {turns} "
             f"round{'s' if turns > 1 else ''}, {blocks} blocks of work{overlapped}"
         )
     return lines
@@ -272,7 +271,7 @@ def _paths(scripts: Script, path: Paths, executable: PersistentExecutable) -> li
         meets = (side[:, WAIT] != NONE) + (side[:, TIMES] > 1) * inside
         waits = int((meets * side[:, TIMES]).sum())
         tiles = int(side[np.isin(side[:, OP], segment_ptr), TIMES].sum())
-        word = _of_layer(STAGE_WORD[phase.stage], phase)
+        word = _of_layer(phase.stage.word, phase)
         lines.append(
             f"{word}: instructions of a group (min, median, max): "
             f"{_quartiles(lengths)}; all groups: {len(side)} instructions, {tiles} tiles, "

@@ -18,13 +18,12 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
-from vertexrt.ir.passes.operands import children_read
+from vertexrt.ir.passes.fuse import Group, Product, TaskProgram, children_read
 from vertexrt.ir.passes.store import Key, is_free
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.layout import Binding
 from vertexrt.kernels.task_tensors import edge_key
-from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
+from vertexrt.lower.kernel import Memory, PlaceRows, ValuePlace
 from vertexrt.native.compiled import compiled
 
 Array = np.ndarray[Any, Any]

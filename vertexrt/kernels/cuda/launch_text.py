@@ -22,18 +22,23 @@ from vertexrt.kernels.cuda.steps import (
     Step,
 )
 from vertexrt.kernels.cuda.thread_text import ThreadText
-from vertexrt.lower.copied_products import (
+from vertexrt.lower.kernel import (
+    MatrixProduct,
+    Memory,
+    Operand,
+    Outer,
+    PlaceRows,
+    Temporary,
+    ValuePlace,
+    register_name,
+)
+from vertexrt.lower.launches import (
+    BlockProduct,
     ChildRows,
+    FewRowsProducts,
     Finished,
     FinishedRows,
     Gathered,
-    RowsGiven,
-    TableRows,
-)
-from vertexrt.lower.kernel import MatrixProduct, Operand, Outer
-from vertexrt.lower.launches import (
-    BlockProduct,
-    FewRowsProducts,
     GroupLaunch,
     LargeProduct,
     LaunchPlan,
@@ -41,9 +46,10 @@ from vertexrt.lower.launches import (
     LibraryProduct,
     LookupSum,
     OuterProduct,
+    RowsGiven,
     RowSum,
+    TableRows,
 )
-from vertexrt.lower.places import Memory, PlaceRows, Temporary, ValuePlace, register_name
 from vertexrt.lower.threads import ThreadKernel
 
 

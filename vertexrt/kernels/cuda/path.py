@@ -35,7 +35,7 @@ from vertexrt.kernels.cuda.segments import (
 from vertexrt.kernels.cuda.verify_segments import verify_segments
 from vertexrt.kernels.cuda.weight_layout import TILE_ROWS
 from vertexrt.kernels.layout import Binding
-from vertexrt.lower.places import ValuePlace
+from vertexrt.lower.kernel import ValuePlace
 from vertexrt.lower.threads import ThreadKernel
 
 

@@ -21,9 +21,8 @@ from vertexrt.kernels.cuda.segments import (
 )
 from vertexrt.kernels.cuda.weight_layout import TILE_ROWS
 from vertexrt.kernels.cuda.weights import ResidentWeight
-from vertexrt.lower.expressions import J, ReadElement
+from vertexrt.lower.kernel import J, Memory, PlaceRows, ReadElement, ValuePlace
 from vertexrt.lower.lowering import rows_of
-from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
 from vertexrt.lower.threads import Cuts, ElementLoop, MakeElements, ThreadPart
 
 

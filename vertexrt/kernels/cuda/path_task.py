@@ -14,9 +14,9 @@ from vertexrt.kernels.cuda.partial_sums import added_by_groups, pieces_alike
 from vertexrt.kernels.cuda.path_steps import Step, own_cuts, steps_of
 from vertexrt.kernels.cuda.weights import most_own
 from vertexrt.kernels.layout import Binding
-from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
+from vertexrt.lower.kernel import Memory, PlaceRows, ValuePlace
+from vertexrt.lower.lowering import Memories, ValuePlaces
 from vertexrt.lower.threads import Cuts
-from vertexrt.lower.values import Memories, ValuePlaces
 
 BANKS = 32  # of shared memory, 4 bytes wide
 CLEAR = 16  # elements between rows that eight threads read at once: see resident_tensor_cores.cuh

@@ -22,8 +22,7 @@ from vertexrt.kernels.cuda.row_text import WARP
 from vertexrt.kernels.cuda.segments import CopyAhead
 from vertexrt.kernels.cuda.weight_layout import THREADS
 from vertexrt.kernels.cuda.weights import most_own
-from vertexrt.lower.expressions import J, Leaf, ReadElement
-from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
+from vertexrt.lower.kernel import J, Leaf, Memory, PlaceRows, ReadElement, ValuePlace
 from vertexrt.lower.threads import Cuts
 
 READ = ("gather", "pull")  # rows of memory that the segment does not write

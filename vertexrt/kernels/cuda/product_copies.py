@@ -17,14 +17,14 @@ from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.layout import Binding
 from vertexrt.kernels.task_tensors import by_rows, edge_key
-from vertexrt.lower.copied_products import (
+from vertexrt.lower.launches import (
     ChildRows,
     Finished,
     Gathered,
     RowsGiven,
     TableRows,
 )
-from vertexrt.lower.values import ValuePlaces
+from vertexrt.lower.lowering import ValuePlaces
 
 
 @dataclass(slots=True)

@@ -15,8 +15,7 @@ from vertexrt.kernels.cuda.segments import (
 )
 from vertexrt.kernels.cuda.thread_text import ROW_PAD, ThreadText
 from vertexrt.kernels.cuda.weights import own_row
-from vertexrt.lower.expressions import Leaf, ReadElement
-from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
+from vertexrt.lower.kernel import Leaf, Memory, PlaceRows, ReadElement, ValuePlace
 from vertexrt.lower.threads import ThreadKernel
 
 

@@ -10,16 +10,15 @@ from math import gcd
 from vertexrt.kernels.cuda.launch_limits import LIMITS, LaunchLimits
 from vertexrt.kernels.cuda.row_text import WARP
 from vertexrt.kernels.layout import PAD
-from vertexrt.lower.copied_products import CopiedProduct
-from vertexrt.lower.kernel import MatrixProduct, Outer
+from vertexrt.lower.kernel import MatrixProduct, Outer, Temporary, ValuePlace
 from vertexrt.lower.launches import (
     BlockProduct,
+    CopiedProduct,
     FewRowsProducts,
     LargeProduct,
     OuterProduct,
     RowRange,
 )
-from vertexrt.lower.places import Temporary, ValuePlace
 
 FLOATS = 4  # of 16 bytes
 MOST_TURNS = 2  # in which the processors of a persistent kernel take the blocks of few rows

@@ -51,9 +51,16 @@ from vertexrt.kernels.cuda.segments import (
 )
 from vertexrt.kernels.cuda.thread_text import ROW_PAD
 from vertexrt.kernels.cuda.weight_layout import THREADS
-from vertexrt.lower.expressions import J, Leaf, Picked, ReadElement
-from vertexrt.lower.kernel import FromParents
-from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
+from vertexrt.lower.kernel import (
+    FromParents,
+    J,
+    Leaf,
+    Memory,
+    Picked,
+    PlaceRows,
+    ReadElement,
+    ValuePlace,
+)
 from vertexrt.lower.threads import (
     ElementLoop,
     ElementStatement,

@@ -22,8 +22,7 @@ from vertexrt.kernels.cuda.segments import (
     RowsAtATime,
     SegmentStep,
 )
-from vertexrt.lower.expressions import Apply, Expression, Leaf
-from vertexrt.lower.kernel import FromParents
+from vertexrt.lower.kernel import Apply, Expression, FromParents, Leaf
 from vertexrt.lower.threads import (
     NEAR,
     EdgeSum,

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from vertexrt.kernels.layout import PAD
-from vertexrt.lower.places import Memory, PlaceRows, Temporary, ValuePlace
+from vertexrt.lower.kernel import Memory, PlaceRows, Temporary, ValuePlace
 
 WARP = 32
 # Words that are there only where edges are split or of several relations, or something of edges is

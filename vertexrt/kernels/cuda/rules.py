@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from textwrap import indent
 
-from vertexrt.ir.expressions import translate
+from vertexrt.ir.expressions import CUDA, translate
 from vertexrt.ir.updates import RULES, UpdateRule
 from vertexrt.kernels.cuda.step_end import MOST_SCALARS, THREADS
-from vertexrt.kernels.render import CUDA
 
 
 def struct_name(rule: UpdateRule) -> str:

@@ -17,9 +17,16 @@ from vertexrt.kernels.cuda.segments import (
     RowsInMemory,
     Together,
 )
-from vertexrt.lower.expressions import Expression, Leaf, Picked, ReadElement
-from vertexrt.lower.kernel import FromParents
-from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
+from vertexrt.lower.kernel import (
+    Expression,
+    FromParents,
+    Leaf,
+    Memory,
+    Picked,
+    PlaceRows,
+    ReadElement,
+    ValuePlace,
+)
 from vertexrt.lower.threads import (
     ElementLoop,
     MakeNumber,

@@ -21,7 +21,7 @@ from vertexrt.kernels.cuda.segments import (
 )
 from vertexrt.kernels.cuda.thread_text import ThreadText
 from vertexrt.kernels.cuda.weights import ResidentWeight, first_own, own_range
-from vertexrt.lower.expressions import Leaf, ReadElement
+from vertexrt.lower.kernel import Leaf, ReadElement
 from vertexrt.lower.threads import ThreadKernel
 
 TOGETHER = {

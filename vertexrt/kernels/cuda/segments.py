@@ -31,9 +31,7 @@ from enum import Enum
 
 from vertexrt.kernels.cuda.weight_layout import THREADS, TILE_ROWS, Layout
 from vertexrt.kernels.cuda.weights import ResidentWeight
-from vertexrt.lower.expressions import Expression, Leaf, ReadElement
-from vertexrt.lower.kernel import FromParents
-from vertexrt.lower.places import Temporary, ValuePlace
+from vertexrt.lower.kernel import Expression, FromParents, Leaf, ReadElement, Temporary, ValuePlace
 from vertexrt.lower.threads import Cuts, MakeElements, ThreadKernel, expressions_of
 
 

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.lower.kernel import Operand, Outer
+from vertexrt.lower.kernel import Memory, Operand, Outer
 from vertexrt.lower.launches import LaunchPlan, LibraryProduct, LookupSum, RowRange
-from vertexrt.lower.places import Memory
 
 Array = np.ndarray[Any, Any]
 

@@ -22,7 +22,6 @@ import numpy.typing as npt
 from vertexrt.engine.batched import Run
 from vertexrt.engine.variant import Variant
 from vertexrt.errors import PlanError
-from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.kernels.cuda.dependences import LaunchedSteps, first_conflict, launched_steps
 from vertexrt.kernels.cuda.driver import extent
 from vertexrt.kernels.cuda.executable import CudaExecutable
@@ -352,7 +351,7 @@ def verify_streams(run: Run, table: Array, lookups: tuple[Array, ...], order: Or
 def _fail(run: Run, table: Array, t: int, got: str, expected: str) -> NoReturn:
     """Raise PlanError about a launch."""
     p, n, lo = table[t, :3].tolist()
-    where = f"launch {t} ({STAGE_WORD[run.variant.tasks[p].stage]}, {n} rows from {lo}): "
+    where = f"launch {t} ({run.variant.tasks[p].stage.word}, {n} rows from {lo}): "
     raise PlanError.at("streams", where + got, expected, REPORT)
 
 

@@ -36,11 +36,23 @@ from vertexrt.kernels.cuda.thread_groups import (
 from vertexrt.kernels.cuda.thread_widths import width_of
 from vertexrt.kernels.layout import PAD, Binding
 from vertexrt.kernels.task_tensors import by_rows, gradients_of
-from vertexrt.lower.copied_products import CopiedProduct, Finished, FinishedRows, Gathered
-from vertexrt.lower.expressions import J, ReadElement
-from vertexrt.lower.kernel import AddLookups, MatrixProduct, Operand, Outer, Step
+from vertexrt.lower.kernel import (
+    AddLookups,
+    J,
+    MatrixProduct,
+    Operand,
+    Outer,
+    PlaceRows,
+    ReadElement,
+    Step,
+    ValuePlace,
+)
 from vertexrt.lower.launches import (
     EVERYTHING,
+    CopiedProduct,
+    Finished,
+    FinishedRows,
+    Gathered,
     GroupLaunch,
     LaunchPlan,
     LaunchStep,
@@ -49,10 +61,8 @@ from vertexrt.lower.launches import (
     RowRange,
     RowSum,
 )
-from vertexrt.lower.lowering import Shares, lower_product
-from vertexrt.lower.places import PlaceRows, ValuePlace
+from vertexrt.lower.lowering import Memories, Shares, ValuePlaces, lower_product
 from vertexrt.lower.threads import ElementLoop, StoreElements, ThreadKernel, with_register
-from vertexrt.lower.values import Memories, ValuePlaces
 from vertexrt.lower.verify import verify_launches
 
 NOTHING: Mapping[int, Finished] = MappingProxyType({})

@@ -16,7 +16,8 @@ from vertexrt.kernels.cuda.row_text import WARP
 from vertexrt.kernels.cuda.thread_places import Placer
 from vertexrt.kernels.cuda.thread_widths import loads_of, width_of
 from vertexrt.kernels.layout import Binding
-from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
+from vertexrt.lower.kernel import Memory, PlaceRows, ValuePlace
+from vertexrt.lower.lowering import Memories, ValuePlaces
 from vertexrt.lower.thread_loops import (
     DraftKernel,
     draft_loops,
@@ -27,7 +28,6 @@ from vertexrt.lower.threads import (
     ThreadKernel,
     ThreadPart,
 )
-from vertexrt.lower.values import Memories, ValuePlaces
 from vertexrt.lower.verify import verify_threads
 
 ROWS_A_BLOCK = 4  # where a row is a warp's

@@ -10,15 +10,17 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from vertexrt.kernels.cuda.path_task import PathTask
-from vertexrt.lower.expressions import (
+from vertexrt.lower.kernel import (
     Apply,
     Expression,
+    FromParents,
     J,
+    Memory,
     Picked,
+    PlaceRows,
     ReadElement,
+    ValuePlace,
 )
-from vertexrt.lower.kernel import FromParents
-from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
 from vertexrt.lower.thread_loops import (
     DraftKernel,
     DraftLoop,

@@ -15,8 +15,7 @@ from vertexrt.kernels.cuda.rows_at_once import MOST_OF_A_CLUSTER
 from vertexrt.kernels.cuda.segments import TileFacts
 from vertexrt.kernels.cuda.weights import own_range
 from vertexrt.kernels.layout import PAD
-from vertexrt.lower.expressions import J, Leaf, ReadElement
-from vertexrt.lower.places import Temporary, ValuePlace, register_name
+from vertexrt.lower.kernel import J, Leaf, ReadElement, Temporary, ValuePlace, register_name
 from vertexrt.lower.threads import (
     EdgeSum,
     ElementLoop,

@@ -7,15 +7,16 @@ from itertools import pairwise
 from typing import TypeGuard
 
 from vertexrt.kernels.cuda.path_task import PathTask
-from vertexrt.lower.expressions import (
+from vertexrt.lower.kernel import (
     Expression,
+    FromParents,
     Index,
     Leaf,
+    Memory,
     ReadElement,
+    ValuePlace,
     expressions_in,
 )
-from vertexrt.lower.kernel import FromParents
-from vertexrt.lower.places import Memory, ValuePlace
 from vertexrt.lower.threads import (
     NEAR,
     EdgeSum,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vertexrt.engine.batched import Run
-from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.kernels.cuda.instruction import FIRST_PARENT, PARENTS
 from vertexrt.kernels.cuda.kernel import MOST_ROWS, TILE_EDGES
 from vertexrt.kernels.cuda.persistent_launch import Paths, WrittenScripts
@@ -54,7 +53,7 @@ def verify_launch(
     written = expanded(executable.facts.rings, executable.facts.repeated, written)
     lengths = np.diff(written.sections, axis=1)
     paths = GroupScripts(written.script[written.common :], lengths, path.temporary)
-    names = [f"{STAGE_WORD[t.task.stage]}[{k}]" for k, t in enumerate(executable.writer.tasks)]
+    names = [f"{t.task.stage.word}[{k}]" for k, t in enumerate(executable.writer.tasks)]
     verify_groups(
         paths,
         shape,

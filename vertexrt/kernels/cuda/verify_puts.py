@@ -20,8 +20,7 @@ from vertexrt.kernels.cuda.segment_accesses import (
     products_of,
 )
 from vertexrt.kernels.cuda.segments import InRing, PathSegment, RowsInMemory
-from vertexrt.lower.expressions import Leaf
-from vertexrt.lower.places import ValuePlace
+from vertexrt.lower.kernel import Leaf, ValuePlace
 from vertexrt.lower.threads import NEAR, PutInRing
 
 

@@ -12,7 +12,7 @@ from vertexrt.kernels.cuda.repeated_segments import RepeatedSegment
 from vertexrt.kernels.cuda.ring_uses import LoweredTask
 from vertexrt.kernels.cuda.segment_accesses import stores_of
 from vertexrt.kernels.cuda.verify_segments import verify_segments
-from vertexrt.lower.places import Memory
+from vertexrt.lower.kernel import Memory
 
 
 def verify_repeated_segments(

@@ -24,8 +24,7 @@ from vertexrt.kernels.cuda.segments import (
     Together,
 )
 from vertexrt.kernels.cuda.verify_puts import verify_puts
-from vertexrt.lower.expressions import Picked, ReadElement
-from vertexrt.lower.places import Memory, PlaceRows, ValuePlace
+from vertexrt.lower.kernel import Memory, Picked, PlaceRows, ReadElement, ValuePlace
 from vertexrt.lower.threads import ThreadKernel
 from vertexrt.lower.verify import share_memory, verify_threads
 

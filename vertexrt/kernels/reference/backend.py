@@ -55,9 +55,7 @@ class ReferenceExecutable:
 
     def run(self, table: npt.NDArray[np.int64], buffers: Buffers) -> None:
         """Run the launches of a table in order."""
-        arena, gradients = (
-            Elements(array.take, array.__setitem__) for array in (buffers.arena, buffers.gradients)
-        )
+        arena, gradients = Elements(buffers.arena), Elements(buffers.gradients)
         for number, *columns in table.tolist():
             launch = LaunchedRows(*(*columns, buffers.temporary))
             kernel = self.kernels[number]

@@ -11,40 +11,43 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from vertexrt.ir.numpy_arithmetic import draws, evaluate_arrays
+from vertexrt.ir.expressions import draws, evaluate_arrays
 from vertexrt.ir.program import ABOVE
 from vertexrt.kernels.layout import PAD, Array, Buffers
-from vertexrt.lower.expressions import (
-    Apply,
-    Constant,
-    Expression,
-    Index,
-    Leaf,
-    Number,
-    Picked,
-    RandomDraw,
-    ReadElement,
-)
 from vertexrt.lower.kernel import (
     AddLookups,
+    Apply,
     Choose,
     Compute,
+    Constant,
+    Expression,
     Fill,
     FromParents,
+    Index,
     KernelIR,
+    Leaf,
     MatrixProduct,
+    Memory,
+    Number,
     Outer,
+    OwnPart,
+    Picked,
+    PlaceRows,
+    RandomDraw,
+    ReadElement,
     Reduce,
     RowLoop,
+    Span,
+    Spans,
     Step,
     SumEdges,
     SumRows,
+    ValuePlace,
 )
-from vertexrt.lower.places import Memory, OwnPart, PlaceRows, Span, Spans, ValuePlace
 from vertexrt.script.verify import ranges
 
 
@@ -91,11 +94,19 @@ class Points:
         return Points(self.row[chosen], self.local[chosen], edge, self.turn[chosen])
 
 
-class Elements(NamedTuple):
-    """Memory, by what reads elements of it and what sets them; both take numbers of elements."""
+@dataclass
+class Elements:
+    """Memory, of which elements are read and set by their numbers."""
 
-    load: Callable[[Array], Array]
-    store: Callable[[Array, Any], None]
+    array: Array
+
+    def load(self, at: Array) -> Array:
+        """Return elements."""
+        return self.array.take(at)
+
+    def store(self, at: Array, value: Any) -> None:
+        """Set elements."""
+        self.array[at] = value
 
 
 # Gets values as they are made, and the points that they are made for; none, where a sum over all.
@@ -434,6 +445,7 @@ class Interpreter:
     def _leaf(self, e: Leaf, at: Points, index: Array) -> Any:
         """Return elements of an input of the function."""
         b, begin = self.b, 0
+        load: Callable[[Array], Array]
         match e.op:
             case "arange":
                 return index.astype(self.dtype)

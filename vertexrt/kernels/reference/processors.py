@@ -16,7 +16,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,49 +39,52 @@ def _race(processor: Processor, other: int, verb: str) -> DeviceError:
     return processor.fault(what, "a wait between two processors that share elements")
 
 
-class SharedMemory:
+class SharedMemory(Elements):
     """An array of which every element knows which processor wrote and read it last.
 
     Attributes:
         writer: [elements] processor, or EVERYTHING_BEFORE; written: its instruction.
         read: [processors, elements] instruction of each processor's last read, -1 for none.
+        user: the processor whose turn it is; known: how many instructions of each it knows.
     """
 
+    user: Processor
+    known: Array
+
     def __init__(self, array: Array, processors: int) -> None:
-        self.array = array
+        super().__init__(array)
         self.writer = np.full(len(array), EVERYTHING_BEFORE, np.int32)
         self.written = np.zeros(len(array), np.int32)
         self.read = np.full((processors, len(array)), -1, np.int32)
 
-    def of(self, processor: Processor) -> Elements:
-        """Return the array as a processor sees it during an instruction.
+    def give_to(self, processor: Processor) -> None:
+        """Let a processor see the array during an instruction."""
+        self.user = processor
+        self.known = np.append(processor.clock, ALL)  # the last: of EVERYTHING_BEFORE
+        self.known[processor.number] = ALL
 
-        Returns: `load` gives NaN where no wait has brought an element to the processor. `store`
-            raises DeviceError, when another processor wrote or read an element and nothing says in
-            which order.
-        """
-        known = np.append(processor.clock, ALL)  # the last: of EVERYTHING_BEFORE
-        known[processor.number] = ALL
-        return Elements(
-            partial(self._load, processor, known), partial(self._store, processor, known)
-        )
-
-    def _load(self, processor: Processor, known: Array, at: Array) -> Array:
-        self.read[processor.number, at] = processor.instruction
-        seen = self.written.take(at) < known.take(self.writer.take(at))
+    def load(self, at: Array) -> Array:
+        """Return elements: NaN where no wait has brought one to the processor."""
+        self.read[self.user.number, at] = self.user.instruction
+        seen = self.written.take(at) < self.known.take(self.writer.take(at))
         return np.where(seen, self.array.take(at), self.array.dtype.type(np.nan))
 
-    def _store(self, processor: Processor, known: Array, at: Array, value: Any) -> None:
+    def store(self, at: Array, value: Any) -> None:
+        """Set elements.
+
+        Raises: DeviceError, when another processor wrote or read one and nothing says in which
+            order.
+        """
         writer = self.writer.take(at)
-        unknown = self.written.take(at) >= known.take(writer)
+        unknown = self.written.take(at) >= self.known.take(writer)
         if unknown.any():
-            raise _race(processor, int(writer[unknown][0]), "written")
-        unknown = self.read.take(at.reshape(-1), axis=1) >= known[:-1, None]
+            raise _race(self.user, int(writer[unknown][0]), "written")
+        unknown = self.read.take(at.reshape(-1), axis=1) >= self.known[:-1, None]
         if unknown.any():
-            raise _race(processor, int(np.argwhere(unknown)[0, 0]), "read")
+            raise _race(self.user, int(np.argwhere(unknown)[0, 0]), "read")
         self.array[at] = value
-        self.writer[at] = processor.number
-        self.written[at] = processor.instruction
+        self.writer[at] = self.user.number
+        self.written[at] = self.user.instruction
 
 
 @dataclass(slots=True)
@@ -258,7 +260,9 @@ class ReferenceProcessors:
         """Run the instruction at which a processor is."""
         step = processor.script[processor.instruction]
         kernel, segment, split = self.segments[step.op]
-        arena, gradients = (memory.of(processor) for memory in (group.arena, group.gradients))
+        arena, gradients = group.arena, group.gradients
+        arena.give_to(processor)
+        gradients.give_to(processor)
         tile = (step.program, step.first, step.listed, step.rows)
         start = processor.temporary + step.temporary
         size = temporaries(kernel.needs, step.rows, step.edges)  # 0: tiles lie nowhere
