@@ -230,7 +230,7 @@ def test_equal_layers_are_compiled_once() -> None:
 
 def test_a_gpu_gets_a_network_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs compiled for the host are not taken for another device."""
-    binding, asked = vt.binding, []
+    asked = []
 
     class Module:
         @staticmethod
@@ -242,8 +242,8 @@ def test_a_gpu_gets_a_network_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
             return layer.binding.network.executor
 
     layer = vt.GRU(3, 4)
-    monkeypatch.setattr(binding, "module_of", lambda device: Module)
-    monkeypatch.setattr(binding, "at", lambda device: contextlib.nullcontext())
+    monkeypatch.setattr("vertexrt.torch.binding.module_of", lambda device: Module)
+    monkeypatch.setattr("vertexrt.torch.binding.at", lambda device: contextlib.nullcontext())
     source = layer.source
     assert source.network(torch.float32, torch.device("cpu")).device == "cpu"
     assert not asked  # the one there is
