@@ -60,11 +60,13 @@ from vertexrt.kernels.store_update import (
     factor,
     moved_at,
 )
+from vertexrt.native.compiled import compiled
 
 Touched = Mapping[str, RowArray]  # sorted, unique rows of sparse parameters
 
 SMALLER = "lower the learning rate, or clip the gradient norm"
 NOTHING = -1.0  # no gradient is within this limit
+NO_RANGES: RowArray = np.zeros((0, 2), np.int64)
 PIECE = 8192  # elements of a range: what is tried is copied, and should stay in a cache
 SLACK = 4.0  # for roundings
 FORGETS = 2.0**-20  # what a moving average takes away must be more than roundings
@@ -338,7 +340,7 @@ def updated_ranges(
     Raises: PlanError, when a touched row is not a row of its parameter.
     """
     touched = store.touched if touched is None else touched
-    found = [_in_pieces(0, store.dense_size if names is None else 0, most)]
+    found = [_in_pieces(0, store.dense_size, most)] if names is None else []
     for name in store.sparse if names is None else names:
         start, (count, *rest) = store.offsets[name], store.shapes[name] or (1,)
         width = math.prod(rest)
@@ -353,11 +355,18 @@ def updated_ranges(
                 f"rows 0 to {count - 1}",
                 "check the pulled indices",
             )
-        ranges = np.empty((rows.size, 2), np.int64)
-        ranges[:, 0] = start + rows * width
-        ranges[:, 1] = ranges[:, 0] + width
-        found.append(ranges)
-    return np.concatenate(found)
+        found.append(_ranges_of_rows(rows, start, width))
+    return found[0] if len(found) == 1 else np.concatenate(found or [NO_RANGES])
+
+
+@compiled
+def _ranges_of_rows(rows: RowArray, start: int, width: int) -> RowArray:
+    """Return the ranges of rows of a table that begins at `start`, [R, 2]."""
+    found = np.empty((len(rows), 2), np.int64)
+    for k in range(len(rows)):
+        found[k, 0] = start + rows[k] * width
+        found[k, 1] = found[k, 0] + width
+    return found
 
 
 @lru_cache(1 << 10)

@@ -15,6 +15,7 @@ from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.update import Touched, Update, updated_ranges
 from vertexrt.ir.updates import UpdateRule
+from vertexrt.native.compiled import compiled
 
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
@@ -99,6 +100,15 @@ class LossRows(NamedTuple):
 NO_LOSS = LossRows(0, 0, False, 0.0)
 
 
+@compiled
+def _starts_and_widths(ranges: Int64) -> tuple[Int64, Int32]:
+    """Return where ranges [R, 2] begin, and how many elements each has."""
+    starts, widths = np.empty(len(ranges), np.int64), np.empty(len(ranges), np.int32)
+    for k in range(len(ranges)):
+        starts[k], widths[k] = ranges[k, 0], ranges[k, 1] - ranges[k, 0]
+    return starts, widths
+
+
 def end_of(
     store: ParameterStore,
     update: Update,
@@ -115,14 +125,14 @@ def end_of(
         first = sum(map(len, ranges))
         ranges.append(updated_ranges(store, group.names, rows, PIECE))
         groups.append(GroupEnd(first, len(ranges[-1]), update.scalars_of(group)))
-    starts, ends = np.concatenate(ranges).T
+    starts, widths = _starts_and_widths(np.concatenate(ranges) if groups else ranges[0])
     return StepEnd(
         *loss,
         rule=update.rule,
         scalars=update.scalars_of(update.whole),
         clip_norm=update.clip_norm or 0.0,
-        starts=starts.copy(),
-        widths=(ends - starts).astype(np.int32),
+        starts=starts,
+        widths=widths,
         clip_value=update.clip_value or 0.0,
         groups=tuple(groups),
     )
