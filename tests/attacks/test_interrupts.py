@@ -3,14 +3,18 @@
 import gc
 import random
 import signal
+import sys
 import weakref
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
 
+import vertexrt as vrt
 from tests.attacks.interrupts import (
     LOADER,
+    Dropping,
     Side,
     attack,
     batch_of,
@@ -165,3 +169,33 @@ def test_each_call_of_a_device_may_be_the_last(device: str, engine: str, call: A
             assert list(leaves(call(side))) == list(leaves(wanted)), f"call {watched.at}"
         assert not differences(side.state(), after), f"after call {watched.at}"
     assert watched.at > 5
+
+
+def test_a_plan_is_as_it_was_after_any_line() -> None:
+    """A request that was ended left its pulls to the next one, which gave none."""
+    graphs = batch_of(random.Random(3))
+    plan = vrt.compile(Dropping(), device="cpu").plan(graphs)
+    others = {"mark": np.ascontiguousarray(graphs.pulls["mark"][::-1])}
+    wanted, line, ended = list(leaves(plan())), 0, True
+
+    def each_line(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        if frame.f_globals["__name__"] != "vertexrt.api.plan":
+            return None
+        left -= event == "line"
+        if left < 0:
+            raise KeyboardInterrupt
+        return each_line
+
+    while ended:
+        left = line
+        sys.settrace(each_line)
+        try:
+            plan(others)
+            ended = False
+        except KeyboardInterrupt:
+            line += 1
+        finally:
+            sys.settrace(None)
+        assert list(leaves(plan())) == wanted, f"after line {line}"
+    assert line > 20

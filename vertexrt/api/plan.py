@@ -155,6 +155,8 @@ class Plan:
                     floats[k - self._integers] = table
         if numbers:
             self._put(numbers, tables)
+        if names != self._given:  # a signal may come before all runs have them
+            self._given = (*self._given, *names)
         for run in self._runs:
             run.inputs.floats = tuple(floats)
         self._given = names
