@@ -16,7 +16,7 @@ import ctypes
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -299,7 +299,7 @@ SCRIPTS: tuple[tuple[Call, ...], ...] = (
 
 def leaves(found: Any) -> Iterator[bytes]:
     """Yield the bits of all numbers of a result."""
-    if isinstance(found, dict):
+    if isinstance(found, Mapping):
         for name in sorted(found):
             yield from leaves(found[name])
     elif isinstance(found, tuple):
