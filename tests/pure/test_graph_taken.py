@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import vertexrt as vrt
-from tests import typed_models
 from tests.backend.test_on_device import Lent
 from tests.strategies import graph_batches
 from vertexrt.data import Loader
@@ -85,16 +83,6 @@ def test_a_batch_lives_as_long_as_what_was_taken_from_it() -> None:
     del taken
     gc.collect()
     assert dead() is None
-
-
-def test_what_is_known_of_types_is_known_of_all_that_is_taken() -> None:
-    """Whether children lie in the order that functions read is found once for a data set."""
-    whole = typed_models.sentences()
-    first, second = whole.take([0]), whole.take([1, 0])
-    net = vrt.compile(typed_models.CharTagger(), device="reference")
-    for batch in (first, second, second.take([1])):
-        net(batch)
-        assert list(map(len, (batch.form.orders, whole.form.orders))) == [0, 1]
 
 
 def test_what_was_not_copied_goes_to_another_process() -> None:

@@ -21,7 +21,11 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("expecttest", reason="PyTorch's test cases need expecttest")
 
+from torch import cuda  # noqa: E402
+
 import vertexrt.torch as vt  # noqa: E402
+from tests.device_rows import put_row  # noqa: E402
+from vertexrt.engine.devices import module_of  # noqa: E402
 from vertexrt.errors import UsageError  # noqa: E402
 
 DROP_INS = {torch.nn.LSTM: vt.LSTM, torch.nn.GRU: vt.GRU, torch.nn.RNN: vt.RNN}
@@ -230,22 +234,15 @@ def test_equal_layers_are_compiled_once() -> None:
 
 def test_a_gpu_gets_a_network_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs compiled for the host are not taken for another device."""
-    asked = []
+    layer, asked = vt.GRU(3, 4), []
 
-    class Module:
-        @staticmethod
-        def check(device: str, options: Any) -> None: ...
+    def compile_for(*_: object) -> Any:
+        asked.append("cuda")
+        return layer.binding.network.executor
 
-        @staticmethod
-        def compile_for(device: str, traced: Any, options: Any) -> Any:
-            asked.append(device)
-            return layer.binding.network.executor
-
-    layer = vt.GRU(3, 4)
-    monkeypatch.setattr("vertexrt.torch.binding.module_of", lambda device: Module)
-    monkeypatch.setattr("vertexrt.torch.binding.at", lambda device: contextlib.nullcontext())
-    source = layer.source
-    assert source.network(torch.float32, torch.device("cpu")).device == "cpu"
+    put_row(monkeypatch, "cuda", module_of("cpu"), compile_for)
+    monkeypatch.setattr(cuda, "device", lambda _: contextlib.nullcontext())
+    assert layer.source.network(torch.float32, torch.device("cpu")).device == "cpu"
     assert not asked  # the one there is
-    source.network(torch.float32, torch.device("cuda", 0))
-    assert asked == ["cuda"]
+    layer.source.network(torch.float32, torch.device("cuda", 0))
+    assert asked

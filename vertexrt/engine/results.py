@@ -254,9 +254,11 @@ class PassResults:
             number = tensors.numbers.get(("pull_grad", pull.name), len(run.layout.plan.base))
             if number >= len(run.layout.plan.base) or not len(to):
                 continue  # it may be younger than the plan of this run
-            start, size = int(run.layout.plan.base[number]), tensors.specs[number].size
-            given = arena[start : start + (int(at.max()) + 1) * size].reshape(-1, size)
-            found = given.take(like.asarray(at), axis=0).reshape(len(at), *out.shape[1:])
+            # The first rows may not exist, so that the tensor begins before the arena.
+            base, size = int(run.layout.plan.base[number]), tensors.specs[number].size
+            first, end = int(at.min()), int(at.max()) + 1
+            given = arena[base + first * size : base + end * size].reshape(-1, size)
+            found = given.take(like.asarray(at - first), axis=0).reshape(len(at), *out.shape[1:])
             like.add.at(out, like.asarray(to), found)
 
 
