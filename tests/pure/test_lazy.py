@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from vertexrt.engine.lazy import Loss, Outputs
-from vertexrt.errors import DeviceError
+from vertexrt.errors import DeviceError, UsageError
 
 
 def test_outputs_are_waited_for_once_and_are_read_only() -> None:
@@ -82,3 +82,9 @@ def test_a_loss_that_was_read_holds_nothing() -> None:
     del device
     assert float(loss) == 1.0
     assert alive() is None
+
+
+def test_outputs_are_no_array() -> None:
+    """NumPy made one of the names, which were all that some tests compared."""
+    with pytest.raises(UsageError, match=r"\[outputs\] h, loss as one array; one of them; name it"):
+        np.asarray(Outputs({"h": np.zeros(2), "loss": np.zeros(2)}))

@@ -6,12 +6,12 @@ import numbers
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.errors import DeviceError
+from vertexrt.errors import DeviceError, UsageError
 
 
 class Outputs(Mapping[str, Any]):
@@ -60,6 +60,11 @@ class Outputs(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._read())
+
+    def __array__(self, *_: object, **__: object) -> NoReturn:
+        """Refuse to be one array: NumPy's would be the names."""
+        names = ", ".join(self)
+        raise UsageError.at("outputs", f"{names} as one array", "one of them", "name it: out['h']")
 
     def __repr__(self) -> str:
         if self._failure is not None:
