@@ -271,7 +271,7 @@ class Network:
         while tuner is not None and tuner.times(call.use.backward, batch):
             self._passes.evaluate(call, self._passes.on_host).settle()
         batch = with_tables(batch, {})
-        runs = self._model.prepare(call.use, batch, keeps=False, merge=False)
+        runs = self._model.prepare(call.use, batch, merge=False)
         launch = self._executor.plan(runs, call)
 
         def seed_of(given: int | None) -> int:

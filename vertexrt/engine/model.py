@@ -250,10 +250,11 @@ class CompiledModel:
 
         Args:
             keeps: take the run of a batch like it, if one came before; else keep this one.
-            merge: let identical vertices be computed once; not where their numbers will be others.
+            merge: let identical vertices be computed once; not where their numbers will be others,
+                whose run is not kept.
         Returns: one run for each worker or group that gets a share of it.
         """
-        if not keeps or self.tuner is not None or self.timeline is not None:
+        if not (keeps and merge) or self.tuner is not None or self.timeline is not None:
             # Where runs are timed, preparing them is a part of it.
             return self.prepare_share(use, Share(batch), merge)
         with self._preparing:
