@@ -278,5 +278,11 @@ def changes_type(n: int) -> Any:
 
 
 @compiled
+def counts_by_a_call(values: Array) -> Array:
+    values[abs(-1)] += 1
+    return values
+
+
+@compiled
 def has_a_step(values: Array) -> Any:
     return values[::2]

@@ -160,12 +160,13 @@ def test_wrong_arguments_are_refused(name: str) -> None:
         (loops.makes_a_list, "for k in [1, 2]:", r"the expression \[1, 2\]"),
         (loops.changes_type, "total = total + 0.5", "a value of type double; one of type i64"),
         (loops.has_a_step, "return values[::2]", "a slice with a step"),
+        (loops.counts_by_a_call, "values[abs(-1)] += 1", "a call in .*, which is read twice"),
     ],
 )
 def test_what_is_not_translated_is_refused_by_line(function: Any, line: str, text: str) -> None:
     with open(loops.__file__, encoding="utf-8") as file:
         number = [each.strip() for each in file].index(line) + 1
-    argument = np.zeros(4) if function is loops.has_a_step else 1
+    argument = np.zeros(4) if function in (loops.has_a_step, loops.counts_by_a_call) else 1
     with pytest.raises(TranslationError, match=rf"native_loops\.py:{number}\] .*{text}"):
         function(argument)
 

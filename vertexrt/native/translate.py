@@ -460,6 +460,11 @@ class _Staging(ast.NodeTransformer):
         """Raise TranslationError for the line of a node."""
         Scope(self.function).error(got, expected, node.lineno)
 
+    def _check_no_call(self, node: ast.expr) -> None:
+        """Refuse a call in what is written twice, and so would be called twice."""
+        if any(isinstance(each, ast.Call) for each in ast.walk(node)):
+            self.error(node, f"a call in {ast.unparse(node)}, which is read twice", "it before")
+
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if node.id not in self.own:
             return node
@@ -470,12 +475,15 @@ class _Staging(ast.NodeTransformer):
         simpler: ast.stmt | ast.expr | None = None
         match node:
             case ast.AugAssign(target, op, value):
+                self._check_no_call(target)
                 before = copy.deepcopy(target)
                 before.ctx = ast.Load()
                 simpler = ast.Assign([target], ast.BinOp(before, op, value))
             case ast.AnnAssign(target, _, value):
                 simpler = ast.Assign([target], value) if value else ast.Pass()
             case ast.Compare(left, [_, _, *_] as ops, others):
+                for between in others[:-1]:
+                    self._check_no_call(between)
                 lefts = [left, *copy.deepcopy(others)]
                 sides = zip(lefts, ops, others, strict=False)
                 tests: list[ast.expr] = [ast.Compare(a, [op], [b]) for a, op, b in sides]
