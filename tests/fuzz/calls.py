@@ -557,8 +557,10 @@ class Player:
         self.side.optimizer.lr = lr
 
     def do_write(self, seed: int, how: str) -> None:
-        """Write parameters."""
+        """Write parameters, if there are any: where none is written, passes stay alive."""
         side, rng = self.side, np.random.default_rng(seed)
+        if not side.parameters:
+            return
         names = [n for n in side.parameters if rng.random() < 0.5] or list(side.parameters)[:1]
         new = {}
         for n in names:
