@@ -19,16 +19,14 @@ from vertexrt.bench.measure import count
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import PlanError, UsageError
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.kernels.cuda.device_executor import CudaExecutor
-from vertexrt.kernels.cuda.stream_order import (
+from vertexrt.kernels.cuda.branches import (
     END_WAIT,
     FIRST_WAIT,
-    OF_STREAM,
-    RECORDED,
-    REGION,
+    ON,
     Order,
-    verify_streams,
+    verify_branches,
 )
+from vertexrt.kernels.cuda.device_executor import CudaExecutor
 from vertexrt.scheduler import POLICIES
 
 Array = np.ndarray[Any, Any]
@@ -53,7 +51,7 @@ def captured(
     net = on_paper(function, 1, policy=policy, passes=passes, engine="batched")
     executor, found = net.executor, []
     assert isinstance(executor, CudaExecutor)
-    assert executor.streams is not None
+    assert executor.branches is not None
     for kind in kinds:
         (run,) = executor.model.prepare(use_of(kind, net.program), batch_of(arity))
         parts = [slice(None)]
@@ -65,7 +63,7 @@ def captured(
         for part in parts:
             table = run.layout.table[part]
             lookups = executor.session.sorted_lookups(run, table)[:2]
-            order = executor.streams.order(run, table, lookups)
+            order = executor.branches.order(run, table, lookups)
             found.append((run, table, lookups, order))
     return found
 
@@ -83,26 +81,35 @@ CASES = [
 def test_what_is_shared_out_passes(name: str, policy: str, passes: Passes) -> None:
     make, arity = FUNCTIONS[name]
     for _, table, _, order in captured(make(), arity, policy, passes, KINDS):
-        assert len(order.steps) >= len(table)
-        assert order.steps[:, OF_STREAM].max(initial=0) < passes.streams
-        recorded = order.steps[:, RECORDED]
-        assert set(order.waits.tolist()) == set(recorded[recorded >= 0].tolist())
+        assert len(order.pieces) >= len(table)
+        assert order.pieces[:, ON].max(initial=0) < passes.streams
+        last = order.pieces[-1]
+        ends = {
+            int(np.flatnonzero(order.pieces[:-1, ON] == s)[-1])
+            for s in range(passes.streams)
+            if (order.pieces[:-1, ON] == s).any()
+        }
+        done = order.waits[last[FIRST_WAIT] : last[END_WAIT]]
+        assert set(done.tolist()) <= ends
 
 
 def without(order: Order, wait: int) -> Order:
     """Return an order that lacks one wait."""
-    steps = order.steps.copy()
+    pieces = order.pieces.copy()
     for column in (FIRST_WAIT, END_WAIT):
-        steps[:, column] -= steps[:, column] > wait
-    return order._replace(steps=steps, waits=np.delete(order.waits, wait))
+        pieces[:, column] -= pieces[:, column] > wait
+    return Order(pieces, np.delete(order.waits, wait))
 
 
 def not_waited_for(given: list[Any], order: Order) -> bool:
     """Tell whether the verifier names a step that another does not wait for."""
     try:
-        verify_streams(*given, order)
+        verify_branches(*given, order)
     except PlanError as error:
-        return re.match(r"\[streams\] launch .* does not wait for step", str(error)) is not None
+        return (
+            re.match(r"\[streams\] launch .* does not wait for (step|the start)", str(error))
+            is not None
+        )
     return False
 
 
@@ -156,7 +163,7 @@ def test_a_state_that_no_parent_reads_is_not_waited_for(monkeypatch: pytest.Monk
     ("name", "policy", "passes", "spare"),
     [
         ("tree-lstm", "frontier", Passes(streams=2), 0),
-        ("tree-lstm", "serial", Passes(streams=3), 2),
+        ("tree-lstm", "serial", Passes(streams=3), 1),
         ("gru", "frontier", Passes(streams=4), 3),
         ("attention", "frontier", Passes(streams=2), 2),
         ("marks", "frontier", Passes(streams=3), 0),
@@ -177,25 +184,23 @@ def test_a_wait_less_is_found(name: str, policy: str, passes: Passes, spare: int
 
 
 def with_column(order: Order, column: int, values: Any) -> Order:
-    steps = order.steps.copy()
-    steps[:, column] = values
-    return order._replace(steps=steps)
+    pieces = order.pieces.copy()
+    pieces[:, column] = values
+    return order._replace(pieces=pieces)
 
 
 def test_what_else_is_wrong_is_found() -> None:
     make, arity = FUNCTIONS["tree-lstm"]
     ((*given, order),) = captured(make(), arity, "serial", Passes(streams=3))
-    steps, streams = order.steps, order.steps[:, OF_STREAM]
+    pieces = order.pieces
     for wrong, text in (
-        (order._replace(steps=steps[:-1]), "no stream for step"),
-        (order._replace(steps=np.append(steps, steps[:1], 0)), f"for {len(steps) + 1} steps"),
-        (order._replace(waits=order.waits + 1000), "a wait for event"),
-        (with_column(order, REGION, 0), "a wait for the launch that has its temporaries"),
-        (with_column(order, REGION, np.arange(len(steps))), "has other temporaries than step"),
-        (with_column(order, OF_STREAM, streams[::-1]), "does not wait"),
+        (order._replace(pieces=pieces[:-2]), "no piece for step"),
+        (order._replace(pieces=np.append(pieces, pieces[1:2], 0)), "in two pieces"),
+        (order._replace(waits=order.waits + 1000), "a wait for a piece to come"),
+        (with_column(order, ON, pieces[::-1, ON]), "does not wait"),
     ):
         with pytest.raises(PlanError, match=text):
-            verify_streams(*given, wrong)
+            verify_branches(*given, wrong)
 
 
 def test_a_stack_and_a_part_of_it_take_turns() -> None:

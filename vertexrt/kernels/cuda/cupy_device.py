@@ -123,7 +123,7 @@ class CupyDevice:
         self._ready: set[int] = set()  # functions whose shared memory is set
         self._launches: dict[tuple[int, ...], CooperativeLaunch] = {}
         self._owners: list[Any] = []  # of what is known by its address
-        self._workspace: Allocation | None = None  # of cuBLAS
+        self._workspaces: dict[int, Allocation] = {}  # of handles of cuBLAS
         self._captures = True  # until that failed
         self.calls = self._calls(precision, self.stream)
         self._more: list[Calls] = []  # on other streams
@@ -157,9 +157,10 @@ class CupyDevice:
         from cupy_backends.cuda.libs import cublas
 
         cublas.setStream(handle, stream)  # takes back the memory
-        if self._workspace is not None:
-            pointer, size = ctypes.c_void_p, ctypes.c_size_t(self._workspace.size)
-            given = pointer(handle), pointer(self._workspace.address), size
+        workspace = self._workspaces.get(handle)
+        if workspace is not None:
+            pointer, size = ctypes.c_void_p, ctypes.c_size_t(workspace.size)
+            given = pointer(handle), pointer(workspace.address), size
             code = _blas().cublasSetWorkspace_v2(*given)
             self.check(code and code + CUBLAS_CODES, -1, -1)
 
@@ -281,14 +282,15 @@ class CupyDevice:
         """Capture a CUDA graph, on the device's own stream: those of callers may refuse it."""
         if self._now != self.stream.ptr or not self._captures:
             return None
-        if self._workspace is None:  # as much as cuBLAS takes itself, which it cannot in a graph
-            major = max(each for each in WORKSPACES if each <= self.compute_capability[0])
-            try:
-                self._workspace = self.allocate(WORKSPACES[major])
-            except MemoryError:
-                self._captures = False
-                return None
-            self._let_multiply(self.calls.handle, self._now)
+        major = max(each for each in WORKSPACES if each <= self.compute_capability[0])
+        for calls in (self.calls, *self._more):
+            if calls.handle not in self._workspaces:
+                try:  # as much as cuBLAS takes itself, which it cannot in a graph
+                    self._workspaces[calls.handle] = self.allocate(WORKSPACES[major])
+                except MemoryError:
+                    self._captures = False
+                    return None
+                self._let_multiply(calls.handle, calls.stream)
         runtime, stream = self._runtime, self.stream
         stream.begin_capture(runtime.streamCaptureModeRelaxed)
         try:

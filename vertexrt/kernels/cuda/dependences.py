@@ -189,9 +189,7 @@ def touched_rows(run: Run, launch: Array, edges: bool, others: int) -> Array:
         others: of `_others_read`.
     Returns: bool [V], or [E].
     """
-    s = run.layout.schedule
-    _, n, lo, at, _, _ = launch.tolist()
-    rows = np.arange(lo, lo + n) if lo >= 0 else run.layout.rows[at : at + n]
+    s, rows = run.layout.schedule, rows_of(run, launch)
     if edges:
         mask = np.isin(s.edge_row, rows)
         if others & PARENTS:
@@ -202,4 +200,12 @@ def touched_rows(run: Run, launch: Array, edges: bool, others: int) -> Array:
     if others & CHILDREN:
         children = s.child_row[np.isin(s.edge_row, rows)]
         mask[children[children >= 0]] = True
+    if others & PARENTS:
+        mask[s.edge_row[np.isin(s.child_row, rows)]] = True
     return mask
+
+
+def rows_of(run: Run, launch: Array) -> Array:
+    """Return the rows of a launch, of which there may be a list."""
+    _, n, lo, at, _, _ = launch.tolist()
+    return np.arange(lo, lo + n) if lo >= 0 else run.layout.rows[at : at + n]

@@ -38,6 +38,7 @@ from vertexrt.engine.shared_step import step_in_group
 from vertexrt.engine.update import Outcome, Update
 from vertexrt.engine.variant import ending_with
 from vertexrt.errors import DeviceError
+from vertexrt.kernels.cuda.branches import Branches
 from vertexrt.kernels.cuda.copies import Copies
 from vertexrt.kernels.cuda.device import Allocation, Device, InAChild, no_memory
 from vertexrt.kernels.cuda.device_explanation import DeviceExplanation
@@ -56,7 +57,6 @@ from vertexrt.kernels.cuda.step_end import (
     StepEnd,
     ending_of,
 )
-from vertexrt.kernels.cuda.streams import Streams
 from vertexrt.kernels.cuda.update_apart import update_apart
 from vertexrt.kernels.cuda.upload import ReadyRun, UploadSlot
 from vertexrt.locks import share
@@ -79,7 +79,7 @@ class CudaExecutor:
         poisons = config().check
         self.session = Session(device, store, model.param_at, poisons)
         streams = model.passes.streams
-        self.streams = Streams(self.session, streams) if streams > 1 else None
+        self.branches = Branches(self.session, streams) if streams > 1 else None
         self.persistent_launch = PersistentLaunch(self.session)
         self.uploads, self._given = KeptUploads(self.session), GivenResults(device)
         self.replays = Replays(self.session) if model.passes.replay else None
@@ -98,7 +98,7 @@ class CudaExecutor:
 
     def explanation(self) -> DeviceExplanation:
         """Return what `explain` asks of a GPU."""
-        return DeviceExplanation(self.persistent_launch, self.streams)
+        return DeviceExplanation(self.persistent_launch, self.branches)
 
     def after_fork(self) -> None:
         """Refuse every use."""
@@ -365,9 +365,8 @@ class CudaExecutor:
         if run.ready.executable is None:
             made = ready_scripts(self.persistent_launch, run, part, ending)
         else:
-            by = None if self.streams is None else self.streams.launch
-            once = replays if by is None and run.kept is None else None
-            made = ready_table(self.session, run, part, ending, by, once)
+            once = replays if run.kept is None else None
+            made = ready_table(self.session, run, part, ending, self.branches, once)
         if keeps:
             self.uploads.take(run, part, made)
         return made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from vertexrt.config import config
 from vertexrt.engine.batched import Part, Run
 from vertexrt.engine.trace import Timeline
+from vertexrt.kernels.cuda.branches import Branches
 from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.device_timeline import record_launch
 from vertexrt.kernels.cuda.executable import CudaExecutable
@@ -28,25 +28,22 @@ from vertexrt.kernels.cuda.verify_launch import verify_launch
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
-# Launches rows of a run's table, given words and lookups; returns what `driver.launch` does.
-Launcher = Callable[[Run, Int64, Int64, tuple[Array, ...]], tuple[int, int, int]]
-
 
 def ready_table(
     session: Session,
     run: Run,
     part: Part,
     ending: StepEnd | None,
-    by: Launcher | None,
+    branches: Branches | None,
     replays: Replays | None,
 ) -> ReadyRun:
     """Upload a minibatch of the batched engine.
 
     Args:
-        by: launches instead of `driver.launch`; replays: what layouts that come again go by.
+        branches: launch instead of `driver.launch`; replays: what layouts that come again go by.
     """
     executable = cast("CudaExecutable", run.ready.executable)
-    table = (executable.table_of(run) if by is None else run.layout.table)[part.launches]
+    table = (executable.table_of(run) if branches is None else run.layout.table)[part.launches]
     replay = None if replays is None else replays.replay(run, part)
     lookups = session.sorted_lookups(run, table, replay is not None)
     if replay is not None and ending is not None and not ending.groups:
@@ -57,11 +54,16 @@ def ready_table(
 
     lasting = run if run.kept is None else run.bare()
     left = ResultsLeft(session, lasting, words, addresses)
-    launcher = partial(launch_by_driver, session) if by is None else by
+    given = lasting, table, words, lookups[:2]
+    launch = (
+        partial(launch_by_driver, session, *given)
+        if branches is None
+        else branches.launcher(*given)
+    )
     end = StepFinish(session, int(words[WEIGHT]), addresses, ending)
 
     def launch_rows() -> None:
-        session.device.check(*launcher(lasting, table, words, lookups[:2]))
+        session.device.check(*launch())
 
     def launch_all(part: Part) -> None:
         if replay is not None:
