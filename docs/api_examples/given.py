@@ -1,4 +1,4 @@
-"""What the examples of docs/api.md begin with: they run in its order, after this."""
+"""What the examples of the interface begin with: the site shows each with its name."""
 
 #: given
 import tempfile
