@@ -12,7 +12,7 @@ that is taken.
     <!-- parts h200/breakdown-tree-lstm.json -->     a row a part of a step
 
 With several sizes of groups the best is shown. The last number of a cell says how many times as
-fast our fastest way is as the fastest other one; where all are ours, as the first of them. Behind a
+fast our fastest way is as the fastest other one; where all are ours, the last as the first. After a
 pattern ` without NAME` leaves a way out.
 """
 
@@ -39,7 +39,7 @@ WAY = re.compile(
     r"((?:by )?[a-z][\w.-]*(?: \d+)?) +" + NUMBER + r"(?: (ms|us a step|us|kwords/s|graphs/s)\b)?"
     r"(?: [\d.]+ TFLOP/s)?(?P<quartiles> \([\d,]+ - [\d,]+\))?"
 )
-BLOCK = re.compile(r"^(\w+), batch size (\d+)$")
+BLOCK = re.compile(r"^(?:model )?([\w-]+), batch size (\d+)$")
 OURS = re.compile("vertexrt|batched|persistent|auto")
 NAMES = {"vrt-batched": "batched", "vrt-persistent": "persistent", "torch-nn.LSTM": "nn.LSTM"}
 
@@ -134,6 +134,11 @@ def unit_of(rows: dict[str, dict[int, dict[str, Measured]]]) -> str:
     return next(one.unit for row in rows.values() for at in row.values() for one in at.values())
 
 
+def in_order(number: re.Match[str]) -> str:
+    """Return a number so that texts with it are in its order."""
+    return number[0].zfill(6)
+
+
 def by_row(files: str, pattern: str) -> list[list[str]]:
     """Return a table: a row a measurement, a column a batch size, in a cell all ways."""
     pattern, _, without = pattern.partition(" without ")
@@ -142,14 +147,15 @@ def by_row(files: str, pattern: str) -> list[list[str]]:
     ways = list(dict.fromkeys(way for row in rows.values() for at in row.values() for way in at))
     unit = unit_of(rows)
     lines = [[f"{unit}: {' / '.join(ways)}", *(f"batch {size}" for size in sizes)]]
-    for name, row in rows.items():
+    for name, row in sorted(rows.items(), key=lambda at: re.sub(r"\d+", in_order, at[0])):
         cells = []
         for size in sizes:
             at = row.get(size, {})
             cell = " / ".join(shown(one.value) for one in at.values())
             ours = [one for way, one in at.items() if OURS.match(way)] or [*at.values()][1:]
-            if others := [one for one in at.values() if one not in ours] or ours[:1]:
-                mine, peer = fastest(ours), fastest(others)
+            others = [one for one in at.values() if one not in ours]
+            if len(at) > 1:
+                mine, peer = (fastest(ours), fastest(others)) if others else (ours[-1], ours[0])
                 ratio = mine.value / peer.value
                 cell += f", {ratio if mine.unit.endswith('/s') else 1 / ratio:.2f}"
             cells.append(cell)
