@@ -21,7 +21,7 @@ DOCUMENTS = [
 ENDINGS = r"(?:py|cuh|cu|toml|md|json|txt|png|svg)"
 IN_TICKS = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 A_PATH = re.compile(rf"[\w.-]+(?:/[\w.-]+)*\.{ENDINGS}|(?:[\w.-]+/)+")
-A_NAME = re.compile(r"(?<![\w./])(?:vertexrt|benchmarks|tests)(?:\.\w+)+")
+A_NAME = re.compile(r"(?<![\w./-])(?:vertexrt|benchmarks|tests)(?:\.\w+)+")
 A_WORD = re.compile(r"(?<![\w./])(?:[A-Za-z]+_\w+|[A-Z][a-z]+[A-Z]\w+)(?![\w/])(?!\.\w)")
 NOT_OURS = {  # of data sets, of runs and of other libraries
     "vrt_NAME", "last.safetensors", "metrics.jsonl", "config.json", "curve.png",
