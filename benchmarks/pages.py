@@ -13,7 +13,7 @@ that is taken.
 
 With several sizes of groups the best is shown. The last number of a cell says how many times as
 fast our fastest way is as the fastest other one; where all are ours, the last as the first. After a
-pattern ` without NAME` leaves a way out.
+pattern ` without NAME` leaves a way, or a setting, out.
 """
 
 import json
@@ -186,7 +186,8 @@ def by_switch(file: str, pattern: str) -> list[list[str]]:
 
 def by_part(file: str, pattern: str) -> list[list[str]]:
     """Return a table of a breakdown: the parts of a step by setting and batch size."""
-    entries = read(RESULTS / file).select(part="time")
+    pattern, _, without = pattern.partition(" without ")
+    entries = [e for e in read(RESULTS / file).select(part="time") if e.key["setting"] != without]
     steps = list(dict.fromkeys((e.key["setting"], e.key["batch_size"]) for e in entries))
     found = {(e.key["setting"], e.key["batch_size"], e.key["variant"]): e.median for e in entries}
     lines = [[entries[0].unit, *(f"{setting}, batch {size}" for setting, size in steps)]]
