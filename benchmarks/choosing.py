@@ -2,7 +2,7 @@
 
     python -m benchmarks.choosing [--device cuda] [--jobs lstm,tree-lstm] [--rounds 5]
 
-Jobs: inference of a layer of an LSTM or a GRU at GRNN's nine sizes (EuroSys 2019, section 7), 100
+Jobs: inference of a layer of an LSTM or a GRU at GRNN's nine sizes (EuroSys 2019, table 1), 100
 steps, by a plan; training steps of a Tree-LSTM, an LSTM, a Tree-FC, a language model of two layers
 and two LSTM layers alone (EcoRNN); evaluations of a Tree-FC. The ways are the batched engine and,
 on a GPU, groups of every number of processors; on a CPU, what the threads allow. They take turns;

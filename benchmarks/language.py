@@ -1,4 +1,4 @@
-"""Training an LSTM language model: both engines against PyTorch's `nn.LSTM` (EcoRNN, section 6).
+"""Training an LSTM language model: both engines against PyTorch's `nn.LSTM` (EcoRNN, section 3.3).
 
     python -m benchmarks.language --data PTB [--device cuda] [--hidden 200,650] [--batch 20,64]
 

@@ -1,4 +1,6 @@
-"""How long a request takes: layers of an LSTM or a GRU, and two small models (GRNN, section 6).
+"""How long a request takes: layers of an LSTM or a GRU, and two small models.
+
+Source: GRNN (Holmes et al., EuroSys 2019), sections 8.2 and 8.5.
 
     python -m benchmarks.papers.grnn_latency [--device cuda] [--parts layers,applications]
 

@@ -80,7 +80,7 @@ class Passes:
         in_place: batched engine on a GPU: where children are next to each other, in the order of
             their parents, products read and write their rows there; else these are copied.
         streams: batched engine on a GPU: how many streams share the launches of a step, so that
-            those which need nothing of each other may run at once (Cavs, section 3.5).
+            those which need nothing of each other may run at once (Cavs, section 3.4).
         products: on a CPU: "fixed", by register tiles or by BLAS, with limits that are the same
             everywhere, so that a seed gives the same bits; "timed", as a table says that is timed
             on this machine; "blas", by BLAS alone.

@@ -1,6 +1,6 @@
 """Reverse-mode differentiation: append dF to F, in the same IR.
 
-Gather and scatter are each other's adjoints, and so are pull and push (Cavs section 3.2): the
+Gather and scatter are each other's adjoints, and so are pull and push (Cavs section 3.1): the
 gradient of a scattered value is gathered from the parents; the gradient of a gathered value is
 scattered to that child. Every vjp is a rule of the op table. Parameter gradients are effects that
 add up, one for each use of a parameter.

@@ -11,7 +11,7 @@ a list of statements; most are fills, which write the elements j of one place fr
 All decisions are in these records: what shares a loop, what is kept where, what is made in place of
 what reads it, and which elements each processor makes. What renders them, or runs them, decides
 nothing. Source: the split of a schedule from what prints it is Halide's (Ragan-Kelley et al., PLDI
-2013); fusing the elementwise work of a vertex function is Cavs, section 3.5.
+2013); fusing the elementwise work of a vertex function is Cavs, section 3.4.
 """
 
 from __future__ import annotations

@@ -176,7 +176,9 @@ class SLSTMLanguageModel(LanguageModel):
 
 
 class ResidualRNN(LanguageModel):
-    """48 layers, each added to its input (Diamos et al. 2016, section 5; He et al. 2016).
+    """48 layers, each added to its input (He et al. 2016).
+
+    In Diamos et al. 2016, section 5.3.1, a skip spans N layers, best of all 3 or 4.
 
     Args:
         vocab: words; hidden: elements of words and layers; others as those of `LanguageModel`.

@@ -1,6 +1,6 @@
 """Make the schedule of a graph batch: which vertices run together, and in which rows.
 
-Source: Cavs (Xu et al., ATC 2018), section 3.3: a task V_t is a slice of the frontier; backward
+Source: Cavs (Xu et al., ATC 2018), section 3.2: a task V_t is a slice of the frontier; backward
 pops what forward pushed. Rows are numbered in execution order, so that a scatter is a contiguous
 write.
 Policies:

@@ -5,7 +5,7 @@ edges. Groups are numbered by how many of these lie on the longest path from the
 makes every group convex: a path that leaves a group only reaches higher numbers. A node sits as
 late as its first reader allows, so that loads are not held over a product.
 
-Source: Cavs section 3.5 (fusion of elementwise operators); row reductions, gather and scatter join
+Source: Cavs section 3.4 (fusion of elementwise operators); row reductions, gather and scatter join
 the groups here, since a group works row by row.
 """
 

@@ -7,7 +7,7 @@ a stream, and launches that write to a buffer where another tensor was, keep the
 What a stream has waited for holds for all that it does later. Batches whose layout comes again are
 captured as a CUDA graph, in which a wait is an edge between two branches.
 
-Source: Cavs section 3.5 (streaming), where eager, path and lazy operators run on several streams.
+Source: Cavs section 3.4 (streaming), where eager, path and lazy operators run on several streams.
 """
 
 from __future__ import annotations

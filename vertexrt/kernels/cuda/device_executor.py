@@ -3,7 +3,8 @@
 The store's arrays on the host are a copy. It is filled when the caller asks for parameters or an
 optimizer's state, and goes back to the device before the next step, since the caller may have
 written to it. A step is launched and not waited for: its loss is, when it is read (VPPS, section
-III-D, reads that of the step before). A plan has its run to itself, ready to be launched again.
+III-C1; its call returns that of the step before). A plan has its run to itself, ready to be
+launched again.
 """
 
 from __future__ import annotations

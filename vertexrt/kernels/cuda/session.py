@@ -2,7 +2,7 @@
 
 A step is asked for and not waited for: uploads leave from two pinned buffers in turn, and what a
 step found (its loss, the norm of its gradients) comes back after it. So the host prepares the
-next minibatch while the device works on this one (VPPS, section III-D).
+next minibatch while the device works on this one (VPPS, section III-C1).
 """
 
 from __future__ import annotations

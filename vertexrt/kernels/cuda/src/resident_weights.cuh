@@ -1,5 +1,5 @@
 // The weights that a processor holds in registers or in shared memory while a side of the path runs
-// (Persistent RNN, ICML 2016; VPPS, MICRO 2018, section III-B).
+// (Persistent RNN, ICML 2016; VPPS, MICRO 2018, section III-A1).
 #pragma once
 #include "processor.cuh"
 #include "tensor_cores.cuh"
