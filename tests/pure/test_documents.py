@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import pages
 from vertexrt.data import catalogue
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -121,6 +122,19 @@ def test_sections_that_other_documents_name_exist() -> None:
         for target, section in re.findall(r"\]\(([\w./]+\.md)\),? section (\d+)", text):
             headings = (document.parent / target).read_text(encoding="utf-8")
             assert re.search(rf"^## {section}\. ", headings, re.MULTILINE), (document, section)
+
+
+@pytest.mark.parametrize("document", pages.PAGES, ids=lambda path: path.stem)
+def test_tables_are_what_the_results_say(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    assert text == pages.written(text), "run python -m benchmarks.pages"
+
+
+def test_documents_are_short() -> None:
+    lines = {path: path.read_text(encoding="utf-8").count("\n") for path in DOCUMENTS}
+    assert lines[ROOT / "README.md"] <= 120
+    assert lines[ROOT / "docs" / "all-of-vertexrt.md"] <= 160
+    assert sum(lines[path] for path in DOCUMENTS if path.parent == ROOT / "docs") <= 1500
 
 
 def test_every_data_set_has_a_card() -> None:
