@@ -16,6 +16,7 @@ html_copy_source = False
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton"]
 exclude_patterns = ["api_examples"]
 myst_heading_anchors = 3
+highlight_language = "none"  # of blocks that name none: commands, and what they print
 default_role = "literal"  # docstrings write `x` for code
 autodoc_default_options = {
     "members": True,
