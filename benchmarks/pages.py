@@ -151,7 +151,8 @@ def by_row(files: str, pattern: str) -> list[list[str]]:
         cells = []
         for size in sizes:
             at = row.get(size, {})
-            cell = " / ".join(shown(one.value) for one in at.values())
+            cell = " / ".join(shown(at[way].value) if way in at else "-" for way in ways)
+            cell *= bool(at)
             ours = [one for way, one in at.items() if OURS.match(way)] or [*at.values()][1:]
             others = [one for one in at.values() if one not in ours]
             if len(at) > 1:
