@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vertexrt.bench.ablation import ONE_OFF, ONE_ON, TOTAL
+from vertexrt.bench.figures import draw_ablation, draw_step_time
 from vertexrt.bench.record import HIDDEN, Entry, read
 from vertexrt.pictures import figure
 
@@ -286,5 +287,9 @@ def draw_timeline(path: Path) -> None:
 if __name__ == "__main__":
     for page in PAGES:
         page.write_text(written(page.read_text(encoding="utf-8")), encoding="utf-8")
-    draw_peers(DOCS / "figures" / "speed-peers.png")
-    draw_timeline(DOCS / "figures" / "timeline.png")
+    figures = DOCS / "figures"
+    draw_peers(figures / "speed-peers.png")
+    draw_timeline(figures / "timeline.png")
+    switches, parts = (RESULTS / "cpu" / f"{n}-tree-lstm.json" for n in ("ablation", "breakdown"))
+    draw_ablation(read(switches), figures / "ablation-tree-lstm.png")
+    draw_step_time(read(parts), figures / "breakdown-time-tree-lstm.png")

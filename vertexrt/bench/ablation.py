@@ -10,7 +10,7 @@ against the reference in float64 on a few graphs, and against the first variant 
 each size that is timed. What is compared is what is timed: the loss, the loss of every vertex,
 and every gradient, taken from the step itself. Networks with the same layout of parameters
 share their memory, since two equal networks differ by up to 13 % for where theirs is
-(docs/results.md).
+(docs/performance.md).
 """
 
 import multiprocessing
