@@ -86,7 +86,7 @@ def show_page(app: Any, page: str, source: list[str]) -> None:
     """Put a document from outside this folder into its page, and lead links to what the site has.
 
     Other files of the repository are named, and not linked to. The table of contents of the guide
-    is the list on its first page.
+    are the lists on its first page.
     """
     document = ROOT / SHOWN[page] if page in SHOWN else DOCS / f"{page}.md"
     folder = (DOCS / page).parent
@@ -107,7 +107,7 @@ def show_page(app: Any, page: str, source: list[str]) -> None:
     own = source[0].partition("\n```")
     source[0] = text + "".join(own[1:]) if page in SHOWN else text
     if page == "guide/README":
-        pages = re.findall(r"^\d+\. \[.*?\]\(([\w-]+)\.md\)", text, re.MULTILINE)
+        pages = re.findall(r"^(?:\d+\.|-) \[.*?\]\(([\w-]+)\.md\)", text, re.MULTILINE)
         source[0] += "\n".join(["", "```{toctree}", ":hidden:", "", *pages, "```", ""])
 
 
