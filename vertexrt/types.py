@@ -1,8 +1,7 @@
 """Classes of what calls return: for annotations, since nobody makes them by hand."""
 
 from vertexrt.api.checkpoint import Checkpoint
-from vertexrt.api.network import Record
-from vertexrt.api.plan import Plan
+from vertexrt.api.network import Plan, Record
 from vertexrt.engine.lazy import Loss, Outputs
 from vertexrt.engine.results import Gradients
 

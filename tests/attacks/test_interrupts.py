@@ -180,7 +180,7 @@ def test_a_plan_is_as_it_was_after_any_line() -> None:
 
     def each_line(frame: FrameType, event: str, _: object) -> Any:
         nonlocal left
-        if frame.f_globals["__name__"] != "vertexrt.api.plan":
+        if frame.f_globals["__name__"] != "vertexrt.api.network":
             return None
         left -= event == "line"
         if left < 0:

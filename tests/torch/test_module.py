@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 import vertexrt as vrt  # noqa: E402
 import vertexrt.torch as vt  # noqa: E402
 from vertexrt import nn  # noqa: E402
-from vertexrt.api.forward_passes import ForwardPass  # noqa: E402
+from vertexrt.api.network import ForwardPass  # noqa: E402
 from vertexrt.errors import UsageError  # noqa: E402
 from vertexrt.torch import passes  # noqa: E402
 

@@ -28,14 +28,6 @@ def check_batch(where: str, given: object) -> None:
         )
 
 
-def check_graphs(where: str, given: object) -> None:
-    """Refuse what is no number of graphs. Raises: UsageError."""
-    if given is not None and not (is_whole(given) and given > 0):
-        raise UsageError.at(
-            where, f"graphs is {given!r}", "a whole number above 0", "leave graphs out"
-        )
-
-
 def check_optimizer(where: str, given: object) -> None:
     """Refuse what cannot update parameters. Raises: UsageError."""
     known = (type, dict, set)  # of which all have something else called update
@@ -92,17 +84,6 @@ def check_loss(where: str, function: str, pushes: Collection[str]) -> None:
         )
 
 
-def check_scale(given: object) -> None:
-    """Refuse a factor of gradients that is no finite number. Raises: UsageError."""
-    if not is_real(given):
-        raise UsageError.at(
-            "backward",
-            f"scale={given!r:.60}",
-            "expected a finite number",
-            "pass 1 / n for the mean over n batches",
-        )
-
-
 def check_draw(where: str, given: object) -> None:
     """Refuse a seed of a pass, if given, that is no whole number of 32 bits. Raises: UsageError."""
     if given is not None and not (is_whole(given) and 0 <= int(given) < 2**32):
@@ -110,14 +91,9 @@ def check_draw(where: str, given: object) -> None:
         raise UsageError.at(where, got, "a whole number below 2**32", "leave seed out")
 
 
-def check_dropout(where: str, given: object) -> None:
-    """Refuse what does not say whether dropout drops. Raises: UsageError."""
-    check_option(where, "dropout", given, isinstance(given, bool), "True or False")
-
-
 def check_pulled(given: object, known: frozenset[str]) -> frozenset[str]:
-    """Return names of real pulls; None is all. Raises: UsageError, when another is among them."""
-    names = known if given is None else _listed(given)
+    """Return names of real pulls. Raises: UsageError, when another is among them."""
+    names = _listed(given)
     if names is not None and all(isinstance(name, str) and name in known for name in names):
         return frozenset(names)
     real = ", ".join(sorted(known)) or "none"
@@ -126,13 +102,8 @@ def check_pulled(given: object, known: frozenset[str]) -> frozenset[str]:
     )
 
 
-def read_vertices(where: str, given: object, batch: GraphBatch) -> npt.NDArray[np.int64] | None:
-    """Return numbers of vertices, int64 [n]; None, for all, where none are given.
-
-    Raises: UsageError, when they are none of the batch's.
-    """
-    if given is None:
-        return None
+def read_vertices(where: str, given: object, batch: GraphBatch) -> npt.NDArray[np.int64]:
+    """Return numbers of vertices, int64 [n]. Raises: UsageError, when they are not the batch's."""
     count = batch.num_vertices
     array = read_array(given)
     if isinstance(array, str) or array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
@@ -184,8 +155,6 @@ def names_of(where: str, outputs: object) -> tuple[str, ...]:
 
     Raises: UsageError, when they are one text, or no texts.
     """
-    if type(outputs) is tuple and _are_texts(outputs):  # as a rule
-        return outputs
     names = _listed(outputs)
     if names is not None and all(isinstance(name, str) for name in names):
         return names
@@ -203,14 +172,6 @@ def _listed(outputs: Any) -> tuple[Any, ...] | None:
     if bare or isinstance(outputs, str) or not isinstance(outputs, Iterable):
         return None
     return tuple(outputs)
-
-
-def _are_texts(names: tuple[object, ...]) -> bool:
-    """Tell whether all are texts, one by one: a generator takes 0.5 us."""
-    for name in names:  # noqa: SIM110
-        if type(name) is not str:
-            return False
-    return True
 
 
 def real_array(

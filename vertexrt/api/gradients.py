@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 
-from vertexrt.api.arguments import Array, real_array
+from vertexrt.api.arguments import Array
 from vertexrt.engine.executor import Executor
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.results import shapes_of
-from vertexrt.errors import PullError, UnknownParameterError, UsageError, nearest
+from vertexrt.errors import UnknownParameterError, UsageError, nearest
 from vertexrt.memory.aligned import aligned_zeros
 from vertexrt.native.at_once import Write, write_at_once
 
@@ -126,55 +126,3 @@ class Trained(Protocol):
     @property
     def executor(self) -> Executor:
         """What has its parameters."""
-
-
-def given_gradients(
-    given: Mapping[str, Any],
-    shapes: Mapping[str, tuple[int, ...]],
-    dtype: np.dtype[Any],
-    read: Callable[[Any, tuple[int, ...]], Any] | None = None,
-) -> dict[str, Any]:
-    """Return the gradient of each push, by name in order; zeros where none is given.
-
-    Args:
-        given: by name; shapes: of each push that the record was asked for, [V, ...].
-        read: makes arrays of a device; by default they are of the host.
-    Raises: UsageError, when one is of another push; PullError, when one is not of its shape or not
-        of real numbers.
-    """
-    if unknown := sorted(set(given) - set(shapes), key=str):
-        raise UsageError.at(
-            "backward",
-            f"a gradient of {unknown}",
-            f"the record was asked for {sorted(shapes)}",
-            "name it in net.record(batch, outputs=...)",
-        )
-    found: dict[str, Any] = {}
-    for name in sorted(shapes):
-        shape, each = shapes[name], given.get(name)
-        if read is None:
-            zeros = np.zeros(shape, dtype)
-            array, wrong = (zeros, "") if each is None else real_array(each, shape, dtype)
-        else:
-            array, wrong = _read(each, shape, read)
-        if array is None:
-            raise PullError.at(
-                "backward",
-                f"the gradient of {name!r} {wrong}",
-                f"real numbers of shape {list(shape)}, one row a vertex",
-                "pass the gradient of what net.record returned",
-            )
-        found[name] = array
-    return found
-
-
-def _read(
-    given: Any, shape: tuple[int, ...], read: Callable[[Any, tuple[int, ...]], Any]
-) -> tuple[Any, str]:
-    """Return an array of a device, or None and what was given instead."""
-    try:
-        # A tensor of PyTorch that has a graph is lent to others without it.
-        array = read(given.detach() if hasattr(given, "detach") else given, shape)
-    except (TypeError, ValueError, OverflowError) as error:
-        return None, f"is a {type(given).__name__}: {error}"
-    return (array, "") if array.shape == shape else (None, f"has shape {list(array.shape)}")

@@ -1,12 +1,21 @@
-"""What `vrt.compile` returns: a vertex function ready to train and to run."""
+"""What `vrt.compile` returns, and what that makes: networks, records of passes, plans.
+
+A record is a pass whose way back is still to come. A plan is a batch that is prepared once and
+evaluated with other pulled values: its runs are those of `net(batch)`, pinned: they have their
+memory to themselves, and each request reads other pulls into them. Kinds depend on which vertices
+have a whole number, so these stay, and what depends on the numbers is left out: equal vertices are
+not merged.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+import time
+import weakref
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import cache, update_wrapper
-from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +23,6 @@ import numpy.typing as npt
 from vertexrt.api.arguments import (
     check_batch,
     check_draw,
-    check_dropout,
-    check_graphs,
     check_known,
     check_loss,
     check_mapping,
@@ -23,22 +30,25 @@ from vertexrt.api.arguments import (
     check_option,
     check_pulled,
     check_pushes,
-    check_scale,
     names_of,
     read_vertices,
+    real_array,
     shared,
 )
-from vertexrt.api.forward_passes import ForwardPass, ForwardPasses
-from vertexrt.api.gradients import AccumulatedGradients, given_gradients
+from vertexrt.api.gradients import AccumulatedGradients
 from vertexrt.api.init import LARGEST_SEED
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
 from vertexrt.api.parameters import NameDifferences, Parameters
-from vertexrt.api.plan import Plan, with_tables
-from vertexrt.engine.executor import Executor, Request, loss_scale, step_seed
+from vertexrt.checks import is_real, is_whole
+from vertexrt.engine.batched import Run
+from vertexrt.engine.executor import Arenas, Executor, Request, loss_scale, step_seed
 from vertexrt.engine.explain import explain_batch, explain_function
+from vertexrt.engine.inputs import read_inputs, vertex_name
+from vertexrt.engine.kinds import find_kinds
+from vertexrt.engine.layouts import is_within
 from vertexrt.engine.lazy import Loss, Outputs
-from vertexrt.engine.results import Gradients, PassResults
+from vertexrt.engine.results import Gradients, PassResults, WayBack
 from vertexrt.engine.trace import Timeline, recording
 from vertexrt.engine.variant import Use
 from vertexrt.errors import (
@@ -48,12 +58,17 @@ from vertexrt.errors import (
     UsageError,
     nearest,
 )
-from vertexrt.graph import GraphBatch
-from vertexrt.graph.batch import edge_pulls_of, pulls_of
+from vertexrt.graph import GraphBatch, Rows
+from vertexrt.graph.batch import edge_pulls_of, pulls_of, source_of, take_unread, with_values
+from vertexrt.graph.device_rows import DeviceRows, on_device
+from vertexrt.graph.digest import BatchForm, parts_of_pull
+from vertexrt.graph.owned import INT32
+from vertexrt.graph.pulls import PullValue, check_pulls, held_table, rows_unchecked
 from vertexrt.ir.program import Program
 from vertexrt.parallel.group import ProcessGroup
 
 Array = np.ndarray[Any, Any]
+Converter = Callable[[Any], Any]  # of an array of the device
 ARRAYS = ("numpy", "device", "torch")
 ELSEWHERE = {  # what to write in place of what other libraries have, and earlier versions had
     "forward": "net(batch), or net.record(batch) where gradients are to come",
@@ -74,21 +89,85 @@ ELSEWHERE = {  # what to write in place of what other libraries have, and earlie
 }
 
 
-P = ParamSpec("P")
-R = TypeVar("R")
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class ForwardPass:
+    """A forward pass: what its backward pass takes.
+
+    Attributes:
+        seed: of its random draws.
+        version: of the parameters.
+        reals: of `Part`.
+        arenas: what it computed, where that is set aside.
+        done: it was gone back through, which overwrites what it computed.
+    """
+
+    batch: GraphBatch
+    runs: list[Run]
+    use: Use
+    seed: int
+    version: int
+    reals: tuple[Any, ...] | None = None
+    arenas: Arenas | None = None
+    done: bool = False
 
 
-def _in_turn(
-    method: Callable[Concatenate[Network, P], R],
-) -> Callable[Concatenate[Network, P], R]:
-    """Let one thread at a time into a network; 0.3 us."""
+class ForwardPasses:
+    """The forward passes of a network that can be gone back through, and whose memory is where.
 
-    def guarded(self: Network, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with self._executor.lock:
-            return method(self, *args, **kwargs)
+    A run computes in its executor's arenas. When the next run comes, the arenas of a pass that
+    somebody still holds are set aside, and new ones are taken; they are freed with the pass. So a
+    pass that is gone back through at once costs nothing, and any number of them may be alive.
+    Whoever calls has the network's lock.
+    """
 
-    update_wrapper(guarded, method)
-    return guarded
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._zero = np.zeros(1, executor.model.store.dtype)
+        self.here: weakref.ref[ForwardPass] | None = None  # whose values the arenas have
+
+    def no_seeds(self, use: Use) -> tuple[Array, ...]:
+        """Return what stands for the gradients of pushes on the way forward, which reads none."""
+        return (self._zero,) * len(use.seeds)
+
+    def note(
+        self,
+        batch: GraphBatch,
+        runs: list[Run],
+        use: Use,
+        seed: int,
+        reals: tuple[Any, ...] | None = None,
+    ) -> ForwardPass:
+        """Note a pass that the executor's arenas have now; return it."""
+        version = self._executor.model.store.versions.item()
+        made = ForwardPass(batch, runs, use, seed, version, reals)
+        self.here = weakref.ref(made)
+        return made
+
+    def make_room(self) -> None:
+        """Let another run have the arenas: those of a pass that may still be wanted are kept."""
+        made = None if self.here is None else self.here()
+        if made is not None:
+            made.arenas = self._executor.arenas  # before they are exchanged: a signal may come
+            self._executor.use_arenas()
+        self.here = None
+
+    def check(self, made: ForwardPass) -> None:
+        """Refuse a pass of other parameters. Raises: UsageError."""
+        if made.version != self._executor.model.store.versions.item():
+            raise UsageError.at(
+                "backward",
+                "the parameters have changed since that forward pass",
+                "gradients of what was computed",
+                "call backward before optimizer.step, net.step and net.parameters[name] = array",
+            )
+
+    def restore(self, made: ForwardPass) -> None:
+        """Let the executor have the arenas of a pass, which its backward pass then overwrites."""
+        made.done = True
+        if self.here is None or self.here() is not made:
+            self.make_room()
+            self._executor.use_arenas(made.arenas)
+        self.here = made.arenas = None
 
 
 class Network:
@@ -121,9 +200,8 @@ class Network:
         self._pushes = tuple(dict.fromkeys(n["name"] for n in program.nodes if n.op == "push"))
         self._draws_always = bool(program.find("uniform"))  # in inference as well
         self._reals = program.real_pulls
-        self._uses: dict[tuple[tuple[str, ...], bool], Use] = {}  # by outputs, with dropout
-        self._steps: dict[tuple[str, ...], Use] = {}  # by what is kept
-        self._use_of_record = cache(_use_of_record)
+        # By outputs, and whether dropout drops; of steps by what is kept, and None.
+        self._uses: dict[tuple[tuple[str, ...], bool | None], Use] = {}
 
     def __repr__(self) -> str:
         engine, store = self._model.engine, self._model.store
@@ -207,12 +285,10 @@ class Network:
             DeviceError of a launch that failed comes at the reading, or with one of the next calls.
         """
         with self._executor.lock:
-            way, convert = self._arrays("call", arrays)
-            call = self._call("call", batch, outputs, vertices, dropout, seed)
-            found = self._passes.evaluate(call, way)
+            call, convert = self._call("call", batch, outputs, vertices, dropout, arrays, seed)
+            found = self._evaluate(call)
             return found if convert is None else Outputs(_converted(found, convert))
 
-    @_in_turn
     def record(
         self,
         batch: GraphBatch,
@@ -232,23 +308,24 @@ class Network:
         Returns: `run.outputs`, and `run.backward` for the gradients.
         Raises: as a call does.
         """
-        check_draw("record", seed)
-        check_dropout("record", dropout)
-        check_batch("record", batch)
-        way, convert = self._arrays("record", arrays)
-        names = self._wanted("record", outputs)
-        reals = self._reals if pulls is None else check_pulled(pulls, self._reals)
-        missing = reals.difference(pulls_of(batch), edge_pulls_of(batch))
-        if missing and pulls is not None:
-            got = f"the batch has no pull {', '.join(sorted(missing))}"
-            raise PullError.at("record", got, "those whose gradients are asked for", "add them")
-        use = self._use_of_record(names, reals - missing, dropout)
-        call = Request(use, batch, names, self._take() if seed is None else seed)
-        made, found = self._passes.begin(call, way)
-        pushed = found if convert is None else Outputs(_converted(found, convert))
-        return Record(self, made, pushed, arrays == "numpy", convert)
+        with self._executor.lock:
+            call, convert = self._call("record", batch, outputs, None, dropout, arrays, seed)
+            wanted = self._reals if pulls is None else check_pulled(pulls, self._reals)
+            missing = wanted.difference(pulls_of(batch), edge_pulls_of(batch))
+            if missing and pulls is not None:
+                got = f"the batch has no pull {', '.join(sorted(missing))}"
+                raise PullError.at("record", got, "those whose gradients are asked for", "add them")
+            starts = frozenset(call.outputs)
+            drops = None if dropout else False
+            use = Use(starts, seeds=starts, pulls=wanted - missing, dropout=drops)
+            call = call._replace(use=use, seed=self._seed(seed, True))
+            self._passes.make_room()
+            runs = self._model.prepare(use, batch)
+            found = self._push(call, runs)
+            made = self._passes.note(batch, runs, use, call.seed)
+            pushed = found if convert is None else Outputs(_converted(found, convert))
+            return Record(self, made, pushed, call.stays, convert)
 
-    @_in_turn
     def plan(
         self,
         batch: GraphBatch,
@@ -265,19 +342,12 @@ class Network:
         Returns: a plan, which is called with pulls as the network is with a batch.
         Raises: as a call does.
         """
-        convert = self._arrays("plan", arrays)[1]
-        call = self._call("plan", batch, outputs, vertices, dropout, seed=0)  # of the tuner's
-        call, tuner = call._replace(stays=arrays != "numpy"), self._model.tuner
-        while tuner is not None and tuner.times(call.use.backward, batch):
-            self._passes.evaluate(call, self._passes.on_host).settle()
-        batch = with_tables(batch, {})
-        runs = self._model.prepare(call.use, batch, merge=False)
-        launch = self._executor.plan(runs, call)
-
-        def seed_of(given: int | None) -> int:
-            return self._seed(given, dropout)
-
-        return Plan(self._executor, batch, runs, launch, tuple(call.outputs), seed_of, convert)
+        with self._executor.lock:
+            call, convert = self._call("plan", batch, outputs, vertices, dropout, arrays)
+            tuner = self._model.tuner
+            while tuner is not None and tuner.times(call.use.backward, batch):
+                self._evaluate(call._replace(stays=False)).settle()
+            return Plan(self, call, convert)
 
     def step(
         self,
@@ -318,22 +388,23 @@ class Network:
             if type(batch) is not GraphBatch:
                 check_batch("step", batch)
             names = () if type(outputs) is tuple and not outputs else names_of("step", outputs)
-            use = self._steps.get(names) or self._use_of_steps(names)
+            use = self._uses.get((names, None)) or self._use_of_steps(names)
             chosen = None if vertices is None else read_vertices("step", vertices, batch)
             if self._passes.here is not None:
                 self._passes.make_room()
             seed, count = self._draws
             drawn = step_seed(seed, int(count[0]))
-            here, several = arrays != "numpy", None if group is None else shared(group)
-            way, convert = self._arrays("step", arrays) if here else (None, None)
-            how = chosen, here, optimizer, asks, self._reduction, count, several
+            several = None if group is None else shared(group)
+            stays = arrays != "numpy"
+            convert = _converter("step", arrays) if stays else None
+            how = chosen, stays, optimizer, asks, self._reduction, count, several
             loss = self._executor.step(Request(use, batch, names, drawn, *how))
-            if way is not None:
-                found = {n: way.array(x, x.shape) for n, x in loss.outputs.items()}
+            if stays:
+                like = self._results(stays).array
+                found = {name: like(x, x.shape) for name, x in loss.outputs.items()}
                 loss.outputs = Outputs(_converted(found, convert))
             return loss
 
-    @_in_turn
     def warm(
         self,
         batch: GraphBatch,
@@ -349,24 +420,28 @@ class Network:
             graphs: of a minibatch, by which `engine="auto"` chooses; None for those of `batch`.
         Raises: PullError, when pulled values do not fit; UsageError.
         """
-        check_batch("warm", batch)
-        check_graphs("warm", graphs)
-        if optimizer is None:
-            names = self._wanted("warm", outputs)
-            return self._model.meet(Use(frozenset(names)), batch, batch[:graphs])
-        check_optimizer("warm", optimizer)
-        asks = getattr(type(optimizer), "update", None) is Optimizer.update
-        rule = optimizer._request(self._model.store).rule_in_step if asks else None
-        use = self._use_of_steps(names_of("warm", outputs or ()))
-        return self._model.meet(use._replace(rule=rule), batch, batch[:graphs])
+        if graphs is not None and not (is_whole(graphs) and graphs > 0):
+            raise UsageError.at(
+                "warm", f"graphs is {graphs!r}", "a whole number above 0", "leave graphs out"
+            )
+        with self._executor.lock:
+            if optimizer is None:
+                call, _ = self._call("warm", batch, outputs, None, False, "numpy")
+                return self._model.meet(call.use, batch, batch[:graphs])
+            check_batch("warm", batch)
+            check_optimizer("warm", optimizer)
+            asks = getattr(type(optimizer), "update", None) is Optimizer.update
+            rule = optimizer._request(self._model.store).rule_in_step if asks else None
+            use = self._use_of_steps(names_of("warm", outputs or ()))
+            return self._model.meet(use._replace(rule=rule), batch, batch[:graphs])
 
-    @_in_turn
     def sync(self) -> None:
         """Wait for all steps.
 
         Raises: NumericError, as `step` does.
         """
-        self._executor.wait()
+        with self._executor.lock:
+            self._executor.wait()
 
     @property
     def parameters(self) -> Parameters:
@@ -387,25 +462,24 @@ class Network:
                 self._gradients = AccumulatedGradients(self._model.store)
             return self._gradients
 
-    @_in_turn
     def zero_grad(self) -> None:
         """Set `gradients` to zero, to begin another sum."""
-        if self._gradients is not None:
-            self._gradients.zero()
+        with self._executor.lock:
+            if self._gradients is not None:
+                self._gradients.zero()
 
-    @_in_turn
     def state(self) -> dict[str, dict[str, Any]]:
         """Return what changes in training, copies, for `load_state`.
 
         Returns: "parameters", arrays by name; "random", what continues the random draws: the
             "seed", and the number of "draws" so far.
         """
-        seed, count = self._draws
-        random = {"seed": seed, "draws": int(count[0])}
-        parameters = {name: value.copy() for name, value in self.parameters.items()}
-        return {"parameters": parameters, "random": random}
+        with self._executor.lock:
+            seed, count = self._draws
+            random = {"seed": seed, "draws": int(count[0])}
+            parameters = {name: value.copy() for name, value in self.parameters.items()}
+            return {"parameters": parameters, "random": random}
 
-    @_in_turn
     def load_state(
         self, state: Mapping[str, Mapping[str, Any]], *, strict: bool = True
     ) -> NameDifferences:
@@ -426,30 +500,31 @@ class Network:
             expected = "'parameters', 'random', or both"
             action = "pass what net.state() returned, or {'parameters': values}"
             raise CheckpointError.at("load_state", got, expected, action)
-        draws = self._draws
-        if "random" in state:
-            check_mapping("load_state", state["random"], CheckpointError)
-            fields = JsonRecord(dict(state["random"]), "random state")
-            seed = fields.whole("seed", 0, LARGEST_SEED)
-            name = "step" if "step" in state["random"] else "draws"
-            draws = seed, np.array([fields.whole(name, 0, LARGEST_COUNT)], np.int64)
-            fields.end()
-        names = NameDifferences((), ())
-        if "parameters" in state:
-            names = self.parameters.replace(state["parameters"], strict, self.program.name)
-        self._draws = draws
-        return names
+        with self._executor.lock:
+            draws = self._draws
+            if "random" in state:
+                check_mapping("load_state", state["random"], CheckpointError)
+                fields = JsonRecord(dict(state["random"]), "random state")
+                seed = fields.whole("seed", 0, LARGEST_SEED)
+                name = "step" if "step" in state["random"] else "draws"
+                draws = seed, np.array([fields.whole(name, 0, LARGEST_COUNT)], np.int64)
+                fields.end()
+            names = NameDifferences((), ())
+            if "parameters" in state:
+                names = self.parameters.replace(state["parameters"], strict, self.program.name)
+            self._draws = draws
+            return names
 
-    @_in_turn
     def explain(self, *, kernels: str = "") -> str:
         """Print F and dF, kinds met, placement, fused groups; kernels as `ir` or `llvm`, too."""
-        return explain_function(self._executor, kernels)
+        with self._executor.lock:
+            return explain_function(self._executor, kernels)
 
-    @_in_turn
     def explain_batch(self, batch: GraphBatch) -> str:
         """Print what a batch costs: levels, rows per task, FLOPs, peak bytes, kernel calls."""
         check_batch("explain_batch", batch)
-        return explain_batch(self._executor, batch)
+        with self._executor.lock:
+            return explain_batch(self._executor, batch)
 
     def trace(self, timeline: Timeline | None = None) -> AbstractContextManager[Timeline]:
         """Record processors inside a `with`; UsageError, if the engine is not `persistent`."""
@@ -462,61 +537,68 @@ class Network:
         outputs: Collection[str] | None,
         vertices: npt.ArrayLike | None,
         dropout: bool,
+        arrays: str,
         seed: int | None = None,
-    ) -> Request:
-        """Return an evaluation that is to be done. Raises: UsageError."""
+    ) -> tuple[Request, Converter | None]:
+        """Return an evaluation that is to be done, and what converts its arrays.
+
+        Raises: UsageError.
+        """
         if seed is not None:
             check_draw(where, seed)
         if dropout is not False:
-            check_dropout(where, dropout)
+            check_option(where, "dropout", dropout, isinstance(dropout, bool), "True or False")
         if type(batch) is not GraphBatch:
             check_batch(where, batch)
+        stays = arrays != "numpy"
+        convert = _converter(where, arrays) if stays else None
         names = self._pushes if outputs is None else names_of(where, outputs)
         use = self._uses.get((names, dropout))
         if use is None:
-            use = Use(frozenset(self._wanted(where, names)), dropout=dropout or None)
-            self._uses[names, dropout] = use
+            check_pushes(where, names, self._pushes, self.program.name)
+            use = self._uses[names, dropout] = Use(frozenset(names), dropout=dropout or None)
         chosen = None if vertices is None else read_vertices(where, vertices, batch)
-        return Request(use, batch, names, self._seed(seed, dropout), chosen)
-
-    def _wanted(self, where: str, outputs: Collection[str] | None) -> tuple[str, ...]:
-        """Return the pushes that are named, all by default; there is one. Raises: UsageError."""
-        names = self._pushes if outputs is None else names_of(where, outputs)
-        check_pushes(where, names, self._pushes, self.program.name)
-        return names
+        drawn = self._seed(seed, dropout) if where == "call" else 0
+        return Request(use, batch, names, drawn, chosen, stays), convert
 
     def _use_of_steps(self, names: tuple[str, ...]) -> Use:
         """Return what a step is that keeps pushes. Raises: UsageError."""
-        use = self._steps.get(names)
-        if use is None:
-            check_known(names, self._pushes, self.program.name)
-            check_loss("step", self.program.name, self._pushes)
-            use = self._steps[names] = Use(frozenset(names) | {"loss"}, loss=True)
+        check_known(names, self._pushes, self.program.name)
+        check_loss("step", self.program.name, self._pushes)
+        use = self._uses[names, None] = Use(frozenset(names) | {"loss"}, loss=True)
         return use
+
+    def _evaluate(self, call: Request) -> Outputs:
+        """Evaluate F on a batch, without a way back."""
+        executor, model = self._executor, self._model
+        if self._passes.here is not None:
+            self._passes.make_room()
+        start = time.perf_counter()
+        runs = model.prepare(call.use, call.batch, executor.on_host or call.stays)
+        prepared = time.perf_counter()
+        found = self._push(call, runs)
+        if model.tuner is not None and (executor.on_host or not call.stays):
+            model.time_runs(call.use, call.batch, runs, start, prepared, found.settle)
+        return found
+
+    def _push(self, call: Request, runs: Sequence[Run]) -> Outputs:
+        zeros, parts = self._passes.no_seeds(call.use), []
+        for run in runs:
+            parts.append(run.forward(call.seed, zeros))
+        return self._executor.push(runs, parts, call.outputs, call.vertices, call.stays)
 
     def _seed(self, given: int | None, drops: bool) -> int:
         """Return the seed of an evaluation: where it draws, the next of the network's."""
-        if given is not None:
-            return given
-        return self._take() if self._draws_always or drops else 0
-
-    def _take(self) -> int:
-        """Return the seed of the next draw, which this is then."""
+        if given is not None or not (drops or self._draws_always):
+            return given or 0
         seed, count = self._draws
         found = step_seed(seed, int(count[0]))
         count[0] += 1
         return found
 
-    def _arrays(self, where: str, arrays: str) -> tuple[PassResults, Callable[[Any], Any] | None]:
-        """Return how passes run that give arrays of a kind, and what converts these.
-
-        Raises: UsageError.
-        """
-        if arrays == "numpy":
-            return self._passes.on_host, None
-        fits = isinstance(arrays, str) and arrays in ARRAYS
-        check_option(where, "arrays", arrays, fits, "'numpy', 'device' or 'torch'")
-        return self._passes.on_device, None if arrays == "device" else _torch(where).from_dlpack
+    def _results(self, stays: bool) -> PassResults:
+        """Return what makes arrays: on the host those of NumPy, whatever was asked for."""
+        return PassResults(self._executor, stays and not self._executor.on_host)
 
 
 class Record:
@@ -534,11 +616,11 @@ class Record:
         net: Network,
         made: ForwardPass,
         outputs: Outputs,
-        on_host: bool,
-        convert: Callable[[Any], Any] | None,
+        stays: bool,
+        convert: Converter | None,
     ) -> None:
         self.outputs = outputs
-        self._net, self._made, self._on_host, self._convert = net, made, on_host, convert
+        self._net, self._made, self._stays, self._convert = net, made, stays, convert
 
     def __repr__(self) -> str:
         done = ", gone back through" if self.done else ""
@@ -575,20 +657,27 @@ class Record:
         """
         with self._net.executor.lock:
             found = self._back(d_outputs, scale, sparse)
-            if accumulate and self._on_host:
+            if accumulate and not self._stays:
                 self._net.gradients.add()
-        if self._convert is None:
+        convert = self._convert
+        if convert is None:
             return found
         return Gradients(
-            _converted(found.parameters, self._convert),
-            _converted(found.pulled, self._convert),
-            {n: (self._convert(at), self._convert(x)) for n, (at, x) in found.rows.items()},
+            _converted(found.parameters, convert),
+            _converted(found.pulled, convert),
+            {name: (convert(at), convert(x)) for name, (at, x) in found.rows.items()},
         )
 
     def _back(self, d_outputs: Mapping[str, Any] | None, scale: float, sparse: bool) -> Gradients:
         if d_outputs is not None:
             check_mapping("backward", d_outputs, UsageError)
-        check_scale(scale)
+        if not is_real(scale):
+            raise UsageError.at(
+                "backward",
+                f"scale={scale!r:.60}",
+                "expected a finite number",
+                "pass 1 / n for the mean over n batches",
+            )
         net, made = self._net, self._made
         passes, model, program = net._passes, net.executor.model, net.program
         if made.done:
@@ -600,28 +689,253 @@ class Record:
             check_loss("backward", program.name, net.pushes)
             d_loss = loss_scale(net.reduction, batch, runs)
             d_outputs = {"loss": np.full(batch.num_vertices, d_loss)}
-        unknown = names_of("backward", sorted(set(d_outputs) - use.seeds, key=str))
-        check_known(unknown, net.pushes, program.name)
-        shapes = {n: (batch.num_vertices, *runs[0].variant.pushes.shapes[n]) for n in use.seeds}
-        read = None if self._on_host else made.results.array
-        given = given_gradients(d_outputs, shapes, model.store.dtype, read)
-        return passes.go_back(made, given, scale, sparse)
+        if unknown := sorted(set(d_outputs) - use.seeds, key=str):
+            check_known(names_of("backward", unknown), net.pushes, program.name)
+            raise UsageError.at(
+                "backward",
+                f"a gradient of {unknown}",
+                f"the record was asked for {sorted(use.seeds)}",
+                "name it in net.record(batch, outputs=...)",
+            )
+        results, given = net._results(self._stays), {}
+        for name in sorted(use.seeds):
+            shape = batch.num_vertices, *runs[0].variant.pushes.shapes[name]
+            each = d_outputs.get(name)
+            array: Any = None
+            wrong = ""
+            if each is None:
+                array = results.array(None, shape)
+            elif not self._stays:
+                array, wrong = real_array(each, shape, model.store.dtype)
+            else:
+                try:
+                    # A tensor of PyTorch that has a graph is lent to others without it.
+                    lent = each.detach() if hasattr(each, "detach") else each
+                    array = results.array(lent, shape)
+                except (TypeError, ValueError, OverflowError) as error:
+                    wrong = f"is a {type(each).__name__}: {error}"
+            if array is not None and array.shape != shape:
+                array, wrong = None, f"has shape {list(array.shape)}"
+            if array is None:
+                raise PullError.at(
+                    "backward",
+                    f"the gradient of {name!r} {wrong}",
+                    f"real numbers of shape {list(shape)}, one row a vertex",
+                    "pass the gradient of what net.record returned",
+                )
+            given[name] = array
+        passes.restore(made)
+        pulls = sorted(use.pulls)
+        return results.backward(WayBack(batch, runs, made.seed, given, scale, pulls, sparse))
 
 
-def _converted(arrays: Mapping[str, Any], convert: Callable[[Any], Any] | None) -> dict[str, Any]:
+class Plan:
+    """The structure of a batch, ready to run with other pulls. Made by `Network.plan`.
+
+    Graphs are read, scheduled and laid out once, and the memory of the run is the plan's own; on a
+    GPU its indices and scripts are there already, and a request is one launch. So a plan stays
+    right whatever else the network runs, and it computes with the parameters as they are at each
+    request. Identical vertices are not merged, since which are identical depends on the pulls. Its
+    memory is freed with it.
+
+    Attributes:
+        pulls: what a request may give, shapes by name.
+        outputs: names of the pushes that it returns.
+    """
+
+    def __init__(self, net: Network, call: Request, convert: Converter | None) -> None:
+        model, batch = net.executor.model, with_tables(call.batch, {})
+        self._runs = runs = model.prepare(call.use, batch, merge=False)
+        self._launch = net.executor.plan(runs, call)
+        self._net, self._batch, self._convert = net, batch, convert
+        self._drops, self.outputs = bool(call.use.dropout), tuple(call.outputs)
+        self._dtype, self._reader = model.store.dtype, runs[0].variant.reader
+        of_vertices, of_edges = pulls_of(batch), edge_pulls_of(batch)
+        self._tables: dict[str, Any] = {}  # as they were planned
+        self._rooms: dict[str, Array] = {}  # of whole numbers, which are copied, and one of none
+        for name, value in (*of_vertices.items(), *of_edges.items()):
+            table, _ = parts_of_pull(value)
+            self._tables[name] = table
+            if table.dtype.kind == "i":
+                self._rooms[name] = np.append(table, INT32.type(-1))
+        self._read: dict[str, list[int]] = {}  # places in `Reader.pulls` of what may be given
+        for k, pull in enumerate(self._reader.pulls):
+            given = of_edges if pull.of_edges else of_vertices
+            if self._reader.is_used[k] and pull.source in given:
+                self._read.setdefault(pull.source, []).append(k)
+        # Which row each column of the index of a run has is found by reading their numbers.
+        rows = {name: np.arange(len(room) - 1, dtype=INT32) for name, room in self._rooms.items()}
+        reader = replace(self._reader, bounds=np.full_like(self._reader.bounds, -1))
+        numbered = with_tables(batch, rows)
+        self._sources = []  # of each run the row that each column of its index has
+        for run in runs:
+            own = numbered
+            if len(runs) > 1:
+                own = take_unread(numbered, source_of(run.share.batch)[1])
+            read = read_inputs(reader, own, self._dtype, False, run.inputs.structure)
+            self._sources.append(read.index)
+        self._floats = runs[0].inputs.floats
+        self._integers = len(runs[0].inputs.ints)
+        self._given: tuple[str, ...] = ()  # by the last request
+        self.pulls: dict[str, tuple[int, ...]] = {
+            name: tuple(self._tables[name].shape) for name in self._read
+        }
+
+    def __repr__(self) -> str:
+        pulls = ", ".join(f"{name} {list(shape)}" for name, shape in self.pulls.items()) or "none"
+        where = f"{self._net.program.name} on {self._net.device}"
+        return f"Plan({where}; pulls: {pulls}; outputs: {', '.join(self.outputs)})"
+
+    def __call__(
+        self, pulls: Mapping[str, Any] | None = None, *, seed: int | None = None
+    ) -> Outputs:
+        """Evaluate F with other pulled values.
+
+        Args:
+            pulls: by name, of vertices or edges, in the shapes of `pulls`; of `Rows`, its
+                table. Those left out are as the batch had them. Whole numbers are -1 at the same
+                vertices. Real ones may lie on a GPU, for a network that does.
+            seed: of what is drawn, from 0 to 2**32 - 1; by default the next of the network's.
+        Returns: name -> [V, *shape], or [n, *shape] of the vertices chosen: new arrays, of the kind
+            that the plan was made for. Those of NumPy are waited for.
+        Raises: PullError, when a pull is unknown or does not fit; the plan is as it was then.
+        """
+        if seed is not None:
+            check_draw("plan", seed)
+        given = {} if pulls is None else pulls
+        if type(given) is not dict:
+            check_mapping("plan", given, PullError)
+        net = self._net
+        with net.executor.lock:
+            new = self._take(given) if given or self._given else ()
+            found = self._launch(new, net._seed(seed, self._drops))
+            return Outputs(_converted(found, self._convert) if self._convert else found)
+
+    def _take(self, pulls: Mapping[str, Any]) -> Sequence[int]:
+        """Let runs read what is given; return the places of all that is not as it was."""
+        tables = {}
+        for name, given in pulls.items():
+            if name in self._read:
+                tables[name] = self._fitting(name, given)
+            elif name not in self._tables:
+                expected = f"the batch was planned with {', '.join(self._tables) or 'none'}"
+                near = nearest(str(name), list(self._tables))
+                action = f"name one of these, or plan a batch that has it.{near}"
+                raise PullError.at("plan", f"a pull {name!r:.60}", expected, action)
+        new: list[int] = []
+        floats: list[Any] = list(self._floats)
+        numbers = []  # places in `Reader.pulls`, and what their rows are
+        # What is given now, or was last; a signal may come before all runs have what is given.
+        self._given = tuple({**tables, **dict.fromkeys(self._given)})
+        for name in self._given:
+            places = self._read[name]
+            table: Any = tables.get(name)
+            new += places
+            if name in self._rooms:
+                room = self._rooms[name]  # what is checked is a copy
+                room[:-1] = self._tables[name] if table is None else table
+                numbers += [(k, room) for k in places]
+            elif table is not None:
+                if type(table) is not DeviceRows:
+                    table = np.ascontiguousarray(table, self._dtype).reshape(-1)
+                for k in places:
+                    floats[k - self._integers] = table
+        reader, indices = self._reader, []
+        for run, sources in zip(self._runs, self._sources, strict=True) if numbers else ():
+            now, fits, count = run.inputs.index, True, run.share.batch.num_vertices
+            index = now.copy()
+            for k, room in numbers:
+                row = index[k] = room.take(sources[k])
+                either = row[:count] ^ now[k, :count]  # is absent: where this is below 0
+                fits &= int(either.min(initial=0)) >= 0
+            if not (fits and is_within(index, reader.used, reader.bounds)):
+                self._refuse_numbers(tables)
+            indices.append(index)
+        for run, index in zip(self._runs, indices, strict=False):
+            run.inputs.index[:] = index
+        for run in self._runs:
+            run.inputs.floats = tuple(floats)
+        self._given = tuple(tables)
+        return new
+
+    def _refuse_numbers(self, tables: Mapping[str, Any]) -> None:
+        """Say which whole number does not fit, if one does not; it may be within bounds of some."""
+        reader, batch = self._reader, self._batch
+        for name in tables.keys() & self._rooms:
+            self._checked(name, self._rooms[name][:-1])
+        given = self._dtype, False
+        then = read_inputs(reader, batch, *given)
+        now = read_inputs(reader, with_tables(batch, tables), *given)
+        count = batch.num_vertices
+        for k, vertex in np.argwhere((now.ints[:, :count] < 0) != (then.ints[:, :count] < 0)):
+            number, expected = now.index[k, vertex], "absent"
+            if number < 0:
+                number, expected = "absent", "present"
+            raise PullError.at(
+                "plan",
+                f"{reader.pulls[k].source!r} of {vertex_name(batch, vertex)} is {number}",
+                f"{expected}, as it was planned: which vertices have a number decides what runs",
+                "plan a batch in which the same vertices have one",
+            )
+        find_kinds(self._runs[0].variant, batch, now)
+
+    def _checked(self, name: str, given: Any) -> Any:
+        """Return an array of the host for a pull. Raises: PullError."""
+        of_edges = self._reader.pulls[self._read[name][0]].of_edges
+        count, each = len(self._tables[name]), "edge" if of_edges else "vertex"
+        return check_pulls({name: given}, count, "plan", each)[name]
+
+    def _fitting(self, name: str, given: Any) -> Any:
+        """Return the table that is given for a pull, as it was planned. Raises: PullError."""
+        planned, table = self._tables[name], given
+        lent = planned.dtype.kind == "f" and on_device(given)
+        if lent:
+            rows = DeviceRows.like(given, planned.shape, self._dtype)
+            table = rows or DeviceRows.of(given)
+        elif type(given) is not np.ndarray or not (
+            given.dtype == planned.dtype and given.flags.c_contiguous and given.flags.aligned
+        ):
+            table = self._checked(name, given)
+        indexed, dtype = isinstance(table, Rows), self._dtype if lent else planned.dtype
+        has: Any = held_table(table) if indexed else table
+        same = has.dtype == dtype or (not lent and has.dtype.kind == dtype.kind)
+        if indexed or not same or has.shape != planned.shape:
+            if table is given:
+                self._checked(name, given)  # whose error says more
+            raise PullError.at(
+                "plan",
+                f"pull {name!r} is {'Rows of ' if indexed else ''}{has.dtype} {list(has.shape)}",
+                f"an array {dtype} {list(planned.shape)}, as it was planned",
+                "give that, or plan a batch that has the other",
+            )
+        return has
+
+
+def with_tables(batch: GraphBatch, tables: Mapping[str, Any]) -> GraphBatch:
+    """Return a batch whose pulls all are `Rows` with an index, some of them of other tables.
+
+    So shares of it have whole tables.
+    """
+    found: list[dict[str, PullValue]] = []
+    for pulls in (pulls_of(batch), edge_pulls_of(batch)):
+        rows = {name: parts_of_pull(value) for name, value in pulls.items()}
+        found.append({n: rows_unchecked(tables.get(n, own), at) for n, (own, at) in rows.items()})
+    return with_values(batch, found[0], found[1], BatchForm())
+
+
+def _converted(arrays: Mapping[str, Any], convert: Converter | None) -> dict[str, Any]:
     return {name: x if convert is None else convert(x) for name, x in arrays.items()}
 
 
-def _torch(where: str) -> Any:
-    """Return PyTorch. Raises: UsageError, where it is not installed."""
+def _converter(where: str, arrays: str) -> Converter | None:
+    """Return what makes arrays of a kind of the device's. Raises: UsageError."""
+    fits = isinstance(arrays, str) and arrays in ARRAYS
+    check_option(where, "arrays", arrays, fits, "'numpy', 'device' or 'torch'")
+    if arrays != "torch":
+        return None
     try:
-        import torch  # takes a second, and not everybody has it
+        from torch.utils.dlpack import from_dlpack  # takes a second, and not everybody has it
     except ImportError:
         got = "arrays='torch', and PyTorch is not installed"
         raise UsageError.at(where, got, "it to be there", "pip install vertexrt[torch]") from None
-    return torch
-
-
-def _use_of_record(names: tuple[str, ...], pulls: frozenset[str], dropout: bool) -> Use:
-    starts = frozenset(names)
-    return Use(starts, seeds=starts, pulls=pulls, dropout=None if dropout else False)
+    return from_dlpack

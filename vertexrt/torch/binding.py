@@ -126,7 +126,7 @@ class BoundNetwork:
         executor: Any = network.executor
         self._executor, self.model, self.passes = executor, executor.model, network._passes
         store, program = executor.model.store, network.program
-        self.results: HostTensors | DeviceTensors = HostTensors(executor, self.passes.on_host)
+        self.results: HostTensors | DeviceTensors = HostTensors(executor)
         if network.device == "cuda":
             self.results = DeviceTensors(executor)
         self.device = self.results.device

@@ -29,7 +29,7 @@ from torch import Tensor
 from torch._compile import _disable_dynamo
 from torch.autograd import forward_ad
 
-from vertexrt.api.forward_passes import ForwardPass
+from vertexrt.api.network import ForwardPass
 from vertexrt.engine.batched import Run
 from vertexrt.engine.executor import loss_scale
 from vertexrt.engine.results import PushRows, WayBack
@@ -266,8 +266,7 @@ class Pass:
                 pushes.append(PushRows(name, rows.vertices))
             found = results.forward(runs, parts, pushes)
             if call.keep:
-                made = ForwardPass(batch, runs, use, self._seed, cast("Any", results), reals)
-                self._made = passes.note(made)
+                self._made = passes.note(batch, runs, use, self._seed, reals)
         for k, rows in enumerate(self._rows):
             if rows.shape is not None:
                 found[k] = found[k].view(rows.shape)

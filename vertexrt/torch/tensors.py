@@ -22,6 +22,7 @@ from vertexrt.engine.executor import total_loss
 from vertexrt.engine.results import (
     LaunchesHere,
     LossAndGradients,
+    PassResults,
     PushPlaces,
     PushRows,
     WayBack,
@@ -174,8 +175,8 @@ class HostTensors:
     on_gpu = False
     device = torch.device("cpu")
 
-    def __init__(self, executor: Any, results: Any) -> None:
-        self._executor, self._results = executor, results
+    def __init__(self, executor: Any) -> None:
+        self._executor, self._results = executor, PassResults(executor, stays=False)
         self._dtype = OF_NUMPY[executor.model.store.dtype]
 
     @staticmethod
