@@ -27,7 +27,6 @@ STEPS = "steps"  # name of the step count in an optimizer's state
 LARGEST_COUNT = 2**53  # of steps or draws: as a float64, which kernels take, it is still exact
 Array = npt.NDArray[Any]
 Rate = float | Callable[[int], float]  # or of the number of updates so far: `vrt.schedules`
-NO_MOMENTS: FloatArray = np.zeros((0, 0))
 
 # Options of all optimizers, before and after those of their rows.
 RATE = Option("lr", NOT_NEGATIVE)
@@ -93,107 +92,44 @@ class GroupOptions(TypedDict, total=False):
     frozen: bool
 
 
-class ParameterGroups:
-    """Groups by pattern of names: `*` is any text, `?` any character, as file names have them.
-
-    Where several match a name, the options of later ones win.
+def read_groups(title: str, given: object, base: float) -> dict[str, GroupOptions]:
+    """Return groups by pattern of names, checked.
 
     Args:
         title: of the optimizer, for messages.
-        given: pattern -> options.
-        lr: of the optimizer: rates of groups that are numbers keep their ratio to it.
+        base: its rate, to which those of groups that are numbers keep their ratio.
     Raises: UsageError, for what is no such mapping, and for options out of their range.
     """
-
-    def __init__(self, title: str, given: Mapping[str, GroupOptions] | None, lr: Rate) -> None:
-        groups: Any = {} if given is None else given
-        if not isinstance(groups, Mapping):
-            raise _no_groups(title, f"groups is a {type(groups).__name__}")
-        self.given: dict[str, GroupOptions] = {}
-        self._title = title
-        peak = getattr(lr, "peak", None) if callable(lr) else lr
-        self._lr = float(peak) if is_real(peak) else rate_at(title, "lr", lr, 0)
-        for pattern, own in groups.items():
-            where = f"groups[{pattern!r:.60}]"
-            if not isinstance(pattern, str) or not isinstance(own, Mapping):
-                raise _no_groups(title, f"{where} is {own!r:.60}")
-            found = self.given[pattern] = GroupOptions()
-            for name, value in own.items():
-                if name not in OF_GROUPS:
-                    expected = "one of " + ", ".join(OF_GROUPS)
-                    close = nearest(str(name), OF_GROUPS)
-                    raise _no_groups(title, f"an option {name!r} in {where}", expected, close)
-                numbers = OF_GROUPS[name]
-                if name == "lr" and callable(value):
-                    rate_at(title, f"{where} lr", value, 0)
-                    found["lr"] = value
-                    continue
-                real = is_real(value) and numbers is not None and numbers.holds(value)
-                if not (real if numbers else isinstance(value, bool)):
-                    expected = f"{name} {numbers.text}" if numbers else "True or False"
-                    raise _no_groups(title, f"{where} has {name}={value!r:.60}", expected)
-                found[name] = float(value) if numbers else value  # type: ignore[literal-required]
-            if "lr" in found and not callable(found["lr"]) and self._lr == 0.0:
+    if not isinstance(given, Mapping):
+        raise _no_groups(title, f"groups is a {type(given).__name__}")
+    found: dict[str, GroupOptions] = {}
+    for pattern, own in given.items():
+        where, options = f"groups[{pattern!r:.60}]", GroupOptions()
+        if not isinstance(pattern, str) or not isinstance(own, Mapping):
+            raise _no_groups(title, f"{where} is {own!r:.60}")
+        for name, value in own.items():
+            if name not in OF_GROUPS:
+                expected, close = "one of " + ", ".join(OF_GROUPS), nearest(str(name), OF_GROUPS)
+                raise _no_groups(title, f"an option {name!r} in {where}", expected, close)
+            numbers = OF_GROUPS[name]
+            if name == "lr" and callable(value):
+                rate_at(title, f"{where} lr", value, 0)
+            elif numbers is None:
+                if not isinstance(value, bool):
+                    raise _no_groups(title, f"{where} has {name}={value!r:.60}", "True or False")
+            elif not (is_real(value) and numbers.holds(value)):
+                expected = f"{name} {numbers.text}"
+                raise _no_groups(title, f"{where} has {name}={value!r:.60}", expected)
+            elif name == "lr" and base == 0.0:
                 raise UsageError.at(
                     title,
                     f"{where} has a rate beside lr=0.0",
                     "lr > 0, which it keeps its ratio to",
                     "give the optimizer a rate, and freeze the others by frozen",
                 )
-        self._parts: list[tuple[list[str], GroupOptions]] = []
-
-    def divide(self, names: Sequence[str]) -> None:
-        """Say which parameters each group has.
-
-        Raises: UsageError, when a pattern matches no name.
-        """
-        for pattern in self.given:
-            if not any(fnmatchcase(name, pattern) for name in names):
-                raise UsageError.at(
-                    self._title,
-                    f"no trained parameter is called {pattern!r}",
-                    f"the names are {', '.join(names) or 'none'}",
-                    f"correct the pattern in groups.{nearest(pattern, names)}",
-                )
-        self._parts = []
-        for name in names:
-            own = GroupOptions()
-            for pattern, options in self.given.items():
-                if fnmatchcase(name, pattern):
-                    own.update(options)
-            alike = next((part for part, other in self._parts if other == own), None)
-            if alike is None:
-                self._parts.append(([name], own))
-            else:
-                alike.append(name)
-
-    def at(
-        self, steps: int, lr: float, weight_decay: float, decoupled: bool
-    ) -> tuple[UpdateGroup, ...]:
-        """Return the groups of an update, of which none is frozen.
-
-        Args:
-            steps: updates before it; lr, weight_decay: of the optimizer; decoupled: `ir.updates`.
-        """
-        found = [UpdateGroup((), lr, 0.0, 1.0)]  # all may be frozen
-        for names, own in self._parts:
-            if own.get("frozen"):
-                continue
-            rate = own.get("lr", lr)
-            if callable(rate):
-                rate = rate_at(self._title, "groups lr", rate, steps)
-            elif "lr" in own:
-                rate *= lr / self._lr
-            decay = own.get("weight_decay", weight_decay)
-            found.append(update_group(names, rate, decay, decoupled))
-        return tuple(found)
-
-
-def update_group(names: Sequence[str], lr: float, decay: float, decoupled: bool) -> UpdateGroup:
-    """Return what an update does with parameters of a rate and a weight decay."""
-    if decoupled:
-        return UpdateGroup(tuple(names), lr, 0.0, 1.0 - lr * decay)
-    return UpdateGroup(tuple(names), lr, decay, 1.0)
+            options[name] = value  # type: ignore[literal-required]
+        found[pattern] = options
+    return found
 
 
 def _no_groups(
@@ -238,16 +174,15 @@ class Optimizer:
                 "take one",
             )
         self._count = np.zeros(1, np.int64)
+        self._store: ParameterStore | None = None
         self.lr = lr
-        for option in self.row.options if self.row else ():
-            setattr(self, option.name, options[option.name])
+        for name, value in options.items():
+            setattr(self, name, value)
         self.weight_decay = weight_decay
         self.clip_norm, self.clip_value = clip_norm, clip_value
-        self._store: ParameterStore | None = None
         self.groups = groups
         self._rule = rule_of(self.row, self._numbers()) if self.row else None
-        self._slots = self._rule.state if self._rule else ()
-        self._moments: FloatArray = NO_MOMENTS  # [*, trained_size] of the store's layout
+        self._moments: FloatArray = np.zeros((0, 0))  # [*, trained_size] of the store's layout
         self._reach: tuple[float, ...] = ()  # of the moments: see `Update`
         self._loaded: dict[str, Array] | None = None  # a state no store has taken yet
 
@@ -260,8 +195,7 @@ class Optimizer:
         if name.startswith("_"):
             return super().__setattr__(name, value)
         title, row = type(self).__name__, self.row
-        own = row.options if row else ()
-        options = {option.name: option for option in (RATE, *own, *SHARED)}
+        options = {option.name: option for option in self._options}
         if name == "lr" and callable(value):
             rate_at(title, name, value, self.steps)
         elif name in options:
@@ -289,13 +223,18 @@ class Optimizer:
         return super().__setattr__(name, value)
 
     @property
+    def _options(self) -> tuple[Option, ...]:
+        """What users set, but for groups."""
+        return (RATE, *(self.row.options if self.row else ()), *SHARED)
+
+    @property
     def _place(self) -> str:
         return f"{type(self).__name__}.update"
 
     @property
     def moment_names(self) -> tuple[str, ...]:
         """Names of what is kept for each element of a parameter."""
-        return tuple(slot.name for slot in self._slots)
+        return tuple(slot.name for slot in self._rule.state) if self._rule else ()
 
     @property
     def steps(self) -> int:
@@ -321,16 +260,44 @@ class Optimizer:
     @property
     def groups(self) -> Mapping[str, Mapping[str, object]]:
         """Options of parameters by pattern of names; may be set as a whole between steps."""
-        return MappingProxyType(
-            {name: MappingProxyType(dict(own)) for name, own in self._groups.given.items()}
-        )
+        return MappingProxyType({name: MappingProxyType({**g}) for name, g in self._groups.items()})
 
     @groups.setter
     def groups(self, given: Mapping[str, GroupOptions] | None) -> None:
-        groups = ParameterGroups(type(self).__name__, given, self._lr)
-        if self._store is not None:
-            groups.divide(self._store.trained)
-        self._groups = groups
+        title, rate = type(self).__name__, self._lr
+        peak: Any = getattr(rate, "peak", None) if callable(rate) else rate
+        base = float(peak) if is_real(peak) else rate_at(title, "lr", rate, 0)
+        groups = read_groups(title, {} if given is None else given, base)
+        parts = [] if self._store is None else self._divided(groups, self._store.trained)
+        self._groups, self._base, self._parts = groups, base, parts
+
+    def _divided(
+        self, groups: Mapping[str, GroupOptions], names: Sequence[str]
+    ) -> list[tuple[list[str], GroupOptions]]:
+        """Return parameters that have options in common, and these.
+
+        Raises: UsageError, when a pattern matches no name.
+        """
+        for pattern in groups:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                raise UsageError.at(
+                    type(self).__name__,
+                    f"no trained parameter is called {pattern!r}",
+                    f"the names are {', '.join(names) or 'none'}",
+                    f"correct the pattern in groups.{nearest(pattern, names)}",
+                )
+        parts: list[tuple[list[str], GroupOptions]] = []
+        for name in names if groups else ():
+            own = GroupOptions()
+            for pattern, options in groups.items():
+                if fnmatchcase(name, pattern):
+                    own.update(options)
+            alike = next((part for part, other in parts if other == own), None)
+            if alike is None:
+                parts.append(([name], own))
+            else:
+                alike.append(name)
+        return parts
 
     def __repr__(self) -> str:
         options = {k: v for k, v in self.describe().items() if k != "class"}
@@ -393,34 +360,44 @@ class Optimizer:
             draws: of `Request`.
         Raises: as `update`.
         """
-        own = store is self._store  # as a rule
-        if not own:
-            if store.home is not self._store:
-                self._bind(store.home)
-            own = store.home is store
+        home = store if store is self._store else store.home
+        if home is not self._store:
+            self._bind(home)
         row, rule, count, moments = self.row, self._rule, self._count, self._moments
-        if not own:
+        if store is not home:
             count, moments = store.to_write(count), store.to_write(moments)
         steps = int(count[0])
         options = self._numbers(steps)
-        reach = self._reach
+        reach, lr = self._reach, options["lr"]
         vars(self)["_reach"] = (math.inf,) * len(moments)  # no option
         assert row, "`_bind` refuses it"
         assert rule
-        groups: tuple[UpdateGroup, ...] = ()
-        if self._groups.given:
-            groups = self._groups.at(steps, options["lr"], self.weight_decay, row.decoupled)
+        groups: list[UpdateGroup] = []
+        for names, own in (((), GroupOptions()), *self._parts):  # the first is the optimizer's
+            rate, decay = own.get("lr", lr), own.get("weight_decay", self.weight_decay)
+            if callable(rate):
+                rate = rate_at(type(self).__name__, "groups lr", rate, steps)
+            elif "lr" in own:
+                rate *= lr / self._base
+            if not own.get("frozen"):
+                kinds = (0.0, 1.0 - rate * decay) if row.decoupled else (decay, 1.0)
+                groups.append(UpdateGroup(tuple(names), rate, *kinds))
+        whole = groups[0]
+        if self._parts:
+            groups[0] = whole._replace(decay=0.0, shrink=1.0)  # of nothing: all may be frozen
+        else:
+            groups = []
         return Update(
             rule=rule,
             moments=moments,
             clip_norm=self.clip_norm,
             options=options,
-            whole=update_group((), options["lr"], self.weight_decay, row.decoupled),
+            whole=whole,
             reach=reach,
-            counts=(count, store.versions if own else UNCOUNTED, draws),
+            counts=(count, store.versions if store is home else UNCOUNTED, draws),
             optimizer=type(self).__name__,
             clip_value=self.clip_value,
-            groups=groups,
+            groups=tuple(groups),
         )
 
     def _settle(self, outcome: Outcome) -> None:
@@ -480,21 +457,16 @@ class Optimizer:
 
     def describe(self) -> dict[str, Any]:
         """Return class and options by name, as JSON can hold them, with the rates of now."""
-        found: dict[str, Any] = {"class": type(self).__name__, "lr": self.lr}
-        for option in self.row.options if self.row else ():
+        found: dict[str, Any] = {"class": type(self).__name__}
+        for option in self._options:
             value = getattr(self, option.name)
-            found[option.name] = list(value) if option.parts else value
-        found |= {"weight_decay": self.weight_decay, "clip_norm": self.clip_norm}
-        if self.clip_value is not None:
-            found["clip_value"] = self.clip_value
-        if self._groups.given:
-            found["groups"] = {}
-            for pattern, own in self._groups.given.items():
-                found["groups"][pattern] = dict(own)
-                if "lr" in own:
-                    rate = rate_at(found["class"], "groups lr", own["lr"], self.steps)
-                    found["groups"][pattern]["lr"] = rate
-        return found
+            if value is not None or option.name != "clip_value":
+                found[option.name] = list(value) if option.parts else value
+        groups = {pattern: own.copy() for pattern, own in self._groups.items()}
+        for own in groups.values():
+            if "lr" in own:
+                own["lr"] = rate_at(found["class"], "groups lr", own["lr"], self.steps)
+        return {**found, "groups": groups} if groups else found
 
     def _numbers(self, steps: int = 0) -> dict[str, float]:
         """Return rate, number of the step and options, by their names in expressions."""
@@ -534,16 +506,16 @@ class Optimizer:
                     f"at least {least:.3g} in {store.dtype}",
                     "set it",
                 )
-        self._groups.divide(store.trained)
+        parts = self._divided(self._groups, store.trained)
         moments = self._made(store, self._loaded or {}, self.steps)
         self._reach = (0.0 if self._loaded is None else math.inf,) * len(moments)
-        self._moments = moments
+        self._moments, self._parts = moments, parts
         self._store = store  # from now on it has these moments
         self._loaded = None
 
     def _made(self, store: ParameterStore, loaded: Mapping[str, Array], steps: int) -> FloatArray:
         """Return moments in a store's layout, as loaded, else as at the start; all is checked."""
-        moments = np.zeros((len(self._slots), store.trained_size), store.dtype)
+        moments = np.zeros((len(self.moment_names), store.trained_size), store.dtype)
         views = {
             f"{moment}/{name}": view
             for moment, flat in zip(self.moment_names, moments, strict=True)
@@ -573,7 +545,8 @@ class Optimizer:
         if array.dtype.kind == "f":
             with np.errstate(over="ignore"):
                 fits = np.isfinite(array.astype(dtype))
-            if key.partition("/")[0] in [slot.name for slot in self._slots if slot.squares]:
+            slots = self._rule.state if self._rule else ()
+            if key.partition("/")[0] in [slot.name for slot in slots if slot.squares]:
                 fits &= array >= 0.0
         if not fits.all():
             at = np.argwhere(~fits)[0].tolist()
